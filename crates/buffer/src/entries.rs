@@ -1,0 +1,218 @@
+//! The entries of a loop's outbound queues: one paged store, linked by `u32`, recycled.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::segment::Segment;
+use crate::slice::Slice;
+
+/// What one entry of a queue costs, in bytes; it counts against the water marks and the ledger.
+pub const ENTRY_BYTES: usize = size_of::<Entry>();
+
+/// Bytes of a file, to be sent without passing through memory where that is possible.
+#[derive(Debug, Clone)]
+pub struct FileRegion {
+    /// The file; it has to be a regular one.
+    pub file: Arc<File>,
+    /// Where the region begins, in bytes from the start of the file.
+    pub offset: u64,
+    /// How long it is, in bytes. A file that turns out to be shorter fails the connection.
+    pub length: u64,
+}
+
+/// One link of a queue.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) part: Part,
+    pub(crate) next: u32,
+    /// Whether a flush has passed over it; nothing is added to it from then on.
+    pub(crate) flushed: bool,
+}
+
+/// What an entry holds.
+#[derive(Debug)]
+pub(crate) enum Part {
+    /// Not in use; linked through `next` into its page's free list.
+    Vacant,
+    /// Bytes that were copied: a range of a segment that other entries may share.
+    Copied { segment: Segment, start: u32, end: u32 },
+    /// A view that was linked.
+    Slice(Slice),
+    /// Shared bytes that were linked.
+    Bytes(Bytes),
+    /// A piece of a file.
+    File(FileRegion),
+}
+
+impl Part {
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Vacant => 0,
+            Self::Copied { start, end, .. } => u64::from(end - start),
+            Self::Slice(slice) => slice.len() as u64,
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File(region) => region.length,
+        }
+    }
+
+    /// Forgets the first `count` bytes, of which there are at least as many.
+    pub(crate) fn advance(&mut self, count: u64) {
+        match self {
+            Self::Vacant => {}
+            Self::Copied { start, .. } => *start += count as u32,
+            Self::Slice(slice) => slice.advance(count as usize),
+            Self::Bytes(bytes) => bytes::Buf::advance(bytes, count as usize),
+            Self::File(region) => {
+                region.offset += count;
+                region.length -= count;
+            }
+        }
+    }
+
+    /// Its bytes, unless they are in a file.
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Vacant => Some(&[]),
+            Self::Copied { segment, start, end } => Some(segment.view(*start as usize, *end as usize)),
+            Self::Slice(slice) => Some(slice),
+            Self::Bytes(bytes) => Some(bytes),
+            Self::File(_) => None,
+        }
+    }
+}
+
+/// The store. An index names a page and a place in it; empty pages but one are given back.
+#[derive(Default)]
+pub(crate) struct Entries {
+    pages: Vec<Option<Box<Page>>>,
+    /// Pages that may have room. A page may have been filled or given back since it was listed.
+    roomy: Vec<u32>,
+    /// Numbers of pages that were given back.
+    vacant: Vec<u32>,
+    empty_pages: u32,
+}
+
+struct Page {
+    entries: [Entry; PAGE_ENTRIES],
+    free: u32,
+    used: u32,
+    listed: bool,
+}
+
+impl Entries {
+    pub(crate) fn insert(&mut self, part: Part) -> u32 {
+        let number = self.page_with_room();
+        let page = self.pages[number as usize].as_mut().expect("a page with room exists");
+        let place = page.free;
+        let entry = &mut page.entries[place as usize];
+        page.free = entry.next;
+        if page.used == 0 {
+            self.empty_pages -= 1;
+        }
+        page.used += 1;
+        *entry = Entry { part, next: NIL, flushed: false };
+        number * PAGE_ENTRIES as u32 + place
+    }
+
+    /// Takes an entry out. The caller drops what it held once the store is no longer borrowed: that may run code of
+    /// a user.
+    pub(crate) fn remove(&mut self, index: u32) -> Entry {
+        let (number, place) = split(index);
+        let page = self.pages[number].as_mut().expect("an entry in use lies in a page");
+        let vacant = Entry { part: Part::Vacant, next: page.free, flushed: false };
+        let entry = std::mem::replace(&mut page.entries[place], vacant);
+        page.free = place as u32;
+        page.used -= 1;
+        if page.used == 0 {
+            self.empty_pages += 1;
+        }
+        if page.used == 0 && self.empty_pages > EMPTY_PAGES_MAX {
+            self.give_back(number);
+        } else if !page.listed {
+            page.listed = true;
+            self.roomy.push(number as u32);
+        }
+        entry
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> &Entry {
+        let (number, place) = split(index);
+        &self.pages[number].as_ref().expect("an entry in use lies in a page").entries[place]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut Entry {
+        let (number, place) = split(index);
+        &mut self.pages[number].as_mut().expect("an entry in use lies in a page").entries[place]
+    }
+
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.pages.iter().flatten().count() * size_of::<Page>()
+    }
+
+    /// Gives every empty page back.
+    pub(crate) fn trim(&mut self) {
+        for number in 0..self.pages.len() {
+            if self.pages[number].as_ref().is_some_and(|page| page.used == 0) {
+                self.give_back(number);
+            }
+        }
+        if self.pages.iter().all(Option::is_none) {
+            *self = Self::default();
+        }
+    }
+
+    fn give_back(&mut self, number: usize) {
+        self.pages[number] = None;
+        self.empty_pages -= 1;
+        self.vacant.push(number as u32);
+    }
+
+    fn page_with_room(&mut self) -> u32 {
+        while let Some(&number) = self.roomy.last() {
+            match &mut self.pages[number as usize] {
+                Some(page) if page.free != NIL => return number,
+                Some(page) => page.listed = false,
+                None => {}
+            }
+            self.roomy.pop();
+        }
+        let number = self.vacant.pop().unwrap_or_else(|| {
+            self.pages.push(None);
+            self.pages.len() as u32 - 1
+        });
+        self.pages[number as usize] = Some(Page::new());
+        self.roomy.push(number);
+        self.empty_pages += 1;
+        number
+    }
+}
+
+impl Page {
+    fn new() -> Box<Self> {
+        let vacant = |place: usize| {
+            let next = if place + 1 < PAGE_ENTRIES { place as u32 + 1 } else { NIL };
+            Entry { part: Part::Vacant, next, flushed: false }
+        };
+        Box::new(Self { entries: std::array::from_fn(vacant), free: 0, used: 0, listed: true })
+    }
+}
+
+#[inline]
+const fn split(index: u32) -> (usize, usize) {
+    (index as usize / PAGE_ENTRIES, index as usize % PAGE_ENTRIES)
+}
+
+/// The end of a list.
+pub(crate) const NIL: u32 = u32::MAX;
+
+/// A page is 4 KiB or a little less.
+const PAGE_ENTRIES: usize = 64;
+
+/// Empty pages kept, so that one connection that fills and empties its queue does not ask the system each time.
+const EMPTY_PAGES_MAX: u32 = 1;
+
+const _: () = assert!(ENTRY_BYTES <= 48);

@@ -1,0 +1,55 @@
+//! What the memory of a loop adds up to, and what it may add up to.
+
+use std::cell::Cell;
+
+/// Counts the bytes that a loop's connections hold, inbound and outbound, against a budget.
+///
+/// Segments are charged whole, however few of their bytes are in use, because that is what they cost. A shared
+/// [`bytes::Bytes`] is charged in full to every queue that links it: nobody can tell who else keeps it alive, and a
+/// ledger has to err on the safe side. Entries of outbound queues are charged at [`ENTRY_BYTES`](crate::ENTRY_BYTES)
+/// each. Segments that are spare, and file regions, cost nothing.
+///
+/// The ledger only counts; the engine acts on it.
+#[derive(Debug)]
+pub struct Ledger {
+    used: Cell<usize>,
+    budget: Cell<usize>,
+}
+
+impl Ledger {
+    pub(crate) const fn new() -> Self {
+        Self { used: Cell::new(0), budget: Cell::new(usize::MAX) }
+    }
+
+    /// Bytes held now.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.used.get()
+    }
+
+    /// Bytes that may be held; `usize::MAX` until it is set.
+    #[must_use]
+    pub fn budget(&self) -> usize {
+        self.budget.get()
+    }
+
+    /// Sets the budget, in bytes.
+    pub fn set_budget(&self, bytes: usize) {
+        self.budget.set(bytes);
+    }
+
+    /// Whether the budget is used up: nothing more is to be read until something was given back.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.used.get() >= self.budget.get()
+    }
+
+    pub(crate) fn charge(&self, bytes: usize) {
+        self.used.set(self.used.get() + bytes);
+    }
+
+    pub(crate) fn refund(&self, bytes: usize) {
+        debug_assert!(bytes <= self.used.get(), "refunded more than was charged");
+        self.used.set(self.used.get().saturating_sub(bytes));
+    }
+}

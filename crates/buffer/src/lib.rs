@@ -1,0 +1,33 @@
+//! The memory of an event loop: everything that holds bytes on their way in or out.
+//!
+//! One [`Pool`] belongs to one loop. From it come [`Segment`]s, counted blocks of memory; a [`Slice`] is a view of
+//! one. Bytes that arrive are received into the loop's one [`Scratch`], decoded there through an [`Input`], and
+//! written through an [`Outbound`], the queue that costs nothing while it is empty. The [`Ledger`] knows what all of
+//! it adds up to.
+//!
+//! Counts are not atomic, so nothing here is `Send`: what leaves the loop is copied into [`bytes::Bytes`].
+//!
+//! This is one of the crates in which unsafe code is allowed. The invariant behind all of it stands in
+//! `segment.rs`: *bytes below a segment's filled mark are never written again while somebody can see them*.
+//!
+//! Read next: `segment.rs`, then `outbound.rs`.
+
+mod entries;
+mod input;
+mod ledger;
+mod outbound;
+mod pool;
+mod scratch;
+mod segment;
+mod slice;
+mod water;
+
+pub use entries::{ENTRY_BYTES, FileRegion};
+pub use input::Input;
+pub use ledger::Ledger;
+pub use outbound::{Gathered, LINK_BYTES_MIN, LoadError, Mark, Outbound, Writer};
+pub use pool::Pool;
+pub use scratch::{HEADROOM_BYTES, RECEIVE_BYTES_MAX, Scratch};
+pub use segment::{SEGMENT_BYTES, Segment};
+pub use slice::Slice;
+pub use water::{WaterMarks, Writability};

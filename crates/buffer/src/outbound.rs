@@ -1,0 +1,555 @@
+//! `Outbound`: the bytes of a connection on their way out.
+//!
+//! It grew from Netty's change #2693 (2014), which replaced two growing arrays in every connection by a linked list
+//! of recycled entries and one array for gathering writes per thread. Here an empty queue is 40 bytes and no heap.
+//! Small writes are copied one behind the other into the *fill segment*, which the entries share; large ones are
+//! linked. A write promises nothing but a number, its [`Mark`].
+//!
+//! Invariants:
+//! - `written - sent` is the sum of the lengths of all entries; the queue holds entries only while that is not zero.
+//! - The fill segment is the one of the tail entry, and only while that entry is a copied one that no flush has passed.
+//!   So that a head, a linked body and the next head share one segment, linking puts an empty copied entry behind.
+//! - Entries before `unflushed` are flushed, the others are not.
+//! - The store of entries is never borrowed while something that was queued is dropped.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+
+use bytes::Bytes;
+
+use crate::entries::{ENTRY_BYTES, Entry, FileRegion, NIL, Part};
+use crate::pool::Pool;
+use crate::segment::{SEGMENT_BYTES, Segment};
+use crate::slice::Slice;
+
+/// A promise: everything up to this count of bytes, from the first byte of the connection on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Mark(pub u64);
+
+/// What is next to be sent; see [`Outbound::gather`].
+#[derive(Debug)]
+pub enum Gathered<'a, 'q> {
+    /// Nothing was flushed that has not been sent.
+    Nothing,
+    /// Bytes in memory, in order.
+    Parts(&'a [IoSlice<'q>]),
+    /// A piece of a file.
+    File(FileRegion),
+}
+
+/// Why bytes of a file could not be put in place of its region.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file ended before its region did.
+    Short,
+    /// Reading failed.
+    Read(std::io::Error),
+}
+
+/// The outbound queue of one connection.
+///
+/// ```
+/// use tidegate_buffer::{Outbound, Pool};
+///
+/// let mut queue = Outbound::new(&Pool::new());
+/// queue.write(b"HTTP/1.1 204 No Content\r\n\r\n");
+/// assert_eq!(queue.front(), None, "nothing is sent before it is flushed");
+/// queue.flush();
+/// assert_eq!(queue.front().map(<[u8]>::len), Some(27));
+/// queue.advance(27);
+/// assert!(queue.is_empty());
+/// ```
+#[derive(Default)]
+pub struct Outbound {
+    pool: Option<Pool>,
+    list: List,
+    written: u64,
+    sent: u64,
+}
+
+struct List {
+    head: u32,
+    unflushed: u32,
+    tail: u32,
+    entries: u32,
+}
+
+impl Outbound {
+    /// An empty queue that takes its memory from `pool`.
+    #[must_use]
+    pub fn new(pool: &Pool) -> Self {
+        Self { pool: Some(pool.clone()), list: List::default(), written: 0, sent: 0 }
+    }
+
+    /// Takes memory from `pool` from now on, unless the queue has a pool already.
+    pub fn attach(&mut self, pool: &Pool) {
+        if self.pool.is_none() {
+            self.pool = Some(pool.clone());
+        }
+    }
+
+    /// Appends a copy of `bytes`.
+    pub fn write(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let mut writer = self.writer(1);
+            let length = bytes.len().min(writer.room);
+            writer.put_fitting(&bytes[..length]);
+            bytes = &bytes[length..];
+        }
+    }
+
+    /// A cursor over at least `length` bytes of contiguous memory at the end of the queue, if `length` is at most
+    /// [`SEGMENT_BYTES`]. It is the fastest way to encode a message of several short pieces.
+    #[inline]
+    pub fn writer(&mut self, length: usize) -> Writer<'_> {
+        let length = length.clamp(1, SEGMENT_BYTES);
+        let (next, room) = match self.fill_end() {
+            Some((next, room)) if room >= length => (next, room),
+            _ => self.new_fill(length),
+        };
+        Writer { queue: self, next, room, put: 0 }
+    }
+
+    /// Appends a view: linked from [`LINK_BYTES_MIN`] bytes on, copied below.
+    pub fn link(&mut self, slice: Slice) {
+        if slice.len() < LINK_BYTES_MIN {
+            self.write(&slice);
+        } else {
+            self.push_linked(Part::Slice(slice));
+        }
+    }
+
+    /// Appends shared bytes: linked from [`LINK_BYTES_MIN`] bytes on, copied below.
+    pub fn link_bytes(&mut self, bytes: Bytes) {
+        if bytes.len() < LINK_BYTES_MIN {
+            self.write(&bytes);
+        } else {
+            self.pool().ledger().charge(bytes.len());
+            self.push_linked(Part::Bytes(bytes));
+        }
+    }
+
+    /// Appends a piece of a file. An empty one is nothing.
+    pub fn link_file(&mut self, region: FileRegion) {
+        if region.length > 0 {
+            self.push_linked(Part::File(region));
+        }
+    }
+
+    /// Lets everything written so far be sent. What is written later waits for the next flush.
+    pub fn flush(&mut self) {
+        let Some(pool) = &self.pool else { return };
+        if self.list.unflushed == NIL {
+            return;
+        }
+        let mut entries = pool.shared().entries.borrow_mut();
+        let mut index = std::mem::replace(&mut self.list.unflushed, NIL);
+        while index != NIL {
+            let entry = entries.get_mut(index);
+            entry.flushed = true;
+            index = entry.next;
+        }
+    }
+
+    /// Puts what is to be sent next into `parts`, at most `bytes_max` bytes of it. A piece of a file comes alone.
+    pub fn gather<'a, 'q>(
+        &'q self,
+        parts: &'a mut [MaybeUninit<IoSlice<'q>>],
+        bytes_max: usize,
+    ) -> Gathered<'a, 'q> {
+        let Some(pool) = &self.pool else { return Gathered::Nothing };
+        let entries = pool.shared().entries.borrow();
+        let (mut index, mut count, mut room) = (self.list.head, 0, bytes_max.max(1));
+        while index != NIL && count < parts.len() && room > 0 {
+            let entry = entries.get(index);
+            if !entry.flushed {
+                break;
+            }
+            match &entry.part {
+                Part::File(region) if count == 0 => return Gathered::File(region.clone()),
+                Part::File(_) => break,
+                part => {
+                    let bytes = part.bytes().expect("only files have no bytes");
+                    let bytes = &bytes[..bytes.len().min(room)];
+                    if !bytes.is_empty() {
+                        room -= bytes.len();
+                        // SAFETY: the bytes lie in memory that the entry keeps alive and unchanged; the entry stays
+                        // for as long as the queue is borrowed, since only `&mut self` takes entries out.
+                        let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
+                        parts[count].write(IoSlice::new(bytes));
+                        count += 1;
+                    }
+                }
+            }
+            index = entry.next;
+        }
+        if count == 0 {
+            return Gathered::Nothing;
+        }
+        // SAFETY: the first `count` elements were written above.
+        Gathered::Parts(unsafe { parts[..count].assume_init_ref() })
+    }
+
+    /// The first flushed bytes, in one piece; `None` if there are none, or if a piece of a file comes first.
+    #[must_use]
+    pub fn front(&self) -> Option<&[u8]> {
+        let mut part = [const { MaybeUninit::uninit() }];
+        match self.gather(&mut part, usize::MAX) {
+            Gathered::Parts([part]) => {
+                // SAFETY: as in `gather`: the bytes stay for as long as the queue is borrowed.
+                Some(unsafe { std::slice::from_raw_parts(part.as_ptr(), part.len()) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Counts the first `count` bytes as sent, and lets go of their memory.
+    ///
+    /// # Panics
+    /// If `count` is more than what waits.
+    pub fn advance(&mut self, mut count: u64) {
+        assert!(count <= self.pending(), "{count} bytes sent of {}", self.pending());
+        self.sent += count;
+        if self.sent == self.written {
+            return self.release();
+        }
+        while count > 0 {
+            let mut entries = self.entries();
+            let head = entries.get_mut(self.list.head);
+            let length = head.part.len();
+            if count < length {
+                if let Part::Bytes(_) = head.part {
+                    self.pool_ref().ledger().refund(count as usize);
+                }
+                head.part.advance(count);
+                return;
+            }
+            drop(entries);
+            count -= length;
+            self.pop();
+        }
+        // What is left of a fill segment must not stand for something to send.
+        while self.entries().get(self.list.head).part.len() == 0 {
+            self.pop();
+        }
+    }
+
+    /// Lets go of everything that waits: it will never be sent.
+    pub fn clear(&mut self) {
+        self.written = self.sent;
+        self.release();
+    }
+
+    /// If a piece of a file comes first among what was flushed, puts up to `bytes_max` of its bytes in place of as
+    /// much of it; for filters that must see them. Says whether it did. `read` gets the file and an offset and fills
+    /// what it can.
+    ///
+    /// # Errors
+    /// [`LoadError::Short`] if the file ends within the region, [`LoadError::Read`] if reading fails. The queue is as
+    /// it was.
+    pub fn load_file(
+        &mut self,
+        bytes_max: usize,
+        read: impl FnOnce(&FileRegion, &mut [u8]) -> std::io::Result<usize>,
+    ) -> Result<bool, LoadError> {
+        let Gathered::File(region) = self.gather(&mut [MaybeUninit::uninit()], 1) else { return Ok(false) };
+        let length = usize::try_from(region.length).unwrap_or(usize::MAX).min(bytes_max.max(1));
+        let mut bytes = vec![0; length];
+        match read(&region, &mut bytes).map_err(LoadError::Read)? {
+            0 => return Err(LoadError::Short),
+            filled => bytes.truncate(filled),
+        }
+        let loaded = self.pool_ref().copy(&bytes);
+        let mut entries = self.entries();
+        entries.get_mut(self.list.head).part.advance(loaded.len() as u64);
+        let index = entries.insert(Part::Slice(loaded));
+        let entry = entries.get_mut(index);
+        (entry.next, entry.flushed) = (self.list.head, true);
+        drop(entries);
+        self.list.head = index;
+        self.count_entry();
+        if self.list_head_is_spent() {
+            self.unlink_spent_second();
+        }
+        Ok(true)
+    }
+
+    /// Bytes that wait, flushed or not.
+    #[must_use]
+    #[inline]
+    pub fn pending(&self) -> u64 {
+        self.written - self.sent
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.written == self.sent
+    }
+
+    /// Whether something waits that was flushed.
+    #[must_use]
+    #[inline]
+    pub fn has_flushed(&self) -> bool {
+        self.list.head != self.list.unflushed
+    }
+
+    /// Bytes that wait and what their entries cost: what is compared with the water marks. A message without bytes
+    /// costs nothing here, and the queue keeps no trace of it.
+    #[must_use]
+    #[inline]
+    pub fn cost(&self) -> u64 {
+        self.pending() + u64::from(self.list.entries) * ENTRY_BYTES as u64
+    }
+
+    /// Bytes ever written.
+    #[must_use]
+    #[inline]
+    pub fn written(&self) -> Mark {
+        Mark(self.written)
+    }
+
+    /// Bytes ever sent.
+    #[must_use]
+    #[inline]
+    pub fn sent(&self) -> Mark {
+        Mark(self.sent)
+    }
+
+    /// Where the fill segment goes on, and how much room it has, if the tail entry may grow.
+    #[inline]
+    fn fill_end(&self) -> Option<(*mut u8, usize)> {
+        if self.list.unflushed == NIL {
+            return None;
+        }
+        let entries = self.pool.as_ref()?.shared().entries.borrow();
+        match &entries.get(self.list.tail).part {
+            Part::Copied { segment, end, .. } if *end as usize == segment.filled() => Some(end_of(segment)),
+            _ => None,
+        }
+    }
+
+    /// Puts a copied entry at the end, with room for `length` bytes: in the segment of the tail if it has that much,
+    /// in a fresh one otherwise.
+    #[cold]
+    fn new_fill(&mut self, length: usize) -> (*mut u8, usize) {
+        let segment = self.tail_segment(length.max(FILL_ROOM_MIN)).unwrap_or_else(|| self.pool().segment());
+        let (end, at) = (end_of(&segment), segment.filled() as u32);
+        self.push(Part::Copied { segment, start: at, end: at });
+        end
+    }
+
+    /// Links `part`, and behind it what is left of the fill segment, for what will be copied next.
+    fn push_linked(&mut self, part: Part) {
+        self.written += part.len();
+        let Some(segment) = self.tail_segment(FILL_ROOM_MIN) else { return self.push(part) };
+        let at = segment.filled() as u32;
+        let fill = Part::Copied { segment, start: at, end: at };
+        if self.list.unflushed != NIL && self.entries().get(self.list.tail).part.len() == 0 {
+            // The tail is such a rest already: it moves behind, and leaves its entry to the link.
+            let rest = std::mem::replace(&mut self.entries().get_mut(self.list.tail).part, part);
+            drop(rest);
+        } else {
+            self.push(part);
+        }
+        self.push(fill);
+    }
+
+    /// The tail's segment, if nobody has written behind the tail and there is room for `length` bytes.
+    fn tail_segment(&self, length: usize) -> Option<Segment> {
+        if self.list.tail == NIL {
+            return None;
+        }
+        match &self.entries().get(self.list.tail).part {
+            Part::Copied { segment, end, .. } if *end as usize == segment.filled() && segment.room() >= length => {
+                Some(segment.clone())
+            }
+            _ => None,
+        }
+    }
+
+    fn push(&mut self, part: Part) {
+        self.pool();
+        let mut entries = self.entries();
+        let index = entries.insert(part);
+        if self.list.tail != NIL {
+            entries.get_mut(self.list.tail).next = index;
+        }
+        drop(entries);
+        if self.list.head == NIL {
+            self.list.head = index;
+        }
+        if self.list.unflushed == NIL {
+            self.list.unflushed = index;
+        }
+        self.list.tail = index;
+        self.count_entry();
+    }
+
+    fn count_entry(&mut self) {
+        self.list.entries += 1;
+        self.pool_ref().ledger().charge(ENTRY_BYTES);
+    }
+
+    /// Takes the first entry out and drops what it held, with the store not borrowed.
+    fn pop(&mut self) {
+        let Entry { part, next, .. } = self.entries().remove(self.list.head);
+        if self.list.unflushed == self.list.head {
+            self.list.unflushed = next;
+        }
+        self.list.head = next;
+        if next == NIL {
+            self.list.tail = NIL;
+        }
+        self.list.entries -= 1;
+        let ledger = self.pool_ref().ledger();
+        ledger.refund(ENTRY_BYTES);
+        if let Part::Bytes(bytes) = &part {
+            ledger.refund(bytes.len());
+        }
+        drop(part);
+    }
+
+    fn release(&mut self) {
+        while self.list.head != NIL {
+            self.pop();
+        }
+    }
+
+    fn list_head_is_spent(&self) -> bool {
+        let entries = self.entries();
+        let second = entries.get(self.list.head).next;
+        second != NIL && entries.get(second).part.len() == 0
+    }
+
+    /// Takes the second entry out: a region of which everything was loaded.
+    fn unlink_spent_second(&mut self) {
+        let mut entries = self.entries();
+        let second = entries.get(self.list.head).next;
+        let spent = entries.remove(second);
+        entries.get_mut(self.list.head).next = spent.next;
+        drop(entries);
+        if self.list.tail == second {
+            self.list.tail = self.list.head;
+        }
+        self.list.entries -= 1;
+        self.pool_ref().ledger().refund(ENTRY_BYTES);
+    }
+
+    fn pool(&mut self) -> &Pool {
+        self.pool.get_or_insert_with(Pool::new)
+    }
+
+    fn pool_ref(&self) -> &Pool {
+        self.pool.as_ref().expect("a queue with entries has a pool")
+    }
+
+    fn entries(&self) -> std::cell::RefMut<'_, crate::entries::Entries> {
+        self.pool_ref().shared().entries.borrow_mut()
+    }
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { head: NIL, unflushed: NIL, tail: NIL, entries: 0 }
+    }
+}
+
+impl Drop for Outbound {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl std::fmt::Debug for Outbound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outbound")
+            .field("pending", &self.pending())
+            .field("sent", &self.sent)
+            .field("entries", &self.list.entries)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A cursor at the end of an [`Outbound`]; what was put is written when it is dropped. More than was asked for may
+/// be put: it goes on in the next segment.
+pub struct Writer<'q> {
+    queue: &'q mut Outbound,
+    next: *mut u8,
+    room: usize,
+    put: usize,
+}
+
+impl Writer<'_> {
+    /// Appends a copy of `bytes`.
+    #[inline]
+    pub fn put(&mut self, bytes: &[u8]) {
+        if bytes.len() <= self.room {
+            self.put_fitting(bytes);
+        } else {
+            self.put_elsewhere(bytes);
+        }
+    }
+
+    #[inline]
+    fn put_fitting(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.room);
+        // SAFETY: `next` is followed by `room` bytes of the fill segment that lie above its filled mark, so nobody
+        // sees them and `bytes` is not among them.
+        unsafe { self.next.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        // SAFETY: at most `room` bytes on, so within the segment or at its end.
+        self.next = unsafe { self.next.add(bytes.len()) };
+        self.room -= bytes.len();
+        self.put += bytes.len();
+    }
+
+    #[cold]
+    fn put_elsewhere(&mut self, bytes: &[u8]) {
+        self.commit();
+        self.queue.write(bytes);
+        let (next, room) = self.queue.fill_end().unwrap_or((self.next, 0));
+        (self.next, self.room) = (next, room);
+    }
+
+    #[inline]
+    fn commit(&mut self) {
+        let put = std::mem::take(&mut self.put);
+        if put == 0 {
+            return;
+        }
+        self.queue.written += put as u64;
+        let tail = self.queue.list.tail;
+        let mut entries = self.queue.entries();
+        if let Part::Copied { segment, end, .. } = &mut entries.get_mut(tail).part {
+            *end += put as u32;
+            segment.set_filled(*end as usize);
+        }
+    }
+}
+
+impl Drop for Writer<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.commit();
+        // A cursor through which nothing was put must not leave an entry in an empty queue.
+        if self.queue.is_empty() {
+            self.queue.release();
+        }
+    }
+}
+
+fn end_of(segment: &Segment) -> (*mut u8, usize) {
+    // SAFETY: the filled mark lies within the segment.
+    (unsafe { segment.base().add(segment.filled()) }, segment.room())
+}
+
+/// From this many bytes on, what is handed over is linked instead of copied.
+pub const LINK_BYTES_MIN: usize = 2048;
+
+/// A fill segment with less room than this is not carried over a linked entry.
+const FILL_ROOM_MIN: usize = 64;
+
+const _: () = assert!(size_of::<Outbound>() <= 40);
+const _: () = assert!(LINK_BYTES_MIN <= SEGMENT_BYTES);

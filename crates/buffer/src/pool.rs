@@ -1,0 +1,134 @@
+//! `Pool`: where a loop's segments and queue entries come from, and where they go back to.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::entries::Entries;
+use crate::ledger::Ledger;
+use crate::segment::{SEGMENT_BYTES, Segment, SpareBlock};
+use crate::slice::Slice;
+
+/// A handle to the memory of one event loop. Cloning it is cheap and shares the memory.
+///
+/// Nothing is allocated in advance. Blocks of [`SEGMENT_BYTES`] are kept for the next user, at most
+/// a quarter of a MiB of them; the rest goes back to the system at once, and [`trim`](Pool::trim) gives back half of
+/// what is kept.
+///
+/// ```
+/// use tidegate_buffer::Pool;
+///
+/// let pool = Pool::new();
+/// let segment = pool.segment();
+/// assert_eq!(pool.ledger().used(), 4096);
+/// drop(segment);
+/// assert_eq!(pool.ledger().used(), 0);
+/// ```
+#[derive(Clone, Default)]
+pub struct Pool {
+    shared: Rc<Shared>,
+}
+
+/// What all clones of a pool share. Every borrow in here is a leaf: no user code runs inside one.
+pub(crate) struct Shared {
+    pub(crate) ledger: Ledger,
+    pub(crate) entries: RefCell<Entries>,
+    spare: RefCell<Vec<SpareBlock>>,
+}
+
+impl Pool {
+    /// A pool with nothing in it and a ledger without limit.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A segment of the recycled class, [`SEGMENT_BYTES`] long.
+    #[must_use]
+    pub fn segment(&self) -> Segment {
+        Segment::allocate(&self.shared, SEGMENT_BYTES)
+    }
+
+    /// A segment for at least `capacity` bytes, right-sized: it comes from the recycled class only where that
+    /// wastes little.
+    ///
+    /// # Panics
+    /// If `capacity` exceeds 4 GiB.
+    #[must_use]
+    pub fn segment_for(&self, capacity: usize) -> Segment {
+        let recycled = SEGMENT_BYTES * 3 / 4..=SEGMENT_BYTES;
+        let capacity = if recycled.contains(&capacity) { SEGMENT_BYTES } else { capacity.next_multiple_of(8) };
+        Segment::allocate(&self.shared, capacity)
+    }
+
+    /// A slice that holds a copy of `bytes` in memory of its own.
+    #[must_use]
+    pub fn copy(&self, bytes: &[u8]) -> Slice {
+        let segment = self.segment_for(bytes.len());
+        segment.append(bytes);
+        Slice::new(segment, 0, bytes.len())
+    }
+
+    /// What this loop's memory adds up to.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.shared.ledger
+    }
+
+    /// Gives half of the spare memory back to the system. The engine calls it when a loop has nothing to do.
+    pub fn trim(&self) {
+        let mut spare = self.shared.spare.borrow_mut();
+        let kept = spare.len() / 2;
+        spare.truncate(kept);
+        spare.shrink_to(kept.max(SPARE_SEGMENTS_MAX));
+        drop(spare);
+        self.shared.entries.borrow_mut().trim();
+    }
+
+    /// Bytes kept for the next user: spare segments and pages of entries.
+    #[must_use]
+    pub fn spare_bytes(&self) -> usize {
+        self.shared.spare.borrow().len() * 4096 + self.shared.entries.borrow().page_bytes()
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(crate) fn of(segment: &Segment) -> Self {
+        Self { shared: Rc::clone(segment.pool()) }
+    }
+}
+
+impl Shared {
+    pub(crate) fn pop_spare(&self) -> Option<SpareBlock> {
+        self.spare.borrow_mut().pop()
+    }
+
+    /// Keeps a block unless enough are kept already; says whether it did.
+    pub(crate) fn push_spare(&self, block: impl FnOnce() -> SpareBlock) -> bool {
+        let mut spare = self.spare.borrow_mut();
+        let keep = spare.len() < SPARE_SEGMENTS_MAX;
+        if keep {
+            spare.push(block());
+        }
+        keep
+    }
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self { ledger: Ledger::new(), entries: RefCell::default(), spare: RefCell::default() }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool")
+            .field("used", &self.ledger().used())
+            .field("spare", &self.spare_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Recycled segments kept when nobody uses them: a quarter of a MiB, enough for one gathering write of a busy loop.
+const SPARE_SEGMENTS_MAX: usize = 64;

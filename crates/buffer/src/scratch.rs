@@ -1,0 +1,82 @@
+//! `Scratch`: the one block of memory that a loop receives into, used again for every connection.
+
+use crate::pool::Pool;
+use crate::segment::Segment;
+use crate::slice::Slice;
+
+/// The largest receive: what lies behind the headroom.
+pub const RECEIVE_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes kept free in front of what is received, so that a short rest of an earlier receive can be put before it
+/// and both be decoded as one piece.
+pub const HEADROOM_BYTES: usize = 4 * 1024;
+
+/// Where a loop receives. While nobody keeps a view of what was received last, the same warm memory serves the next
+/// receive; otherwise it is left to those who look at it, and a fresh block takes its place.
+///
+/// ```
+/// use tidegate_buffer::{Pool, Scratch};
+///
+/// let mut scratch = Scratch::new(&Pool::new());
+/// scratch.space(64)[..5].copy_from_slice(b"hello");
+/// let received = scratch.received(5);
+/// assert_eq!(&*received, b"hello");
+/// ```
+#[derive(Debug)]
+pub struct Scratch {
+    pool: Pool,
+    segment: Option<Segment>,
+}
+
+impl Scratch {
+    /// A scratch without memory: the first receive takes it.
+    #[must_use]
+    pub fn new(pool: &Pool) -> Self {
+        Self { pool: pool.clone(), segment: None }
+    }
+
+    /// Up to `length` bytes to receive into, at most [`RECEIVE_BYTES_MAX`]. What was received before and not kept is
+    /// gone. The bytes are initialised with whatever was there.
+    pub fn space(&mut self, length: usize) -> &mut [u8] {
+        let segment = match self.segment.take() {
+            Some(segment) if segment.is_unique() => segment,
+            _ => self.fresh(),
+        };
+        segment.set_floor(HEADROOM_BYTES);
+        let segment = self.segment.insert(segment);
+        // SAFETY: the headroom lies within the segment.
+        let first = unsafe { segment.base().add(HEADROOM_BYTES) };
+        // SAFETY: `fresh` initialised the whole segment, the range lies within it, and the segment is unique, so
+        // nobody else can reach these bytes for as long as `self` is borrowed.
+        unsafe { std::slice::from_raw_parts_mut(first, length.min(RECEIVE_BYTES_MAX)) }
+    }
+
+    /// The first `length` bytes of the space asked for last, as a view.
+    ///
+    /// # Panics
+    /// If no space was asked for, or less of it.
+    #[must_use]
+    pub fn received(&self, length: usize) -> Slice {
+        assert!(length <= RECEIVE_BYTES_MAX);
+        let segment = self.segment.as_ref().expect("space is asked for before something is received");
+        Slice::new(segment.clone(), HEADROOM_BYTES, length)
+    }
+
+    /// Lets go of the memory until the next receive.
+    pub fn release(&mut self) {
+        self.segment = None;
+    }
+
+    fn fresh(&self) -> Segment {
+        let segment = self.pool.segment_for(SCRATCH_BYTES);
+        // SAFETY: the segment was allocated with this capacity and nobody else has it.
+        unsafe { segment.base().write_bytes(0, SCRATCH_BYTES) };
+        // All of it counts as filled: nobody may append to memory that the next receive writes into.
+        segment.set_filled(SCRATCH_BYTES);
+        segment
+    }
+}
+
+const SCRATCH_BYTES: usize = HEADROOM_BYTES + RECEIVE_BYTES_MAX;
+
+const _: () = assert!(SCRATCH_BYTES.is_multiple_of(8));

@@ -1,0 +1,238 @@
+//! `Segment`: a counted block of memory, given back to its pool by the last one to let go.
+//!
+//! A segment is one allocation: a header, then `capacity` bytes. Its *filled mark* divides them. Below the mark,
+//! bytes may be seen through [`Slice`](crate::Slice)s and are never written while anybody sees them; from the mark
+//! on, they belong to whoever appends. Appending moves the mark, so of two holders that both end at the mark the
+//! first to append wins, and the second finds that it no longer ends there and takes memory of its own.
+//!
+//! The count is not atomic and the type is not `Send`.
+
+use std::alloc::{self, Layout};
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use crate::pool::Shared;
+
+/// Bytes that one segment of the pool's recycled class holds. With its header and the allocator's own, it fills
+/// a page.
+pub const SEGMENT_BYTES: usize = 4096 - HEADER_BYTES - ALLOCATOR_BYTES;
+
+/// A counted block of memory. Cloning counts; dropping the last clone gives the memory back.
+pub struct Segment {
+    header: NonNull<Header>,
+}
+
+struct Header {
+    references: Cell<u32>,
+    capacity: u32,
+    /// Everything below it may be seen by somebody; see the module's documentation.
+    filled: Cell<u32>,
+    /// Nothing below it may be seen by anybody: zero, except in a loop's scratch, where it never is.
+    floor: Cell<u32>,
+    pool: Rc<Shared>,
+}
+
+impl Segment {
+    /// Takes memory for `capacity` bytes and charges the ledger. The bytes are not initialised.
+    pub(crate) fn allocate(pool: &Rc<Shared>, capacity: usize) -> Self {
+        let header = match (capacity == SEGMENT_BYTES).then(|| pool.take_spare()).flatten() {
+            Some(spare) => spare,
+            None => allocate_block(capacity),
+        };
+        let value = Header {
+            references: Cell::new(1),
+            capacity: u32::try_from(capacity).expect("segments are at most 4 GiB"),
+            filled: Cell::new(0),
+            floor: Cell::new(0),
+            pool: Rc::clone(pool),
+        };
+        // SAFETY: `header` is a block of ours that nobody else holds, large enough and aligned for a `Header`.
+        unsafe { header.write(value) };
+        pool.ledger.charge(block_bytes(capacity));
+        Self { header }
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the block lives as long as a `Segment` points to it, and its header is initialised and only
+        // changed through cells.
+        unsafe { self.header.as_ref() }
+    }
+
+    /// How many bytes the segment can hold.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.header().capacity as usize
+    }
+
+    /// How many of them may be seen by somebody.
+    #[must_use]
+    pub fn filled(&self) -> usize {
+        self.header().filled.get() as usize
+    }
+
+    /// Bytes that can still be appended.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.capacity() - self.filled()
+    }
+
+    /// Whether this is the only one that holds the segment.
+    #[must_use]
+    pub fn is_unique(&self) -> bool {
+        self.header().references.get() == 1
+    }
+
+    /// The lowest byte that may be seen by somebody; above zero in a loop's scratch only.
+    pub(crate) fn floor(&self) -> usize {
+        self.header().floor.get() as usize
+    }
+
+    pub(crate) fn set_floor(&self, floor: usize) {
+        self.header().floor.set(floor as u32);
+    }
+
+    /// Whether this is a loop's scratch, which nobody may keep for long.
+    pub(crate) fn is_scratch(&self) -> bool {
+        self.floor() > 0
+    }
+
+    pub(crate) fn pool(&self) -> &Rc<Shared> {
+        &self.header().pool
+    }
+
+    /// Where the first byte lies.
+    pub(crate) fn base(&self) -> *mut u8 {
+        let block = self.header.as_ptr().cast::<u8>();
+        // SAFETY: every block is `HEADER_BYTES + capacity` long.
+        unsafe { block.add(HEADER_BYTES) }
+    }
+
+    pub(crate) fn set_filled(&self, filled: usize) {
+        debug_assert!(filled <= self.capacity());
+        self.header().filled.set(filled as u32);
+    }
+
+    /// Appends what fits of `bytes` and says how much that was.
+    pub(crate) fn append(&self, bytes: &[u8]) -> usize {
+        let filled = self.filled();
+        let length = bytes.len().min(self.capacity() - filled);
+        // SAFETY: `filled <= capacity`.
+        let target = unsafe { self.base().add(filled) };
+        // SAFETY: `length` bytes from `filled` on lie within the segment, nobody sees them yet, and `bytes` is a
+        // live slice, which cannot overlap memory that nobody sees.
+        unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), length) };
+        self.set_filled(filled + length);
+        length
+    }
+
+    /// The bytes from `start` to `end`.
+    ///
+    /// The caller promises that they have been written and lie below the filled mark.
+    pub(crate) fn view(&self, start: usize, end: usize) -> &[u8] {
+        debug_assert!(start <= end && end <= self.capacity());
+        // SAFETY: views are only made of written ranges below the filled mark (every caller in this crate keeps
+        // such a range), so `start <= capacity`.
+        let first = unsafe { self.base().add(start) };
+        // SAFETY: as above, and bytes below the filled mark do not change while a view of them lives.
+        unsafe { std::slice::from_raw_parts(first, end - start) }
+    }
+}
+
+impl Clone for Segment {
+    fn clone(&self) -> Self {
+        let references = &self.header().references;
+        references.set(references.get().checked_add(1).expect("fewer than 4 billion views of a segment"));
+        Self { header: self.header }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        let header = self.header();
+        let references = header.references.get();
+        if references > 1 {
+            header.references.set(references - 1);
+            return;
+        }
+        // SAFETY: this is the last holder; the header is initialised and is not looked at again, since the block
+        // below is only memory.
+        let Header { capacity, pool, .. } = unsafe { self.header.read() };
+        let capacity = capacity as usize;
+        pool.ledger.refund(block_bytes(capacity));
+        if capacity != SEGMENT_BYTES || !pool.keep_spare(self.header) {
+            // SAFETY: nobody holds the block any more, and it was allocated for `capacity`.
+            unsafe { free_block(self.header.cast(), capacity) };
+        }
+    }
+}
+
+impl std::fmt::Debug for Segment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Segment")
+            .field("capacity", &self.capacity())
+            .field("filled", &self.filled())
+            .field("references", &self.header().references.get())
+            .finish()
+    }
+}
+
+/// A block that waits in the pool to be used again: memory without a header.
+pub(crate) struct SpareBlock(NonNull<u8>);
+
+impl SpareBlock {
+    fn into_header(self) -> NonNull<Header> {
+        let header = self.0.cast();
+        std::mem::forget(self);
+        header
+    }
+}
+
+impl Drop for SpareBlock {
+    fn drop(&mut self) {
+        // SAFETY: only blocks of `SEGMENT_BYTES` are kept, and a spare block has no other holder.
+        unsafe { free_block(self.0, SEGMENT_BYTES) };
+    }
+}
+
+impl Shared {
+    fn take_spare(&self) -> Option<NonNull<Header>> {
+        self.pop_spare().map(SpareBlock::into_header)
+    }
+
+    fn keep_spare(&self, block: NonNull<Header>) -> bool {
+        self.push_spare(|| SpareBlock(block.cast()))
+    }
+}
+
+/// What a segment of `capacity` costs, header and allocator included.
+pub(crate) const fn block_bytes(capacity: usize) -> usize {
+    capacity + HEADER_BYTES + ALLOCATOR_BYTES
+}
+
+fn layout(capacity: usize) -> Layout {
+    let bytes = HEADER_BYTES + capacity;
+    Layout::from_size_align(bytes, align_of::<Header>()).expect("segments are at most 4 GiB")
+}
+
+fn allocate_block(capacity: usize) -> NonNull<Header> {
+    let layout = layout(capacity);
+    // SAFETY: the layout is never empty, it has room for the header.
+    let block = unsafe { alloc::alloc(layout) };
+    NonNull::new(block.cast()).unwrap_or_else(|| alloc::handle_alloc_error(layout))
+}
+
+/// # Safety
+/// `block` came from `allocate_block(capacity)` and nobody holds it any more.
+unsafe fn free_block(block: NonNull<u8>, capacity: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { alloc::dealloc(block.as_ptr(), layout(capacity)) };
+}
+
+const HEADER_BYTES: usize = size_of::<Header>();
+
+/// What the system's allocator adds to a block; an estimate, used for sizes and the ledger only.
+const ALLOCATOR_BYTES: usize = 16;
+
+const _: () = assert!(HEADER_BYTES == 24);
+const _: () = assert!(size_of::<Option<Segment>>() == 8);

@@ -1,0 +1,109 @@
+//! Back-pressure as numbers: water marks, and writability as a level with reasons.
+
+/// How much may wait in the outbound queue of one connection, in bytes.
+///
+/// Past `high` a connection is unwritable, below `low` it is writable again; both comparisons are strict, so that a
+/// queue that sits on a mark does not flap. Up to `cap` sends are still accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaterMarks {
+    /// Unwritable above this.
+    pub high: u64,
+    /// Writable again below this.
+    pub low: u64,
+    /// Sends of the application are refused above this.
+    pub cap: u64,
+    /// A connection whose codec has replied more than this on its own, unread by the peer, is closed.
+    pub replies_cap: u64,
+}
+
+impl WaterMarks {
+    /// Marks at `high` and `low`, with both caps at four times `high`.
+    ///
+    /// # Panics
+    /// If `low` is zero or above `high`: such a connection would never become writable again.
+    #[must_use]
+    pub const fn new(high: u64, low: u64) -> Self {
+        assert!(0 < low && low <= high, "the low water mark lies above zero and not above the high one");
+        Self { high, low, cap: high.saturating_mul(4), replies_cap: high.saturating_mul(4) }
+    }
+}
+
+impl Default for WaterMarks {
+    /// 64 and 32 KiB.
+    fn default() -> Self {
+        Self::new(64 * 1024, 32 * 1024)
+    }
+}
+
+/// Whether a connection is writable, and why not: a level, kept as a set of reasons.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Writability {
+    reasons: u8,
+}
+
+impl Writability {
+    const MARK: u8 = 1;
+    const SHAPING: u8 = 2;
+    const USER: u8 = 4;
+
+    /// Whether nothing stands against writing.
+    #[must_use]
+    pub const fn is_writable(self) -> bool {
+        self.reasons == 0
+    }
+
+    /// Compares what is pending with the marks.
+    pub const fn update(&mut self, pending: u64, marks: &WaterMarks) {
+        if pending > marks.high {
+            self.reasons |= Self::MARK;
+        } else if pending < marks.low {
+            self.reasons &= !Self::MARK;
+        }
+    }
+
+    /// Sets or clears the reason of a traffic shaper.
+    pub const fn set_shaped(&mut self, shaped: bool) {
+        self.set(Self::SHAPING, shaped);
+    }
+
+    /// Sets or clears the application's own reason.
+    pub const fn set_held(&mut self, held: bool) {
+        self.set(Self::USER, held);
+    }
+
+    const fn set(&mut self, reason: u8, on: bool) {
+        if on {
+            self.reasons |= reason;
+        } else {
+            self.reasons &= !reason;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_sits_on_a_mark_does_not_flap() {
+        let marks = WaterMarks::new(100, 50);
+        let mut level = Writability::default();
+        let mut seen = Vec::new();
+        for pending in [100, 101, 100, 50, 51, 50, 49, 50, 100] {
+            level.update(pending, &marks);
+            seen.push(level.is_writable());
+        }
+        assert_eq!(seen, [true, false, false, false, false, false, true, true, true]);
+    }
+
+    #[test]
+    fn reasons_are_counted_separately() {
+        let mut level = Writability::default();
+        level.set_shaped(true);
+        level.set_held(true);
+        level.set_shaped(false);
+        assert!(!level.is_writable());
+        level.set_held(false);
+        assert!(level.is_writable());
+    }
+}
