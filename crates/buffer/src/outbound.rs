@@ -204,6 +204,31 @@ impl Outbound {
         }
     }
 
+    /// Whether a piece of a file comes first among what was flushed.
+    #[must_use]
+    pub fn starts_with_file(&self) -> bool {
+        self.has_flushed() && matches!(self.entries().get(self.list.head).part, Part::File(_))
+    }
+
+    /// Moves what was flushed in `from` to the end of this queue, without copying.
+    pub fn take_flushed(&mut self, from: &mut Self) {
+        while from.has_flushed() {
+            let part = from.unlink_head();
+            let length = part.len();
+            from.sent += length;
+            self.written += length;
+            if let Part::Bytes(bytes) = &part {
+                self.pool().ledger().charge(bytes.len());
+            }
+            if length > 0 {
+                self.push(part);
+            }
+        }
+        if from.is_empty() {
+            from.release();
+        }
+    }
+
     /// Counts the first `count` bytes as sent, and lets go of their memory.
     ///
     /// # Panics
@@ -393,8 +418,12 @@ impl Outbound {
         self.pool_ref().ledger().charge(ENTRY_BYTES);
     }
 
-    /// Takes the first entry out and drops what it held, with the store not borrowed.
+    /// Drops the first entry and what it held, with the store not borrowed.
     fn pop(&mut self) {
+        drop(self.unlink_head());
+    }
+
+    fn unlink_head(&mut self) -> Part {
         let Entry { part, next, .. } = self.entries().remove(self.list.head);
         if self.list.unflushed == self.list.head {
             self.list.unflushed = next;
@@ -409,7 +438,7 @@ impl Outbound {
         if let Part::Bytes(bytes) = &part {
             ledger.refund(bytes.len());
         }
-        drop(part);
+        part
     }
 
     fn release(&mut self) {

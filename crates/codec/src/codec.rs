@@ -1,0 +1,173 @@
+//! `Codec`: one protocol, free of I/O.
+
+use std::time::Instant;
+
+use tidegate_buffer::{Input, Mark, Outbound, Pool};
+
+use crate::fault::Fault;
+use crate::output::Output;
+
+/// What decoding came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step<T> {
+    /// A message; there may be more in the input.
+    Message(T),
+    /// The next message is not complete.
+    More,
+    /// There will be no further message, whatever the peer sends.
+    End,
+}
+
+/// One protocol: bytes in, messages out; messages in, bytes out.
+///
+/// The loop calls [`decode`](Codec::decode) until it says [`More`](Step::More); every call either yields a message or
+/// needs more input, so a codec that yields without consuming has to come to an end by itself. A codec never
+/// blocks, never panics on what a peer sent, and refuses what is too large *before* it allocates for it.
+///
+/// Only the first three methods have to be written.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use tidegate_codec::{Codec, Input, Output, Slice, Step};
+///
+/// /// Every byte is a message.
+/// struct Bytewise;
+///
+/// impl Codec for Bytewise {
+///     type In = u8;
+///     type Out = u8;
+///     type Error = Infallible;
+///
+///     fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<u8>, Infallible> {
+///         let Some(&byte) = input.bytes().first() else { return Ok(Step::More) };
+///         input.consume(1);
+///         Ok(Step::Message(byte))
+///     }
+///
+///     fn encode(&mut self, byte: u8, out: &mut Output<'_>) -> Result<(), Infallible> {
+///         out.write(&[byte]);
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait Codec: 'static {
+    /// What decoding yields; owned, though it may hold [`Slice`](tidegate_buffer::Slice)s.
+    type In;
+    /// What encoding takes.
+    type Out;
+    /// What can go wrong, sorted by blame.
+    type Error: Fault;
+
+    /// Decodes the next message. What the protocol answers by itself goes to `reply`.
+    ///
+    /// # Errors
+    /// The connection is closed once what is in `reply`, the last word to the peer included, was sent.
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Self::In>, Self::Error>;
+
+    /// Encodes a message.
+    ///
+    /// # Errors
+    /// The message cannot be said in this protocol, at least not now. Nothing was written, and the connection lives.
+    fn encode(&mut self, message: Self::Out, out: &mut Output<'_>) -> Result<(), Self::Error>;
+
+    /// Decodes after the peer has shut down its sending side, until this says [`Step::End`].
+    ///
+    /// The default decodes what is complete and ends; what is left is cut off. A protocol to which that matters
+    /// says so with an error.
+    ///
+    /// # Errors
+    /// As for [`decode`](Codec::decode).
+    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Self::In>, Self::Error> {
+        Ok(match self.decode(input, reply)? {
+            Step::Message(message) => Step::Message(message),
+            Step::More | Step::End => Step::End,
+        })
+    }
+
+    /// Makes progress that nobody asked for: handshakes, acknowledgements. Yields no message.
+    ///
+    /// # Errors
+    /// As for [`decode`](Codec::decode).
+    fn pump(&mut self, _input: &mut Input, _reply: &mut Output<'_>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// Whether bytes have to be read even if the application wants no message: during a handshake.
+    fn wants_input(&self) -> bool {
+        false
+    }
+
+    /// Whether messages can be exchanged; false during a handshake.
+    fn is_established(&self) -> bool {
+        true
+    }
+
+    /// Whether all that this protocol will ever say on the connection has been said, both ways. The loop then
+    /// closes it, once everything was sent.
+    fn is_finished(&self) -> bool {
+        false
+    }
+
+    /// The application wants to end: the protocol lets the peer know, or takes no further message. Bytes that were
+    /// accepted are still sent.
+    ///
+    /// # Errors
+    /// As for [`decode`](Codec::decode).
+    fn drain(&mut self, _reply: &mut Output<'_>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// The connection is about to be closed in good order: the last word of the protocol, if it has one.
+    ///
+    /// # Errors
+    /// As for [`decode`](Codec::decode).
+    fn close(&mut self, _out: &mut Output<'_>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// Writes what was held back in order to be sent together.
+    ///
+    /// # Errors
+    /// As for [`decode`](Codec::decode).
+    fn flush(&mut self, _out: &mut Output<'_>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// Bytes held back; they count against the water marks.
+    fn held(&self) -> usize {
+        0
+    }
+
+    /// The bytes that the uppermost codec of the pipeline has produced so far; `queue` is the one below this codec.
+    fn mark(&self, queue: &Outbound) -> Mark {
+        queue.written()
+    }
+
+    /// The offset in the queue below at which everything up to `mark` has been written, once that is known.
+    fn settled(&self, mark: Mark) -> Option<u64> {
+        Some(mark.0)
+    }
+
+    /// A queue whose next piece is in a file that has to be read, because a filter must see its bytes. The engine
+    /// reads it, piece by piece, and flushes again.
+    fn file_to_load(&mut self) -> Option<&mut Outbound> {
+        None
+    }
+
+    /// Moves what is left of the input into memory of its own, so that nothing keeps the loop's scratch. Only a
+    /// codec with an [`Input`] of its own has to do something.
+    fn settle(&mut self, _pool: &Pool) {}
+
+    /// When [`handle_timeout`](Codec::handle_timeout) is to be called, if at all.
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The time that [`poll_timeout`](Codec::poll_timeout) named has come.
+    ///
+    /// # Errors
+    /// The connection is closed, as for [`decode`](Codec::decode).
+    fn handle_timeout(&mut self, _reply: &mut Output<'_>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! Framings: the codecs that most protocols begin with.

@@ -1,0 +1,28 @@
+//! The contract of a protocol: bytes in, messages out; messages in, bytes out.
+//!
+//! A [`Codec`] is one protocol, free of I/O: it has no socket, no thread and no clock of its own. A [`Filter`] turns
+//! bytes into bytes, both ways: TLS, a PROXY header. [`Over`] puts a codec over a filter and is itself a codec, so a
+//! pipeline is a type, and stages that do not fit do not compile. A test drives any of it with byte slices.
+//!
+//! What a codec writes goes straight into the connection's outbound queue, through [`Output`].
+//!
+//! The framings in [`framing`] are codecs ready for use, and the shortest examples of how one is written. Any codec
+//! can be put through the contract tests of `tidegate-testkit`.
+//!
+//! Read next: `codec.rs`, then `filter.rs` and `over.rs`.
+
+#![forbid(unsafe_code)]
+
+mod codec;
+mod fault;
+mod filter;
+pub mod framing;
+mod output;
+mod over;
+
+pub use codec::{Codec, Step};
+pub use fault::{Blame, Fault};
+pub use filter::Filter;
+pub use output::{Output, Time};
+pub use over::{Over, OverError};
+pub use tidegate_buffer::{FileRegion, Input, Mark, Outbound, Pool, Slice};

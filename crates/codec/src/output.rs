@@ -1,0 +1,195 @@
+//! `Output`: where a codec writes, and what time it is.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use tidegate_buffer::{FileRegion, Mark, Outbound, Pool, Slice, Writer};
+
+/// A codec's view of the connection's outbound queue, and of the loop's time.
+///
+/// Time is an argument: it stands still during one visit of a connection, and tests set it as they please.
+///
+/// ```
+/// use std::time::{Instant, SystemTime};
+/// use tidegate_codec::{Outbound, Output, Pool, Time};
+///
+/// let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+/// let mut queue = Outbound::new(&pool);
+/// let mut out = Output::new(&mut queue, &pool, &time);
+/// out.write(b"Date: ");
+/// out.write(time.date());
+/// queue.flush();
+/// assert_eq!(queue.front(), Some(&b"Date: Thu, 01 Jan 1970 00:00:00 GMT"[..]));
+/// ```
+#[derive(Debug)]
+pub struct Output<'a> {
+    queue: &'a mut Outbound,
+    pool: &'a Pool,
+    time: &'a Time,
+}
+
+impl<'a> Output<'a> {
+    /// Writes go to `queue`, which takes its memory from `pool` if it has no pool yet.
+    #[inline]
+    pub fn new(queue: &'a mut Outbound, pool: &'a Pool, time: &'a Time) -> Self {
+        queue.attach(pool);
+        Self { queue, pool, time }
+    }
+
+    /// Appends a copy of `bytes`.
+    #[inline]
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.queue.write(bytes);
+    }
+
+    /// A cursor over at least `length` contiguous bytes: the fastest way to write a message of several short pieces.
+    #[inline]
+    pub fn writer(&mut self, length: usize) -> Writer<'_> {
+        self.queue.writer(length)
+    }
+
+    /// Appends a view, linked if it is large.
+    pub fn link(&mut self, slice: Slice) {
+        self.queue.link(slice);
+    }
+
+    /// Appends shared bytes, linked if there are many.
+    pub fn link_bytes(&mut self, bytes: Bytes) {
+        self.queue.link_bytes(bytes);
+    }
+
+    /// Appends a piece of a file.
+    pub fn link_file(&mut self, region: FileRegion) {
+        self.queue.link_file(region);
+    }
+
+    /// Moves what was flushed in another queue to the end of this one, without copying.
+    pub fn take_flushed(&mut self, from: &mut Outbound) {
+        self.queue.take_flushed(from);
+    }
+
+    /// How many bytes were ever written here.
+    #[must_use]
+    pub fn written(&self) -> Mark {
+        self.queue.written()
+    }
+
+    /// How many of them still wait.
+    #[must_use]
+    pub fn pending(&self) -> u64 {
+        self.queue.pending()
+    }
+
+    /// The time of this visit.
+    #[must_use]
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.time.now
+    }
+
+    /// The time of this visit with its date; it outlives this view.
+    #[must_use]
+    #[inline]
+    pub fn time(&self) -> &'a Time {
+        self.time
+    }
+
+    /// Where the loop's memory comes from.
+    #[must_use]
+    pub fn pool(&self) -> &'a Pool {
+        self.pool
+    }
+
+    /// The same time and pool, and another queue: what a filter hands to the codec above it.
+    #[must_use]
+    pub fn with_queue<'b>(&self, queue: &'b mut Outbound) -> Output<'b>
+    where
+        'a: 'b,
+    {
+        Output::new(queue, self.pool, self.time)
+    }
+
+    /// A second, shorter view of the same queue.
+    #[must_use]
+    pub fn reborrow(&mut self) -> Output<'_> {
+        Output { queue: self.queue, pool: self.pool, time: self.time }
+    }
+}
+
+/// The time as a loop sees it: read once a turn, with the date of HTTP formatted once a second.
+#[derive(Debug, Clone)]
+pub struct Time {
+    now: Instant,
+    date_until: Instant,
+    date: [u8; DATE_BYTES],
+}
+
+impl Time {
+    /// The time `now`, at which the wall clock shows `wall`.
+    #[must_use]
+    pub fn new(now: Instant, wall: SystemTime) -> Self {
+        let mut time = Self { now, date_until: now, date: [b' '; DATE_BYTES] };
+        time.set_date(wall);
+        time
+    }
+
+    /// Moves on to `now`. The wall clock is asked only when a second has passed.
+    #[inline]
+    pub fn advance(&mut self, now: Instant, wall: impl FnOnce() -> SystemTime) {
+        self.now = now;
+        if now >= self.date_until {
+            self.set_date(wall());
+        }
+    }
+
+    /// The time of this turn.
+    #[must_use]
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// The date in the form of RFC 9110 §5.6.7, `Sun, 06 Nov 1994 08:49:37 GMT`.
+    #[must_use]
+    #[inline]
+    pub fn date(&self) -> &[u8; DATE_BYTES] {
+        &self.date
+    }
+
+    fn set_date(&mut self, wall: SystemTime) {
+        let since = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        // Years beyond 9999 have no such date, and a clock that far off is worth no panic.
+        let seconds = since.as_secs().min(LAST_SECOND);
+        let text = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+        self.date.copy_from_slice(text.as_bytes());
+        self.date_until = self.now + Duration::from_secs(1) - Duration::from_nanos(u64::from(since.subsec_nanos()));
+    }
+}
+
+const DATE_BYTES: usize = 29;
+
+/// 9999-12-31 23:59:59.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_date_changes_with_the_second_and_not_before() {
+        let (start, wall) = (Instant::now(), SystemTime::UNIX_EPOCH + Duration::from_millis(1_500));
+        let mut time = Time::new(start, wall);
+        assert_eq!(&time.date()[17..25], b"00:00:01");
+        time.advance(start + Duration::from_millis(499), || unreachable!("no second has passed"));
+        time.advance(start + Duration::from_millis(500), || wall + Duration::from_millis(500));
+        assert_eq!(&time.date()[17..25], b"00:00:02");
+    }
+
+    #[test]
+    fn a_wall_clock_out_of_range_is_no_panic() {
+        let far = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40);
+        assert_eq!(&Time::new(Instant::now(), far).date()[12..16], b"9999");
+        let early = SystemTime::UNIX_EPOCH - Duration::from_secs(10);
+        assert_eq!(&Time::new(Instant::now(), early).date()[12..16], b"1970");
+    }
+}

@@ -1,0 +1,240 @@
+//! `Over`: a codec over a filter, which is itself a codec.
+
+use std::fmt;
+use std::time::Instant;
+
+use tidegate_buffer::{Input, Mark, Outbound, Pool};
+
+use crate::codec::{Codec, Step};
+use crate::fault::{Blame, Fault};
+use crate::filter::Filter;
+use crate::output::Output;
+
+/// The codec `C` over the filter `F`: `Over<Tls, http1::Server>` speaks HTTP over TLS.
+///
+/// Between the two it keeps the plain bytes: an [`Input`] that the codec reads, and a gather buffer, an [`Outbound`],
+/// in which the codec's writes wait for the filter. Both are empty, and without memory, on an idle connection.
+#[derive(Debug)]
+pub struct Over<F, C> {
+    filter: F,
+    codec: C,
+    plain: Input,
+    gather: Outbound,
+    /// Bytes below the filter when it last had nothing to hold back.
+    wire: u64,
+    ended: bool,
+}
+
+impl<F: Filter, C: Codec> Over<F, C> {
+    /// Puts `codec` over `filter`.
+    #[must_use]
+    pub fn new(filter: F, codec: C) -> Self {
+        Self { filter, codec, plain: Input::new(), gather: Outbound::default(), wire: 0, ended: false }
+    }
+
+    /// The filter below.
+    pub fn filter(&self) -> &F {
+        &self.filter
+    }
+
+    /// The codec above.
+    pub fn codec(&self) -> &C {
+        &self.codec
+    }
+
+    /// Puts another codec in place of this one. Bytes that were already read, and bytes that wait, come along.
+    #[must_use]
+    pub fn map<D: Codec>(self, to: impl FnOnce(C) -> D) -> Over<F, D> {
+        let Self { filter, codec, plain, gather, wire, ended } = self;
+        Over { filter, codec: to(codec), plain, gather, wire, ended }
+    }
+
+    fn decode_plain(&mut self, reply: &Output<'_>) -> Result<Step<C::In>, OverError<F::Error, C::Error>> {
+        let mut reply = reply.with_queue(&mut self.gather);
+        let step = if self.ended {
+            self.codec.end(&mut self.plain, &mut reply)
+        } else {
+            self.codec.decode(&mut self.plain, &mut reply)
+        };
+        step.map_err(OverError::Codec)
+    }
+
+    /// Decodes until there is a message, or the filter needs more bytes.
+    fn advance(
+        &mut self,
+        wire: &mut Input,
+        reply: &mut Output<'_>,
+    ) -> Result<Step<C::In>, OverError<F::Error, C::Error>> {
+        loop {
+            match self.decode_plain(reply) {
+                Ok(Step::More) if !self.ended => {}
+                Ok(step) => return Ok(step),
+                Err(error) => {
+                    // The codec's last word has to get through the filter.
+                    self.flush(reply)?;
+                    return Err(error);
+                }
+            }
+            match self.filter.inbound(wire, &mut self.plain, reply).map_err(OverError::Filter)? {
+                Step::Message(()) => {}
+                Step::More => return Ok(Step::More),
+                Step::End => self.ended = true,
+            }
+        }
+    }
+
+    fn pass_on(&mut self, out: &mut Output<'_>) -> Result<(), OverError<F::Error, C::Error>> {
+        self.gather.flush();
+        self.filter.outbound(&mut self.gather, out).map_err(OverError::Filter)?;
+        self.filter.flush(out).map_err(OverError::Filter)?;
+        if self.filter.held() == 0 {
+            self.wire = out.written().0;
+        }
+        Ok(())
+    }
+}
+
+impl<F: Filter, C: Codec> Codec for Over<F, C> {
+    type In = C::In;
+    type Out = C::Out;
+    type Error = OverError<F::Error, C::Error>;
+
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, Self::Error> {
+        self.advance(input, reply)
+    }
+
+    fn encode(&mut self, message: C::Out, out: &mut Output<'_>) -> Result<(), Self::Error> {
+        self.codec.encode(message, &mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)
+    }
+
+    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, Self::Error> {
+        match self.advance(input, reply)? {
+            Step::More => {
+                self.filter.end(input, reply).map_err(OverError::Filter)?;
+                self.ended = true;
+                self.advance(input, reply)
+            }
+            step => Ok(step),
+        }
+    }
+
+    fn pump(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<(), Self::Error> {
+        while !self.filter.is_established() {
+            match self.filter.inbound(input, &mut self.plain, reply).map_err(OverError::Filter)? {
+                Step::Message(()) => {}
+                Step::More => return Ok(()),
+                Step::End => self.ended = true,
+            }
+        }
+        let mut reply = reply.with_queue(&mut self.gather);
+        self.codec.pump(&mut self.plain, &mut reply).map_err(OverError::Codec)
+    }
+
+    fn wants_input(&self) -> bool {
+        !self.filter.is_established() || self.codec.wants_input()
+    }
+
+    fn is_established(&self) -> bool {
+        self.filter.is_established() && self.codec.is_established()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.codec.is_finished()
+    }
+
+    fn drain(&mut self, reply: &mut Output<'_>) -> Result<(), Self::Error> {
+        self.codec.drain(&mut reply.with_queue(&mut self.gather)).map_err(OverError::Codec)
+    }
+
+    fn close(&mut self, out: &mut Output<'_>) -> Result<(), Self::Error> {
+        self.codec.close(&mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)?;
+        self.flush(out)?;
+        self.filter.close(out).map_err(OverError::Filter)
+    }
+
+    fn flush(&mut self, out: &mut Output<'_>) -> Result<(), Self::Error> {
+        self.codec.flush(&mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)?;
+        self.pass_on(out)
+    }
+
+    fn held(&self) -> usize {
+        self.gather.cost() as usize + self.filter.held() + self.codec.held()
+    }
+
+    fn mark(&self, _: &Outbound) -> Mark {
+        self.codec.mark(&self.gather)
+    }
+
+    fn settled(&self, mark: Mark) -> Option<u64> {
+        let plain = self.codec.settled(mark)?;
+        (self.gather.sent().0 >= plain && self.filter.held() == 0).then_some(self.wire)
+    }
+
+    fn file_to_load(&mut self) -> Option<&mut Outbound> {
+        if self.codec.file_to_load().is_some() {
+            return self.codec.file_to_load();
+        }
+        (!self.filter.takes_files() && self.gather.starts_with_file()).then_some(&mut self.gather)
+    }
+
+    fn settle(&mut self, pool: &Pool) {
+        self.plain.settle(pool);
+        self.codec.settle(pool);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        match (self.filter.poll_timeout(), self.codec.poll_timeout()) {
+            (Some(below), Some(above)) => Some(below.min(above)),
+            (below, above) => below.or(above),
+        }
+    }
+
+    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Self::Error> {
+        let now = reply.now();
+        if self.filter.poll_timeout().is_some_and(|at| at <= now) {
+            self.filter.handle_timeout(reply).map_err(OverError::Filter)?;
+        }
+        if self.codec.poll_timeout().is_some_and(|at| at <= now) {
+            let done = self.codec.handle_timeout(&mut reply.with_queue(&mut self.gather));
+            self.flush(reply)?;
+            done.map_err(OverError::Codec)?;
+        }
+        Ok(())
+    }
+}
+
+/// An error of a filter, or of the codec above it.
+#[derive(Debug)]
+pub enum OverError<F, C> {
+    /// The filter failed.
+    Filter(F),
+    /// The codec failed.
+    Codec(C),
+}
+
+impl<F: Fault, C: Fault> Fault for OverError<F, C> {
+    fn blame(&self) -> Blame {
+        match self {
+            Self::Filter(error) => error.blame(),
+            Self::Codec(error) => error.blame(),
+        }
+    }
+}
+
+impl<F: fmt::Display, C: fmt::Display> fmt::Display for OverError<F, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Filter(error) => error.fmt(f),
+            Self::Codec(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<F: std::error::Error + 'static, C: std::error::Error + 'static> std::error::Error for OverError<F, C> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Filter(error) => error.source(),
+            Self::Codec(error) => error.source(),
+        }
+    }
+}
