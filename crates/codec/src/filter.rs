@@ -24,12 +24,8 @@ pub trait Filter: 'static {
     ///
     /// # Errors
     /// The connection is closed once what is in `reply` was sent.
-    fn inbound(
-        &mut self,
-        wire: &mut Input,
-        plain: &mut Input,
-        reply: &mut Output<'_>,
-    ) -> Result<Step<()>, Self::Error>;
+    fn inbound(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>)
+    -> Result<Step<()>, Self::Error>;
 
     /// Takes what was flushed in `plain` and writes what it means to `out`, or holds it back until
     /// [`flush`](Filter::flush). It may leave bytes in `plain`, as during a handshake; they count as pending.

@@ -1,1 +1,113 @@
 //! Framings: the codecs that most protocols begin with.
+//!
+//! | framing | a frame is | its limit unless set |
+//! |---|---|---|
+//! | [`Lines`] | ended by LF or CRLF | 8 KiB |
+//! | [`Delimiter`] | ended by any byte string | 64 KiB |
+//! | [`Fixed`] | always as long | its length |
+//! | [`LengthField`] | preceded by its length | 1 MiB |
+//!
+//! All yield [`Slice`](tidegate_buffer::Slice)s, views of what was received, and take [`Payload`]s. What they encode
+//! they would decode to the same again, or they refuse it. A frame that is too long is refused before memory is
+//! taken for it and before its end is waited for. What a peer cut off is [`FramingError::Truncated`].
+//!
+//! A broadcast frames a message once, with `encoded`, and hands every connection a [`Payload::Encoded`].
+//!
+//! Read next: `lines.rs`; the others are built alike.
+
+mod delimiter;
+mod error;
+mod fixed;
+mod length_field;
+mod lines;
+mod payload;
+
+pub use delimiter::{DELIMITED_BYTES_MAX, Delimiter};
+pub use error::FramingError;
+pub use fixed::Fixed;
+pub use length_field::{FRAME_BYTES_MAX, HEADER_BYTES_MAX, LengthField, LengthFieldBuilder};
+pub use lines::{LINE_BYTES_MAX, Lines};
+pub use payload::Payload;
+
+/// No limit of a framing can be set above this: an input holds a frame in one piece, and grows by doubling.
+pub const LIMIT_BYTES_MAX: usize = 1 << 30;
+
+/// Checks a limit when a framing is built.
+const fn checked_limit(bytes: usize) -> u32 {
+    assert!(bytes > 0, "a frame of no bytes at most holds nothing");
+    assert!(bytes <= LIMIT_BYTES_MAX, "the limit of a frame is at most 1 GiB");
+    bytes as u32
+}
+
+#[cfg(test)]
+mod tests {
+    //! What the unit tests of all framings share.
+
+    use std::time::{Instant, SystemTime};
+
+    use tidegate_buffer::{Input, Outbound, Pool, Slice};
+
+    use super::{FramingError, Payload};
+    use crate::codec::{Codec, Step};
+    use crate::output::{Output, Time};
+
+    /// Decodes `wire` whole and byte by byte, with the same result, then ends: the messages, and how it ended.
+    #[track_caller]
+    pub(super) fn run<C>(codec: C, wire: &[u8]) -> (Vec<String>, Result<(), FramingError>)
+    where
+        C: Codec<In = Slice, Error = FramingError> + Clone,
+    {
+        let whole = run_in_pieces(codec.clone(), &[wire]);
+        let bytes: Vec<&[u8]> = wire.chunks(1).collect();
+        assert_eq!(whole, run_in_pieces(codec, &bytes), "whole and byte by byte");
+        whole
+    }
+
+    fn run_in_pieces<C>(mut codec: C, pieces: &[&[u8]]) -> (Vec<String>, Result<(), FramingError>)
+    where
+        C: Codec<In = Slice, Error = FramingError>,
+    {
+        let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+        let (mut queue, mut input, mut messages) = (Outbound::new(&pool), Input::new(), Vec::new());
+        let mut reply = Output::new(&mut queue, &pool, &time);
+        for piece in pieces {
+            input.append(pool.copy(piece), &pool);
+            loop {
+                match codec.decode(&mut input, &mut reply) {
+                    Ok(Step::Message(message)) => messages.push(message.escape_ascii().to_string()),
+                    Ok(Step::More) => break,
+                    Ok(Step::End) => unreachable!("a framing does not end by itself"),
+                    Err(error) => return (messages, Err(error)),
+                }
+            }
+        }
+        loop {
+            match codec.end(&mut input, &mut reply) {
+                Ok(Step::Message(message)) => messages.push(message.escape_ascii().to_string()),
+                Ok(Step::More) => unreachable!("more will not come"),
+                Ok(Step::End) => return (messages, Ok(())),
+                Err(error) => return (messages, Err(error)),
+            }
+        }
+    }
+
+    /// Encodes one message; one that is refused must leave the queue as it was.
+    #[track_caller]
+    pub(super) fn encode<C>(mut codec: C, message: impl Into<Payload>) -> Result<Vec<u8>, FramingError>
+    where
+        C: Codec<Out = Payload, Error = FramingError>,
+    {
+        let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+        let mut queue = Outbound::new(&pool);
+        let done = codec.encode(message.into(), &mut Output::new(&mut queue, &pool, &time));
+        assert!(done.is_ok() || queue.written().0 == 0, "a refused message was written");
+        queue.flush();
+        let mut bytes = Vec::new();
+        while let Some(front) = queue.front() {
+            let length = front.len() as u64;
+            bytes.extend_from_slice(front);
+            queue.advance(length);
+        }
+        done.map(|()| bytes)
+    }
+}

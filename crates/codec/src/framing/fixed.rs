@@ -1,0 +1,92 @@
+//! `Fixed`: frames that are all as long.
+
+use tidegate_buffer::{Input, Slice};
+
+use super::{FramingError, Payload, checked_limit};
+use crate::codec::{Codec, Step};
+use crate::output::Output;
+
+/// Frames of one length. Nothing stands between them, so there is nothing to encode around them either.
+///
+/// ```
+/// use tidegate_codec::framing::Fixed;
+///
+/// let mut seismograph = Fixed::new(12);
+/// # let _ = &mut seismograph;
+/// ```
+#[derive(Debug, Clone)]
+pub struct Fixed {
+    length: u32,
+}
+
+impl Fixed {
+    /// Frames of `length` bytes.
+    ///
+    /// # Panics
+    /// If `length` is zero or exceeds [`LIMIT_BYTES_MAX`](super::LIMIT_BYTES_MAX).
+    #[must_use]
+    pub const fn new(length: usize) -> Self {
+        Self { length: checked_limit(length) }
+    }
+}
+
+impl Codec for Fixed {
+    type In = Slice;
+    type Out = Payload;
+    type Error = FramingError;
+
+    fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
+        let length = self.length as usize;
+        Ok(if input.len() < length { Step::More } else { Step::Message(input.take(length)) })
+    }
+
+    /// # Errors
+    /// [`FramingError::WrongLength`]. A [`Payload::Encoded`] is checked like any other.
+    fn encode(&mut self, frame: Payload, out: &mut Output<'_>) -> Result<(), FramingError> {
+        let (bytes, expected) = (frame.as_ref().len(), self.length as usize);
+        if bytes != expected {
+            return Err(FramingError::WrongLength { bytes, expected });
+        }
+        frame.write_bare(out);
+        Ok(())
+    }
+
+    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
+        match self.decode(input, reply)? {
+            Step::More if input.is_empty() => Ok(Step::End),
+            Step::More => Err(FramingError::Truncated { bytes: input.len() }),
+            step => Ok(step),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{encode, run};
+    use super::*;
+
+    #[test]
+    fn frames_follow_each_other_without_anything_between() {
+        assert_eq!(run(Fixed::new(3), b"abcdef"), (vec!["abc".to_owned(), "def".to_owned()], Ok(())));
+        assert_eq!(run(Fixed::new(1), b"ab").0, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_part_of_a_frame_is_cut_off() {
+        assert_eq!(run(Fixed::new(3), b"abcde"), (vec!["abc".to_owned()], Err(FramingError::Truncated { bytes: 2 })));
+    }
+
+    #[test]
+    fn only_the_one_length_is_written() {
+        assert_eq!(encode(Fixed::new(3), "abc").unwrap(), b"abc");
+        for other in ["", "ab", "abcd"] {
+            assert!(matches!(encode(Fixed::new(3), other), Err(FramingError::WrongLength { expected: 3, .. })));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "holds nothing")]
+    fn a_length_of_zero_is_refused() {
+        let _ = Fixed::new(0);
+    }
+}

@@ -1,0 +1,131 @@
+//! `Payload`: what the framings encode.
+
+use bytes::{BufMut, Bytes};
+use tidegate_buffer::{LINK_BYTES_MIN, Slice};
+
+use crate::output::Output;
+
+/// A message on its way out. Large ones are linked into the queue, small ones are copied.
+///
+/// It is made from a [`Slice`], from [`Bytes`], from static bytes or text, and, without copying, from a `Vec` or a
+/// `String`. Bytes that are only borrowed are copied by the one who has them: `pool.copy(bytes)`.
+///
+/// ```
+/// use tidegate_codec::framing::Payload;
+///
+/// assert_eq!(Payload::from("ebb").as_ref(), b"ebb");
+/// assert_eq!(Payload::from(vec![1, 2, 3]).as_ref(), [1, 2, 3]);
+/// ```
+#[derive(Debug, Clone)]
+pub enum Payload {
+    /// A view; not to leave the loop.
+    Slice(Slice),
+    /// Shared bytes.
+    Bytes(Bytes),
+    /// What was framed already, by a framing's `encoded`: it is written as it is, so that a broadcast encodes once.
+    Encoded(Bytes),
+}
+
+/// What a framing puts around a payload, of which it may replace the first bytes.
+pub(super) struct Envelope<'a> {
+    pub(super) head: &'a [u8],
+    pub(super) replaced: usize,
+    pub(super) tail: &'a [u8],
+}
+
+impl Payload {
+    /// Writes the payload with what goes around it.
+    pub(super) fn write(mut self, around: &Envelope<'_>, out: &mut Output<'_>) {
+        let rest = &self.as_ref()[around.replaced..];
+        if rest.len() < LINK_BYTES_MIN {
+            // It need not be in one piece.
+            let mut writer = out.writer(1);
+            writer.put(around.head);
+            writer.put(rest);
+            writer.put(around.tail);
+            return;
+        }
+        self.advance(around.replaced);
+        out.write(around.head);
+        self.write_bare(out);
+        out.write(around.tail);
+    }
+
+    /// Writes the payload as it is.
+    pub(super) fn write_bare(self, out: &mut Output<'_>) {
+        match self {
+            Self::Slice(slice) => out.link(slice),
+            Self::Bytes(bytes) | Self::Encoded(bytes) => out.link_bytes(bytes),
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        match self {
+            Self::Slice(slice) => slice.advance(count),
+            Self::Bytes(bytes) | Self::Encoded(bytes) => bytes::Buf::advance(bytes, count),
+        }
+    }
+}
+
+/// A payload with what goes around it, for many connections to write.
+pub(super) fn enveloped(payload: &[u8], around: &Envelope<'_>) -> Bytes {
+    let rest = &payload[around.replaced..];
+    let mut framed = Vec::with_capacity(around.head.len() + rest.len() + around.tail.len());
+    framed.put_slice(around.head);
+    framed.put_slice(rest);
+    framed.put_slice(around.tail);
+    framed.into()
+}
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Slice(slice) => slice,
+            Self::Bytes(bytes) | Self::Encoded(bytes) => bytes,
+        }
+    }
+}
+
+impl From<Slice> for Payload {
+    fn from(slice: Slice) -> Self {
+        Self::Slice(slice)
+    }
+}
+
+impl From<Bytes> for Payload {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Payload {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes.into())
+    }
+}
+
+impl From<String> for Payload {
+    fn from(text: String) -> Self {
+        Self::Bytes(text.into())
+    }
+}
+
+impl From<&'static [u8]> for Payload {
+    fn from(bytes: &'static [u8]) -> Self {
+        Self::Bytes(Bytes::from_static(bytes))
+    }
+}
+
+impl<const N: usize> From<&'static [u8; N]> for Payload {
+    fn from(bytes: &'static [u8; N]) -> Self {
+        Self::Bytes(Bytes::from_static(bytes))
+    }
+}
+
+impl From<&'static str> for Payload {
+    fn from(text: &'static str) -> Self {
+        Self::Bytes(Bytes::from_static(text.as_bytes()))
+    }
+}
+
+const _: () = assert!(size_of::<Payload>() <= 40);

@@ -1,0 +1,23 @@
+//! Sockets and drivers: what an event loop stands on.
+//!
+//! A [`Driver`] takes operations and gives completions, one at a time, so that received bytes are decoded while they
+//! are hot. It knows tokens and sockets, never connections. [`readiness`] is the driver on epoll, through mio; it
+//! imitates completion by trying an operation when the socket is ready for it.
+//!
+//! Addresses, listeners and socket options by name are here as well, since every driver needs them.
+//!
+//! This is one of the crates in which unsafe code is allowed. Read next: `driver.rs`, then `readiness/mod.rs`.
+
+mod address;
+mod driver;
+pub mod memory;
+mod options;
+pub mod readiness;
+mod socket;
+mod wake;
+
+pub use address::Address;
+pub use driver::{Accepted, Completion, Driver, Operation, Side, Token};
+pub use options::{ListenOptions, SocketOptions};
+pub use socket::Socket;
+pub use wake::{Wake, Waker};

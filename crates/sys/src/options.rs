@@ -1,0 +1,63 @@
+//! Socket options by name.
+
+use std::io;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+
+/// Options of a stream. On Linux a stream that is accepted has those of its listener, so they are set once there.
+#[derive(Debug, Clone, Default)]
+pub struct SocketOptions {
+    /// Wait for more bytes before a small packet is sent (Nagle's algorithm). Off unless set: answers leave at once.
+    pub delay: bool,
+    /// Probe a silent peer after this long, then every so often; off unless set.
+    pub keep_alive: Option<Duration>,
+    /// The size of the kernel's send buffer, in bytes; the kernel's own choice unless set.
+    pub send_buffer_bytes: Option<usize>,
+    /// The size of the kernel's receive buffer, in bytes; the kernel's own choice unless set.
+    pub receive_buffer_bytes: Option<usize>,
+    /// How long closing waits for unsent bytes in the kernel; zero resets the connection. The kernel's own way, which is
+    /// not to wait but to go on sending, unless set.
+    pub linger: Option<Duration>,
+}
+
+impl SocketOptions {
+    pub(crate) fn apply(&self, socket: SockRef<'_>, is_ip: bool) -> io::Result<()> {
+        if is_ip {
+            socket.set_tcp_nodelay(!self.delay)?;
+        }
+        if let Some(time) = self.keep_alive {
+            let probes = TcpKeepalive::new().with_time(time);
+            if is_ip {
+                socket.set_tcp_keepalive(&probes)?;
+            }
+        }
+        if let Some(bytes) = self.send_buffer_bytes {
+            socket.set_send_buffer_size(bytes)?;
+        }
+        if let Some(bytes) = self.receive_buffer_bytes {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        if self.linger.is_some() {
+            socket.set_linger(self.linger)?;
+        }
+        Ok(())
+    }
+}
+
+/// Options of a listener.
+#[derive(Debug, Clone)]
+pub struct ListenOptions {
+    /// Options of the streams that will be accepted.
+    pub stream: SocketOptions,
+    /// Let several listeners share the address, the kernel spreading connections over them (SO_REUSEPORT).
+    pub reuse_port: bool,
+    /// Connections that may wait to be accepted; the kernel has a limit of its own (`net.core.somaxconn`).
+    pub backlog: u32,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self { stream: SocketOptions::default(), reuse_port: false, backlog: 4096 }
+    }
+}

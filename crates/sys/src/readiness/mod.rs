@@ -1,0 +1,359 @@
+//! The readiness driver: epoll through mio, edge-triggered, every socket registered once for both directions.
+//!
+//! An event only sets flags of its socket and lines the socket up for attention; then sockets are attended to one
+//! after the other, each giving one completion at a time. So a turn is fair and bounded, and there is one place that
+//! decides what a socket has to say: `attend`.
+//!
+//! What edges demand, and where it is kept:
+//! - a short receive means that the socket is drained, **unless a hang-up was reported with it**: a FIN that came
+//!   together with the data is never reported again, so then we read on (`receive.rs`);
+//! - a short send means that the kernel's buffer is full and that an edge will come when it is not (`send.rs`);
+//! - nothing is ever re-armed: not to receive is not to look at the flag.
+
+mod receive;
+mod send;
+mod table;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mio::event::Event;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll};
+use rustix::net::SocketFlags;
+use tidegate_buffer::{Pool, Scratch};
+
+use self::send::IoVectors;
+use self::table::{Flags, Sockets};
+use crate::address::Address;
+use crate::driver::{Accepted, Completion, Driver, Operation, Side, Token};
+use crate::options::SocketOptions;
+use crate::socket::{self, Socket};
+use crate::wake::{Wake, Waker};
+
+/// The driver on epoll.
+pub struct Readiness {
+    poll: Poll,
+    events: Events,
+    waker: Arc<EventWaker>,
+    sockets: Sockets,
+    /// Sockets that have something to say. Each is in here at most once.
+    attention: VecDeque<Token>,
+    /// How many of them get their say in this turn.
+    turn: usize,
+    /// Connections accepted one after the other from the same listener.
+    accepted: u32,
+    woken: bool,
+    /// Sockets that could be received from while receiving was held back.
+    held: Option<Vec<Token>>,
+    scratch: Scratch,
+    vectors: IoVectors,
+}
+
+impl Readiness {
+    /// A driver that receives into memory of `pool`.
+    ///
+    /// # Errors
+    /// The system's, if there is no descriptor left.
+    pub fn new(pool: &Pool) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(EventWaker(mio::Waker::new(poll.registry(), WAKER)?));
+        Ok(Self {
+            poll,
+            events: Events::with_capacity(EVENTS_PER_TURN_MAX),
+            waker,
+            sockets: Sockets::default(),
+            attention: VecDeque::new(),
+            turn: 0,
+            accepted: 0,
+            woken: false,
+            held: None,
+            scratch: Scratch::new(pool),
+            vectors: IoVectors::new(),
+        })
+    }
+
+    /// Takes a descriptor over. If epoll refuses it, it is closed.
+    fn register(&mut self, token: Token, descriptor: OwnedFd, flags: Flags) -> io::Result<()> {
+        let interest = if flags.has(Flags::LISTENER) { Interest::READABLE } else { BOTH };
+        self.poll.registry().register(&mut SourceFd(&descriptor.as_raw_fd()), to_mio(token), interest)?;
+        self.sockets.insert(token, descriptor, flags);
+        Ok(())
+    }
+
+    fn adopt(&mut self, token: Token, socket: Socket, flags: Flags) -> Option<Completion> {
+        let Socket::Descriptor(descriptor) = socket else {
+            return Some(Completion::Failed(io::ErrorKind::Unsupported.into()));
+        };
+        self.register(token, descriptor, flags).err().map(Completion::Failed)
+    }
+
+    fn connect(&mut self, token: Token, address: &Address, options: &SocketOptions) -> Option<Completion> {
+        let started = socket::connect(address, options).and_then(|(descriptor, pending)| {
+            let flags = if pending { Flags::CONNECTING } else { Flags::NONE };
+            self.register(token, descriptor, flags).map(|()| pending)
+        });
+        match started {
+            Ok(true) => None,
+            Ok(false) => Some(Completion::Connected(Ok(()))),
+            Err(error) => Some(Completion::Connected(Err(error))),
+        }
+    }
+
+    /// Switches receiving or accepting, and looks at the socket again if it is ready for it.
+    fn switch(&mut self, token: Token, flag: Flags, on: bool) {
+        let Some(socket) = self.sockets.get_mut(token) else { return };
+        socket.flags.set(flag, on);
+        if on && socket.flags.has_any(Flags::READABLE.and(Flags::ERROR)) {
+            line_up(&mut self.attention, socket, token);
+        }
+    }
+
+    fn close(&mut self, token: Token, reset: bool) {
+        let Some(socket) = self.sockets.remove(token) else { return };
+        if reset {
+            // A linger time of zero makes close send RST. If it cannot be set, an orderly close has to do.
+            let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+        }
+        // Closing the last descriptor takes it out of epoll; the listener of a server may have clones.
+        let _ = self.poll.registry().deregister(&mut SourceFd(&socket.as_raw_fd()));
+    }
+
+    /// Takes note of what epoll reports.
+    fn note(sockets: &mut Sockets, attention: &mut VecDeque<Token>, event: &Event) {
+        let token = from_mio(event.token());
+        let Some(socket) = sockets.get_mut(token) else { return };
+        let flags = &mut socket.flags;
+        if event.is_readable() {
+            flags.set(Flags::READABLE, true);
+        }
+        if event.is_read_closed() {
+            flags.set(Flags::HUNG_UP, true);
+        }
+        if event.is_error() {
+            flags.set(Flags::ERROR, true);
+        }
+        if event.is_writable() || event.is_write_closed() {
+            flags.set(Flags::WRITABLE, true);
+        }
+        line_up(attention, socket, token);
+    }
+
+    /// The one place that decides what a socket has to say, if anything. A socket that may have more to say is lined
+    /// up again.
+    fn attend(&mut self, token: Token) -> Option<Completion> {
+        let socket = self.sockets.get_mut(token)?;
+        let flags = &mut socket.flags;
+        flags.set(Flags::LINED_UP, false);
+        if flags.has(Flags::LISTENER) {
+            return self.accept(token);
+        }
+        let writable = flags.take(Flags::WRITABLE);
+        if flags.has(Flags::CONNECTING) {
+            return if writable || flags.has_any(Flags::ERROR.and(Flags::HUNG_UP)) {
+                self.connected(token)
+            } else {
+                None
+            };
+        }
+        if writable && flags.take(Flags::SEND_BLOCKED) {
+            line_up(&mut self.attention, socket, token);
+            return Some(Completion::Sent(Ok(0)));
+        }
+        let may_receive = flags.has(Flags::RECEIVING) && !flags.has(Flags::ENDED);
+        if may_receive && flags.has_any(Flags::READABLE.and(Flags::ERROR)) {
+            if let Some(held) = &mut self.held {
+                flags.set(Flags::LINED_UP, true);
+                held.push(token);
+                return None;
+            }
+            return self.receive(token);
+        }
+        if flags.has(Flags::ERROR) && !flags.has(Flags::FAILED) {
+            flags.set(Flags::FAILED, true);
+            let error = rustix::net::sockopt::socket_error(&socket.descriptor);
+            let error = error.ok().and_then(Result::err).unwrap_or(rustix::io::Errno::CONNRESET);
+            return Some(Completion::Failed(error.into()));
+        }
+        None
+    }
+
+    fn connected(&mut self, token: Token) -> Option<Completion> {
+        let socket = self.sockets.get_mut(token)?;
+        let result = match rustix::net::sockopt::socket_error(&socket.descriptor) {
+            Ok(result) => result,
+            Err(errno) => Err(errno),
+        };
+        socket.flags.set(Flags::CONNECTING, false);
+        if result.is_err() {
+            socket.flags.set(Flags::FAILED, true);
+        }
+        line_up(&mut self.attention, socket, token);
+        Some(Completion::Connected(result.map_err(Into::into)))
+    }
+
+    fn accept(&mut self, token: Token) -> Option<Completion> {
+        let socket = self.sockets.get_mut(token)?;
+        if !socket.flags.has(Flags::READABLE) || !socket.flags.has(Flags::ACCEPTING) {
+            return None;
+        }
+        let accepted = loop {
+            let flags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+            match rustix::net::acceptfrom_with(&socket.descriptor, flags) {
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
+                Err(rustix::io::Errno::AGAIN) => {
+                    socket.flags.set(Flags::READABLE, false);
+                    return None;
+                }
+                other => break other,
+            }
+        };
+        let result = accepted.map_err(io::Error::from).map(|(descriptor, peer)| Accepted {
+            socket: Socket::Descriptor(descriptor),
+            peer: Address::from_rustix(peer),
+        });
+        socket.flags.set(Flags::LINED_UP, true);
+        self.accepted += 1;
+        if result.is_ok() && self.accepted < ACCEPTS_IN_A_ROW_MAX {
+            self.attention.push_front(token);
+            self.turn += 1;
+        } else {
+            self.accepted = 0;
+            self.attention.push_back(token);
+        }
+        Some(Completion::Accepted(result))
+    }
+}
+
+impl Driver for Readiness {
+    fn name(&self) -> &'static str {
+        "epoll"
+    }
+
+    fn waker(&self) -> Waker {
+        Waker::new(self.waker.clone())
+    }
+
+    fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
+        match operation {
+            Operation::Listen(socket) => self.adopt(token, socket, Flags::LISTENER.and(Flags::ACCEPTING)),
+            Operation::Adopt(socket) => self.adopt(token, socket, Flags::NONE),
+            Operation::Connect(address, options) => self.connect(token, address, options),
+            Operation::Accept(on) => {
+                self.switch(token, Flags::ACCEPTING, on);
+                None
+            }
+            Operation::Receive(on) => {
+                self.switch(token, Flags::RECEIVING, on);
+                None
+            }
+            Operation::Send { queue, bytes_max } => self.send(token, queue, bytes_max),
+            Operation::ShutdownWrite => {
+                if let Some(socket) = self.sockets.get_mut(token) {
+                    // It fails only where the connection is broken already, which is told in another way.
+                    let _ = rustix::net::shutdown(&socket.descriptor, rustix::net::Shutdown::Write);
+                }
+                None
+            }
+            Operation::Close { reset } => {
+                self.close(token, reset);
+                Some(Completion::Closed)
+            }
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let timeout = if self.attention.is_empty() { timeout } else { Some(Duration::ZERO) };
+        if let Err(error) = self.poll.poll(&mut self.events, timeout)
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            return Err(error);
+        }
+        for event in &self.events {
+            if event.token() == WAKER {
+                self.woken = true;
+            } else {
+                Self::note(&mut self.sockets, &mut self.attention, event);
+            }
+        }
+        self.events.clear();
+        self.turn = self.attention.len();
+        Ok(())
+    }
+
+    fn next(&mut self) -> Option<(Token, Completion)> {
+        if std::mem::take(&mut self.woken) {
+            return Some((NOBODY, Completion::Woken));
+        }
+        while self.turn > 0 {
+            self.turn -= 1;
+            let token = self.attention.pop_front()?;
+            if let Some(completion) = self.attend(token) {
+                return Some((token, completion));
+            }
+        }
+        None
+    }
+
+    fn hold_receives(&mut self, hold: bool) {
+        if hold {
+            self.held.get_or_insert_default();
+        } else if let Some(held) = self.held.take() {
+            // They kept their place: each is marked as lined up.
+            self.attention.extend(held);
+        }
+    }
+
+    fn address(&self, token: Token, side: Side) -> io::Result<Address> {
+        let socket = self.sockets.get(token).ok_or(io::ErrorKind::NotConnected)?;
+        socket::address_of(socket.descriptor.as_fd(), side)
+    }
+}
+
+impl std::fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Readiness").field("attention", &self.attention.len()).finish_non_exhaustive()
+    }
+}
+
+struct EventWaker(mio::Waker);
+
+impl Wake for EventWaker {
+    fn wake(&self) {
+        // It fails only if the counter of the eventfd overflows, and then a wake-up is under way already.
+        let _ = self.0.wake();
+    }
+}
+
+/// Lines a socket up for attention, unless it is.
+fn line_up(attention: &mut VecDeque<Token>, socket: &mut table::Entry, token: Token) {
+    if !socket.flags.has(Flags::LINED_UP) {
+        socket.flags.set(Flags::LINED_UP, true);
+        attention.push_back(token);
+    }
+}
+
+const fn to_mio(token: Token) -> mio::Token {
+    mio::Token((token.generation as usize) << 32 | token.slot as usize)
+}
+
+const fn from_mio(token: mio::Token) -> Token {
+    Token { slot: token.0 as u32, generation: (token.0 >> 32) as u32 }
+}
+
+/// No loop has a slot of this number.
+const NOBODY: Token = Token { slot: u32::MAX, generation: u32::MAX };
+const WAKER: mio::Token = to_mio(NOBODY);
+
+const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
+
+/// Events taken from the kernel at once.
+const EVENTS_PER_TURN_MAX: usize = 1024;
+
+/// Connections accepted in a row before other sockets get their say.
+const ACCEPTS_IN_A_ROW_MAX: u32 = 64;
+
+const _: () = assert!(usize::BITS == 64, "a token fills 64 bits");

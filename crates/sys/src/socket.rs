@@ -1,0 +1,132 @@
+//! `Socket`: a stream or a listener on its way to a driver.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use socket2::{Domain, SockRef, Type};
+
+use crate::address::Address;
+use crate::driver::Side;
+use crate::options::{ListenOptions, SocketOptions};
+
+/// A stream or a listener, owned, that no driver has taken over yet. It may be handed to another thread.
+#[derive(Debug)]
+pub enum Socket {
+    /// A descriptor of the system, not blocking.
+    Descriptor(OwnedFd),
+    /// A socket of a simulated network, by its number there.
+    Simulated(u64),
+}
+
+impl Socket {
+    /// Listens at `address`. A socket file at a Unix path at which nobody listens any more is replaced.
+    ///
+    /// # Errors
+    /// The system's; `AddrInUse` is the one to expect.
+    pub fn listen(address: &Address, options: &ListenOptions) -> io::Result<Self> {
+        if let Address::Unix(path) = address {
+            remove_stale(path)?;
+        }
+        let socket = new_stream(address)?;
+        if let Address::Ip(ip) = address {
+            socket.set_reuse_address(true)?;
+            socket.set_reuse_port(options.reuse_port)?;
+            if ip.is_ipv6() {
+                socket.set_only_v6(true)?;
+            }
+        }
+        options.stream.apply(SockRef::from(&socket), address.ip().is_some())?;
+        socket.bind(&address.to_socket2()?)?;
+        socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+        Ok(Self::Descriptor(socket.into()))
+    }
+
+    /// Takes over a listener that somebody else opened, and sets the options of its streams.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn from_listener(listener: impl Into<OwnedFd>, options: &ListenOptions) -> io::Result<Self> {
+        let descriptor = listener.into();
+        let socket = SockRef::from(&descriptor);
+        socket.set_nonblocking(true)?;
+        let is_ip = socket.local_addr()?.as_socket().is_some();
+        options.stream.apply(socket, is_ip)?;
+        Ok(Self::Descriptor(descriptor))
+    }
+
+    /// Takes over a connected stream, such as one of `std`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn from_stream(stream: impl Into<OwnedFd>) -> io::Result<Self> {
+        let descriptor = stream.into();
+        SockRef::from(&descriptor).set_nonblocking(true)?;
+        Ok(Self::Descriptor(descriptor))
+    }
+
+    /// A second handle to the same socket.
+    ///
+    /// # Errors
+    /// The system's, or `Unsupported` in a simulation.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self::Descriptor(self.descriptor()?.try_clone_to_owned()?))
+    }
+
+    /// The address of one of its ends.
+    ///
+    /// # Errors
+    /// The system's, or `Unsupported` in a simulation.
+    pub fn address(&self, side: Side) -> io::Result<Address> {
+        address_of(self.descriptor()?, side)
+    }
+
+    fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        match self {
+            Self::Descriptor(descriptor) => Ok(descriptor.as_fd()),
+            Self::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+/// Begins to connect; the second value says whether that is still under way.
+pub(crate) fn connect(address: &Address, options: &SocketOptions) -> io::Result<(OwnedFd, bool)> {
+    let socket = new_stream(address)?;
+    options.apply(SockRef::from(&socket), address.ip().is_some())?;
+    let pending = match socket.connect(&address.to_socket2()?) {
+        Ok(()) => false,
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => true,
+        Err(error) => return Err(error),
+    };
+    Ok((socket.into(), pending))
+}
+
+pub(crate) fn address_of(descriptor: BorrowedFd<'_>, side: Side) -> io::Result<Address> {
+    let socket = SockRef::from(&descriptor);
+    let address = match side {
+        Side::Local => socket.local_addr()?,
+        Side::Peer => socket.peer_addr()?,
+    };
+    Ok(Address::from_socket2(&address))
+}
+
+fn new_stream(address: &Address) -> io::Result<socket2::Socket> {
+    let domain = match address {
+        Address::Ip(ip) => Domain::for_address(*ip),
+        Address::Unix(_) => Domain::UNIX,
+    };
+    socket2::Socket::new(domain, Type::STREAM.nonblocking().cloexec(), None)
+}
+
+/// Removes a socket file at which nobody listens: what a process that died left behind.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
+    if !is_socket {
+        return Ok(());
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        _ => Ok(()),
+    }
+}
