@@ -27,8 +27,6 @@ pub struct FileRegion {
 pub(crate) struct Entry {
     pub(crate) part: Part,
     pub(crate) next: u32,
-    /// Whether a flush has passed over it; nothing is added to it from then on.
-    pub(crate) flushed: bool,
 }
 
 /// What an entry holds.
@@ -57,8 +55,12 @@ impl Part {
         }
     }
 
-    /// Forgets the first `count` bytes, of which there are at least as many.
+    /// Forgets the first `count` bytes.
+    ///
+    /// # Panics
+    /// If there are fewer: the range of a copied part is what makes a view of it sound.
     pub(crate) fn advance(&mut self, count: u64) {
+        assert!(count <= self.len(), "{count} bytes of a part of {}", self.len());
         match self {
             Self::Vacant => {}
             Self::Copied { start, .. } => *start += count as u32,
@@ -112,7 +114,7 @@ impl Entries {
             self.empty_pages -= 1;
         }
         page.used += 1;
-        *entry = Entry { part, next: NIL, flushed: false };
+        *entry = Entry { part, next: NIL };
         number * PAGE_ENTRIES as u32 + place
     }
 
@@ -121,7 +123,7 @@ impl Entries {
     pub(crate) fn remove(&mut self, index: u32) -> Entry {
         let (number, place) = split(index);
         let page = self.pages[number].as_mut().expect("an entry in use lies in a page");
-        let vacant = Entry { part: Part::Vacant, next: page.free, flushed: false };
+        let vacant = Entry { part: Part::Vacant, next: page.free };
         let entry = std::mem::replace(&mut page.entries[place], vacant);
         page.free = place as u32;
         page.used -= 1;
@@ -195,7 +197,7 @@ impl Page {
     fn new() -> Box<Self> {
         let vacant = |place: usize| {
             let next = if place + 1 < PAGE_ENTRIES { place as u32 + 1 } else { NIL };
-            Entry { part: Part::Vacant, next, flushed: false }
+            Entry { part: Part::Vacant, next }
         };
         Box::new(Self { entries: std::array::from_fn(vacant), free: 0, used: 0, listed: true })
     }
@@ -209,7 +211,7 @@ const fn split(index: u32) -> (usize, usize) {
 /// The end of a list.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// A page is 4 KiB or a little less.
+/// A power of two, so that an index splits by a shift; a page is 3 KiB.
 const PAGE_ENTRIES: usize = 64;
 
 /// Empty pages kept, so that one connection that fills and empties its queue does not ask the system each time.

@@ -9,7 +9,9 @@
 //! - `written - sent` is the sum of the lengths of all entries; the queue holds entries only while that is not zero.
 //! - The fill segment is the one of the tail entry, and only while that entry is a copied one that no flush has passed.
 //!   So that a head, a linked body and the next head share one segment, linking puts an empty copied entry behind.
-//! - Entries before `unflushed` are flushed, the others are not.
+//! - Entries before `unflushed` are flushed, the others are not; flushing costs the same however much waits.
+//!   An empty tail is never flushed.
+//! - Of what was flushed, the first entry is never an empty one.
 //! - The store of entries is never borrowed while something that was queued is dropped.
 
 use std::io::IoSlice;
@@ -104,9 +106,9 @@ impl Outbound {
     #[inline]
     pub fn writer(&mut self, length: usize) -> Writer<'_> {
         let length = length.clamp(1, SEGMENT_BYTES);
-        let (next, room) = match self.fill_end() {
-            Some((next, room)) if room >= length => (next, room),
-            _ => self.new_fill(length),
+        let (next, room) = match self.claim_fill(length) {
+            Some(claimed) => claimed,
+            None => self.new_fill(length),
         };
         Writer { queue: self, next, room, put: 0 }
     }
@@ -139,33 +141,24 @@ impl Outbound {
 
     /// Lets everything written so far be sent. What is written later waits for the next flush.
     pub fn flush(&mut self) {
-        let Some(pool) = &self.pool else { return };
         if self.list.unflushed == NIL {
             return;
         }
-        let mut entries = pool.shared().entries.borrow_mut();
-        let mut index = std::mem::replace(&mut self.list.unflushed, NIL);
-        while index != NIL {
-            let entry = entries.get_mut(index);
-            entry.flushed = true;
-            index = entry.next;
-        }
+        // A cursor that was forgotten instead of dropped has left an empty entry.
+        self.drop_spent_heads();
+        // An empty tail has nothing to send, and is there to be filled.
+        let tail = self.list.tail;
+        let fill = tail != NIL && self.entries().get(tail).part.len() == 0;
+        self.list.unflushed = if fill { tail } else { NIL };
     }
 
     /// Puts what is to be sent next into `parts`, at most `bytes_max` bytes of it. A piece of a file comes alone.
-    pub fn gather<'a, 'q>(
-        &'q self,
-        parts: &'a mut [MaybeUninit<IoSlice<'q>>],
-        bytes_max: usize,
-    ) -> Gathered<'a, 'q> {
+    pub fn gather<'a, 'q>(&'q self, parts: &'a mut [MaybeUninit<IoSlice<'q>>], bytes_max: usize) -> Gathered<'a, 'q> {
         let Some(pool) = &self.pool else { return Gathered::Nothing };
         let entries = pool.shared().entries.borrow();
         let (mut index, mut count, mut room) = (self.list.head, 0, bytes_max.max(1));
-        while index != NIL && count < parts.len() && room > 0 {
+        while index != self.list.unflushed && count < parts.len() && room > 0 {
             let entry = entries.get(index);
-            if !entry.flushed {
-                break;
-            }
             match &entry.part {
                 Part::File(region) if count == 0 => return Gathered::File(region.clone()),
                 Part::File(_) => break,
@@ -210,23 +203,28 @@ impl Outbound {
         self.has_flushed() && matches!(self.entries().get(self.list.head).part, Part::File(_))
     }
 
-    /// Moves what was flushed in `from` to the end of this queue, without copying.
+    /// Moves what was flushed in `from` to the end of this queue. What was copied into `from` is copied once more if
+    /// it is short and fits behind what waits here, so that it does not keep a segment of its own; nothing else is.
     pub fn take_flushed(&mut self, from: &mut Self) {
         while from.has_flushed() {
             let part = from.unlink_head();
             let length = part.len();
             from.sent += length;
-            self.written += length;
-            if let Part::Bytes(bytes) = &part {
-                self.pool().ledger().charge(bytes.len());
-            }
-            if length > 0 {
-                self.push(part);
+            match &part {
+                _ if length == 0 => {}
+                Part::Copied { segment, start, end } if self.would_copy(length as usize) => {
+                    self.write(segment.view(*start as usize, *end as usize));
+                }
+                _ => {
+                    if let Part::Bytes(bytes) = &part {
+                        self.pool().ledger().charge(bytes.len());
+                    }
+                    self.push(part);
+                    self.written += length;
+                }
             }
         }
-        if from.is_empty() {
-            from.release();
-        }
+        from.drop_spent_heads();
     }
 
     /// Counts the first `count` bytes as sent, and lets go of their memory.
@@ -255,12 +253,10 @@ impl Outbound {
             self.pop();
         }
         // What is left of a fill segment must not stand for something to send.
-        while self.entries().get(self.list.head).part.len() == 0 {
-            self.pop();
-        }
+        self.drop_spent_heads();
     }
 
-    /// Lets go of everything that waits: it will never be sent.
+    /// Lets go of everything that waits: it will never be sent, and [`written`](Self::written) goes back to what was.
     pub fn clear(&mut self) {
         self.written = self.sent;
         self.release();
@@ -289,8 +285,7 @@ impl Outbound {
         let mut entries = self.entries();
         entries.get_mut(self.list.head).part.advance(loaded.len() as u64);
         let index = entries.insert(Part::Slice(loaded));
-        let entry = entries.get_mut(index);
-        (entry.next, entry.flushed) = (self.list.head, true);
+        entries.get_mut(index).next = self.list.head;
         drop(entries);
         self.list.head = index;
         self.count_entry();
@@ -343,33 +338,41 @@ impl Outbound {
         Mark(self.sent)
     }
 
-    /// Where the fill segment goes on, and how much room it has, if the tail entry may grow.
+    /// Claims the rest of the fill segment, if the tail entry may grow by `length` bytes: where it goes on, and how
+    /// much room it has.
     #[inline]
-    fn fill_end(&self) -> Option<(*mut u8, usize)> {
+    fn claim_fill(&mut self, length: usize) -> Option<(*mut u8, usize)> {
         if self.list.unflushed == NIL {
             return None;
         }
         let entries = self.pool.as_ref()?.shared().entries.borrow();
         match &entries.get(self.list.tail).part {
-            Part::Copied { segment, end, .. } if *end as usize == segment.filled() => Some(end_of(segment)),
+            Part::Copied { segment, end, .. } if *end as usize == segment.filled() && segment.room() >= length => {
+                Some(segment.claim())
+            }
             _ => None,
         }
     }
 
-    /// Puts a copied entry at the end, with room for `length` bytes: in the segment of the tail if it has that much,
-    /// in a fresh one otherwise.
+    /// Puts a copied entry at the end, with room for `length` bytes, which are claimed: in the segment of the tail if
+    /// it has that much, in a fresh one otherwise.
     #[cold]
     fn new_fill(&mut self, length: usize) -> (*mut u8, usize) {
         let segment = self.tail_segment(length.max(FILL_ROOM_MIN)).unwrap_or_else(|| self.pool().segment());
-        let (end, at) = (end_of(&segment), segment.filled() as u32);
+        let at = segment.filled() as u32;
+        let claimed = segment.claim();
         self.push(Part::Copied { segment, start: at, end: at });
-        end
+        claimed
     }
 
     /// Links `part`, and behind it what is left of the fill segment, for what will be copied next.
     fn push_linked(&mut self, part: Part) {
-        self.written += part.len();
-        let Some(segment) = self.tail_segment(FILL_ROOM_MIN) else { return self.push(part) };
+        let length = part.len();
+        let Some(segment) = self.tail_segment(FILL_ROOM_MIN) else {
+            self.push(part);
+            self.written += length;
+            return;
+        };
         let at = segment.filled() as u32;
         let fill = Part::Copied { segment, start: at, end: at };
         if self.list.unflushed != NIL && self.entries().get(self.list.tail).part.len() == 0 {
@@ -380,6 +383,13 @@ impl Outbound {
             self.push(part);
         }
         self.push(fill);
+        self.written += length;
+    }
+
+    /// Whether bytes that were copied elsewhere are better copied again than moved here: they are short, and fit
+    /// behind the tail.
+    fn would_copy(&self, length: usize) -> bool {
+        length < LINK_BYTES_MIN && self.tail_segment(length.max(FILL_ROOM_MIN)).is_some()
     }
 
     /// The tail's segment, if nobody has written behind the tail and there is room for `length` bytes.
@@ -447,6 +457,13 @@ impl Outbound {
         }
     }
 
+    /// Drops entries without bytes from the front, so that what comes first is something to send.
+    fn drop_spent_heads(&mut self) {
+        while self.list.head != NIL && self.entries().get(self.list.head).part.len() == 0 {
+            self.pop();
+        }
+    }
+
     fn list_head_is_spent(&self) -> bool {
         let entries = self.entries();
         let second = entries.get(self.list.head).next;
@@ -488,7 +505,14 @@ impl Default for List {
 
 impl Drop for Outbound {
     fn drop(&mut self) {
-        self.release();
+        /// Goes on where the drop of something queued has panicked: what is behind it must not stay in the store.
+        struct Rest<'a>(&'a mut Outbound);
+        impl Drop for Rest<'_> {
+            fn drop(&mut self) {
+                self.0.release();
+            }
+        }
+        Rest(self).0.release();
     }
 }
 
@@ -525,8 +549,8 @@ impl Writer<'_> {
     #[inline]
     fn put_fitting(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.room);
-        // SAFETY: `next` is followed by `room` bytes of the fill segment that lie above its filled mark, so nobody
-        // sees them and `bytes` is not among them.
+        // SAFETY: `next` is followed by `room` bytes of the fill segment that this cursor has claimed: nobody sees them
+        // or writes there, so `bytes` is not among them. The tail entry keeps the segment alive.
         unsafe { self.next.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         // SAFETY: at most `room` bytes on, so within the segment or at its end.
         self.next = unsafe { self.next.add(bytes.len()) };
@@ -538,16 +562,13 @@ impl Writer<'_> {
     fn put_elsewhere(&mut self, bytes: &[u8]) {
         self.commit();
         self.queue.write(bytes);
-        let (next, room) = self.queue.fill_end().unwrap_or((self.next, 0));
-        (self.next, self.room) = (next, room);
+        (self.next, self.room) = self.queue.claim_fill(0).expect("what was written last may grow");
     }
 
+    /// Counts what was put as written, and gives up the claim on the rest.
     #[inline]
     fn commit(&mut self) {
         let put = std::mem::take(&mut self.put);
-        if put == 0 {
-            return;
-        }
         self.queue.written += put as u64;
         let tail = self.queue.list.tail;
         let mut entries = self.queue.entries();
@@ -567,11 +588,6 @@ impl Drop for Writer<'_> {
             self.queue.release();
         }
     }
-}
-
-fn end_of(segment: &Segment) -> (*mut u8, usize) {
-    // SAFETY: the filled mark lies within the segment.
-    (unsafe { segment.base().add(segment.filled()) }, segment.room())
 }
 
 /// From this many bytes on, what is handed over is linked instead of copied.

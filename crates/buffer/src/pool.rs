@@ -56,7 +56,10 @@ impl Pool {
     #[must_use]
     pub fn segment_for(&self, capacity: usize) -> Segment {
         let recycled = SEGMENT_BYTES * 3 / 4..=SEGMENT_BYTES;
-        let capacity = if recycled.contains(&capacity) { SEGMENT_BYTES } else { capacity.next_multiple_of(8) };
+        let capacity = match capacity {
+            capacity if recycled.contains(&capacity) => SEGMENT_BYTES,
+            capacity => capacity.checked_next_multiple_of(8).unwrap_or(capacity),
+        };
         Segment::allocate(&self.shared, capacity)
     }
 

@@ -26,13 +26,16 @@ pub const HEADROOM_BYTES: usize = 4 * 1024;
 pub struct Scratch {
     pool: Pool,
     segment: Option<Segment>,
+    /// The space that was asked for last. What lies behind it is left from an earlier receive, perhaps of somebody
+    /// else, and must not show.
+    asked: usize,
 }
 
 impl Scratch {
     /// A scratch without memory: the first receive takes it.
     #[must_use]
     pub fn new(pool: &Pool) -> Self {
-        Self { pool: pool.clone(), segment: None }
+        Self { pool: pool.clone(), segment: None, asked: 0 }
     }
 
     /// Up to `length` bytes to receive into, at most [`RECEIVE_BYTES_MAX`]. What was received before and not kept is
@@ -43,12 +46,13 @@ impl Scratch {
             _ => self.fresh(),
         };
         segment.set_floor(HEADROOM_BYTES);
+        self.asked = length.min(RECEIVE_BYTES_MAX);
         let segment = self.segment.insert(segment);
         // SAFETY: the headroom lies within the segment.
         let first = unsafe { segment.base().add(HEADROOM_BYTES) };
         // SAFETY: `fresh` initialised the whole segment, the range lies within it, and the segment is unique, so
         // nobody else can reach these bytes for as long as `self` is borrowed.
-        unsafe { std::slice::from_raw_parts_mut(first, length.min(RECEIVE_BYTES_MAX)) }
+        unsafe { std::slice::from_raw_parts_mut(first, self.asked) }
     }
 
     /// The first `length` bytes of the space asked for last, as a view.
@@ -57,7 +61,7 @@ impl Scratch {
     /// If no space was asked for, or less of it.
     #[must_use]
     pub fn received(&self, length: usize) -> Slice {
-        assert!(length <= RECEIVE_BYTES_MAX);
+        assert!(length <= self.asked, "received {length} bytes in a space of {}", self.asked);
         let segment = self.segment.as_ref().expect("space is asked for before something is received");
         Slice::new(segment.clone(), HEADROOM_BYTES, length)
     }

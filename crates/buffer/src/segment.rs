@@ -3,7 +3,8 @@
 //! A segment is one allocation: a header, then `capacity` bytes. Its *filled mark* divides them. Below the mark,
 //! bytes may be seen through [`Slice`](crate::Slice)s and are never written while anybody sees them; from the mark
 //! on, they belong to whoever appends. Appending moves the mark, so of two holders that both end at the mark the
-//! first to append wins, and the second finds that it no longer ends there and takes memory of its own.
+//! first to append wins, and the second finds that it no longer ends there and takes memory of its own. Who writes
+//! for longer than one call *claims* what is above the mark first: the mark stands at the segment's end until then.
 //!
 //! The count is not atomic and the type is not `Send`.
 
@@ -35,14 +36,18 @@ struct Header {
 
 impl Segment {
     /// Takes memory for `capacity` bytes and charges the ledger. The bytes are not initialised.
+    ///
+    /// # Panics
+    /// If `capacity` exceeds 4 GiB.
     pub(crate) fn allocate(pool: &Rc<Shared>, capacity: usize) -> Self {
+        let length = u32::try_from(capacity).expect("segments are at most 4 GiB");
         let header = match (capacity == SEGMENT_BYTES).then(|| pool.take_spare()).flatten() {
             Some(spare) => spare,
             None => allocate_block(capacity),
         };
         let value = Header {
             references: Cell::new(1),
-            capacity: u32::try_from(capacity).expect("segments are at most 4 GiB"),
+            capacity: length,
             filled: Cell::new(0),
             floor: Cell::new(0),
             pool: Rc::clone(pool),
@@ -111,6 +116,15 @@ impl Segment {
     pub(crate) fn set_filled(&self, filled: usize) {
         debug_assert!(filled <= self.capacity());
         self.header().filled.set(filled as u32);
+    }
+
+    /// Claims all that is above the mark: where it begins and how much it is. Nobody else appends until the mark is
+    /// set back to the end of what was written.
+    pub(crate) fn claim(&self) -> (*mut u8, usize) {
+        let (filled, room) = (self.filled(), self.room());
+        self.set_filled(self.capacity());
+        // SAFETY: `filled <= capacity`.
+        (unsafe { self.base().add(filled) }, room)
     }
 
     /// Appends what fits of `bytes` and says how much that was.

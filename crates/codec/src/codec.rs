@@ -108,6 +108,16 @@ pub trait Codec: 'static {
         false
     }
 
+    /// Whether [`is_finished`](Codec::is_finished) tells when a connection is over. Then a handler does not close it
+    /// when the peer has ended its stream.
+    fn knows_its_end(&self) -> bool {
+        false
+    }
+
+    /// The application failed in the middle of a message: what the protocol says to the peer in that case, before
+    /// the connection is closed.
+    fn fail(&mut self, _out: &mut Output<'_>) {}
+
     /// The application wants to end: the protocol lets the peer know, or takes no further message. Bytes that were
     /// accepted are still sent.
     ///

@@ -49,7 +49,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
         Over { filter, codec: to(codec), plain, gather, wire, ended }
     }
 
-    fn decode_plain(&mut self, reply: &Output<'_>) -> Result<Step<C::In>, OverError<F::Error, C::Error>> {
+    fn decode_plain(&mut self, reply: &Output<'_>) -> Result<Step<C::In>, <Self as Codec>::Error> {
         let mut reply = reply.with_queue(&mut self.gather);
         let step = if self.ended {
             self.codec.end(&mut self.plain, &mut reply)
@@ -60,11 +60,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
     }
 
     /// Decodes until there is a message, or the filter needs more bytes.
-    fn advance(
-        &mut self,
-        wire: &mut Input,
-        reply: &mut Output<'_>,
-    ) -> Result<Step<C::In>, OverError<F::Error, C::Error>> {
+    fn advance(&mut self, wire: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, <Self as Codec>::Error> {
         loop {
             match self.decode_plain(reply) {
                 Ok(Step::More) if !self.ended => {}
@@ -140,6 +136,14 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
 
     fn is_finished(&self) -> bool {
         self.codec.is_finished()
+    }
+
+    fn knows_its_end(&self) -> bool {
+        self.codec.knows_its_end()
+    }
+
+    fn fail(&mut self, out: &mut Output<'_>) {
+        self.codec.fail(&mut out.with_queue(&mut self.gather));
     }
 
     fn drain(&mut self, reply: &mut Output<'_>) -> Result<(), Self::Error> {

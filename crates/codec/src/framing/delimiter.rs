@@ -133,8 +133,13 @@ const _: () = assert!(size_of::<Delimiter>() <= 16);
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Instant, SystemTime};
+
+    use tidegate_buffer::{Outbound, Pool};
+
     use super::super::tests::{encode, run};
     use super::*;
+    use crate::output::Time;
 
     #[test]
     fn frames_end_with_the_delimiter() {
@@ -147,7 +152,19 @@ mod tests {
     #[test]
     fn a_delimiter_that_repeats_itself_is_found_wherever_it_is_cut() {
         assert_eq!(run(Delimiter::new("aab"), b"aaabaaaab").0, ["a", "aa"]);
-        assert_eq!(run(Delimiter::new("abab"), b"xababyabababab").0, ["x", "y"]);
+        assert_eq!(run(Delimiter::new("abab"), b"xababyabababab").0, ["x", "y", ""]);
+    }
+
+    #[test]
+    fn scanning_goes_on_where_it_left_off() {
+        let pool = Pool::new();
+        let time = Time::new(Instant::now(), SystemTime::UNIX_EPOCH);
+        let (mut queue, mut input, mut framing) = (Outbound::new(&pool), Input::new(), Delimiter::new("\r\n.\r\n"));
+        for count in 1..=100_u32 {
+            input.append(pool.copy(b"x"), &pool);
+            let step = framing.decode(&mut input, &mut Output::new(&mut queue, &pool, &time)).unwrap();
+            assert_eq!((step, framing.scanned), (Step::More, count.saturating_sub(4)));
+        }
     }
 
     #[test]

@@ -9,10 +9,20 @@ use crate::output::Output;
 /// Frames of one length. Nothing stands between them, so there is nothing to encode around them either.
 ///
 /// ```
+/// use std::time::{Instant, SystemTime};
 /// use tidegate_codec::framing::Fixed;
+/// use tidegate_codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
 ///
-/// let mut seismograph = Fixed::new(12);
-/// # let _ = &mut seismograph;
+/// let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+/// let (mut queue, mut input) = (Outbound::new(&pool), Input::new());
+/// input.append(pool.copy(b"0423+0424+04"), &pool);
+///
+/// let (mut gauge, mut out) = (Fixed::new(5), Output::new(&mut queue, &pool, &time));
+/// let Step::Message(level) = gauge.decode(&mut input, &mut out)? else { panic!("a frame is complete") };
+/// assert_eq!(&*level, b"0423+");
+/// assert!(gauge.encode("short".into(), &mut out).is_ok());
+/// assert!(gauge.encode("too long".into(), &mut out).is_err());
+/// # Ok::<(), tidegate_codec::framing::FramingError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Fixed {

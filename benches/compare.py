@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""CPU seconds per million requests: Tidegate beside its peers and the floor, under wrk, one core each.
+
+Servers are measured in turn, round after round, and ratios are taken within a round: what slows the machine down for a
+while slows all of them down. The README beside this file says how to repeat it.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+
+import servers
+from servers import Failure, Server
+
+HERE = pathlib.Path(__file__).resolve().parent
+TIDEGATE = f"{HERE.parent}/target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet"
+PEERS = ["floor", "minihttp", "hyper1"]
+DEPTHS = [256, 16, 1]
+CONNECTIONS = 256
+WARM_UP_SECONDS = 1
+ANSWER_SECONDS_MAX = 10
+# What is sent besides the usual load: these parse alike, so they should cost alike.
+VARIANTS = {
+    "plain": ["/plaintext"],
+    "headers reversed": ["/plaintext", "reversed"],
+    "/plaintext?x": ["/plaintext?x"],
+}
+
+
+def load(server, core, depth, seconds, variant="plain"):
+    """Runs wrk once and returns the number of requests answered. Any answer but a good one is a failure."""
+    command = ["taskset", "-c", str(core), "wrk", "--threads", "1", "--connections", str(CONNECTIONS)]
+    command += ["--duration", f"{seconds}s", "--timeout", f"{ANSWER_SECONDS_MAX}s", "--script", f"{HERE}/load.lua"]
+    command += [f"http://127.0.0.1:{server.port}/", "--", str(depth), *VARIANTS[variant]]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    wrk = subprocess.Popen(command, text=True, **pipes)
+    try:
+        output, _ = wrk.communicate(timeout=seconds + 30)
+    finally:
+        servers.end(wrk)
+    results = [line.partition(" ")[2] for line in output.splitlines() if line.startswith("load-result ")]
+    if wrk.returncode != 0 or len(results) != 1:
+        raise Failure(f"{server.command}: wrk failed\n{output}")
+    result = json.loads(results[0])
+    requests = result.pop("requests")
+    if any(result.values()) or not requests:
+        raise Failure(f"{server.command}: at depth {depth} ({variant}), {requests} requests, errors {result}")
+    return requests
+
+
+def measure(server, options, depth, variant="plain"):
+    """CPU seconds of the server per million requests answered."""
+    before = server.cpu_seconds()
+    requests = load(server, options.load_core, depth, options.seconds, variant)
+    return (server.cpu_seconds() - before) / requests * 1e6
+
+
+def start(command, options):
+    return Server(command, core=options.server_core)
+
+
+def warm_up(server, options):
+    load(server, options.load_core, max(options.depths), WARM_UP_SECONDS)
+
+
+def ratio(costs, base):
+    """The median over rounds of a ratio taken within each round."""
+    return statistics.median(cost / reference for cost, reference in zip(costs, base))
+
+
+def table(title, rows, references):
+    """Prints what each row cost, and for each reference (a heading and a function of the costs) the ratio to it."""
+    print(f"\n{title}")
+    width = max(len(name) for name in rows) + 2
+    print(f"{'':{width}}{'median':>9}{'min':>9}{'max':>9}" + "".join(f"{heading:>15}" for heading, _ in references))
+    for name, costs in rows.items():
+        figures = "".join(f"{figure:9.4f}" for figure in (statistics.median(costs), min(costs), max(costs)))
+        print(f"{name:{width}}{figures}" + "".join(f"{of(costs):15.2f}" for _, of in references))
+
+
+def compare(commands, options):
+    costs = {depth: {name: [] for name in commands} for depth in options.depths}
+    for round_number in range(options.rounds):
+        for name, command in commands.items():
+            with start(command, options) as server:
+                warm_up(server, options)
+                for depth in options.depths:
+                    costs[depth][name].append(measure(server, options, depth))
+            latest = ", ".join(f"{costs[depth][name][-1]:.4f} at depth {depth}" for depth in options.depths)
+            print(f"round {round_number + 1}: {name} {latest}", flush=True)
+    for depth, rows in costs.items():
+        references = []
+        if "floor" in rows:
+            references.append(("/ floor", lambda own: ratio(own, rows["floor"])))
+        if "tidegate" in rows:
+            references.append(("tidegate / it", lambda own: ratio(rows["tidegate"], own)))
+        table(f"depth {depth}, CPU seconds per million requests", rows, references)
+
+
+def compare_variants(name, command, options):
+    costs = {depth: {variant: [] for variant in VARIANTS} for depth in options.depths}
+    for round_number in range(options.rounds):
+        with start(command, options) as server:
+            warm_up(server, options)
+            for depth, rows in costs.items():
+                # Each round begins with another one, so that none is always the one after a change of depth.
+                order = list(VARIANTS)
+                for place in range(len(order)):
+                    variant = order[(place + round_number) % len(order)]
+                    rows[variant].append(measure(server, options, depth, variant))
+        print(f"round {round_number + 1} of {options.rounds} done", flush=True)
+    for depth, rows in costs.items():
+        table(
+            f"{name}, depth {depth}, CPU seconds per million requests",
+            rows,
+            [("/ plain", lambda own: ratio(own, rows["plain"]))],
+        )
+
+
+def commands_from(options):
+    """The servers to measure, as {name: command}."""
+    known = {"tidegate": TIDEGATE} | {peer: f"{options.peers_dir}/{peer} 127.0.0.1:0" for peer in PEERS}
+
+    def is_built(name):
+        return pathlib.Path(known[name].split()[0]).exists()
+
+    if not options.server:
+        for name in known:
+            if not is_built(name):
+                print(f"skipping {name}: {known[name].split()[0]} is not built")
+        return {name: command for name, command in known.items() if is_built(name)}
+    chosen = {}
+    for entry in options.server:
+        name, given, command = entry.partition("=")
+        if not given and name not in known:
+            raise Failure(f"{name} is none of {', '.join(known)}: give it as NAME=COMMAND")
+        if not given and not is_built(name):
+            raise Failure(f"{name} is not built: {known[name].split()[0]}")
+        chosen[name] = command if given else known[name]
+    return chosen
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", action="append", metavar="NAME[=COMMAND]", help="measure this one; repeatable")
+    parser.add_argument("--variants", action="store_true", help="measure one server under equivalent loads instead")
+    parser.add_argument("--peers-dir", default=f"{HERE}/peers/target/release", help="where the peers' binaries are")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=4, help="of load for each figure")
+    parser.add_argument("--depths", type=int, nargs="+", default=DEPTHS, help="requests in flight on each connection")
+    parser.add_argument("--server-core", type=int, default=0)
+    parser.add_argument("--load-core", type=int, default=1)
+    options = parser.parse_args()
+    commands = commands_from(options)
+    if not commands:
+        raise Failure("there is nothing to measure")
+    if options.variants:
+        if len(commands) != 1:
+            raise Failure("--variants measures one server: name it with --server")
+        compare_variants(*commands.popitem(), options)
+    else:
+        compare(commands, options)
+
+
+if __name__ == "__main__":
+    servers.run(main)

@@ -1,0 +1,48 @@
+//! hyper 1 on one thread: HTTP/1.1 with pipelined responses flushed together.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::{env, error};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue, SERVER};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+
+async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let mut response = match request.uri().path() {
+        "/plaintext" => Response::new(Full::new(Bytes::from_static(b"Hello, World!"))),
+        _ => {
+            let mut missing = Response::new(Full::default());
+            *missing.status_mut() = StatusCode::NOT_FOUND;
+            missing
+        }
+    };
+    let headers = response.headers_mut();
+    headers.insert(SERVER, HeaderValue::from_static("hyper"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    Ok(response)
+}
+
+async fn serve(address: SocketAddr) -> Result<(), Box<dyn error::Error>> {
+    let listener = TcpListener::bind(address).await?;
+    println!("listening on {}", listener.local_addr()?);
+    loop {
+        let (socket, _) = listener.accept().await?;
+        socket.set_nodelay(true)?;
+        let connection =
+            http1::Builder::new().pipeline_flush(true).serve_connection(TokioIo::new(socket), service_fn(respond));
+        // A connection's error is its peer's: there is nobody to tell.
+        tokio::spawn(async { drop(connection.await) });
+    }
+}
+
+fn main() -> Result<(), Box<dyn error::Error>> {
+    let address = env::args().nth(1).ok_or("usage: hyper1 ADDRESS")?.parse()?;
+    tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(serve(address))
+}

@@ -1,0 +1,128 @@
+"""Starts a server under test, tells its address and what it costs, and ends it.
+
+A server is a command line. It is ready once it has printed its address, on either output: the first 127.0.0.1:PORT
+counts. Costs are read of that one process, so a command that goes through a shell has to `exec` the server.
+"""
+
+import collections
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+START_SECONDS_MAX = 15
+END_SECONDS_MAX = 5
+SETTLE_SECONDS_MAX = 60
+# Memory has settled when it moved by no more than this for a second.
+SETTLED_BYTES = 64 * 1024
+SAMPLES_PER_SECOND = 10
+ADDRESS = re.compile(r"127\.0\.0\.1:([1-9][0-9]*)")
+
+
+class Failure(Exception):
+    """A measurement that must not be reported as a figure."""
+
+
+class Server:
+    """A running server, to be used in a `with`: it is ended however the block is left."""
+
+    def __init__(self, command, core=None):
+        self.command = command
+        self.pin = [] if core is None else ["taskset", "-c", str(core)]
+
+    def __enter__(self):
+        self.process = subprocess.Popen(
+            self.pin + shlex.split(self.command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        try:
+            self._await_address()
+        except BaseException:
+            end(self.process)
+            raise
+        return self
+
+    def __exit__(self, *_):
+        end(self.process)
+
+    def _await_address(self):
+        self.port = None
+        self.last_lines = collections.deque(maxlen=10)
+        told = threading.Event()
+
+        # Reads for as long as the server lives: a full pipe would stop it.
+        def read_output():
+            for line in self.process.stdout:
+                self.last_lines.append(line)
+                found = ADDRESS.search(line)
+                if found and self.port is None:
+                    self.port = int(found[1])
+                    told.set()
+            told.set()
+
+        threading.Thread(target=read_output, daemon=True).start()
+        told.wait(START_SECONDS_MAX)
+        if self.port is None:
+            raise Failure(f"{self.command}: printed no address\n{''.join(self.last_lines)}")
+
+    @property
+    def address(self):
+        return ("127.0.0.1", self.port)
+
+    def cpu_seconds(self):
+        """User and system time of all its threads so far."""
+        with open(f"/proc/{self.process.pid}/stat") as stat:
+            # The second field is a name in brackets, which may hold anything.
+            fields = stat.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def rss(self):
+        """Resident bytes, counted page by page: `statm` may be off by what its per-CPU counters hold back."""
+        try:
+            with open(f"/proc/{self.process.pid}/smaps_rollup") as rollup:
+                return next(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Rss:"))
+        except (ProcessLookupError, StopIteration):
+            raise Failure(f"{self.command}: it ended\n{''.join(self.last_lines)}") from None
+
+    def settled_rss(self, between=time.sleep):
+        """Resident bytes once they have stopped moving. `between(seconds)` passes the time from sample to sample."""
+        samples = collections.deque(maxlen=SAMPLES_PER_SECOND)
+        for _ in range(SETTLE_SECONDS_MAX * SAMPLES_PER_SECOND):
+            samples.append(self.rss())
+            if len(samples) == samples.maxlen and max(samples) - min(samples) <= SETTLED_BYTES:
+                return samples[-1]
+            between(1 / SAMPLES_PER_SECOND)
+        raise Failure(f"{self.command}: its memory has not settled in {SETTLE_SECONDS_MAX} seconds")
+
+
+def end(process):
+    """Ends a process that was started here, by force if it does not go when asked or if the wait is broken off."""
+    process.terminate()
+    try:
+        process.wait(END_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def run(main):
+    """Runs a script's `main` so that a failure is one line and exit code 1, and a signal still ends the servers."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    try:
+        sys.exit(main())
+    except (Failure, OSError) as failure:
+        sys.exit(f"FAILED: {failure}")
+    except KeyboardInterrupt:
+        sys.exit(130)

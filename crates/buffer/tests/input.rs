@@ -1,0 +1,434 @@
+//! What is received, decoded, kept and let go: `Input`, `Scratch`, `Slice` and `Pool`.
+
+mod support;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+use support::bytes;
+use tidegate_buffer::{HEADROOM_BYTES, Input, Pool, RECEIVE_BYTES_MAX, SEGMENT_BYTES, Scratch, Slice};
+
+fn receive(scratch: &mut Scratch, bytes: &[u8]) -> Slice {
+    scratch.space(bytes.len()).copy_from_slice(bytes);
+    scratch.received(bytes.len())
+}
+
+/// What the pool has given out.
+fn used(pool: &Pool) -> usize {
+    pool.ledger().used()
+}
+
+#[test]
+fn an_input_without_bytes_holds_no_memory() {
+    let pool = Pool::new();
+    let mut input = Input::new();
+    assert_eq!((input.held(), input.len(), input.bytes()), (0, 0, &b""[..]));
+    input.append(pool.copy(b"bytes"), &pool);
+    input.consume(5);
+    input.settle(&pool);
+    assert_eq!((input.held(), used(&pool)), (0, 0));
+    assert_eq!(&*input.take(0), b"");
+    assert_eq!(used(&pool), 0);
+}
+
+#[test]
+fn an_empty_input_becomes_a_view_of_what_was_received() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let mut input = Input::new();
+    let received = receive(&mut scratch, b"GET / HTTP/1.1\r\n");
+    let at = received.as_ptr();
+    input.append(received, &pool);
+    assert_eq!(input.bytes().as_ptr(), at);
+}
+
+#[test]
+fn a_short_rest_is_put_before_what_is_received_next() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    for rest in [1, 100, HEADROOM_BYTES - 1] {
+        let mut input = Input::new();
+        input.append(receive(&mut scratch, &bytes(1, rest)), &pool);
+        input.settle(&pool);
+        let more = receive(&mut scratch, &bytes(2, 1000));
+        let at = more.as_ptr();
+        input.append(more, &pool);
+        assert_eq!(input.bytes(), [bytes(1, rest), bytes(2, 1000)].concat());
+        assert_eq!(input.bytes()[rest..].as_ptr(), at, "nothing that was received moves");
+    }
+}
+
+#[test]
+fn a_rest_as_long_as_the_headroom_or_longer_is_joined_elsewhere() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    for rest in [HEADROOM_BYTES, HEADROOM_BYTES + 1, 60_000] {
+        let mut input = Input::new();
+        input.append(receive(&mut scratch, &bytes(1, rest)), &pool);
+        input.settle(&pool);
+        input.append(receive(&mut scratch, &bytes(2, 1000)), &pool);
+        assert_eq!(input.bytes(), [bytes(1, rest), bytes(2, 1000)].concat());
+    }
+}
+
+#[test]
+fn the_headroom_serves_once_for_each_receive() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let (mut first, mut second) = (Input::new(), Input::new());
+    first.append(pool.copy(b"first "), &pool);
+    second.append(pool.copy(b"second "), &pool);
+    let received = receive(&mut scratch, b"bytes");
+    first.append(received.clone(), &pool);
+    second.append(received, &pool);
+    assert_eq!((first.bytes(), second.bytes()), (&b"first bytes"[..], &b"second bytes"[..]));
+}
+
+#[test]
+fn a_message_in_many_pieces_is_copied_a_linear_number_of_times() {
+    let pool = Pool::new();
+    let mut input = Input::new();
+    let (mut moves, mut at) = (0, input.bytes().as_ptr());
+    for index in 0..10_000 {
+        input.append(pool.copy(&bytes(index, 100)), &pool);
+        if input.bytes().as_ptr() != at {
+            (moves, at) = (moves + 1, input.bytes().as_ptr());
+        }
+    }
+    assert_eq!(input.len(), 1_000_000);
+    assert!(moves < 25, "{moves} moves for a megabyte in pieces of 100 bytes");
+    assert!(input.held() <= 2 * input.len());
+}
+
+#[test]
+fn what_is_left_settles_into_memory_of_its_size() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    for left in [1, 7, 100, 1500, 3500, 10_000] {
+        let mut input = Input::new();
+        input.append(receive(&mut scratch, &bytes(3, 20_000)), &pool);
+        input.consume(20_000 - left);
+        input.settle(&pool);
+        assert_eq!(input.bytes(), &bytes(3, 20_000)[20_000 - left..]);
+        assert!(input.held() < left * 4 / 3 + 8, "{} bytes held for {left}", input.held());
+        let own = input.bytes().as_ptr();
+        input.settle(&pool);
+        assert_eq!(input.bytes().as_ptr(), own, "what has settled stays");
+    }
+}
+
+#[test]
+fn a_segment_far_too_large_for_what_is_left_is_let_go() {
+    let pool = Pool::new();
+    let mut input = Input::new();
+    input.append(pool.copy(&bytes(1, 100_000)), &pool);
+    input.consume(90_000);
+    input.settle(&pool);
+    assert!(input.held() >= 100_000, "a copy of the rest is not worth it");
+    input.consume(9_990);
+    input.settle(&pool);
+    assert_eq!((input.bytes(), input.held()), (&bytes(1, 100_000)[99_990..], 16));
+}
+
+#[test]
+fn what_was_received_and_settled_survives_the_next_receive() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let mut inputs: Vec<_> = (0..100).map(|_| Input::new()).collect();
+    for round in 0..5 {
+        for (index, input) in inputs.iter_mut().enumerate() {
+            input.append(receive(&mut scratch, &bytes(index, 30)[round * 6..round * 6 + 6]), &pool);
+            input.settle(&pool);
+        }
+    }
+    for (index, input) in inputs.iter_mut().enumerate() {
+        assert_eq!(*input.take_all(), bytes(index, 30));
+    }
+}
+
+#[test]
+fn the_scratch_is_used_again_while_nobody_keeps_a_view() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let at = scratch.space(10).as_ptr();
+    for index in 0..10 {
+        drop(receive(&mut scratch, &bytes(index, 1000)));
+        assert_eq!(scratch.space(10).as_ptr(), at);
+    }
+    let before = used(&pool);
+    let kept = receive(&mut scratch, b"kept").slice(1..3);
+    assert_ne!(scratch.space(10).as_ptr(), at, "somebody looks at it");
+    scratch.space(10).fill(0);
+    assert_eq!(&*kept, b"ep");
+    assert_eq!(used(&pool), 2 * before);
+    drop(kept);
+    assert_eq!(used(&pool), before);
+    scratch.release();
+    assert_eq!(used(&pool), 0);
+}
+
+#[test]
+fn a_scratch_gives_no_more_space_than_the_largest_receive() {
+    let mut scratch = Scratch::new(&Pool::new());
+    assert_eq!(scratch.space(usize::MAX).len(), RECEIVE_BYTES_MAX);
+    scratch.space(RECEIVE_BYTES_MAX).fill(7);
+    assert_eq!(*scratch.received(RECEIVE_BYTES_MAX), [7; RECEIVE_BYTES_MAX]);
+}
+
+#[test]
+#[should_panic(expected = "received 11 bytes in a space of 10")]
+fn what_another_connection_left_in_the_scratch_does_not_show() {
+    let mut scratch = Scratch::new(&Pool::new());
+    drop(receive(&mut scratch, b"a secret of somebody else"));
+    scratch.space(10);
+    let _ = scratch.received(11);
+}
+
+#[test]
+fn a_hundred_bytes_never_pin_a_scratch() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let received = receive(&mut scratch, &bytes(1, 10_000));
+    let at = scratch.received(1).as_ptr();
+    let kept = received.slice(50..150).detach();
+    drop(received);
+    assert_eq!(*kept, bytes(1, 10_000)[50..150]);
+    assert_eq!(scratch.space(1).as_ptr(), at);
+    scratch.release();
+    assert!(used(&pool) < 200, "{} bytes kept for a hundred", used(&pool));
+}
+
+#[test]
+fn a_view_of_a_sixteenth_of_its_segment_is_kept_and_a_smaller_one_copied() {
+    let pool = Pool::new();
+    let whole = pool.copy(&[1; 16_000]);
+    assert_eq!(whole.slice(..1000).detach().as_ptr(), whole.as_ptr());
+    assert_ne!(whole.slice(..999).detach().as_ptr(), whole.as_ptr());
+    let nothing = whole.slice(5..5).detach();
+    drop(whole);
+    assert!(nothing.is_empty());
+    assert!(used(&pool) < 64, "nothing pins nothing");
+}
+
+#[test]
+fn a_slice_of_a_slice_is_that_part_of_it() {
+    let slice = Pool::new().copy(b"0123456789");
+    assert_eq!(&*slice.slice(2..=4), b"234");
+    assert_eq!(&*slice.slice(..3), b"012");
+    assert_eq!(&*slice.slice(3..).slice(1..2), b"4");
+    let mut rest = slice.slice(8..);
+    rest.advance(1);
+    assert_eq!((&*rest, rest.len()), (&b"9"[..], 1));
+    rest.advance(1);
+    assert!(rest.is_empty());
+    assert_eq!(slice.slice(1..4).to_bytes(), Bytes::from_static(b"123"));
+}
+
+#[test]
+fn ranges_outside_a_slice_are_refused() {
+    let slice = Pool::new().copy(b"0123456789");
+    let part = slice.slice(2..5);
+    for refused in [
+        std::panic::catch_unwind(|| Pool::new().copy(b"x").slice(..2)),
+        std::panic::catch_unwind(|| Pool::new().copy(b"x").slice(..=usize::MAX)),
+        std::panic::catch_unwind(|| Pool::new().copy(b"x").slice(2..)),
+    ] {
+        assert!(refused.is_err());
+    }
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| part.slice(..4))).is_err(), "not beyond a view");
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| part.clone().advance(4))).is_err());
+}
+
+#[test]
+#[should_panic(expected = "segments are at most 4 GiB")]
+fn a_segment_beyond_4_gib_is_refused_before_it_is_allocated() {
+    let _ = Pool::new().segment_for(usize::MAX);
+}
+
+#[test]
+fn segments_are_sized_for_what_they_hold() {
+    let pool = Pool::new();
+    for (wanted, capacity) in [(0, 0), (1, 8), (100, 104), (3000, 3000), (4000, SEGMENT_BYTES), (5001, 5008)] {
+        let segment = pool.segment_for(wanted);
+        assert_eq!((segment.capacity(), segment.filled(), segment.is_unique()), (capacity, 0, true));
+    }
+    assert_eq!(used(&pool), 0);
+}
+
+#[test]
+fn a_segment_lives_as_long_as_a_view_of_it_even_when_the_pool_is_gone() {
+    let pool = Pool::new();
+    let slice = pool.copy(&bytes(1, SEGMENT_BYTES));
+    let (part, other) = (slice.slice(4000..), slice.clone());
+    drop(slice);
+    drop(pool);
+    drop(other);
+    assert_eq!(*part, bytes(1, SEGMENT_BYTES)[4000..]);
+}
+
+#[test]
+fn a_pool_keeps_a_quarter_of_a_mib_and_trims_by_half() {
+    let pool = Pool::new();
+    let segments: Vec<_> = (0..500).map(|_| pool.segment()).collect();
+    assert_eq!(used(&pool), 500 * 4096);
+    drop(segments);
+    assert_eq!((used(&pool), pool.spare_bytes()), (0, 256 * 1024));
+    pool.trim();
+    assert_eq!(pool.spare_bytes(), 128 * 1024);
+    let again = pool.segment();
+    assert_eq!(pool.spare_bytes(), 128 * 1024 - 4096);
+    drop(again);
+    assert_eq!(pool.spare_bytes(), 128 * 1024);
+}
+
+#[test]
+fn the_ledger_knows_when_the_budget_is_used_up() {
+    let pool = Pool::new();
+    pool.ledger().set_budget(2 * 4096);
+    let first = pool.segment();
+    assert!(!pool.ledger().is_exhausted());
+    let second = pool.segment();
+    assert!(pool.ledger().is_exhausted());
+    drop(first);
+    assert!(!pool.ledger().is_exhausted());
+    drop(second);
+}
+
+/// What is done to inputs that share a scratch. An input is named by its number.
+#[derive(Debug, Clone)]
+enum Operation {
+    Receive(usize, usize),
+    /// What was received goes to one input, and the same view to another one.
+    ReceiveTwice(usize, usize, usize),
+    Append(usize, usize),
+    Consume(usize, usize),
+    /// Keeps so many bytes as a view, detached or not.
+    Take(usize, usize, bool),
+    /// Appends a view that is kept to an input.
+    Return(usize, usize),
+    Forget(usize),
+    Settle(usize),
+    ReleaseScratch,
+}
+
+const INPUTS: usize = 3;
+
+fn operation() -> impl Strategy<Value = Operation> {
+    use Operation::*;
+    let input = 0..INPUTS;
+    let length = prop_oneof![4 => 0..300_usize, 2 => 3_900..4_300_usize, 1 => 0..RECEIVE_BYTES_MAX];
+    let index = 0..8_usize;
+    prop_oneof![
+        6 => (input.clone(), length.clone()).prop_map(|(i, n)| Receive(i, n)),
+        2 => (input.clone(), 1..INPUTS, length.clone()).prop_map(|(i, j, n)| ReceiveTwice(i, (i + j) % INPUTS, n)),
+        3 => (input.clone(), length.clone()).prop_map(|(i, n)| Append(i, n)),
+        4 => (input.clone(), length.clone()).prop_map(|(i, n)| Consume(i, n)),
+        4 => (input.clone(), length, any::<bool>()).prop_map(|(i, n, d)| Take(i, n, d)),
+        2 => (input.clone(), index.clone()).prop_map(|(i, k)| Return(i, k)),
+        3 => index.prop_map(Forget),
+        4 => input.prop_map(Settle),
+        1 => Just(ReleaseScratch),
+    ]
+}
+
+struct World {
+    pool: Pool,
+    scratch: Scratch,
+    inputs: [(Input, Vec<u8>); INPUTS],
+    /// Views that were taken, and what they have to show for as long as they live.
+    kept: Vec<(Slice, Vec<u8>)>,
+    seed: usize,
+}
+
+impl World {
+    fn new() -> Self {
+        let pool = Pool::new();
+        Self { scratch: Scratch::new(&pool), pool, inputs: Default::default(), kept: Vec::new(), seed: 0 }
+    }
+
+    fn receive(&mut self, length: usize) -> (Slice, Vec<u8>) {
+        self.seed += 1;
+        let bytes = bytes(self.seed, length);
+        (receive(&mut self.scratch, &bytes), bytes)
+    }
+
+    fn append(&mut self, input: usize, (slice, bytes): (Slice, Vec<u8>)) {
+        let (real, model) = &mut self.inputs[input];
+        real.append(slice, &self.pool);
+        model.extend(bytes);
+    }
+
+    fn run(&mut self, operation: &Operation) -> Result<(), TestCaseError> {
+        match *operation {
+            Operation::Receive(input, length) => {
+                let received = self.receive(length);
+                self.append(input, received);
+            }
+            Operation::ReceiveTwice(first, second, length) => {
+                let received = self.receive(length);
+                self.append(first, received.clone());
+                self.append(second, received);
+            }
+            Operation::Append(input, length) => {
+                self.seed += 1;
+                let bytes = bytes(self.seed, length);
+                self.append(input, (self.pool.copy(&bytes), bytes));
+            }
+            Operation::Consume(input, length) => {
+                let (real, model) = &mut self.inputs[input];
+                let length = length.min(model.len());
+                real.consume(length);
+                model.drain(..length);
+            }
+            Operation::Take(input, length, detach) => {
+                let (real, model) = &mut self.inputs[input];
+                let length = length.min(model.len());
+                let slice = real.take(length);
+                let slice = if detach { slice.detach() } else { slice };
+                self.kept.push((slice, model.drain(..length).collect()));
+            }
+            Operation::Return(input, index) if index < self.kept.len() => {
+                let kept = self.kept[index].clone();
+                self.append(input, kept);
+            }
+            Operation::Forget(index) if index < self.kept.len() => drop(self.kept.swap_remove(index)),
+            Operation::Return(..) | Operation::Forget(_) => {}
+            Operation::Settle(input) => {
+                let (real, model) = &mut self.inputs[input];
+                real.settle(&self.pool);
+                prop_assert!(real.held() <= 16 * model.len() + 512);
+            }
+            Operation::ReleaseScratch => self.scratch.release(),
+        }
+        for (real, model) in &self.inputs {
+            prop_assert_eq!(real.bytes(), &model[..]);
+            prop_assert_eq!((real.len(), real.is_empty()), (model.len(), model.is_empty()));
+        }
+        for (slice, bytes) in &self.kept {
+            prop_assert_eq!(&**slice, &bytes[..]);
+        }
+        Ok(())
+    }
+}
+
+fn config() -> ProptestConfig {
+    ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn inputs_that_share_a_scratch_show_what_was_received(operations in prop::collection::vec(operation(), 1..80)) {
+        let mut world = World::new();
+        for operation in &operations {
+            world.run(operation)?;
+        }
+        let World { pool, scratch, inputs, kept, .. } = world;
+        drop((scratch, inputs, kept));
+        prop_assert_eq!(used(&pool), 0);
+    }
+}

@@ -1,0 +1,404 @@
+//! The outbound queue: what it costs, what it shares, and that all of it is given back, once.
+
+mod support;
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use support::{Call, PARTS, bytes, entries, file, gather, read, region, send, send_all};
+use tidegate_buffer::{ENTRY_BYTES, LINK_BYTES_MIN, Outbound, Pool, SEGMENT_BYTES};
+
+/// What a segment of `capacity` bytes is charged at.
+fn segment_cost(pool: &Pool, capacity: usize) -> usize {
+    let before = pool.ledger().used();
+    let segment = pool.segment_for(capacity);
+    let cost = pool.ledger().used() - before;
+    drop(segment);
+    cost
+}
+
+#[test]
+fn an_empty_queue_holds_no_heap() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    assert!(size_of_val(&queue) <= 40);
+    assert_eq!((pool.ledger().used(), pool.spare_bytes()), (0, 0));
+    queue.write(b"something");
+    queue.flush();
+    send_all(&mut queue, usize::MAX);
+    assert_eq!((pool.ledger().used(), queue.cost()), (0, 0));
+    pool.trim();
+    assert_eq!(pool.spare_bytes(), 0, "what is left belongs to the pool, and goes");
+}
+
+#[test]
+fn a_queue_without_a_pool_is_one_by_default() {
+    let mut queue = Outbound::default();
+    queue.link_bytes(Bytes::from(vec![7; LINK_BYTES_MIN]));
+    queue.flush();
+    assert_eq!(send_all(&mut queue, usize::MAX), [7; LINK_BYTES_MIN]);
+}
+
+#[test]
+fn the_first_pool_that_is_attached_stays() {
+    let (first, second) = (Pool::new(), Pool::new());
+    let mut queue = Outbound::default();
+    queue.attach(&first);
+    queue.attach(&second);
+    queue.write(b"bytes");
+    assert_eq!((first.ledger().used() > 0, second.ledger().used()), (true, 0));
+}
+
+#[test]
+fn head_linked_body_head_linked_body_share_one_segment() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    let body = Bytes::from(bytes(1, LINK_BYTES_MIN));
+    for _ in 0..4 {
+        queue.write(b"HTTP/1.1 200 OK\r\n\r\n");
+        queue.link_bytes(body.clone());
+    }
+    // Four heads, four bodies, and what is left of the segment.
+    assert_eq!(entries(&queue), 9);
+    assert_eq!(
+        pool.ledger().used(),
+        segment_cost(&pool, SEGMENT_BYTES) + 4 * LINK_BYTES_MIN + 9 * ENTRY_BYTES,
+        "one segment for all heads"
+    );
+}
+
+#[test]
+fn bodies_one_behind_the_other_leave_no_rests_between_them() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    queue.write(b"head");
+    for _ in 0..10 {
+        queue.link_bytes(Bytes::from(vec![1; LINK_BYTES_MIN]));
+    }
+    assert_eq!(entries(&queue), 12);
+}
+
+#[test]
+fn heads_and_bodies_of_several_flushes_share_one_segment() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    for _ in 0..4 {
+        queue.write(b"head");
+        queue.link_bytes(Bytes::from(vec![1; LINK_BYTES_MIN]));
+        queue.flush();
+    }
+    assert_eq!(entries(&queue), 9);
+    assert_eq!(
+        pool.ledger().used(),
+        segment_cost(&pool, SEGMENT_BYTES) + 4 * LINK_BYTES_MIN + 9 * ENTRY_BYTES
+    );
+}
+
+#[test]
+fn small_flushes_into_a_stuck_queue_share_a_segment() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    for _ in 0..30 {
+        queue.write(&[1; 100]);
+        queue.flush();
+    }
+    assert_eq!(entries(&queue), 30);
+    assert_eq!(pool.ledger().used(), segment_cost(&pool, SEGMENT_BYTES) + 30 * ENTRY_BYTES);
+}
+
+#[test]
+fn small_flushes_through_a_second_queue_share_a_segment_too() {
+    let pool = Pool::new();
+    let (mut above, mut below) = (Outbound::new(&pool), Outbound::new(&pool));
+    let mut expected = Vec::new();
+    for index in 0..30 {
+        let piece = bytes(index, 100);
+        above.write(&piece);
+        above.flush();
+        below.take_flushed(&mut above);
+        below.flush();
+        expected.extend(piece);
+    }
+    assert_eq!(above.cost(), 0);
+    assert_eq!(pool.ledger().used(), segment_cost(&pool, SEGMENT_BYTES) + entries(&below) * ENTRY_BYTES);
+    assert_eq!(send_all(&mut below, 333), expected);
+}
+
+#[test]
+fn small_is_copied_and_large_is_linked() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    let (small, large) = (Bytes::from(vec![1; LINK_BYTES_MIN - 1]), Bytes::from(vec![2; LINK_BYTES_MIN]));
+    let slice = pool.copy(&large);
+    queue.link_bytes(small.clone());
+    queue.flush();
+    assert_ne!(queue.front().unwrap().as_ptr(), small.as_ptr());
+    send_all(&mut queue, usize::MAX);
+    queue.link_bytes(large.clone());
+    queue.flush();
+    assert_eq!(queue.front().unwrap().as_ptr(), large.as_ptr());
+    send_all(&mut queue, usize::MAX);
+    queue.link(slice.clone());
+    queue.flush();
+    assert_eq!(queue.front().unwrap().as_ptr(), slice.as_ptr());
+}
+
+#[test]
+fn many_small_writes_are_one_entry() {
+    let mut queue = Outbound::new(&Pool::new());
+    for _ in 0..SEGMENT_BYTES / 8 {
+        queue.write(b"12345678");
+    }
+    assert_eq!(entries(&queue), 1);
+}
+
+#[test]
+fn what_was_written_after_a_flush_does_not_change_what_is_being_sent() {
+    let mut queue = Outbound::new(&Pool::new());
+    queue.write(b"in flight");
+    queue.flush();
+    let Call::Parts(before) = gather(&queue, PARTS, usize::MAX) else { panic!("bytes are in memory") };
+    let at = queue.front().unwrap().as_ptr();
+    for _ in 0..1000 {
+        queue.write(b"something else");
+    }
+    assert_eq!(gather(&queue, PARTS, usize::MAX), Call::Parts(before));
+    assert_eq!(queue.front().unwrap().as_ptr(), at);
+}
+
+#[test]
+fn a_shared_buffer_is_charged_to_each_queue_for_what_it_has_to_send() {
+    let pool = Pool::new();
+    let body = Bytes::from(vec![1; 10_000]);
+    let mut queues = [Outbound::new(&pool), Outbound::new(&pool)];
+    for queue in &mut queues {
+        queue.link_bytes(body.clone());
+        queue.flush();
+    }
+    assert_eq!(pool.ledger().used(), 2 * (10_000 + ENTRY_BYTES));
+    queues[0].advance(4_000);
+    assert_eq!(pool.ledger().used(), 16_000 + 2 * ENTRY_BYTES);
+    let [sent, dropped] = &mut queues;
+    sent.advance(6_000);
+    dropped.clear();
+    assert_eq!(pool.ledger().used(), 0);
+}
+
+#[test]
+fn pages_and_segments_go_back_after_a_burst() {
+    let pool = Pool::new();
+    let mut queues: Vec<_> = (0..1000).map(|_| Outbound::new(&pool)).collect();
+    let body = Bytes::from(vec![1; LINK_BYTES_MIN]);
+    for queue in &mut queues {
+        for _ in 0..20 {
+            queue.write(b"head");
+            queue.link_bytes(body.clone());
+        }
+        queue.flush();
+    }
+    let full = pool.spare_bytes();
+    assert!(full > 1000 * 40 * ENTRY_BYTES);
+    for queue in &mut queues {
+        send_all(queue, usize::MAX);
+    }
+    assert_eq!(pool.ledger().used(), 0);
+    // A page of entries and a quarter of a MiB of segments.
+    assert!(pool.spare_bytes() <= 4096 + 256 * 1024, "{} bytes are kept", pool.spare_bytes());
+    // The queues are still there, and hold nothing: trimming halves what is kept until nothing is.
+    for _ in 0..8 {
+        pool.trim();
+    }
+    assert_eq!(pool.spare_bytes(), 0);
+    queues[500].write(b"and it goes on");
+    assert_eq!(queues[500].pending(), 14);
+}
+
+#[test]
+fn one_connection_keeps_a_page_that_others_have_left_and_no_more() {
+    let pool = Pool::new();
+    let mut queues: Vec<_> = (0..1000).map(|_| Outbound::new(&pool)).collect();
+    for queue in &mut queues {
+        queue.link_bytes(Bytes::from(vec![1; LINK_BYTES_MIN]));
+    }
+    queues.truncate(1);
+    pool.trim();
+    assert!(pool.spare_bytes() <= 4096);
+    assert_eq!(queues[0].pending(), LINK_BYTES_MIN as u64);
+}
+
+#[test]
+fn vacant_entries_are_used_before_a_new_page_is_taken() {
+    let pool = Pool::new();
+    let body = Bytes::from(vec![1; LINK_BYTES_MIN]);
+    let mut queues: Vec<_> = (0..1000).map(|_| Outbound::new(&pool)).collect();
+    for queue in &mut queues {
+        queue.link_bytes(body.clone());
+    }
+    let full = pool.spare_bytes();
+    for round in 2..7 {
+        // Holes in every page, none of which becomes empty.
+        for queue in queues.iter_mut().step_by(round) {
+            queue.clear();
+        }
+        for queue in queues.iter_mut().step_by(round) {
+            queue.link_bytes(body.clone());
+        }
+        assert_eq!(pool.spare_bytes(), full);
+    }
+}
+
+/// Counts how often it was dropped, and then does what it was told.
+struct Owner {
+    bytes: Vec<u8>,
+    drops: Arc<AtomicUsize>,
+    then: fn(),
+}
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.drops.fetch_add(1, Ordering::Relaxed);
+        (self.then)();
+    }
+}
+
+fn owned(drops: &Arc<AtomicUsize>, then: fn()) -> Bytes {
+    Bytes::from_owner(Owner { bytes: vec![1; LINK_BYTES_MIN], drops: Arc::clone(drops), then })
+}
+
+/// Every way in which an entry can leave a queue.
+fn ways_out() -> [(&'static str, fn(Outbound)); 6] {
+    [
+        ("sent", |mut queue| queue.advance(queue.pending())),
+        ("sent in pieces", |mut queue| drop(send_all(&mut queue, 1000))),
+        ("cleared", |mut queue| queue.clear()),
+        ("sent in part, then cleared", |mut queue| {
+            send(&mut queue, LINK_BYTES_MIN + 10);
+            queue.clear();
+        }),
+        ("dropped", drop),
+        ("taken, then dropped", |mut queue| {
+            let mut other = Outbound::default();
+            other.take_flushed(&mut queue);
+            drop(queue);
+        }),
+    ]
+}
+
+#[test]
+fn everything_is_released_exactly_once() {
+    let (pool, drops) = (Pool::new(), Arc::new(AtomicUsize::new(0)));
+    for (way, take_out) in ways_out() {
+        drops.store(0, Ordering::Relaxed);
+        let mut queue = Outbound::new(&pool);
+        for _ in 0..5 {
+            queue.write(b"head");
+            queue.link_bytes(owned(&drops, || ()));
+            queue.link(pool.copy(&[2; LINK_BYTES_MIN]));
+            queue.link_file(region(&file(b"bytes"), 0, 5));
+        }
+        queue.flush();
+        assert_eq!(drops.load(Ordering::Relaxed), 0);
+        take_out(queue);
+        assert_eq!(drops.load(Ordering::Relaxed), 5, "{way}");
+        assert_eq!(pool.ledger().used(), 0, "{way}");
+    }
+}
+
+#[test]
+fn accounting_is_right_after_a_clear() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    for round in 0..3 {
+        queue.write(&[1; 500]);
+        queue.link_bytes(Bytes::from(vec![2; LINK_BYTES_MIN]));
+        queue.flush();
+        send(&mut queue, 600);
+        queue.clear();
+        assert_eq!((queue.pending(), queue.cost(), pool.ledger().used()), (0, 0, 0));
+        assert_eq!((queue.sent(), queue.written()), (queue.written(), tidegate_buffer::Mark(600 * (round + 1))));
+    }
+    queue.write(b"bytes");
+    assert_eq!((queue.pending(), queue.cost()), (5, 5 + ENTRY_BYTES as u64));
+}
+
+thread_local! {
+    static POOL: Pool = Pool::new();
+    static OTHER: RefCell<Outbound> = POOL.with(|pool| RefCell::new(Outbound::new(pool)));
+}
+
+#[test]
+fn an_owner_may_write_to_another_queue_of_the_pool_while_it_is_dropped() {
+    fn write_to_other() {
+        OTHER.with_borrow_mut(|other| {
+            other.write(b"gone;");
+            other.link_bytes(Bytes::from(vec![3; LINK_BYTES_MIN]));
+            other.flush();
+            other.advance(1);
+        });
+        POOL.with(Pool::trim);
+    }
+    let drops = Arc::new(AtomicUsize::new(0));
+    for (way, take_out) in ways_out() {
+        let mut queue = POOL.with(Outbound::new);
+        for _ in 0..3 {
+            queue.write(b"head");
+            queue.link_bytes(owned(&drops, write_to_other));
+        }
+        queue.flush();
+        take_out(queue);
+        let pending = OTHER.with_borrow(Outbound::pending);
+        assert_eq!(pending, 3 * (4 + LINK_BYTES_MIN as u64), "{way}");
+        OTHER.with_borrow_mut(Outbound::clear);
+        assert_eq!(POOL.with(|pool| pool.ledger().used()), 0, "{way}");
+    }
+}
+
+#[test]
+fn an_owner_that_panics_leaks_nothing() {
+    let (pool, drops) = (Pool::new(), Arc::new(AtomicUsize::new(0)));
+    for (way, take_out) in ways_out() {
+        drops.store(0, Ordering::Relaxed);
+        let mut queue = Outbound::new(&pool);
+        queue.write(b"head");
+        queue.link_bytes(owned(&drops, || ()));
+        queue.link_bytes(owned(&drops, || panic!("the owner's own fault")));
+        queue.write(b"head");
+        queue.link_bytes(owned(&drops, || ()));
+        queue.flush();
+        assert!(catch_unwind(AssertUnwindSafe(|| take_out(queue))).is_err());
+        assert_eq!((drops.load(Ordering::Relaxed), pool.ledger().used()), (3, 0), "{way}");
+    }
+}
+
+#[test]
+fn a_loaded_piece_of_a_file_is_given_back_when_it_was_sent() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    queue.link_file(region(&file(&bytes(1, 10_000)), 0, 10_000));
+    queue.flush();
+    assert_eq!(pool.ledger().used(), ENTRY_BYTES, "a region costs its entry");
+    for _ in 0..10 {
+        assert!(queue.load_file(1_000, read).unwrap());
+        assert!(pool.ledger().used() < 1_100 + 2 * ENTRY_BYTES);
+        send(&mut queue, 1_000);
+    }
+    assert_eq!((pool.ledger().used(), queue.cost()), (0, 0));
+}
+
+#[test]
+fn a_queue_keeps_its_pool_alive() {
+    let mut queue = Outbound::new(&Pool::new());
+    queue.write(b"bytes");
+    queue.link_bytes(Bytes::from(vec![1; LINK_BYTES_MIN]));
+    queue.flush();
+    assert_eq!(send_all(&mut queue, usize::MAX).len(), 5 + LINK_BYTES_MIN);
+}

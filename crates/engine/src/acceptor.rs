@@ -1,0 +1,116 @@
+//! Accepting: one occupant per listener, which makes a connection of each stream that comes.
+//!
+//! Accepting never spins and never ends because of an error: when descriptors or memory run out, and when the server
+//! has as many connections as it may have, it pauses; the streams wait in the kernel meanwhile.
+
+use std::any::Any;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tidegate_codec::Codec;
+use tidegate_sys::{Accepted, Address, Completion, Operation, Token};
+
+use crate::closed::Closed;
+use crate::connection::{Connection, Fate, Link, Occasion, Occupant, Settings};
+use crate::core::Core;
+use crate::handler::Handler;
+use crate::limits::{ACCEPT_PAUSE, CAP_PAUSE};
+
+pub(crate) struct Acceptor<M> {
+    settings: Rc<Settings>,
+    make: M,
+    paused: bool,
+}
+
+impl<C, H, M> Acceptor<M>
+where
+    C: Codec,
+    H: Handler<C>,
+    M: FnMut(&Address) -> (C, H) + 'static,
+{
+    pub(crate) fn new(settings: Rc<Settings>, make: M) -> Self {
+        Self { settings, make, paused: false }
+    }
+
+    fn accepted(&mut self, core: &mut Core, token: Token, accepted: Accepted) {
+        let live = self.settings.live.fetch_add(1, Ordering::Relaxed);
+        let link = Link::new(self.settings.clone(), &accepted.peer, &core.pool);
+        if live >= self.settings.limits.connections_max {
+            // Another loop was faster. Dropping link and stream gives the place back and closes the connection.
+            drop(link);
+            return self.pause(core, token, CAP_PAUSE);
+        }
+        core.tally.accepted += 1;
+        let (codec, handler) = (self.make)(&accepted.peer);
+        let connection = Box::new(Connection::new(link, codec, handler));
+        core.admit(accepted.socket, connection);
+        if live + 1 >= self.settings.limits.connections_max {
+            self.pause(core, token, CAP_PAUSE);
+        }
+    }
+
+    fn pause(&mut self, core: &mut Core, token: Token, pause: Duration) {
+        if !self.paused {
+            self.paused = true;
+            core.driver.submit(token, Operation::Accept(false));
+        }
+        let tick = core.wheel.tick_after(core.time.now(), pause);
+        core.set_timer(token, tick);
+    }
+
+    fn look_again(&mut self, core: &mut Core, token: Token) {
+        if self.settings.live.load(Ordering::Relaxed) >= self.settings.limits.connections_max {
+            return self.pause(core, token, CAP_PAUSE);
+        }
+        self.paused = false;
+        core.driver.submit(token, Operation::Accept(true));
+    }
+}
+
+impl<C, H, M> Occupant for Acceptor<M>
+where
+    C: Codec,
+    H: Handler<C>,
+    M: FnMut(&Address) -> (C, H) + 'static,
+{
+    fn visit(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Fate {
+        match occasion {
+            Occasion::Accepted(Ok(accepted)) => self.accepted(core, token, accepted),
+            Occasion::Accepted(Err(error)) => {
+                core.tally.accepts_failed += 1;
+                core.log.accept_failed(core.time.now(), &error);
+                self.pause(core, token, ACCEPT_PAUSE);
+            }
+            Occasion::Timer => self.look_again(core, token),
+            Occasion::Drain | Occasion::Overdue | Occasion::Failed(_) => {
+                return Fate::Close { reason: Closed::Done, reset: false };
+            }
+            _ => {}
+        }
+        Fate::Keep
+    }
+
+    fn gone(self: Box<Self>, _: &mut Core, _: Closed) {}
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+impl Core {
+    /// Gives a connection a slot and its socket to the driver, and visits it for the first time.
+    pub(crate) fn admit(&mut self, socket: tidegate_sys::Socket, connection: Box<dyn Occupant>) -> Token {
+        let token = self.slots.reserve();
+        match self.driver.submit(token, Operation::Adopt(socket)) {
+            None => self.enter(token, connection, Occasion::Opened),
+            Some(Completion::Failed(error)) => {
+                self.tally.accepts_failed += 1;
+                self.log.accept_failed(self.time.now(), &error);
+                self.release(token);
+            }
+            Some(_) => unreachable!("a driver adopts or fails"),
+        }
+        token
+    }
+}

@@ -1,0 +1,94 @@
+//! `Closed`: why a connection is gone.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use tidegate_codec::{Blame, Fault};
+
+/// Why a connection is gone.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Closed {
+    /// The handler, or the protocol, was done.
+    Done,
+    /// The peer broke the connection, or the network did.
+    Broken(io::Error),
+    /// The peer broke the protocol, or a limit of it was reached.
+    Protocol(Box<dyn Fault>),
+    /// The handler failed.
+    Failed(Box<dyn Error>),
+    /// The handler panicked.
+    Panicked,
+    /// The peer took no bytes for longer than [`Limits::write_timeout`](crate::Limits::write_timeout).
+    WriteTimeout,
+    /// The peer made the protocol answer, and did not read the answers.
+    RepliesUnread,
+    /// The loop's memory was used up, and nothing else had more bytes waiting.
+    Shed,
+    /// The deadline of a drain had come.
+    Drained,
+    /// The loop ended.
+    LoopEnded,
+}
+
+impl Closed {
+    /// Whose doing it was, unless everything was in order.
+    #[must_use]
+    pub fn blame(&self) -> Option<Blame> {
+        match self {
+            Self::Done | Self::LoopEnded | Self::Drained => None,
+            Self::Broken(_) => Some(Blame::Peer),
+            Self::Protocol(fault) => Some(fault.blame()),
+            Self::Failed(_) | Self::Panicked => Some(Blame::Caller),
+            Self::WriteTimeout | Self::RepliesUnread | Self::Shed => Some(Blame::Limit),
+        }
+    }
+
+    pub(crate) fn cause(&self) -> Cause {
+        match self {
+            Self::Done => Cause::Done,
+            Self::Broken(_) => Cause::Broken,
+            Self::Protocol(_) => Cause::Protocol,
+            Self::Failed(_) => Cause::Failed,
+            Self::Panicked => Cause::Panicked,
+            Self::WriteTimeout => Cause::WriteTimeout,
+            Self::RepliesUnread => Cause::RepliesUnread,
+            Self::Shed => Cause::Shed,
+            Self::Drained | Self::LoopEnded => Cause::Drained,
+        }
+    }
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("done"),
+            Self::Broken(error) => write!(f, "the connection broke: {error}"),
+            Self::Protocol(fault) => fault.fmt(f),
+            Self::Failed(error) => write!(f, "the handler failed: {error}"),
+            Self::Panicked => f.write_str("the handler panicked"),
+            Self::WriteTimeout => f.write_str("the peer took no bytes before the write deadline"),
+            Self::RepliesUnread => f.write_str("the peer does not read what it makes us answer"),
+            Self::Shed => f.write_str("shed: the memory budget is used up, and this connection had most bytes waiting"),
+            Self::Drained => f.write_str("the deadline of the drain had come"),
+            Self::LoopEnded => f.write_str("the event loop ended"),
+        }
+    }
+}
+
+/// The causes that are counted, as an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Done,
+    Broken,
+    Protocol,
+    Failed,
+    Panicked,
+    WriteTimeout,
+    RepliesUnread,
+    Shed,
+    Drained,
+}
+
+pub(crate) const CAUSES: usize = Cause::Drained as usize + 1;

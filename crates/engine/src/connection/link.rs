@@ -1,0 +1,212 @@
+//! `Link`: what a connection is made of, apart from its codec and its handler.
+
+use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tidegate_buffer::{Input, Mark, Outbound, Pool, Writability};
+use tidegate_codec::Codec;
+use tidegate_sys::Address;
+
+use crate::closed::Closed;
+use crate::limits::Limits;
+use crate::wheel::Tick;
+
+/// What the connections of one server have in common on one loop.
+pub(crate) struct Settings {
+    pub(crate) limits: Limits,
+    /// Connections of the server, on all loops.
+    pub(crate) live: Arc<AtomicUsize>,
+}
+
+/// Queue, input, state and timers of one connection; 120 bytes, and no other memory while nothing waits.
+pub(crate) struct Link {
+    outbound: Outbound,
+    pub(super) input: Input,
+    settings: Rc<Settings>,
+    /// Why the connection is being closed; `None` while it is open.
+    pub(super) closing: Option<Box<Closed>>,
+    peer: Peer,
+    /// The watched mark; a wire offset once `SETTLED`.
+    pub(super) watched: u64,
+    /// The handler's deadline.
+    pub(super) deadline: Tick,
+    /// By when the peer has to take a byte, or to end the connection.
+    pub(super) progress: Tick,
+    flags: u16,
+    level: Writability,
+}
+
+impl Link {
+    /// The read side is paused by the handler.
+    pub(super) const PAUSED: u16 = 1;
+    /// The driver receives.
+    pub(super) const RECEIVING: u16 = 1 << 1;
+    /// The peer has shut down its sending side.
+    pub(super) const PEER_ENDED: u16 = 1 << 2;
+    /// The codec yields no more messages, and the handler knows.
+    pub(super) const READ_CLOSED: u16 = 1 << 3;
+    /// The driver has bytes of ours in flight, or waits until it can take some.
+    pub(super) const SENDING: u16 = 1 << 4;
+    /// A mark is watched.
+    pub(super) const WATCHING: u16 = 1 << 5;
+    /// `watched` is a wire offset.
+    pub(super) const SETTLED: u16 = 1 << 6;
+    /// The handler has not been told yet that the handshake is over.
+    pub(super) const HANDSHAKE: u16 = 1 << 7;
+    /// The level fell, so the handler is to be told when it rises.
+    pub(super) const EDGE_DUE: u16 = 1 << 8;
+    /// Our sending side is to be shut down once everything was sent.
+    pub(super) const SHUT_WANTED: u16 = 1 << 9;
+    /// Our sending side is shut down.
+    pub(super) const SHUT: u16 = 1 << 10;
+    /// It is in the line for another visit.
+    pub(super) const AGAIN: u16 = 1 << 11;
+    /// The codec's last word was written.
+    pub(super) const LAST_WORD: u16 = 1 << 12;
+
+    pub(crate) fn new(settings: Rc<Settings>, peer: &Address, pool: &Pool) -> Self {
+        Self {
+            outbound: Outbound::new(pool),
+            input: Input::new(),
+            settings,
+            closing: None,
+            peer: Peer::new(peer),
+            watched: 0,
+            deadline: Tick::NEVER,
+            progress: Tick::NEVER,
+            flags: 0,
+            level: Writability::default(),
+        }
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn outbound(&mut self) -> &mut Outbound {
+        &mut self.outbound
+    }
+
+    /// Where to write and what to read, both at once.
+    #[inline]
+    pub(super) fn queues(&mut self) -> (&mut Outbound, &mut Input) {
+        (&mut self.outbound, &mut self.input)
+    }
+
+    pub(super) fn outbound_is_empty(&self) -> bool {
+        self.outbound.is_empty()
+    }
+
+    pub(crate) fn peer(&self) -> Address {
+        self.peer.address()
+    }
+
+    #[inline]
+    pub(super) fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, flag: u16, on: bool) {
+        self.flags = if on { self.flags | flag } else { self.flags & !flag };
+    }
+
+    /// Clears a flag and says whether it was set.
+    pub(super) fn take(&mut self, flag: u16) -> bool {
+        let had = self.has(flag);
+        self.set(flag, false);
+        had
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    pub(crate) fn is_write_shut(&self) -> bool {
+        self.has(Self::SHUT_WANTED | Self::SHUT)
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.level.is_writable()
+    }
+
+    /// What waits, as it is compared with the water marks.
+    #[inline]
+    pub(crate) fn cost(&self, codec: &impl Codec) -> u64 {
+        self.outbound.cost() + codec.held() as u64
+    }
+
+    /// Compares what waits with the water marks. The edge is told by the visit, never from here.
+    #[inline]
+    pub(crate) fn update_level(&mut self, codec: &impl Codec) {
+        let cost = self.cost(codec);
+        self.level.update(cost, &self.settings.limits.water);
+        self.note_level();
+    }
+
+    pub(crate) fn hold(&mut self, hold: bool) {
+        self.level.set_held(hold);
+        self.note_level();
+    }
+
+    fn note_level(&mut self) {
+        if !self.level.is_writable() {
+            self.set(Self::EDGE_DUE, true);
+        }
+    }
+
+    pub(crate) fn pause(&mut self, pause: bool) {
+        self.set(Self::PAUSED, pause);
+    }
+
+    pub(crate) fn watch(&mut self, mark: Mark) {
+        self.watched = mark.0;
+        self.set(Self::WATCHING, true);
+        self.set(Self::SETTLED, false);
+    }
+
+    pub(crate) fn shut_write(&mut self) {
+        self.set(Self::SHUT_WANTED, true);
+    }
+
+    pub(crate) fn set_deadline(&mut self, tick: Tick) {
+        self.deadline = tick;
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.settings.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The peer's address in 16 bytes.
+enum Peer {
+    V4(SocketAddrV4),
+    V6(Box<SocketAddrV6>),
+    Unix(Option<Box<PathBuf>>),
+}
+
+impl Peer {
+    fn new(address: &Address) -> Self {
+        match address {
+            Address::Ip(SocketAddr::V4(address)) => Self::V4(*address),
+            Address::Ip(SocketAddr::V6(address)) => Self::V6(Box::new(*address)),
+            Address::Unix(path) if path.as_os_str().is_empty() => Self::Unix(None),
+            Address::Unix(path) => Self::Unix(Some(Box::new(path.clone()))),
+        }
+    }
+
+    fn address(&self) -> Address {
+        match self {
+            Self::V4(address) => Address::Ip((*address).into()),
+            Self::V6(address) => Address::Ip((**address).into()),
+            Self::Unix(path) => Address::Unix(path.as_deref().cloned().unwrap_or_default()),
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Link>() <= 120);

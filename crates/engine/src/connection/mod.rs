@@ -1,0 +1,96 @@
+//! What happens to one connection.
+//!
+//! The loop takes whoever occupies a slot out of it and *visits* them with an [`Occasion`]; the visit ends with a
+//! [`Fate`]. A connection's visit is in `visit.rs`, in the order in which things happen; what a connection is made
+//! of, apart from its codec and its handler, is the [`Link`].
+
+mod link;
+mod visit;
+
+use std::any::Any;
+use std::io;
+
+use tidegate_buffer::Slice;
+use tidegate_codec::Codec;
+use tidegate_sys::{Accepted, Token};
+
+pub(crate) use self::link::{Link, Settings};
+use crate::closed::Closed;
+use crate::core::Core;
+use crate::handler::Handler;
+
+/// A codec and a handler on a link.
+pub(crate) struct Connection<C, H> {
+    link: Link,
+    codec: C,
+    handler: H,
+}
+
+impl<C: Codec, H: Handler<C>> Connection<C, H> {
+    pub(crate) fn new(link: Link, codec: C, handler: H) -> Self {
+        Self { link, codec, handler }
+    }
+}
+
+/// Whoever has a slot: a connection, a listener.
+pub(crate) trait Occupant {
+    /// Something happened. Meanwhile the slot is empty.
+    fn visit(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Fate;
+
+    /// It is out of its slot for good.
+    fn gone(self: Box<Self>, core: &mut Core, reason: Closed);
+
+    /// Bytes that wait, in either direction: who has most of them is shed first.
+    fn pending(&self) -> u64 {
+        0
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+/// Why somebody is visited.
+pub(crate) enum Occasion {
+    /// It is new.
+    Opened,
+    /// It has a new codec and handler.
+    Switched,
+    Received(Slice),
+    /// The peer sends no more.
+    Ended,
+    Sent(io::Result<usize>),
+    Failed(io::Error),
+    Accepted(io::Result<Accepted>),
+    /// The driver's last word.
+    Closed,
+    /// The slot's timer fired.
+    Timer,
+    Posted(Box<dyn Any + Send>),
+    /// It asked to be visited again.
+    Again,
+    Drain,
+    /// The deadline of the drain has come.
+    Overdue,
+    Shed,
+    /// The last visit panicked.
+    Panicked,
+}
+
+/// What a visit came to.
+pub(crate) enum Fate {
+    Keep,
+    /// Somebody else takes the place.
+    Switch(Box<dyn FnOnce(Box<dyn Occupant>) -> Box<dyn Occupant>>),
+    Close { reason: Closed, reset: bool },
+}
+
+/// The codec and handler that a connection goes on with.
+pub(crate) trait Successor {
+    fn install(self: Box<Self>, link: Link) -> Box<dyn Occupant>;
+}
+
+impl<D: Codec, H: Handler<D>> Successor for (D, H) {
+    fn install(self: Box<Self>, link: Link) -> Box<dyn Occupant> {
+        let (codec, handler) = *self;
+        Box::new(Connection::new(link, codec, handler))
+    }
+}

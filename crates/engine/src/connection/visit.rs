@@ -1,0 +1,462 @@
+//! One visit of a connection: what happened is taken in, messages are decoded and handled, what they wrote is
+//! flushed, edges are told, and the connection is put to rest.
+//!
+//! Everything is bounded: messages, sends and rounds. Who has more to do is visited again, after the others.
+//!
+//! Closing in good order goes through these states, all of them with `closing` set: the codec's last word is written;
+//! what waits is sent; our side is shut down; and the peer has a moment to end its side, since closing a socket
+//! that has unread bytes would reset the connection and might take the last answer from the peer.
+
+use std::any::Any;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use tidegate_buffer::{LoadError, Slice};
+use tidegate_codec::{Codec, Output, Step};
+use tidegate_sys::{Completion, Operation, Token};
+
+use super::{Connection, Fate, Link, Occasion, Occupant};
+use crate::closed::Closed;
+use crate::context::Context;
+use crate::core::Core;
+use crate::handler::{Event, Handler, Outcome, Switch};
+use crate::limits::{FILE_PIECE_BYTES, MESSAGES_PER_VISIT_MAX, SEND_BYTES_MAX, SENDS_PER_VISIT_MAX};
+use crate::wheel::Tick;
+
+/// Why a visit ends before its time.
+enum Stop<C> {
+    Close { reason: Closed, reset: bool },
+    Switch(Switch<C>),
+}
+
+type Visited<C, T = ()> = Result<T, Stop<C>>;
+
+/// What one visit may still do.
+struct Budget {
+    messages: u32,
+    sends: u32,
+    /// The handler may be told that it can write again.
+    edge: bool,
+}
+
+impl<C: Codec, H: Handler<C>> Occupant for Connection<C, H> {
+    fn visit(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Fate {
+        let visited = match self.take_in(core, token, occasion) {
+            Ok(true) => self.work(core, token),
+            other => other.map(drop),
+        };
+        match visited.and_then(|()| self.rest(core, token)) {
+            Ok(()) => Fate::Keep,
+            Err(Stop::Close { reason, reset }) => Fate::Close { reason, reset },
+            Err(Stop::Switch(switch)) => {
+                Fate::Switch(Box::new(|occupant| {
+                    let connection = occupant.into_any().downcast::<Self>().expect("the visitor switches itself");
+                    let Self { link, codec, handler } = *connection;
+                    drop(handler);
+                    switch.succeed(codec).install(link)
+                }))
+            }
+        }
+    }
+
+    fn gone(mut self: Box<Self>, core: &mut Core, reason: Closed) {
+        core.tally.connections -= 1;
+        core.tally.count_closed(reason.cause());
+        core.log.closed(core.time.now(), &self.link.peer(), &reason);
+        self.link.outbound().clear();
+        self.handler.closed(&reason);
+    }
+
+    fn pending(&self) -> u64 {
+        self.link.cost(&self.codec) + self.link.input.held() as u64
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+impl<C: Codec, H: Handler<C>> Connection<C, H> {
+    /// Takes in what happened. Says whether there is work to do now.
+    fn take_in(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Visited<C, bool> {
+        match occasion {
+            Occasion::Received(bytes) => self.received(core, bytes),
+            Occasion::Sent(result) => self.sent(core, result)?,
+            Occasion::Ended => {
+                self.link.set(Link::PEER_ENDED, true);
+                if self.link.has(Link::SHUT) && self.link.is_closing() {
+                    return Err(self.close_now());
+                }
+            }
+            Occasion::Failed(error) => return Err(self.broken(error)),
+            Occasion::Opened => {
+                core.tally.connections += 1;
+                self.link.set(Link::HANDSHAKE, !self.codec.is_established());
+                self.call(core, token, |handler, cx| handler.open(cx))?;
+            }
+            Occasion::Switched => {
+                self.link.set(Link::HANDSHAKE, !self.codec.is_established());
+                self.link.set(Link::READ_CLOSED, false);
+                self.call(core, token, |handler, cx| handler.open(cx))?;
+            }
+            Occasion::Timer => self.timers(core, token)?,
+            Occasion::Posted(post) => {
+                if let Ok(post) = post.downcast()
+                    && !self.link.is_closing()
+                {
+                    self.tell(core, token, Event::Posted(*post))?;
+                }
+                // Letters come in batches: what they wrote is flushed once, at the end of the pass.
+                self.again(core, token);
+                return Ok(false);
+            }
+            Occasion::Again => self.link.set(Link::AGAIN, false),
+            Occasion::Drain => self.drain(core, token)?,
+            Occasion::Overdue => return Err(Stop::Close { reason: Closed::Drained, reset: false }),
+            Occasion::Shed => return Err(Stop::Close { reason: Closed::Shed, reset: true }),
+            Occasion::Panicked => {
+                self.link.closing = Some(Box::new(Closed::Panicked));
+                self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
+            }
+            Occasion::Accepted(_) | Occasion::Closed => {}
+        }
+        Ok(true)
+    }
+
+    fn received(&mut self, core: &mut Core, bytes: Slice) {
+        core.tally.received_bytes += bytes.len() as u64;
+        // Once it is closing, bytes are only of use to a handshake that our last bytes wait for.
+        if !self.link.is_closing() || self.codec.wants_input() {
+            self.link.input.append(bytes, &core.pool);
+        }
+    }
+
+    fn sent(&mut self, core: &mut Core, result: io::Result<usize>) -> Visited<C> {
+        self.link.set(Link::SENDING, false);
+        let sent = result.map_err(|error| self.broken(error))?;
+        if sent > 0 {
+            core.tally.sent_bytes += sent as u64;
+            // Progress, even if it is within one large entry: the deadline starts anew.
+            self.link.progress = Tick::NEVER;
+            self.link.outbound().advance(sent as u64);
+        }
+        Ok(())
+    }
+
+    fn timers(&mut self, core: &mut Core, token: Token) -> Visited<C> {
+        if core.wheel.has_come(self.link.progress) {
+            if self.link.has(Link::SHUT) {
+                return Err(self.close_now());
+            }
+            let reason = self.link.closing.take().map_or(Closed::WriteTimeout, |reason| *reason);
+            return Err(Stop::Close { reason, reset: true });
+        }
+        if self.link.is_closing() {
+            return Ok(());
+        }
+        if self.codec.poll_timeout().is_some_and(|at| at <= core.time.now()) {
+            let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
+            let handled = self.codec.handle_timeout(&mut out);
+            self.or_close(handled);
+        }
+        if core.wheel.has_come(self.link.deadline) {
+            self.link.deadline = Tick::NEVER;
+            self.tell(core, token, Event::Deadline)?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, core: &mut Core, token: Token) -> Visited<C> {
+        if self.link.is_closing() {
+            return Ok(());
+        }
+        let drained = self.codec.drain(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
+        self.or_close(drained);
+        self.tell(core, token, Event::Drain)
+    }
+
+    /// Decodes, flushes and tells, in rounds, until there is nothing left to do or the budget is used up.
+    fn work(&mut self, core: &mut Core, token: Token) -> Visited<C> {
+        let mut budget = Budget { messages: MESSAGES_PER_VISIT_MAX, sends: SENDS_PER_VISIT_MAX, edge: true };
+        loop {
+            let starved = self.decode(core, token, &mut budget)?;
+            if !self.link.is_closing() && self.codec.is_finished() {
+                self.link.closing = Some(Box::new(Closed::Done));
+            }
+            self.flush(core, token, &mut budget)?;
+            let told = self.tell_edges(core, token, &mut budget)?;
+            if budget.messages == 0 || budget.sends == 0 {
+                self.again(core, token);
+                return Ok(());
+            }
+            if !told && (starved || !self.may_decode()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether another message may be decoded now.
+    #[inline]
+    fn may_decode(&self) -> bool {
+        !self.link.is_closing() && !self.link.has(Link::PAUSED | Link::READ_CLOSED) && self.link.is_writable()
+    }
+
+    /// Decodes and handles messages. Says whether it stopped for want of input.
+    fn decode(&mut self, core: &mut Core, token: Token, budget: &mut Budget) -> Visited<C, bool> {
+        while self.may_decode() && budget.messages > 0 {
+            let ended = self.link.has(Link::PEER_ENDED);
+            let (outbound, input) = self.link.queues();
+            let before = outbound.written();
+            let mut reply = Output::new(outbound, &core.pool, &core.time);
+            let step = if ended { self.codec.end(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
+            let replied = outbound.written() != before;
+            match step {
+                Ok(Step::Message(message)) => {
+                    budget.messages -= 1;
+                    core.tally.messages += 1;
+                    self.call(core, token, |handler, cx| handler.message(message, cx))?;
+                }
+                Ok(Step::More) if !ended => return Ok(true),
+                Ok(Step::More | Step::End) => {
+                    self.link.set(Link::READ_CLOSED, true);
+                    self.tell(core, token, Event::ReadClosed)?;
+                }
+                Err(fault) => self.link.closing = Some(Box::new(Closed::Protocol(Box::new(fault)))),
+            }
+            self.link.update_level(&self.codec);
+            if replied && self.link.cost(&self.codec) > self.link.settings().limits.water.replies_cap {
+                return Err(Stop::Close { reason: Closed::RepliesUnread, reset: true });
+            }
+        }
+        if !self.may_decode() && self.codec.wants_input() {
+            let (outbound, input) = self.link.queues();
+            let pumped = self.codec.pump(input, &mut Output::new(outbound, &core.pool, &core.time));
+            self.or_close(pumped);
+        }
+        Ok(false)
+    }
+
+    /// Sends what waits, as far as the kernel and the budget go.
+    fn flush(&mut self, core: &mut Core, token: Token, budget: &mut Budget) -> Visited<C> {
+        loop {
+            self.write_out(core)?;
+            while !self.link.has(Link::SENDING) && self.link.outbound().has_flushed() && budget.sends > 0 {
+                budget.sends -= 1;
+                let queue = &*self.link.outbound();
+                match core.driver.submit(token, Operation::Send { queue, bytes_max: SEND_BYTES_MAX }) {
+                    Some(Completion::Sent(result)) => self.sent(core, result)?,
+                    _ => self.link.set(Link::SENDING, true),
+                }
+            }
+            self.link.update_level(&self.codec);
+            if budget.sends == 0 || self.link.has(Link::SENDING) || !self.load_file()? {
+                break;
+            }
+        }
+        if self.link.outbound().is_empty() && self.codec.held() == 0 {
+            self.all_sent(core, token)?;
+        }
+        Ok(())
+    }
+
+    /// Has the codec write what it held back, its last word included if this is the end.
+    fn write_out(&mut self, core: &mut Core) -> Visited<C> {
+        let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
+        let mut flushed = self.codec.flush(&mut out);
+        if flushed.is_ok() && self.link.is_closing() && !self.link.has(Link::LAST_WORD) && self.codec.is_established() {
+            self.link.set(Link::LAST_WORD, true);
+            flushed = self.codec.close(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
+        }
+        self.link.outbound().flush();
+        match flushed {
+            Ok(()) => Ok(()),
+            // What cannot be written cannot be waited for.
+            Err(fault) if self.link.is_closing() => Err(Stop::Close { reason: Closed::Protocol(Box::new(fault)), reset: true }),
+            Err(fault) => {
+                self.link.closing = Some(Box::new(Closed::Protocol(Box::new(fault))));
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads a piece of a file for a filter that must see its bytes. Says whether there was one.
+    fn load_file(&mut self) -> Visited<C, bool> {
+        let Some(queue) = self.codec.file_to_load() else { return Ok(false) };
+        let loaded = queue.load_file(FILE_PIECE_BYTES, |region, bytes| region.file.read_at(bytes, region.offset));
+        loaded.map_err(|error| {
+            let error = match error {
+                LoadError::Read(error) => error,
+                _ => io::ErrorKind::UnexpectedEof.into(),
+            };
+            Stop::Close { reason: Closed::Failed(error.into()), reset: true }
+        })
+    }
+
+    /// Everything is with the kernel: now our side may be shut down, and the connection closed.
+    fn all_sent(&mut self, core: &mut Core, token: Token) -> Visited<C> {
+        if !(self.link.is_closing() || self.link.has(Link::SHUT_WANTED)) || self.link.has(Link::SHUT) {
+            return Ok(());
+        }
+        if self.link.is_closing() && self.link.has(Link::PEER_ENDED) {
+            return Err(self.close_now());
+        }
+        self.link.set(Link::SHUT, true);
+        core.driver.submit(token, Operation::ShutdownWrite);
+        Ok(())
+    }
+
+    /// Tells the handler what has changed since it was last told. Says whether it was told anything.
+    fn tell_edges(&mut self, core: &mut Core, token: Token, budget: &mut Budget) -> Visited<C, bool> {
+        if self.link.is_closing() {
+            return Ok(false);
+        }
+        let mut told = false;
+        if self.link.has(Link::HANDSHAKE) && self.codec.is_established() {
+            self.link.set(Link::HANDSHAKE, false);
+            self.tell(core, token, Event::Established)?;
+            told = true;
+        }
+        if self.link.has(Link::WATCHING) && self.watched_is_sent() {
+            self.link.set(Link::WATCHING, false);
+            self.tell(core, token, Event::Flushed)?;
+            told = true;
+        }
+        if self.link.has(Link::EDGE_DUE) && self.link.is_writable() && !self.link.is_closing() {
+            if std::mem::take(&mut budget.edge) {
+                self.link.set(Link::EDGE_DUE, false);
+                self.tell(core, token, Event::Writable)?;
+                told = true;
+            } else {
+                // Once a turn, or writing and telling would chase each other.
+                self.again(core, token);
+            }
+        }
+        Ok(told)
+    }
+
+    /// Whether everything up to the watched mark is with the kernel. The mark is translated to an offset on the wire
+    /// as soon as the filters know it.
+    fn watched_is_sent(&mut self) -> bool {
+        if !self.link.has(Link::SETTLED) {
+            let Some(offset) = self.codec.settled(tidegate_buffer::Mark(self.link.watched)) else { return false };
+            self.link.watched = offset;
+            self.link.set(Link::SETTLED, true);
+        }
+        self.link.outbound().sent().0 >= self.link.watched
+    }
+
+    /// Puts the connection to rest: no hold on the scratch, receiving switched as it should be, one timer.
+    fn rest(&mut self, core: &mut Core, token: Token) -> Visited<C> {
+        self.link.input.settle(&core.pool);
+        self.codec.settle(&core.pool);
+        let receive = self.wants_bytes();
+        if receive != self.link.has(Link::RECEIVING) {
+            self.link.set(Link::RECEIVING, receive);
+            core.driver.submit(token, Operation::Receive(receive));
+        }
+        let mut timer = self.progress(core);
+        if !self.link.is_closing() {
+            timer = timer.sooner(self.link.deadline);
+            if let Some(at) = self.codec.poll_timeout() {
+                timer = timer.sooner(core.wheel.tick(at));
+            }
+        }
+        core.set_timer(token, timer);
+        Ok(())
+    }
+
+    fn wants_bytes(&self) -> bool {
+        if self.link.has(Link::PEER_ENDED) {
+            return false;
+        }
+        if self.link.is_closing() {
+            // To see the peer's end; and for a handshake that our last bytes wait for.
+            return self.link.has(Link::SHUT) || self.codec.wants_input();
+        }
+        // After the protocol's own end the peer's is still of interest, its bytes are not.
+        self.may_decode() || self.codec.wants_input()
+    }
+
+    /// By when the peer has to do something: take a byte, or end the connection.
+    fn progress(&mut self, core: &Core) -> Tick {
+        let limits = &self.link.settings().limits;
+        let patience = if !self.link.outbound_is_empty() || self.codec.held() > 0 {
+            Some(limits.write_timeout)
+        } else if self.link.is_closing() && self.link.has(Link::SHUT) {
+            Some(limits.linger_timeout)
+        } else {
+            None
+        };
+        match patience {
+            None => self.link.progress = Tick::NEVER,
+            Some(patience) if !self.link.progress.is_set() => {
+                self.link.progress = core.wheel.tick_after(core.time.now(), patience);
+            }
+            Some(_) => {}
+        }
+        self.link.progress
+    }
+
+    /// Calls the handler and follows its outcome.
+    #[inline]
+    fn call(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        call: impl FnOnce(&mut H, &mut Context<'_, C, H::Post>) -> Outcome<C>,
+    ) -> Visited<C> {
+        let mut context = Context::new(&mut self.codec, &mut self.link, core, token);
+        match call(&mut self.handler, &mut context) {
+            Outcome::Continue => Ok(()),
+            outcome => self.follow(core, token, outcome),
+        }
+    }
+
+    fn tell(&mut self, core: &mut Core, token: Token, event: Event<H::Post>) -> Visited<C> {
+        self.call(core, token, |handler, cx| handler.event(event, cx))
+    }
+
+    #[cold]
+    fn follow(&mut self, core: &mut Core, token: Token, outcome: Outcome<C>) -> Visited<C> {
+        match outcome {
+            Outcome::Continue => {}
+            Outcome::Close => self.link.closing = Some(Box::new(Closed::Done)),
+            Outcome::Fail(error) => {
+                self.link.closing = Some(Box::new(Closed::Failed(error)));
+                self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
+            }
+            Outcome::Switch(switch) => {
+                // A barrier: what the old codec has said leaves before anything of the new one.
+                self.flush(core, token, &mut Budget { messages: 0, sends: SENDS_PER_VISIT_MAX, edge: false })?;
+                return Err(Stop::Switch(switch));
+            }
+        }
+        Ok(())
+    }
+
+    fn again(&mut self, core: &mut Core, token: Token) {
+        if !self.link.take(Link::AGAIN) {
+            core.visit_again(token);
+        }
+        self.link.set(Link::AGAIN, true);
+    }
+
+    /// Begins to close if the codec failed.
+    fn or_close(&mut self, result: Result<(), C::Error>) {
+        if let Err(fault) = result {
+            self.link.closing = Some(Box::new(Closed::Protocol(Box::new(fault))));
+        }
+    }
+
+    /// The connection broke: for a reason that is known already, if it was closing.
+    fn broken(&mut self, error: io::Error) -> Stop<C> {
+        let reason = self.link.closing.take().map_or_else(|| Closed::Broken(error), |reason| *reason);
+        Stop::Close { reason, reset: false }
+    }
+
+    /// The end of closing in good order.
+    fn close_now(&mut self) -> Stop<C> {
+        let reason = self.link.closing.take().map_or(Closed::Done, |reason| *reason);
+        Stop::Close { reason, reset: false }
+    }
+}

@@ -1,0 +1,204 @@
+//! `Context`: a handler's view of its connection while it handles an event.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use tidegate_buffer::Mark;
+use tidegate_codec::{Codec, Output, Time};
+use tidegate_sys::{Address, Side, Token};
+
+use crate::connection::Link;
+use crate::core::Core;
+use crate::remote::Remote;
+use crate::wheel::Tick;
+
+/// A handler's view of its connection: the codec and the queue, never the handler itself.
+///
+/// `P` is what other threads may post to the handler.
+pub struct Context<'a, C: Codec, P = ()> {
+    codec: &'a mut C,
+    link: &'a mut Link,
+    core: &'a mut Core,
+    token: Token,
+    post: PhantomData<fn(P)>,
+}
+
+impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
+    pub(crate) fn new(codec: &'a mut C, link: &'a mut Link, core: &'a mut Core, token: Token) -> Self {
+        Self { codec, link, core, token, post: PhantomData }
+    }
+
+    /// Queues a message. It leaves once the handler has returned and the input is used up.
+    ///
+    /// The mark is a promise: once it is [watched](Context::watch), [`Event::Flushed`](crate::Event::Flushed) tells
+    /// that everything up to it is with the kernel.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] past the hard cap, [`SendError::Closed`] once the connection closes, both with the message;
+    /// [`SendError::Codec`] if the protocol cannot say it. Nothing was queued then.
+    pub fn send(&mut self, message: C::Out) -> Result<Mark, SendError<C::Out, C::Error>> {
+        if self.link.is_closing() || self.link.is_write_shut() {
+            return Err(SendError::Closed(message));
+        }
+        if self.link.cost(self.codec) > self.link.settings().limits.water.cap {
+            return Err(SendError::Full(message));
+        }
+        let mut out = Output::new(self.link.outbound(), &self.core.pool, &self.core.time);
+        self.codec.encode(message, &mut out).map_err(SendError::Codec)?;
+        self.link.update_level(self.codec);
+        Ok(self.codec.mark(self.link.outbound()))
+    }
+
+    /// Whether the connection is writable: less waits to be sent than the water marks allow, and nobody holds it.
+    /// A handler that streams stops while it is not, and goes on at [`Event::Writable`](crate::Event::Writable).
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.link.is_writable()
+    }
+
+    /// Bytes that wait to be sent, those that filters hold back and what their entries cost included.
+    #[must_use]
+    pub fn pending_bytes(&self) -> u64 {
+        self.link.cost(self.codec)
+    }
+
+    /// Makes the connection unwritable for a reason of the application's own, or takes that reason back.
+    pub fn hold(&mut self, hold: bool) {
+        self.link.hold(hold);
+    }
+
+    /// Asks to be told [`Event::Flushed`](crate::Event::Flushed) once everything up to `mark` is with the kernel. There
+    /// is one watched mark; a new one takes its place.
+    pub fn watch(&mut self, mark: Mark) {
+        self.link.watch(mark);
+    }
+
+    /// Decodes no further message until [`resume`](Context::resume).
+    pub fn pause(&mut self) {
+        self.link.pause(true);
+    }
+
+    /// Goes on decoding, from bytes that were read already.
+    pub fn resume(&mut self) {
+        self.link.pause(false);
+    }
+
+    /// Tells the peer that nothing more will be sent, once what was is with the kernel. Receiving goes on.
+    pub fn shutdown_write(&mut self) {
+        self.link.shut_write();
+    }
+
+    /// Asks for [`Event::Deadline`](crate::Event::Deadline) at a time; `None` takes that back. There is one such deadline.
+    /// It is precise to a millisecond, and at most twelve days away.
+    pub fn deadline(&mut self, at: Option<Instant>) {
+        let tick = at.map_or(Tick::NEVER, |at| self.core.wheel.tick(at));
+        self.link.set_deadline(tick);
+    }
+
+    /// Asks for [`Event::Deadline`](crate::Event::Deadline) after so long.
+    pub fn deadline_after(&mut self, after: Duration) {
+        let at = self.now().checked_add(after);
+        self.deadline(at);
+    }
+
+    /// The time of this turn.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.core.time.now()
+    }
+
+    /// The time of this turn, with the date of HTTP.
+    #[must_use]
+    pub fn time(&self) -> &Time {
+        &self.core.time
+    }
+
+    /// The connection's number on its loop; no two connections have the same at the same time.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        u64::from(self.token.generation) << 32 | u64::from(self.token.slot)
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub fn peer(&self) -> Address {
+        self.link.peer()
+    }
+
+    /// The address of our own end.
+    ///
+    /// # Errors
+    /// The system's, if the connection broke.
+    pub fn local(&self) -> std::io::Result<Address> {
+        self.core.driver.address(self.token, Side::Local)
+    }
+
+    /// A handle to this connection for other threads.
+    #[must_use]
+    pub fn remote(&self) -> Remote<P> {
+        Remote::new(self.core.mailbox.clone(), self.token)
+    }
+
+    /// Whether the loop drains: it accepts no more, and waits for its connections to end.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.core.is_draining()
+    }
+
+    /// The codec.
+    #[must_use]
+    pub fn codec(&self) -> &C {
+        self.codec
+    }
+
+    /// The codec, to change it: its limits, say.
+    pub fn codec_mut(&mut self) -> &mut C {
+        self.codec
+    }
+
+    /// Where the loop's memory comes from.
+    #[must_use]
+    pub fn pool(&self) -> &tidegate_buffer::Pool {
+        &self.core.pool
+    }
+}
+
+impl<C: Codec, P> fmt::Debug for Context<'_, C, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+/// Why a message was not queued.
+#[non_exhaustive]
+pub enum SendError<M, E> {
+    /// Too much waits already; this is the message.
+    Full(M),
+    /// The connection closes; this is the message.
+    Closed(M),
+    /// The protocol cannot say it.
+    Codec(E),
+}
+
+impl<M, E: fmt::Display> fmt::Display for SendError<M, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(_) => f.write_str("too much waits to be sent; stop while the connection is not writable"),
+            Self::Closed(_) => f.write_str("the connection closes, nothing more can be sent"),
+            Self::Codec(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<M, E: fmt::Debug> fmt::Debug for SendError<M, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(_) => f.write_str("Full(..)"),
+            Self::Closed(_) => f.write_str("Closed(..)"),
+            Self::Codec(error) => f.debug_tuple("Codec").field(error).finish(),
+        }
+    }
+}
+
+impl<M, E: std::error::Error> std::error::Error for SendError<M, E> {}

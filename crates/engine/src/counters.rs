@@ -1,0 +1,125 @@
+//! Counters of a loop, readable from any thread.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::closed::{CAUSES, Cause};
+
+/// What a loop has done so far. The loop publishes it once a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Connections that are there now.
+    pub connections: u64,
+    /// Connections that were accepted.
+    pub accepted: u64,
+    /// Times that accepting failed, as when descriptors ran out.
+    pub accepts_failed: u64,
+    /// Messages that were decoded.
+    pub messages: u64,
+    /// Bytes that were received.
+    pub received_bytes: u64,
+    /// Bytes that the kernel took.
+    pub sent_bytes: u64,
+    /// Bytes of memory that the connections hold.
+    pub memory_bytes: u64,
+    /// Turns of the loop.
+    pub turns: u64,
+    /// The longest turn, waiting not counted.
+    pub longest_turn: Duration,
+    /// Connections that were closed in good order.
+    pub closed_done: u64,
+    /// Connections that broke.
+    pub closed_broken: u64,
+    /// Connections that the protocol ended: violations, limits, time-outs.
+    pub closed_protocol: u64,
+    /// Connections whose handler failed.
+    pub closed_failed: u64,
+    /// Connections whose handler panicked.
+    pub closed_panicked: u64,
+    /// Connections whose peer took no bytes for too long.
+    pub closed_write_timeout: u64,
+    /// Connections whose peer did not read the protocol's replies.
+    pub closed_replies_unread: u64,
+    /// Connections that were shed because memory was used up.
+    pub closed_shed: u64,
+    /// Connections that a drain, or the end of the loop, cut off.
+    pub closed_drained: u64,
+}
+
+/// The loop's own side: plain numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) accepted: u64,
+    pub(crate) accepts_failed: u64,
+    pub(crate) messages: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) turns: u64,
+    pub(crate) longest_turn: Duration,
+    pub(crate) connections: u64,
+    closed: [u64; CAUSES],
+}
+
+impl Tally {
+    pub(crate) fn count_closed(&mut self, cause: Cause) {
+        self.closed[cause as usize] += 1;
+    }
+}
+
+/// The side that other threads read. Each number is right by itself; together they may be a turn apart.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    numbers: [AtomicU64; NUMBERS],
+    closed: [AtomicU64; CAUSES],
+}
+
+impl Published {
+    pub(crate) fn publish(&self, tally: &Tally, memory_bytes: usize) {
+        let numbers = [
+            tally.connections,
+            tally.accepted,
+            tally.accepts_failed,
+            tally.messages,
+            tally.received_bytes,
+            tally.sent_bytes,
+            memory_bytes as u64,
+            tally.turns,
+            u64::try_from(tally.longest_turn.as_nanos()).unwrap_or(u64::MAX),
+        ];
+        for (shown, number) in self.numbers.iter().zip(numbers) {
+            shown.store(number, Relaxed);
+        }
+        for (shown, number) in self.closed.iter().zip(tally.closed) {
+            shown.store(number, Relaxed);
+        }
+    }
+
+    pub(crate) fn read(&self) -> Counts {
+        let [connections, accepted, accepts_failed, messages, received_bytes, sent_bytes, memory_bytes, turns, nanos] =
+            self.numbers.each_ref().map(|number| number.load(Relaxed));
+        let closed = |cause: Cause| self.closed[cause as usize].load(Relaxed);
+        Counts {
+            connections,
+            accepted,
+            accepts_failed,
+            messages,
+            received_bytes,
+            sent_bytes,
+            memory_bytes,
+            turns,
+            longest_turn: Duration::from_nanos(nanos),
+            closed_done: closed(Cause::Done),
+            closed_broken: closed(Cause::Broken),
+            closed_protocol: closed(Cause::Protocol),
+            closed_failed: closed(Cause::Failed),
+            closed_panicked: closed(Cause::Panicked),
+            closed_write_timeout: closed(Cause::WriteTimeout),
+            closed_replies_unread: closed(Cause::RepliesUnread),
+            closed_shed: closed(Cause::Shed),
+            closed_drained: closed(Cause::Drained),
+        }
+    }
+}
+
+const NUMBERS: usize = 9;

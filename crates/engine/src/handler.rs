@@ -1,0 +1,128 @@
+//! `Handler`: the application on one connection.
+
+use std::error::Error;
+
+use tidegate_codec::Codec;
+
+use crate::closed::Closed;
+use crate::connection::Successor;
+use crate::context::Context;
+
+/// The application on one connection: it gets events, one at a time, and answers each with an [`Outcome`].
+///
+/// A handler is never re-entered. What it sends is queued, and leaves once it has returned and the input is used up.
+/// If it panics, its connection is closed and no other is affected.
+///
+/// ```
+/// use tidegate_codec::framing::Lines;
+/// use tidegate_codec::Slice;
+/// use tidegate_engine::{Context, Handler, Outcome};
+///
+/// /// Answers every line with itself.
+/// struct Echo;
+///
+/// impl Handler<Lines> for Echo {
+///     type Post = ();
+///
+///     fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+///         match cx.send(line.into()) {
+///             Ok(_) => Outcome::Continue,
+///             Err(error) => Outcome::fail(error),
+///         }
+///     }
+/// }
+/// ```
+pub trait Handler<C: Codec>: 'static {
+    /// What other threads may post to it, through a [`Remote`](crate::Remote).
+    type Post: Send + 'static;
+
+    /// The connection is there. With a handshake below, nothing can be exchanged before
+    /// [`Event::Established`], but what is sent is kept until then.
+    fn open(&mut self, _cx: &mut Context<'_, C, Self::Post>) -> Outcome<C> {
+        Outcome::Continue
+    }
+
+    /// A message has arrived.
+    fn message(&mut self, message: C::In, cx: &mut Context<'_, C, Self::Post>) -> Outcome<C>;
+
+    /// Something else has happened.
+    ///
+    /// By default the end of the peer's stream, and the wish of the application to drain, close the connection once
+    /// everything was sent; except that a protocol which knows its own end, as HTTP does, is left to find it.
+    fn event(&mut self, event: Event<Self::Post>, cx: &mut Context<'_, C, Self::Post>) -> Outcome<C> {
+        match event {
+            Event::ReadClosed | Event::Drain if !cx.codec().knows_its_end() => Outcome::Close,
+            _ => Outcome::Continue,
+        }
+    }
+
+    /// The connection is gone, and why. Nothing more will be told.
+    fn closed(&mut self, _reason: &Closed) {}
+}
+
+/// What a handler is told beside messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event<P> {
+    /// The connection was unwritable and is writable again. Told once per turn at most.
+    Writable,
+    /// Everything up to the watched mark is with the kernel.
+    Flushed,
+    /// The deadline that the handler set has come.
+    Deadline,
+    /// Another thread has posted this.
+    Posted(P),
+    /// No further message will come: the peer shut down its sending side, or the protocol ended. It may still read.
+    ReadClosed,
+    /// The handshake is over.
+    Established,
+    /// The server drains: finish what is under way, begin nothing new.
+    Drain,
+}
+
+/// What a handler wants to happen next.
+#[derive(Debug)]
+pub enum Outcome<C> {
+    /// Go on.
+    Continue,
+    /// Close the connection once everything was sent.
+    Close,
+    /// Close it likewise, and report the error.
+    Fail(Box<dyn Error>),
+    /// Go on with another codec and another handler. Bytes that were read already come along.
+    Switch(Switch<C>),
+}
+
+impl<C: Codec> Outcome<C> {
+    /// Closes the connection because of `error`, once everything was sent.
+    pub fn fail(error: impl Into<Box<dyn Error>>) -> Self {
+        Self::Fail(error.into())
+    }
+
+    /// Goes on with the codec and the handler that `to` makes of the present codec. The new handler is told
+    /// [`open`](Handler::open).
+    pub fn switch<D: Codec, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
+        Self::Switch(Switch::new(to))
+    }
+}
+
+/// A change of codec and handler in the middle of a connection; made by [`Outcome::switch`].
+pub struct Switch<C> {
+    to: Box<dyn FnOnce(C) -> Box<dyn Successor>>,
+}
+
+impl<C: Codec> Switch<C> {
+    fn new<D: Codec, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
+        Self { to: Box::new(|codec| Box::new(to(codec))) }
+    }
+
+    pub(crate) fn succeed(self, codec: C) -> Box<dyn Successor> {
+        (self.to)(codec)
+    }
+}
+
+impl<C> std::fmt::Debug for Switch<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Switch")
+    }
+}

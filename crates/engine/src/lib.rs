@@ -1,0 +1,39 @@
+//! The event loop: one thread, one driver, its connections, timers and buffers; it shares nothing.
+//!
+//! An application is a [`Handler`]: it gets events of one connection and answers each with an [`Outcome`]. It is
+//! never re-entered, and there is neither a future nor a task. [`Server`] accepts connections and runs the loops.
+//!
+//! | what | where |
+//! |---|---|
+//! | what an application writes | `handler.rs`, and what it is handed: `context.rs` |
+//! | what happens to one connection | `connection/` |
+//! | what happens in one turn of a loop | `event_loop.rs` |
+//! | accepting | `acceptor.rs` |
+//! | slots, timers, mail from other threads | `slots.rs`, `wheel.rs`, `remote.rs` |
+//! | threads, addresses, drain | `server.rs` |
+
+#![forbid(unsafe_code)]
+
+mod acceptor;
+mod closed;
+mod connection;
+mod context;
+mod core;
+mod counters;
+mod event_loop;
+mod handler;
+mod limits;
+mod log;
+mod remote;
+mod server;
+mod slots;
+mod wheel;
+
+pub use closed::Closed;
+pub use context::{Context, SendError};
+pub use counters::Counts;
+pub use event_loop::EventLoop;
+pub use handler::{Event, Handler, Outcome, Switch};
+pub use limits::Limits;
+pub use remote::{Gone, Remote};
+pub use server::{Running, Server, StartError, Transport, UnknownTransport};

@@ -1,0 +1,62 @@
+//! `Limits`: what protects a server unless it is told otherwise.
+
+use std::time::Duration;
+
+use tidegate_buffer::WaterMarks;
+
+/// Limits of the connections of one server. Each has a default that protects.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// How much may wait to be sent on one connection; 64 and 32 KiB.
+    pub water: WaterMarks,
+    /// A peer that takes no byte for this long, while some wait, is disconnected; 60 s.
+    pub write_timeout: Duration,
+    /// After our last byte, how long the peer may take to end the connection before we do, so that it can read that
+    /// byte; 2 s.
+    pub linger_timeout: Duration,
+    /// Connections of the whole server; further ones wait in the kernel. 10,000, or three quarters of the process's
+    /// limit of descriptors where that is less.
+    pub connections_max: usize,
+    /// Memory that the connections of the whole server may hold, in bytes, inbound and outbound; half of the machine's.
+    /// It is divided evenly between the loops.
+    pub memory_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            water: WaterMarks::default(),
+            write_timeout: Duration::from_secs(60),
+            linger_timeout: Duration::from_secs(2),
+            connections_max: tidegate_sys::memory::descriptors_max().saturating_mul(3).div_euclid(4).min(1 << 20),
+            memory_max: usize::try_from(tidegate_sys::memory::total_bytes() / 2).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// Messages that one connection may decode before others get their turn.
+pub(crate) const MESSAGES_PER_VISIT_MAX: u32 = 1024;
+
+/// Sends on one connection before others get their turn.
+pub(crate) const SENDS_PER_VISIT_MAX: u32 = 16;
+
+/// Bytes that one gathering write may take. More would only be walked over: the kernel's buffer is rarely larger.
+pub(crate) const SEND_BYTES_MAX: usize = 512 * 1024;
+
+/// Bytes of a file that are read at once for a filter that must see them.
+pub(crate) const FILE_PIECE_BYTES: usize = 16 * 1024;
+
+/// How long accepting pauses when the system has no descriptor or no memory left.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often a listener looks again whether the server has room for connections.
+pub(crate) const CAP_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long a loop sleeps at most while its memory is used up and nobody can be shed.
+pub(crate) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(10);
+
+/// Lines that a loop logs within a second; what is beyond is counted and said in one.
+pub(crate) const LOG_LINES_PER_SECOND_MAX: u32 = 100;
+
+/// Letters taken from the mailbox in one turn.
+pub(crate) const LETTERS_PER_TURN_MAX: usize = 1024;

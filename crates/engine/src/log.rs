@@ -1,0 +1,64 @@
+//! One line for each cause of death, and a bound on how many of them.
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+use tidegate_codec::Blame;
+
+use crate::closed::Closed;
+use crate::limits::LOG_LINES_PER_SECOND_MAX;
+
+/// Writes a loop's lines, so many in a second; the rest is counted, so that a flood of bad peers is not a flood of
+/// log lines as well.
+#[derive(Debug)]
+pub(crate) struct Log {
+    second: Instant,
+    lines: u32,
+    suppressed: u64,
+}
+
+impl Log {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { second: now, lines: 0, suppressed: 0 }
+    }
+
+    /// Says why a connection was closed, unless everything was in order.
+    pub(crate) fn closed(&mut self, now: Instant, peer: &dyn Display, reason: &Closed) {
+        let Some(blame) = reason.blame() else { return };
+        if !self.admits(now) {
+            return;
+        }
+        match blame {
+            Blame::Caller | Blame::System => tracing::error!(%peer, cause = %reason, "connection closed"),
+            Blame::Limit => tracing::warn!(%peer, cause = %reason, "connection closed"),
+            Blame::Peer => tracing::info!(%peer, cause = %reason, "connection closed"),
+        }
+    }
+
+    /// Says that accepting failed.
+    pub(crate) fn accept_failed(&mut self, now: Instant, error: &std::io::Error) {
+        if self.admits(now) {
+            tracing::error!(%error, "accepting failed; it pauses for a moment and goes on");
+        }
+    }
+
+    /// Says something about the loop itself.
+    pub(crate) fn warn(&mut self, now: Instant, what: &str) {
+        if self.admits(now) {
+            tracing::warn!("{what}");
+        }
+    }
+
+    fn admits(&mut self, now: Instant) -> bool {
+        if now.saturating_duration_since(self.second) >= Duration::from_secs(1) {
+            if self.suppressed > 0 {
+                tracing::warn!(lines = self.suppressed, "further lines were left out");
+            }
+            *self = Self::new(now);
+        }
+        self.lines += 1;
+        let admitted = self.lines <= LOG_LINES_PER_SECOND_MAX;
+        self.suppressed += u64::from(!admitted);
+        admitted
+    }
+}

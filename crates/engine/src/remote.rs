@@ -1,0 +1,127 @@
+//! `Remote`: reaching a connection from another thread; and the loop's mailbox behind it.
+
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tidegate_sys::{Token, Waker};
+
+/// A handle to one connection, for any thread. What is posted arrives as
+/// [`Event::Posted`](crate::Event::Posted), in order per sender.
+///
+/// ```no_run
+/// # fn example(remote: tidegate_engine::Remote<String>) {
+/// if remote.post("news".to_owned()).is_err() {
+///     println!("the loop of that connection has ended");
+/// }
+/// # }
+/// ```
+pub struct Remote<P> {
+    mailbox: Arc<Mailbox>,
+    token: Token,
+    post: PhantomData<fn(P)>,
+}
+
+impl<P: Send + 'static> Remote<P> {
+    pub(crate) fn new(mailbox: Arc<Mailbox>, token: Token) -> Self {
+        Self { mailbox, token, post: PhantomData }
+    }
+
+    /// Posts to the connection. If that is gone by the time the letter arrives, the letter is dropped.
+    ///
+    /// # Errors
+    /// [`Gone`] with what was posted, if the loop has ended, or if more than a million letters wait for it.
+    pub fn post(&self, post: P) -> Result<(), Gone<P>> {
+        let letter = Letter::Post { token: self.token, post: Box::new(post) };
+        self.mailbox.send(letter).map_err(|letter| match letter {
+            Letter::Post { post, .. } => Gone(*post.downcast().expect("it is the letter that was just written")),
+            _ => unreachable!("a mailbox refuses the letter that it was given"),
+        })
+    }
+}
+
+impl<P> Clone for Remote<P> {
+    fn clone(&self) -> Self {
+        Self { mailbox: self.mailbox.clone(), token: self.token, post: PhantomData }
+    }
+}
+
+impl<P> fmt::Debug for Remote<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Remote({}/{})", self.token.slot, self.token.generation)
+    }
+}
+
+/// The loop that was posted to takes no letters; this is what was posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gone<P>(pub P);
+
+impl<P> fmt::Display for Gone<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the event loop has ended, or takes no more letters for now")
+    }
+}
+
+impl<P: fmt::Debug> std::error::Error for Gone<P> {}
+
+/// What other threads send to a loop.
+pub(crate) enum Letter {
+    /// To one connection.
+    Post { token: Token, post: Box<dyn Any + Send> },
+    /// Stop accepting, let connections finish, and end after so long.
+    Drain(Duration),
+}
+
+/// Where letters wait. A loop is woken by the first of them only.
+pub(crate) struct Mailbox {
+    /// `None` once the loop has ended.
+    letters: Mutex<Option<Vec<Letter>>>,
+    notified: AtomicBool,
+    waker: Waker,
+}
+
+impl Mailbox {
+    pub(crate) fn new(waker: Waker) -> Arc<Self> {
+        Arc::new(Self { letters: Mutex::new(Some(Vec::new())), notified: AtomicBool::new(false), waker })
+    }
+
+    pub(crate) fn send(&self, letter: Letter) -> Result<(), Letter> {
+        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *letters {
+            Some(letters) if letters.len() < LETTERS_MAX => letters.push(letter),
+            _ => return Err(letter),
+        }
+        drop(letters);
+        // The letter is in before the flag is set, and the loop clears the flag before it looks.
+        if !self.notified.swap(true, Ordering::AcqRel) {
+            self.waker.wake();
+        }
+        Ok(())
+    }
+
+    /// Takes everything that is there.
+    pub(crate) fn collect(&self) -> Vec<Letter> {
+        if !self.notified.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        letters.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Takes no more letters. Those that wait are dropped by the caller, outside the lock.
+    pub(crate) fn end(&self) -> Option<Vec<Letter>> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mailbox")
+    }
+}
+
+/// Letters that may wait for one loop.
+const LETTERS_MAX: usize = 1 << 20;

@@ -1,0 +1,391 @@
+//! `Server`: an address, loops on threads, and the way to end them.
+
+use std::fmt;
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tidegate_buffer::Pool;
+use tidegate_codec::Codec;
+use tidegate_sys::readiness::Readiness;
+use tidegate_sys::{Address, Driver, ListenOptions, Side, Socket};
+
+use crate::counters::{Counts, Published};
+use crate::event_loop::EventLoop;
+use crate::handler::Handler;
+use crate::limits::Limits;
+use crate::remote::{Letter, Mailbox};
+
+/// A server that has not been started.
+///
+/// ```
+/// use tidegate_codec::framing::Lines;
+/// use tidegate_codec::Slice;
+/// use tidegate_engine::{Context, Handler, Outcome, Server};
+///
+/// struct Ignore;
+///
+/// impl Handler<Lines> for Ignore {
+///     type Post = ();
+///     fn message(&mut self, _: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+///         Outcome::Continue
+///     }
+/// }
+///
+/// let server = Server::bind("127.0.0.1:0")?.loops(1).start(|| (Lines::default(), Ignore))?;
+/// println!("listening on {}", server.address());
+/// server.drain(std::time::Duration::from_secs(1));
+/// # Ok::<(), tidegate_engine::StartError>(())
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    source: Source,
+    loops: usize,
+    transport: Transport,
+    options: ListenOptions,
+    limits: Limits,
+}
+
+#[derive(Debug)]
+enum Source {
+    Address(Address),
+    Listener(std::os::fd::OwnedFd),
+}
+
+/// Which driver the loops run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Transport {
+    /// The best that is there.
+    #[default]
+    Auto,
+    /// Readiness, through epoll.
+    Epoll,
+}
+
+impl Server {
+    /// A server at `address`: `IP:PORT`, `[IPV6]:PORT`, `localhost:PORT` or `unix:PATH`. Port 0 takes any that is free.
+    ///
+    /// # Errors
+    /// [`StartError::Address`] if that is no address.
+    pub fn bind(address: &str) -> Result<Self, StartError> {
+        address.parse().map(Self::at).map_err(|_| StartError::Address(address.into()))
+    }
+
+    /// A server at an address.
+    #[must_use]
+    pub fn at(address: Address) -> Self {
+        Self::new(Source::Address(address))
+    }
+
+    /// A server on a TCP listener that somebody else opened.
+    #[must_use]
+    pub fn on_tcp(listener: TcpListener) -> Self {
+        Self::new(Source::Listener(listener.into()))
+    }
+
+    /// A server on a Unix listener that somebody else opened.
+    #[must_use]
+    pub fn on_unix(listener: UnixListener) -> Self {
+        Self::new(Source::Listener(listener.into()))
+    }
+
+    fn new(source: Source) -> Self {
+        Self {
+            source,
+            loops: std::thread::available_parallelism().map_or(1, usize::from),
+            transport: Transport::default(),
+            options: ListenOptions::default(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// How many loops run, each on a thread of its own; one per core unless set.
+    #[must_use]
+    pub fn loops(mut self, loops: usize) -> Self {
+        self.loops = loops.max(1);
+        self
+    }
+
+    /// Which driver the loops run on.
+    #[must_use]
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.transport = transport;
+        self
+    }
+
+    /// Options of the listener and its streams. Loops share a TCP address by `reuse_port`, whatever it says here.
+    #[must_use]
+    pub fn options(mut self, options: ListenOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// What protects the server.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Starts the loops. `make` makes a codec and a handler for each connection.
+    ///
+    /// # Errors
+    /// [`StartError`], with what to do about it.
+    pub fn start<C, H>(self, make: impl Fn() -> (C, H) + Send + Sync + 'static) -> Result<Running, StartError>
+    where
+        C: Codec,
+        H: Handler<C>,
+    {
+        let make = Arc::new(make);
+        self.start_each(move |_| {
+            let make = make.clone();
+            move |_: &Address| make()
+        })
+    }
+
+    /// Starts the loops. `each` is called once on each loop's thread, with its number, and what it returns makes a codec
+    /// and a handler for each connection there, knowing the peer; so handlers of one loop can share what is not `Send`.
+    ///
+    /// # Errors
+    /// [`StartError`], with what to do about it.
+    pub fn start_each<C, H, M>(self, each: impl Fn(usize) -> M + Send + Sync + 'static) -> Result<Running, StartError>
+    where
+        C: Codec,
+        H: Handler<C>,
+        M: FnMut(&Address) -> (C, H) + 'static,
+    {
+        let listeners = self.listeners()?;
+        let address = listeners[0].address(Side::Local).map_err(StartError::System)?;
+        let (each, live) = (Arc::new(each), Arc::new(AtomicUsize::new(0)));
+        let mut limits = self.limits;
+        limits.memory_max /= self.loops;
+        let mut running = Running { address, transport: "epoll", loops: Vec::with_capacity(self.loops) };
+        for (number, listener) in listeners.into_iter().enumerate() {
+            let (each, live, limits) = (each.clone(), live.clone(), limits.clone());
+            let (started, outcome) = channel();
+            let thread = std::thread::Builder::new().name(format!("tidegate-{number}")).spawn(move || {
+                let memory_max = limits.memory_max;
+                run_loop(&started, memory_max, |event_loop| event_loop.listen(listener, limits, live, each(number)));
+            });
+            let thread = thread.map_err(StartError::System)?;
+            match outcome.recv() {
+                Ok(Ok(Started { mailbox, published, transport })) => {
+                    running.transport = transport;
+                    running.loops.push(RunningLoop { mailbox, published, thread: Some(thread) });
+                }
+                // Dropping what runs already ends it.
+                Ok(Err(error)) => return Err(StartError::System(error)),
+                Err(_) => return Err(StartError::System(io::ErrorKind::Other.into())),
+            }
+        }
+        Ok(running)
+    }
+
+    /// One listener for each loop.
+    fn listeners(&self) -> Result<Vec<Socket>, StartError> {
+        let first = match &self.source {
+            Source::Address(address) => self.bound(address)?,
+            Source::Listener(descriptor) => {
+                let descriptor = descriptor.try_clone().map_err(StartError::System)?;
+                Socket::from_listener(descriptor, &self.options).map_err(StartError::System)?
+            }
+        };
+        let address = first.address(Side::Local).map_err(StartError::System)?;
+        let mut listeners = vec![first];
+        for _ in 1..self.loops {
+            let next = match (&self.source, &address) {
+                (Source::Address(_), Address::Ip(_)) => Socket::listen(&address, &self.shared_options()),
+                _ => listeners[0].try_clone(),
+            };
+            listeners.push(next.map_err(StartError::System)?);
+        }
+        Ok(listeners)
+    }
+
+    /// The first listener. Where loops share the address, a listener that does not share tries it first: otherwise
+    /// a second server could take half of the connections of the first without anybody noticing.
+    fn bound(&self, address: &Address) -> Result<Socket, StartError> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::AddrInUse => StartError::InUse(address.clone()),
+            _ => StartError::Listen(address.clone(), error),
+        };
+        let alone = Socket::listen(address, &self.options).map_err(failed)?;
+        if self.loops == 1 || address.ip().is_none() || self.options.reuse_port {
+            return Ok(alone);
+        }
+        let address = alone.address(Side::Local).map_err(StartError::System)?;
+        drop(alone);
+        Socket::listen(&address, &self.shared_options()).map_err(failed)
+    }
+
+    fn shared_options(&self) -> ListenOptions {
+        ListenOptions { reuse_port: true, ..self.options.clone() }
+    }
+}
+
+/// A server that runs. Dropping it ends it at once; [`drain`](Running::drain) ends it in good order.
+#[derive(Debug)]
+pub struct Running {
+    address: Address,
+    transport: &'static str,
+    loops: Vec<RunningLoop>,
+}
+
+#[derive(Debug)]
+struct RunningLoop {
+    mailbox: Arc<Mailbox>,
+    published: Arc<Published>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Where it listens; the port is the real one.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The driver that was chosen: `epoll`.
+    #[must_use]
+    pub fn transport(&self) -> &'static str {
+        self.transport
+    }
+
+    /// How many loops run.
+    #[must_use]
+    pub fn loops(&self) -> usize {
+        self.loops.len()
+    }
+
+    /// What each loop has done so far.
+    #[must_use]
+    pub fn counts(&self) -> Vec<Counts> {
+        self.loops.iter().map(|running| running.published.read()).collect()
+    }
+
+    /// Ends the server in good order: nothing more is accepted, connections are told, and those that are still there
+    /// after `deadline` are closed. Returns when all loops have ended.
+    pub fn drain(mut self, deadline: Duration) {
+        self.end(deadline);
+    }
+
+    fn end(&mut self, deadline: Duration) {
+        for running in &self.loops {
+            // A loop that takes no letters has ended already.
+            let _ = running.mailbox.send(Letter::Drain(deadline));
+        }
+        for running in &mut self.loops {
+            if let Some(thread) = running.thread.take() {
+                // A loop catches the panics of its users; one of its own was printed by its thread.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+/// What a loop's thread reports once it runs.
+struct Started {
+    mailbox: Arc<Mailbox>,
+    published: Arc<Published>,
+    transport: &'static str,
+}
+
+/// The life of a loop's thread.
+fn run_loop(
+    started: &Sender<io::Result<Started>>,
+    memory_max: usize,
+    listen: impl FnOnce(&mut EventLoop) -> io::Result<()>,
+) {
+    let pool = Pool::new();
+    pool.ledger().set_budget(memory_max);
+    let ready = Readiness::new(&pool).and_then(|driver| {
+        let transport = driver.name();
+        let mut event_loop = EventLoop::new(Box::new(driver), pool);
+        listen(&mut event_loop)?;
+        Ok((event_loop, transport))
+    });
+    match ready {
+        Ok((mut event_loop, transport)) => {
+            let report = Started { mailbox: event_loop.mailbox(), published: event_loop.published(), transport };
+            if started.send(Ok(report)).is_ok()
+                && let Err(error) = event_loop.run()
+            {
+                tracing::error!(%error, "an event loop ended: waiting failed");
+            }
+        }
+        // If nobody listens any more, nobody wants to know.
+        Err(error) => drop(started.send(Err(error))),
+    }
+}
+
+impl std::str::FromStr for Transport {
+    type Err = UnknownTransport;
+
+    fn from_str(text: &str) -> Result<Self, UnknownTransport> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "epoll" => Ok(Self::Epoll),
+            _ => Err(UnknownTransport),
+        }
+    }
+}
+
+/// A transport that there is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownTransport;
+
+impl fmt::Display for UnknownTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no such transport: there are auto and epoll")
+    }
+}
+
+impl std::error::Error for UnknownTransport {}
+
+/// Why a server did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The text is no address.
+    Address(Box<str>),
+    /// Somebody listens there already.
+    InUse(Address),
+    /// The system does not let us listen there.
+    Listen(Address, io::Error),
+    /// The system failed in another way.
+    System(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(text) => {
+                write!(f, "'{text}' is no address: write IP:PORT, [IPV6]:PORT, localhost:PORT or unix:PATH")
+            }
+            Self::InUse(address) => write!(f, "{address} is in use: stop what listens there, or choose another port"),
+            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::System(error) => write!(f, "cannot start: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Listen(_, error) | Self::System(error) => Some(error),
+            _ => None,
+        }
+    }
+}

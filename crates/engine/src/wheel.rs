@@ -1,0 +1,211 @@
+//! The timer wheel: one per loop, 16 bytes per slot, re-armed lazily.
+//!
+//! A hierarchical wheel (Varghese and Lauck, 1987): six levels of 64 buckets, a tick of one millisecond. A bucket is a
+//! doubly linked list through the nodes, which live in the slots. Moving a deadline back costs one store: the node
+//! stays where it is, and is put right when its old time comes. Only an earlier deadline moves it at once.
+//!
+//! Ticks in nodes are 32 bits wide and wrap after 49 days; deadlines are at most 24 days away, so that the difference
+//! to the present, which is 64 bits wide, is never ambiguous.
+
+use std::time::{Duration, Instant};
+
+/// A deadline in ticks, as it is stored: never zero, which means that there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Tick(u32);
+
+impl Tick {
+    pub(crate) const NEVER: Self = Self(0);
+
+    pub(crate) const fn is_set(self) -> bool {
+        self.0 != 0
+    }
+
+    /// The sooner of the two; none is later than any.
+    pub(crate) const fn sooner(self, other: Self) -> Self {
+        if !self.is_set() || (other.is_set() && (other.0.wrapping_sub(self.0) as i32) < 0) { other } else { self }
+    }
+}
+
+/// A slot's part of the wheel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Node {
+    next: u32,
+    /// The node before it, or `HEAD` and the number of the bucket.
+    previous: u32,
+    /// Where it is linked; zero if it is not.
+    armed: Tick,
+    /// When it is to fire; later than `armed`, if that lies in the past of a deadline that was moved back.
+    deadline: Tick,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self { next: NIL, previous: NIL, armed: Tick::NEVER, deadline: Tick::NEVER }
+    }
+}
+
+/// Where the nodes are.
+pub(crate) trait Nodes {
+    fn node(&mut self, index: u32) -> &mut Node;
+}
+
+#[derive(Debug)]
+pub(crate) struct Wheel {
+    start: Instant,
+    /// Everything up to this tick has fired.
+    elapsed: u64,
+    heads: [[u32; BUCKETS]; LEVELS],
+    occupied: [u64; LEVELS],
+}
+
+impl Wheel {
+    pub(crate) fn new(start: Instant) -> Self {
+        Self { start, elapsed: 0, heads: [[NIL; BUCKETS]; LEVELS], occupied: [0; LEVELS] }
+    }
+
+    /// The first tick that is not before `at`; too far away is as far away as can be.
+    pub(crate) fn tick(&self, at: Instant) -> Tick {
+        let since = at.saturating_duration_since(self.start);
+        let tick = since.as_secs() * TICKS_PER_SECOND + u64::from(since.subsec_nanos().div_ceil(NANOS_PER_TICK));
+        let tick = tick.clamp(self.elapsed + 1, self.elapsed + AWAY_MAX);
+        // The one tick in 49 days that is zero when stored fires a millisecond late.
+        Tick(if tick as u32 == 0 { 1 } else { tick as u32 })
+    }
+
+    /// The tick at which something that may take `patience` from `now` on is overdue.
+    pub(crate) fn tick_after(&self, now: Instant, patience: Duration) -> Tick {
+        now.checked_add(patience).map_or(Tick::NEVER, |at| self.tick(at))
+    }
+
+    /// Whether a deadline has come.
+    pub(crate) fn has_come(&self, deadline: Tick) -> bool {
+        deadline.is_set() && self.absolute(deadline) <= self.elapsed
+    }
+
+    /// Sets, moves or clears the deadline of a node.
+    #[inline]
+    pub(crate) fn set(&mut self, nodes: &mut impl Nodes, index: u32, deadline: Tick) {
+        let node = nodes.node(index);
+        node.deadline = deadline;
+        let armed = node.armed;
+        if !deadline.is_set() || (armed.is_set() && armed.sooner(deadline) == armed) {
+            return;
+        }
+        if armed.is_set() {
+            self.unlink(nodes, index);
+        }
+        self.link(nodes, index, deadline);
+    }
+
+    /// Forgets a node whose slot is given up.
+    pub(crate) fn forget(&mut self, nodes: &mut impl Nodes, index: u32) {
+        if nodes.node(index).armed.is_set() {
+            self.unlink(nodes, index);
+        }
+        *nodes.node(index) = Node::default();
+    }
+
+    /// How long it is from `now` until something may fire.
+    pub(crate) fn timeout(&self, now: Instant) -> Option<Duration> {
+        let (tick, ..) = self.next_bucket()?;
+        Some((self.start + Duration::from_millis(tick)).saturating_duration_since(now))
+    }
+
+    /// The next node whose deadline has come by `now`; it is disarmed.
+    pub(crate) fn expire(&mut self, nodes: &mut impl Nodes, now: Instant) -> Option<u32> {
+        let until = now.saturating_duration_since(self.start).as_millis() as u64;
+        loop {
+            let bucket = self.next_bucket().filter(|(tick, ..)| *tick <= until);
+            let Some((tick, level, bucket)) = bucket else {
+                self.elapsed = self.elapsed.max(until);
+                return None;
+            };
+            self.elapsed = self.elapsed.max(tick);
+            let index = self.heads[level][bucket];
+            let deadline = nodes.node(index).deadline;
+            self.unlink(nodes, index);
+            if !deadline.is_set() {
+                continue;
+            }
+            if self.absolute(deadline) <= self.elapsed {
+                nodes.node(index).deadline = Tick::NEVER;
+                return Some(index);
+            }
+            self.link(nodes, index, deadline);
+        }
+    }
+
+    /// The start of the first occupied bucket, and where it is.
+    fn next_bucket(&self) -> Option<(u64, usize, usize)> {
+        let level = self.occupied.iter().position(|&occupied| occupied != 0)?;
+        let shift = level as u32 * BUCKET_BITS;
+        let current = (self.elapsed >> shift) as usize % BUCKETS;
+        let ahead = self.occupied[level].rotate_right(current as u32).trailing_zeros() as usize;
+        let bucket = (current + ahead) % BUCKETS;
+        let round = self.elapsed >> (shift + BUCKET_BITS) << (shift + BUCKET_BITS);
+        let mut tick = round + ((bucket as u64) << shift);
+        if bucket < current {
+            tick += 1 << (shift + BUCKET_BITS);
+        }
+        Some((tick, level, bucket))
+    }
+
+    fn link(&mut self, nodes: &mut impl Nodes, index: u32, tick: Tick) {
+        let at = self.absolute(tick);
+        let differing = 63 - ((at ^ self.elapsed) | (BUCKETS as u64 - 1)).leading_zeros();
+        let level = ((differing / BUCKET_BITS) as usize).min(LEVELS - 1);
+        let bucket = (at >> (level as u32 * BUCKET_BITS)) as usize % BUCKETS;
+        let next = std::mem::replace(&mut self.heads[level][bucket], index);
+        self.occupied[level] |= 1 << bucket;
+        let node = nodes.node(index);
+        (node.next, node.previous, node.armed) = (next, HEAD | (level * BUCKETS + bucket) as u32, tick);
+        if next != NIL {
+            nodes.node(next).previous = index;
+        }
+    }
+
+    fn unlink(&mut self, nodes: &mut impl Nodes, index: u32) {
+        let node = nodes.node(index);
+        let (next, previous) = (node.next, node.previous);
+        node.armed = Tick::NEVER;
+        if next != NIL {
+            nodes.node(next).previous = previous;
+        }
+        if previous & HEAD == 0 {
+            nodes.node(previous).next = next;
+            return;
+        }
+        let place = (previous & !HEAD) as usize;
+        let (level, bucket) = (place / BUCKETS, place % BUCKETS);
+        self.heads[level][bucket] = next;
+        if next == NIL {
+            self.occupied[level] &= !(1 << bucket);
+        }
+    }
+
+    /// A stored tick, in full: the one that is nearest to the present.
+    fn absolute(&self, tick: Tick) -> u64 {
+        let away = tick.0.wrapping_sub(self.elapsed as u32) as i32;
+        self.elapsed.saturating_add_signed(i64::from(away))
+    }
+}
+
+const LEVELS: usize = 6;
+const BUCKETS: usize = 64;
+const BUCKET_BITS: u32 = 6;
+const TICKS_PER_SECOND: u64 = 1000;
+const NANOS_PER_TICK: u32 = 1_000_000;
+
+/// 24 days.
+const AWAY_MAX: u64 = i32::MAX as u64 / 2;
+
+const NIL: u32 = u32::MAX;
+
+/// Marks a `previous` that names a bucket. Slots are fewer.
+const HEAD: u32 = 1 << 31;
+
+const _: () = assert!(size_of::<Node>() == 16);
+const _: () = assert!(AWAY_MAX < 1 << (BUCKET_BITS * LEVELS as u32));
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,446 @@
+//! The contract that every codec keeps, as tests.
+//!
+//! Bytes come from a network in whatever pieces it likes. So the same bytes, whole, byte by byte, at every split in
+//! two, and in random pieces to a reader that pauses at random, have to give the same messages, the same error and
+//! the same replies; and when all is over, no memory may be held. A codec on its own and a stack of filters under one
+//! are tested alike, since both are a [`Codec`].
+//!
+//! ```
+//! use tidegate_codec::framing::Lines;
+//! use tidegate_testkit::contract;
+//!
+//! let make = || Lines::new().with_line_bytes_max(64);
+//! let seen = contract::check(make, b"ebb\r\nflow\n");
+//! assert_eq!(seen.messages, [r#"b"ebb""#, r#"b"flow""#]);
+//!
+//! contract::never_panics(make, b"ebb\r\nflow\n", 100);
+//! contract::refuses_before_allocating(make, &[b'x'; 100]);
+//! ```
+//!
+//! What else a codec needs, a request that it sends first or answers of an application, is set on a [`Contract`].
+//!
+//! A failure names the split, or the seed of the pieces; `TIDEGATE_SEED` in the environment replays that seed.
+
+mod mutate;
+mod transcript;
+
+use std::fmt::Debug;
+
+use tidegate_buffer::RECEIVE_BYTES_MAX;
+use tidegate_codec::{Codec, Fault, Output, Pool, Step};
+
+use crate::random::{Random, seed};
+use crate::stand::Stand;
+
+pub use transcript::{Outcome, Transcript};
+
+/// Checks that `wire` is decoded the same in whatever pieces it comes; says what was decoded.
+///
+/// # Panics
+/// If it is not, or if memory is held when all is over.
+pub fn check<C: Codec<In: Debug>>(make: impl Fn() -> C, wire: &[u8]) -> Transcript {
+    Contract::new(make).check(wire)
+}
+
+/// Checks that the codec errs on `wire`, which declares or begins something too large, without taking memory for it.
+///
+/// # Panics
+/// If it does not.
+pub fn refuses_before_allocating<C: Codec<In: Debug>>(make: impl Fn() -> C, wire: &[u8]) -> Transcript {
+    Contract::new(make).refuses_before_allocating(wire)
+}
+
+/// Checks that neither random bytes nor mutations of `valid` make the codec panic, run on without end, leak, or
+/// decode differently in other pieces.
+///
+/// # Panics
+/// If one does.
+pub fn never_panics<C: Codec<In: Debug>>(make: impl Fn() -> C, valid: &[u8], rounds: usize) {
+    Contract::new(make).never_panics(valid, rounds);
+}
+
+/// How one kind of codec is put through the contract.
+///
+/// ```
+/// use tidegate_codec::framing::Lines;
+/// use tidegate_codec::Codec;
+/// use tidegate_testkit::contract::Contract;
+///
+/// // A server that echoes, with lines rendered as text.
+/// let echo = Contract::rendered(Lines::new, |line| String::from_utf8_lossy(line).into_owned())
+///     .answer(|line, lines, out| lines.encode(line.into(), out).expect("a line that came may be sent"));
+/// let seen = echo.check(b"ebb\nflow\n");
+/// assert_eq!(seen.messages, ["ebb", "flow"]);
+/// assert_eq!(seen.replies, b"ebb\nflow\n");
+/// ```
+pub struct Contract<'a, C: Codec> {
+    make: Box<dyn Fn() -> C + 'a>,
+    render: Box<Render<'a, C>>,
+    open: Box<Act<'a, C>>,
+    answer: Box<Answer<'a, C>>,
+    replies: Box<Normal<'a>>,
+    seed: u64,
+    rounds: usize,
+    ends: bool,
+}
+
+type Render<'a, C> = dyn Fn(&<C as Codec>::In) -> String + 'a;
+type Normal<'a> = dyn Fn(&[u8]) -> Vec<u8> + 'a;
+type Act<'a, C> = dyn Fn(&mut C, &mut Output<'_>) + 'a;
+type Answer<'a, C> = dyn Fn(<C as Codec>::In, &mut C, &mut Output<'_>) + 'a;
+
+impl<'a, C: Codec<In: Debug>> Contract<'a, C> {
+    /// Codecs come from `make`, and messages are compared by their `Debug` text.
+    #[must_use]
+    pub fn new(make: impl Fn() -> C + 'a) -> Self {
+        Self::rendered(make, |message| format!("{message:?}"))
+    }
+}
+
+impl<'a, C: Codec> Contract<'a, C> {
+    /// Codecs come from `make`, and messages are compared by what `render` says of them.
+    #[must_use]
+    pub fn rendered(make: impl Fn() -> C + 'a, render: impl Fn(&C::In) -> String + 'a) -> Self {
+        Self {
+            make: Box::new(make),
+            render: Box::new(render),
+            open: Box::new(|_, _| {}),
+            answer: Box::new(|_, _, _| {}),
+            replies: Box::new(<[u8]>::to_vec),
+            seed: seed(),
+            rounds: ROUNDS,
+            ends: true,
+        }
+    }
+
+    /// What the application does when the connection opens: a client sends its request.
+    #[must_use]
+    pub fn open(mut self, act: impl Fn(&mut C, &mut Output<'_>) + 'a) -> Self {
+        self.open = Box::new(act);
+        self
+    }
+
+    /// What the application does with each message.
+    #[must_use]
+    pub fn answer(mut self, act: impl Fn(C::In, &mut C, &mut Output<'_>) + 'a) -> Self {
+        self.answer = Box::new(act);
+        self
+    }
+
+    /// Replies are compared as `normal` makes them: for stacks in which the bytes depend on when they are flushed, as
+    /// the records of TLS do.
+    #[must_use]
+    pub fn replies(mut self, normal: impl Fn(&[u8]) -> Vec<u8> + 'a) -> Self {
+        self.replies = Box::new(normal);
+        self
+    }
+
+    /// The peer does not end after the last byte.
+    #[must_use]
+    pub fn stays_open(mut self) -> Self {
+        self.ends = false;
+        self
+    }
+
+    /// Random pieces come from this seed; unless set, from `TIDEGATE_SEED` or a fresh one.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// How often [`check`](Contract::check) cuts into random pieces; 64 times unless set.
+    #[must_use]
+    pub fn rounds(mut self, rounds: usize) -> Self {
+        self.rounds = rounds;
+        self
+    }
+
+    /// Decodes `wire` whole, byte by byte, at every split in two (of a long one, at those near its ends and at
+    /// random ones) and in random pieces; says what was decoded.
+    ///
+    /// # Panics
+    /// If two ways give different messages, errors or replies; if after a visit something keeps the scratch; if
+    /// memory is held when all is over; if there are more messages than the bytes can mean.
+    pub fn check(&self, wire: &[u8]) -> Transcript {
+        let whole = self.run(wire, Plan::whole(wire.len()));
+        self.compare(wire, &whole, Plan::bytewise(wire.len()));
+        let mut random = Random::new(self.seed);
+        for at in splits(wire.len(), &mut random) {
+            self.compare(wire, &whole, Plan::split(wire.len(), at));
+        }
+        for _ in 0..self.rounds {
+            self.compare(wire, &whole, Plan::random(wire.len(), random.bits()));
+        }
+        whole
+    }
+
+    /// Decodes `wire`, whole and byte by byte, and checks that it is refused before the peer ends, with the blame on
+    /// the peer or on a limit, and that at no time more memory is in use than the bytes themselves explain. Memory
+    /// that does not come from the [`Pool`] is not seen.
+    ///
+    /// # Panics
+    /// If it is not so.
+    pub fn refuses_before_allocating(&self, wire: &[u8]) -> Transcript {
+        let whole = self.refused(wire, Plan::whole(wire.len()));
+        assert_eq!(whole, self.refused(wire, Plan::bytewise(wire.len())), "refused whole, and byte by byte");
+        whole
+    }
+
+    /// Decodes random bytes and mutations of `valid`, `rounds` of them, each whole and in random pieces. Both have to
+    /// give the same messages and either both an error or neither; which one is free where several things are wrong.
+    ///
+    /// # Panics
+    /// If it is not so, or if anything panics, leaks or runs on; the seed and the bytes are printed.
+    pub fn never_panics(&self, valid: &[u8], rounds: usize) {
+        let mut random = Random::new(self.seed);
+        for round in 0..rounds {
+            let wire = mutate::bytes(round, valid, &mut random);
+            let whole = self.run(&wire, Plan::whole(wire.len()));
+            let plan = Plan::random(wire.len(), random.bits());
+            let name = plan.name.clone();
+            let pieces = self.run(&wire, plan);
+            let same = whole.messages == pieces.messages && whole.has_failed() == pieces.has_failed();
+            assert!(same, "{}", whole.difference(&pieces, &name, &wire, self.seed));
+        }
+    }
+
+    fn compare(&self, wire: &[u8], whole: &Transcript, plan: Plan) {
+        let name = plan.name.clone();
+        let seen = self.run(wire, plan);
+        assert!(*whole == seen, "{}", whole.difference(&seen, &name, wire, self.seed));
+    }
+
+    fn run(&self, wire: &[u8], mut plan: Plan) -> Transcript {
+        let _told = TellOnPanic { name: plan.name.clone(), wire, seed: self.seed };
+        let pool = Pool::new();
+        let mut run = self.begin(&pool, wire.len());
+        let (mut rest, mut paused) = (wire, false);
+        while !rest.is_empty() && run.is_open() {
+            let (piece, after) = rest.split_at(plan.next_piece(rest.len()));
+            rest = after;
+            run.stand.receive(piece);
+            paused = plan.pauses();
+            if paused {
+                run.pause(plan.pumps());
+            } else {
+                run.visit(plan.random.as_mut());
+            }
+        }
+        if paused && !self.ends {
+            run.visit(None);
+        }
+        if self.ends {
+            run.end();
+        }
+        let transcript = run.finish();
+        assert_eq!(pool.ledger().used(), 0, "bytes of memory are held though everything was dropped");
+        transcript
+    }
+
+    fn refused(&self, wire: &[u8], mut plan: Plan) -> Transcript {
+        let _told = TellOnPanic { name: plan.name.clone(), wire, seed: self.seed };
+        let pool = Pool::new();
+        let mut run = self.begin(&pool, wire.len());
+        let mut rest = wire;
+        while !rest.is_empty() && run.is_open() {
+            let (piece, after) = rest.split_at(plan.next_piece(rest.len()));
+            rest = after;
+            run.stand.receive(piece);
+            let received = pool.ledger().used();
+            run.visit(None);
+            // Every stage may hold the bytes once, and as much again while they grow.
+            let explained = 4 * wire.len() + ALLOWANCE_BYTES;
+            let taken = pool.ledger().used().saturating_sub(received);
+            assert!(taken <= explained, "{taken} bytes of memory were taken for {} that had come", wire.len());
+            run.stand.release_scratch();
+            let held = pool.ledger().used();
+            assert!(held <= explained, "{held} bytes of memory are held for {} that had come", wire.len());
+        }
+        let transcript = run.finish();
+        assert!(transcript.has_failed(), "it was not refused: {transcript}");
+        transcript
+    }
+
+    fn begin<'r>(&'r self, pool: &Pool, bytes: usize) -> Run<'r, 'a, C> {
+        let mut stand = Stand::with_pool((self.make)(), pool);
+        let (codec, mut out) = stand.parts();
+        (self.open)(codec, &mut out);
+        let mut run =
+            Run { contract: self, stand, seen: Transcript::default(), messages_max: bytes + EXTRA_MESSAGES_MAX };
+        run.flush();
+        run
+    }
+}
+
+/// One connection on its way through the contract.
+struct Run<'r, 'a, C: Codec> {
+    contract: &'r Contract<'a, C>,
+    stand: Stand<C>,
+    seen: Transcript,
+    messages_max: usize,
+}
+
+impl<C: Codec> Run<'_, '_, C> {
+    fn is_open(&self) -> bool {
+        self.seen.outcome == Outcome::Open
+    }
+
+    /// What a loop does when it has received: decode all, flush, settle.
+    fn visit(&mut self, mut random: Option<&mut Random>) {
+        while self.is_open() {
+            match self.stand.step() {
+                Ok(Step::Message(message)) => self.message(message),
+                Ok(Step::More) => break,
+                Ok(Step::End) => self.seen.outcome = Outcome::Ended,
+                Err(error) => self.fail(&error),
+            }
+            // A handler that pauses leaves the rest for a later visit.
+            if random.as_mut().is_some_and(|random| random.once_in(8)) {
+                self.stand.settle();
+            }
+        }
+        self.flush();
+        self.stand.settle();
+        if self.stand.codec().held() == 0 {
+            assert!(self.stand.scratch_is_free(), "after `settle` something still keeps the loop's scratch");
+        }
+    }
+
+    /// What a loop does when it has received for a reader that does not read.
+    fn pause(&mut self, pumps: bool) {
+        if pumps && let Err(error) = self.stand.pump() {
+            self.fail(&error);
+        }
+        self.flush();
+        self.stand.settle();
+    }
+
+    fn end(&mut self) {
+        while self.is_open() {
+            match self.stand.end() {
+                Ok(Step::Message(message)) => self.message(message),
+                Ok(Step::More) => self.seen.outcome = Outcome::Waiting,
+                Ok(Step::End) => self.seen.outcome = Outcome::Ended,
+                Err(error) => self.fail(&error),
+            }
+        }
+        self.flush();
+        self.stand.settle();
+    }
+
+    fn message(&mut self, message: C::In) {
+        self.seen.messages.push((self.contract.render)(&message));
+        let count = self.seen.messages.len();
+        assert!(count <= self.messages_max, "{count} messages and no end: {}", self.seen);
+        let (codec, mut out) = self.stand.parts();
+        (self.contract.answer)(message, codec, &mut out);
+    }
+
+    fn fail(&mut self, error: &C::Error) {
+        self.seen.outcome = Outcome::Failed { error: format!("{error:?}"), blame: error.blame() };
+    }
+
+    fn flush(&mut self) {
+        if let Err(error) = self.stand.flush()
+            && self.is_open()
+        {
+            self.fail(&error);
+        }
+        self.seen.replies.extend(self.stand.take_sent());
+    }
+
+    fn finish(mut self) -> Transcript {
+        self.seen.replies = (self.contract.replies)(&self.seen.replies);
+        self.seen
+    }
+}
+
+/// In what pieces bytes come.
+struct Plan {
+    name: String,
+    first: usize,
+    then: usize,
+    random: Option<Random>,
+    longest: usize,
+}
+
+impl Plan {
+    fn whole(length: usize) -> Self {
+        Self { name: "whole".into(), first: length, then: length, random: None, longest: 0 }
+    }
+
+    fn bytewise(length: usize) -> Self {
+        Self { name: format!("byte by byte, {length} of them"), first: 1, then: 1, random: None, longest: 0 }
+    }
+
+    fn split(length: usize, at: usize) -> Self {
+        Self { name: format!("split in two at byte {at}"), first: at, then: length - at, random: None, longest: 0 }
+    }
+
+    fn random(length: usize, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        // Sometimes all pieces are short, sometimes few.
+        let longest = (1 + length) >> random.below(6);
+        let name = format!("in random pieces of at most {} bytes, with pauses", longest.max(1));
+        Self { name, first: 0, then: 0, random: Some(random), longest: longest.max(1) }
+    }
+
+    /// How long the next piece is, with `rest` bytes left.
+    fn next_piece(&mut self, rest: usize) -> usize {
+        let length = match &mut self.random {
+            Some(random) => 1 + random.below(self.longest),
+            None => std::mem::replace(&mut self.first, self.then),
+        };
+        length.min(rest).min(RECEIVE_BYTES_MAX)
+    }
+
+    fn pauses(&mut self) -> bool {
+        self.random.as_mut().is_some_and(|random| random.once_in(4))
+    }
+
+    fn pumps(&mut self) -> bool {
+        self.random.as_mut().is_some_and(|random| random.once_in(2))
+    }
+}
+
+/// Where a wire of `length` bytes is split in two.
+fn splits(length: usize, random: &mut Random) -> Vec<usize> {
+    if length <= EVERY_SPLIT_BYTES_MAX {
+        return (1..length).collect();
+    }
+    let edge = EVERY_SPLIT_BYTES_MAX / 4;
+    let middle = (0..2 * edge).map(|_| edge + random.below(length - 2 * edge));
+    (1..edge).chain(middle).chain(length - edge..length).collect()
+}
+
+/// Says what ran when a codec panics, which has no idea of it.
+struct TellOnPanic<'w> {
+    name: String,
+    wire: &'w [u8],
+    seed: u64,
+}
+
+impl Drop for TellOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let wire = transcript::shortened(self.wire, WIRE_TOLD_MAX);
+            eprintln!("bytes: {wire}\npieces: {}\nreplay: TIDEGATE_SEED={:#x}", self.name, self.seed);
+        }
+    }
+}
+
+/// How often a wire is cut into random pieces.
+const ROUNDS: usize = 64;
+
+/// Up to this length, bytes are split in two at every place.
+const EVERY_SPLIT_BYTES_MAX: usize = 4 * 1024;
+
+/// What a codec may yield beyond one message a byte: ends, and messages that it makes up.
+const EXTRA_MESSAGES_MAX: usize = 64;
+
+/// Memory that a few bytes may cost: some segments, for replies and for the stages of a stack.
+const ALLOWANCE_BYTES: usize = 16 * 1024;
+
+/// How many bytes are printed when a codec panics.
+const WIRE_TOLD_MAX: usize = 4 * 1024;

@@ -1,0 +1,357 @@
+//! Two filters made for tests: between them they use all that `Over` offers.
+//!
+//! [`ToyTls`] changes every byte, in records, after a handshake, and holds bytes back. [`StripPrefix`] looks at the
+//! first bytes only and passes everything else on without copying it.
+
+use std::fmt;
+use std::time::Instant;
+
+use tidegate_codec::{Blame, Fault, Filter, Input, Outbound, Output, Step};
+
+/// A toy of a TLS, without any secrecy.
+///
+/// The client says `TOY?`, the server answers `TOY!`; then both send records: two bytes of length, big endian, and as
+/// many bytes, at most [`RECORD_BYTES_MAX`], each XORed with the key. A record without bytes says that no more will
+/// follow; a peer that just ends is an error.
+#[derive(Debug)]
+pub struct ToyTls {
+    is_client: bool,
+    key: u8,
+    said_hello: bool,
+    established: bool,
+    peer_closed: bool,
+    closed: bool,
+    /// What was taken from above and not yet sealed into a record.
+    held: Vec<u8>,
+    deadline: Option<Instant>,
+}
+
+impl ToyTls {
+    /// The side that speaks first.
+    #[must_use]
+    pub const fn client(key: u8) -> Self {
+        Self::new(true, key)
+    }
+
+    /// The side that answers.
+    #[must_use]
+    pub const fn server(key: u8) -> Self {
+        Self::new(false, key)
+    }
+
+    const fn new(is_client: bool, key: u8) -> Self {
+        Self {
+            is_client,
+            key,
+            said_hello: false,
+            established: false,
+            peer_closed: false,
+            closed: false,
+            held: Vec::new(),
+            deadline: None,
+        }
+    }
+
+    /// The handshake has to be over by then.
+    #[must_use]
+    pub const fn with_deadline(mut self, at: Instant) -> Self {
+        self.deadline = Some(at);
+        self
+    }
+
+    /// Everything that a client sends to say `plain`, in records of at most `record` bytes, with its goodbye.
+    ///
+    /// # Panics
+    /// If `record` is zero or exceeds [`RECORD_BYTES_MAX`].
+    #[must_use]
+    pub fn client_wire(key: u8, plain: &[u8], record: usize) -> Vec<u8> {
+        [&CLIENT_HELLO[..], &records(key, plain, record), &GOODBYE].concat()
+    }
+
+    /// The same for a server.
+    ///
+    /// # Panics
+    /// If `record` is zero or exceeds [`RECORD_BYTES_MAX`].
+    #[must_use]
+    pub fn server_wire(key: u8, plain: &[u8], record: usize) -> Vec<u8> {
+        [&SERVER_HELLO[..], &records(key, plain, record), &GOODBYE].concat()
+    }
+
+    /// What `wire`, all that one side sent, meant: the plain bytes, and whether it said goodbye.
+    ///
+    /// # Panics
+    /// If it is not in order.
+    #[must_use]
+    pub fn opened(key: u8, wire: &[u8]) -> (Vec<u8>, bool) {
+        if wire.is_empty() {
+            return (Vec::new(), false);
+        }
+        let (hello, mut rest) = wire.split_at(HELLO_BYTES);
+        assert!(hello == CLIENT_HELLO || hello == SERVER_HELLO, "no hello: {}", hello.escape_ascii());
+        let (mut plain, mut goodbye) = (Vec::new(), false);
+        while let Some((length, after)) = rest.split_first_chunk() {
+            assert!(!goodbye, "something after the goodbye");
+            let (record, after) = after.split_at(usize::from(u16::from_be_bytes(*length)));
+            assert!(record.len() <= RECORD_BYTES_MAX, "a record of {} bytes", record.len());
+            goodbye = record.is_empty();
+            plain.extend(record.iter().map(|byte| byte ^ key));
+            rest = after;
+        }
+        assert!(rest.is_empty(), "half a record");
+        (plain, goodbye)
+    }
+
+    fn say_hello(&mut self, out: &mut Output<'_>) {
+        if !std::mem::replace(&mut self.said_hello, true) {
+            out.write(if self.is_client { &CLIENT_HELLO } else { &SERVER_HELLO });
+        }
+    }
+
+    fn shake_hands(&mut self, wire: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, ToyTlsError> {
+        if self.is_client {
+            self.say_hello(reply);
+        }
+        let expected = if self.is_client { &SERVER_HELLO } else { &CLIENT_HELLO };
+        let come = &wire.bytes()[..wire.len().min(HELLO_BYTES)];
+        if !expected.starts_with(come) {
+            return Err(ToyTlsError::BadHello);
+        }
+        if come.len() < HELLO_BYTES {
+            return Ok(Step::More);
+        }
+        wire.consume(HELLO_BYTES);
+        self.say_hello(reply);
+        self.established = true;
+        Ok(Step::Message(()))
+    }
+
+    fn seal(&mut self, out: &mut Output<'_>) {
+        if self.held.is_empty() {
+            return;
+        }
+        out.write(&(self.held.len() as u16).to_be_bytes());
+        self.held.iter_mut().for_each(|byte| *byte ^= self.key);
+        out.write(&self.held);
+        self.held.clear();
+    }
+}
+
+impl Filter for ToyTls {
+    type Error = ToyTlsError;
+
+    fn inbound(
+        &mut self,
+        wire: &mut Input,
+        plain: &mut Input,
+        reply: &mut Output<'_>,
+    ) -> Result<Step<()>, ToyTlsError> {
+        if !self.established {
+            return self.shake_hands(wire, reply);
+        }
+        if self.peer_closed {
+            return Ok(Step::End);
+        }
+        let Some((length, rest)) = wire.bytes().split_first_chunk() else { return Ok(Step::More) };
+        let length = usize::from(u16::from_be_bytes(*length));
+        if length > RECORD_BYTES_MAX {
+            return Err(ToyTlsError::RecordTooLong { bytes: length });
+        }
+        let Some(record) = rest.get(..length) else { return Ok(Step::More) };
+        let opened: Vec<u8> = record.iter().map(|byte| byte ^ self.key).collect();
+        wire.consume(2 + length);
+        if opened.is_empty() {
+            self.peer_closed = true;
+            return Ok(Step::End);
+        }
+        plain.append(reply.pool().copy(&opened), reply.pool());
+        Ok(Step::Message(()))
+    }
+
+    fn outbound(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> Result<(), ToyTlsError> {
+        if self.is_client {
+            self.say_hello(out);
+        }
+        if !self.established || self.closed {
+            return Ok(());
+        }
+        while let Some(front) = plain.front() {
+            let count = front.len().min(RECORD_BYTES_MAX - self.held.len());
+            self.held.extend_from_slice(&front[..count]);
+            plain.advance(count as u64);
+            if self.held.len() == RECORD_BYTES_MAX {
+                self.seal(out);
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, _: &mut Input, _: &mut Output<'_>) -> Result<(), ToyTlsError> {
+        if self.peer_closed { Ok(()) } else { Err(ToyTlsError::Truncated) }
+    }
+
+    fn flush(&mut self, out: &mut Output<'_>) -> Result<(), ToyTlsError> {
+        self.seal(out);
+        Ok(())
+    }
+
+    fn close(&mut self, out: &mut Output<'_>) -> Result<(), ToyTlsError> {
+        self.seal(out);
+        if self.established && !std::mem::replace(&mut self.closed, true) {
+            out.write(&GOODBYE);
+        }
+        Ok(())
+    }
+
+    fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    fn is_established(&self) -> bool {
+        self.established
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.deadline.filter(|_| !self.established)
+    }
+
+    fn handle_timeout(&mut self, _: &mut Output<'_>) -> Result<(), ToyTlsError> {
+        Err(ToyTlsError::TimedOut)
+    }
+}
+
+/// What can go wrong in [`ToyTls`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToyTlsError {
+    /// The peer does not speak it.
+    BadHello,
+    /// The peer declared a record of more than [`RECORD_BYTES_MAX`] bytes.
+    RecordTooLong {
+        /// How many.
+        bytes: usize,
+    },
+    /// The peer ended without a goodbye.
+    Truncated,
+    /// The handshake took too long.
+    TimedOut,
+}
+
+impl Fault for ToyTlsError {
+    fn blame(&self) -> Blame {
+        match self {
+            Self::BadHello | Self::RecordTooLong { .. } | Self::Truncated => Blame::Peer,
+            Self::TimedOut => Blame::Limit,
+        }
+    }
+}
+
+impl fmt::Display for ToyTlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadHello => f.write_str("the peer said no hello"),
+            Self::RecordTooLong { bytes } => write!(f, "a record of {bytes} bytes"),
+            Self::Truncated => f.write_str("the peer ended without a goodbye"),
+            Self::TimedOut => f.write_str("the handshake took too long"),
+        }
+    }
+}
+
+impl std::error::Error for ToyTlsError {}
+
+/// Takes a prefix off the inbound bytes and passes on everything else, both ways, without copying it.
+#[derive(Debug)]
+pub struct StripPrefix {
+    missing: &'static [u8],
+}
+
+impl StripPrefix {
+    /// Inbound bytes have to begin with `prefix`.
+    #[must_use]
+    pub const fn new(prefix: &'static [u8]) -> Self {
+        Self { missing: prefix }
+    }
+}
+
+impl Filter for StripPrefix {
+    type Error = PrefixError;
+
+    fn inbound(
+        &mut self,
+        wire: &mut Input,
+        plain: &mut Input,
+        reply: &mut Output<'_>,
+    ) -> Result<Step<()>, PrefixError> {
+        let come = wire.len().min(self.missing.len());
+        if wire.bytes()[..come] != self.missing[..come] {
+            return Err(PrefixError::Different);
+        }
+        wire.consume(come);
+        self.missing = &self.missing[come..];
+        if wire.is_empty() {
+            return Ok(Step::More);
+        }
+        plain.append(wire.take_all(), reply.pool());
+        Ok(Step::Message(()))
+    }
+
+    fn outbound(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> Result<(), PrefixError> {
+        out.take_flushed(plain);
+        Ok(())
+    }
+
+    fn end(&mut self, _: &mut Input, _: &mut Output<'_>) -> Result<(), PrefixError> {
+        if self.missing.is_empty() { Ok(()) } else { Err(PrefixError::Missing) }
+    }
+
+    fn is_established(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    fn takes_files(&self) -> bool {
+        true
+    }
+}
+
+/// What can go wrong in [`StripPrefix`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PrefixError {
+    /// The peer said something else.
+    Different,
+    /// The peer ended before it had said all of it.
+    Missing,
+}
+
+impl Fault for PrefixError {
+    fn blame(&self) -> Blame {
+        Blame::Peer
+    }
+}
+
+impl fmt::Display for PrefixError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Different => "the peer began with another prefix",
+            Self::Missing => "the peer ended within the prefix",
+        })
+    }
+}
+
+impl std::error::Error for PrefixError {}
+
+fn records(key: u8, plain: &[u8], record: usize) -> Vec<u8> {
+    assert!(record <= RECORD_BYTES_MAX);
+    let seal = |record: &[u8]| [&(record.len() as u16).to_be_bytes()[..], record].concat();
+    let sealed: Vec<u8> = plain.iter().map(|byte| byte ^ key).collect();
+    sealed.chunks(record).flat_map(seal).collect()
+}
+
+/// The most that one record of [`ToyTls`] carries.
+pub const RECORD_BYTES_MAX: usize = 4 * 1024;
+
+const HELLO_BYTES: usize = 4;
+const CLIENT_HELLO: [u8; HELLO_BYTES] = *b"TOY?";
+const SERVER_HELLO: [u8; HELLO_BYTES] = *b"TOY!";
+const GOODBYE: [u8; 2] = [0, 0];
+
+const _: () = assert!(RECORD_BYTES_MAX <= u16::MAX as usize);

@@ -1,0 +1,21 @@
+//! What tests of protocols and applications need, without a network.
+//!
+//! - [`contract`] puts any codec through the contract that all codecs share: the same bytes in whatever pieces give
+//!   the same messages, nothing leaks, nothing panics, nothing is allocated because a peer declared it.
+//! - [`Stand`] does with one codec what an event loop does with a connection, step by step.
+//! - [`filters`] holds two filters made for tests, a toy TLS among them.
+//! - [`Random`] is small, seeded, and the same everywhere. A failing test names the seed that replays it.
+//!
+//! Only tests and examples may depend on this crate.
+//!
+//! Read next: `contract.rs`.
+
+#![forbid(unsafe_code)]
+
+pub mod contract;
+pub mod filters;
+mod random;
+mod stand;
+
+pub use random::{Random, seed};
+pub use stand::Stand;

@@ -1,0 +1,180 @@
+//! The contract finds what is wrong: one broken codec for each promise.
+
+use std::fmt;
+
+use tidegate_codec::framing::{Lines, Payload};
+use tidegate_codec::{Blame, Codec, Fault, Input, Output, Slice, Step};
+use tidegate_testkit::contract::{Contract, Outcome, check, never_panics, refuses_before_allocating};
+
+/// A codec that is only a function; what it keeps, it keeps in `State`.
+struct Broken(State, fn(&mut State, &mut Input, &mut Output<'_>) -> Result<Step<Slice>, Refused>);
+
+#[derive(Default)]
+struct State {
+    kept: Option<Slice>,
+    calls: usize,
+}
+
+#[derive(Debug)]
+struct Refused;
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("refused")
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl Fault for Refused {
+    fn blame(&self) -> Blame {
+        Blame::Peer
+    }
+}
+
+impl Codec for Broken {
+    type In = Slice;
+    type Out = Payload;
+    type Error = Refused;
+
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, Refused> {
+        (self.1)(&mut self.0, input, reply)
+    }
+
+    fn encode(&mut self, _: Payload, _: &mut Output<'_>) -> Result<(), Refused> {
+        Err(Refused)
+    }
+}
+
+fn broken(decode: fn(&mut State, &mut Input, &mut Output<'_>) -> Result<Step<Slice>, Refused>) -> impl Fn() -> Broken {
+    move || Broken(State::default(), decode)
+}
+
+#[test]
+#[should_panic(expected = "when they came byte by byte, 4 of them: message 0 is b\"e\" instead of b\"ebb\\n\"")]
+fn a_codec_that_takes_what_happens_to_be_there_is_found() {
+    let make = broken(|_, input, _| Ok(if input.is_empty() { Step::More } else { Step::Message(input.take_all()) }));
+    check(make, b"ebb\n");
+}
+
+#[test]
+#[should_panic(expected = "the replies differ from byte 2 on")]
+fn a_codec_that_replies_once_a_visit_is_found() {
+    let make = broken(|_, input, reply| {
+        reply.write(b"+");
+        input.consume(input.len());
+        Ok(Step::More)
+    });
+    check(make, b"ebb\n");
+}
+
+#[test]
+#[should_panic(expected = "open instead of failed with Refused, to blame: Peer")]
+fn a_codec_that_overlooks_an_error_is_found() {
+    let make = broken(|_, input, _| {
+        let failed = input.bytes().starts_with(b"\r\n");
+        input.consume(input.len());
+        if failed { Err(Refused) } else { Ok(Step::More) }
+    });
+    Contract::new(make).stays_open().check(b"\r\n");
+}
+
+#[test]
+#[should_panic(expected = "split in two at byte 2")]
+fn a_codec_that_fails_at_one_split_only_is_found() {
+    let make = broken(|state, input, _| {
+        state.calls += usize::from(!input.is_empty());
+        // Wrong when it sees the beginning of its end alone, and only then.
+        if input.bytes() == b"ab" && state.calls == 1 {
+            return Err(Refused);
+        }
+        Ok(if input.len() < 4 { Step::More } else { Step::Message(input.take(4)) })
+    });
+    check(make, b"abcd");
+}
+
+#[test]
+#[should_panic(expected = "still keeps the loop's scratch")]
+fn a_codec_that_keeps_the_scratch_is_found() {
+    let make = broken(|state, input, _| {
+        if !input.is_empty() {
+            state.kept = Some(input.take_all());
+        }
+        Ok(Step::More)
+    });
+    check(make, b"ebb\n");
+}
+
+#[test]
+#[should_panic(expected = "bytes of memory are held though everything was dropped")]
+fn a_codec_that_leaks_is_found() {
+    let make = broken(|_, input, reply| {
+        if input.is_empty() {
+            return Ok(Step::More);
+        }
+        let bytes = input.take_all();
+        std::mem::forget(reply.pool().copy(&bytes));
+        Ok(Step::More)
+    });
+    check(make, b"ebb\n");
+}
+
+#[test]
+#[should_panic(expected = "messages and no end")]
+fn a_codec_that_never_comes_to_an_end_is_found() {
+    never_panics(broken(|_, _, reply| Ok(Step::Message(reply.pool().copy(b"again")))), b"ebb\n", 1);
+}
+
+#[test]
+#[should_panic(expected = "bytes of memory")]
+fn a_codec_that_allocates_what_was_declared_is_found() {
+    let make = broken(|state, input, reply| {
+        let Some(&declared) = input.bytes().first() else { return Ok(Step::More) };
+        state.kept = Some(reply.pool().copy(&vec![0; usize::from(declared) << 12]));
+        Err(Refused)
+    });
+    refuses_before_allocating(make, b"\xff");
+}
+
+#[test]
+#[should_panic(expected = "it was not refused: 0 messages")]
+fn a_codec_that_waits_for_what_was_declared_is_found() {
+    refuses_before_allocating(broken(|_, _, _| Ok(Step::More)), b"\xff\xff\xff\xff");
+}
+
+#[test]
+#[should_panic(expected = "never below three")]
+fn a_codec_that_panics_is_found() {
+    let make = broken(|_, input, _| {
+        assert!(input.bytes().iter().all(|byte| *byte > 2), "a length is never below three");
+        input.consume(input.len());
+        Ok(Step::More)
+    });
+    never_panics(make, b"\x03abc", 100);
+}
+
+#[test]
+fn a_transcript_says_what_was_decoded_and_how_it_ended() {
+    let seen = check(Lines::new, b"ebb\nflow");
+    assert_eq!(seen.messages, [r#"b"ebb""#]);
+    let error = "Truncated { bytes: 4 }".to_owned();
+    assert_eq!(seen.outcome, Outcome::Failed { error, blame: Blame::Peer });
+    assert_eq!(Contract::new(Lines::new).stays_open().check(b"ebb\nflow").outcome, Outcome::Open);
+    assert_eq!(check(Lines::new, b"").outcome, Outcome::Ended);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    // What the codec sees, in whatever pieces, is written down and has to be the same from the same seed.
+    let log = |seed| {
+        let seen = std::cell::RefCell::new(Vec::new());
+        let contract = Contract::rendered(Lines::new, |line| {
+            seen.borrow_mut().push(line.to_vec());
+            String::new()
+        });
+        contract.seed(seed).never_panics(b"ebb\nflow\n", 200);
+        seen.into_inner()
+    };
+    assert_eq!(log(7), log(7));
+    assert_ne!(log(7), log(8));
+}

@@ -1,0 +1,322 @@
+//! `Over`, proved with the two test filters, and the filters themselves.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tidegate_codec::framing::{Fixed, FramingError, Lines, Payload};
+use tidegate_codec::{Blame, Codec, Fault, FileRegion, Input, Output, Over, OverError, Slice, Step};
+use tidegate_testkit::Stand;
+use tidegate_testkit::filters::{PrefixError, RECORD_BYTES_MAX, StripPrefix, ToyTls, ToyTlsError};
+
+const KEY: u8 = 0x5a;
+
+type TlsLines = Over<ToyTls, Lines>;
+
+fn client() -> Stand<TlsLines> {
+    let mut stand = Stand::new(Over::new(ToyTls::client(KEY), Lines::new()));
+    stand.flush().unwrap();
+    stand
+}
+
+fn server() -> Stand<TlsLines> {
+    Stand::new(Over::new(ToyTls::server(KEY), Lines::new()))
+}
+
+/// A client and a server after their handshake.
+fn connected() -> (Stand<TlsLines>, Stand<TlsLines>) {
+    let (mut client, mut server) = (client(), server());
+    assert!(server.visit(&client.take_sent()).unwrap().is_empty());
+    assert!(client.visit(&server.take_sent()).unwrap().is_empty());
+    assert!(client.codec().is_established() && server.codec().is_established());
+    (client, server)
+}
+
+fn texts(messages: Vec<Slice>) -> Vec<String> {
+    messages.into_iter().map(|message| message.escape_ascii().to_string()).collect()
+}
+
+/// What decoding to the end of the stream comes to.
+fn ended<C: Codec<In = Slice>>(stand: &mut Stand<C>) -> Result<Vec<String>, C::Error> {
+    let mut messages = Vec::new();
+    while let Step::Message(message) = stand.end()? {
+        messages.push(message);
+    }
+    Ok(texts(messages))
+}
+
+#[test]
+fn a_handshake_is_made_and_messages_go_both_ways() {
+    let (mut client, mut server) = connected();
+    client.encode("ebb".into()).unwrap();
+    client.encode("flow".into()).unwrap();
+    client.flush().unwrap();
+    let sent = client.take_sent();
+    assert_eq!(&sent[..2], [0, 9], "both lines are in one record");
+    assert_eq!(texts(server.visit(&sent).unwrap()), ["ebb", "flow"]);
+    server.encode("slack".into()).unwrap();
+    server.flush().unwrap();
+    assert_eq!(texts(client.visit(&server.take_sent()).unwrap()), ["slack"]);
+}
+
+#[test]
+fn the_handshake_is_made_though_nobody_wants_a_message() {
+    let (mut client, mut server) = (client(), server());
+    assert!(server.codec().wants_input());
+    server.receive(&client.take_sent());
+    server.pump().unwrap();
+    server.flush().unwrap();
+    client.receive(&server.take_sent());
+    client.pump().unwrap();
+    assert!(!server.codec().wants_input() && !client.codec().wants_input());
+}
+
+#[test]
+fn what_is_written_during_the_handshake_waits_and_counts() {
+    let (mut client, mut server) = (client(), server());
+    let mark = client.encode("early".into()).unwrap();
+    client.flush().unwrap();
+    let hello = client.take_sent();
+    assert_eq!(hello, b"TOY?");
+    assert!(client.codec().held() >= 6, "what waits above the filter counts");
+    assert!(!client.is_flushed(mark));
+    server.visit(&hello).unwrap();
+    client.visit(&server.take_sent()).unwrap();
+    assert!(!client.is_flushed(mark), "it is in the queue, and not sent");
+    assert_eq!(texts(server.visit(&client.take_sent()).unwrap()), ["early"]);
+    assert!(client.is_flushed(mark));
+    assert_eq!(client.codec().held(), 0);
+}
+
+#[test]
+fn marks_are_translated_through_every_filter() {
+    let mut stand = Stand::new(Over::new(ToyTls::server(KEY), Over::new(StripPrefix::new(b"P"), Lines::new())));
+    stand.visit(&ToyTls::client_wire(KEY, b"P", 1)[..7]).unwrap();
+    stand.take_sent();
+    let first = stand.encode("ebb".into()).unwrap();
+    assert_eq!(first.0, 4, "a mark counts what the uppermost codec wrote");
+    assert_eq!(stand.codec().settled(first), None, "it has not come through the filters yet");
+    stand.flush().unwrap();
+    assert_eq!(stand.codec().settled(first), Some(4 + 2 + 4), "hello, the length of the record, the line");
+    let second = stand.encode("flow".into()).unwrap();
+    assert_eq!(stand.take_sent_up_to(5).len(), 5);
+    assert!(!stand.is_flushed(first), "half of the record is not the line");
+    stand.take_sent();
+    assert!(stand.is_flushed(first));
+    assert!(!stand.is_flushed(second), "it was not flushed");
+    stand.flush().unwrap();
+    assert!(!stand.is_flushed(second));
+    stand.take_sent();
+    assert!(stand.is_flushed(second));
+}
+
+#[test]
+fn large_messages_are_cut_into_records() {
+    let (mut client, mut server) = connected();
+    let line = vec![b'x'; 8 * 1024];
+    client.encode(line.clone().into()).unwrap();
+    client.flush().unwrap();
+    let sent = client.take_sent();
+    assert_eq!(usize::from(u16::from_be_bytes([sent[0], sent[1]])), RECORD_BYTES_MAX);
+    assert_eq!(sent.len(), line.len() + 1 + 3 * 2, "two full records and one for the LF");
+    assert_eq!(*server.visit(&sent).unwrap()[0], line[..]);
+}
+
+#[test]
+fn another_codec_takes_over_what_was_already_read() {
+    let (mut client, mut server) = connected();
+    client.encode("switch".into()).unwrap();
+    client.encode("abcdefg".into()).unwrap();
+    client.flush().unwrap();
+    server.receive(&client.take_sent());
+    let Step::Message(line) = server.step().unwrap() else { panic!("a line is complete") };
+    assert_eq!(&*line, b"switch");
+    // Bytes that were read and opened, and bytes that wait to be sealed, come along.
+    server.encode("last".into()).unwrap();
+    let mut server = server.map(|stack| stack.map(|_| Fixed::new(4)));
+    server.encode("four".into()).unwrap();
+    assert_eq!(texts(server.visit(b"").unwrap()), ["abcd", "efg\\n"]);
+    client.receive(&server.take_sent());
+    let Step::Message(line) = client.step().unwrap() else { panic!("a line is complete") };
+    assert_eq!(&*line, b"last");
+    let mut client = client.map(|stack| stack.map(|_| Fixed::new(4)));
+    assert_eq!(texts(client.visit(b"").unwrap()), ["four"]);
+}
+
+#[test]
+fn a_stream_that_ends_with_a_goodbye_is_complete() {
+    let (mut client, mut server) = connected();
+    client.encode("ebb".into()).unwrap();
+    client.close().unwrap();
+    client.close().unwrap();
+    let sent = client.take_sent();
+    assert!(sent.ends_with(b"\0\0") && !sent.ends_with(b"\0\0\0\0"), "one goodbye, behind what was written");
+    server.receive(&sent);
+    assert_eq!(texts(vec![step_message(&mut server)]), ["ebb"]);
+    assert_eq!(server.step().unwrap(), Step::End, "the peer ended the plain side");
+    assert_eq!(ended(&mut server).unwrap(), [""; 0]);
+    server.encode("answer".into()).unwrap();
+    server.close().unwrap();
+    assert_eq!(texts(client.visit(&server.take_sent()).unwrap()), ["answer"], "the other side is still open");
+}
+
+fn step_message<C: Codec<In = Slice, Error: std::fmt::Debug>>(stand: &mut Stand<C>) -> Slice {
+    match stand.step() {
+        Ok(Step::Message(message)) => message,
+        _ => panic!("a message is complete"),
+    }
+}
+
+#[test]
+fn a_stream_that_just_ends_was_cut_off() {
+    let (mut client, mut server) = connected();
+    client.encode("ebb".into()).unwrap();
+    client.flush().unwrap();
+    server.receive(&client.take_sent());
+    assert_eq!(texts(vec![step_message(&mut server)]), ["ebb"]);
+    let error = ended(&mut server).unwrap_err();
+    assert!(matches!(error, OverError::Filter(ToyTlsError::Truncated)));
+    assert_eq!(error.blame(), Blame::Peer);
+    // In the midst of the handshake as well.
+    let mut server = self::server();
+    server.receive(b"TO");
+    assert!(matches!(ended(&mut server), Err(OverError::Filter(ToyTlsError::Truncated))));
+}
+
+#[test]
+fn a_goodbye_within_a_line_cuts_the_line_off() {
+    let mut server = server();
+    server.receive(&ToyTls::client_wire(KEY, b"ebb\nflo", 7));
+    assert_eq!(texts(vec![step_message(&mut server)]), ["ebb"]);
+    assert!(matches!(server.step(), Err(OverError::Codec(FramingError::Truncated { bytes: 3 }))));
+}
+
+#[test]
+fn what_was_answered_before_an_error_is_sent_through_the_filter() {
+    let mut server = server();
+    server.receive(&[&ToyTls::client_wire(KEY, b"ebb\n", 4)[..10], b"\xff\xff"].concat());
+    let line = step_message(&mut server);
+    server.encode(line.into()).unwrap();
+    let error = server.step().unwrap_err();
+    assert!(matches!(error, OverError::Filter(ToyTlsError::RecordTooLong { bytes: 0xffff })));
+    assert_eq!(ToyTls::opened(KEY, &server.take_sent()), (b"ebb\n".to_vec(), false));
+}
+
+#[test]
+fn a_wrong_hello_is_refused_at_its_first_wrong_byte() {
+    for wire in [&b"X"[..], b"TOX", b"TOY!", b"GET / HTTP/1.1"] {
+        let error = server().visit(wire).unwrap_err();
+        assert!(matches!(error, OverError::Filter(ToyTlsError::BadHello)), "{}", wire.escape_ascii());
+    }
+    assert!(matches!(client().visit(b"TOY?"), Err(OverError::Filter(ToyTlsError::BadHello))));
+}
+
+#[test]
+fn a_handshake_has_a_deadline_and_a_connection_none() {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let make = || Stand::new(Over::new(ToyTls::server(KEY).with_deadline(deadline), Lines::new()));
+    let mut slow = make();
+    assert_eq!(slow.codec().poll_timeout(), Some(deadline));
+    slow.advance_time(Duration::from_secs(5)).unwrap();
+    let error = slow.advance_time(Duration::from_secs(6)).unwrap_err();
+    assert!(matches!(error, OverError::Filter(ToyTlsError::TimedOut)));
+    assert_eq!(error.blame(), Blame::Limit);
+    let mut quick = make();
+    quick.visit(b"TOY?").unwrap();
+    assert_eq!(quick.codec().poll_timeout(), None);
+    quick.advance_time(Duration::from_secs(60)).unwrap();
+}
+
+#[test]
+fn a_prefix_is_stripped_and_a_different_one_refused() {
+    let make = || Stand::new(Over::new(StripPrefix::new(b"PROXY "), Lines::new()));
+    assert_eq!(texts(make().visit(b"PROXY ebb\n").unwrap()), ["ebb"]);
+    for wire in [&b"X"[..], b"PROXYebb\n"] {
+        assert!(matches!(make().visit(wire), Err(OverError::Filter(PrefixError::Different))));
+    }
+    let mut short = make();
+    assert!(short.visit(b"PROX").unwrap().is_empty());
+    assert!(!short.codec().is_established());
+    assert!(matches!(ended(&mut short), Err(OverError::Filter(PrefixError::Missing))));
+}
+
+#[test]
+fn what_follows_the_prefix_is_passed_on_without_copying() {
+    let mut stand = Stand::new(Over::new(StripPrefix::new(b"P"), Over::new(StripPrefix::new(b"Q"), Fixed::new(4_096))));
+    stand.receive(&[b"PQ", &[b'x'; 4_096][..]].concat());
+    let received = stand.input().bytes()[2..].as_ptr();
+    let frame = step_message(&mut stand);
+    assert!(std::ptr::eq(frame.as_ptr(), received), "the message lies where it was received");
+    let bytes = Bytes::from(frame.to_vec());
+    stand.encode(frame.into()).unwrap();
+    stand.encode(bytes.clone().into()).unwrap();
+    stand.flush().unwrap();
+    assert!(std::ptr::eq(stand.queue().front().unwrap().as_ptr(), received), "and is sent from there");
+    assert_eq!(stand.take_sent_up_to(4_096).len(), 4_096);
+    assert!(std::ptr::eq(stand.queue().front().unwrap().as_ptr(), bytes.as_ptr()), "and so are shared bytes");
+    stand.take_sent();
+    stand.settle();
+    stand.release_scratch();
+    assert_eq!(stand.pool().ledger().used(), 0);
+}
+
+/// Sends files and receives nothing.
+struct Files;
+
+impl Codec for Files {
+    type In = Slice;
+    type Out = Result<FileRegion, Payload>;
+    type Error = FramingError;
+
+    fn decode(&mut self, _: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
+        Ok(Step::More)
+    }
+
+    fn encode(&mut self, message: Self::Out, out: &mut Output<'_>) -> Result<(), FramingError> {
+        match message {
+            Ok(region) => out.link_file(region),
+            Err(payload) => out.write(payload.as_ref()),
+        }
+        Ok(())
+    }
+}
+
+/// A region of 50,000 bytes of a file, and those bytes.
+fn region() -> (FileRegion, Vec<u8>) {
+    let bytes: Vec<u8> = (0..60_000_u32).map(|number| (number % 251) as u8).collect();
+    let path = std::env::temp_dir().join(format!("tidegate-filters-{}", std::process::id()));
+    let name = path.with_extension(format!("{:?}", std::thread::current().id()));
+    std::fs::File::create(&name).and_then(|mut file| file.write_all(&bytes)).unwrap();
+    let file = Arc::new(std::fs::File::open(&name).unwrap());
+    std::fs::remove_file(&name).unwrap();
+    (FileRegion { file, offset: 5_000, length: 50_000 }, bytes[5_000..55_000].to_vec())
+}
+
+#[test]
+fn a_file_passes_unseen_where_it_may() {
+    let (region, bytes) = region();
+    let mut stand = Stand::new(Over::new(StripPrefix::new(b""), Files));
+    stand.encode(Err("head".into())).unwrap();
+    stand.encode(Ok(region)).unwrap();
+    assert!(stand.parts().0.file_to_load().is_none());
+    stand.flush().unwrap();
+    assert_eq!(stand.take_sent_up_to(4), b"head");
+    assert!(stand.queue().starts_with_file(), "it is left to the engine to send it");
+    assert_eq!(stand.take_sent(), bytes);
+}
+
+#[test]
+fn a_file_is_read_for_a_filter_that_must_see_it() {
+    let (region, bytes) = region();
+    let mut stand = Stand::new(Over::new(ToyTls::server(KEY), Over::new(StripPrefix::new(b""), Files)));
+    stand.visit(b"TOY?").unwrap();
+    stand.encode(Err("head".into())).unwrap();
+    stand.encode(Ok(region)).unwrap();
+    let mark = stand.encode(Err("tail".into())).unwrap();
+    stand.flush().unwrap();
+    assert!(!stand.queue().starts_with_file());
+    let (plain, _) = ToyTls::opened(KEY, &stand.take_sent());
+    assert_eq!(plain, [b"head", &bytes[..], b"tail"].concat());
+    assert!(stand.is_flushed(mark));
+}
