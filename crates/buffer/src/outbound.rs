@@ -92,12 +92,10 @@ impl Outbound {
     }
 
     /// Appends a copy of `bytes`.
-    pub fn write(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let mut writer = self.writer(1);
-            let length = bytes.len().min(writer.room);
-            writer.put_fitting(&bytes[..length]);
-            bytes = &bytes[length..];
+    pub fn write(&mut self, bytes: &[u8]) {
+        let appended = self.append_to_fill(bytes);
+        if appended < bytes.len() {
+            self.write_behind_fill(&bytes[appended..]);
         }
     }
 
@@ -336,6 +334,37 @@ impl Outbound {
     #[inline]
     pub fn sent(&self) -> Mark {
         Mark(self.sent)
+    }
+
+    /// Appends what fits into the fill segment, and says how much that was: `write` without a cursor, which would
+    /// look the tail up twice.
+    #[inline]
+    fn append_to_fill(&mut self, bytes: &[u8]) -> usize {
+        if self.list.unflushed == NIL {
+            return 0;
+        }
+        let mut entries = self.entries();
+        let appended = match &mut entries.get_mut(self.list.tail).part {
+            Part::Copied { segment, end, .. } if *end as usize == segment.filled() => {
+                let appended = segment.append(bytes);
+                *end += appended as u32;
+                appended
+            }
+            _ => 0,
+        };
+        drop(entries);
+        self.written += appended as u64;
+        appended
+    }
+
+    #[cold]
+    fn write_behind_fill(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let mut writer = self.writer(1);
+            let length = bytes.len().min(writer.room);
+            writer.put_fitting(&bytes[..length]);
+            bytes = &bytes[length..];
+        }
     }
 
     /// Claims the rest of the fill segment, if the tail entry may grow by `length` bytes: where it goes on, and how

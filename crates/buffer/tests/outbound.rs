@@ -349,7 +349,8 @@ fn what_is_cleared_is_never_sent_and_the_queue_starts_anew() {
 fn a_cursor_may_get_more_than_it_asked_for() {
     let pool = Pool::new();
     let mut queue = Outbound::new(&pool);
-    let pieces: Vec<_> = [3, SEGMENT_BYTES, 0, 5000, 1, 2 * SEGMENT_BYTES, 17].map(|length| bytes(length, length)).into();
+    let pieces: Vec<_> =
+        [3, SEGMENT_BYTES, 0, 5000, 1, 2 * SEGMENT_BYTES, 17].map(|length| bytes(length, length)).into();
     let mut cursor = queue.writer(10);
     for piece in &pieces {
         cursor.put(piece);

@@ -91,10 +91,7 @@ fn heads_and_bodies_of_several_flushes_share_one_segment() {
         queue.flush();
     }
     assert_eq!(entries(&queue), 9);
-    assert_eq!(
-        pool.ledger().used(),
-        segment_cost(&pool, SEGMENT_BYTES) + 4 * LINK_BYTES_MIN + 9 * ENTRY_BYTES
-    );
+    assert_eq!(pool.ledger().used(), segment_cost(&pool, SEGMENT_BYTES) + 4 * LINK_BYTES_MIN + 9 * ENTRY_BYTES);
 }
 
 #[test]

@@ -57,7 +57,8 @@ pub enum Operation<'a> {
 /// What came of an operation, or what happened to a socket.
 #[derive(Debug)]
 pub enum Completion {
-    /// A connection was accepted, or accepting failed; accepting goes on either way.
+    /// A connection was accepted, or accepting failed. After a failure, such as the want of a descriptor, it goes on
+    /// with the next connection that arrives or with the next [`Operation::Accept`], not at once: most causes last.
     Accepted(io::Result<Accepted>),
     /// Connecting came to an end.
     Connected(io::Result<()>),

@@ -16,7 +16,7 @@ pub mod readiness;
 mod socket;
 mod wake;
 
-pub use address::Address;
+pub use address::{Address, BadAddress};
 pub use driver::{Accepted, Completion, Driver, Operation, Side, Token};
 pub use options::{ListenOptions, SocketOptions};
 pub use socket::Socket;

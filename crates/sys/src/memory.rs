@@ -1,4 +1,4 @@
-//! The machine's memory: how much there is, and giving some back.
+//! What the machine and the process have: memory, descriptors; and giving memory back.
 
 /// Gives memory that the allocator keeps for later back to the system. It walks the allocator's free lists, so it is
 /// for the quiet after a burst, not for every day. Does nothing where the allocator has no such call.
@@ -19,11 +19,19 @@ pub fn total_bytes() -> u64 {
     group.map_or(machine, |limit: u64| limit.min(machine))
 }
 
+/// How many descriptors this process may have.
+#[must_use]
+pub fn descriptors_max() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
     fn the_machine_has_some_memory() {
         super::give_back();
         assert!(super::total_bytes() > 1 << 20);
+        assert!(super::descriptors_max() > 2);
     }
 }

@@ -10,14 +10,15 @@ use socket2::{SockRef, TcpKeepalive};
 pub struct SocketOptions {
     /// Wait for more bytes before a small packet is sent (Nagle's algorithm). Off unless set: answers leave at once.
     pub delay: bool,
-    /// Probe a silent peer after this long, then every so often; off unless set.
+    /// Probe a silent peer after this long, in whole seconds, then every so often; off unless set.
     pub keep_alive: Option<Duration>,
     /// The size of the kernel's send buffer, in bytes; the kernel's own choice unless set.
     pub send_buffer_bytes: Option<usize>,
     /// The size of the kernel's receive buffer, in bytes; the kernel's own choice unless set.
     pub receive_buffer_bytes: Option<usize>,
-    /// How long closing waits for unsent bytes in the kernel; zero resets the connection. The kernel's own way, which is
-    /// not to wait but to go on sending, unless set.
+    /// How long closing waits for unsent bytes in the kernel, in whole seconds; zero resets the connection. Anything
+    /// else **blocks** the thread that closes, which is the event loop's, even though the socket does not block. The
+    /// kernel's own way, which is not to wait but to go on sending, unless set.
     pub linger: Option<Duration>,
 }
 
@@ -27,7 +28,7 @@ impl SocketOptions {
             socket.set_tcp_nodelay(!self.delay)?;
         }
         if let Some(time) = self.keep_alive {
-            let probes = TcpKeepalive::new().with_time(time);
+            let probes = TcpKeepalive::new().with_time(whole_seconds(time));
             if is_ip {
                 socket.set_tcp_keepalive(&probes)?;
             }
@@ -39,10 +40,15 @@ impl SocketOptions {
             socket.set_recv_buffer_size(bytes)?;
         }
         if self.linger.is_some() {
-            socket.set_linger(self.linger)?;
+            socket.set_linger(self.linger.map(whole_seconds))?;
         }
         Ok(())
     }
+}
+
+/// The kernel counts in seconds: a part of one is rounded up, so that a short time does not become none.
+fn whole_seconds(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)))
 }
 
 /// Options of a listener.

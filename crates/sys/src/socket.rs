@@ -125,7 +125,9 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     if !is_socket {
         return Ok(());
     }
-    match std::os::unix::net::UnixStream::connect(path) {
+    // It must not block, as it would while the backlog of a live listener is full.
+    let address = Address::Unix(path.to_path_buf());
+    match new_stream(&address)?.connect(&address.to_socket2()?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         _ => Ok(()),
     }

@@ -151,26 +151,28 @@ impl Readiness {
         if flags.has(Flags::LISTENER) {
             return self.accept(token);
         }
-        let writable = flags.take(Flags::WRITABLE);
         if flags.has(Flags::CONNECTING) {
-            return if writable || flags.has_any(Flags::ERROR.and(Flags::HUNG_UP)) {
-                self.connected(token)
-            } else {
-                None
-            };
+            // Being writable is not forgotten here: what was to be sent before the connection was made waits for it.
+            let is_decided = flags.has_any(Flags::WRITABLE.and(Flags::ERROR).and(Flags::HUNG_UP));
+            return if is_decided { self.connected(token) } else { None };
         }
-        if writable && flags.take(Flags::SEND_BLOCKED) {
+        if flags.take(Flags::WRITABLE) && flags.take(Flags::SEND_BLOCKED) {
             line_up(&mut self.attention, socket, token);
             return Some(Completion::Sent(Ok(0)));
         }
-        let may_receive = flags.has(Flags::RECEIVING) && !flags.has(Flags::ENDED);
+        let may_receive = flags.has(Flags::RECEIVING) && !flags.has_any(Flags::ENDED.and(Flags::FAILED));
         if may_receive && flags.has_any(Flags::READABLE.and(Flags::ERROR)) {
-            if let Some(held) = &mut self.held {
-                flags.set(Flags::LINED_UP, true);
-                held.push(token);
-                return None;
+            match &mut self.held {
+                None => return self.receive(token),
+                // What is broken is told at once, received or not: that gives memory back.
+                Some(_) if flags.has(Flags::ERROR) => {}
+                Some(_) if flags.has(Flags::HELD) => return None,
+                Some(held) => {
+                    flags.set(Flags::HELD, true);
+                    held.push(token);
+                    return None;
+                }
             }
-            return self.receive(token);
         }
         if flags.has(Flags::ERROR) && !flags.has(Flags::FAILED) {
             flags.set(Flags::FAILED, true);
@@ -198,6 +200,7 @@ impl Readiness {
     fn accept(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         if !socket.flags.has(Flags::READABLE) || !socket.flags.has(Flags::ACCEPTING) {
+            self.accepted = 0;
             return None;
         }
         let accepted = loop {
@@ -206,6 +209,7 @@ impl Readiness {
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
                 Err(rustix::io::Errno::AGAIN) => {
                     socket.flags.set(Flags::READABLE, false);
+                    self.accepted = 0;
                     return None;
                 }
                 other => break other,
@@ -215,14 +219,17 @@ impl Readiness {
             socket: Socket::Descriptor(descriptor),
             peer: Address::from_rustix(peer),
         });
-        socket.flags.set(Flags::LINED_UP, true);
         self.accepted += 1;
-        if result.is_ok() && self.accepted < ACCEPTS_IN_A_ROW_MAX {
+        if result.is_err() {
+            // Still readable, and not lined up: to try again at once would fail again, for as long as it lasts.
+            self.accepted = 0;
+        } else if self.accepted < ACCEPTS_IN_A_ROW_MAX {
+            socket.flags.set(Flags::LINED_UP, true);
             self.attention.push_front(token);
             self.turn += 1;
         } else {
             self.accepted = 0;
-            self.attention.push_back(token);
+            line_up(&mut self.attention, socket, token);
         }
         Some(Completion::Accepted(result))
     }
@@ -302,8 +309,13 @@ impl Driver for Readiness {
         if hold {
             self.held.get_or_insert_default();
         } else if let Some(held) = self.held.take() {
-            // They kept their place: each is marked as lined up.
-            self.attention.extend(held);
+            for token in held {
+                // Some were closed meanwhile, and their slots may have other users.
+                let Some(socket) = self.sockets.get_mut(token) else { continue };
+                if socket.flags.take(Flags::HELD) {
+                    line_up(&mut self.attention, socket, token);
+                }
+            }
         }
     }
 

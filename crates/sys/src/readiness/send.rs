@@ -18,6 +18,7 @@ impl Readiness {
         if socket.flags.has(Flags::SEND_BLOCKED) {
             return None;
         }
+        let bytes_max = bytes_max.clamp(1, CALL_BYTES_MAX);
         let sent = match queue.gather(self.vectors.empty(), bytes_max) {
             Gathered::Nothing => Ok((0, 0)),
             Gathered::Parts(parts) => send_parts(socket, parts),
@@ -85,6 +86,10 @@ impl IoVectors {
         unsafe { std::slice::from_raw_parts_mut(first, self.0.len()) }
     }
 }
+
+/// Linux sends no more than this in one call (MAX_RW_COUNT, of the smallest pages). A count that is short for that
+/// reason must not be taken for a full buffer: no edge would follow.
+const CALL_BYTES_MAX: usize = i32::MAX as usize & !4095;
 
 /// UIO_MAXIOV of Linux: more are refused by the system.
 const IOVECTORS: usize = 1024;

@@ -40,6 +40,8 @@ impl Flags {
     pub(super) const CONNECTING: Self = Self(1 << 9);
     pub(super) const LISTENER: Self = Self(1 << 10);
     pub(super) const ACCEPTING: Self = Self(1 << 11);
+    /// It could be received from while receiving was held back, and is remembered for when it goes on.
+    pub(super) const HELD: Self = Self(1 << 12);
 
     pub(super) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -1,0 +1,79 @@
+//! The program `tidegate`.
+//!
+//! `serve` starts a small HTTP/1.1 server, to look at and to measure; `serve.rs` is its life, `site.rs` what it
+//! answers. It is an application like any other: it uses the facade, and nothing beneath it.
+
+#![forbid(unsafe_code)]
+
+mod serve;
+mod site;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// An asynchronous, event-driven network application framework, as a program.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve /, /plaintext, /json, /bytes/N, /stream/N and /echo over HTTP/1.1
+    Serve(serve::Options),
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() => {
+            eprintln!("tidegate: {}; see 'tidegate --help'", first_sentence(&error.to_string()));
+            return ExitCode::from(USAGE);
+        }
+        // Help and version were asked for. If nobody reads them, nobody misses them.
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+    };
+    let Command::Serve(options) = arguments.command;
+    match serve::run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tidegate: {error}");
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+/// What is wrong, without the advice that follows it on further lines.
+fn first_sentence(text: &str) -> &str {
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line)
+}
+
+/// The exit code for what the user can mend: a flag, an address.
+const USAGE: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_flag_is_told_in_one_line() {
+        for (arguments, expected) in [
+            (&["tidegate", "serve", "--bogus"][..], "--bogus"),
+            (&["tidegate", "serve", "--loops", "many"], "many"),
+            (&["tidegate", "serve", "--loops", "0"], "0"),
+            (&["tidegate", "serve", "--transport", "carrier-pigeon"], "carrier-pigeon"),
+            (&["tidegate", "sail"], "sail"),
+        ] {
+            let error = Arguments::try_parse_from(arguments).expect_err("it is wrong").to_string();
+            let line = first_sentence(&error);
+            assert!(line.contains(expected) && !line.contains('\n') && !line.starts_with("error"), "{line}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! `tidegate serve`: from the flags to the last connection.
+
+use std::io::{self, Write};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tidegate::http1::{self, Config};
+use tidegate::{Address, Limits, Running, Server, StartError, Transport};
+
+use crate::site::{Shared, Site};
+
+/// The flags of `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Where to listen: IP:PORT, [IPV6]:PORT, localhost:PORT or unix:PATH; port 0 takes any that is free
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: Address,
+    /// Event loops, each on a thread of its own [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    loops: Option<u16>,
+    /// The driver: auto or epoll
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    transport: Transport,
+    /// Connections at a time; further ones wait [default: three quarters of the descriptor limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections: Option<u32>,
+    /// Memory that connections may hold, in bytes [default: half of the machine's]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(MEMORY_MAX_FLOOR..))]
+    memory_max: Option<u64>,
+    /// Print the start-up line and errors of our own, not what peers do wrong
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Serves until SIGTERM or Ctrl-C, then drains.
+pub(crate) fn run(options: &Options) -> Result<(), StartError> {
+    log_to_stderr(options.quiet);
+    // Before the server is there, so that no signal is missed once it has said so.
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(StartError::System)?;
+    let running = start(options)?;
+    announce(&running);
+
+    let (asked, wait) = channel();
+    let watcher = move || {
+        for (count, _) in signals.forever().enumerate() {
+            if count > 0 {
+                // Whoever asks twice does not want to wait.
+                std::process::exit(130);
+            }
+            // Nobody waits any more only when the process is about to end.
+            let _ = asked.send(());
+        }
+    };
+    std::thread::Builder::new().name("tidegate-signals".into()).spawn(watcher).map_err(StartError::System)?;
+    // The sender lives as long as the process, so this ends with a signal.
+    let _ = wait.recv();
+    running.drain(DRAIN_DEADLINE);
+    Ok(())
+}
+
+fn start(options: &Options) -> Result<Running, StartError> {
+    let mut limits = Limits::default();
+    if let Some(connections) = options.max_connections {
+        limits.connections_max = connections as usize;
+    }
+    if let Some(bytes) = options.memory_max {
+        limits.memory_max = usize::try_from(bytes).unwrap_or(usize::MAX);
+    }
+    let mut server = Server::at(options.listen.clone()).transport(options.transport).limits(limits);
+    if let Some(loops) = options.loops {
+        server = server.loops(loops.into());
+    }
+    let config = Arc::new(Config::default());
+    server.start_each(move |_| {
+        let (config, shared) = (config.clone(), Rc::new(Shared::new()));
+        move |_: &Address| (http1::Server::new(config.clone()), Site::new(shared.clone()))
+    })
+}
+
+/// The one line that says where.
+fn announce(running: &Running) {
+    let (address, loops) = (running.address(), running.loops());
+    let scheme = if address.ip().is_some() { "http://" } else { "" };
+    let plural = if loops == 1 { "" } else { "s" };
+    let line = format!("tidegate: listening on {scheme}{address} ({}, {loops} loop{plural})\n", running.transport());
+    // Serving goes on if nobody reads it.
+    let _ = io::stdout().write_all(line.as_bytes());
+}
+
+fn log_to_stderr(quiet: bool) {
+    use tracing_subscriber::filter::LevelFilter;
+    let level = if quiet { LevelFilter::ERROR } else { LevelFilter::INFO };
+    tracing_subscriber::fmt().with_max_level(level).with_target(false).with_writer(io::stderr).init();
+}
+
+/// How long connections may take to finish what is under way.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
+
+/// With less memory than this a loop could hold no connection's bytes.
+const MEMORY_MAX_FLOOR: u64 = 1024 * 1024;

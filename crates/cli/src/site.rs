@@ -1,0 +1,184 @@
+//! What `tidegate serve` answers.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use tidegate::http1::{
+    Body, ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, ResponseHead, Server, Status,
+};
+use tidegate::{Context, Event, Handler, Outcome};
+
+/// The handler of one connection.
+pub(crate) struct Site {
+    shared: Rc<Shared>,
+    /// The response that is being sent piece by piece.
+    streaming: Option<u64>,
+    echoing: bool,
+}
+
+/// What the handlers of one loop share.
+pub(crate) struct Shared {
+    /// What /bytes and /stream send, over and over.
+    block: Bytes,
+    allow_get: Fields,
+    allow_post: Fields,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        let allow = |methods: &'static str| {
+            let mut fields = Fields::new();
+            fields.push("Allow", methods.as_bytes()).expect("a list of methods is a value");
+            fields
+        };
+        let letters = b"abcdefghijklmnopqrstuvwxyz\n".iter().copied().cycle();
+        Self {
+            block: letters.take(BLOCK_BYTES).collect(),
+            allow_get: allow("GET, HEAD"),
+            allow_post: allow("POST"),
+        }
+    }
+}
+
+impl Site {
+    pub(crate) fn new(shared: Rc<Shared>) -> Self {
+        Self { shared, streaming: None, echoing: false }
+    }
+
+    fn request(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+        let path = head.path();
+        if path == "/echo" {
+            return self.echo(head, cx);
+        }
+        if !matches!(head.method(), Method::Get | Method::Head) && is_known(path) {
+            return answer(cx, Response::new(Status::METHOD_NOT_ALLOWED).fields(self.shared.allow_get.clone()));
+        }
+        match path {
+            "/plaintext" => answer(cx, Response::text("Hello, World!")),
+            "/json" => {
+                let body = Body::Static(br#"{"message":"Hello, World!"}"#);
+                answer(cx, Response::new(Status::OK).content_type(ContentType::JSON).body(body))
+            }
+            "/" => answer(cx, Response::new(Status::OK).content_type(ContentType::HTML).body(PAGE)),
+            _ => match path.strip_prefix("/bytes/").map(str::parse) {
+                Some(Ok(length)) => self.bytes(length, cx),
+                _ => match path.strip_prefix("/stream/").map(str::parse) {
+                    Some(Ok(length)) => self.stream(ResponseHead::new(Status::OK), length, cx),
+                    _ => answer(cx, Response::new(Status::NOT_FOUND).body("There is nothing here.\n")),
+                },
+            },
+        }
+    }
+
+    fn bytes(&mut self, length: u64, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+        match usize::try_from(length) {
+            Ok(length) if length <= BLOCK_BYTES => {
+                let body = self.shared.block.slice(..length);
+                answer(cx, Response::new(Status::OK).content_type(ContentType::BYTES).body(body))
+            }
+            _ => self.stream(ResponseHead::new(Status::OK).length(length), length, cx),
+        }
+    }
+
+    fn stream(&mut self, head: ResponseHead, length: u64, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+        self.streaming = Some(length);
+        match cx.send(Outgoing::Head(head.content_type(ContentType::BYTES))) {
+            Ok(_) => self.stream_on(cx),
+            Err(error) => Outcome::fail(error),
+        }
+    }
+
+    /// Sends as much as the connection takes. The rest follows when it is writable again.
+    fn stream_on(&mut self, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+        while let Some(left) = self.streaming {
+            if !cx.is_writable() {
+                return Outcome::Continue;
+            }
+            let length = left.min(PIECE_BYTES as u64);
+            let piece = if length == 0 {
+                self.streaming = None;
+                Outgoing::End
+            } else {
+                self.streaming = Some(left - length);
+                Outgoing::Data(self.shared.block.slice(..length as usize).into())
+            };
+            if let Err(error) = cx.send(piece) {
+                return Outcome::fail(error);
+            }
+        }
+        Outcome::Continue
+    }
+
+    /// Begins to send the body of the request back, with its type and, if it said so, its length.
+    fn echo(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+        use tidegate::http1::BodyLength;
+        if head.method() != Method::Post {
+            return answer(cx, Response::new(Status::METHOD_NOT_ALLOWED).fields(self.shared.allow_post.clone()));
+        }
+        let mut response = ResponseHead::new(Status::OK);
+        match head.header("content-type") {
+            None => response = response.content_type(ContentType::BYTES),
+            // It was a value when it came in, so it is one when it goes out.
+            Some(value) => match response.field("Content-Type", value) {
+                Ok(with_type) => response = with_type,
+                Err(error) => return Outcome::fail(error),
+            },
+        }
+        match head.body() {
+            BodyLength::None => response = response.length(0),
+            BodyLength::Known(length) => response = response.length(length),
+            BodyLength::Chunked => {}
+        }
+        self.echoing = head.has_body();
+        match cx.send(Outgoing::Head(response)) {
+            Ok(_) if self.echoing => Outcome::Continue,
+            Ok(_) => send(cx, Outgoing::End),
+            Err(error) => Outcome::fail(error),
+        }
+    }
+}
+
+impl Handler<Server> for Site {
+    type Post = ();
+
+    fn message(&mut self, message: Incoming, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+        match message {
+            Incoming::Head(head) => self.request(&head, cx),
+            Incoming::Data(data) if self.echoing => send(cx, Outgoing::Data(data.detach().into())),
+            Incoming::End if std::mem::take(&mut self.echoing) => send(cx, Outgoing::End),
+            Incoming::Data(_) | Incoming::End => Outcome::Continue,
+        }
+    }
+
+    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+        match event {
+            Event::Writable => self.stream_on(cx),
+            _ => Outcome::Continue,
+        }
+    }
+}
+
+#[inline]
+fn answer(cx: &mut Context<'_, Server>, response: Response) -> Outcome<Server> {
+    send(cx, Outgoing::Response(response))
+}
+
+#[inline]
+fn send(cx: &mut Context<'_, Server>, message: Outgoing) -> Outcome<Server> {
+    match cx.send(message) {
+        Ok(_) => Outcome::Continue,
+        Err(error) => Outcome::fail(error),
+    }
+}
+
+fn is_known(path: &str) -> bool {
+    matches!(path, "/" | "/plaintext" | "/json") || path.starts_with("/bytes/") || path.starts_with("/stream/")
+}
+
+const PAGE: &str = include_str!("index.html");
+
+/// The block that is sent over and over.
+const BLOCK_BYTES: usize = 64 * 1024;
+
+/// A piece of a streamed response.
+const PIECE_BYTES: usize = 16 * 1024;

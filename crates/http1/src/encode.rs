@@ -1,0 +1,283 @@
+//! The outbound half: responses to bytes, straight into the outbound queue.
+
+use tidegate_codec::Output;
+
+use crate::error::{Error, Misuse};
+use crate::response::{Body, Chunk, ContentType, Outgoing, Parts, Response, ResponseHead};
+use crate::server::{CLOSING, CONNECT, EXPECTS, HEAD, Inbound, KEEPS_ALIVE, OLD, Outbound, Server, WILL_CLOSE};
+use crate::status::Status;
+
+impl Server {
+    /// Writes a message, if it is the time for it.
+    #[inline]
+    pub(crate) fn send(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
+        match message {
+            Outgoing::Response(response) => self.send_response(response, out),
+            Outgoing::Head(head) => self.send_head(&head, out),
+            Outgoing::Data(data) => self.send_data(data, out),
+            Outgoing::Chunk(chunk) => self.send_chunk(chunk, out),
+            Outgoing::End => self.send_end(out),
+            Outgoing::Continue => self.send_continue(out),
+        }
+    }
+
+    /// Tells the peer what it did wrong, if nothing else was said yet, and ends.
+    #[cold]
+    pub(crate) fn refuse(&mut self, error: Error, reply: &mut Output<'_>) -> Error {
+        if let (Some(status), Outbound::Idle | Outbound::Owed) = (error.status(), self.outbound) {
+            self.write_whole(Response::new(status).content_type(ContentType::TEXT).body(error.text()).close(), reply);
+        }
+        self.outbound = Outbound::Idle;
+        self.inbound = Inbound::Closed;
+        error
+    }
+
+    #[inline]
+    fn send_response(&mut self, response: Response, out: &mut Output<'_>) -> Result<(), Misuse> {
+        let status = response.parts.status;
+        self.check_head(status)?;
+        if !status.allows_body() && !response.body.is_empty() {
+            return Err(Misuse::BodyForbidden);
+        }
+        self.write_whole(response, out);
+        self.complete(status, out);
+        Ok(())
+    }
+
+    #[inline]
+    fn write_whole(&mut self, response: Response, out: &mut Output<'_>) {
+        let Response { body, parts } = &response;
+        let memory = body.memory();
+        let length = if let Body::File(region) = body { region.length } else { memory.len() as u64 };
+        let framing = match parts.status.code() {
+            101 | 204 => Framing::None,
+            304 if length == 0 => Framing::None,
+            200..=299 if self.flags & CONNECT != 0 => Framing::None,
+            _ => Framing::Length(length),
+        };
+        self.decide_close(parts);
+        if self.flags & HEAD != 0 {
+            self.write_head(parts, framing, &[], out);
+        } else if memory.len() as u64 == length && memory.len() <= INLINE_BYTES_MAX {
+            self.write_head(parts, framing, memory, out);
+        } else {
+            self.write_head(parts, framing, &[], out);
+            link(response.body, out);
+        }
+    }
+
+    #[cold]
+    fn send_head(&mut self, head: &ResponseHead, out: &mut Output<'_>) -> Result<(), Misuse> {
+        let ResponseHead { length, parts } = head;
+        self.check_head(parts.status)?;
+        let tunnel = self.flags & CONNECT != 0 && (200..300).contains(&parts.status.code());
+        let framing = match *length {
+            _ if tunnel || matches!(parts.status.code(), 101 | 204) => Framing::None,
+            Some(length) => Framing::Length(length),
+            None if parts.status.code() == 304 => Framing::None,
+            None if self.flags & OLD != 0 => Framing::UntilClose,
+            None => Framing::Chunked,
+        };
+        if matches!(framing, Framing::UntilClose) {
+            self.flags |= WILL_CLOSE;
+        }
+        self.decide_close(parts);
+        self.write_head(parts, framing, &[], out);
+        self.owed = 0;
+        self.outbound = match framing {
+            _ if self.flags & HEAD != 0 => Outbound::Mute,
+            Framing::None => {
+                self.complete(parts.status, out);
+                return Ok(());
+            }
+            Framing::Length(_) if !parts.status.allows_body() => Outbound::Mute,
+            Framing::Length(length) => {
+                self.owed = length;
+                Outbound::Length
+            }
+            Framing::Chunked => Outbound::Chunked,
+            Framing::UntilClose => Outbound::UntilClose,
+        };
+        Ok(())
+    }
+
+    fn send_data(&mut self, data: Body, out: &mut Output<'_>) -> Result<(), Misuse> {
+        let length = data.len();
+        match self.outbound {
+            Outbound::Idle | Outbound::Owed => return Err(Misuse::NoResponse),
+            Outbound::Mute => {}
+            Outbound::Length if length > self.owed => return Err(Misuse::BodyTooLong),
+            Outbound::Length => {
+                self.owed -= length;
+                link(data, out);
+            }
+            Outbound::UntilClose => link(data, out),
+            // An empty chunk would be the last one.
+            Outbound::Chunked if length == 0 => {}
+            Outbound::Chunked => {
+                write_chunk_size(length, out);
+                link(data, out);
+                out.write(b"\r\n");
+            }
+        }
+        Ok(())
+    }
+
+    fn send_chunk(&mut self, chunk: Chunk, out: &mut Output<'_>) -> Result<(), Misuse> {
+        if self.outbound == Outbound::Chunked {
+            out.link_bytes(chunk.into_framed());
+            return Ok(());
+        }
+        self.send_data(Body::Bytes(chunk.into_data()), out)
+    }
+
+    fn send_end(&mut self, out: &mut Output<'_>) -> Result<(), Misuse> {
+        match self.outbound {
+            Outbound::Idle | Outbound::Owed => return Err(Misuse::NoResponse),
+            Outbound::Length if self.owed > 0 => {
+                self.outbound = Outbound::Idle;
+                self.inbound = Inbound::Closed;
+                return Err(Misuse::BodyTooShort);
+            }
+            Outbound::Chunked => out.write(b"0\r\n\r\n"),
+            Outbound::Length | Outbound::Mute | Outbound::UntilClose => {}
+        }
+        self.complete(Status::OK, out);
+        Ok(())
+    }
+
+    fn send_continue(&mut self, out: &mut Output<'_>) -> Result<(), Misuse> {
+        if self.outbound != Outbound::Owed || self.flags & EXPECTS == 0 {
+            return Err(Misuse::ContinueUnexpected);
+        }
+        self.flags &= !EXPECTS;
+        out.write(CONTINUE);
+        Ok(())
+    }
+
+    #[inline]
+    fn check_head(&self, status: Status) -> Result<(), Misuse> {
+        match self.outbound {
+            Outbound::Owed if status.is_interim() => Err(Misuse::InterimStatus),
+            Outbound::Owed => Ok(()),
+            Outbound::Idle => Err(Misuse::NoRequest),
+            _ => Err(Misuse::ResponseUnderWay),
+        }
+    }
+
+    /// Decides whether the connection closes after the response that is about to be written.
+    #[inline]
+    fn decide_close(&mut self, parts: &Parts) {
+        let stays = self.flags & (KEEPS_ALIVE | CLOSING) == KEEPS_ALIVE && !parts.close;
+        if !stays || (self.inbound != Inbound::Await && !self.can_skip()) {
+            self.flags |= WILL_CLOSE;
+        }
+    }
+
+    /// Everything up to the body, and the body where it is short: in one piece of memory.
+    #[inline]
+    fn write_head(&self, parts: &Parts, framing: Framing, body: &[u8], out: &mut Output<'_>) {
+        let date = out.time().date();
+        let fields = parts.fields.bytes();
+        let content_type = parts.content_type.map_or("", ContentType::as_str).as_bytes();
+        let known = self.config.ok_start().len() + fields.len() + content_type.len() + body.len();
+        let mut writer = out.writer(known + HEAD_SLACK_BYTES);
+        if parts.status == Status::OK {
+            writer.put(self.config.ok_start());
+        } else {
+            match parts.status.line() {
+                Some(line) => writer.put(line.as_bytes()),
+                None => {
+                    writer.put(b"HTTP/1.1 ");
+                    writer.put(itoa::Buffer::new().format(parts.status.code()).as_bytes());
+                    writer.put(b" \r\n");
+                }
+            }
+            writer.put(self.config.after_status());
+        }
+        writer.put(date);
+        if !content_type.is_empty() {
+            writer.put(b"\r\nContent-Type: ");
+            writer.put(content_type);
+        }
+        if parts.status == Status::SWITCHING_PROTOCOLS {
+            writer.put(b"\r\nConnection: upgrade");
+        } else if self.flags & WILL_CLOSE != 0 {
+            writer.put(b"\r\nConnection: close");
+        } else if self.flags & OLD != 0 {
+            writer.put(b"\r\nConnection: keep-alive");
+        }
+        if !fields.is_empty() {
+            writer.put(b"\r\n");
+            writer.put(&fields[..fields.len() - 2]);
+        }
+        match framing {
+            Framing::Length(length) => {
+                writer.put(b"\r\nContent-Length: ");
+                writer.put(itoa::Buffer::new().format(length).as_bytes());
+                writer.put(b"\r\n\r\n");
+            }
+            Framing::Chunked => writer.put(b"\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            Framing::None | Framing::UntilClose => writer.put(b"\r\n\r\n"),
+        }
+        writer.put(body);
+    }
+
+    /// The response is complete: on to the next request, if there may be one.
+    #[inline]
+    fn complete(&mut self, status: Status, out: &Output<'_>) {
+        self.outbound = Outbound::Idle;
+        self.since = Some(out.now());
+        let tunnel = self.flags & CONNECT != 0 && (200..300).contains(&status.code());
+        if status == Status::SWITCHING_PROTOCOLS || tunnel {
+            self.inbound = Inbound::Switched;
+        } else if self.flags & WILL_CLOSE != 0 {
+            self.inbound = Inbound::Closed;
+        } else if self.inbound == Inbound::Await {
+            self.next_request();
+        } else {
+            self.skip_body();
+        }
+    }
+}
+
+/// How the end of a response's body is told.
+#[derive(Debug, Clone, Copy)]
+enum Framing {
+    None,
+    Length(u64),
+    Chunked,
+    UntilClose,
+}
+
+fn link(body: Body, out: &mut Output<'_>) {
+    match body {
+        Body::Empty => {}
+        Body::Static(bytes) if bytes.len() <= INLINE_BYTES_MAX => out.write(bytes),
+        Body::Static(bytes) => out.link_bytes(bytes::Bytes::from_static(bytes)),
+        Body::Bytes(bytes) => out.link_bytes(bytes),
+        Body::Slice(slice) => out.link(slice),
+        Body::File(region) => out.link_file(region),
+    }
+}
+
+fn write_chunk_size(size: u64, out: &mut Output<'_>) {
+    let mut line = *b"0000000000000000\r\n";
+    let mut start = 16;
+    let mut rest = size;
+    while rest > 0 {
+        start -= 1;
+        line[start] = b"0123456789abcdef"[(rest % 16) as usize];
+        rest /= 16;
+    }
+    out.write(&line[start..]);
+}
+
+pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Bodies up to this length are copied behind their head.
+const INLINE_BYTES_MAX: usize = tidegate_buffer::LINK_BYTES_MIN - 1;
+
+/// What a head has at most beside its configured start, its content type, its fields and its body: a status line,
+/// the date, and the fields about length and connection.
+const HEAD_SLACK_BYTES: usize = 192;

@@ -1,0 +1,176 @@
+//! `Fields`: the extra fields of a response, serialised when they are made.
+
+use std::fmt;
+
+use crate::scan;
+
+/// Fields of a response beside those that the codec writes by itself. They are checked when they are put in, and kept
+/// as they go out: encoding copies them in one piece, and a block from a static text costs nothing to make.
+///
+/// ```
+/// use tidegate_http1::{Fields, InvalidField};
+///
+/// const CACHED: Fields = Fields::from_static("Cache-Control: max-age=60\r\n");
+/// let mut fields = CACHED;
+/// fields.push("ETag", b"\"7\"")?;
+/// assert_eq!(fields.bytes(), b"Cache-Control: max-age=60\r\nETag: \"7\"\r\n");
+/// assert_eq!(fields.push("Location", b"/\r\nSet-Cookie: a=b"), Err(InvalidField::Value));
+/// # Ok::<(), InvalidField>(())
+/// ```
+#[derive(Clone)]
+pub struct Fields {
+    lines: Lines,
+}
+
+#[derive(Clone)]
+enum Lines {
+    Static(&'static str),
+    Owned(Vec<u8>),
+}
+
+/// Why a field cannot be sent. Nothing was put in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum InvalidField {
+    /// Its name is not a token.
+    Name,
+    /// Its value has control characters.
+    Value,
+    /// The codec writes it: `Connection`, `Content-Length`, `Date`, `Server`, `Transfer-Encoding`.
+    Reserved,
+}
+
+impl Fields {
+    /// No fields.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { lines: Lines::Static("") }
+    }
+
+    /// Whole lines, each with its line end: `Name: value\r\n`.
+    ///
+    /// # Panics
+    /// If they are not fields that can be sent; at compile time, if it is called there.
+    #[must_use]
+    pub const fn from_static(lines: &'static str) -> Self {
+        check_lines(lines.as_bytes());
+        Self { lines: Lines::Static(lines) }
+    }
+
+    /// Adds a field.
+    ///
+    /// # Errors
+    /// If it cannot be sent; see [`InvalidField`].
+    pub fn push(&mut self, name: &str, value: &[u8]) -> Result<(), InvalidField> {
+        if name.is_empty() || scan::token_end(name.as_bytes(), 0) != name.len() {
+            return Err(InvalidField::Name);
+        }
+        if is_reserved(name.as_bytes()) {
+            return Err(InvalidField::Reserved);
+        }
+        if !is_value(value) {
+            return Err(InvalidField::Value);
+        }
+        let lines = self.owned();
+        for piece in [name.as_bytes(), b": ", value, b"\r\n"] {
+            lines.extend_from_slice(piece);
+        }
+        Ok(())
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes().is_empty()
+    }
+
+    /// All lines.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.lines {
+            Lines::Static(lines) => lines.as_bytes(),
+            Lines::Owned(lines) => lines,
+        }
+    }
+
+    fn owned(&mut self) -> &mut Vec<u8> {
+        if let Lines::Static(lines) = self.lines {
+            self.lines = Lines::Owned(lines.as_bytes().to_vec());
+        }
+        match &mut self.lines {
+            Lines::Owned(lines) => lines,
+            Lines::Static(_) => unreachable!("made owned above"),
+        }
+    }
+}
+
+impl Default for Fields {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fields(\"{}\")", self.bytes().escape_ascii())
+    }
+}
+
+impl std::error::Error for InvalidField {}
+
+impl fmt::Display for InvalidField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Name => "the name of a field is not a token",
+            Self::Value => "the value of a field has control characters",
+            Self::Reserved => "the field is written by the codec",
+        })
+    }
+}
+
+/// Whether bytes can be the value of a field as they are.
+pub(crate) fn is_value(value: &[u8]) -> bool {
+    scan::value_end(value, 0) == value.len()
+}
+
+/// What `is_value` says, at compile time.
+pub(crate) const fn is_static_value(value: &[u8]) -> bool {
+    let mut index = 0;
+    while index < value.len() {
+        if is_control(value[index]) {
+            return false;
+        }
+        index += 1;
+    }
+    true
+}
+
+const fn is_control(byte: u8) -> bool {
+    byte != b'\t' && byte.is_ascii_control()
+}
+
+const fn is_reserved(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"connection")
+        || name.eq_ignore_ascii_case(b"content-length")
+        || name.eq_ignore_ascii_case(b"date")
+        || name.eq_ignore_ascii_case(b"server")
+        || name.eq_ignore_ascii_case(b"transfer-encoding")
+}
+
+const fn check_lines(mut rest: &[u8]) {
+    while !rest.is_empty() {
+        let mut name_end = 0;
+        while name_end < rest.len() && scan::is_token(rest[name_end]) {
+            name_end += 1;
+        }
+        assert!(name_end > 0 && name_end < rest.len() && rest[name_end] == b':', "a field is a name and a colon");
+        assert!(!is_reserved(rest.split_at(name_end).0), "this field is written by the codec");
+        let mut end = name_end + 1;
+        while end < rest.len() && !is_control(rest[end]) {
+            end += 1;
+        }
+        assert!(end + 1 < rest.len() && rest[end] == b'\r' && rest[end + 1] == b'\n', "a field ends with CR LF");
+        rest = rest.split_at(end + 2).1;
+    }
+}

@@ -1,0 +1,280 @@
+//! `RequestHead`: a request head that was parsed once and is read where it lies.
+
+use std::fmt;
+
+use tidegate_codec::Slice;
+
+use crate::scan;
+
+/// A request head (RFC 9112 §3, §5): 32 bytes that own a view of the head's bytes, and know where the target is.
+///
+/// Fields are looked up when they are asked for, in bytes that were validated when they were parsed. The view keeps
+/// what was received alive; [`detach`](RequestHead::detach) a head that is to be kept.
+#[derive(Clone)]
+pub struct RequestHead {
+    pub(crate) bytes: Slice,
+    pub(crate) spans: Spans,
+}
+
+/// What parsing found out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Spans {
+    /// A length, or [`CHUNKED`].
+    pub(crate) body: u64,
+    pub(crate) target_start: u16,
+    pub(crate) target_length: u16,
+    pub(crate) method: Method,
+    pub(crate) flags: u8,
+}
+
+impl RequestHead {
+    /// The method.
+    #[must_use]
+    #[inline]
+    pub fn method(&self) -> Method {
+        self.spans.method
+    }
+
+    /// The method as it was sent; the only way to tell extension methods apart.
+    #[must_use]
+    pub fn method_text(&self) -> &str {
+        text(&self.bytes[..self.spans.target_start as usize - 1])
+    }
+
+    /// The version that the peer speaks.
+    #[must_use]
+    #[inline]
+    pub fn version(&self) -> Version {
+        if self.spans.flags & OLD == 0 { Version::Http11 } else { Version::Http10 }
+    }
+
+    /// The request target, as it was sent.
+    #[must_use]
+    #[inline]
+    pub fn target(&self) -> &str {
+        text(self.target_bytes())
+    }
+
+    /// The request target, as it was sent: cheaper where bytes will do.
+    #[must_use]
+    #[inline]
+    pub fn target_bytes(&self) -> &[u8] {
+        let start = usize::from(self.spans.target_start);
+        &self.bytes[start..start + usize::from(self.spans.target_length)]
+    }
+
+    /// The path of the target, not decoded: `/` if the target has none, `*` for a request about the server itself.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        let target = self.path_and_query();
+        target.split_once('?').map_or(target, |(path, _)| path)
+    }
+
+    /// What follows the `?` of the target.
+    #[must_use]
+    pub fn query(&self) -> Option<&str> {
+        self.path_and_query().split_once('?').map(|(_, query)| query)
+    }
+
+    /// The host that is asked, with its port: from the target if that names one, else from `Host` (RFC 9112 §3.2.2).
+    #[must_use]
+    pub fn host(&self) -> &str {
+        let target = self.target();
+        if self.spans.method == Method::Connect {
+            return target;
+        }
+        match target.split_once("://") {
+            Some((_, rest)) if !target.starts_with('/') => &rest[..rest.find(['/', '?']).unwrap_or(rest.len())],
+            _ => text(self.header("host").unwrap_or_default()),
+        }
+    }
+
+    /// The value of the first field of this name, without the white space around it. Case does not matter.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers().find(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
+    }
+
+    /// All fields in their order, as pairs of name and value.
+    #[must_use]
+    pub fn headers(&self) -> Headers<'_> {
+        let start = usize::from(self.spans.target_start) + usize::from(self.spans.target_length) + VERSION_BYTES;
+        Headers { rest: &self.bytes[start..] }
+    }
+
+    /// How the end of the body is told.
+    #[must_use]
+    #[inline]
+    pub fn body(&self) -> BodyLength {
+        match self.spans.body {
+            0 => BodyLength::None,
+            CHUNKED => BodyLength::Chunked,
+            length => BodyLength::Known(length),
+        }
+    }
+
+    /// Whether a body follows: pieces, and their end.
+    #[must_use]
+    #[inline]
+    pub fn has_body(&self) -> bool {
+        self.spans.body != 0
+    }
+
+    /// Whether the peer would like the connection to stay open.
+    #[must_use]
+    pub fn keeps_alive(&self) -> bool {
+        self.spans.flags & KEEP_ALIVE != 0
+    }
+
+    /// Whether the peer waits for `100 Continue` before it sends the body.
+    #[must_use]
+    pub fn expects_continue(&self) -> bool {
+        self.spans.flags & EXPECTS_CONTINUE != 0
+    }
+
+    /// The whole head as it was received, its last empty line included.
+    #[must_use]
+    pub fn bytes(&self) -> &Slice {
+        &self.bytes
+    }
+
+    /// A head that may be kept: see [`Slice::detach`].
+    #[must_use]
+    pub fn detach(self) -> Self {
+        Self { bytes: self.bytes.detach(), spans: self.spans }
+    }
+
+    fn path_and_query(&self) -> &str {
+        let target = self.target();
+        if target.starts_with('/') {
+            return target;
+        }
+        match target.split_once("://") {
+            Some((_, rest)) => match rest.find(['/', '?']) {
+                Some(end) if rest[end..].starts_with('/') => &rest[end..],
+                _ => "/",
+            },
+            None => target,
+        }
+    }
+}
+
+impl fmt::Debug for RequestHead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestHead")
+            .field("method", &self.method_text())
+            .field("target", &self.target())
+            .field("version", &self.version())
+            .field("body", &self.body())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The fields of a head, in their order.
+#[derive(Debug, Clone)]
+pub struct Headers<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Headers<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let name_end = scan::token_end(self.rest, 0);
+        if name_end == 0 {
+            return None;
+        }
+        let value_end = scan::value_end(self.rest, name_end + 1);
+        let field = (&self.rest[..name_end], trim(&self.rest[name_end + 1..value_end]));
+        self.rest = &self.rest[value_end + 2..];
+        Some(field)
+    }
+}
+
+/// A method (RFC 9110 §9.3, RFC 5789).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "they are named as in the standard")]
+pub enum Method {
+    Get,
+    Head,
+    Post,
+    Put,
+    Delete,
+    Connect,
+    Options,
+    Trace,
+    Patch,
+    /// Any other; [`RequestHead::method_text`] has its name.
+    Extension,
+}
+
+impl Method {
+    pub(crate) fn from_token(token: &[u8]) -> Self {
+        match token {
+            b"GET" => Self::Get,
+            b"HEAD" => Self::Head,
+            b"POST" => Self::Post,
+            b"PUT" => Self::Put,
+            b"DELETE" => Self::Delete,
+            b"CONNECT" => Self::Connect,
+            b"OPTIONS" => Self::Options,
+            b"TRACE" => Self::Trace,
+            b"PATCH" => Self::Patch,
+            _ => Self::Extension,
+        }
+    }
+}
+
+/// The version in a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+}
+
+/// How the end of a body is told (RFC 9112 §6.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BodyLength {
+    /// There is none.
+    None,
+    /// After this many bytes, at least one.
+    Known(u64),
+    /// By its last chunk.
+    Chunked,
+}
+
+/// The bytes are visible ASCII, which `parse` made sure of.
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
+}
+
+/// Without the optional white space around a value (RFC 9110 §5.6.3).
+#[inline]
+pub(crate) fn trim(value: &[u8]) -> &[u8] {
+    let is_space = |byte: u8| matches!(byte, b' ' | b'\t');
+    let (mut start, mut end) = (0, value.len());
+    while start < end && is_space(value[start]) {
+        start += 1;
+    }
+    while start < end && is_space(value[end - 1]) {
+        end -= 1;
+    }
+    &value[start..end]
+}
+
+/// In place of a length: the body comes in chunks.
+pub(crate) const CHUNKED: u64 = u64::MAX;
+
+/// Flags of a head: HTTP/1.0, ...
+pub(crate) const OLD: u8 = 1;
+/// ... the peer would like the connection to stay open, ...
+pub(crate) const KEEP_ALIVE: u8 = 2;
+/// ... and waits for `100 Continue`.
+pub(crate) const EXPECTS_CONTINUE: u8 = 4;
+
+/// What stands between a target and the first field: ` HTTP/1.1` and a line end.
+pub(crate) const VERSION_BYTES: usize = 11;
+
+const _: () = assert!(size_of::<RequestHead>() == 32);

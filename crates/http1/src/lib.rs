@@ -1,0 +1,36 @@
+//! HTTP/1.1 (RFC 9112) for servers, free of I/O: bytes in, requests out; responses in, bytes out.
+//!
+//! [`Server`] is a [`Codec`](tidegate_codec::Codec). It yields [`Incoming`] and takes [`Outgoing`]. A request head is
+//! parsed once, strictly, into a [`RequestHead`] of 32 bytes: a view of its bytes and a few spans. Fields are read
+//! when they are asked for. A [`Response`] is encoded straight into the outbound queue. Neither allocates.
+//!
+//! What this crate refuses to do: repair a message. What RFC 9112 leaves open between two readings is an error that
+//! closes the connection, because the next hop may read it the other way.
+//!
+//! One request at a time is under way on a connection. Pipelined requests wait in the input until the response before
+//! them is complete, so responses cannot get out of order, and nothing has to be queued for them.
+//!
+//! Read next: `server.rs`, the state machine; then `parse.rs` and `chunked.rs` for what comes in, `encode.rs` for what
+//! goes out. `error.rs` says which error tells the peer what.
+
+#![forbid(unsafe_code)]
+
+mod chunked;
+mod encode;
+mod error;
+mod fields;
+mod head;
+mod limits;
+mod parse;
+mod response;
+mod scan;
+mod server;
+mod status;
+
+pub use error::{Error, Exceeded, Misuse, Violation};
+pub use fields::{Fields, InvalidField};
+pub use head::{BodyLength, Headers, Method, RequestHead, Version};
+pub use limits::{Config, Limits};
+pub use response::{Body, Chunk, ContentType, Outgoing, Response, ResponseHead};
+pub use server::{Incoming, Server};
+pub use status::Status;

@@ -1,0 +1,166 @@
+//! What a server accepts, and what all its connections share.
+
+use std::time::Duration;
+
+use crate::fields::is_value;
+use crate::status::Status;
+
+/// What a server accepts from a peer. Every default protects.
+///
+/// The fields add up: a connection holds at most `head_bytes_max` bytes of an incomplete head; a body is yielded piece
+/// by piece as it arrives, so `body_bytes_max` bounds what an application sees, not what the codec holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a request line without its line end; beyond it 414. 8 KiB.
+    pub request_line_bytes_max: u32,
+    /// Bytes of a head, request line and all line ends included; beyond it 431. 16 KiB, and never 64 KiB or more.
+    pub head_bytes_max: u32,
+    /// Fields of a head; beyond it 431. 100.
+    pub headers_max: u32,
+    /// Bytes of a body; beyond it 413. What chunk extensions take counts. 1 MiB.
+    pub body_bytes_max: u64,
+    /// Bytes of one chunk extension. 256.
+    pub chunk_extension_bytes_max: u32,
+    /// Bytes of all trailer fields; beyond it 431. 4 KiB.
+    pub trailer_bytes_max: u32,
+    /// Bytes of a body that are skipped, for the sake of the next request, when nobody wants them; beyond it the
+    /// connection closes. 64 KiB.
+    pub skip_bytes_max: u64,
+    /// From the first byte of a head to its last; beyond it 408. 30 seconds.
+    pub head_timeout: Duration,
+    /// From one piece of a body to the next; beyond it 408. 30 seconds.
+    pub body_timeout: Duration,
+    /// From a response to the first byte of the next request; beyond it the connection closes without a word. 75
+    /// seconds.
+    pub idle_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            request_line_bytes_max: 8 * 1024,
+            head_bytes_max: 16 * 1024,
+            headers_max: 100,
+            body_bytes_max: 1024 * 1024,
+            chunk_extension_bytes_max: 256,
+            trailer_bytes_max: 4 * 1024,
+            skip_bytes_max: 64 * 1024,
+            head_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+        }
+    }
+}
+
+impl Limits {
+    fn check(&self) {
+        assert!(self.head_bytes_max <= HEAD_BYTES_CEILING, "head_bytes_max stays below 64 KiB");
+        assert!(self.request_line_bytes_max < self.head_bytes_max, "a request line has to fit into its head");
+        assert!(self.request_line_bytes_max >= REQUEST_LINE_FLOOR, "the shortest request line has to be allowed");
+        assert!(self.chunk_extension_bytes_max <= self.head_bytes_max, "a chunk extension is shorter than a head");
+        assert!(self.trailer_bytes_max <= HEAD_BYTES_CEILING, "trailer_bytes_max stays below 64 KiB");
+    }
+}
+
+/// What all connections of a server share: limits, its name, and how it treats two questions that RFC 9110 leaves to
+/// the server. Connections hold it by `Arc`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidegate_http1::{Config, Limits, Server};
+///
+/// let limits = Limits { body_bytes_max: 16 * 1024 * 1024, ..Limits::default() };
+/// let config = Arc::new(Config::new(limits).server_name("Harbour"));
+/// let connection = Server::new(Arc::clone(&config));
+/// # drop(connection);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Config {
+    limits: Limits,
+    /// What follows a status line, up to the date.
+    after_status: Box<[u8]>,
+    /// The same after the status line of a 200, which is most of them.
+    ok_start: Box<[u8]>,
+    continue_by_hand: bool,
+    length_required: bool,
+}
+
+impl Config {
+    /// These limits, and the name `Tidegate`.
+    ///
+    /// # Panics
+    /// If the limits contradict each other.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        limits.check();
+        let nameless = Self {
+            limits,
+            after_status: Box::default(),
+            ok_start: Box::default(),
+            continue_by_hand: false,
+            length_required: false,
+        };
+        nameless.server_name("Tidegate")
+    }
+
+    /// The value of the `Server` field; an empty name leaves the field out.
+    ///
+    /// # Panics
+    /// If it cannot be the value of a field.
+    #[must_use]
+    pub fn server_name(self, name: &str) -> Self {
+        assert!(is_value(name.as_bytes()), "a server's name is the value of a field");
+        let server = if name.is_empty() { String::new() } else { format!("Server: {name}\r\n") };
+        let after_status = format!("{server}Date: ").into_bytes();
+        let ok_start = [Status::OK.line().expect("200 has a reason").as_bytes(), &after_status].concat();
+        Self { after_status: after_status.into(), ok_start: ok_start.into(), ..self }
+    }
+
+    /// Leaves `100 Continue` to the application, which sends [`Outgoing::Continue`](crate::Outgoing::Continue). Unless
+    /// this is set the codec answers at once.
+    #[must_use]
+    pub fn continue_by_hand(self, by_hand: bool) -> Self {
+        Self { continue_by_hand: by_hand, ..self }
+    }
+
+    /// Refuses POST, PUT and PATCH that do not say how long their body is with 411, instead of taking them as without
+    /// body, as RFC 9112 §6.3 has it.
+    #[must_use]
+    pub fn length_required(self, required: bool) -> Self {
+        Self { length_required: required, ..self }
+    }
+
+    /// The limits.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn after_status(&self) -> &[u8] {
+        &self.after_status
+    }
+
+    pub(crate) fn ok_start(&self) -> &[u8] {
+        &self.ok_start
+    }
+
+    pub(crate) fn continues_by_hand(&self) -> bool {
+        self.continue_by_hand
+    }
+
+    pub(crate) fn requires_length(&self) -> bool {
+        self.length_required
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::new(Limits::default())
+    }
+}
+
+/// Spans within a head are 16 bits wide.
+pub(crate) const HEAD_BYTES_CEILING: u32 = u16::MAX as u32;
+
+/// `GET / HTTP/1.1`.
+const REQUEST_LINE_FLOOR: u32 = 14;

@@ -1,0 +1,387 @@
+//! From bytes to a request head: one strict pass (RFC 9112 §2.2 to §6.3).
+//!
+//! `parse` takes bytes that may hold a whole head, and finds its end by itself: the usual head is read once. Whether
+//! an incomplete head can still become a good one is not asked here, so that the answer to a peer does not depend on
+//! how its bytes were cut into packets; see `HeadSearch` for what is.
+
+use crate::error::{Error, Exceeded, Violation};
+use crate::head::{CHUNKED, EXPECTS_CONTINUE, KEEP_ALIVE, Method, OLD, Spans, VERSION_BYTES, trim};
+use crate::limits::{Config, Limits};
+use crate::scan;
+
+/// Why there is no head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The bytes ended first.
+    Partial,
+    /// They are none.
+    Broken(Error),
+}
+
+impl From<Violation> for Stop {
+    #[cold]
+    fn from(violation: Violation) -> Self {
+        Self::Broken(Error::Peer(violation))
+    }
+}
+
+impl From<Exceeded> for Stop {
+    #[cold]
+    fn from(exceeded: Exceeded) -> Self {
+        Self::Broken(Error::Limit(exceeded))
+    }
+}
+
+/// Parses the head with which `bytes` begins, and gives its spans and its length. Bytes beyond the largest head are
+/// not looked at.
+#[inline]
+pub(crate) fn parse(bytes: &[u8], config: &Config) -> Result<(Spans, usize), Stop> {
+    let limits = config.limits();
+    let bytes = &bytes[..bytes.len().min(limits.head_bytes_max as usize)];
+    let (method, target_start) = method(bytes)?;
+    let target_end = scan::target_end(bytes, target_start);
+    let old = version(bytes, target_end)?;
+    if bytes[target_start] != b'/' {
+        check_target(method, &bytes[target_start..target_end])?;
+    }
+    let line_end = target_end + VERSION_BYTES - 2;
+    if line_end > limits.request_line_bytes_max as usize {
+        return Err(Exceeded::RequestLine.into());
+    }
+    let mut facts = Facts::default();
+    let (mut at, mut count) = (line_end + 2, 0);
+    while bytes.get(at) != Some(&b'\r') {
+        count += 1;
+        at = field(bytes, at, &mut facts)?;
+    }
+    expect_line_end(bytes, at)?;
+    if count > limits.headers_max {
+        return Err(Exceeded::Headers.into());
+    }
+    let spans = Spans {
+        body: facts.body(method, old, config)?,
+        // `Limits` keeps heads below 64 KiB.
+        target_start: target_start as u16,
+        target_length: (target_end - target_start) as u16,
+        method,
+        flags: facts.flags(old)?,
+    };
+    Ok((spans, at + 2))
+}
+
+/// The method, and where the target begins.
+#[inline(always)]
+fn method(bytes: &[u8]) -> Result<(Method, usize), Stop> {
+    if bytes.first_chunk().is_some_and(|first| first == b"GET ") {
+        return Ok((Method::Get, 4));
+    }
+    let end = scan::token_end(bytes, 0);
+    match bytes.get(end) {
+        None => Err(Stop::Partial),
+        Some(b' ') if end > 0 => Ok((Method::from_token(&bytes[..end]), end + 1)),
+        Some(_) => Err(Violation::RequestLine.into()),
+    }
+}
+
+/// Whether the version behind a target is HTTP/1.0.
+#[inline(always)]
+fn version(bytes: &[u8], target_end: usize) -> Result<bool, Stop> {
+    match bytes.get(target_end..).and_then(<[u8]>::first_chunk::<VERSION_BYTES>) {
+        // Compared as wholes: a pattern would compare byte by byte.
+        Some(version) if version == b" HTTP/1.1\r\n" => Ok(false),
+        Some(version) if version == b" HTTP/1.0\r\n" => Ok(true),
+        other => Err(other_version(&bytes[target_end..], other.is_some())),
+    }
+}
+
+#[cold]
+fn other_version(rest: &[u8], is_whole: bool) -> Stop {
+    let violation = match rest {
+        [b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor, b'\r', b'\n', ..]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            Violation::Version
+        }
+        [first, ..] if *first != b' ' => if_target(*first),
+        _ => Violation::RequestLine,
+    };
+    if is_whole { violation.into() } else { Stop::Partial }
+}
+
+fn if_target(ended_by: u8) -> Violation {
+    if matches!(ended_by, b'\r' | b'\n') { Violation::RequestLine } else { Violation::Target }
+}
+
+/// A target that does not begin with a slash: absolute, an authority, or the asterisk (RFC 9112 §3.2.2 to §3.2.4).
+#[cold]
+fn check_target(method: Method, target: &[u8]) -> Result<(), Stop> {
+    let good = match method {
+        Method::Connect => target.contains(&b':') && is_authority(target),
+        Method::Options if target == b"*" => true,
+        // The preface of HTTP/2 is sent to those who should know its version.
+        Method::Extension if target == b"*" => true,
+        _ => target.windows(3).position(|three| three == b"://").is_some_and(|end| {
+            let rest = &target[end + 3..];
+            let authority_end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+            let scheme = &target[..end];
+            scheme.first().is_some_and(u8::is_ascii_alphabetic)
+                && scheme.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
+                && is_authority(&rest[..authority_end])
+        }),
+    };
+    if good { Ok(()) } else { Err(Violation::Target.into()) }
+}
+
+fn is_authority(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && is_host(bytes)
+}
+
+/// A host with an optional port (RFC 9110 §7.2); it may be empty.
+fn is_host(bytes: &[u8]) -> bool {
+    let host_end = match bytes {
+        [b'[', address @ ..] => match address.iter().position(|&byte| byte == b']') {
+            Some(end) if address[..end].iter().all(|byte| byte.is_ascii_hexdigit() || b":.v".contains(byte)) => end + 2,
+            _ => return false,
+        },
+        _ => scan::host_end(bytes, 0),
+    };
+    match &bytes[host_end..] {
+        [] => true,
+        [b':', port @ ..] => port.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
+}
+
+/// One field line from `at` on; gives where the next begins.
+#[inline(always)]
+fn field(bytes: &[u8], at: usize, facts: &mut Facts) -> Result<usize, Stop> {
+    let name_end = scan::token_end(bytes, at);
+    if bytes.get(name_end) != Some(&b':') || name_end == at {
+        return Err(no_name(bytes, at, name_end));
+    }
+    let value_end = scan::value_end(bytes, name_end + 1);
+    if bytes.get(value_end..).and_then(<[u8]>::first_chunk::<2>) != Some(b"\r\n") {
+        return Err(no_value(bytes, value_end));
+    }
+    facts.learn(bytes, at, name_end, value_end)?;
+    Ok(value_end + 2)
+}
+
+/// Checks one line of a trailer, without its line end.
+pub(crate) fn is_field_line(line: &[u8]) -> bool {
+    let name_end = scan::token_end(line, 0);
+    name_end > 0 && line.get(name_end) == Some(&b':') && scan::value_end(line, name_end + 1) == line.len()
+}
+
+#[cold]
+fn no_name(bytes: &[u8], at: usize, name_end: usize) -> Stop {
+    match bytes.get(name_end) {
+        None => Stop::Partial,
+        Some(b' ' | b'\t') if name_end == at => Violation::FoldedLine.into(),
+        Some(_) => Violation::FieldName.into(),
+    }
+}
+
+#[cold]
+fn no_value(bytes: &[u8], value_end: usize) -> Stop {
+    match bytes[value_end..] {
+        [] | [b'\r'] => Stop::Partial,
+        [b'\n', ..] => Violation::BareLf.into(),
+        _ => Violation::FieldValue.into(),
+    }
+}
+
+#[inline]
+fn expect_line_end(bytes: &[u8], at: usize) -> Result<(), Stop> {
+    match bytes.get(at + 1) {
+        Some(b'\n') => Ok(()),
+        None => Err(Stop::Partial),
+        Some(_) => Err(Violation::FieldName.into()),
+    }
+}
+
+/// What the fields say about framing and about the connection.
+#[derive(Debug, Default)]
+struct Facts {
+    length: u64,
+    seen: u8,
+}
+
+impl Facts {
+    #[inline(always)]
+    fn learn(&mut self, bytes: &[u8], at: usize, name_end: usize, value_end: usize) -> Result<(), Stop> {
+        let value = || &bytes[name_end + 1..value_end];
+        match name_end - at {
+            4 if is_name4(bytes, at, b"host") => self.host(bytes, name_end + 1, value_end),
+            10 if is_name(bytes, at, b"connection") => {
+                self.connection(bytes, name_end + 1, value_end);
+                Ok(())
+            }
+            14 if is_name(bytes, at, b"content-length") => self.content_length(value()),
+            17 if bytes[at..name_end].eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value()),
+            6 if bytes[at..name_end].eq_ignore_ascii_case(b"expect") => self.expect(value()),
+            _ => Ok(()),
+        }
+    }
+
+    #[inline(always)]
+    fn host(&mut self, bytes: &[u8], at: usize, value_end: usize) -> Result<(), Stop> {
+        if !self.note(HOST) {
+            return Err(Violation::HostRepeated.into());
+        }
+        // A name behind one space, which is the usual form, needs no second look.
+        if bytes[at] == b' ' && scan::host_end(bytes, at + 1) == value_end || is_host(trim(&bytes[at..value_end])) {
+            Ok(())
+        } else {
+            Err(Violation::HostInvalid.into())
+        }
+    }
+
+    #[inline(always)]
+    fn connection(&mut self, bytes: &[u8], at: usize, value_end: usize) {
+        if value_end - at == 11 && bytes[at] == b' ' && is_name(bytes, at + 1, b"keep-alive") {
+            self.seen |= KEEP;
+        } else {
+            self.connection_options(&bytes[at..value_end]);
+        }
+    }
+
+    fn connection_options(&mut self, value: &[u8]) {
+        for option in value.split(|&byte| byte == b',') {
+            let option = trim(option);
+            if option.eq_ignore_ascii_case(b"close") {
+                self.seen |= CLOSE;
+            } else if option.eq_ignore_ascii_case(b"keep-alive") {
+                self.seen |= KEEP;
+            }
+        }
+    }
+
+    fn content_length(&mut self, value: &[u8]) -> Result<(), Stop> {
+        if !self.note(LENGTH) {
+            return Err(Violation::ContentLengthRepeated.into());
+        }
+        let digits = trim(value);
+        if digits.is_empty() || digits.len() > LENGTH_DIGITS_MAX || !digits.iter().all(u8::is_ascii_digit) {
+            return Err(Violation::ContentLengthInvalid.into());
+        }
+        self.length = digits.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0'));
+        Ok(())
+    }
+
+    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Stop> {
+        let codings = || value.split(|&byte| byte == b',').map(trim);
+        let is_chunked = |coding: &&[u8]| coding.eq_ignore_ascii_case(b"chunked");
+        if !self.note(CODED) || codings().any(<[u8]>::is_empty) {
+            return Err(Violation::TransferEncoding.into());
+        }
+        match (codings().count(), codings().filter(is_chunked).count()) {
+            (1, 1) => Ok(()),
+            (_, 0) => Err(Violation::CodingUnknown.into()),
+            (_, 1) if codings().next_back().as_ref().is_some_and(is_chunked) => Err(Violation::CodingUnknown.into()),
+            _ => Err(Violation::ChunkedNotLast.into()),
+        }
+    }
+
+    fn expect(&mut self, value: &[u8]) -> Result<(), Stop> {
+        if !trim(value).eq_ignore_ascii_case(b"100-continue") {
+            return Err(Violation::ExpectationUnknown.into());
+        }
+        self.seen |= EXPECTS;
+        Ok(())
+    }
+
+    /// How long the body is (RFC 9112 §6.3).
+    #[inline]
+    fn body(&self, method: Method, old: bool, config: &Config) -> Result<u64, Stop> {
+        if self.seen & (LENGTH | CODED) == 0 {
+            let expected = config.requires_length() && matches!(method, Method::Post | Method::Put | Method::Patch);
+            return if expected { Err(Violation::LengthRequired.into()) } else { Ok(0) };
+        }
+        if self.seen & CODED == 0 {
+            return if self.length > config.limits().body_bytes_max {
+                Err(Exceeded::Body.into())
+            } else {
+                Ok(self.length)
+            };
+        }
+        if self.seen & LENGTH != 0 {
+            return Err(Violation::LengthAndEncoding.into());
+        }
+        if old { Err(Violation::TransferEncoding.into()) } else { Ok(CHUNKED) }
+    }
+
+    #[inline]
+    fn flags(&self, old: bool) -> Result<u8, Stop> {
+        if old {
+            // To HTTP/1.0, an expectation means nothing (RFC 9110 §10.1.1), and closing is the default.
+            let keep = self.seen & (KEEP | CLOSE) == KEEP;
+            return Ok(OLD | if keep { KEEP_ALIVE } else { 0 });
+        }
+        if self.seen & HOST == 0 {
+            return Err(Violation::HostMissing.into());
+        }
+        let keep = if self.seen & CLOSE == 0 { KEEP_ALIVE } else { 0 };
+        Ok(keep | if self.seen & EXPECTS == 0 { 0 } else { EXPECTS_CONTINUE })
+    }
+
+    /// Notes what may be there once; says whether it was the first time.
+    #[inline]
+    fn note(&mut self, what: u8) -> bool {
+        let first = self.seen & what == 0;
+        self.seen |= what;
+        first
+    }
+}
+
+/// Whether this name stands at `at`; it is given in lower case, and has eight to sixteen letters. Setting bit 5 turns
+/// nothing that a name or a value may have into a letter or a dash, but for what differs in case alone.
+#[inline(always)]
+fn is_name<const N: usize>(bytes: &[u8], at: usize, name: &[u8; N]) -> bool {
+    let first = |bytes: &[u8; N]| bytes.first_chunk().map(|chunk| u64::from_le_bytes(*chunk));
+    let last = |bytes: &[u8; N]| bytes.last_chunk().map(|chunk| u64::from_le_bytes(*chunk));
+    bytes.get(at..).and_then(<[u8]>::first_chunk::<N>).is_some_and(|found| {
+        first(found).map(|word| word | LOWER) == first(name)
+            && last(found).map(|word| word | LOWER) == last(name)
+    })
+}
+
+/// The same for four letters.
+#[inline(always)]
+fn is_name4(bytes: &[u8], at: usize, name: &[u8; 4]) -> bool {
+    let found = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>);
+    found.is_some_and(|found| u32::from_le_bytes(*found) | LOWER as u32 == u32::from_le_bytes(*name))
+}
+
+const LOWER: u64 = u64::from_le_bytes([0x20; 8]);
+
+const HOST: u8 = 1;
+const CLOSE: u8 = 2;
+const KEEP: u8 = 4;
+const LENGTH: u8 = 8;
+const CODED: u8 = 16;
+const EXPECTS: u8 = 32;
+
+/// Nineteen digits cannot overflow, nor be taken for [`CHUNKED`].
+const LENGTH_DIGITS_MAX: usize = 19;
+
+/// The search for the end of a head that did not arrive at once. Each byte is looked at once, however many packets
+/// they came in. What it refuses depends on the bytes alone, not on how they were cut.
+pub(crate) fn head_end(bytes: &[u8], seen: usize, limits: &Limits) -> Result<Option<usize>, Error> {
+    let line_max = limits.request_line_bytes_max as usize + 2;
+    if seen < line_max && bytes.len() >= line_max && memchr::memchr(b'\n', &bytes[..line_max]).is_none() {
+        return Err(Error::Limit(Exceeded::RequestLine));
+    }
+    let head_max = limits.head_bytes_max as usize;
+    let window = &bytes[..bytes.len().min(head_max)];
+    for end in memchr::memchr_iter(b'\n', &window[seen.min(window.len())..]) {
+        let line = &window[..seen + end];
+        if line.last() != Some(&b'\r') {
+            return Err(Error::Peer(Violation::BareLf));
+        }
+        if line.ends_with(b"\r\n\r") {
+            return Ok(Some(line.len() + 1));
+        }
+    }
+    if bytes.len() >= head_max { Err(Error::Limit(Exceeded::Head)) } else { Ok(None) }
+}

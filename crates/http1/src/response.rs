@@ -1,0 +1,315 @@
+//! What an application answers.
+
+use bytes::Bytes;
+use tidegate_codec::{FileRegion, Slice};
+
+use crate::fields::{Fields, InvalidField, is_static_value};
+use crate::status::Status;
+
+/// What a server sends: a whole response at once, or a head, pieces of a body and their end.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// Head and body at once: the usual and the fastest way.
+    Response(Response),
+    /// The head of a response whose body follows.
+    Head(ResponseHead),
+    /// A piece of the body. An empty one is nothing.
+    Data(Body),
+    /// A piece of the body that was framed once, for many connections.
+    Chunk(Chunk),
+    /// The end of the body.
+    End,
+    /// The peer shall go on and send its body; only with [`Config::continue_by_hand`](crate::Config::continue_by_hand).
+    Continue,
+}
+
+/// A response with its whole body.
+///
+/// ```
+/// use tidegate_http1::{ContentType, Response, Status};
+///
+/// let hello = Response::new(Status::OK).content_type(ContentType::TEXT).body("Hello, World!");
+/// let moved = Response::new(Status::FOUND).field("Location", b"/elsewhere")?;
+/// # drop((hello, moved));
+/// # Ok::<(), tidegate_http1::InvalidField>(())
+/// ```
+#[derive(Debug)]
+pub struct Response {
+    pub(crate) body: Body,
+    pub(crate) parts: Parts,
+}
+
+/// The head of a response whose body follows piece by piece.
+///
+/// With a length, exactly as many bytes have to follow. Without one the body is chunked, or, to HTTP/1.0, ends with
+/// the connection.
+#[derive(Debug)]
+pub struct ResponseHead {
+    pub(crate) length: Option<u64>,
+    pub(crate) parts: Parts,
+}
+
+/// What both have.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) fields: Fields,
+    pub(crate) content_type: Option<ContentType>,
+    pub(crate) status: Status,
+    pub(crate) close: bool,
+}
+
+impl Parts {
+    pub(crate) const fn new(status: Status) -> Self {
+        Self { fields: Fields::new(), content_type: None, status, close: false }
+    }
+}
+
+macro_rules! parts_builder {
+    ($name:ident) => {
+        impl $name {
+            /// Says what the body is.
+            #[must_use]
+            #[inline]
+            pub fn content_type(mut self, content_type: ContentType) -> Self {
+                self.parts.content_type = Some(content_type);
+                self
+            }
+
+            /// Adds a field. A block of fields that is always the same is better made once: [`fields`](Self::fields).
+            ///
+            /// # Errors
+            /// If the field cannot be sent.
+            pub fn field(mut self, name: &str, value: &[u8]) -> Result<Self, InvalidField> {
+                self.parts.fields.push(name, value)?;
+                Ok(self)
+            }
+
+            /// Puts these fields in place of those it has.
+            #[must_use]
+            #[inline]
+            pub fn fields(mut self, fields: Fields) -> Self {
+                self.parts.fields = fields;
+                self
+            }
+
+            /// Closes the connection after this response.
+            #[must_use]
+            pub fn close(mut self) -> Self {
+                self.parts.close = true;
+                self
+            }
+
+            /// The status.
+            #[must_use]
+            pub fn status(&self) -> Status {
+                self.parts.status
+            }
+        }
+    };
+}
+
+parts_builder!(Response);
+parts_builder!(ResponseHead);
+
+impl Response {
+    /// A response without fields and body.
+    #[must_use]
+    #[inline]
+    pub const fn new(status: Status) -> Self {
+        Self { body: Body::Empty, parts: Parts::new(status) }
+    }
+
+    /// 200 with a text.
+    #[must_use]
+    #[inline]
+    pub fn text(body: impl Into<Body>) -> Self {
+        Self::new(Status::OK).content_type(ContentType::TEXT).body(body)
+    }
+
+    /// Puts this body in place of the one it has.
+    #[must_use]
+    #[inline]
+    pub fn body(mut self, body: impl Into<Body>) -> Self {
+        self.body = body.into();
+        self
+    }
+}
+
+impl ResponseHead {
+    /// The head of a response without fields, its length not known.
+    #[must_use]
+    pub const fn new(status: Status) -> Self {
+        Self { length: None, parts: Parts::new(status) }
+    }
+
+    /// Announces how many bytes the body will have.
+    #[must_use]
+    pub fn length(mut self, bytes: u64) -> Self {
+        self.length = Some(bytes);
+        self
+    }
+}
+
+impl From<Response> for Outgoing {
+    #[inline]
+    fn from(response: Response) -> Self {
+        Self::Response(response)
+    }
+}
+
+/// A body, or a piece of one. Short ones are copied into the outbound queue, long ones linked.
+#[derive(Debug)]
+pub enum Body {
+    /// Nothing.
+    Empty,
+    /// Bytes of the program.
+    Static(&'static [u8]),
+    /// Shared bytes.
+    Bytes(Bytes),
+    /// A view of the loop's memory.
+    Slice(Slice),
+    /// A piece of a file.
+    File(FileRegion),
+}
+
+impl Body {
+    /// How many bytes it has.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::File(region) => region.length,
+            other => other.memory().len() as u64,
+        }
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes that are in memory, which are none of a file.
+    #[inline]
+    pub(crate) fn memory(&self) -> &[u8] {
+        match self {
+            Self::Static(bytes) => bytes,
+            Self::Bytes(bytes) => bytes,
+            Self::Slice(slice) => slice,
+            Self::Empty | Self::File(_) => &[],
+        }
+    }
+}
+
+impl From<&'static str> for Body {
+    #[inline]
+    fn from(text: &'static str) -> Self {
+        Self::Static(text.as_bytes())
+    }
+}
+
+impl From<&'static [u8]> for Body {
+    #[inline]
+    fn from(bytes: &'static [u8]) -> Self {
+        Self::Static(bytes)
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes.into())
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self::Bytes(text.into())
+    }
+}
+
+impl From<Slice> for Body {
+    fn from(slice: Slice) -> Self {
+        Self::Slice(slice)
+    }
+}
+
+impl From<FileRegion> for Body {
+    fn from(region: FileRegion) -> Self {
+        Self::File(region)
+    }
+}
+
+/// A piece of a body in the chunked coding, framed once: a broadcast clones it for every connection.
+///
+/// Where the body is not chunked, what it frames is sent without the frame.
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    framed: Bytes,
+    start: u8,
+}
+
+impl Chunk {
+    /// Frames `data`.
+    #[must_use]
+    pub fn new(data: &[u8]) -> Self {
+        if data.is_empty() {
+            return Self { framed: Bytes::new(), start: 0 };
+        }
+        let mut framed = format!("{:x}\r\n", data.len()).into_bytes();
+        let start = framed.len() as u8;
+        framed.extend_from_slice(data);
+        framed.extend_from_slice(b"\r\n");
+        Self { framed: framed.into(), start }
+    }
+
+    pub(crate) fn into_framed(self) -> Bytes {
+        self.framed
+    }
+
+    pub(crate) fn into_data(self) -> Bytes {
+        let end = self.framed.len().saturating_sub(2);
+        self.framed.slice(usize::from(self.start)..end)
+    }
+}
+
+/// A media type, checked when it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ContentType(&'static str);
+
+impl ContentType {
+    /// `text/plain`
+    pub const TEXT: Self = Self("text/plain");
+    /// `text/html; charset=utf-8`
+    pub const HTML: Self = Self("text/html; charset=utf-8");
+    /// `application/json`
+    pub const JSON: Self = Self("application/json");
+    /// `application/octet-stream`
+    pub const BYTES: Self = Self("application/octet-stream");
+    /// `text/event-stream`
+    pub const EVENTS: Self = Self("text/event-stream");
+
+    /// Any other. One that is only known at run time is put in with [`Response::field`].
+    ///
+    /// # Panics
+    /// If it cannot be the value of a field; at compile time, if it is called there.
+    #[must_use]
+    pub const fn from_static(name: &'static str) -> Self {
+        assert!(!name.is_empty() && is_static_value(name.as_bytes()), "a media type is the value of a field");
+        Self(name)
+    }
+
+    /// Its name.
+    #[must_use]
+    #[inline]
+    pub const fn as_str(self) -> &'static str {
+        self.0
+    }
+}
+
+const _: () = assert!(size_of::<Outgoing>() <= 88);

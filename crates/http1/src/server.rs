@@ -1,0 +1,425 @@
+//! `Server`: the state of one connection, and its inbound half.
+//!
+//! Two small machines. *Inbound* reads a head, then its body, then waits until the response is complete. *Outbound*
+//! is idle, owes a response, or is within one. Invariants:
+//! - The inbound side is at a head only while the outbound side is idle: one request is under way at a time.
+//! - Once inbound is closed nothing more is read; outbound then finishes what it is within, and the connection ends.
+//! - `since` is when the peer was last known to owe nothing: since then it has been idle, or sending a head, or
+//!   letting a body wait.
+//!
+//! Read next: `parse.rs` for heads, `chunked.rs` for bodies, `encode.rs` for the outbound half.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidegate_codec::{Codec, Input, Output, Slice, Step};
+
+use crate::chunked::Piece;
+use crate::encode::CONTINUE;
+use crate::error::{Error, Exceeded, Violation};
+use crate::head::{self, CHUNKED, Method, RequestHead, Spans};
+use crate::limits::Config;
+use crate::parse::{self, Stop};
+use crate::response::Outgoing;
+
+/// The server's side of HTTP/1.1 on one connection: 56 bytes, and no heap of its own.
+///
+/// Each request is answered with one response before the next is yielded, however many the peer has sent. A request
+/// without body is its [`Head`](Incoming::Head) alone; with one, [`Data`](Incoming::Data) and at last
+/// [`End`](Incoming::End) follow, unless the response is complete before: then the rest is skipped.
+///
+/// After a response that completes, call [`decode`](Codec::decode) again: the next request may be in the input.
+/// Decode once when a connection opens, too: its idle time begins then.
+///
+/// ```
+/// use std::time::{Instant, SystemTime};
+/// use tidegate_codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
+/// use tidegate_http1::{Incoming, Response, Server};
+///
+/// let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+/// let (mut input, mut queue, mut server) = (Input::new(), Outbound::new(&pool), Server::default());
+/// let mut out = Output::new(&mut queue, &pool, &time);
+///
+/// input.append(pool.copy(b"GET /tide?now HTTP/1.1\r\nHost: sea\r\n\r\n"), &pool);
+/// let Step::Message(Incoming::Head(head)) = server.decode(&mut input, &mut out)? else { panic!("it is complete") };
+/// assert_eq!((head.path(), head.query(), head.header("host")), ("/tide", Some("now"), Some(&b"sea"[..])));
+///
+/// server.encode(Response::text("rising").into(), &mut out)?;
+/// queue.flush();
+/// assert!(queue.front().unwrap().ends_with(b"Content-Length: 6\r\n\r\nrising"));
+/// # Ok::<(), tidegate_http1::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    pub(crate) config: Arc<Config>,
+    pub(crate) since: Option<Instant>,
+    /// What is left of the body, of the chunk, or of what a trailer may be long.
+    pub(crate) remaining: u64,
+    /// How much more body may come.
+    pub(crate) budget: u64,
+    /// How much more body of the response has to follow.
+    pub(crate) owed: u64,
+    /// Bytes of the input in which the end of a line or head was looked for in vain.
+    pub(crate) seen: u32,
+    pub(crate) flags: u16,
+    pub(crate) inbound: Inbound,
+    pub(crate) outbound: Outbound,
+}
+
+/// What a server receives.
+#[derive(Debug)]
+pub enum Incoming {
+    /// A request; its body follows if [`RequestHead::has_body`].
+    Head(RequestHead),
+    /// A piece of its body.
+    Data(Slice),
+    /// The end of its body. Trailer fields were checked and dropped.
+    End,
+}
+
+/// Where the inbound side is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inbound {
+    /// At a head, or before one.
+    Head,
+    /// In a body of known length.
+    Length,
+    /// At the size of a chunk.
+    ChunkSize,
+    /// In a chunk, or at its line end.
+    ChunkData,
+    /// Behind the last chunk.
+    Trailer,
+    /// Behind a request whose response is not complete.
+    Await,
+    /// Nothing more is read.
+    Closed,
+    /// Nothing more is read here: the rest is of another protocol.
+    Switched,
+}
+
+/// Where the outbound side is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outbound {
+    /// No request waits for a response.
+    Idle,
+    /// One does.
+    Owed,
+    /// Within a body of known length.
+    Length,
+    /// Within a chunked body.
+    Chunked,
+    /// Within a body that ends with the connection.
+    UntilClose,
+    /// Within a body that is not sent, as to HEAD.
+    Mute,
+}
+
+impl Server {
+    /// The codec of a new connection.
+    #[must_use]
+    pub fn new(config: Arc<Config>) -> Self {
+        Self {
+            config,
+            since: None,
+            remaining: 0,
+            budget: 0,
+            owed: 0,
+            seen: 0,
+            flags: 0,
+            inbound: Inbound::Head,
+            outbound: Outbound::Idle,
+        }
+    }
+
+    /// What all connections share.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether bytes that are left in the input belong to another protocol, after 101 or a CONNECT that succeeded.
+    #[must_use]
+    pub fn is_switched(&self) -> bool {
+        self.inbound == Inbound::Switched
+    }
+
+    #[inline]
+    fn accept(&mut self, input: &mut Input, spans: Spans, length: usize, reply: &mut Output<'_>) -> RequestHead {
+        let method = match spans.method {
+            Method::Head => HEAD,
+            Method::Connect => CONNECT,
+            _ => 0,
+        };
+        self.flags = (self.flags & CLOSING) | u16::from(spans.flags) | method;
+        self.outbound = Outbound::Owed;
+        self.inbound = Inbound::Await;
+        if spans.body != 0 {
+            self.expect_body(spans.body, reply);
+        }
+        RequestHead { bytes: input.take(length), spans }
+    }
+
+    fn expect_body(&mut self, length: u64, reply: &mut Output<'_>) {
+        if length == CHUNKED {
+            self.inbound = Inbound::ChunkSize;
+            self.budget = self.config.limits().body_bytes_max;
+        } else {
+            self.inbound = Inbound::Length;
+            self.remaining = length;
+        }
+        if self.flags & EXPECTS != 0 && !self.config.continues_by_hand() {
+            self.flags &= !EXPECTS;
+            reply.write(CONTINUE);
+        }
+    }
+
+    /// A head that is incomplete, or wrong, or begins behind an empty line.
+    #[cold]
+    fn decode_unusual_head(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+        while self.seen == 0 && input.bytes().starts_with(b"\r\n") && self.flags & EMPTY_LINES != EMPTY_LINES {
+            input.consume(2);
+            self.flags += EMPTY_LINE;
+        }
+        let found = parse::head_end(input.bytes(), self.seen as usize, self.config.limits());
+        match found.map_err(|error| self.refuse(error, reply))? {
+            None => {
+                self.seen = input.len() as u32;
+                self.wait_for_head(!input.is_empty(), reply);
+                Ok(Step::More)
+            }
+            Some(end) => {
+                self.seen = 0;
+                match parse::parse(&input.bytes()[..end], &self.config) {
+                    Ok((spans, length)) => Ok(Step::Message(Incoming::Head(self.accept(input, spans, length, reply)))),
+                    Err(Stop::Broken(error)) => Err(self.refuse(error, reply)),
+                    // An empty line in place of a request line, and no more of them allowed.
+                    Err(Stop::Partial) => Err(self.refuse(Error::Peer(Violation::RequestLine), reply)),
+                }
+            }
+        }
+    }
+
+    fn wait_for_head(&mut self, begun: bool, reply: &Output<'_>) {
+        if begun && self.flags & BEGUN == 0 {
+            self.flags |= BEGUN;
+            self.since = Some(reply.now());
+        }
+        self.since.get_or_insert(reply.now());
+    }
+
+    fn decode_body(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+        match self.next_piece(input).map_err(|error| self.refuse(error, reply))? {
+            Piece::Data(data) => {
+                // Whoever sends a body no longer waits for leave to do so.
+                self.flags &= !(EXPECTS | HUNGRY);
+                Ok(Step::Message(Incoming::Data(data)))
+            }
+            Piece::End => Ok(Step::Message(Incoming::End)),
+            Piece::More => {
+                self.wait_for_body(reply);
+                Ok(Step::More)
+            }
+        }
+    }
+
+    fn wait_for_body(&mut self, reply: &Output<'_>) {
+        if self.flags & HUNGRY == 0 {
+            self.flags |= HUNGRY;
+            self.since = Some(reply.now());
+        }
+    }
+
+    /// Reads over a body that nobody wants, up to the next request.
+    fn decode_skipped(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+        loop {
+            match self.next_piece(input) {
+                Ok(Piece::Data(_)) => self.flags &= !HUNGRY,
+                Ok(Piece::End) => {
+                    self.next_request();
+                    return self.decode(input, reply);
+                }
+                Ok(Piece::More) => {
+                    self.wait_for_body(reply);
+                    return Ok(Step::More);
+                }
+                // Its response was sent; that there is more of it than is skipped is no error.
+                Err(Error::Limit(Exceeded::Body)) => {
+                    self.inbound = Inbound::Closed;
+                    return Ok(Step::End);
+                }
+                Err(error) => {
+                    self.inbound = Inbound::Closed;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Whether what is left of the body is little enough to be skipped, and is coming at all.
+    pub(crate) fn can_skip(&self) -> bool {
+        let is_coming = self.flags & EXPECTS == 0;
+        is_coming && (self.inbound != Inbound::Length || self.remaining <= self.config.limits().skip_bytes_max)
+    }
+
+    /// The response is complete, and the request is not.
+    pub(crate) fn skip_body(&mut self) {
+        if !self.can_skip() {
+            self.inbound = Inbound::Closed;
+        } else if self.inbound == Inbound::Length && self.remaining == 0 {
+            self.next_request();
+        } else {
+            self.flags = (self.flags | SKIPPING) & !HUNGRY;
+            self.budget = self.budget.min(self.config.limits().skip_bytes_max);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn next_request(&mut self) {
+        self.inbound = Inbound::Head;
+        self.flags &= CLOSING;
+    }
+
+    fn deadline(&self) -> Option<(Instant, Deadline)> {
+        let limits = self.config.limits();
+        let (after, deadline) = match self.inbound {
+            Inbound::Head if self.flags & BEGUN != 0 => (limits.head_timeout, Deadline::Head),
+            Inbound::Head => (limits.idle_timeout, Deadline::Idle),
+            Inbound::Await | Inbound::Closed | Inbound::Switched => return None,
+            _ if self.flags & HUNGRY == 0 => return None,
+            _ => (limits.body_timeout, Deadline::Body),
+        };
+        Some((self.since? + after, deadline))
+    }
+}
+
+impl Codec for Server {
+    type In = Incoming;
+    type Out = Outgoing;
+    type Error = Error;
+
+    #[inline]
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+        match self.inbound {
+            Inbound::Head => {}
+            Inbound::Await | Inbound::Switched => return Ok(Step::More),
+            Inbound::Closed => return Ok(Step::End),
+            _ if self.flags & SKIPPING != 0 => return self.decode_skipped(input, reply),
+            _ => return self.decode_body(input, reply),
+        }
+        if self.seen == 0
+            && !input.is_empty()
+            && let Ok((spans, length)) = parse::parse(input.bytes(), &self.config)
+        {
+            return Ok(Step::Message(Incoming::Head(self.accept(input, spans, length, reply))));
+        }
+        self.decode_unusual_head(input, reply)
+    }
+
+    #[inline]
+    fn encode(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Error> {
+        self.send(message, out).map_err(Error::Caller)
+    }
+
+    /// Yields what is complete. While a response is owed it says [`Step::More`]: what the peer sent before it stopped
+    /// is decoded once that response is complete.
+    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+        let step = self.decode(input, reply)?;
+        if !matches!(step, Step::More) {
+            return Ok(step);
+        }
+        match self.inbound {
+            Inbound::Await => {
+                if input.is_empty() {
+                    self.flags |= CLOSING;
+                }
+                Ok(Step::More)
+            }
+            Inbound::Switched | Inbound::Closed => Ok(Step::End),
+            _ if self.flags & SKIPPING != 0 || (self.inbound == Inbound::Head && input.is_empty()) => {
+                self.inbound = Inbound::Closed;
+                Ok(Step::End)
+            }
+            _ => Err(self.refuse(Error::Peer(Violation::Truncated), reply)),
+        }
+    }
+
+    fn pump(&mut self, _input: &mut Input, reply: &mut Output<'_>) -> Result<(), Error> {
+        self.since.get_or_insert(reply.now());
+        Ok(())
+    }
+
+    #[inline]
+    fn is_finished(&self) -> bool {
+        self.inbound == Inbound::Closed && self.outbound == Outbound::Idle
+    }
+
+    /// The next response says that it is the last; between requests the connection is finished at once.
+    fn drain(&mut self, _reply: &mut Output<'_>) -> Result<(), Error> {
+        self.flags |= CLOSING;
+        let between = self.inbound == Inbound::Head && self.flags & BEGUN == 0;
+        if between || self.flags & SKIPPING != 0 {
+            self.inbound = Inbound::Closed;
+        }
+        Ok(())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.deadline().map(|(at, _)| at)
+    }
+
+    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+        match self.deadline() {
+            Some((at, deadline)) if at <= reply.now() => match deadline {
+                Deadline::Head => Err(self.refuse(Error::Limit(Exceeded::HeadTime), reply)),
+                Deadline::Body if self.flags & SKIPPING == 0 => {
+                    Err(self.refuse(Error::Limit(Exceeded::BodyTime), reply))
+                }
+                Deadline::Idle | Deadline::Body => {
+                    self.inbound = Inbound::Closed;
+                    Ok(())
+                }
+            },
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self::new(Arc::default())
+    }
+}
+
+enum Deadline {
+    Idle,
+    Head,
+    Body,
+}
+
+// The lower flags are those of the head.
+pub(crate) const OLD: u16 = head::OLD as u16;
+pub(crate) const KEEPS_ALIVE: u16 = head::KEEP_ALIVE as u16;
+/// The peer waits for `100 Continue`, and none was sent.
+pub(crate) const EXPECTS: u16 = head::EXPECTS_CONTINUE as u16;
+
+/// The request is a HEAD.
+pub(crate) const HEAD: u16 = 8;
+/// The request is a CONNECT.
+pub(crate) const CONNECT: u16 = 16;
+/// The connection closes after the response that is under way.
+pub(crate) const WILL_CLOSE: u16 = 32;
+/// The next response is the last one; the only flag that outlives a request.
+pub(crate) const CLOSING: u16 = 64;
+/// The body is read over.
+const SKIPPING: u16 = 128;
+/// Decoding the body has stopped for want of bytes.
+const HUNGRY: u16 = 256;
+/// Some bytes of a head are there.
+const BEGUN: u16 = 512;
+/// Empty lines before a request line (RFC 9112 §2.2), counted in two bits: three are tolerated.
+const EMPTY_LINE: u16 = 1024;
+const EMPTY_LINES: u16 = 3 * EMPTY_LINE;
+
+const _: () = assert!(size_of::<Server>() == 56);
+const _: () = assert!(size_of::<Incoming>() == 32);

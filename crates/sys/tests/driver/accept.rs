@@ -1,0 +1,191 @@
+//! Listeners: who came, how many at once, and what happens when there is no descriptor left.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::{Domain, Type};
+use tidegate_sys::{Address, ListenOptions, Operation, Side, Socket, Token};
+
+use crate::harness::{Directory, Family, Harness, Told, alone, any_port, unix};
+
+#[test]
+fn an_accepted_connection_comes_with_the_address_of_its_peer() {
+    for host in ["127.0.0.1:0", "[::1]:0"] {
+        let mut harness = Harness::new();
+        let (listener, address) = harness.listen(&host.parse().unwrap());
+        let client = TcpStream::connect(address.ip().unwrap()).unwrap();
+        let (from, accepted) = harness.until_accepted();
+        assert_eq!(from, listener);
+        assert_eq!(accepted.peer, Address::Ip(client.local_addr().unwrap()));
+        let token = harness.token();
+        harness.submit(token, Operation::Adopt(accepted.socket));
+        assert_eq!(harness.driver.address(token, Side::Local).unwrap(), address);
+        assert_eq!(harness.driver.address(token, Side::Peer).unwrap(), Address::Ip(client.local_addr().unwrap()));
+    }
+}
+
+#[test]
+fn the_peer_of_a_unix_socket_has_a_path_if_it_was_bound_to_one() {
+    let directory = Directory::new();
+    let mut harness = Harness::new();
+    let (_, address) = harness.listen(&directory.socket("listener"));
+    assert_eq!(address, directory.socket("listener"));
+    let nameless = UnixStream::connect(directory.path("listener")).unwrap();
+    assert_eq!(harness.until_accepted().1.peer, Address::Unix("".into()));
+    let named = socket2::Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+    named.bind(&unix(&directory.path("client"))).unwrap();
+    named.connect(&unix(&directory.path("listener"))).unwrap();
+    let (_, accepted) = harness.until_accepted();
+    assert_eq!(accepted.peer, directory.socket("client"));
+    let token = harness.token();
+    harness.submit(token, Operation::Adopt(accepted.socket));
+    assert_eq!(harness.driver.address(token, Side::Peer).unwrap(), directory.socket("client"));
+    assert_eq!(harness.driver.address(token, Side::Local).unwrap(), address);
+    drop(nameless);
+}
+
+#[test]
+fn many_connections_are_accepted_a_bounded_number_a_turn_and_others_get_their_say() {
+    let mut harness = Harness::new();
+    let (listener, address) = harness.listen(&any_port());
+    let clients: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(address.ip().unwrap()).unwrap()).collect();
+    let (other, mut peer) = harness.pair(Family::Tcp);
+    harness.receive(other, true);
+    peer.write_all(b"me too").unwrap();
+    let (mut accepted_before, mut turns) = (None, 0);
+    harness.until(|harness| {
+        let accepted = harness.told(listener).len();
+        assert!(accepted <= (turns + 1) * A_TURN_MAX, "{accepted} accepted in {turns} turns");
+        if accepted_before.is_none() && !harness.told(other).is_empty() {
+            accepted_before = Some(accepted);
+        }
+        turns += 1;
+        (accepted == CLIENTS && accepted_before.is_some()).then_some(())
+    });
+    assert!(accepted_before.unwrap() < CLIENTS, "the other socket had to wait until all were accepted");
+    assert_eq!(harness.accepted.len(), clients.len());
+}
+
+#[test]
+fn a_listener_that_is_told_to_stop_leaves_connections_in_the_backlog() {
+    let mut harness = Harness::new();
+    let (listener, address) = harness.listen(&any_port());
+    let connect = || TcpStream::connect(address.ip().unwrap()).unwrap();
+    harness.submit(listener, Operation::Accept(false));
+    let first = connect();
+    harness.settle();
+    assert_eq!(harness.take(listener), []);
+    let second = connect();
+    harness.submit(listener, Operation::Accept(true));
+    for client in [first, second] {
+        assert_eq!(harness.until_accepted().1.peer, Address::Ip(client.local_addr().unwrap()));
+    }
+}
+
+#[test]
+fn accepting_can_be_stopped_between_two_connections_of_one_turn() {
+    let mut harness = Harness::new();
+    let (listener, address) = harness.listen(&any_port());
+    let clients: Vec<_> = (0..10).map(|_| TcpStream::connect(address.ip().unwrap()).unwrap()).collect();
+    for expected in 1..=clients.len() {
+        harness.submit(listener, Operation::Accept(true));
+        harness.driver.wait(Some(crate::harness::PATIENCE)).unwrap();
+        let completion = harness.driver.next();
+        assert!(completion.is_some(), "connection {expected}");
+        harness.submit(listener, Operation::Accept(false));
+        assert!(harness.driver.next().is_none(), "connection {expected}");
+        harness.settle();
+        assert_eq!(harness.take(listener), []);
+    }
+}
+
+#[test]
+fn a_listener_that_was_closed_accepts_nobody() {
+    let mut harness = Harness::new();
+    let (listener, address) = harness.listen(&any_port());
+    let waiting = TcpStream::connect(address.ip().unwrap()).unwrap();
+    harness.close(listener, false);
+    harness.settle();
+    assert_eq!(harness.take(listener), []);
+    assert!(TcpStream::connect(address.ip().unwrap()).is_err());
+    drop(waiting);
+}
+
+#[test]
+fn two_drivers_may_share_a_listener_and_each_connection_goes_to_one() {
+    let socket = Socket::listen(&any_port(), &ListenOptions::default()).unwrap();
+    let address = socket.address(Side::Local).unwrap();
+    let mut harnesses = [Harness::new(), Harness::new()];
+    let second = socket.try_clone().unwrap();
+    for (harness, socket) in harnesses.iter_mut().zip([socket, second]) {
+        let token = harness.token();
+        assert!(harness.driver.submit(token, Operation::Listen(socket)).is_none());
+    }
+    let clients: Vec<_> = (0..40).map(|_| TcpStream::connect(address.ip().unwrap()).unwrap()).collect();
+    let mut peers = Vec::new();
+    while peers.len() < clients.len() {
+        for harness in &mut harnesses {
+            harness.settle();
+            peers.extend(harness.accepted.drain(..).map(|(_, accepted)| accepted.peer.to_string()));
+        }
+    }
+    let mut expected: Vec<_> = clients.iter().map(|client| client.local_addr().unwrap().to_string()).collect();
+    peers.sort();
+    expected.sort();
+    assert_eq!(peers, expected);
+}
+
+/// The listener's end is closed by one driver, while the other goes on: a server that is drained loop by loop.
+#[test]
+fn a_shared_listener_goes_on_where_it_was_not_closed() {
+    let socket = Socket::listen(&any_port(), &ListenOptions::default()).unwrap();
+    let address = socket.address(Side::Local).unwrap();
+    let (mut leaves, mut stays) = (Harness::new(), Harness::new());
+    let second = socket.try_clone().unwrap();
+    let (one, other) = (leaves.token(), stays.token());
+    leaves.submit(one, Operation::Listen(socket));
+    stays.submit(other, Operation::Listen(second));
+    leaves.close(one, false);
+    let client = TcpStream::connect(address.ip().unwrap()).unwrap();
+    assert_eq!(stays.until_accepted().1.peer, Address::Ip(client.local_addr().unwrap()));
+    leaves.settle();
+    assert!(leaves.take_all().is_empty());
+}
+
+#[test]
+fn without_a_descriptor_accepting_fails_and_goes_on_when_told_to() {
+    alone("accept::without_a_descriptor_accepting_fails_and_goes_on_when_told_to", || {
+        let mut harness = Harness::new();
+        let (listener, address) = harness.listen(&any_port());
+        let client = TcpStream::connect(address.ip().unwrap()).unwrap();
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum: limit.maximum }).unwrap();
+        let failed = vec![Told::AcceptFailed(Some(libc_emfile()))];
+        assert_eq!(harness.until(|harness| told(harness, listener)), failed);
+        harness.assert_quiet();
+        assert_eq!(harness.take(listener), [], "an error that stays is told once, not in every turn");
+        // It is told again to one who tries again.
+        harness.submit(listener, Operation::Accept(false));
+        harness.submit(listener, Operation::Accept(true));
+        assert_eq!(harness.until(|harness| told(harness, listener)), failed);
+        setrlimit(Resource::Nofile, limit).unwrap();
+        harness.submit(listener, Operation::Accept(false));
+        harness.submit(listener, Operation::Accept(true));
+        assert_eq!(harness.until_accepted().1.peer, Address::Ip(client.local_addr().unwrap()));
+    });
+}
+
+fn told(harness: &mut Harness, token: Token) -> Option<Vec<Told>> {
+    (!harness.told(token).is_empty()).then(|| harness.take(token))
+}
+
+fn libc_emfile() -> i32 {
+    rustix::io::Errno::MFILE.raw_os_error()
+}
+
+const CLIENTS: usize = 300;
+
+/// What a driver may accept in one turn from one listener.
+const A_TURN_MAX: usize = 64;

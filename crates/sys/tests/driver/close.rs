@@ -1,0 +1,84 @@
+//! Letting go of a socket.
+
+use std::io::{ErrorKind, Read, Write};
+use std::thread;
+
+use tidegate_buffer::Outbound;
+use tidegate_sys::Side;
+
+use crate::harness::{Family, Harness, assert_same, pattern, read};
+
+#[test]
+fn an_orderly_close_ends_the_stream_after_what_was_sent() {
+    for family in Family::BOTH {
+        let mut harness = Harness::new();
+        let (token, peer) = harness.pair(family);
+        let bytes = pattern(50_000);
+        let mut queue = Outbound::new(&harness.pool);
+        queue.write(&bytes);
+        queue.flush();
+        harness.send_all(token, &mut queue, usize::MAX).unwrap();
+        harness.close(token, false);
+        assert_same(&read(&peer, usize::MAX), &bytes);
+    }
+}
+
+#[test]
+fn an_orderly_close_delivers_what_the_kernel_still_holds() {
+    let mut harness = Harness::new();
+    let (token, peer) = harness.pair(Family::Tcp);
+    let bytes = pattern(32 << 20);
+    let mut queue = Outbound::new(&harness.pool);
+    queue.link_bytes(bytes.clone().into());
+    queue.flush();
+    let taken = harness.send_until_blocked(token, &mut queue);
+    harness.close(token, false);
+    let reader = thread::spawn(move || read(&peer, usize::MAX));
+    assert_same(&reader.join().unwrap(), &bytes[..taken]);
+}
+
+#[test]
+fn a_cut_connection_is_reset() {
+    let mut harness = Harness::new();
+    let (token, mut peer) = harness.pair(Family::Tcp);
+    harness.close(token, true);
+    let error = peer.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+/// The kernel's rule, and why who answers without having read all of a request has to read on for a while.
+#[test]
+fn closing_with_bytes_unread_resets_whatever_was_asked_for() {
+    let mut harness = Harness::new();
+    let (token, mut peer) = harness.pair(Family::Tcp);
+    peer.write_all(b"never read").unwrap();
+    harness.settle();
+    harness.close(token, false);
+    let error = peer.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn nothing_is_told_of_a_socket_after_it_was_closed() {
+    for family in Family::BOTH {
+        let mut harness = Harness::new();
+        let (token, mut peer) = harness.pair(family);
+        harness.receive(token, true);
+        peer.write_all(b"too late").unwrap();
+        // The event is taken from the kernel before the socket is closed.
+        harness.driver.wait(Some(crate::harness::PATIENCE)).unwrap();
+        harness.close(token, false);
+        assert!(harness.driver.next().is_none());
+        harness.settle();
+        assert_eq!(harness.take(token), []);
+        assert_eq!(harness.driver.address(token, Side::Local).unwrap_err().kind(), ErrorKind::NotConnected);
+    }
+}
+
+#[test]
+fn a_driver_that_is_dropped_closes_its_sockets() {
+    let mut harness = Harness::new();
+    let (_, peer) = harness.pair(Family::Tcp);
+    drop(harness);
+    assert_eq!(read(&peer, usize::MAX), b"");
+}

@@ -1,0 +1,147 @@
+//! Connecting: it comes to one end, whatever happens.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+
+use socket2::{Domain, Type};
+use tidegate_buffer::Outbound;
+use tidegate_sys::{Address, Operation, Side, SocketOptions, Token};
+
+use crate::harness::{Directory, Harness, PATIENCE, Told, reset};
+
+fn connect(harness: &mut Harness, address: &Address) -> Token {
+    let token = harness.token();
+    harness.submit(token, Operation::Connect(address, &SocketOptions::default()));
+    token
+}
+
+fn until_connected(harness: &mut Harness, token: Token) -> Result<(), ErrorKind> {
+    harness.until(|harness| match harness.told(token) {
+        [] => None,
+        [Told::Connected(result)] => Some(*result),
+        other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn a_connection_is_made_over_both_kinds_of_ip() {
+    for host in ["127.0.0.1:0", "[::1]:0"] {
+        let listener = TcpListener::bind(host).unwrap();
+        let address = Address::Ip(listener.local_addr().unwrap());
+        let mut harness = Harness::new();
+        let token = connect(&mut harness, &address);
+        assert_eq!(until_connected(&mut harness, token), Ok(()));
+        let (mut peer, peer_address) = listener.accept().unwrap();
+        assert_eq!(harness.driver.address(token, Side::Peer).unwrap(), address);
+        assert_eq!(harness.driver.address(token, Side::Local).unwrap(), Address::Ip(peer_address));
+        harness.settle();
+        assert_eq!(harness.take(token), [Told::Connected(Ok(()))]);
+        harness.receive(token, true);
+        peer.write_all(b"welcome").unwrap();
+        assert_eq!(harness.until_received(token, 7), b"welcome");
+    }
+}
+
+#[test]
+fn a_connection_is_made_over_a_unix_socket() {
+    let directory = Directory::new();
+    let listener = UnixListener::bind(directory.path("listener")).unwrap();
+    let mut harness = Harness::new();
+    let token = connect(&mut harness, &directory.socket("listener"));
+    assert_eq!(until_connected(&mut harness, token), Ok(()));
+    let (mut peer, _) = listener.accept().unwrap();
+    assert_eq!(harness.driver.address(token, Side::Peer).unwrap(), directory.socket("listener"));
+    harness.take(token);
+    harness.receive(token, true);
+    peer.write_all(b"welcome").unwrap();
+    assert_eq!(harness.until_received(token, 7), b"welcome");
+    let mut queue = Outbound::new(&harness.pool);
+    queue.write(b"thanks");
+    queue.flush();
+    harness.send_all(token, &mut queue, usize::MAX).unwrap();
+    harness.close(token, false);
+    let mut thanks = String::new();
+    peer.read_to_string(&mut thanks).unwrap();
+    assert_eq!(thanks, "thanks");
+}
+
+#[test]
+fn a_refused_connection_is_told_once_and_nothing_follows() {
+    // Bound, but not listening: nobody else can come by this port, nor can the connection be made with itself.
+    let nobody = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    nobody.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+    let directory = Directory::new();
+    drop(UnixListener::bind(directory.path("deserted")).unwrap());
+    let cases = [
+        (Address::Ip(nobody.local_addr().unwrap().as_socket().unwrap()), ErrorKind::ConnectionRefused),
+        (directory.socket("deserted"), ErrorKind::ConnectionRefused),
+        (directory.socket("missing"), ErrorKind::NotFound),
+    ];
+    for (address, kind) in cases {
+        let mut harness = Harness::new();
+        let token = connect(&mut harness, &address);
+        harness.receive(token, true);
+        assert_eq!(until_connected(&mut harness, token), Err(kind), "{address}");
+        harness.assert_quiet();
+        harness.receive(token, true);
+        harness.settle();
+        assert!(harness.take(token).len() <= 1, "{address}");
+        harness.close(token, false);
+    }
+}
+
+/// The kernel tells of a socket that it became writable once: after that, who waits to send waits for ever.
+#[test]
+fn what_was_sent_before_the_connection_is_made_waits_for_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut harness = Harness::new();
+    let token = connect(&mut harness, &Address::Ip(listener.local_addr().unwrap()));
+    let mut queue = Outbound::new(&harness.pool);
+    queue.write(b"first words");
+    queue.flush();
+    harness.send_all(token, &mut queue, usize::MAX).unwrap();
+    harness.settle();
+    assert_eq!(harness.take(token), [Told::Connected(Ok(()))]);
+    harness.close(token, false);
+    let mut text = String::new();
+    listener.accept().unwrap().0.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "first words");
+}
+
+#[test]
+fn a_connection_that_is_reset_at_once_fails() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut harness = Harness::new();
+    let token = connect(&mut harness, &Address::Ip(listener.local_addr().unwrap()));
+    harness.receive(token, true);
+    reset(listener.accept().unwrap().0.into());
+    harness.until(|harness| {
+        let told = harness.told(token);
+        let failed = matches!(told, [Told::Connected(Err(_))] | [Told::Connected(Ok(())), Told::Failed(_)]);
+        failed.then_some(())
+    });
+    harness.take(token);
+    harness.assert_quiet();
+    assert_eq!(harness.take(token), []);
+}
+
+#[test]
+fn a_connection_that_is_given_up_is_not_told() {
+    let listener = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+    listener.listen(1).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    // With the backlog full, what follows is neither made nor refused.
+    let full: Vec<_> = (0..2).map(|_| TcpStream::connect_timeout(&address, PATIENCE).unwrap()).collect();
+    let mut harness = Harness::new();
+    let tokens: Vec<_> = (0..3).map(|_| connect(&mut harness, &Address::Ip(address))).collect();
+    harness.settle();
+    for &token in &tokens {
+        assert_eq!(harness.take(token), []);
+        harness.close(token, false);
+    }
+    drop((full, listener));
+    harness.assert_quiet();
+    assert!(harness.take_all().is_empty());
+}

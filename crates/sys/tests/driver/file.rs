@@ -1,0 +1,109 @@
+//! Pieces of files, alone and among bytes in memory.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::thread;
+
+use tidegate_buffer::{FileRegion, Outbound};
+
+use crate::harness::{Directory, Family, Harness, Told, assert_same, pattern, read};
+
+fn file(directory: &Directory, name: &str, bytes: &[u8]) -> Arc<File> {
+    std::fs::write(directory.path(name), bytes).unwrap();
+    Arc::new(File::open(directory.path(name)).unwrap())
+}
+
+#[test]
+fn files_arrive_where_they_stand_among_memory() {
+    let directory = Directory::new();
+    let bytes = pattern(3 << 20);
+    let file = file(&directory, "file", &bytes);
+    for family in Family::BOTH {
+        for bytes_max in [usize::MAX, 100_000, 4093] {
+            let mut harness = Harness::new();
+            let (token, peer) = harness.pair(family);
+            let mut queue = Outbound::new(&harness.pool);
+            let mut expected = Vec::new();
+            for (offset, length) in [(0, 10), (5, 100_000), (1 << 20, 2 << 20), (77, 1)] {
+                queue.write(b"head ");
+                expected.extend_from_slice(b"head ");
+                queue.link_file(FileRegion { file: file.clone(), offset, length });
+                queue.link_file(FileRegion { file: file.clone(), offset, length: 0 });
+                expected.extend_from_slice(&bytes[offset as usize..][..length as usize]);
+            }
+            queue.write(b"tail");
+            expected.extend_from_slice(b"tail");
+            queue.flush();
+            let length = expected.len();
+            let reader = thread::spawn(move || read(&peer, length));
+            harness.send_all(token, &mut queue, bytes_max).unwrap();
+            assert_same(&reader.join().unwrap(), &expected);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_waits_goes_on_when_the_peer_reads() {
+    let directory = Directory::new();
+    let bytes = pattern(24 << 20);
+    let file = file(&directory, "file", &bytes);
+    for family in Family::BOTH {
+        let mut harness = Harness::new();
+        let (token, peer) = harness.pair(family);
+        let mut queue = Outbound::new(&harness.pool);
+        queue.link_file(FileRegion { file: file.clone(), offset: 0, length: bytes.len() as u64 });
+        queue.flush();
+        harness.send_until_blocked(token, &mut queue);
+        harness.assert_quiet();
+        assert_eq!(harness.take(token), []);
+        let reader = thread::spawn(move || read(&peer, 24 << 20));
+        assert!(harness.send_all(token, &mut queue, usize::MAX).unwrap() >= 1);
+        assert_same(&reader.join().unwrap(), &bytes);
+    }
+}
+
+#[test]
+fn a_file_that_is_shorter_than_its_region_is_an_error() {
+    let directory = Directory::new();
+    let file = file(&directory, "file", b"short");
+    for (offset, arrives) in [(0, &b"short"[..]), (3, b"rt"), (5, b""), (100, b"")] {
+        let mut harness = Harness::new();
+        let (token, peer) = harness.pair(Family::Tcp);
+        let mut queue = Outbound::new(&harness.pool);
+        queue.link_file(FileRegion { file: file.clone(), offset, length: 10 });
+        queue.flush();
+        let error = harness.send_all(token, &mut queue, usize::MAX).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "at {offset}");
+        harness.close(token, false);
+        assert_eq!(read(&peer, usize::MAX), arrives, "at {offset}");
+    }
+}
+
+#[test]
+fn a_limit_of_nothing_still_sends_something() {
+    let directory = Directory::new();
+    let file = file(&directory, "file", b"abc");
+    let mut harness = Harness::new();
+    let (token, peer) = harness.pair(Family::Tcp);
+    let mut queue = Outbound::new(&harness.pool);
+    queue.link_file(FileRegion { file, offset: 0, length: 3 });
+    queue.flush();
+    harness.send_all(token, &mut queue, 0).unwrap();
+    assert_eq!(read(&peer, 3), b"abc");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_an_error() {
+    let directory = Directory::new();
+    std::fs::write(directory.path("file"), b"bytes").unwrap();
+    let write_only = File::options().write(true).open(directory.path("file")).unwrap();
+    let mut harness = Harness::new();
+    let (token, _peer) = harness.pair(Family::Tcp);
+    let mut queue = Outbound::new(&harness.pool);
+    queue.link_file(FileRegion { file: Arc::new(write_only), offset: 0, length: 5 });
+    queue.flush();
+    assert!(harness.send_all(token, &mut queue, usize::MAX).is_err());
+    harness.settle();
+    assert_eq!(harness.take(token), Vec::<Told>::new());
+}

@@ -1,0 +1,353 @@
+//! A driver, what it told so far, and peers for it to talk to.
+//!
+//! No test asserts how long something takes. Waiting for something is bounded by [`PATIENCE`]; that something does
+//! *not* come is seen by waiting for something else that was caused later: [`Harness::settle`].
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockAddr, Type};
+use tidegate_buffer::{Outbound, Pool};
+use tidegate_sys::readiness::Readiness;
+use tidegate_sys::{Accepted, Address, Completion, Driver, ListenOptions, Operation, Socket, Token};
+
+/// A completion in a form that can be compared. Receives that follow each other are one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Told {
+    Accepted,
+    AcceptFailed(Option<i32>),
+    Connected(Result<(), io::ErrorKind>),
+    Received(Vec<u8>),
+    Ended,
+    Sent(Result<usize, io::ErrorKind>),
+    Failed(io::ErrorKind),
+    Closed,
+    Woken,
+}
+
+pub(crate) struct Harness {
+    pub(crate) driver: Box<dyn Driver>,
+    pub(crate) pool: Pool,
+    /// Connections that were accepted and nobody asked for yet.
+    pub(crate) accepted: Vec<(Token, Accepted)>,
+    /// The length of every receive, in order.
+    pub(crate) receives: Vec<usize>,
+    told: BTreeMap<Token, Vec<Told>>,
+    slots: u32,
+    fence: (Token, UnixStream),
+}
+
+impl Harness {
+    pub(crate) fn new() -> Self {
+        let pool = Pool::new();
+        let mut driver: Box<dyn Driver> = Box::new(Readiness::new(&pool).unwrap());
+        let (near, far) = UnixStream::pair().unwrap();
+        let fence = Token { slot: 0, generation: 1 };
+        assert!(driver.submit(fence, Operation::Adopt(Socket::from_stream(near).unwrap())).is_none());
+        driver.submit(fence, Operation::Receive(true));
+        let (accepted, receives, told) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { driver, pool, accepted, receives, told, slots: 1, fence: (fence, far) }
+    }
+
+    /// The token of a fresh slot.
+    pub(crate) fn token(&mut self) -> Token {
+        self.slots += 1;
+        Token { slot: self.slots - 1, generation: 1 }
+    }
+
+    pub(crate) fn submit(&mut self, token: Token, operation: Operation<'_>) {
+        if let Some(completion) = self.driver.submit(token, operation) {
+            self.record(token, completion);
+        }
+    }
+
+    pub(crate) fn receive(&mut self, token: Token, on: bool) {
+        self.submit(token, Operation::Receive(on));
+    }
+
+    pub(crate) fn close(&mut self, token: Token, reset: bool) {
+        let completion = self.driver.submit(token, Operation::Close { reset });
+        assert!(matches!(completion, Some(Completion::Closed)), "{completion:?}");
+    }
+
+    pub(crate) fn adopt(&mut self, socket: impl Into<std::os::fd::OwnedFd>) -> Token {
+        let token = self.token();
+        let refused = self.driver.submit(token, Operation::Adopt(Socket::from_stream(socket).unwrap()));
+        assert!(refused.is_none(), "{refused:?}");
+        token
+    }
+
+    pub(crate) fn listen(&mut self, address: &Address) -> (Token, Address) {
+        let socket = Socket::listen(address, &ListenOptions::default()).unwrap();
+        let address = socket.address(tidegate_sys::Side::Local).unwrap();
+        let token = self.token();
+        assert!(self.driver.submit(token, Operation::Listen(socket)).is_none());
+        (token, address)
+    }
+
+    /// A stream of the driver, and its peer, which blocks.
+    pub(crate) fn pair(&mut self, family: Family) -> (Token, socket2::Socket) {
+        let (near, far) = family.pair();
+        (self.adopt(near), far)
+    }
+
+    /// One turn: waits for something, at most until `deadline`, and takes all completions of the turn.
+    pub(crate) fn turn(&mut self, deadline: Instant) -> usize {
+        self.driver.wait(Some(deadline.saturating_duration_since(Instant::now()))).unwrap();
+        let mut completions = 0;
+        while let Some((token, completion)) = self.driver.next() {
+            completions += 1;
+            self.record(token, completion);
+        }
+        completions
+    }
+
+    /// Runs until `found` finds what it looks for.
+    pub(crate) fn until<T>(&mut self, mut found: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = found(self) {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "nobody told; what was told: {:?}", self.told);
+            self.turn(deadline);
+        }
+    }
+
+    /// Runs until the socket of `token` said `what`, and returns all that it said.
+    pub(crate) fn until_told(&mut self, token: Token, what: &Told) -> Vec<Told> {
+        self.until(|harness| harness.told(token).contains(what).then(|| harness.take(token)))
+    }
+
+    /// Runs until a connection was accepted.
+    pub(crate) fn until_accepted(&mut self) -> (Token, Accepted) {
+        self.until(|harness| (!harness.accepted.is_empty()).then(|| harness.accepted.remove(0)))
+    }
+
+    /// Runs until `length` bytes were received from the socket of `token`, which said nothing else.
+    pub(crate) fn until_received(&mut self, token: Token, length: usize) -> Vec<u8> {
+        self.until(|harness| match harness.told(token) {
+            [Told::Received(bytes)] if bytes.len() >= length => Some(bytes.clone()),
+            [] | [Told::Received(_)] => None,
+            other => panic!("only bytes were expected: {other:?}"),
+        });
+        match self.take(token).pop() {
+            Some(Told::Received(bytes)) => bytes,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Runs until everything that was caused before has had its chance to be told.
+    pub(crate) fn settle(&mut self) {
+        for round in 0..3 {
+            let (token, mut far) = (self.fence.0, &self.fence.1);
+            far.write_all(&[round]).unwrap();
+            self.until(|harness| (!harness.told(token).is_empty()).then(|| harness.take(token)));
+        }
+    }
+
+    /// What the socket of `token` said since it was last taken.
+    pub(crate) fn told(&self, token: Token) -> &[Told] {
+        self.told.get(&token).map_or(&[], Vec::as_slice)
+    }
+
+    /// Takes what the socket of `token` said.
+    pub(crate) fn take(&mut self, token: Token) -> Vec<Told> {
+        self.told.remove(&token).unwrap_or_default()
+    }
+
+    /// Everything that was told and not taken, by whomever.
+    pub(crate) fn take_all(&mut self) -> BTreeMap<Token, Vec<Told>> {
+        std::mem::take(&mut self.told)
+    }
+
+    /// Puts back what was taken.
+    pub(crate) fn put_back(&mut self, told: BTreeMap<Token, Vec<Told>>) {
+        assert!(self.told.is_empty());
+        self.told = told;
+    }
+
+    /// Tries to send once; `None` if that has to wait.
+    pub(crate) fn send(&mut self, token: Token, queue: &mut Outbound, bytes_max: usize) -> Option<io::Result<usize>> {
+        let sent = self.driver.submit(token, Operation::Send { queue, bytes_max })?;
+        let Completion::Sent(sent) = sent else { panic!("sending ended in {sent:?}") };
+        if let Ok(sent) = sent {
+            assert!(sent <= bytes_max.max(1), "sent {sent} bytes of at most {bytes_max}");
+            queue.advance(sent as u64);
+        }
+        Some(sent)
+    }
+
+    /// Sends everything that waits in `queue`; says how often the driver told that it may be tried again.
+    pub(crate) fn send_all(&mut self, token: Token, queue: &mut Outbound, bytes_max: usize) -> io::Result<usize> {
+        let mut resumed = 0;
+        while !queue.is_empty() {
+            match self.send(token, queue, bytes_max) {
+                Some(Ok(sent)) => assert!(sent > 0, "nothing was sent, and nothing stood in the way"),
+                Some(Err(error)) => return Err(error),
+                None => {
+                    self.until(|harness| {
+                        let told = harness.told.entry(token).or_default();
+                        let edge = told.iter().position(|told| matches!(told, Told::Sent(Ok(0))))?;
+                        told.remove(edge);
+                        Some(())
+                    });
+                    resumed += 1;
+                }
+            }
+        }
+        Ok(resumed)
+    }
+
+    /// Sends from `queue` until the kernel takes no more; says how much it took.
+    pub(crate) fn send_until_blocked(&mut self, token: Token, queue: &mut Outbound) -> usize {
+        let mut taken = 0;
+        while let Some(sent) = self.send(token, queue, usize::MAX) {
+            taken += sent.unwrap();
+            assert!(!queue.is_empty(), "the kernel took all of it");
+        }
+        taken
+    }
+
+    fn record(&mut self, token: Token, completion: Completion) {
+        let kind = |error: io::Error| error.kind();
+        let told = match completion {
+            Completion::Accepted(Ok(accepted)) => {
+                self.accepted.push((token, accepted));
+                Told::Accepted
+            }
+            Completion::Accepted(Err(error)) => Told::AcceptFailed(error.raw_os_error()),
+            Completion::Connected(result) => Told::Connected(result.map_err(kind)),
+            Completion::Received(bytes) => {
+                assert!(!bytes.is_empty());
+                self.receives.push(bytes.len());
+                if let Some(Told::Received(before)) = self.told.entry(token).or_default().last_mut() {
+                    before.extend_from_slice(&bytes);
+                    return;
+                }
+                Told::Received(bytes.to_vec())
+            }
+            Completion::Ended => Told::Ended,
+            Completion::Sent(result) => Told::Sent(result.map_err(kind)),
+            Completion::Failed(error) => Told::Failed(error.kind()),
+            Completion::Closed => Told::Closed,
+            Completion::Woken => Told::Woken,
+        };
+        self.told.entry(token).or_default().push(told);
+    }
+}
+
+/// What a stream runs over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    Tcp,
+    Unix,
+}
+
+impl Family {
+    pub(crate) const BOTH: [Self; 2] = [Self::Tcp, Self::Unix];
+
+    /// Two streams that are connected to each other. Sizes of their buffers are large and known, so that what is
+    /// written fits without anybody reading.
+    pub(crate) fn pair(self) -> (socket2::Socket, socket2::Socket) {
+        let (near, far) = match self {
+            Self::Unix => socket2::Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap(),
+            Self::Tcp => {
+                let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                socket2::SockRef::from(&listener).set_recv_buffer_size(BUFFER_BYTES).unwrap();
+                let far = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+                far.set_send_buffer_size(BUFFER_BYTES).unwrap();
+                far.connect(&listener.local_addr().unwrap().into()).unwrap();
+                far.set_tcp_nodelay(true).unwrap();
+                (listener.accept().unwrap().0.into(), far)
+            }
+        };
+        far.set_read_timeout(Some(PATIENCE)).unwrap();
+        far.set_write_timeout(Some(PATIENCE)).unwrap();
+        (near, far)
+    }
+}
+
+/// Cuts a connection off: the other side gets RST.
+pub(crate) fn reset(peer: socket2::Socket) {
+    peer.set_linger(Some(Duration::ZERO)).unwrap();
+    drop(peer);
+}
+
+/// Reads until the end, or until `length` bytes were read.
+pub(crate) fn read(mut peer: &socket2::Socket, length: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Read::take(&mut peer, length as u64).read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// Bytes of which every piece is different.
+pub(crate) fn pattern(length: usize) -> Vec<u8> {
+    (0..length as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+pub(crate) fn assert_same(actual: &[u8], expected: &[u8]) {
+    assert_eq!(actual.len(), expected.len());
+    let difference = actual.iter().zip(expected).position(|(actual, expected)| actual != expected);
+    assert_eq!(difference, None, "the first byte that is not the same");
+}
+
+/// A directory that is gone when the test is over.
+pub(crate) struct Directory(PathBuf);
+
+impl Directory {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("tidegate-driver-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn socket(&self, name: &str) -> Address {
+        Address::Unix(self.path(name))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The address of a Unix socket as `socket2` has it.
+pub(crate) fn unix(path: &Path) -> SockAddr {
+    SockAddr::unix(path).unwrap()
+}
+
+/// Runs `body` in a process of its own, for what concerns the whole process: limits, signals. `name` is the test's.
+pub(crate) fn alone(name: &str, body: impl FnOnce()) {
+    const CHILD: &str = "TIDEGATE_TEST_ALONE";
+    if std::env::var_os(CHILD).is_some() {
+        return body();
+    }
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new(program).args(["--exact", name, "--test-threads=1"]).env(CHILD, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{}\n{text}", output.status);
+}
+
+pub(crate) fn any_port() -> Address {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// How long something may take that is to happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The size that is asked of the kernel for buffers that are to be large.
+const BUFFER_BYTES: usize = 1 << 20;

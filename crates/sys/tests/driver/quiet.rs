@@ -1,0 +1,118 @@
+//! A driver with nothing to say waits: no state of a socket makes it spin.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use tidegate_buffer::Outbound;
+use tidegate_sys::Operation;
+
+use crate::harness::{Family, Harness, Told, pattern, reset};
+
+impl Harness {
+    /// Checks that waiting waits. Each wait has a timeout; a driver that spins comes back from all of them at once,
+    /// while one that was woken for nothing a few times still waits in most.
+    pub(crate) fn assert_quiet(&mut self) {
+        self.settle();
+        let (start, before) = (Instant::now(), self.take_all());
+        for _ in 0..WAITS {
+            let completions = self.turn(Instant::now() + WAIT);
+            assert_eq!(completions, 0, "{:?}", self.take_all());
+        }
+        assert!(start.elapsed() >= WAIT * WAITS / 2, "it spins after {before:?}");
+    }
+}
+
+#[test]
+fn a_new_connection_is_quiet() {
+    for family in Family::BOTH {
+        let mut harness = Harness::new();
+        let (token, _peer) = harness.pair(family);
+        harness.receive(token, true);
+        harness.assert_quiet();
+    }
+}
+
+#[test]
+fn bytes_that_nobody_wants_are_quiet() {
+    for family in Family::BOTH {
+        let mut harness = Harness::new();
+        let (_token, mut peer) = harness.pair(family);
+        peer.write_all(&pattern(50_000)).unwrap();
+        harness.assert_quiet();
+        peer.shutdown(Shutdown::Write).unwrap();
+        harness.assert_quiet();
+    }
+}
+
+#[test]
+fn a_half_closed_connection_is_quiet() {
+    for family in Family::BOTH {
+        let mut harness = Harness::new();
+        let (token, peer) = harness.pair(family);
+        harness.receive(token, true);
+        peer.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(harness.until_told(token, &Told::Ended), [Told::Ended]);
+        harness.assert_quiet();
+        harness.submit(token, Operation::ShutdownWrite);
+        harness.assert_quiet();
+    }
+}
+
+#[test]
+fn a_reset_after_a_half_close_is_quiet() {
+    for ours in [false, true] {
+        for receiving in [false, true] {
+            let mut harness = Harness::new();
+            let (token, peer) = harness.pair(Family::Tcp);
+            harness.receive(token, receiving);
+            if ours {
+                harness.submit(token, Operation::ShutdownWrite);
+            } else {
+                peer.shutdown(Shutdown::Write).unwrap();
+            }
+            harness.settle();
+            harness.take(token);
+            reset(peer);
+            harness.settle();
+            let told = harness.take(token);
+            assert!(matches!(told[..], [Told::Failed(_)]), "{told:?}, ours: {ours}, receiving: {receiving}");
+            harness.assert_quiet();
+            harness.receive(token, true);
+            harness.settle();
+            assert_eq!(harness.take(token), [], "ours: {ours}, receiving: {receiving}");
+            harness.assert_quiet();
+        }
+    }
+}
+
+#[test]
+fn a_send_that_waits_is_quiet() {
+    for family in Family::BOTH {
+        let mut harness = Harness::new();
+        let (token, _peer) = harness.pair(family);
+        let mut queue = Outbound::new(&harness.pool);
+        queue.link_bytes(pattern(32 << 20).into());
+        queue.flush();
+        harness.send_until_blocked(token, &mut queue);
+        harness.assert_quiet();
+    }
+}
+
+#[test]
+fn a_held_driver_is_quiet() {
+    let mut harness = Harness::new();
+    let (token, mut peer) = harness.pair(Family::Tcp);
+    harness.receive(token, true);
+    // The fence would be held as well, so all that can be waited for is that it stays quiet.
+    harness.driver.hold_receives(true);
+    peer.write_all(b"later").unwrap();
+    let start = Instant::now();
+    for _ in 0..WAITS {
+        assert_eq!(harness.turn(Instant::now() + WAIT), 0);
+    }
+    assert!(start.elapsed() >= WAIT * WAITS / 2, "it spins");
+}
+
+const WAIT: Duration = Duration::from_millis(10);
+const WAITS: u32 = 10;

@@ -1,0 +1,136 @@
+//! Connections that break: told once, after what was received before where that is wanted.
+
+use std::io::{ErrorKind, Write};
+
+use tidegate_buffer::Outbound;
+use tidegate_sys::Operation;
+
+use crate::harness::{Family, Harness, Told, pattern, read, reset};
+
+#[test]
+fn what_came_before_a_reset_is_told_before_it() {
+    for length in [10, 100_000] {
+        let mut harness = Harness::new();
+        let (token, mut peer) = harness.pair(Family::Tcp);
+        harness.receive(token, true);
+        let bytes = pattern(length);
+        peer.write_all(&bytes).unwrap();
+        reset(peer);
+        let told = harness.until_told(token, &Told::Failed(ErrorKind::ConnectionReset));
+        assert_eq!(told, [Told::Received(bytes), Told::Failed(ErrorKind::ConnectionReset)]);
+        harness.assert_quiet();
+        assert_eq!(harness.take(token), []);
+    }
+}
+
+#[test]
+fn a_reset_is_told_to_one_who_receives() {
+    let mut harness = Harness::new();
+    let (token, peer) = harness.pair(Family::Tcp);
+    harness.receive(token, true);
+    harness.settle();
+    reset(peer);
+    let failed = Told::Failed(ErrorKind::ConnectionReset);
+    assert_eq!(harness.until_told(token, &failed), [failed]);
+    harness.assert_quiet();
+    assert_eq!(harness.take(token), []);
+}
+
+#[test]
+fn a_failure_is_told_to_one_who_does_not_receive_and_is_the_last_that_is_told() {
+    let mut harness = Harness::new();
+    let (token, mut peer) = harness.pair(Family::Tcp);
+    peer.write_all(b"never read").unwrap();
+    harness.settle();
+    reset(peer);
+    let failed = Told::Failed(ErrorKind::ConnectionReset);
+    assert_eq!(harness.until_told(token, &failed), [failed]);
+    harness.receive(token, true);
+    harness.settle();
+    assert_eq!(harness.take(token), [], "told after the failure");
+    harness.assert_quiet();
+}
+
+#[test]
+fn a_reset_after_the_end_is_told_once() {
+    for receiving in [false, true] {
+        let mut harness = Harness::new();
+        let (token, peer) = harness.pair(Family::Tcp);
+        harness.receive(token, true);
+        peer.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(harness.until_told(token, &Told::Ended), [Told::Ended]);
+        harness.receive(token, receiving);
+        reset(peer);
+        harness.settle();
+        let told = harness.take(token);
+        assert!(matches!(told[..], [Told::Failed(ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)]), "{told:?}");
+        harness.assert_quiet();
+        assert_eq!(harness.take(token), []);
+    }
+}
+
+#[test]
+fn a_unix_peer_that_leaves_bytes_unread_breaks_the_connection() {
+    let mut harness = Harness::new();
+    let (token, mut peer) = harness.pair(Family::Unix);
+    harness.receive(token, true);
+    let mut queue = Outbound::new(&harness.pool);
+    queue.write(b"never read");
+    queue.flush();
+    harness.send_all(token, &mut queue, usize::MAX).unwrap();
+    peer.write_all(b"bye").unwrap();
+    drop(peer);
+    let told = harness.until_told(token, &Told::Failed(ErrorKind::ConnectionReset));
+    assert_eq!(told, [Told::Received(b"bye".to_vec()), Told::Failed(ErrorKind::ConnectionReset)]);
+    harness.assert_quiet();
+    assert_eq!(harness.take(token), []);
+}
+
+#[test]
+fn a_reset_frees_a_send_that_waits() {
+    for receiving in [false, true] {
+        let mut harness = Harness::new();
+        let (token, peer) = harness.pair(Family::Tcp);
+        harness.receive(token, receiving);
+        let mut queue = Outbound::new(&harness.pool);
+        queue.link_bytes(pattern(32 << 20).into());
+        queue.flush();
+        harness.send_until_blocked(token, &mut queue);
+        reset(peer);
+        let sent = harness.until(|harness| match harness.take(token).first() {
+            None => None,
+            Some(Told::Sent(Ok(0))) => Some(harness.send(token, &mut queue, usize::MAX)),
+            Some(Told::Failed(kind)) => Some(Some(Err((*kind).into()))),
+            other => panic!("{other:?}"),
+        });
+        let Some(Err(error)) = sent else { panic!("{sent:?}") };
+        assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}");
+        harness.close(token, false);
+    }
+}
+
+#[test]
+fn a_connection_may_break_in_both_directions_at_once() {
+    let mut harness = Harness::new();
+    let pairs: Vec<_> = (0..50).map(|_| harness.pair(Family::Tcp)).collect();
+    let tokens: Vec<_> = pairs.iter().map(|(token, _)| *token).collect();
+    for (index, (token, mut peer)) in pairs.into_iter().enumerate() {
+        harness.receive(token, index % 2 == 0);
+        if index % 3 == 0 {
+            harness.submit(token, Operation::ShutdownWrite);
+            assert_eq!(read(&peer, usize::MAX), b"");
+        }
+        if index % 5 == 0 {
+            peer.write_all(b"x").unwrap();
+        }
+        reset(peer);
+    }
+    harness.settle();
+    for token in tokens {
+        let told = harness.take(token);
+        let failures = told.iter().filter(|told| matches!(told, Told::Failed(_))).count();
+        assert_eq!(failures, 1, "{told:?}");
+        assert!(matches!(told.last(), Some(Told::Failed(_))), "{told:?}");
+    }
+    harness.assert_quiet();
+}

@@ -1,0 +1,50 @@
+//! Tidegate: an asynchronous, event-driven network application framework.
+//!
+//! For gateways, brokers, proxies, push servers, game and IoT backends: many connections, custom protocols, little
+//! memory. A connection costs memory only while bytes are in it, and back-pressure is the default.
+//!
+//! | noun | what it is |
+//! |---|---|
+//! | [`Codec`] | one protocol, free of I/O: bytes in, messages out; messages in, bytes out |
+//! | [`Filter`] | bytes to bytes, both ways, free of I/O; [`Over`] puts a codec over it |
+//! | [`Handler`] | the application on one connection: gets events, returns an [`Outcome`] |
+//! | [`Server`] | an address and its event loops, one per core |
+//!
+//! A server that answers every line with itself:
+//!
+//! ```no_run
+//! use tidegate::framing::Lines;
+//! use tidegate::{Context, Handler, Outcome, Server, Slice};
+//!
+//! struct Echo;
+//!
+//! impl Handler<Lines> for Echo {
+//!     type Post = ();
+//!
+//!     fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+//!         cx.send(line.into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Server::bind("127.0.0.1:7000")?.start(|| (Lines::default(), Echo))?;
+//! println!("listening on {}", server.address());
+//! std::thread::park();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Protocols and handlers are tested without a network: see `tidegate-testkit`.
+
+#![forbid(unsafe_code)]
+
+pub use tidegate_buffer::{FileRegion, Input, Ledger, Mark, Outbound, Pool, Segment, Slice, WaterMarks};
+pub use tidegate_codec::{Blame, Codec, Fault, Filter, Output, Over, OverError, Step, Time, framing};
+pub use tidegate_engine::{
+    Closed, Context, Counts, Event, EventLoop, Gone, Handler, Limits, Outcome, Remote, Running, SendError, Server,
+    StartError, Switch, Transport, UnknownTransport,
+};
+/// HTTP/1.1.
+#[cfg(feature = "http1")]
+pub use tidegate_http1 as http1;
+pub use tidegate_sys::{Address, ListenOptions, SocketOptions};
