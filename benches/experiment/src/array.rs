@@ -1,4 +1,4 @@
-//! Before: two growing arrays in every connection, as in Netty until 4.0.21.
+//! Before: two growing arrays in every connection, as in Netty before its change #2693.
 //!
 //! Entries lie in a circular array, and a second array takes the parts of a gathering write. Both begin with four
 //! elements, as there, and grow by doubling; neither shrinks before the connection ends.

@@ -271,8 +271,10 @@ fn owned(drops: &Arc<AtomicUsize>, then: fn()) -> Bytes {
     Bytes::from_owner(Owner { bytes: vec![1; LINK_BYTES_MIN], drops: Arc::clone(drops), then })
 }
 
+type WayOut = (&'static str, fn(Outbound));
+
 /// Every way in which an entry can leave a queue.
-fn ways_out() -> [(&'static str, fn(Outbound)); 6] {
+fn ways_out() -> [WayOut; 6] {
     [
         ("sent", |mut queue| queue.advance(queue.pending())),
         ("sent in pieces", |mut queue| drop(send_all(&mut queue, 1000))),

@@ -43,7 +43,8 @@ pub(crate) fn target_end(bytes: &[u8], at: usize) -> usize {
     })
 }
 
-/// The end of what a registered name or an address may be made of (RFC 3986 §3.2.2), without colon and brackets.
+/// The end of what a registered name or an address may be made of (RFC 3986 §3.2.2), without colon and brackets, and
+/// without the comma, with which somebody may have joined two hosts.
 #[inline(always)]
 pub(crate) fn host_end(bytes: &[u8], mut at: usize) -> usize {
     loop {
@@ -98,7 +99,7 @@ const CLASSES: [u8; 256] = {
         }
         byte += 1;
     }
-    let (tokens, hosts) = (b"!#$%&'*+-.^_`|~", b"-._~!$&'()*+,;=%");
+    let (tokens, hosts) = (b"!#$%&'*+-.^_`|~", b"-._~!$&'()*+;=%");
     let mut index = 0;
     while index < tokens.len() {
         classes[tokens[index] as usize] |= TOKEN;
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_host_ends_at_colons_brackets_and_what_separates_targets() {
-        let symbols = b"-._~!$&'()*+,;=%";
+        let symbols = b"-._~!$&'()*+;=%";
         ends_where(host_end, b'x', |byte| !byte.is_ascii_alphanumeric() && !symbols.contains(&byte));
     }
 }

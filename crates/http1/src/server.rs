@@ -177,8 +177,10 @@ impl Server {
     /// A head that is incomplete, or wrong, or begins behind an empty line.
     #[cold]
     fn decode_unusual_head(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
-        while self.seen == 0 && input.bytes().starts_with(b"\r\n") && self.flags & EMPTY_LINES != EMPTY_LINES {
+        // The first byte of an empty line may have come alone.
+        while self.seen < 2 && input.bytes().starts_with(b"\r\n") && self.flags & EMPTY_LINES != EMPTY_LINES {
             input.consume(2);
+            self.seen = 0;
             self.flags += EMPTY_LINE;
         }
         let found = parse::head_end(input.bytes(), self.seen as usize, self.config.limits());

@@ -23,7 +23,7 @@ pub struct SocketOptions {
 }
 
 impl SocketOptions {
-    pub(crate) fn apply(&self, socket: SockRef<'_>, is_ip: bool) -> io::Result<()> {
+    pub(crate) fn apply(&self, socket: &SockRef<'_>, is_ip: bool) -> io::Result<()> {
         if is_ip {
             socket.set_tcp_nodelay(!self.delay)?;
         }

@@ -37,7 +37,7 @@ impl Socket {
                 socket.set_only_v6(true)?;
             }
         }
-        options.stream.apply(SockRef::from(&socket), address.ip().is_some())?;
+        options.stream.apply(&SockRef::from(&socket), address.ip().is_some())?;
         socket.bind(&address.to_socket2()?)?;
         socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
         Ok(Self::Descriptor(socket.into()))
@@ -52,7 +52,7 @@ impl Socket {
         let socket = SockRef::from(&descriptor);
         socket.set_nonblocking(true)?;
         let is_ip = socket.local_addr()?.as_socket().is_some();
-        options.stream.apply(socket, is_ip)?;
+        options.stream.apply(&socket, is_ip)?;
         Ok(Self::Descriptor(descriptor))
     }
 
@@ -93,7 +93,7 @@ impl Socket {
 /// Begins to connect; the second value says whether that is still under way.
 pub(crate) fn connect(address: &Address, options: &SocketOptions) -> io::Result<(OwnedFd, bool)> {
     let socket = new_stream(address)?;
-    options.apply(SockRef::from(&socket), address.ip().is_some())?;
+    options.apply(&SockRef::from(&socket), address.ip().is_some())?;
     let pending = match socket.connect(&address.to_socket2()?) {
         Ok(()) => false,
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => true,

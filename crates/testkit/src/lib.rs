@@ -3,19 +3,24 @@
 //! - [`contract`] puts any codec through the contract that all codecs share: the same bytes in whatever pieces give
 //!   the same messages, nothing leaks, nothing panics, nothing is allocated because a peer declared it.
 //! - [`Stand`] does with one codec what an event loop does with a connection, step by step.
+//! - [`Embedded`] runs a codec and a handler on a real event loop, with the test as the peer and as the clock: what
+//!   users test their protocols with.
 //! - [`filters`] holds two filters made for tests, a toy TLS among them.
 //! - [`Random`] is small, seeded, and the same everywhere. A failing test names the seed that replays it.
 //!
 //! Only tests and examples may depend on this crate.
 //!
-//! Read next: `contract.rs`.
+//! Read next: `embedded.rs`, or `contract.rs`.
 
 #![forbid(unsafe_code)]
 
 pub mod contract;
+mod embedded;
 pub mod filters;
 mod random;
 mod stand;
+mod wire;
 
+pub use embedded::Embedded;
 pub use random::{Random, seed};
 pub use stand::Stand;

@@ -89,5 +89,5 @@ pub(crate) fn entries(queue: &Outbound) -> usize {
 
 /// Bytes that tell where they come from.
 pub(crate) fn bytes(seed: usize, length: usize) -> Vec<u8> {
-    (0..length).map(|at| ((seed + 1) * 2_654_435_761 + at * 40_503 >> 7) as u8).collect()
+    (0..length).map(|at| (((seed + 1) * 2_654_435_761 + at * 40_503) >> 7) as u8).collect()
 }

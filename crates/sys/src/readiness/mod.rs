@@ -287,7 +287,7 @@ impl Driver for Readiness {
             }
         }
         self.events.clear();
-        self.turn = self.attention.len();
+        self.turn = self.attention.len().min(SOCKETS_PER_TURN_MAX);
         Ok(())
     }
 
@@ -364,6 +364,9 @@ const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
 /// Events taken from the kernel at once.
 const EVENTS_PER_TURN_MAX: usize = 1024;
+
+/// Sockets that get their say in one turn; the others keep their place.
+const SOCKETS_PER_TURN_MAX: usize = 1024;
 
 /// Connections accepted in a row before other sockets get their say.
 const ACCEPTS_IN_A_ROW_MAX: u32 = 64;

@@ -1,14 +1,15 @@
 //! Connecting: it comes to one end, whatever happens.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
 
-use socket2::{Domain, Type};
+use socket2::{Domain, SockAddr, Type};
 use tidegate_buffer::Outbound;
 use tidegate_sys::{Address, Operation, Side, SocketOptions, Token};
 
-use crate::harness::{Directory, Harness, PATIENCE, Told, reset};
+use crate::directory::Directory;
+use crate::harness::{Harness, PATIENCE, Told, reset};
 
 fn connect(harness: &mut Harness, address: &Address) -> Token {
     let token = harness.token();
@@ -70,7 +71,7 @@ fn a_connection_is_made_over_a_unix_socket() {
 fn a_refused_connection_is_told_once_and_nothing_follows() {
     // Bound, but not listening: nobody else can come by this port, nor can the connection be made with itself.
     let nobody = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    nobody.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+    nobody.bind(&any()).unwrap();
     let directory = Directory::new();
     drop(UnixListener::bind(directory.path("deserted")).unwrap());
     let cases = [
@@ -91,18 +92,28 @@ fn a_refused_connection_is_told_once_and_nothing_follows() {
     }
 }
 
-/// The kernel tells of a socket that it became writable once: after that, who waits to send waits for ever.
+/// The kernel tells only once that a socket became writable: who waited to send before the connection was made must
+/// not have to wait for ever.
 #[test]
 fn what_was_sent_before_the_connection_is_made_waits_for_it() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (listener, address) = busy_listener();
+    let full: Vec<_> = (0..2).map(|_| TcpStream::connect_timeout(&address, PATIENCE).unwrap()).collect();
     let mut harness = Harness::new();
-    let token = connect(&mut harness, &Address::Ip(listener.local_addr().unwrap()));
+    let token = connect(&mut harness, &Address::Ip(address));
     let mut queue = Outbound::new(&harness.pool);
     queue.write(b"first words");
     queue.flush();
-    harness.send_all(token, &mut queue, usize::MAX).unwrap();
+    assert!(harness.send(token, &mut queue, usize::MAX).is_none(), "the connection is not made yet");
     harness.settle();
-    assert_eq!(harness.take(token), [Told::Connected(Ok(()))]);
+    assert_eq!(harness.take(token), []);
+    // Now there is room; the kernel tries again after a second.
+    for client in &full {
+        let (peer, _) = listener.accept().unwrap();
+        assert_eq!(peer.peer_addr().unwrap(), client.local_addr().unwrap().into());
+    }
+    let told = harness.until_told(token, &Told::Sent(Ok(0)));
+    assert_eq!(told, [Told::Connected(Ok(())), Told::Sent(Ok(0))]);
+    harness.send_all(token, &mut queue, usize::MAX).unwrap();
     harness.close(token, false);
     let mut text = String::new();
     listener.accept().unwrap().0.read_to_string(&mut text).unwrap();
@@ -128,10 +139,7 @@ fn a_connection_that_is_reset_at_once_fails() {
 
 #[test]
 fn a_connection_that_is_given_up_is_not_told() {
-    let listener = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    listener.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
-    listener.listen(1).unwrap();
-    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    let (listener, address) = busy_listener();
     // With the backlog full, what follows is neither made nor refused.
     let full: Vec<_> = (0..2).map(|_| TcpStream::connect_timeout(&address, PATIENCE).unwrap()).collect();
     let mut harness = Harness::new();
@@ -144,4 +152,17 @@ fn a_connection_that_is_given_up_is_not_told() {
     drop((full, listener));
     harness.assert_quiet();
     assert!(harness.take_all().is_empty());
+}
+
+/// A listener whose backlog is full with two connections; what follows has to try again later.
+fn busy_listener() -> (socket2::Socket, SocketAddr) {
+    let listener = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener.bind(&any()).unwrap();
+    listener.listen(1).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    (listener, address)
+}
+
+fn any() -> SockAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0)).into()
 }

@@ -7,7 +7,8 @@ use std::thread;
 
 use tidegate_buffer::{FileRegion, Outbound};
 
-use crate::harness::{Directory, Family, Harness, Told, assert_same, pattern, read};
+use crate::directory::Directory;
+use crate::harness::{Family, Harness, Told, assert_same, pattern, read};
 
 fn file(directory: &Directory, name: &str, bytes: &[u8]) -> Arc<File> {
     std::fs::write(directory.path(name), bytes).unwrap();

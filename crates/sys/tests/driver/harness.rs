@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, Type};
@@ -296,33 +295,6 @@ pub(crate) fn assert_same(actual: &[u8], expected: &[u8]) {
     assert_eq!(actual.len(), expected.len());
     let difference = actual.iter().zip(expected).position(|(actual, expected)| actual != expected);
     assert_eq!(difference, None, "the first byte that is not the same");
-}
-
-/// A directory that is gone when the test is over.
-pub(crate) struct Directory(PathBuf);
-
-impl Directory {
-    pub(crate) fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("tidegate-driver-{}-{number}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    pub(crate) fn socket(&self, name: &str) -> Address {
-        Address::Unix(self.path(name))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The address of a Unix socket as `socket2` has it.

@@ -134,7 +134,7 @@ fn a_failure_is_told_while_receiving_is_held() {
     reset(before_peer);
     reset(after_peer);
     for token in [before, after] {
-        assert_eq!(harness.until_told(token, &failed), [failed.clone()]);
+        assert_eq!(harness.until_told(token, &failed), std::slice::from_ref(&failed));
     }
     harness.driver.hold_receives(false);
     harness.settle();

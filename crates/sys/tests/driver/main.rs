@@ -6,6 +6,7 @@
 mod accept;
 mod close;
 mod connect;
+mod directory;
 mod file;
 mod harness;
 mod hold;

@@ -1,0 +1,286 @@
+//! The life of a connection: order, persistence, bodies that nobody wants, time, and its end.
+
+mod support;
+
+use support::{GET, Talk};
+use tidegate_http1::{Config, Error, Exceeded, Limits, Misuse, Outgoing, Response, ResponseHead, Status, Violation};
+
+const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+
+fn ok(talk: &mut Talk) -> String {
+    talk.say(Response::text("ok")).expect("a response is owed");
+    talk.sent()
+}
+
+#[test]
+fn pipelined_requests_are_yielded_one_by_one_as_responses_complete() {
+    let mut talk = Talk::new();
+    let wire = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_eq!(talk.hear(wire), Ok(vec!["GET /1".into()]));
+    assert_eq!(talk.listen(), Ok(vec![]));
+    talk.say(Outgoing::Head(ResponseHead::new(Status::OK))).expect("a response is owed");
+    assert_eq!(talk.listen(), Ok(vec![]), "its body is still under way");
+    talk.say(Outgoing::End).expect("a response is under way");
+    assert_eq!(talk.listen(), Ok(vec!["GET /2".into()]));
+    ok(&mut talk);
+    assert!(!talk.is_finished());
+}
+
+#[test]
+fn persistence_is_as_both_sides_want_it() {
+    let cases = [
+        ("HTTP/1.1", "", false, None),
+        ("HTTP/1.1", "Connection: close\r\n", true, Some("close")),
+        ("HTTP/1.1", "Connection: a, CLOSE ,b\r\n", true, Some("close")),
+        ("HTTP/1.1", "Connection: keep-alive\r\nConnection: close\r\n", true, Some("close")),
+        ("HTTP/1.1", "Connection: closed\r\n", false, None),
+        ("HTTP/1.0", "", true, Some("close")),
+        ("HTTP/1.0", "Connection: Keep-Alive\r\n", false, Some("keep-alive")),
+        ("HTTP/1.0", "Connection: keep-alive, close\r\n", true, Some("close")),
+    ];
+    for (version, field, finished, said) in cases {
+        let mut talk = Talk::new();
+        talk.hear(format!("GET / {version}\r\nHost: a\r\n{field}\r\n").as_bytes()).expect("the request is good");
+        let sent = ok(&mut talk);
+        let found = sent.split("\r\n").find_map(|line| line.strip_prefix("Connection: "));
+        assert_eq!((found, talk.is_finished()), (said, finished), "{version} {field:?}");
+        if finished {
+            assert_eq!(talk.hear(GET), Ok(vec!["end of connection".into()]));
+        }
+    }
+}
+
+#[test]
+fn an_application_may_close() {
+    let mut talk = Talk::new();
+    talk.hear(GET).expect("the request is good");
+    talk.say(Response::text("bye").close()).expect("a response is owed");
+    assert!(talk.sent().contains("\r\nConnection: close\r\n"));
+    assert!(talk.is_finished());
+}
+
+#[test]
+fn a_body_is_yielded_as_it_arrives() {
+    let mut talk = Talk::new();
+    assert_eq!(talk.hear(POST), Ok(vec!["POST /".into()]));
+    assert_eq!(talk.hear(b"hel"), Ok(vec!["data hel".into()]));
+    assert_eq!(talk.hear(&[b"lo", GET].concat()), Ok(vec!["data lo".into(), "end".into()]));
+    ok(&mut talk);
+    assert_eq!(talk.listen(), Ok(vec!["GET /".into()]));
+}
+
+#[test]
+fn a_body_of_length_zero_is_none() {
+    let mut talk = Talk::new();
+    let wire = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(talk.hear(wire), Ok(vec!["POST /".into()]));
+    ok(&mut talk);
+    assert_eq!(talk.hear(GET), Ok(vec!["GET /".into()]));
+}
+
+#[test]
+fn a_short_rest_of_a_body_is_skipped_once_its_response_is_complete() {
+    for wire in [POST, b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"] {
+        let mut talk = Talk::new();
+        talk.hear(wire).expect("the request is good");
+        assert!(!ok(&mut talk).contains("Connection: close"));
+        let rest: &[u8] = if wire == POST { b"hello" } else { b"5\r\nhello\r\n0\r\n\r\n" };
+        assert_eq!(talk.hear(&rest[..3]), Ok(vec![]));
+        assert_eq!(talk.hear(&[&rest[3..], GET].concat()), Ok(vec!["GET /".into()]));
+    }
+}
+
+#[test]
+fn a_long_rest_of_a_body_closes_the_connection() {
+    let limits = Limits { skip_bytes_max: 10, ..Limits::default() };
+    let mut talk = Talk::limited(limits.clone());
+    talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n").expect("the request is good");
+    assert!(ok(&mut talk).contains("\r\nConnection: close\r\n"));
+    assert!(talk.is_finished());
+
+    let mut talk = Talk::limited(limits);
+    talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").expect("the request is good");
+    ok(&mut talk);
+    assert_eq!(talk.hear(b"9\r\n012345678\r\n"), Ok(vec![]));
+    assert_eq!(talk.hear(b"9\r\n012345678\r\n"), Ok(vec!["end of connection".into()]));
+    assert!(talk.is_finished());
+}
+
+#[test]
+fn continue_is_sent_at_once_unless_the_application_wants_to_decide() {
+    let wire = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-Continue\r\nContent-Length: 5\r\n\r\n";
+    let mut talk = Talk::new();
+    talk.hear(wire).expect("the request is good");
+    assert_eq!(talk.sent(), "HTTP/1.1 100 Continue\r\n\r\n");
+
+    let by_hand = || Talk::with(Config::default().continue_by_hand(true));
+    let mut talk = by_hand();
+    talk.hear(wire).expect("the request is good");
+    assert_eq!(talk.sent(), "");
+    talk.say(Outgoing::Continue).expect("the peer waits for it");
+    assert_eq!(talk.say(Outgoing::Continue), Err(Error::Caller(Misuse::ContinueUnexpected)));
+    assert_eq!(talk.sent(), "HTTP/1.1 100 Continue\r\n\r\n");
+    assert_eq!(talk.hear(b"hello"), Ok(vec!["data hello".into(), "end".into()]));
+    assert!(!ok(&mut talk).contains("Connection: close"));
+
+    let mut talk = by_hand();
+    talk.hear(wire).expect("the request is good");
+    talk.say(Response::new(Status::CONTENT_TOO_LARGE)).expect("a response is owed");
+    assert!(talk.sent().contains("\r\nConnection: close\r\n"), "the body was not asked for and may come or not");
+    assert!(talk.is_finished());
+
+    let mut talk = Talk::new();
+    talk.hear(b"POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").expect("the request is good");
+    assert_eq!(talk.sent(), "", "HTTP/1.0 does not know interim responses");
+}
+
+#[test]
+fn an_error_within_a_body_is_told_if_nothing_else_was() {
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut talk = Talk::new();
+    talk.hear(head).expect("the head is good");
+    assert_eq!(talk.hear(b"x\r\n"), Err(Error::Peer(Violation::ChunkSize)));
+    assert!(talk.sent().starts_with("HTTP/1.1 400 "));
+    assert!(talk.is_finished());
+    assert_eq!(talk.say(Response::text("late")), Err(Error::Caller(Misuse::NoRequest)));
+
+    let mut talk = Talk::new();
+    talk.hear(head).expect("the head is good");
+    talk.say(Outgoing::Head(ResponseHead::new(Status::OK))).expect("a response is owed");
+    talk.sent();
+    assert_eq!(talk.hear(b"x\r\n"), Err(Error::Peer(Violation::ChunkSize)));
+    assert_eq!(talk.sent(), "", "it would be taken for a part of the body");
+}
+
+#[test]
+fn an_idle_connection_ends_without_a_word() {
+    let mut talk = Talk::new();
+    talk.hear(b"").expect("nothing came");
+    talk.wait(74).expect("there is time");
+    assert!(!talk.is_finished());
+    talk.wait(1).expect("it ends in good order");
+    assert!(talk.is_finished());
+    assert_eq!(talk.sent(), "");
+
+    let mut talk = Talk::new();
+    talk.hear(GET).expect("the request is good");
+    assert_eq!(talk.stand.codec().config().limits().idle_timeout.as_secs(), 75);
+    talk.wait(1_000).expect("a request that is being answered has no deadline");
+    ok(&mut talk);
+    talk.listen().expect("nothing came");
+    talk.wait(74).expect("there is time");
+    assert!(!talk.is_finished());
+    talk.wait(1).expect("it ends in good order");
+    assert!(talk.is_finished());
+}
+
+#[test]
+fn a_head_that_drips_has_a_deadline_from_its_first_byte() {
+    let mut talk = Talk::new();
+    talk.hear(b"").expect("nothing came");
+    talk.wait(70).expect("there is time");
+    talk.hear(b"GET").expect("incomplete");
+    talk.wait(20).expect("there is time");
+    talk.hear(b" /").expect("incomplete");
+    talk.wait(9).expect("there is time");
+    assert_eq!(talk.wait(1), Err(Error::Limit(Exceeded::HeadTime)));
+    assert!(talk.sent().starts_with("HTTP/1.1 408 "));
+    assert!(talk.is_finished());
+}
+
+#[test]
+fn a_body_has_a_deadline_from_piece_to_piece() {
+    let mut talk = Talk::new();
+    talk.hear(POST).expect("the request is good");
+    talk.wait(29).expect("there is time");
+    talk.hear(b"h").expect("a piece");
+    talk.wait(29).expect("there is time");
+    assert_eq!(talk.wait(1), Err(Error::Limit(Exceeded::BodyTime)));
+    assert!(talk.sent().starts_with("HTTP/1.1 408 "));
+
+    let mut talk = Talk::new();
+    talk.hear(POST).expect("the request is good");
+    ok(&mut talk);
+    talk.listen().expect("nothing came");
+    talk.wait(30).expect("its response was sent: it ends without a word");
+    assert!(talk.is_finished());
+    assert_eq!(talk.sent(), "");
+}
+
+#[test]
+fn a_drained_connection_ends_with_the_response_that_is_under_way() {
+    let drain = |talk: &mut Talk| {
+        let (codec, mut out) = talk.stand.parts();
+        tidegate_codec::Codec::drain(codec, &mut out).expect("draining cannot fail");
+    };
+    let mut talk = Talk::new();
+    drain(&mut talk);
+    assert!(talk.is_finished(), "nothing was under way");
+
+    let mut talk = Talk::new();
+    talk.hear(&GET.repeat(2)).expect("the request is good");
+    drain(&mut talk);
+    assert!(!talk.is_finished());
+    assert!(ok(&mut talk).contains("\r\nConnection: close\r\n"));
+    assert!(talk.is_finished());
+    assert_eq!(talk.listen(), Ok(vec!["end of connection".into()]));
+
+    let mut talk = Talk::new();
+    talk.hear(&GET[..5]).expect("incomplete");
+    drain(&mut talk);
+    assert_eq!(talk.hear(&GET[5..]), Ok(vec!["GET /".into()]));
+    assert!(ok(&mut talk).contains("\r\nConnection: close\r\n"));
+}
+
+#[test]
+fn after_the_peer_has_stopped_sending_complete_requests_still_get_through() {
+    let mut talk = Talk::new();
+    talk.stand.receive(&GET.repeat(2));
+    assert_eq!(talk.hang_up(), Ok(vec!["GET /".into()]));
+    assert!(!ok(&mut talk).contains("Connection: close"));
+    assert_eq!(talk.hang_up(), Ok(vec!["GET /".into()]));
+    assert!(ok(&mut talk).contains("\r\nConnection: close\r\n"), "no further request can come");
+    assert!(talk.is_finished());
+    assert_eq!(talk.hang_up(), Ok(vec!["end of connection".into()]));
+}
+
+#[test]
+fn a_request_that_was_cut_off_is_an_error_and_gets_no_answer() {
+    for cut in [&GET[..1], &GET[..GET.len() - 1], POST] {
+        let mut talk = Talk::new();
+        talk.stand.receive(cut);
+        assert_eq!(talk.hang_up(), Err(Error::Peer(Violation::Truncated)));
+        assert_eq!(talk.sent(), "");
+        assert!(talk.is_finished());
+    }
+    let mut talk = Talk::new();
+    assert_eq!(talk.hang_up(), Ok(vec!["end of connection".into()]));
+    assert!(talk.is_finished());
+}
+
+#[test]
+fn after_101_the_input_is_left_to_another_protocol() {
+    let mut talk = Talk::new();
+    talk.hear(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: b\r\n\r\n\x01\x02").expect("it is good");
+    let switching = Response::new(Status::SWITCHING_PROTOCOLS).field("Upgrade", b"b").expect("a good field");
+    talk.say(switching).expect("a response is owed");
+    let sent = talk.sent();
+    assert!(sent.contains("\r\nConnection: upgrade\r\nUpgrade: b\r\n\r\n"), "{sent}");
+    assert_eq!(talk.listen(), Ok(vec![]));
+    assert!(talk.stand.codec().is_switched() && !talk.is_finished());
+    assert_eq!(talk.stand.input().bytes(), b"\x01\x02");
+}
+
+#[test]
+fn a_tunnel_that_was_granted_is_another_protocol_too() {
+    let mut talk = Talk::new();
+    let wire = b"CONNECT b.example:443 HTTP/1.1\r\nHost: b.example:443\r\n\r\n\x16";
+    assert_eq!(talk.hear(wire), Ok(vec!["CONNECT b.example:443".into()]));
+    talk.say(Response::new(Status::OK)).expect("a response is owed");
+    assert!(!talk.sent().contains("Content-Length"));
+    assert!(talk.stand.codec().is_switched());
+    let mut talk = Talk::new();
+    talk.hear(wire).expect("it is good");
+    talk.say(Response::new(Status::FORBIDDEN)).expect("a response is owed");
+    assert!(!talk.stand.codec().is_switched());
+}

@@ -1,0 +1,218 @@
+//! What goes out: framing, the fields that the codec adds, and what it refuses to say.
+
+mod support;
+
+use std::io::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use support::{GET, Talk};
+use tidegate_codec::FileRegion;
+use tidegate_http1::{
+    Body, Chunk, Config, ContentType, Error, Fields, InvalidField, Misuse, Outgoing, Response, ResponseHead, Status,
+};
+
+const DATE: &str = "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
+
+/// What is sent for `request`, answered with these messages.
+fn sent(request: &str, messages: impl IntoIterator<Item = Outgoing>) -> String {
+    let mut talk = Talk::new();
+    talk.hear(request.as_bytes()).expect("the request is good");
+    for message in messages {
+        talk.say(message).expect("the message is in order");
+    }
+    talk.sent()
+}
+
+fn request(method: &str, version: &str) -> String {
+    format!("{method} / {version}\r\nHost: a\r\n\r\n")
+}
+
+#[test]
+fn a_whole_response_has_date_server_type_and_length() {
+    let ok = sent(&request("GET", "HTTP/1.1"), [Response::text("hello").into()]);
+    let head = format!("HTTP/1.1 200 OK\r\nServer: Tidegate\r\n{DATE}Content-Type: text/plain\r\n");
+    assert_eq!(ok, format!("{head}Content-Length: 5\r\n\r\nhello"));
+}
+
+#[test]
+fn the_server_has_the_name_it_was_given() {
+    for (name, expected) in [("Harbour/2", "Server: Harbour/2\r\n"), ("", "")] {
+        let mut talk = Talk::with(Config::default().server_name(name));
+        talk.hear(GET).expect("the request is good");
+        talk.say(Response::new(Status::NOT_FOUND)).expect("a response is owed");
+        let head = format!("HTTP/1.1 404 Not Found\r\n{expected}{DATE}Content-Length: 0\r\n\r\n");
+        assert_eq!(talk.sent(), head);
+    }
+}
+
+#[test]
+fn a_status_without_reason_keeps_its_space() {
+    let status = Status::new(599).expect("three digits");
+    assert!(sent(&request("GET", "HTTP/1.1"), [Response::new(status).into()]).starts_with("HTTP/1.1 599 \r\nServer"));
+    assert_eq!((Status::new(99), Status::new(600)), (None, None));
+}
+
+#[test]
+fn fields_of_the_application_go_out_as_they_are() {
+    const FIELDS: Fields = Fields::from_static("X-One: 1\r\nX-Two: 2\r\n");
+    let response = Response::new(Status::OK).fields(FIELDS).field("X-Three", b"\t3").expect("a good field");
+    let ok = sent(&request("GET", "HTTP/1.1"), [response.into()]);
+    assert!(ok.ends_with("GMT\r\nX-One: 1\r\nX-Two: 2\r\nX-Three: \t3\r\nContent-Length: 0\r\n\r\n"), "{ok}");
+}
+
+#[test]
+fn a_field_cannot_split_a_response() {
+    let mut fields = Fields::new();
+    for value in ["a\r\nB: c", "a\rb", "a\nb", "a\0", "\x7f"] {
+        assert_eq!(fields.push("A", value.as_bytes()), Err(InvalidField::Value));
+    }
+    for name in ["", "A B", "A:", "A\r\n", "\u{e4}"] {
+        assert_eq!(fields.push(name, b"a"), Err(InvalidField::Name));
+    }
+    for name in ["content-length", "Transfer-Encoding", "CONNECTION", "Date", "server"] {
+        assert_eq!(fields.push(name, b"a"), Err(InvalidField::Reserved));
+    }
+    assert!(fields.is_empty());
+    for lines in ["A: b", "A: b\n", "A b\r\n", "A: b\r\n\r\n", " A: b\r\n", "Date: b\r\n", "A: b\rc\r\n"] {
+        std::panic::catch_unwind(|| Fields::from_static(lines)).expect_err("not whole lines");
+    }
+    std::panic::catch_unwind(|| ContentType::from_static("a\r\n")).expect_err("not a value");
+    std::panic::catch_unwind(|| Config::default().server_name("a\r\n")).expect_err("not a value");
+}
+
+#[test]
+fn to_head_the_head_is_the_same_and_the_body_is_not_sent() {
+    let get = sent(&request("GET", "HTTP/1.1"), [Response::text("hello").into()]);
+    let head = sent(&request("HEAD", "HTTP/1.1"), [Response::text("hello").into()]);
+    assert_eq!(head, get.strip_suffix("hello").expect("a body"));
+    let streamed = sent(
+        &request("HEAD", "HTTP/1.1"),
+        [Outgoing::Head(ResponseHead::new(Status::OK)), Outgoing::Data("hello".into()), Outgoing::End],
+    );
+    assert!(streamed.ends_with("Transfer-Encoding: chunked\r\n\r\n"), "{streamed}");
+}
+
+#[test]
+fn statuses_without_body_have_none() {
+    for (status, has_length) in [(Status::NO_CONTENT, false), (Status::NOT_MODIFIED, false), (Status::RESET_CONTENT, true)]
+    {
+        let mut talk = Talk::new();
+        talk.hear(GET).expect("the request is good");
+        let refused = talk.say(Response::new(status).body("x"));
+        assert_eq!(refused, Err(Error::Caller(Misuse::BodyForbidden)));
+        talk.say(Response::new(status)).expect("a response is owed");
+        let sent = talk.sent();
+        assert_eq!(sent.contains("Content-Length"), has_length, "{sent}");
+        assert!(sent.ends_with("\r\n\r\n"), "{sent}");
+    }
+}
+
+#[test]
+fn a_body_of_unknown_length_is_chunked() {
+    let body = sent(
+        &request("GET", "HTTP/1.1"),
+        [
+            Outgoing::Head(ResponseHead::new(Status::OK).content_type(ContentType::EVENTS)),
+            Outgoing::Data("hello".into()),
+            Outgoing::Data(Body::Empty),
+            Outgoing::Chunk(Chunk::new(b"0123456789abcdef")),
+            Outgoing::Chunk(Chunk::new(b"")),
+            Outgoing::Data(vec![b'x'; 5_000].into()),
+            Outgoing::End,
+        ],
+    );
+    let (head, body) = body.split_once("\r\n\r\n").expect("a head");
+    assert!(head.ends_with("\r\nTransfer-Encoding: chunked"), "{head}");
+    let long = "x".repeat(5_000);
+    assert_eq!(body, format!("5\r\nhello\r\n10\r\n0123456789abcdef\r\n1388\r\n{long}\r\n0\r\n\r\n"));
+}
+
+#[test]
+fn to_http_1_0_a_body_of_unknown_length_ends_with_the_connection() {
+    let mut talk = Talk::new();
+    talk.hear(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").expect("the request is good");
+    for message in [
+        Outgoing::Head(ResponseHead::new(Status::OK)),
+        Outgoing::Data("hello".into()),
+        Outgoing::Chunk(Chunk::new(b" there")),
+        Outgoing::End,
+    ] {
+        assert!(!talk.is_finished());
+        talk.say(message).expect("the message is in order");
+    }
+    assert!(talk.is_finished());
+    assert!(talk.sent().ends_with("Connection: close\r\n\r\nhello there"));
+}
+
+#[test]
+fn an_announced_length_is_kept() {
+    let head = || Outgoing::Head(ResponseHead::new(Status::OK).length(5));
+    let body = sent(&request("GET", "HTTP/1.1"), [head(), Outgoing::Data("hel".into()), Outgoing::Data("lo".into()), Outgoing::End]);
+    assert!(body.ends_with("Content-Length: 5\r\n\r\nhello"), "{body}");
+
+    let mut talk = Talk::new();
+    talk.hear(GET).expect("the request is good");
+    talk.say(head()).expect("a response is owed");
+    talk.say(Outgoing::Data("hel".into())).expect("there is room");
+    assert_eq!(talk.say(Outgoing::Data("lo!".into())), Err(Error::Caller(Misuse::BodyTooLong)));
+    assert_eq!(talk.say(Outgoing::End), Err(Error::Caller(Misuse::BodyTooShort)));
+    assert!(talk.is_finished(), "the peer would take the next response for the rest of the body");
+    assert!(talk.sent().ends_with("\r\n\r\nhel"));
+}
+
+#[test]
+fn what_comes_at_the_wrong_time_is_refused_and_writes_nothing() {
+    let mut talk = Talk::new();
+    let misuse = |misuse| Err(Error::Caller(misuse));
+    assert_eq!(talk.say(Response::text("x")), misuse(Misuse::NoRequest));
+    assert_eq!(talk.say(Outgoing::Data("x".into())), misuse(Misuse::NoResponse));
+    talk.hear(GET).expect("the request is good");
+    assert_eq!(talk.say(Outgoing::End), misuse(Misuse::NoResponse));
+    assert_eq!(talk.say(Outgoing::Continue), misuse(Misuse::ContinueUnexpected));
+    assert_eq!(talk.say(Response::new(Status::CONTINUE)), misuse(Misuse::InterimStatus));
+    assert_eq!(talk.sent(), "");
+    talk.say(Outgoing::Head(ResponseHead::new(Status::OK))).expect("a response is owed");
+    talk.sent();
+    assert_eq!(talk.say(Response::text("x")), misuse(Misuse::ResponseUnderWay));
+    assert_eq!(talk.say(Outgoing::Head(ResponseHead::new(Status::OK))), misuse(Misuse::ResponseUnderWay));
+    talk.say(Outgoing::End).expect("a response is under way");
+    assert_eq!(talk.say(Outgoing::End), misuse(Misuse::NoResponse));
+    assert_eq!(talk.say(Outgoing::Data("x".into())), misuse(Misuse::NoResponse));
+    assert_eq!(talk.sent(), "0\r\n\r\n");
+}
+
+#[test]
+fn bodies_of_every_kind_and_length_arrive_whole() {
+    let file = std::env::temp_dir().join(format!("tidegate-http1-{}", std::process::id()));
+    std::fs::File::create(&file).and_then(|mut file| file.write_all(&[b'f'; 9_000])).expect("a temporary file");
+    let opened = Arc::new(std::fs::File::open(&file).expect("it was just written"));
+    std::fs::remove_file(&file).expect("it was just written");
+    static LONG: [u8; 9_000] = [b's'; 9_000];
+    for length in [1, 100, 2_047, 2_048, 4_000, 9_000] {
+        let region = FileRegion { file: Arc::clone(&opened), offset: 0, length: length as u64 };
+        let slice = tidegate_codec::Pool::new().copy(&vec![b'v'; length]);
+        for (letter, body) in [
+            ("s", Body::Static(&LONG[..length])),
+            ("b", Body::Bytes(Bytes::from(vec![b'b'; length]))),
+            ("v", Body::Slice(slice)),
+            ("f", Body::File(region)),
+        ] {
+            let sent = sent(&request("GET", "HTTP/1.1"), [Response::new(Status::OK).body(body).into()]);
+            let (head, body) = sent.split_once("\r\n\r\n").expect("a head");
+            assert!(head.ends_with(&format!("Content-Length: {length}")), "{head}");
+            assert_eq!(body, letter.repeat(length));
+        }
+    }
+}
+
+#[test]
+fn fields_larger_than_a_segment_arrive_whole() {
+    let mut fields = Fields::new();
+    for _ in 0..10 {
+        fields.push("X", &[b'y'; 1_000]).expect("a good field");
+    }
+    let lines = String::from_utf8(fields.bytes().to_vec()).expect("text");
+    let sent = sent(&request("GET", "HTTP/1.1"), [Response::text("hello").fields(fields).into()]);
+    assert!(sent.ends_with(&format!("\r\n{lines}Content-Length: 5\r\n\r\nhello")));
+}

@@ -1,0 +1,213 @@
+//! Shapes behind fifteen years of request smuggling: each is an error that closes the connection, and each error has
+//! its status.
+
+mod support;
+
+use support::{seen, seen_with};
+use tidegate_http1::{Config, Error, Exceeded, Limits, Violation};
+
+fn refused(wire: &str, error: Error, status: u16) {
+    let seen = seen(wire.as_bytes());
+    assert_eq!(seen.error, Some(error), "{wire:?}: {seen:?}");
+    assert!(seen.sent.starts_with(&format!("HTTP/1.1 {status} ")), "{wire:?}: {}", seen.sent);
+    assert!(seen.sent.contains("\r\nConnection: close\r\n"), "{wire:?}: {}", seen.sent);
+    assert!(seen.requests.is_empty(), "{wire:?}: {seen:?}");
+    assert!(seen.finished);
+}
+
+fn bad(wire: &str, violation: Violation) {
+    refused(wire, Error::Peer(violation), 400);
+}
+
+fn bad_header(line: &str, violation: Violation) {
+    bad(&format!("POST / HTTP/1.1\r\nHost: a\r\n{line}\r\n\r\n"), violation);
+    bad(&format!("POST / HTTP/1.1\r\n{line}\r\nHost: a\r\n\r\n"), violation);
+}
+
+#[test]
+fn a_space_around_the_name_of_a_field_is_refused() {
+    bad_header("Transfer-Encoding : chunked", Violation::FieldName);
+    bad_header("Transfer-Encoding\t: chunked", Violation::FieldName);
+    bad("GET / HTTP/1.1\r\n Host: a\r\n\r\n", Violation::FoldedLine);
+}
+
+#[test]
+fn a_missing_or_empty_name_is_refused() {
+    bad_header("Content-Length 5", Violation::FieldName);
+    bad_header("chunked", Violation::FieldName);
+    bad_header(": 5", Violation::FieldName);
+    bad_header("A\u{e4}: 5", Violation::FieldName);
+}
+
+#[test]
+fn control_characters_in_names_and_values_are_refused() {
+    for control in ["\0", "\x01", "\x0b", "\x0c", "\x1f", "\x7f"] {
+        bad_header(&format!("A{control}: 5"), Violation::FieldName);
+        bad_header(&format!("A: 5{control}"), Violation::FieldValue);
+    }
+}
+
+#[test]
+fn bare_line_feeds_are_refused_wherever_they_are() {
+    bad("GET / HTTP/1.1\nHost: a\n\n", Violation::BareLf);
+    bad("GET / HTTP/1.1\r\nHost: a\nContent-Length: 5\r\n\r\n", Violation::BareLf);
+    bad("GET / HTTP/1.1\r\nHost: a\r\n\n", Violation::BareLf);
+    bad("\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", Violation::BareLf);
+}
+
+#[test]
+fn bare_carriage_returns_are_refused_wherever_they_are() {
+    bad("GET / HTTP/1.1\r\nHost: a\rContent-Length: 5\r\n\r\n", Violation::FieldValue);
+    bad("GET / HTTP/1.1\r\nHost: a\r\r\n\r\n", Violation::FieldValue);
+    bad("GET / HTTP/1.1\r\nHost: a\r\n\rX: y\r\n\r\n", Violation::FieldName);
+    bad("GET / HTTP/1.1\rHost: a\r\n\r\n", Violation::RequestLine);
+    bad("GET /\r HTTP/1.1\r\nHost: a\r\n\r\n", Violation::RequestLine);
+}
+
+#[test]
+fn folded_lines_are_refused() {
+    bad_header("A: b\r\n c", Violation::FoldedLine);
+    bad_header("A: b\r\n\tc", Violation::FoldedLine);
+    bad_header("X-Empty:\r\n chunked", Violation::FoldedLine);
+}
+
+#[test]
+fn request_lines_are_three_words_with_single_spaces() {
+    for line in ["GET  / HTTP/1.1", "GET /  HTTP/1.1", "GET / HTTP/1.1 ", " GET / HTTP/1.1", "GET /", "GET / HTTP/11"] {
+        let seen = seen(format!("{line}\r\nHost: a\r\n\r\n").as_bytes());
+        assert!(matches!(seen.error, Some(Error::Peer(Violation::RequestLine | Violation::Target))), "{line}: {seen:?}");
+    }
+    bad("GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n", Violation::RequestLine);
+    bad("GET / http/1.1\r\nHost: a\r\n\r\n", Violation::RequestLine);
+    bad("G@T / HTTP/1.1\r\nHost: a\r\n\r\n", Violation::RequestLine);
+}
+
+#[test]
+fn targets_have_one_of_four_forms() {
+    for target in ["a", "*", "/a\"\u{e4}", "/#a", "://a/", "1http://a/", "http://", "http://a b/", "http://a@b/"] {
+        let seen = seen(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        assert!(matches!(seen.error, Some(Error::Peer(Violation::Target | Violation::RequestLine))), "{target}");
+    }
+    bad("CONNECT /a HTTP/1.1\r\nHost: a\r\n\r\n".replace("/a", "a").as_str(), Violation::Target);
+}
+
+#[test]
+fn other_versions_are_505() {
+    for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/1.2", "HTTP/3.0"] {
+        refused(&format!("GET / {version}\r\nHost: a\r\n\r\n"), Error::Peer(Violation::Version), 505);
+    }
+    refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Error::Peer(Violation::Version), 505);
+}
+
+#[test]
+fn http_1_1_has_one_host() {
+    bad("GET / HTTP/1.1\r\n\r\n", Violation::HostMissing);
+    bad("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", Violation::HostRepeated);
+    bad("GET / HTTP/1.0\r\nHost: a\r\nhost: b\r\n\r\n", Violation::HostRepeated);
+    for host in ["a b", "a,b", "a/b", "a@b", "a:b", "a:1:2", "[::1", "a]", "[::1]x", "h\u{e4}"] {
+        bad(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"), Violation::HostInvalid);
+    }
+    for host in ["", "a", "a:", "a.example:8080", "127.0.0.1:80", "[::1]", "[::1]:80", "a_b", "%41"] {
+        let seen = seen(format!("GET / HTTP/1.1\r\nHost:{host} \r\n\r\n").as_bytes());
+        assert_eq!(seen.requests.len(), 1, "{host}: {seen:?}");
+    }
+}
+
+#[test]
+fn content_length_is_one_plain_number() {
+    for value in ["+5", "-5", "0x5", "5, 5", "5,5", "5 5", "", "5a", "5;", "\u{b2}", "18446744073709551617"] {
+        bad_header(&format!("Content-Length: {value}"), Violation::ContentLengthInvalid);
+    }
+    bad_header("Content-Length: 5\r\nContent-Length: 6", Violation::ContentLengthRepeated);
+    bad_header("Content-Length: 5\r\ncontent-length: 5", Violation::ContentLengthRepeated);
+}
+
+#[test]
+fn length_and_encoding_together_are_refused() {
+    bad_header("Content-Length: 5\r\nTransfer-Encoding: chunked", Violation::LengthAndEncoding);
+    bad_header("Transfer-Encoding: chunked\r\nContent-Length: 5", Violation::LengthAndEncoding);
+    bad_header("Transfer-Encoding: chunked\r\nContent-Length: 0", Violation::LengthAndEncoding);
+}
+
+#[test]
+fn the_only_transfer_coding_is_chunked_and_it_comes_last_and_once() {
+    for value in ["chunked, gzip", "chunked, chunked", "chunked,identity"] {
+        bad_header(&format!("Transfer-Encoding: {value}"), Violation::ChunkedNotLast);
+    }
+    for value in ["", "chunked,", ",chunked"] {
+        bad_header(&format!("Transfer-Encoding: {value}"), Violation::TransferEncoding);
+    }
+    bad_header("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", Violation::TransferEncoding);
+    for value in ["gzip, chunked", "identity", "xchunked", "chunke", "chunked;a=b", "\"chunked\"", "chun ked"] {
+        let wire = format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: {value}\r\n\r\n0\r\n\r\n");
+        refused(&wire, Error::Peer(Violation::CodingUnknown), 501);
+    }
+    bad("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", Violation::TransferEncoding);
+    bad("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \x0bchunked\r\n\r\n", Violation::FieldValue);
+}
+
+#[test]
+fn chunk_sizes_are_plain_hexadecimal_numbers() {
+    for size in ["+5", "-5", "0x5", " 5", "5 ", "5\t;a", "", "g", "5,", "00000000000000005", "5;\0", "5;a\rb"] {
+        let wire = format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{size}\r\nhello\r\n0\r\n\r\n");
+        bad(&wire, Violation::ChunkSize);
+    }
+    let chunked = |rest: &str| format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{rest}");
+    bad(&chunked("5\nhello\r\n0\r\n\r\n"), Violation::BareLf);
+    bad(&chunked("5;a=\"\n\"\r\nhello\r\n0\r\n\r\n"), Violation::BareLf);
+    bad(&chunked("5\r\nhello0\r\n\r\n"), Violation::ChunkEnd);
+    bad(&chunked("5\r\nhello\n0\r\n\r\n"), Violation::ChunkEnd);
+    bad(&chunked("0\r\n a: b\r\n\r\n"), Violation::Trailer);
+    bad(&chunked("0\r\na : b\r\n\r\n"), Violation::Trailer);
+    bad(&chunked("0\r\na: b\n\r\n"), Violation::BareLf);
+    refused(&chunked("ffffffffffffffff\r\n"), Error::Limit(Exceeded::Body), 413);
+}
+
+#[test]
+fn a_quoted_line_end_in_an_extension_does_not_hide_the_end_of_its_line() {
+    let wire = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;a=\"\r\nX\r\n0\r\n\r\n";
+    assert_eq!(seen(wire).requests[0].body, "X");
+}
+
+#[test]
+fn limits_have_their_statuses() {
+    let get = |target: usize, value: usize| {
+        format!("GET /{} HTTP/1.1\r\nHost: a\r\nA: {}\r\n\r\n", "a".repeat(target), "b".repeat(value))
+    };
+    refused(&get(9_000, 0), Error::Limit(Exceeded::RequestLine), 414);
+    refused(&get(9_000, 9_000), Error::Limit(Exceeded::RequestLine), 414);
+    refused(&get(0, 17_000), Error::Limit(Exceeded::Head), 431);
+    let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(100));
+    refused(&many, Error::Limit(Exceeded::Headers), 431);
+    let long = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1048577\r\n\r\n";
+    refused(long, Error::Limit(Exceeded::Body), 413);
+    refused(
+        "POST / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\n\r\n",
+        Error::Peer(Violation::ExpectationUnknown),
+        417,
+    );
+}
+
+#[test]
+fn what_just_fits_is_accepted() {
+    let wire = b"GET /234567 HTTP/1.1\r\nHost: 34567\r\nA:\r\n\r\n";
+    assert_eq!(wire.len(), 41);
+    let limits = |line: u32, head: u32, headers: u32| {
+        let limits = Limits { request_line_bytes_max: line, head_bytes_max: head, headers_max: headers, ..Limits::default() };
+        Config::new(Limits { chunk_extension_bytes_max: 8, ..limits })
+    };
+    let fitting = seen_with(limits(20, 41, 2), wire);
+    assert_eq!(fitting.requests.len(), 1, "{fitting:?}");
+    assert_eq!(seen_with(limits(20, 40, 2), wire).error, Some(Error::Limit(Exceeded::Head)));
+    assert_eq!(seen_with(limits(19, 41, 2), wire).error, Some(Error::Limit(Exceeded::RequestLine)));
+    assert_eq!(seen_with(limits(20, 41, 1), wire).error, Some(Error::Limit(Exceeded::Headers)));
+}
+
+#[test]
+fn a_length_is_demanded_only_where_the_server_says_so() {
+    let wire = b"POST / HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_eq!(seen(wire).requests.len(), 1);
+    let strict = seen_with(Config::default().length_required(true), wire);
+    assert_eq!(strict.error, Some(Error::Peer(Violation::LengthRequired)));
+    assert!(strict.sent.starts_with("HTTP/1.1 411 "), "{}", strict.sent);
+}

@@ -1,0 +1,243 @@
+//! What the tests share: a codec of whole requests, and a connection to talk to.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_codec::{Codec, Input, Output, Step};
+use tidegate_http1::{Config, Error, Incoming, Limits, Outgoing, RequestHead, Response, Server};
+use tidegate_testkit::Stand;
+use tidegate_testkit::contract::Contract;
+
+/// A request with its whole body, as text: pieces of a body depend on how it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    pub method: String,
+    pub target: String,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+/// A [`Server`] that gathers bodies.
+#[derive(Debug, Default)]
+pub struct Gathering {
+    pub server: Server,
+    head: Option<RequestHead>,
+    body: Vec<u8>,
+}
+
+impl Gathering {
+    pub fn new(server: Server) -> Self {
+        Self { server, head: None, body: Vec::new() }
+    }
+
+    fn gather(&mut self, incoming: Incoming) -> Option<Request> {
+        match incoming {
+            Incoming::Head(head) => {
+                let has_body = head.has_body();
+                self.head = Some(head.detach());
+                if has_body {
+                    return None;
+                }
+            }
+            Incoming::Data(data) => {
+                self.body.extend_from_slice(&data);
+                return None;
+            }
+            Incoming::End => {}
+        }
+        let head = self.head.take().expect("a body follows a head");
+        let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Some(Request {
+            method: head.method_text().to_owned(),
+            target: head.target().to_owned(),
+            headers: head.headers().map(|(name, value)| (lossy(name), lossy(value))).collect(),
+            body: lossy(&std::mem::take(&mut self.body)),
+        })
+    }
+}
+
+impl Codec for Gathering {
+    type In = Request;
+    type Out = Outgoing;
+    type Error = Error;
+
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Request>, Error> {
+        loop {
+            match self.server.decode(input, reply)? {
+                Step::Message(incoming) => {
+                    if let Some(request) = self.gather(incoming) {
+                        return Ok(Step::Message(request));
+                    }
+                }
+                Step::More => return Ok(Step::More),
+                Step::End => return Ok(Step::End),
+            }
+        }
+    }
+
+    fn encode(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Error> {
+        self.server.encode(message, out)
+    }
+
+    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Request>, Error> {
+        loop {
+            match self.server.end(input, reply)? {
+                Step::Message(incoming) => {
+                    if let Some(request) = self.gather(incoming) {
+                        return Ok(Step::Message(request));
+                    }
+                }
+                Step::More => return Ok(Step::More),
+                Step::End => return Ok(Step::End),
+            }
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.server.is_finished()
+    }
+
+    fn drain(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+        self.server.drain(reply)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.server.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+        self.server.handle_timeout(reply)
+    }
+}
+
+/// The contract of a server that answers every request with `ok`.
+pub fn contract(config: Config) -> Contract<'static, Gathering> {
+    let config = Arc::new(config);
+    Contract::new(move || Gathering::new(Server::new(Arc::clone(&config))))
+        .answer(|_, codec, out| codec.encode(Response::text("ok").into(), out).expect("a response is owed"))
+}
+
+/// What became of some bytes.
+#[derive(Debug)]
+pub struct Seen {
+    pub requests: Vec<Request>,
+    pub error: Option<Error>,
+    pub finished: bool,
+    pub sent: String,
+}
+
+/// One connection, answered with `ok`, that receives all of `wire` at once and then nothing.
+pub fn seen_with(config: Config, wire: &[u8]) -> Seen {
+    let mut stand = Stand::new(Gathering::new(Server::new(Arc::new(config))));
+    stand.receive(wire);
+    let mut seen = Seen { requests: Vec::new(), error: None, finished: false, sent: String::new() };
+    loop {
+        match stand.step() {
+            Ok(Step::Message(request)) => {
+                seen.requests.push(request);
+                stand.encode(Response::text("ok").into()).expect("a response is owed");
+            }
+            Ok(Step::More | Step::End) => break,
+            Err(error) => {
+                seen.error = Some(error);
+                break;
+            }
+        }
+    }
+    stand.flush().expect("nothing is held back");
+    seen.finished = stand.codec().is_finished();
+    seen.sent = String::from_utf8(stand.take_sent()).expect("responses are text");
+    seen
+}
+
+/// The same with the usual configuration.
+pub fn seen(wire: &[u8]) -> Seen {
+    seen_with(Config::default(), wire)
+}
+
+/// A connection that is answered by hand.
+pub struct Talk {
+    pub stand: Stand<Server>,
+}
+
+impl Talk {
+    pub fn new() -> Self {
+        Self::with(Config::default())
+    }
+
+    pub fn with(config: Config) -> Self {
+        Self { stand: Stand::new(Server::new(Arc::new(config))) }
+    }
+
+    pub fn limited(limits: Limits) -> Self {
+        Self::with(Config::new(limits))
+    }
+
+    /// What decoding `bytes` yields, up to where more is needed.
+    pub fn hear(&mut self, bytes: &[u8]) -> Result<Vec<String>, Error> {
+        self.stand.receive(bytes);
+        self.listen()
+    }
+
+    /// What decoding yields without further bytes.
+    pub fn listen(&mut self) -> Result<Vec<String>, Error> {
+        let mut messages = Vec::new();
+        loop {
+            match self.stand.step()? {
+                Step::Message(message) => messages.push(told(&message)),
+                Step::More => break,
+                Step::End => {
+                    messages.push("end of connection".into());
+                    break;
+                }
+            }
+        }
+        self.stand.settle();
+        Ok(messages)
+    }
+
+    /// What decoding yields when the peer has stopped sending.
+    pub fn hang_up(&mut self) -> Result<Vec<String>, Error> {
+        let mut messages = Vec::new();
+        loop {
+            match self.stand.end()? {
+                Step::Message(message) => messages.push(told(&message)),
+                Step::More => return Ok(messages),
+                Step::End => {
+                    messages.push("end of connection".into());
+                    return Ok(messages);
+                }
+            }
+        }
+    }
+
+    pub fn say(&mut self, message: impl Into<Outgoing>) -> Result<(), Error> {
+        self.stand.encode(message.into()).map(drop)
+    }
+
+    pub fn sent(&mut self) -> String {
+        self.stand.flush().expect("nothing is held back");
+        String::from_utf8(self.stand.take_sent()).expect("responses are text")
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.stand.codec().is_finished()
+    }
+
+    pub fn wait(&mut self, seconds: u64) -> Result<(), Error> {
+        self.stand.advance_time(Duration::from_secs(seconds))
+    }
+}
+
+fn told(message: &Incoming) -> String {
+    match message {
+        Incoming::Head(head) => format!("{} {}", head.method_text(), head.target()),
+        Incoming::Data(data) => format!("data {}", String::from_utf8_lossy(data)),
+        Incoming::End => "end".into(),
+    }
+}
+
+/// A GET for `/` on a connection that stays open.
+pub const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -1,0 +1,7 @@
+//! What needs no driver: addresses, socket options by name, and files of Unix sockets.
+
+mod address;
+#[path = "../driver/directory.rs"]
+mod directory;
+mod options;
+mod unix_path;

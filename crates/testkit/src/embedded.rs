@@ -1,0 +1,209 @@
+//! `Embedded`: a codec and a handler on a real event loop, without a network.
+//!
+//! The loop, the outbound queue, the water marks and the timers are those that serve a real connection; only the
+//! driver is made of byte vectors, and its clock stands still until it is moved. Read next: `wire.rs`, that driver.
+
+use std::time::Duration;
+
+use tidegate_buffer::Pool;
+use tidegate_codec::Codec;
+use tidegate_engine::{Counts, EventLoop, Handler, Limits, Remote};
+use tidegate_sys::{Address, Socket};
+
+use crate::wire::{State, Wire};
+
+/// A connection whose peer is the test: it sends byte slices, looks at what was written, and moves the time.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_codec::framing::Lines;
+/// use tidegate_codec::Slice;
+/// use tidegate_engine::{Context, Event, Handler, Outcome};
+/// use tidegate_testkit::Embedded;
+///
+/// /// Greets, and hangs up on who stays silent for a minute.
+/// struct Greeter;
+///
+/// impl Handler<Lines> for Greeter {
+///     type Post = ();
+///
+///     fn open(&mut self, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+///         cx.deadline_after(Duration::from_secs(60));
+///         Outcome::Continue
+///     }
+///
+///     fn message(&mut self, name: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+///         let greeting = format!("hello {}", name.escape_ascii());
+///         cx.send(greeting.into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
+///     }
+///
+///     fn event(&mut self, event: Event<()>, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+///         if event == Event::Deadline { Outcome::Close } else { Outcome::Continue }
+///     }
+/// }
+///
+/// let mut pipe = Embedded::new(Lines::default(), Greeter);
+/// pipe.receive(b"gull\nte");
+/// pipe.receive(b"rn\n");
+/// assert_eq!(pipe.written(), b"hello gull\nhello tern\n");
+///
+/// pipe.advance(Duration::from_secs(59));
+/// assert!(!pipe.is_ended());
+/// pipe.advance(Duration::from_secs(1));
+/// assert!(pipe.is_ended());
+/// ```
+#[derive(Debug)]
+pub struct Embedded<P: Send + 'static> {
+    event_loop: EventLoop,
+    state: State,
+    remote: Remote<P>,
+    pool: Pool,
+}
+
+impl<P: Send + 'static> Embedded<P> {
+    /// A connection that has just been accepted, with the default limits.
+    #[must_use]
+    pub fn new<C: Codec, H: Handler<C, Post = P>>(codec: C, handler: H) -> Self {
+        Self::with_limits(codec, handler, Limits::default())
+    }
+
+    /// A connection that has just been accepted.
+    #[must_use]
+    pub fn with_limits<C: Codec, H: Handler<C, Post = P>>(codec: C, handler: H, limits: Limits) -> Self {
+        let pool = Pool::new();
+        pool.ledger().set_budget(limits.memory_max);
+        let state = State::default();
+        let mut event_loop = EventLoop::new(Box::new(Wire::new(state.clone(), &pool)), pool.clone());
+        let peer = Address::Ip(([192, 0, 2, 1], 49152).into());
+        let remote = event_loop.adopt(Socket::Simulated(0), &peer, limits, codec, handler);
+        let mut embedded = Self { event_loop, state, remote, pool };
+        embedded.settle();
+        embedded
+    }
+
+    /// The peer sends bytes, in one piece. What the connection does not want to receive yet waits.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        self.state.change(|wire| wire.inbound.extend(bytes));
+        self.settle();
+    }
+
+    /// The peer sends bytes one by one.
+    pub fn receive_bytewise(&mut self, bytes: &[u8]) {
+        bytes.chunks(1).for_each(|byte| self.receive(byte));
+    }
+
+    /// The peer shuts down its sending side. It still reads.
+    pub fn end(&mut self) {
+        self.state.change(|wire| wire.peer_ended = true);
+        self.settle();
+    }
+
+    /// The peer resets the connection.
+    pub fn reset(&mut self) {
+        self.state.change(|wire| wire.reset = true);
+        self.settle();
+    }
+
+    /// From now on the peer takes only so many bytes more, until this is called again: how a slow reader is played. At
+    /// first it takes everything.
+    pub fn take_at_most(&mut self, bytes: usize) {
+        self.state.change(|wire| wire.window = bytes);
+        self.settle();
+    }
+
+    /// Another thread posts to the handler.
+    pub fn post(&mut self, post: P) {
+        // The loop lives as long as `self`, and takes a million letters at once.
+        let _ = self.remote.post(post);
+        self.settle();
+    }
+
+    /// Time passes. Whatever is due on the way happens when it is due.
+    pub fn advance(&mut self, time: Duration) {
+        let end = self.state.read(|wire| wire.now) + time;
+        loop {
+            // The wheel's precision is a millisecond; steps of one would be exact, and slow for hours.
+            let left = end.saturating_duration_since(self.state.read(|wire| wire.now));
+            let step = self.state.read(|wire| wire.sleep).unwrap_or(left).max(Duration::from_millis(1)).min(left);
+            if left.is_zero() {
+                return;
+            }
+            self.state.change(|wire| wire.now += step);
+            self.settle();
+        }
+    }
+
+    /// What was written since this was last asked.
+    pub fn written(&mut self) -> Vec<u8> {
+        self.state.change(|wire| std::mem::take(&mut wire.outbound))
+    }
+
+    /// Whether our side sends no more: it was shut down or closed.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.state.read(|wire| wire.we_ended || wire.closed.is_some())
+    }
+
+    /// Whether the connection is gone.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.state.read(|wire| wire.closed.is_some())
+    }
+
+    /// Whether the connection is gone, and was cut off rather than ended.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        self.state.read(|wire| wire.closed == Some(true))
+    }
+
+    /// Whether the connection wants to receive: it does not while it is paused, or its outbound queue is too full.
+    #[must_use]
+    pub fn is_receiving(&self) -> bool {
+        self.state.read(|wire| wire.receiving)
+    }
+
+    /// The server begins to drain.
+    pub fn drain(&mut self, deadline: Duration) {
+        self.event_loop.drain(deadline);
+        self.settle();
+    }
+
+    /// A handle for other threads.
+    #[must_use]
+    pub fn remote(&self) -> Remote<P> {
+        self.remote.clone()
+    }
+
+    /// What the loop has counted.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.event_loop.counts()
+    }
+
+    /// The loop's memory; its ledger says what the connection holds.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Turns the loop until nothing happens any more.
+    fn settle(&mut self) {
+        let mut quiet = 0;
+        for _ in 0..TURNS_MAX {
+            let before = self.state.read(|wire| wire.activity);
+            self.event_loop.turn(None).expect("waiting on a wire of bytes does not fail");
+            let happened = self.state.read(|wire| wire.activity) != before;
+            quiet = if happened { 0 } else { quiet + 1 };
+            if quiet == QUIET_TURNS {
+                return;
+            }
+        }
+        panic!("the connection has not come to rest after {TURNS_MAX} turns");
+    }
+}
+
+/// After so many turns in which the loop asked nothing of its driver, it has come to rest.
+const QUIET_TURNS: usize = 3;
+
+/// A handler that keeps itself busy for ever is a bug of its test.
+const TURNS_MAX: usize = 100_000;

@@ -1,0 +1,225 @@
+//! `Wire`: a driver of byte vectors, for one connection, with a clock that a test moves.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tidegate_buffer::{Gathered, Outbound, Pool, Scratch};
+use tidegate_sys::{Address, Completion, Driver, Operation, Side, Token, Wake, Waker};
+
+/// What the test and the driver share.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct State(Rc<RefCell<Ends>>);
+
+/// Both ends of the connection, and the time.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    pub(crate) now: Instant,
+    /// How long the loop would have slept.
+    pub(crate) sleep: Option<Duration>,
+    /// Bytes on their way to the connection.
+    pub(crate) inbound: Vec<u8>,
+    /// Bytes that it wrote.
+    pub(crate) outbound: Vec<u8>,
+    /// How many more the peer takes.
+    pub(crate) window: usize,
+    pub(crate) peer_ended: bool,
+    pub(crate) we_ended: bool,
+    pub(crate) reset: bool,
+    pub(crate) receiving: bool,
+    /// Whether it was closed, and if so, whether it was cut off.
+    pub(crate) closed: Option<bool>,
+    /// Counts everything that is asked of the driver or comes from it.
+    pub(crate) activity: u64,
+    start: Instant,
+    blocked: bool,
+    end_told: bool,
+    reset_told: bool,
+    held: bool,
+}
+
+impl State {
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Ends) -> T) -> T {
+        read(&self.0.borrow())
+    }
+
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Ends) -> T) -> T {
+        change(&mut self.0.borrow_mut())
+    }
+}
+
+impl Default for Ends {
+    fn default() -> Self {
+        let start = Instant::now();
+        Self {
+            now: start,
+            sleep: None,
+            inbound: Vec::new(),
+            outbound: Vec::new(),
+            window: usize::MAX,
+            peer_ended: false,
+            we_ended: false,
+            reset: false,
+            receiving: false,
+            closed: None,
+            activity: 0,
+            start,
+            blocked: false,
+            end_told: false,
+            reset_told: false,
+            held: false,
+        }
+    }
+}
+
+/// The driver.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    state: State,
+    scratch: Scratch,
+    token: Option<Token>,
+    /// Completions of this turn that may still come.
+    turn: u32,
+}
+
+impl Wire {
+    pub(crate) fn new(state: State, pool: &Pool) -> Self {
+        Self { state, scratch: Scratch::new(pool), token: None, turn: 0 }
+    }
+}
+
+impl Driver for Wire {
+    fn name(&self) -> &'static str {
+        "embedded"
+    }
+
+    fn waker(&self) -> Waker {
+        Waker::new(Arc::new(Nobody))
+    }
+
+    fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
+        if !matches!(operation, Operation::Adopt(_)) && self.token != Some(token) {
+            return matches!(operation, Operation::Close { .. }).then_some(Completion::Closed);
+        }
+        let mut ends = self.state.0.borrow_mut();
+        ends.activity += 1;
+        match operation {
+            Operation::Adopt(_) => self.token = Some(token),
+            Operation::Receive(on) => ends.receiving = on,
+            Operation::Send { queue, bytes_max } => return ends.send(queue, bytes_max).map(Completion::Sent),
+            Operation::ShutdownWrite => ends.we_ended = true,
+            Operation::Close { reset } => {
+                (ends.closed, ends.receiving, self.token) = (Some(reset), false, None);
+                return Some(Completion::Closed);
+            }
+            Operation::Listen(_) | Operation::Accept(_) | Operation::Connect(..) => {
+                return Some(Completion::Failed(io::ErrorKind::Unsupported.into()));
+            }
+        }
+        None
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.turn = COMPLETIONS_PER_TURN;
+        self.state.change(|ends| ends.sleep = timeout);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Option<(Token, Completion)> {
+        let token = self.token?;
+        self.turn = self.turn.checked_sub(1)?;
+        let completion = self.state.0.borrow_mut().next(&mut self.scratch)?;
+        Some((token, completion))
+    }
+
+    fn hold_receives(&mut self, hold: bool) {
+        self.state.change(|ends| ends.held = hold);
+    }
+
+    fn now(&self) -> Instant {
+        self.state.read(|ends| ends.now)
+    }
+
+    /// The first of January 1970 when the test begins.
+    fn wall(&self) -> SystemTime {
+        self.state.read(|ends| SystemTime::UNIX_EPOCH + ends.now.saturating_duration_since(ends.start))
+    }
+
+    fn address(&self, _: Token, side: Side) -> io::Result<Address> {
+        let last = if side == Side::Local { 2 } else { 1 };
+        Ok(Address::Ip(([192, 0, 2, last], 7000).into()))
+    }
+}
+
+impl Ends {
+    fn next(&mut self, scratch: &mut Scratch) -> Option<Completion> {
+        let completion = if self.reset {
+            if std::mem::replace(&mut self.reset_told, true) {
+                return None;
+            }
+            Completion::Failed(io::ErrorKind::ConnectionReset.into())
+        } else if self.blocked && self.window > 0 {
+            self.blocked = false;
+            Completion::Sent(Ok(0))
+        } else if !self.receiving || self.held {
+            return None;
+        } else if self.inbound.is_empty() {
+            if !self.peer_ended || std::mem::replace(&mut self.end_told, true) {
+                return None;
+            }
+            Completion::Ended
+        } else {
+            let space = scratch.space(usize::MAX);
+            let length = self.inbound.len().min(space.len());
+            space[..length].copy_from_slice(&self.inbound[..length]);
+            self.inbound.drain(..length);
+            Completion::Received(scratch.received(length))
+        };
+        self.activity += 1;
+        Some(completion)
+    }
+
+    /// Sends as much as the peer takes, or nothing and promises to try again.
+    fn send(&mut self, queue: &Outbound, bytes_max: usize) -> Option<io::Result<usize>> {
+        if self.reset {
+            return Some(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let mut parts = [const { std::mem::MaybeUninit::uninit() }; 64];
+        let before = self.outbound.len();
+        match queue.gather(&mut parts, bytes_max.min(self.window)) {
+            _ if self.window == 0 => {
+                self.blocked = true;
+                return None;
+            }
+            Gathered::Nothing => {}
+            Gathered::Parts(parts) => parts.iter().for_each(|part| self.outbound.extend_from_slice(part)),
+            Gathered::File(region) => {
+                let mut bytes = vec![0; usize::try_from(region.length).unwrap_or(usize::MAX).min(FILE_PIECE_BYTES)];
+                bytes.truncate(bytes.len().min(self.window));
+                match std::os::unix::fs::FileExt::read_at(&*region.file, &mut bytes, region.offset) {
+                    Ok(0) => return Some(Err(io::ErrorKind::UnexpectedEof.into())),
+                    Ok(read) => self.outbound.extend_from_slice(&bytes[..read]),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+        }
+        let sent = self.outbound.len() - before;
+        if self.window != usize::MAX {
+            self.window -= sent;
+        }
+        Some(Ok(sent))
+    }
+}
+
+/// The loop is turned by hand, so nobody has to wake it.
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(&self) {}
+}
+
+const COMPLETIONS_PER_TURN: u32 = 64;
+
+const FILE_PIECE_BYTES: usize = 64 * 1024;
