@@ -148,7 +148,10 @@ impl Core {
 
 /// What is left of a connection while the driver still has operations of it in flight: its memory, until the driver's
 /// last word.
-struct Closing(Option<Box<dyn FnOnce(&mut Core)>>);
+struct Closing(Option<Farewell>);
+
+/// What is to be done once a connection's memory is free.
+type Farewell = Box<dyn FnOnce(&mut Core)>;
 
 impl Occupant for Closing {
     fn visit(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Fate {

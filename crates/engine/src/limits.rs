@@ -14,8 +14,8 @@ pub struct Limits {
     /// After our last byte, how long the peer may take to end the connection before we do, so that it can read that
     /// byte; 2 s.
     pub linger_timeout: Duration,
-    /// Connections of the whole server; further ones wait in the kernel. 10,000, or three quarters of the process's
-    /// limit of descriptors where that is less.
+    /// Connections of the whole server; further ones wait in the kernel. Three quarters of the process's limit of
+    /// descriptors, and never more than a million.
     pub connections_max: usize,
     /// Memory that the connections of the whole server may hold, in bytes, inbound and outbound; half of the machine's.
     /// It is divided evenly between the loops.

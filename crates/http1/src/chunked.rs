@@ -104,14 +104,51 @@ impl Server {
 fn chunk_size(line: &[u8]) -> Result<(u64, usize), Error> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let extension = &line[digits..];
-    let is_good = (1..=CHUNK_DIGITS_MAX).contains(&digits)
-        && matches!(extension, [] | [b';', ..])
-        && scan::value_end(extension, 0) == extension.len();
+    let is_good = (1..=CHUNK_DIGITS_MAX).contains(&digits) && is_extension(extension);
     if !is_good {
         return Err(Error::Peer(Violation::ChunkSize));
     }
     let value = |byte: u8| (byte as char).to_digit(16).map_or(0, u64::from);
     Ok((line[..digits].iter().fold(0, |size, &byte| size << 4 | value(byte)), extension.len()))
+}
+
+/// Whether this is nothing, or extensions (RFC 9112 §7.1.1): `;name`, `;name=token` or `;name="text"`, without the
+/// white space that the grammar tolerates.
+fn is_extension(mut rest: &[u8]) -> bool {
+    while let [b';', after @ ..] = rest {
+        let name_end = scan::token_end(after, 0);
+        rest = &after[name_end..];
+        if name_end == 0 {
+            return false;
+        }
+        if let [b'=', after @ ..] = rest {
+            let value_end = match after {
+                [b'"', text @ ..] => quoted_end(text).map_or(0, |end| end + 2),
+                _ => scan::token_end(after, 0),
+            };
+            rest = &after[value_end..];
+            if value_end == 0 {
+                return false;
+            }
+        }
+    }
+    rest.is_empty()
+}
+
+/// Where the quotation mark is that ends a text, if there are no control characters.
+fn quoted_end(text: &[u8]) -> Option<usize> {
+    if scan::value_end(text, 0) < text.len() {
+        return None;
+    }
+    let mut at = 0;
+    while at < text.len() {
+        match text[at] {
+            b'"' => return Some(at),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    None
 }
 
 /// Sixteen digits cannot overflow 64 bits.

@@ -341,8 +341,7 @@ fn is_name<const N: usize>(bytes: &[u8], at: usize, name: &[u8; N]) -> bool {
     let first = |bytes: &[u8; N]| bytes.first_chunk().map(|chunk| u64::from_le_bytes(*chunk));
     let last = |bytes: &[u8; N]| bytes.last_chunk().map(|chunk| u64::from_le_bytes(*chunk));
     bytes.get(at..).and_then(<[u8]>::first_chunk::<N>).is_some_and(|found| {
-        first(found).map(|word| word | LOWER) == first(name)
-            && last(found).map(|word| word | LOWER) == last(name)
+        first(found).map(|word| word | LOWER) == first(name) && last(found).map(|word| word | LOWER) == last(name)
     })
 }
 

@@ -95,7 +95,8 @@ fn to_head_the_head_is_the_same_and_the_body_is_not_sent() {
 
 #[test]
 fn statuses_without_body_have_none() {
-    for (status, has_length) in [(Status::NO_CONTENT, false), (Status::NOT_MODIFIED, false), (Status::RESET_CONTENT, true)]
+    for (status, has_length) in
+        [(Status::NO_CONTENT, false), (Status::NOT_MODIFIED, false), (Status::RESET_CONTENT, true)]
     {
         let mut talk = Talk::new();
         talk.hear(GET).expect("the request is good");
@@ -148,7 +149,10 @@ fn to_http_1_0_a_body_of_unknown_length_ends_with_the_connection() {
 #[test]
 fn an_announced_length_is_kept() {
     let head = || Outgoing::Head(ResponseHead::new(Status::OK).length(5));
-    let body = sent(&request("GET", "HTTP/1.1"), [head(), Outgoing::Data("hel".into()), Outgoing::Data("lo".into()), Outgoing::End]);
+    let body = sent(
+        &request("GET", "HTTP/1.1"),
+        [head(), Outgoing::Data("hel".into()), Outgoing::Data("lo".into()), Outgoing::End],
+    );
     assert!(body.ends_with("Content-Length: 5\r\n\r\nhello"), "{body}");
 
     let mut talk = Talk::new();

@@ -66,6 +66,8 @@ impl Link {
     pub(super) const AGAIN: u16 = 1 << 11;
     /// The codec's last word was written.
     pub(super) const LAST_WORD: u16 = 1 << 12;
+    /// The codec failed to write: it is not asked again.
+    pub(super) const MUTE: u16 = 1 << 13;
 
     pub(crate) fn new(settings: Rc<Settings>, peer: &Address, pool: &Pool) -> Self {
         Self {

@@ -79,9 +79,12 @@ pub(crate) enum Occasion {
 pub(crate) enum Fate {
     Keep,
     /// Somebody else takes the place.
-    Switch(Box<dyn FnOnce(Box<dyn Occupant>) -> Box<dyn Occupant>>),
+    Switch(Succession),
     Close { reason: Closed, reset: bool },
 }
+
+/// Makes the new occupant of a place out of the old one.
+pub(crate) type Succession = Box<dyn FnOnce(Box<dyn Occupant>) -> Box<dyn Occupant>>;
 
 /// The codec and handler that a connection goes on with.
 pub(crate) trait Successor {

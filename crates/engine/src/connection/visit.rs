@@ -239,7 +239,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
     /// Sends what waits, as far as the kernel and the budget go.
     fn flush(&mut self, core: &mut Core, token: Token, budget: &mut Budget) -> Visited<C> {
         loop {
-            self.write_out(core)?;
+            self.write_out(core);
             while !self.link.has(Link::SENDING) && self.link.outbound().has_flushed() && budget.sends > 0 {
                 budget.sends -= 1;
                 let queue = &*self.link.outbound();
@@ -253,30 +253,34 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
                 break;
             }
         }
-        if self.link.outbound().is_empty() && self.codec.held() == 0 {
+        if self.link.outbound().is_empty() && self.held() == 0 {
             self.all_sent(core, token)?;
         }
         Ok(())
     }
 
     /// Has the codec write what it held back, its last word included if this is the end.
-    fn write_out(&mut self, core: &mut Core) -> Visited<C> {
-        let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
-        let mut flushed = self.codec.flush(&mut out);
-        if flushed.is_ok() && self.link.is_closing() && !self.link.has(Link::LAST_WORD) && self.codec.is_established() {
-            self.link.set(Link::LAST_WORD, true);
-            flushed = self.codec.close(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
-        }
-        self.link.outbound().flush();
-        match flushed {
-            Ok(()) => Ok(()),
-            // What cannot be written cannot be waited for.
-            Err(fault) if self.link.is_closing() => Err(Stop::Close { reason: Closed::Protocol(Box::new(fault)), reset: true }),
-            Err(fault) => {
-                self.link.closing = Some(Box::new(Closed::Protocol(Box::new(fault))));
-                Ok(())
+    fn write_out(&mut self, core: &mut Core) {
+        if !self.link.has(Link::MUTE) {
+            let last = self.link.is_closing() && !self.link.has(Link::LAST_WORD);
+            let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
+            let mut flushed = self.codec.flush(&mut out);
+            if last && flushed.is_ok() && self.codec.is_established() {
+                flushed = self.codec.close(&mut out);
+                self.link.set(Link::LAST_WORD, true);
+            }
+            if let Err(fault) = flushed {
+                // What it could not write is lost; what it wrote before is still sent.
+                self.link.set(Link::MUTE, true);
+                self.link.closing.get_or_insert_with(|| Box::new(Closed::Protocol(Box::new(fault))));
             }
         }
+        self.link.outbound().flush();
+    }
+
+    /// Bytes that the codec holds back and may still write.
+    fn held(&self) -> usize {
+        if self.link.has(Link::MUTE) { 0 } else { self.codec.held() }
     }
 
     /// Reads a piece of a file for a filter that must see its bytes. Says whether there was one.
@@ -380,7 +384,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
     /// By when the peer has to do something: take a byte, or end the connection.
     fn progress(&mut self, core: &Core) -> Tick {
         let limits = &self.link.settings().limits;
-        let patience = if !self.link.outbound_is_empty() || self.codec.held() > 0 {
+        let patience = if !self.link.outbound_is_empty() || self.held() > 0 {
             Some(limits.write_timeout)
         } else if self.link.is_closing() && self.link.has(Link::SHUT) {
             Some(limits.linger_timeout)

@@ -12,23 +12,23 @@ use tidegate_testkit::contract::Contract;
 
 /// A request with its whole body, as text: pieces of a body depend on how it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
-    pub method: String,
-    pub target: String,
-    pub headers: Vec<(String, String)>,
-    pub body: String,
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
 }
 
 /// A [`Server`] that gathers bodies.
 #[derive(Debug, Default)]
-pub struct Gathering {
-    pub server: Server,
+pub(crate) struct Gathering {
+    pub(crate) server: Server,
     head: Option<RequestHead>,
     body: Vec<u8>,
 }
 
 impl Gathering {
-    pub fn new(server: Server) -> Self {
+    pub(crate) fn new(server: Server) -> Self {
         Self { server, head: None, body: Vec::new() }
     }
 
@@ -113,26 +113,27 @@ impl Codec for Gathering {
 }
 
 /// The contract of a server that answers every request with `ok`.
-pub fn contract(config: Config) -> Contract<'static, Gathering> {
+pub(crate) fn contract(config: Config) -> Contract<'static, Gathering> {
     let config = Arc::new(config);
     Contract::new(move || Gathering::new(Server::new(Arc::clone(&config))))
         .answer(|_, codec, out| codec.encode(Response::text("ok").into(), out).expect("a response is owed"))
 }
 
-/// What became of some bytes.
-#[derive(Debug)]
-pub struct Seen {
-    pub requests: Vec<Request>,
-    pub error: Option<Error>,
-    pub finished: bool,
-    pub sent: String,
+/// What became of some bytes; cut off is what was not complete, or not read.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) requests: Vec<Request>,
+    pub(crate) error: Option<Error>,
+    pub(crate) cut_off: bool,
+    pub(crate) finished: bool,
+    pub(crate) sent: String,
 }
 
 /// One connection, answered with `ok`, that receives all of `wire` at once and then nothing.
-pub fn seen_with(config: Config, wire: &[u8]) -> Seen {
+pub(crate) fn seen_with(config: Config, wire: &[u8]) -> Seen {
     let mut stand = Stand::new(Gathering::new(Server::new(Arc::new(config))));
     stand.receive(wire);
-    let mut seen = Seen { requests: Vec::new(), error: None, finished: false, sent: String::new() };
+    let mut seen = Seen::default();
     loop {
         match stand.step() {
             Ok(Step::Message(request)) => {
@@ -148,41 +149,42 @@ pub fn seen_with(config: Config, wire: &[u8]) -> Seen {
     }
     stand.flush().expect("nothing is held back");
     seen.finished = stand.codec().is_finished();
+    seen.cut_off = seen.error.is_none() && (stand.end().is_err() || !stand.input().is_empty());
     seen.sent = String::from_utf8(stand.take_sent()).expect("responses are text");
     seen
 }
 
 /// The same with the usual configuration.
-pub fn seen(wire: &[u8]) -> Seen {
+pub(crate) fn seen(wire: &[u8]) -> Seen {
     seen_with(Config::default(), wire)
 }
 
 /// A connection that is answered by hand.
-pub struct Talk {
-    pub stand: Stand<Server>,
+pub(crate) struct Talk {
+    pub(crate) stand: Stand<Server>,
 }
 
 impl Talk {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(Config::default())
     }
 
-    pub fn with(config: Config) -> Self {
+    pub(crate) fn with(config: Config) -> Self {
         Self { stand: Stand::new(Server::new(Arc::new(config))) }
     }
 
-    pub fn limited(limits: Limits) -> Self {
+    pub(crate) fn limited(limits: Limits) -> Self {
         Self::with(Config::new(limits))
     }
 
     /// What decoding `bytes` yields, up to where more is needed.
-    pub fn hear(&mut self, bytes: &[u8]) -> Result<Vec<String>, Error> {
+    pub(crate) fn hear(&mut self, bytes: &[u8]) -> Result<Vec<String>, Error> {
         self.stand.receive(bytes);
         self.listen()
     }
 
     /// What decoding yields without further bytes.
-    pub fn listen(&mut self) -> Result<Vec<String>, Error> {
+    pub(crate) fn listen(&mut self) -> Result<Vec<String>, Error> {
         let mut messages = Vec::new();
         loop {
             match self.stand.step()? {
@@ -199,7 +201,7 @@ impl Talk {
     }
 
     /// What decoding yields when the peer has stopped sending.
-    pub fn hang_up(&mut self) -> Result<Vec<String>, Error> {
+    pub(crate) fn hang_up(&mut self) -> Result<Vec<String>, Error> {
         let mut messages = Vec::new();
         loop {
             match self.stand.end()? {
@@ -213,20 +215,20 @@ impl Talk {
         }
     }
 
-    pub fn say(&mut self, message: impl Into<Outgoing>) -> Result<(), Error> {
+    pub(crate) fn say(&mut self, message: impl Into<Outgoing>) -> Result<(), Error> {
         self.stand.encode(message.into()).map(drop)
     }
 
-    pub fn sent(&mut self) -> String {
+    pub(crate) fn sent(&mut self) -> String {
         self.stand.flush().expect("nothing is held back");
         String::from_utf8(self.stand.take_sent()).expect("responses are text")
     }
 
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.stand.codec().is_finished()
     }
 
-    pub fn wait(&mut self, seconds: u64) -> Result<(), Error> {
+    pub(crate) fn wait(&mut self, seconds: u64) -> Result<(), Error> {
         self.stand.advance_time(Duration::from_secs(seconds))
     }
 }
@@ -240,4 +242,4 @@ fn told(message: &Incoming) -> String {
 }
 
 /// A GET for `/` on a connection that stays open.
-pub const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+pub(crate) const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";

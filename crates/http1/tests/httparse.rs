@@ -1,0 +1,73 @@
+//! Another parser's opinion: what this codec accepts, `httparse` accepts too, and sees the same in it.
+
+mod support;
+
+use proptest::prelude::*;
+use support::seen;
+
+/// Pieces of heads, good and bad; a head is some of them in a row.
+const PIECES: &[&str] = &[
+    "GET",
+    "POST",
+    "X-Y",
+    " ",
+    " ",
+    "/",
+    "/a?b",
+    "*",
+    "http://a/",
+    " HTTP/1.1\r\n",
+    " HTTP/1.0\r\n",
+    " HTTP/1.1\n",
+    "\r\n",
+    "\r\n",
+    "\n",
+    "\r",
+    "\t",
+    ":",
+    ": ",
+    "Host: a\r\n",
+    "Host: a\r\n",
+    "A",
+    "Content-Length: 0\r\n",
+    "Connection: close\r\n",
+    "x: y z \t\r\n",
+    "Transfer-Encoding: chunked\r\n",
+    "0\r\n\r\n",
+    "\0",
+    "\x7f",
+    "\u{e4}",
+    ",",
+    "\"",
+    "1",
+];
+
+fn head() -> impl Strategy<Value = Vec<u8>> {
+    let start = prop_oneof![Just(b"GET / HTTP/1.1\r\nHost: a\r\n".to_vec()), Just(b"GET /".to_vec()), Just(Vec::new())];
+    let pieces = proptest::collection::vec(proptest::sample::select(PIECES), 0..12);
+    (start, pieces).prop_map(|(mut wire, pieces)| {
+        wire.extend(pieces.concat().into_bytes());
+        wire.extend_from_slice(b"\r\n\r\n");
+        wire
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_accepted_here_is_accepted_there_and_means_the_same(wire in head()) {
+        let seen = seen(&wire);
+        if let Some(request) = seen.requests.first() {
+            let mut headers = [httparse::EMPTY_HEADER; 64];
+            let mut other = httparse::Request::new(&mut headers);
+            let status = other.parse(&wire);
+            prop_assert!(matches!(status, Ok(httparse::Status::Complete(_))), "{:?}: {request:?}", status);
+            prop_assert_eq!((Some(request.method.as_str()), Some(request.target.as_str())), (other.method, other.path));
+            let there: Vec<_> = other.headers.iter().map(|header| {
+                (header.name.to_owned(), String::from_utf8_lossy(header.value).trim_matches([' ', '\t']).to_owned())
+            }).collect();
+            prop_assert_eq!(&request.headers, &there);
+        }
+    }
+}

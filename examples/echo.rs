@@ -1,0 +1,109 @@
+//! Echo: the smallest server there is, a codec of its own included.
+//!
+//! ```text
+//! cargo run --example echo                      # talks to itself, says what happened and ends
+//! cargo run --example echo -- 127.0.0.1:7000    # serves until it is killed
+//! ```
+
+#![forbid(unsafe_code)]
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use tidegate::{Codec, Context, Handler, Input, Outcome, Output, Server, Slice, Step};
+
+/// Bytes as they come, in whatever pieces they come in.
+struct Raw;
+
+impl Codec for Raw {
+    type In = Slice;
+    type Out = Slice;
+    type Error = Infallible;
+
+    fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, Infallible> {
+        // Every call yields a message or needs more input: an empty message would be yielded for ever.
+        Ok(if input.is_empty() { Step::More } else { Step::Message(input.take_all()) })
+    }
+
+    fn encode(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), Infallible> {
+        // Short pieces are copied into the queue, long ones are linked: nothing is copied then.
+        out.link(bytes);
+        Ok(())
+    }
+}
+
+/// Sends back what it gets. When the peer ends, the connection closes once everything was sent: that is what a handler
+/// does unless it says otherwise.
+struct Echo;
+
+impl Handler<Raw> for Echo {
+    type Post = ();
+
+    fn message(&mut self, bytes: Slice, cx: &mut Context<'_, Raw>) -> Outcome<Raw> {
+        // What is sent may have to wait, and a few bytes must not keep the loop's receive buffer alive meanwhile. How
+        // much may wait is bounded: while too much does, no further message is decoded.
+        match cx.send(bytes.detach()) {
+            Ok(_) => Outcome::Continue,
+            Err(error) => Outcome::fail(error),
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let address = std::env::args().nth(1);
+    let server = Server::bind(address.as_deref().unwrap_or("127.0.0.1:0"))?.start(|| (Raw, Echo))?;
+    println!("listening on {}", server.address());
+    if address.is_some() {
+        // The loops have threads of their own; this one has nothing left to do.
+        loop {
+            std::thread::park();
+        }
+    }
+    check(server.address().ip().ok_or("the address is an IP address")?)?;
+    server.drain(Duration::from_secs(1));
+    println!("the server has drained");
+    Ok(())
+}
+
+/// Talks to the server as a client would.
+fn check(server: std::net::SocketAddr) -> Result<(), Box<dyn Error>> {
+    let mut stream = TcpStream::connect(server)?;
+    stream.write_all(b"the tide is in")?;
+    let mut answer = [0; 14];
+    stream.read_exact(&mut answer)?;
+    println!("sent and got back: {}", answer.escape_ascii());
+
+    // More than fits into any buffer, from a client that ends its side before it has read: all of it comes back.
+    let flood = vec![b'~'; 4 << 20];
+    let mut reader = stream.try_clone()?;
+    let rest = std::thread::spawn(move || {
+        let mut rest = Vec::new();
+        reader.read_to_end(&mut rest).map(|_| rest)
+    });
+    stream.write_all(&flood)?;
+    stream.shutdown(Shutdown::Write)?;
+    let rest = rest.join().map_err(|_| "the reader panicked")??;
+    assert!(rest == flood, "what comes back is what was sent");
+    println!("sent and got back: {} bytes, then the end", rest.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_testkit::Embedded;
+
+    use super::{Echo, Raw};
+
+    #[test]
+    fn what_comes_goes_back() {
+        let mut echo = Embedded::new(Raw, Echo);
+        echo.receive(b"ebb ");
+        echo.receive(b"and flow");
+        assert_eq!(echo.written(), b"ebb and flow");
+        echo.end();
+        assert!(echo.is_closed());
+    }
+}

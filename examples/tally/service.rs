@@ -1,0 +1,104 @@
+//! The service: the handler of one connection, and its test without a network.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use tidegate::{Context, Handler, Outcome};
+
+use crate::protocol::{Protocol, Request, Response};
+
+/// The counters of one loop. A loop is one thread, so no lock is needed.
+pub(crate) type Tallies = Rc<RefCell<BTreeMap<Box<[u8]>, u64>>>;
+
+/// The handler of one connection.
+pub(crate) struct Service {
+    tallies: Tallies,
+}
+
+impl Service {
+    pub(crate) fn new(tallies: Tallies) -> Self {
+        Self { tallies }
+    }
+
+    fn total(&self, request: &Request) -> Option<u64> {
+        let mut tallies = self.tallies.borrow_mut();
+        match request {
+            Request::Ask { name } => Some(tallies.get(&**name).copied().unwrap_or(0)),
+            Request::Add { name, amount } => {
+                if !tallies.contains_key(&**name) {
+                    if tallies.len() == TALLIES_MAX {
+                        return None;
+                    }
+                    tallies.insert((**name).into(), 0);
+                }
+                let total = tallies.get_mut(&**name)?;
+                *total = total.saturating_add((*amount).into());
+                Some(*total)
+            }
+        }
+    }
+}
+
+impl Handler<Protocol> for Service {
+    type Post = ();
+
+    fn message(&mut self, request: Request, cx: &mut Context<'_, Protocol>) -> Outcome<Protocol> {
+        match self.total(&request).map(|total| cx.send(Response::Total(total))) {
+            Some(Ok(_)) => Outcome::Continue,
+            Some(Err(error)) => Outcome::fail(error),
+            None => Outcome::fail("there are as many tallies as there may be"),
+        }
+    }
+}
+
+/// Whatever grows because peers say so has a bound.
+const TALLIES_MAX: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use tidegate_testkit::{Embedded, contract};
+
+    use super::{Protocol, Service, Tallies};
+
+    const ADD_FIVE: &[u8] = b"\x00\x0a\x01\x01\x00\x00\x00\x05boat";
+    const ASK: &[u8] = b"\x00\x06\x01\x02boat";
+
+    fn open() -> Embedded {
+        Embedded::new(Protocol::new(), Service::new(Tallies::default()))
+    }
+
+    #[test]
+    fn what_was_added_is_told() {
+        let mut pipe = open();
+        pipe.receive(ADD_FIVE);
+        pipe.receive(&[ADD_FIVE, ASK].concat());
+        let answers = [5, 10, 10].map(|total| [b"\x00\x0a\x01\x81\0\0\0\0\0\0\0", &[total][..]].concat());
+        assert_eq!(pipe.written(), answers.concat());
+        assert!(!pipe.is_closed());
+    }
+
+    #[test]
+    fn a_peer_that_is_wrong_is_told_why_and_the_connection_closes() {
+        for (wire, why) in [
+            (&b"\x00\x06\x07\x02boat"[..], &b"unsupported version"[..]),
+            (b"\x00\x02\x01\x02", b"malformed request"),
+            (b"\x00\x06\x01\x09boat", b"malformed request"),
+            (b"\xff\xff", b"bad frame"),
+        ] {
+            let mut pipe = open();
+            pipe.receive(wire);
+            assert_eq!(pipe.written(), [b"\0", &[2 + why.len() as u8][..], b"\x01\x80", why].concat());
+            pipe.end();
+            assert!(pipe.is_closed());
+        }
+    }
+
+    #[test]
+    fn the_protocol_keeps_the_contract_of_codecs() {
+        let wire = [ADD_FIVE, ASK].concat();
+        assert_eq!(contract::check(Protocol::new, &wire).messages.len(), 2);
+        contract::never_panics(Protocol::new, &wire, 200);
+        contract::refuses_before_allocating(Protocol::new, b"\xff\xff\x01\x01");
+    }
+}
