@@ -64,7 +64,7 @@ mod tests {
     const ADD_FIVE: &[u8] = b"\x00\x0a\x01\x01\x00\x00\x00\x05boat";
     const ASK: &[u8] = b"\x00\x06\x01\x02boat";
 
-    fn open() -> Embedded {
+    fn open() -> Embedded<()> {
         Embedded::new(Protocol::new(), Service::new(Tallies::default()))
     }
 

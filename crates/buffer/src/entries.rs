@@ -39,7 +39,12 @@ pub(crate) enum Part {
     /// A view that was linked.
     Slice(Slice),
     /// Shared bytes that were linked.
-    Bytes(Bytes),
+    Bytes {
+        bytes: Bytes,
+        /// What the ledger was charged: the whole length, until the last of it was sent, or nothing if somebody else
+        /// held the bytes as well when they were linked.
+        charge: u32,
+    },
     /// A piece of a file.
     File(FileRegion),
 }
@@ -50,7 +55,7 @@ impl Part {
             Self::Vacant => 0,
             Self::Copied { start, end, .. } => u64::from(end - start),
             Self::Slice(slice) => slice.len() as u64,
-            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Bytes { bytes, .. } => bytes.len() as u64,
             Self::File(region) => region.length,
         }
     }
@@ -65,7 +70,7 @@ impl Part {
             Self::Vacant => {}
             Self::Copied { start, .. } => *start += count as u32,
             Self::Slice(slice) => slice.advance(count as usize),
-            Self::Bytes(bytes) => bytes::Buf::advance(bytes, count as usize),
+            Self::Bytes { bytes, .. } => bytes::Buf::advance(bytes, count as usize),
             Self::File(region) => {
                 region.offset += count;
                 region.length -= count;
@@ -79,7 +84,7 @@ impl Part {
             Self::Vacant => Some(&[]),
             Self::Copied { segment, start, end } => Some(segment.view(*start as usize, *end as usize)),
             Self::Slice(slice) => Some(slice),
-            Self::Bytes(bytes) => Some(bytes),
+            Self::Bytes { bytes, .. } => Some(bytes),
             Self::File(_) => None,
         }
     }

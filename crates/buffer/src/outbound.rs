@@ -125,8 +125,10 @@ impl Outbound {
         if bytes.len() < LINK_BYTES_MIN {
             self.write(&bytes);
         } else {
-            self.pool().ledger().charge(bytes.len());
-            self.push_linked(Part::Bytes(bytes));
+            // What others hold as well costs memory whether it is queued here or not.
+            let charge = if bytes.is_unique() { u32::try_from(bytes.len()).unwrap_or(u32::MAX) } else { 0 };
+            self.pool().ledger().charge(charge as usize);
+            self.push_linked(Part::Bytes { bytes, charge });
         }
     }
 
@@ -214,8 +216,8 @@ impl Outbound {
                     self.write(segment.view(*start as usize, *end as usize));
                 }
                 _ => {
-                    if let Part::Bytes(bytes) = &part {
-                        self.pool().ledger().charge(bytes.len());
+                    if let Part::Bytes { charge, .. } = &part {
+                        self.pool().ledger().charge(*charge as usize);
                     }
                     self.push(part);
                     self.written += length;
@@ -240,9 +242,6 @@ impl Outbound {
             let head = entries.get_mut(self.list.head);
             let length = head.part.len();
             if count < length {
-                if let Part::Bytes(_) = head.part {
-                    self.pool_ref().ledger().refund(count as usize);
-                }
                 head.part.advance(count);
                 return;
             }
@@ -474,8 +473,8 @@ impl Outbound {
         self.list.entries -= 1;
         let ledger = self.pool_ref().ledger();
         ledger.refund(ENTRY_BYTES);
-        if let Part::Bytes(bytes) = &part {
-            ledger.refund(bytes.len());
+        if let Part::Bytes { charge, .. } = &part {
+            ledger.refund(*charge as usize);
         }
         part
     }

@@ -32,11 +32,7 @@ impl Shared {
             fields
         };
         let letters = b"abcdefghijklmnopqrstuvwxyz\n".iter().copied().cycle();
-        Self {
-            block: letters.take(BLOCK_BYTES).collect(),
-            allow_get: allow("GET, HEAD"),
-            allow_post: allow("POST"),
-        }
+        Self { block: letters.take(BLOCK_BYTES).collect(), allow_get: allow("GET, HEAD"), allow_post: allow("POST") }
     }
 }
 

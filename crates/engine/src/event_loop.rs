@@ -53,7 +53,13 @@ impl EventLoop {
     ///
     /// # Errors
     /// The driver's, if it does not take the listener.
-    pub fn listen<C, H, M>(&mut self, listener: Socket, limits: Limits, live: Arc<AtomicUsize>, make: M) -> io::Result<()>
+    pub fn listen<C, H, M>(
+        &mut self,
+        listener: Socket,
+        limits: Limits,
+        live: Arc<AtomicUsize>,
+        make: M,
+    ) -> io::Result<()>
     where
         C: Codec,
         H: Handler<C>,
@@ -70,7 +76,14 @@ impl EventLoop {
     }
 
     /// Takes over a connected stream.
-    pub fn adopt<C, H>(&mut self, socket: Socket, peer: &Address, limits: Limits, codec: C, handler: H) -> Remote<H::Post>
+    pub fn adopt<C, H>(
+        &mut self,
+        socket: Socket,
+        peer: &Address,
+        limits: Limits,
+        codec: C,
+        handler: H,
+    ) -> Remote<H::Post>
     where
         C: Codec,
         H: Handler<C>,

@@ -86,11 +86,15 @@ fn method(bytes: &[u8]) -> Result<(Method, usize), Stop> {
 /// Whether the version behind a target is HTTP/1.0.
 #[inline(always)]
 fn version(bytes: &[u8], target_end: usize) -> Result<bool, Stop> {
-    match bytes.get(target_end..).and_then(<[u8]>::first_chunk::<VERSION_BYTES>) {
-        // Compared as wholes: a pattern would compare byte by byte.
-        Some(version) if version == b" HTTP/1.1\r\n" => Ok(false),
-        Some(version) if version == b" HTTP/1.0\r\n" => Ok(true),
-        other => Err(other_version(&bytes[target_end..], other.is_some())),
+    let found = bytes.get(target_end..).and_then(<[u8]>::first_chunk::<VERSION_BYTES>);
+    // Compared as wholes: a pattern would compare byte by byte.
+    let is = |version: &[u8; VERSION_BYTES]| found.is_some_and(|found| found == version);
+    if is(b" HTTP/1.1\r\n") {
+        Ok(false)
+    } else if is(b" HTTP/1.0\r\n") {
+        Ok(true)
+    } else {
+        Err(other_version(&bytes[target_end..], found.is_some()))
     }
 }
 
@@ -152,19 +156,63 @@ fn is_host(bytes: &[u8]) -> bool {
     }
 }
 
+/// Where the parts of a field line are.
+struct Line {
+    at: usize,
+    name_end: usize,
+    value_end: usize,
+    /// The value is one space and then only letters, digits and dashes.
+    is_plain: bool,
+}
+
+impl Line {
+    /// The line from `at` on, as far as it can be told from its first sixteen bytes and a run of its value: the colon
+    /// is among them, and nothing but letters, digits and dashes before it.
+    #[inline(always)]
+    fn usual(bytes: &[u8], at: usize) -> Option<Self> {
+        let (odd, control) = scan::line_start(bytes, at)?;
+        let colon = odd.trailing_zeros();
+        let name_end = at + colon as usize;
+        if bytes.get(name_end) != Some(&b':') {
+            return None;
+        }
+        // Every control character is odd, so those of this block come behind the colon.
+        let value_end = match control {
+            0 => scan::value_end(bytes, at + 16),
+            _ => at + control.trailing_zeros() as usize,
+        };
+        let behind = odd.unbounded_shr(colon + 2);
+        let is_plain = control != 0
+            && bytes.get(name_end + 1) == Some(&b' ')
+            && behind.trailing_zeros() as usize + name_end + 2 == value_end;
+        Some(Self { at, name_end, value_end, is_plain })
+    }
+
+    fn unusual(bytes: &[u8], at: usize) -> Result<Self, Stop> {
+        let name_end = scan::token_end(bytes, at);
+        if bytes.get(name_end) != Some(&b':') || name_end == at {
+            return Err(no_name(bytes, at, name_end));
+        }
+        Ok(Self { at, name_end, value_end: scan::value_end(bytes, name_end + 1), is_plain: false })
+    }
+}
+
 /// One field line from `at` on; gives where the next begins.
 #[inline(always)]
 fn field(bytes: &[u8], at: usize, facts: &mut Facts) -> Result<usize, Stop> {
-    let name_end = scan::token_end(bytes, at);
-    if bytes.get(name_end) != Some(&b':') || name_end == at {
-        return Err(no_name(bytes, at, name_end));
+    let mut line = match Line::usual(bytes, at) {
+        Some(line) if line.name_end > at => line,
+        _ => Line::unusual(bytes, at)?,
+    };
+    loop {
+        match bytes.get(line.value_end..).and_then(<[u8]>::first_chunk::<2>) {
+            Some(b"\r\n") => break,
+            Some([b'\t', _]) => line.value_end = scan::value_end(bytes, line.value_end),
+            _ => return Err(no_value(bytes, line.value_end)),
+        }
     }
-    let value_end = scan::value_end(bytes, name_end + 1);
-    if bytes.get(value_end..).and_then(<[u8]>::first_chunk::<2>) != Some(b"\r\n") {
-        return Err(no_value(bytes, value_end));
-    }
-    facts.learn(bytes, at, name_end, value_end)?;
-    Ok(value_end + 2)
+    facts.learn(bytes, &line)?;
+    Ok(line.value_end + 2)
 }
 
 /// Checks one line of a trailer, without its line end.
@@ -209,10 +257,11 @@ struct Facts {
 
 impl Facts {
     #[inline(always)]
-    fn learn(&mut self, bytes: &[u8], at: usize, name_end: usize, value_end: usize) -> Result<(), Stop> {
+    fn learn(&mut self, bytes: &[u8], line: &Line) -> Result<(), Stop> {
+        let Line { at, name_end, value_end, is_plain } = *line;
         let value = || &bytes[name_end + 1..value_end];
         match name_end - at {
-            4 if is_name4(bytes, at, b"host") => self.host(bytes, name_end + 1, value_end),
+            4 if is_name4(bytes, at, b"host") => self.host(&bytes[name_end + 1..value_end], is_plain),
             10 if is_name(bytes, at, b"connection") => {
                 self.connection(bytes, name_end + 1, value_end);
                 Ok(())
@@ -225,16 +274,11 @@ impl Facts {
     }
 
     #[inline(always)]
-    fn host(&mut self, bytes: &[u8], at: usize, value_end: usize) -> Result<(), Stop> {
+    fn host(&mut self, value: &[u8], is_plain: bool) -> Result<(), Stop> {
         if !self.note(HOST) {
             return Err(Violation::HostRepeated.into());
         }
-        // A name behind one space, which is the usual form, needs no second look.
-        if bytes[at] == b' ' && scan::host_end(bytes, at + 1) == value_end || is_host(trim(&bytes[at..value_end])) {
-            Ok(())
-        } else {
-            Err(Violation::HostInvalid.into())
-        }
+        if is_plain || is_host(trim(value)) { Ok(()) } else { Err(Violation::HostInvalid.into()) }
     }
 
     #[inline(always)]

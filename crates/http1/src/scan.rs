@@ -24,7 +24,7 @@ pub(crate) fn token_end(bytes: &[u8], mut at: usize) -> usize {
 #[inline(always)]
 pub(crate) fn value_end(bytes: &[u8], mut at: usize) -> usize {
     loop {
-        at = run_end(bytes, at, |block| block.simd_le(u8x16::splat(0x1f)) | block.simd_eq(u8x16::splat(0x7f)));
+        at = run_end(bytes, at, is_control);
         match bytes.get(at) {
             Some(b'\t') => at += 1,
             _ => return at,
@@ -62,19 +62,32 @@ pub(crate) const fn is_token(byte: u8) -> bool {
     CLASSES[byte as usize] & TOKEN != 0
 }
 
+/// What is known about the first sixteen bytes of a line, a bit for each: those that are neither letter, digit nor
+/// dash, and those among them that are control characters. `None` if there are fewer bytes.
 #[inline(always)]
-fn run_end(bytes: &[u8], mut at: usize, ends: impl Fn(u8x16) -> u8x16) -> usize {
-    while let Some(block) = bytes.get(at..).and_then(<[u8]>::first_chunk::<LANES>) {
+pub(crate) fn line_start(bytes: &[u8], at: usize) -> Option<(u32, u32)> {
+    let block = u8x16::from(*bytes.get(at..).and_then(<[u8]>::first_chunk::<LANES>)?);
+    Some(((!is_alphanumeric_or_dash(block)).to_bitmask(), is_control(block).to_bitmask()))
+}
+
+#[inline(always)]
+fn run_end(bytes: &[u8], at: usize, ends: impl Fn(u8x16) -> u8x16) -> usize {
+    let (blocks, rest) = bytes.get(at..).unwrap_or_default().as_chunks::<LANES>();
+    for (index, block) in blocks.iter().enumerate() {
         let found = ends(u8x16::from(*block)).to_bitmask();
         if found != 0 {
-            return at + found.trailing_zeros() as usize;
+            return at + index * LANES + found.trailing_zeros() as usize;
         }
-        at += LANES;
     }
-    let rest = bytes.get(at..).unwrap_or_default();
     let mut block = [0; LANES];
     block[..rest.len()].copy_from_slice(rest);
-    at + (ends(u8x16::from(block)).to_bitmask().trailing_zeros() as usize).min(rest.len())
+    let found = ends(u8x16::from(block)).to_bitmask().trailing_zeros() as usize;
+    at + blocks.len() * LANES + found.min(rest.len())
+}
+
+#[inline(always)]
+fn is_control(block: u8x16) -> u8x16 {
+    block.simd_le(u8x16::splat(0x1f)) | block.simd_eq(u8x16::splat(0x7f))
 }
 
 #[inline(always)]

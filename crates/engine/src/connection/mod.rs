@@ -80,7 +80,10 @@ pub(crate) enum Fate {
     Keep,
     /// Somebody else takes the place.
     Switch(Succession),
-    Close { reason: Closed, reset: bool },
+    Close {
+        reason: Closed,
+        reset: bool,
+    },
 }
 
 /// Makes the new occupant of a place out of the old one.

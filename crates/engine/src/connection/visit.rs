@@ -48,14 +48,12 @@ impl<C: Codec, H: Handler<C>> Occupant for Connection<C, H> {
         match visited.and_then(|()| self.rest(core, token)) {
             Ok(()) => Fate::Keep,
             Err(Stop::Close { reason, reset }) => Fate::Close { reason, reset },
-            Err(Stop::Switch(switch)) => {
-                Fate::Switch(Box::new(|occupant| {
-                    let connection = occupant.into_any().downcast::<Self>().expect("the visitor switches itself");
-                    let Self { link, codec, handler } = *connection;
-                    drop(handler);
-                    switch.succeed(codec).install(link)
-                }))
-            }
+            Err(Stop::Switch(switch)) => Fate::Switch(Box::new(|occupant| {
+                let connection = occupant.into_any().downcast::<Self>().expect("the visitor switches itself");
+                let Self { link, codec, handler } = *connection;
+                drop(handler);
+                switch.succeed(codec).install(link)
+            })),
         }
     }
 
