@@ -75,7 +75,7 @@ fn start(options: &Options) -> Result<Running, StartError> {
     if let Some(loops) = options.loops {
         server = server.loops(loops.into());
     }
-    let config = Arc::new(Config::default());
+    let config = Arc::new(Config::new(http1::Limits { body_bytes_max: BODY_BYTES_MAX, ..http1::Limits::default() }));
     server.start_each(move |_| {
         let (config, shared) = (config.clone(), Rc::new(Shared::new()));
         move |_: &Address| (http1::Server::new(config.clone()), Site::new(shared.clone()))
@@ -100,6 +100,9 @@ fn log_to_stderr(quiet: bool) {
 
 /// How long connections may take to finish what is under way.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A request may bring this much: /echo holds none of it.
+const BODY_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// With less memory than this a loop could hold no connection's bytes.
 const MEMORY_MAX_FLOOR: u64 = 1024 * 1024;

@@ -31,7 +31,7 @@ impl Shared {
             fields.push("Allow", methods.as_bytes()).expect("a list of methods is a value");
             fields
         };
-        let letters = b"abcdefghijklmnopqrstuvwxyz\n".iter().copied().cycle();
+        let letters = LETTERS.iter().copied().cycle();
         Self { block: letters.take(BLOCK_BYTES).collect(), allow_get: allow("GET, HEAD"), allow_post: allow("POST") }
     }
 }
@@ -57,27 +57,34 @@ impl Site {
             }
             "/" => answer(cx, Response::new(Status::OK).content_type(ContentType::HTML).body(PAGE)),
             _ => match path.strip_prefix("/bytes/").map(str::parse) {
-                Some(Ok(length)) => self.bytes(length, cx),
+                Some(Ok(length)) => self.bytes(length, head.method(), cx),
                 _ => match path.strip_prefix("/stream/").map(str::parse) {
-                    Some(Ok(length)) => self.stream(ResponseHead::new(Status::OK), length, cx),
+                    Some(Ok(length)) => self.stream(ResponseHead::new(Status::OK), length, head.method(), cx),
                     _ => answer(cx, Response::new(Status::NOT_FOUND).body("There is nothing here.\n")),
                 },
             },
         }
     }
 
-    fn bytes(&mut self, length: u64, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+    fn bytes(&mut self, length: u64, method: Method, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         match usize::try_from(length) {
             Ok(length) if length <= BLOCK_BYTES => {
                 let body = self.shared.block.slice(..length);
                 answer(cx, Response::new(Status::OK).content_type(ContentType::BYTES).body(body))
             }
-            _ => self.stream(ResponseHead::new(Status::OK).length(length), length, cx),
+            _ => self.stream(ResponseHead::new(Status::OK).length(length), length, method, cx),
         }
     }
 
-    fn stream(&mut self, head: ResponseHead, length: u64, cx: &mut Context<'_, Server>) -> Outcome<Server> {
-        self.streaming = Some(length);
+    fn stream(
+        &mut self,
+        head: ResponseHead,
+        length: u64,
+        method: Method,
+        cx: &mut Context<'_, Server>,
+    ) -> Outcome<Server> {
+        // What HEAD does not get is not walked through either: nothing would ever make the connection unwritable.
+        self.streaming = Some(if method == Method::Head { 0 } else { length });
         match cx.send(Outgoing::Head(head.content_type(ContentType::BYTES))) {
             Ok(_) => self.stream_on(cx),
             Err(error) => Outcome::fail(error),
@@ -176,5 +183,10 @@ const PAGE: &str = include_str!("index.html");
 /// The block that is sent over and over.
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// A piece of a streamed response.
-const PIECE_BYTES: usize = 16 * 1024;
+const LETTERS: &[u8; 27] = b"abcdefghijklmnopqrstuvwxyz\n";
+
+/// A piece of a streamed response. Where one ends the next begins with the first letter, so that every response is
+/// the beginning of every longer one.
+const PIECE_BYTES: usize = 600 * LETTERS.len();
+
+const _: () = assert!(PIECE_BYTES <= BLOCK_BYTES);

@@ -309,7 +309,8 @@ fn run_loop(
     listen: impl FnOnce(&mut EventLoop) -> io::Result<()>,
 ) {
     let pool = Pool::new();
-    pool.ledger().set_budget(memory_max);
+    // An eighth is left for what the ledger does not count: connections themselves, and the allocator's gaps.
+    pool.ledger().set_budget(memory_max - memory_max / 8);
     let ready = Readiness::new(&pool).and_then(|driver| {
         let transport = driver.name();
         let mut event_loop = EventLoop::new(Box::new(driver), pool);
