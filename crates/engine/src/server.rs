@@ -309,8 +309,9 @@ fn run_loop(
     listen: impl FnOnce(&mut EventLoop) -> io::Result<()>,
 ) {
     let pool = Pool::new();
-    // An eighth is left for what the ledger does not count: connections themselves, and the allocator's gaps.
-    pool.ledger().set_budget(memory_max - memory_max / 8);
+    // Something is left for what the ledger does not count: connections themselves, the loop's own tables, and the
+    // allocator's gaps.
+    pool.ledger().set_budget(memory_max - memory_max / 8 - (memory_max / 8).min(LOOP_BYTES));
     let ready = Readiness::new(&pool).and_then(|driver| {
         let transport = driver.name();
         let mut event_loop = EventLoop::new(Box::new(driver), pool);
@@ -390,3 +391,6 @@ impl std::error::Error for StartError {
         }
     }
 }
+
+/// What a loop takes for itself once it has work, roughly.
+const LOOP_BYTES: usize = 512 * 1024;

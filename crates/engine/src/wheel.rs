@@ -4,7 +4,7 @@
 //! doubly linked list through the nodes, which live in the slots. Moving a deadline back costs one store: the node
 //! stays where it is, and is put right when its old time comes. Only an earlier deadline moves it at once.
 //!
-//! Ticks in nodes are 32 bits wide and wrap after 49 days; deadlines are at most 24 days away, so that the difference
+//! Ticks in nodes are 32 bits wide and wrap after 49 days; deadlines are at most 12 days away, so that the difference
 //! to the present, which is 64 bits wide, is never ambiguous.
 
 use std::time::{Duration, Instant};
@@ -196,7 +196,7 @@ const BUCKET_BITS: u32 = 6;
 const TICKS_PER_SECOND: u64 = 1000;
 const NANOS_PER_TICK: u32 = 1_000_000;
 
-/// 24 days.
+/// 12 days.
 const AWAY_MAX: u64 = i32::MAX as u64 / 2;
 
 const NIL: u32 = u32::MAX;

@@ -55,7 +55,7 @@ impl Server {
             200..=299 if self.flags & CONNECT != 0 => Framing::None,
             _ => Framing::Length(length),
         };
-        self.decide_close(parts);
+        self.decide_close(parts, true);
         if self.flags & HEAD != 0 {
             self.write_head(parts, framing, &[], out);
         } else if memory.len() as u64 == length && memory.len() <= INLINE_BYTES_MAX {
@@ -81,7 +81,7 @@ impl Server {
         if matches!(framing, Framing::UntilClose) {
             self.flags |= WILL_CLOSE;
         }
-        self.decide_close(parts);
+        self.decide_close(parts, matches!(framing, Framing::None));
         self.write_head(parts, framing, &[], out);
         self.owed = 0;
         self.outbound = match framing {
@@ -165,11 +165,13 @@ impl Server {
         }
     }
 
-    /// Decides whether the connection closes after the response that is about to be written.
+    /// Decides whether the connection closes after the response that is about to be written. What has not come of the
+    /// request's body is left behind if the response is `whole`; otherwise both may go on side by side.
     #[inline]
-    fn decide_close(&mut self, parts: &Parts) {
+    fn decide_close(&mut self, parts: &Parts, whole: bool) {
         let stays = self.flags & (KEEPS_ALIVE | CLOSING) == KEEPS_ALIVE && !parts.close;
-        if !stays || (self.inbound != Inbound::Await && !self.can_skip()) {
+        let may_skip = || if whole { self.can_skip() } else { self.flags & EXPECTS == 0 };
+        if !stays || (self.inbound != Inbound::Await && !may_skip()) {
             self.flags |= WILL_CLOSE;
         }
     }

@@ -173,7 +173,8 @@ impl Line {
         let (odd, control) = scan::line_start(bytes, at)?;
         let colon = odd.trailing_zeros();
         let name_end = at + colon as usize;
-        if bytes.get(name_end) != Some(&b':') {
+        // A name that fills all sixteen has its colon elsewhere; what lies behind them is not known yet.
+        if odd == 0 || bytes.get(name_end) != Some(&b':') {
             return None;
         }
         // Every control character is odd, so those of this block come behind the colon.

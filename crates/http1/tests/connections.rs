@@ -107,6 +107,17 @@ fn a_long_rest_of_a_body_closes_the_connection() {
 }
 
 #[test]
+fn a_long_body_may_be_answered_while_it_comes_and_the_connection_stays() {
+    let mut talk = Talk::limited(Limits { skip_bytes_max: 10, ..Limits::default() });
+    talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n").expect("the request is good");
+    talk.say(Outgoing::Head(ResponseHead::new(Status::OK).length(0))).expect("a response is owed");
+    assert!(!talk.sent().contains("Connection: close"));
+    assert_eq!(talk.hear(b"0123456789a"), Ok(vec!["data 0123456789a".into(), "end".into()]));
+    talk.say(Outgoing::End).expect("a response is under way");
+    assert_eq!(talk.hear(GET), Ok(vec!["GET /".into()]));
+}
+
+#[test]
 fn continue_is_sent_at_once_unless_the_application_wants_to_decide() {
     let wire = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-Continue\r\nContent-Length: 5\r\n\r\n";
     let mut talk = Talk::new();

@@ -70,4 +70,20 @@ proptest! {
             prop_assert_eq!(&request.headers, &there);
         }
     }
+
+    #[test]
+    fn fields_of_every_length_are_seen_as_they_are(fields in proptest::collection::vec(
+        ("[A-Za-z0-9!#$%&'*+.^_`|~-]{1,40}", "[ \t]{0,2}([!-~]([ -~\t]{0,40}[!-~])?)?[ \t]{0,2}"), 0..6))
+    {
+        let mut wire = b"GET / HTTP/1.1\r\nHost: a\r\n".to_vec();
+        let mut expected = vec![("Host".to_owned(), "a".to_owned())];
+        for (name, value) in fields {
+            wire.extend_from_slice(format!("X{name}:{value}\r\n").as_bytes());
+            expected.push((format!("X{name}"), value.trim_matches([' ', '\t']).to_owned()));
+        }
+        wire.extend_from_slice(b"\r\n");
+        let seen = seen(&wire);
+        prop_assert_eq!(seen.error, None);
+        prop_assert_eq!(&seen.requests[0].headers, &expected);
+    }
 }
