@@ -72,6 +72,8 @@ pub trait Codec: 'static {
 
     /// Decodes after the peer has shut down its sending side, until this says [`Step::End`].
     ///
+    /// [`Step::More`] says that the next message has to wait until something was encoded.
+    ///
     /// The default decodes what is complete and ends; what is left is cut off. A protocol to which that matters
     /// says so with an error.
     ///

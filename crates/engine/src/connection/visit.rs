@@ -214,8 +214,8 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
                     core.tally.messages += 1;
                     self.call(core, token, |handler, cx| handler.message(message, cx))?;
                 }
-                Ok(Step::More) if !ended => return Ok(true),
-                Ok(Step::More | Step::End) => {
+                Ok(Step::More) => return Ok(true),
+                Ok(Step::End) => {
                     self.link.set(Link::READ_CLOSED, true);
                     self.tell(core, token, Event::ReadClosed)?;
                 }
