@@ -1,7 +1,7 @@
 //! The experiment that the outbound queue grew from: Netty's change #2693 (2014) and the next step after it.
 //!
 //! Three queues do the same work: the one *before* the change, with two growing arrays in every connection
-//! ([`array`]); the *linked* one of the change ([`linked`]); and the one of this project ([`coalescing`]). The table
+//! ([`mod@array`]); the *linked* one of the change ([`linked`]); and the one of this project ([`coalescing`]). The table
 //! that is printed says what each of them costs in bytes, allocations and instructions. `docs/queue-experiment.md`
 //! explains it.
 //!

@@ -73,6 +73,7 @@ impl Input {
     /// # Panics
     /// If there are fewer.
     #[must_use]
+    #[inline]
     pub fn take(&mut self, count: usize) -> Slice {
         assert!(count <= self.len(), "take {count} of {} bytes", self.len());
         let start = self.start as usize;

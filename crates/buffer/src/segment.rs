@@ -154,6 +154,7 @@ impl Segment {
 }
 
 impl Clone for Segment {
+    #[inline]
     fn clone(&self) -> Self {
         let references = &self.header().references;
         references.set(references.get().checked_add(1).expect("fewer than 4 billion views of a segment"));
@@ -162,13 +163,19 @@ impl Clone for Segment {
 }
 
 impl Drop for Segment {
+    #[inline]
     fn drop(&mut self) {
-        let header = self.header();
-        let references = header.references.get();
-        if references > 1 {
-            header.references.set(references - 1);
-            return;
+        let references = &self.header().references;
+        match references.get() {
+            1 => self.give_back(),
+            more => references.set(more - 1),
         }
+    }
+}
+
+impl Segment {
+    /// Gives the block back; only the last holder may, and it is not looked at again.
+    fn give_back(&mut self) {
         // SAFETY: this is the last holder; the header is initialised and is not looked at again, since the block
         // below is only memory.
         let Header { capacity, pool, .. } = unsafe { self.header.read() };

@@ -29,6 +29,7 @@ pub struct Slice {
 
 impl Slice {
     /// The `length` bytes from `start` on; the caller promises that they lie below the filled mark.
+    #[inline]
     pub(crate) fn new(segment: Segment, start: usize, length: usize) -> Self {
         debug_assert!(start + length <= segment.filled());
         Self { segment, start: start as u32, length: length as u32 }

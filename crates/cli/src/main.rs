@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 
 /// An asynchronous, event-driven network application framework, as a program.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version)]
+#[command(name = "tidegate", version, arg_required_else_help = false)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -70,6 +70,7 @@ mod tests {
             (&["tidegate", "serve", "--loops", "0"], "0"),
             (&["tidegate", "serve", "--transport", "carrier-pigeon"], "carrier-pigeon"),
             (&["tidegate", "sail"], "sail"),
+            (&["tidegate"], "subcommand"),
         ] {
             let error = Arguments::try_parse_from(arguments).expect_err("it is wrong").to_string();
             let line = first_sentence(&error);

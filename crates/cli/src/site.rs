@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use tidegate::http1::{
-    Body, ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, ResponseHead, Server, Status,
+    ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, ResponseHead, Server, Status,
 };
 use tidegate::{Context, Event, Handler, Outcome};
 
@@ -42,38 +42,32 @@ impl Site {
     }
 
     fn request(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
-        let path = head.path();
-        if path == "/echo" {
+        let (path, method) = (head.path_bytes(), head.method());
+        if path == b"/echo" {
             return self.echo(head, cx);
         }
-        if !matches!(head.method(), Method::Get | Method::Head) && is_known(path) {
-            return answer(cx, Response::new(Status::METHOD_NOT_ALLOWED).fields(self.shared.allow_get.clone()));
-        }
-        match path {
-            "/plaintext" => answer(cx, Response::text("Hello, World!")),
-            "/json" => {
-                let body = Body::Static(br#"{"message":"Hello, World!"}"#);
-                answer(cx, Response::new(Status::OK).content_type(ContentType::JSON).body(body))
+        let response = match path {
+            _ if !matches!(method, Method::Get | Method::Head) && is_known(path) => {
+                Response::new(Status::METHOD_NOT_ALLOWED).fields(self.shared.allow_get.clone())
             }
-            "/" => answer(cx, Response::new(Status::OK).content_type(ContentType::HTML).body(PAGE)),
-            _ => match path.strip_prefix("/bytes/").map(str::parse) {
-                Some(Ok(length)) => self.bytes(length, head.method(), cx),
-                _ => match path.strip_prefix("/stream/").map(str::parse) {
-                    Some(Ok(length)) => self.stream(ResponseHead::new(Status::OK), length, head.method(), cx),
-                    _ => answer(cx, Response::new(Status::NOT_FOUND).body("There is nothing here.\n")),
-                },
+            b"/plaintext" => Response::text("Hello, World!"),
+            b"/json" => {
+                Response::new(Status::OK).content_type(ContentType::JSON).body(r#"{"message":"Hello, World!"}"#)
+            }
+            b"/" => Response::new(Status::OK).content_type(ContentType::HTML).body(PAGE),
+            _ => match (number_behind(path, "/bytes/"), number_behind(path, "/stream/")) {
+                (Some(length), _) if length <= BLOCK_BYTES as u64 => {
+                    let body = self.shared.block.slice(..length as usize);
+                    Response::new(Status::OK).content_type(ContentType::BYTES).body(body)
+                }
+                (Some(length), _) => {
+                    return self.stream(ResponseHead::new(Status::OK).length(length), length, method, cx);
+                }
+                (_, Some(length)) => return self.stream(ResponseHead::new(Status::OK), length, method, cx),
+                _ => Response::new(Status::NOT_FOUND).content_type(ContentType::TEXT).body("There is nothing here.\n"),
             },
-        }
-    }
-
-    fn bytes(&mut self, length: u64, method: Method, cx: &mut Context<'_, Server>) -> Outcome<Server> {
-        match usize::try_from(length) {
-            Ok(length) if length <= BLOCK_BYTES => {
-                let body = self.shared.block.slice(..length);
-                answer(cx, Response::new(Status::OK).content_type(ContentType::BYTES).body(body))
-            }
-            _ => self.stream(ResponseHead::new(Status::OK).length(length), length, method, cx),
-        }
+        };
+        send(cx, Outgoing::Response(response))
     }
 
     fn stream(
@@ -116,7 +110,8 @@ impl Site {
     fn echo(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         use tidegate::http1::BodyLength;
         if head.method() != Method::Post {
-            return answer(cx, Response::new(Status::METHOD_NOT_ALLOWED).fields(self.shared.allow_post.clone()));
+            let response = Response::new(Status::METHOD_NOT_ALLOWED).fields(self.shared.allow_post.clone());
+            return send(cx, Outgoing::Response(response));
         }
         let mut response = ResponseHead::new(Status::OK);
         match head.header("content-type") {
@@ -162,11 +157,6 @@ impl Handler<Server> for Site {
 }
 
 #[inline]
-fn answer(cx: &mut Context<'_, Server>, response: Response) -> Outcome<Server> {
-    send(cx, Outgoing::Response(response))
-}
-
-#[inline]
 fn send(cx: &mut Context<'_, Server>, message: Outgoing) -> Outcome<Server> {
     match cx.send(message) {
         Ok(_) => Outcome::Continue,
@@ -174,8 +164,15 @@ fn send(cx: &mut Context<'_, Server>, message: Outgoing) -> Outcome<Server> {
     }
 }
 
-fn is_known(path: &str) -> bool {
-    matches!(path, "/" | "/plaintext" | "/json") || path.starts_with("/bytes/") || path.starts_with("/stream/")
+fn is_known(path: &[u8]) -> bool {
+    matches!(path, b"/" | b"/plaintext" | b"/json") || path.starts_with(b"/bytes/") || path.starts_with(b"/stream/")
+}
+
+/// The number that follows `prefix`, if it is one.
+fn number_behind(path: &[u8], prefix: &str) -> Option<u64> {
+    let digits = path.strip_prefix(prefix.as_bytes())?;
+    // A plus sign would parse as well.
+    if digits.iter().all(u8::is_ascii_digit) { str::from_utf8(digits).ok()?.parse().ok() } else { None }
 }
 
 const PAGE: &str = include_str!("index.html");

@@ -4,6 +4,7 @@
 //! has as many connections as it may have, it pauses; the streams wait in the kernel meanwhile.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(crate) struct Acceptor<M> {
     settings: Rc<Settings>,
     make: M,
     paused: bool,
+    /// Streams that were accepted when other loops had just filled the server.
+    waiting: VecDeque<Accepted>,
 }
 
 impl<C, H, M> Acceptor<M>
@@ -30,24 +33,34 @@ where
     M: FnMut(&Address) -> (C, H) + 'static,
 {
     pub(crate) fn new(settings: Rc<Settings>, make: M) -> Self {
-        Self { settings, make, paused: false }
+        Self { settings, make, paused: false, waiting: VecDeque::new() }
     }
 
     fn accepted(&mut self, core: &mut Core, token: Token, accepted: Accepted) {
-        let live = self.settings.live.fetch_add(1, Ordering::Relaxed);
-        let link = Link::new(self.settings.clone(), &accepted.peer, &core.pool);
-        if live >= self.settings.limits.connections_max {
-            // Another loop was faster. Dropping link and stream gives the place back and closes the connection.
-            drop(link);
-            return self.pause(core, token, CAP_PAUSE);
-        }
-        core.tally.accepted += 1;
-        let (codec, handler) = (self.make)(&accepted.peer);
-        let connection = Box::new(Connection::new(link, codec, handler));
-        core.admit(accepted.socket, connection);
-        if live + 1 >= self.settings.limits.connections_max {
+        self.waiting.push_back(accepted);
+        self.admit_waiting(core);
+        if self.is_full() || !self.waiting.is_empty() {
             self.pause(core, token, CAP_PAUSE);
         }
+    }
+
+    /// Makes connections of the streams that wait, as far as there is room for them.
+    fn admit_waiting(&mut self, core: &mut Core) {
+        while let Some(accepted) = self.waiting.pop_front() {
+            if self.settings.live.fetch_add(1, Ordering::Relaxed) >= self.settings.limits.connections_max {
+                self.settings.live.fetch_sub(1, Ordering::Relaxed);
+                return self.waiting.push_front(accepted);
+            }
+            core.tally.accepted += 1;
+            // From here on the link counts: if what follows panics, it gives the place back.
+            let link = Link::new(self.settings.clone(), &accepted.peer, &core.pool);
+            let (codec, handler) = (self.make)(&accepted.peer);
+            core.admit(accepted.socket, Box::new(Connection::new(link, codec, handler)));
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.settings.live.load(Ordering::Relaxed) >= self.settings.limits.connections_max
     }
 
     fn pause(&mut self, core: &mut Core, token: Token, pause: Duration) {
@@ -60,7 +73,8 @@ where
     }
 
     fn look_again(&mut self, core: &mut Core, token: Token) {
-        if self.settings.live.load(Ordering::Relaxed) >= self.settings.limits.connections_max {
+        self.admit_waiting(core);
+        if self.is_full() || !self.waiting.is_empty() {
             return self.pause(core, token, CAP_PAUSE);
         }
         self.paused = false;
@@ -83,6 +97,8 @@ where
                 self.pause(core, token, ACCEPT_PAUSE);
             }
             Occasion::Timer => self.look_again(core, token),
+            // `make` panicked: that stream is lost. The timer brings the others that wait, and accepting, back.
+            Occasion::Panicked => self.pause(core, token, ACCEPT_PAUSE),
             Occasion::Drain | Occasion::Overdue | Occasion::Failed(_) => {
                 return Fate::Close { reason: Closed::Done, reset: false };
             }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tidegate_buffer::Pool;
 use tidegate_codec::Time;
-use tidegate_sys::{Completion, Driver, Operation, Token};
+use tidegate_sys::{Completion, Driver, Operation, Side, Token};
 
 use crate::closed::Closed;
 use crate::connection::{Fate, Occasion, Occupant};
@@ -64,22 +64,22 @@ impl Core {
     }
 
     /// Visits an occupant that is not in its slot, and does with it what the visit came to.
-    pub(crate) fn enter(&mut self, token: Token, mut occupant: Box<dyn Occupant>, occasion: Occasion) {
-        let visited = catch_unwind(AssertUnwindSafe(|| occupant.visit(self, token, occasion)));
-        let fate = match visited {
-            Ok(fate) => fate,
-            Err(panic) => self.after_panic(token, &mut *occupant, panic),
-        };
-        match fate {
-            Fate::Keep => self.slots.put(token, occupant),
-            Fate::Switch(succeed) => {
-                let switched = catch_unwind(AssertUnwindSafe(|| succeed(occupant)));
-                match switched {
-                    Ok(successor) => self.enter(token, successor, Occasion::Switched),
-                    Err(panic) => self.close_socket(token, false, panic),
-                }
+    pub(crate) fn enter(&mut self, token: Token, mut occupant: Box<dyn Occupant>, mut occasion: Occasion) {
+        // A loop, since a peer may have sent ahead what makes a connection switch, and switch again.
+        loop {
+            let visited = catch_unwind(AssertUnwindSafe(|| occupant.visit(self, token, occasion)));
+            let fate = match visited {
+                Ok(fate) => fate,
+                Err(panic) => self.after_panic(token, &mut *occupant, panic),
+            };
+            match fate {
+                Fate::Keep => return self.slots.put(token, occupant),
+                Fate::Switch(succeed) => match catch_unwind(AssertUnwindSafe(|| succeed(occupant))) {
+                    Ok(successor) => (occupant, occasion) = (successor, Occasion::Switched),
+                    Err(panic) => return self.lost_in_switch(token, panic),
+                },
+                Fate::Close { reason, reset } => return self.close(token, occupant, reason, reset),
             }
-            Fate::Close { reason, reset } => self.close(token, occupant, reason, reset),
         }
     }
 
@@ -130,9 +130,16 @@ impl Core {
         }
     }
 
-    fn close_socket(&mut self, token: Token, reset: bool, panic: Box<dyn Any + Send>) {
+    /// A panic between two handlers: neither is left to be told.
+    fn lost_in_switch(&mut self, token: Token, panic: Box<dyn Any + Send>) {
         discard(panic);
-        self.close_socket_then(token, reset, |_| {});
+        self.tally.connections -= 1;
+        self.tally.count_closed(Closed::Panicked.cause());
+        match self.driver.address(token, Side::Peer) {
+            Ok(peer) => self.log.closed(self.time.now(), &peer, &Closed::Panicked),
+            Err(_) => self.log.closed(self.time.now(), &"somebody who is gone", &Closed::Panicked),
+        }
+        self.close_socket_then(token, false, |_| {});
     }
 
     fn close_socket_then(&mut self, token: Token, reset: bool, then: impl FnOnce(&mut Self) + 'static) {

@@ -245,7 +245,9 @@ impl EventLoop {
                 self.core.visit(token, Occasion::Shed);
             }
         }
-        let hold = self.core.pool.ledger().used() > enough;
+        // Not until there is as much room as shedding makes: what is left may be halves of messages, whose other
+        // halves have to be read before anything is given back.
+        let hold = self.core.pool.ledger().is_exhausted();
         if hold && !self.exhausted {
             self.core.log.warn(self.core.time.now(), "memory is used up and nothing is left to shed; reading waits");
         }

@@ -58,5 +58,8 @@ pub(crate) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(10);
 /// Lines that a loop logs within a second; what is beyond is counted and said in one.
 pub(crate) const LOG_LINES_PER_SECOND_MAX: u32 = 100;
 
+/// How long it is not said again that accepting fails.
+pub(crate) const ACCEPT_LINE_PAUSE: Duration = Duration::from_secs(60);
+
 /// Letters taken from the mailbox in one turn.
 pub(crate) const LETTERS_PER_TURN_MAX: usize = 1024;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tidegate_codec::Blame;
 
 use crate::closed::Closed;
-use crate::limits::LOG_LINES_PER_SECOND_MAX;
+use crate::limits::{ACCEPT_LINE_PAUSE, LOG_LINES_PER_SECOND_MAX};
 
 /// Writes a loop's lines, so many in a second; the rest is counted, so that a flood of bad peers is not a flood of
 /// log lines as well.
@@ -15,11 +15,13 @@ pub(crate) struct Log {
     second: Instant,
     lines: u32,
     suppressed: u64,
+    /// When it was last said that accepting fails.
+    accept_failed: Option<Instant>,
 }
 
 impl Log {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { second: now, lines: 0, suppressed: 0 }
+        Self { second: now, lines: 0, suppressed: 0, accept_failed: None }
     }
 
     /// Says why a connection was closed, unless everything was in order.
@@ -35,9 +37,11 @@ impl Log {
         }
     }
 
-    /// Says that accepting failed.
+    /// Says that accepting failed. Where descriptors are used up it fails again and again: that is said now and then.
     pub(crate) fn accept_failed(&mut self, now: Instant, error: &std::io::Error) {
-        if self.admits(now) {
+        let is_news = self.accept_failed.is_none_or(|said| now.saturating_duration_since(said) >= ACCEPT_LINE_PAUSE);
+        if is_news && self.admits(now) {
+            self.accept_failed = Some(now);
             tracing::error!(%error, "accepting failed; it pauses for a moment and goes on");
         }
     }
@@ -54,7 +58,7 @@ impl Log {
             if self.suppressed > 0 {
                 tracing::warn!(lines = self.suppressed, "further lines were left out");
             }
-            *self = Self::new(now);
+            *self = Self { accept_failed: self.accept_failed, ..Self::new(now) };
         }
         self.lines += 1;
         let admitted = self.lines <= LOG_LINES_PER_SECOND_MAX;

@@ -91,7 +91,8 @@ impl Mailbox {
     pub(crate) fn send(&self, letter: Letter) -> Result<(), Letter> {
         let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *letters {
-            Some(letters) if letters.len() < LETTERS_MAX => letters.push(letter),
+            // However many letters wait, the loop has to hear that it is to end.
+            Some(letters) if letters.len() < LETTERS_MAX || matches!(letter, Letter::Drain(_)) => letters.push(letter),
             _ => return Err(letter),
         }
         drop(letters);

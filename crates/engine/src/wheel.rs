@@ -135,9 +135,17 @@ impl Wheel {
         }
     }
 
-    /// The start of the first occupied bucket, and where it is.
+    /// The start of the first occupied bucket, and where it is. While a bucket of a higher level is being emptied into
+    /// lower ones, what is left in it may be sooner than what is in those.
     fn next_bucket(&self) -> Option<(u64, usize, usize)> {
-        let level = self.occupied.iter().position(|&occupied| occupied != 0)?;
+        (0..LEVELS).filter_map(|level| self.next_bucket_of(level)).min()
+    }
+
+    #[inline]
+    fn next_bucket_of(&self, level: usize) -> Option<(u64, usize, usize)> {
+        if self.occupied[level] == 0 {
+            return None;
+        }
         let shift = level as u32 * BUCKET_BITS;
         let current = (self.elapsed >> shift) as usize % BUCKETS;
         let ahead = self.occupied[level].rotate_right(current as u32).trailing_zeros() as usize;

@@ -66,14 +66,22 @@ impl RequestHead {
     /// The path of the target, not decoded: `/` if the target has none, `*` for a request about the server itself.
     #[must_use]
     pub fn path(&self) -> &str {
+        text(self.path_bytes())
+    }
+
+    /// The path of the target, not decoded: cheaper where bytes will do.
+    #[must_use]
+    #[inline]
+    pub fn path_bytes(&self) -> &[u8] {
         let target = self.path_and_query();
-        target.split_once('?').map_or(target, |(path, _)| path)
+        target.iter().position(|&byte| byte == b'?').map_or(target, |end| &target[..end])
     }
 
     /// What follows the `?` of the target.
     #[must_use]
     pub fn query(&self) -> Option<&str> {
-        self.path_and_query().split_once('?').map(|(_, query)| query)
+        let target = self.path_and_query();
+        target.iter().position(|&byte| byte == b'?').map(|end| text(&target[end + 1..]))
     }
 
     /// The host that is asked, with its port: from the target if that names one, else from `Host` (RFC 9112 §3.2.2).
@@ -144,18 +152,10 @@ impl RequestHead {
         Self { bytes: self.bytes.detach(), spans: self.spans }
     }
 
-    fn path_and_query(&self) -> &str {
-        let target = self.target();
-        if target.starts_with('/') {
-            return target;
-        }
-        match target.split_once("://") {
-            Some((_, rest)) => match rest.find(['/', '?']) {
-                Some(end) if rest[end..].starts_with('/') => &rest[end..],
-                _ => "/",
-            },
-            None => target,
-        }
+    #[inline]
+    fn path_and_query(&self) -> &[u8] {
+        let target = self.target_bytes();
+        if target.first() == Some(&b'/') { target } else { behind_authority(target) }
     }
 }
 
@@ -167,6 +167,17 @@ impl fmt::Debug for RequestHead {
             .field("version", &self.version())
             .field("body", &self.body())
             .finish_non_exhaustive()
+    }
+}
+
+/// The path and query of a target that does not begin with them: those of an absolute one, or all of it.
+#[cold]
+fn behind_authority(target: &[u8]) -> &[u8] {
+    let Some(scheme_end) = target.windows(3).position(|three| three == b"://") else { return target };
+    let rest = &target[scheme_end + 3..];
+    match rest.iter().position(|byte| matches!(byte, b'/' | b'?')) {
+        Some(end) if rest[end] == b'/' => &rest[end..],
+        _ => b"/",
     }
 }
 

@@ -190,9 +190,10 @@ impl<P: Send + 'static> Embedded<P> {
     fn settle(&mut self) {
         let mut quiet = 0;
         for _ in 0..TURNS_MAX {
-            let before = self.state.read(|wire| wire.activity);
+            // Messages may be decoded over several turns without anything being asked of the driver.
+            let before = (self.state.read(|wire| wire.activity), self.counts().messages);
             self.event_loop.turn(None).expect("waiting on a wire of bytes does not fail");
-            let happened = self.state.read(|wire| wire.activity) != before;
+            let happened = (self.state.read(|wire| wire.activity), self.counts().messages) != before;
             quiet = if happened { 0 } else { quiet + 1 };
             if quiet == QUIET_TURNS {
                 return;

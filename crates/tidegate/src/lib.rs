@@ -48,3 +48,8 @@ pub use tidegate_engine::{
 #[cfg(feature = "http1")]
 pub use tidegate_http1 as http1;
 pub use tidegate_sys::{Address, ListenOptions, SocketOptions};
+
+/// The examples in the README are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

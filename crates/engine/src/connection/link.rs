@@ -66,8 +66,12 @@ impl Link {
     pub(super) const AGAIN: u16 = 1 << 11;
     /// The codec's last word was written.
     pub(super) const LAST_WORD: u16 = 1 << 12;
-    /// The codec failed to write: it is not asked again.
+    /// The codec failed to write, or nothing can be sent any more: it is not asked again.
     pub(super) const MUTE: u16 = 1 << 13;
+    /// The codec failed to read: it is given no more bytes.
+    pub(super) const DEAF: u16 = 1 << 14;
+    /// The last visit left bytes that were read already and may be decoded.
+    pub(super) const BEHIND: u16 = 1 << 15;
 
     pub(crate) fn new(settings: Rc<Settings>, peer: &Address, pool: &Pool) -> Self {
         Self {
@@ -176,6 +180,13 @@ impl Link {
 
     pub(crate) fn set_deadline(&mut self, tick: Tick) {
         self.deadline = tick;
+    }
+
+    /// Takes back what a handler asked for: another one comes in its place, with another codec.
+    pub(super) fn forget_handler(&mut self) {
+        self.set(Self::PAUSED | Self::WATCHING | Self::READ_CLOSED, false);
+        self.level.set_held(false);
+        self.deadline = Tick::NEVER;
     }
 }
 

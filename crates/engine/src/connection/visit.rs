@@ -37,6 +37,8 @@ struct Budget {
     sends: u32,
     /// The handler may be told that it can write again.
     edge: bool,
+    /// The handler may be told that what it watched is with the kernel.
+    watched: bool,
 }
 
 impl<C: Codec, H: Handler<C>> Occupant for Connection<C, H> {
@@ -94,14 +96,12 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
             }
             Occasion::Switched => {
                 self.link.set(Link::HANDSHAKE, !self.codec.is_established());
-                self.link.set(Link::READ_CLOSED, false);
+                self.link.forget_handler();
                 self.call(core, token, |handler, cx| handler.open(cx))?;
             }
             Occasion::Timer => self.timers(core, token)?,
             Occasion::Posted(post) => {
-                if let Ok(post) = post.downcast()
-                    && !self.link.is_closing()
-                {
+                if let Ok(post) = post.downcast() {
                     self.tell(core, token, Event::Posted(*post))?;
                 }
                 // Letters come in batches: what they wrote is flushed once, at the end of the pass.
@@ -124,14 +124,18 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
     fn received(&mut self, core: &mut Core, bytes: Slice) {
         core.tally.received_bytes += bytes.len() as u64;
         // Once it is closing, bytes are only of use to a handshake that our last bytes wait for.
-        if !self.link.is_closing() || self.codec.wants_input() {
+        if !self.link.is_closing() || self.wants_input() {
             self.link.input.append(bytes, &core.pool);
         }
     }
 
     fn sent(&mut self, core: &mut Core, result: io::Result<usize>) -> Visited<C> {
         self.link.set(Link::SENDING, false);
-        let sent = result.map_err(|error| self.broken(error))?;
+        let sent = result.map_err(|error| match error.kind() {
+            // Of a file that is shorter than its region; the peer must not take what it got for the whole.
+            io::ErrorKind::UnexpectedEof => Stop::Close { reason: Closed::Failed(error.into()), reset: true },
+            _ => self.broken(error),
+        })?;
         if sent > 0 {
             core.tally.sent_bytes += sent as u64;
             // Progress, even if it is within one large entry: the deadline starts anew.
@@ -175,9 +179,11 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
 
     /// Decodes, flushes and tells, in rounds, until there is nothing left to do or the budget is used up.
     fn work(&mut self, core: &mut Core, token: Token) -> Visited<C> {
-        let mut budget = Budget { messages: MESSAGES_PER_VISIT_MAX, sends: SENDS_PER_VISIT_MAX, edge: true };
+        let mut budget =
+            Budget { messages: MESSAGES_PER_VISIT_MAX, sends: SENDS_PER_VISIT_MAX, edge: true, watched: true };
         loop {
             let starved = self.decode(core, token, &mut budget)?;
+            self.link.set(Link::BEHIND, !starved);
             if !self.link.is_closing() && self.codec.is_finished() {
                 self.link.closing = Some(Box::new(Closed::Done));
             }
@@ -201,43 +207,85 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
 
     /// Decodes and handles messages. Says whether it stopped for want of input.
     fn decode(&mut self, core: &mut Core, token: Token, budget: &mut Budget) -> Visited<C, bool> {
+        if self.link.has(Link::HANDSHAKE) {
+            self.shake_hands(core, token)?;
+        }
         while self.may_decode() && budget.messages > 0 {
             let ended = self.link.has(Link::PEER_ENDED);
             let (outbound, input) = self.link.queues();
-            let before = outbound.written();
+            let before = (outbound.written(), self.codec.held());
             let mut reply = Output::new(outbound, &core.pool, &core.time);
             let step = if ended { self.codec.end(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
-            let replied = outbound.written() != before;
+            if outbound.written() != before.0 || self.codec.held() > before.1 {
+                self.check_replies()?;
+            }
             match step {
                 Ok(Step::Message(message)) => {
                     budget.messages -= 1;
                     core.tally.messages += 1;
-                    self.call(core, token, |handler, cx| handler.message(message, cx))?;
+                    // Not through `call`: a message that passes through a closure is copied once more.
+                    let mut context = Context::new(&mut self.codec, &mut self.link, core, token);
+                    match self.handler.message(message, &mut context) {
+                        Outcome::Continue => {}
+                        outcome => self.follow(core, token, outcome)?,
+                    }
                 }
                 Ok(Step::More) => return Ok(true),
                 Ok(Step::End) => {
                     self.link.set(Link::READ_CLOSED, true);
                     self.tell(core, token, Event::ReadClosed)?;
                 }
-                Err(fault) => self.link.closing = Some(Box::new(Closed::Protocol(Box::new(fault)))),
+                Err(fault) => self.or_close(Err(fault)),
             }
             self.link.update_level(&self.codec);
-            if replied && self.link.cost(&self.codec) > self.link.settings().limits.water.replies_cap {
-                return Err(Stop::Close { reason: Closed::RepliesUnread, reset: true });
-            }
         }
-        if !self.may_decode() && self.codec.wants_input() {
-            let (outbound, input) = self.link.queues();
-            let pumped = self.codec.pump(input, &mut Output::new(outbound, &core.pool, &core.time));
-            self.or_close(pumped);
+        if !self.may_decode() && self.wants_input() {
+            self.pump(core)?;
         }
         Ok(false)
+    }
+
+    /// Whether the codec wants bytes even if nobody wants its messages.
+    fn wants_input(&self) -> bool {
+        self.codec.wants_input() && !self.link.has(Link::DEAF)
+    }
+
+    /// The handshake comes before the first message, and so does the event that tells of its end.
+    #[cold]
+    fn shake_hands(&mut self, core: &mut Core, token: Token) -> Visited<C> {
+        if self.wants_input() {
+            self.pump(core)?;
+        }
+        if self.codec.is_established() {
+            self.link.set(Link::HANDSHAKE, false);
+            self.tell(core, token, Event::Established)?;
+        }
+        Ok(())
+    }
+
+    fn pump(&mut self, core: &Core) -> Visited<C> {
+        let (outbound, input) = self.link.queues();
+        let pumped = self.codec.pump(input, &mut Output::new(outbound, &core.pool, &core.time));
+        self.or_close(pumped);
+        self.check_replies()
+    }
+
+    /// The codec has replied, or may have: back-pressure does not hold it, so there is a cap.
+    fn check_replies(&self) -> Visited<C> {
+        if self.link.cost(&self.codec) > self.link.settings().limits.water.replies_cap {
+            return Err(Stop::Close { reason: Closed::RepliesUnread, reset: true });
+        }
+        Ok(())
     }
 
     /// Sends what waits, as far as the kernel and the budget go.
     fn flush(&mut self, core: &mut Core, token: Token, budget: &mut Budget) -> Visited<C> {
         loop {
             self.write_out(core);
+            if self.link.has(Link::SHUT) {
+                // What the codec replied after that cannot be sent any more.
+                self.link.outbound().clear();
+            }
             while !self.link.has(Link::SENDING) && self.link.outbound().has_flushed() && budget.sends > 0 {
                 budget.sends -= 1;
                 let queue = &*self.link.outbound();
@@ -260,7 +308,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
     /// Has the codec write what it held back, its last word included if this is the end.
     fn write_out(&mut self, core: &mut Core) {
         if !self.link.has(Link::MUTE) {
-            let last = self.link.is_closing() && !self.link.has(Link::LAST_WORD);
+            let last = (self.link.is_closing() || self.link.is_write_shut()) && !self.link.has(Link::LAST_WORD);
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
             let mut flushed = self.codec.flush(&mut out);
             if last && flushed.is_ok() && self.codec.is_established() {
@@ -276,9 +324,11 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         self.link.outbound().flush();
     }
 
-    /// Bytes that the codec holds back and may still write.
+    /// Bytes that the codec holds back and may still write. What waits for a handshake that will never end does not
+    /// count.
     fn held(&self) -> usize {
-        if self.link.has(Link::MUTE) { 0 } else { self.codec.held() }
+        let stuck = self.link.has(Link::DEAF | Link::PEER_ENDED) && !self.codec.is_established();
+        if self.link.has(Link::MUTE) || stuck { 0 } else { self.codec.held() }
     }
 
     /// Reads a piece of a file for a filter that must see its bytes. Says whether there was one.
@@ -296,13 +346,14 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
 
     /// Everything is with the kernel: now our side may be shut down, and the connection closed.
     fn all_sent(&mut self, core: &mut Core, token: Token) -> Visited<C> {
-        if !(self.link.is_closing() || self.link.has(Link::SHUT_WANTED)) || self.link.has(Link::SHUT) {
-            return Ok(());
-        }
         if self.link.is_closing() && self.link.has(Link::PEER_ENDED) {
             return Err(self.close_now());
         }
-        self.link.set(Link::SHUT, true);
+        if !(self.link.is_closing() || self.link.has(Link::SHUT_WANTED)) || self.link.has(Link::SHUT) {
+            return Ok(());
+        }
+        self.link.set(Link::SHUT | Link::MUTE, true);
+        self.link.progress = Tick::NEVER;
         core.driver.submit(token, Operation::ShutdownWrite);
         Ok(())
     }
@@ -319,11 +370,15 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
             told = true;
         }
         if self.link.has(Link::WATCHING) && self.watched_is_sent() {
-            self.link.set(Link::WATCHING, false);
-            self.tell(core, token, Event::Flushed)?;
-            told = true;
+            if std::mem::take(&mut budget.watched) {
+                self.link.set(Link::WATCHING, false);
+                self.tell(core, token, Event::Flushed)?;
+                told = true;
+            } else {
+                self.again(core, token);
+            }
         }
-        if self.link.has(Link::EDGE_DUE) && self.link.is_writable() && !self.link.is_closing() {
+        if self.link.has(Link::EDGE_DUE) && self.link.is_writable() {
             if std::mem::take(&mut budget.edge) {
                 self.link.set(Link::EDGE_DUE, false);
                 self.tell(core, token, Event::Writable)?;
@@ -373,10 +428,10 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         }
         if self.link.is_closing() {
             // To see the peer's end; and for a handshake that our last bytes wait for.
-            return self.link.has(Link::SHUT) || self.codec.wants_input();
+            return self.link.has(Link::SHUT) || self.wants_input();
         }
-        // After the protocol's own end the peer's is still of interest, its bytes are not.
-        self.may_decode() || self.codec.wants_input()
+        // What was read already is decoded first: a flood of tiny messages must not pile up.
+        (self.may_decode() && !self.link.has(Link::BEHIND)) || self.wants_input()
     }
 
     /// By when the peer has to do something: take a byte, or end the connection.
@@ -414,7 +469,11 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         }
     }
 
+    /// Tells the handler of an event, unless the connection closes: then it is told that, and nothing else.
     fn tell(&mut self, core: &mut Core, token: Token, event: Event<H::Post>) -> Visited<C> {
+        if self.link.is_closing() {
+            return Ok(());
+        }
         self.call(core, token, |handler, cx| handler.event(event, cx))
     }
 
@@ -429,8 +488,11 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
             }
             Outcome::Switch(switch) => {
                 // A barrier: what the old codec has said leaves before anything of the new one.
-                self.flush(core, token, &mut Budget { messages: 0, sends: SENDS_PER_VISIT_MAX, edge: false })?;
-                return Err(Stop::Switch(switch));
+                let mut budget = Budget { messages: 0, sends: SENDS_PER_VISIT_MAX, edge: false, watched: false };
+                self.flush(core, token, &mut budget)?;
+                if !self.link.is_closing() {
+                    return Err(Stop::Switch(switch));
+                }
             }
         }
         Ok(())
@@ -443,10 +505,11 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         self.link.set(Link::AGAIN, true);
     }
 
-    /// Begins to close if the codec failed.
+    /// Begins to close if the codec failed. It is given no more bytes then.
     fn or_close(&mut self, result: Result<(), C::Error>) {
         if let Err(fault) = result {
-            self.link.closing = Some(Box::new(Closed::Protocol(Box::new(fault))));
+            self.link.set(Link::DEAF, true);
+            self.link.closing.get_or_insert_with(|| Box::new(Closed::Protocol(Box::new(fault))));
         }
     }
 

@@ -9,6 +9,10 @@
 //!   together with the data is never reported again, so then we read on (`receive.rs`);
 //! - a short send means that the kernel's buffer is full and that an edge will come when it is not (`send.rs`);
 //! - nothing is ever re-armed: not to receive is not to look at the flag.
+//!
+//! A receive is short at urgent data as well, and at descriptors that are passed over a Unix socket: what lies behind
+//! waits for the peer's next bytes. No protocol of ours has either, so only a peer that plays with them has to wait,
+//! and to ask the kernel once more after every receive would cost all others.
 
 mod receive;
 mod send;
@@ -372,3 +376,19 @@ const SOCKETS_PER_TURN_MAX: usize = 1024;
 const ACCEPTS_IN_A_ROW_MAX: u32 = 64;
 
 const _: () = assert!(usize::BITS == 64, "a token fills 64 bits");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_comes_back_from_the_kernel_as_it_was() {
+        for slot in [0, 1, u32::MAX - 1, u32::MAX] {
+            for generation in [0, 1, u32::MAX] {
+                let token = Token { slot, generation };
+                assert_eq!(from_mio(to_mio(token)), token);
+                assert_eq!(to_mio(token) == WAKER, token == NOBODY);
+            }
+        }
+    }
+}

@@ -31,11 +31,14 @@ impl Readiness {
                 Some(Completion::Ended)
             }
             Ok(length) => {
+                // Twice in a row: the rest behind a full receive is small, and says nothing.
+                let little = length < size / 8;
                 if length == size {
                     socket.receive_shift = (socket.receive_shift + 1).min(RECEIVE_SHIFT_MAX);
-                } else if length < size / 8 {
+                } else if little && socket.flags.has(Flags::RECEIVED_LITTLE) {
                     socket.receive_shift = socket.receive_shift.saturating_sub(1);
                 }
+                socket.flags.set(Flags::RECEIVED_LITTLE, little);
                 let drained = length < size && !socket.flags.has_any(Flags::HUNG_UP.and(Flags::ERROR));
                 if drained {
                     socket.flags.set(Flags::READABLE, false);

@@ -40,6 +40,8 @@ impl Flags {
     pub(super) const CONNECTING: Self = Self(1 << 9);
     pub(super) const LISTENER: Self = Self(1 << 10);
     pub(super) const ACCEPTING: Self = Self(1 << 11);
+    /// The last receive was nearly empty.
+    pub(super) const RECEIVED_LITTLE: Self = Self(1 << 13);
     /// It could be received from while receiving was held back, and is remembered for when it goes on.
     pub(super) const HELD: Self = Self(1 << 12);
 

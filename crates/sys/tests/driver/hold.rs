@@ -52,6 +52,13 @@ fn what_comes_while_receiving_is_held_is_told_when_it_goes_on() {
         harness.driver.hold_receives(false);
         busy_peer.write_all(b"three").unwrap();
         assert_eq!(harness.until_received(busy, 5), b"three");
+        // Holding works again for who was held before.
+        harness.driver.hold_receives(true);
+        busy_peer.write_all(b"four").unwrap();
+        settle_held(&mut harness);
+        assert!(harness.take_all().is_empty());
+        harness.driver.hold_receives(false);
+        assert_eq!(harness.until_received(busy, 4), b"four");
     }
 }
 

@@ -1,0 +1,110 @@
+//! More connections than there is room for.
+
+use std::time::Duration;
+
+use crate::peer::{Peer, request};
+use crate::program::{Program, until};
+
+#[test]
+fn whoever_finds_the_server_full_waits_and_is_served_once_somebody_goes() {
+    for loops in ["1", "2"] {
+        let program = Program::serve(&["--loops", loops, "--max-connections", "3"]);
+        let mut served: Vec<_> = (0..3).map(|_| Peer::connect(&program)).collect();
+        for peer in &mut served {
+            assert_eq!(peer.get("/plaintext").status, 200);
+        }
+        let mut waiting: Vec<_> = (0..4).map(|_| Peer::connect(&program)).collect();
+        for peer in &mut waiting {
+            peer.send(LAST);
+        }
+        let before = program.ticks();
+        for peer in &mut waiting {
+            assert!(peer.hears_nothing(WHILE / 4), "there is no room for it");
+        }
+        let used = program.ticks() - before;
+        assert!(used < TICKS_MAX, "{used} ticks were spent on waiting");
+        for peer in &mut served {
+            assert_eq!(peer.get("/plaintext").status, 200);
+        }
+        // One goes, and all that waited follow each other in its place.
+        served.pop();
+        answer_all(waiting);
+        for peer in &mut served {
+            assert_eq!(peer.get("/plaintext").status, 200);
+        }
+    }
+}
+
+#[test]
+fn everybody_gets_their_turn_at_a_server_that_is_always_full() {
+    for loops in ["1", "2"] {
+        let program = Program::serve(&["--loops", loops, "--max-connections", "5"]);
+        let mut peers: Vec<_> = (0..100).map(|_| Peer::connect(&program)).collect();
+        for peer in &mut peers {
+            peer.send(LAST);
+        }
+        answer_all(peers);
+    }
+}
+
+#[test]
+fn a_server_without_descriptors_goes_on_with_the_connections_it_has() {
+    let program = Program::with_descriptors(64, &["--loops", "1", "--max-connections", "1000"]);
+    let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();
+    for peer in &mut peers {
+        peer.send(request("GET", "/plaintext"));
+    }
+    program.until_logged("accepting failed", 1);
+    let before = program.ticks();
+    std::thread::sleep(WHILE);
+    let used = program.ticks() - before;
+    assert!(used < TICKS_MAX, "{used} ticks were spent on waiting");
+
+    let mut first = peers.remove(0);
+    assert_eq!(first.reply().status, 200);
+    assert_eq!(first.get("/bytes/100000").body.len(), 100_000);
+    drop(first);
+    // The others come in as those before them go.
+    for mut peer in peers {
+        assert_eq!(peer.reply().status, 200);
+    }
+    assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
+    let lines: Vec<_> = program.log().into_iter().filter(|line| line.contains("accepting failed")).collect();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    until("descriptors to be given back", || program.descriptors() < 20);
+}
+
+#[test]
+fn a_server_counts_its_descriptors_before_it_promises_connections() {
+    // By default there is room for three quarters of the descriptors, so nothing ever runs out.
+    let program = Program::with_descriptors(64, &["--loops", "2"]);
+    let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();
+    for peer in &mut peers {
+        peer.send(LAST);
+    }
+    answer_all(peers);
+    assert_eq!(program.log(), Vec::<String>::new());
+}
+
+/// Reads the last answer of each, all at once: nobody knows who is served first.
+fn answer_all(peers: Vec<Peer>) {
+    let answer = |mut peer: Peer| {
+        std::thread::spawn(move || {
+            assert_eq!(peer.reply().status, 200);
+            peer.expect_end();
+        })
+    };
+    let threads: Vec<_> = peers.into_iter().map(answer).collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+/// A request after which the connection ends.
+const LAST: &str = "GET /plaintext HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+
+/// How long the server is watched while it has nothing to do.
+const WHILE: Duration = Duration::from_secs(1);
+
+/// A fifth of the time that it was watched; waiting costs a fraction of that, spinning all of it.
+const TICKS_MAX: u64 = 20;

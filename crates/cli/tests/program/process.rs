@@ -1,0 +1,271 @@
+//! The program as a process: how it starts, what it says, and how it ends.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::peer::{Peer, assert_same, letters, post, request};
+use crate::program::{Directory, Program, run, tidegate, until};
+
+#[test]
+fn one_line_says_address_driver_and_loops() {
+    for (arguments, tail) in [
+        (&["--loops", "1"][..], "(epoll, 1 loop)"),
+        (&["--loops", "2", "--transport", "epoll"], "(epoll, 2 loops)"),
+        (&["--loops", "1", "--transport", "auto", "--quiet"], "(epoll, 1 loop)"),
+    ] {
+        let mut program = Program::serve(arguments);
+        assert_eq!(program.line, format!("tidegate: listening on http://{} {tail}", program.ip()));
+        assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
+        program.signal(Signal::TERM);
+        assert_eq!(program.until_ended().code(), Some(0));
+        assert_eq!((program.output().len(), program.log()), (1, vec![]));
+    }
+}
+
+#[test]
+fn there_is_a_loop_for_each_core_unless_the_user_says_otherwise() {
+    let cores = std::thread::available_parallelism().unwrap();
+    let program = Program::serve(&[]);
+    assert!(program.line.contains(&format!(", {cores} loop")), "{}", program.line);
+}
+
+#[test]
+fn a_port_in_use_is_one_line_and_exit_2() {
+    for loops in ["1", "2"] {
+        let program = Program::serve(&["--loops", loops]);
+        let address = program.ip().to_string();
+        for other_loops in ["1", "2"] {
+            let (code, output, errors) = run(&["serve", "--listen", &address, "--loops", other_loops]);
+            assert_eq!((code, output.len(), errors.len()), (Some(2), 0, 1), "{output:?} {errors:?}");
+            assert!(errors[0].starts_with("tidegate: ") && errors[0].contains(&address), "{errors:?}");
+            assert!(errors[0].contains("in use"), "{errors:?}");
+        }
+        assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
+    }
+}
+
+#[test]
+fn a_unix_socket_in_use_is_one_line_and_exit_2() {
+    let directory = Directory::new();
+    let address = format!("unix:{}", directory.path("http.sock"));
+    let program = Program::at(&address, &["--loops", "1"]);
+    let (code, output, errors) = run(&["serve", "--listen", &address]);
+    assert_eq!((code, output.len(), errors.len()), (Some(2), 0, 1), "{errors:?}");
+    assert!(errors[0].contains(&address) && errors[0].contains("in use"), "{errors:?}");
+    assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
+}
+
+#[test]
+fn what_the_user_got_wrong_is_one_line_and_exit_2() {
+    let directory = Directory::new();
+    let nowhere = format!("unix:{}/nowhere/http.sock", directory.path("."));
+    for (arguments, named) in [
+        (&["serve", "--bogus"][..], "--bogus"),
+        (&["serve", "extra"], "extra"),
+        (&["serve", "--listen"], "--listen"),
+        (&["serve", "--listen", "harbour"], "harbour"),
+        (&["serve", "--listen", "127.0.0.1"], "127.0.0.1"),
+        (&["serve", "--listen", "127.0.0.1:65536"], "65536"),
+        // An address for documentation, which nobody has (RFC 5737).
+        (&["serve", "--listen", "192.0.2.1:80"], "192.0.2.1:80"),
+        (&["serve", "--listen", &nowhere], "nowhere"),
+        (&["serve", "--loops", "0"], "--loops"),
+        (&["serve", "--loops", "-1"], "-1"),
+        (&["serve", "--loops", "two"], "two"),
+        (&["serve", "--transport", "pigeon"], "pigeon"),
+        (&["serve", "--max-connections", "0"], "--max-connections"),
+        (&["serve", "--memory-max", "12"], "--memory-max"),
+        (&["serve", "--memory-max", "1e9"], "1e9"),
+        (&["serve", "--quiet=yes"], "--quiet"),
+        (&["sail"], "sail"),
+        (&[], "subcommand"),
+    ] {
+        let (code, output, errors) = run(arguments);
+        assert_eq!((code, output.len(), errors.len()), (Some(2), 0, 1), "{arguments:?}: {output:?} {errors:?}");
+        assert!(errors[0].starts_with("tidegate: ") && errors[0].contains(named), "{arguments:?}: {errors:?}");
+    }
+}
+
+#[test]
+fn help_and_version_are_told_to_who_asks() {
+    for arguments in [&["--help"][..], &["help"], &["serve", "--help"], &["help", "serve"], &["--version"]] {
+        let (code, output, errors) = run(arguments);
+        assert_eq!((code, errors.len()), (Some(0), 0), "{errors:?}");
+        assert!(!output.is_empty());
+    }
+    let help = run(&["serve", "--help"]).1.join("\n");
+    for flag in ["--listen", "--loops", "--transport", "--max-connections", "--memory-max", "--quiet"] {
+        assert!(help.contains(flag), "{flag} is missing: {help}");
+    }
+}
+
+#[test]
+fn a_port_is_free_again_as_soon_as_the_program_is_gone() {
+    let mut program = Program::serve(&["--loops", "1"]);
+    let address = program.ip().to_string();
+    // The server closes first, so its side of these connections lingers in the kernel.
+    let mut peers: Vec<_> = (0..3).map(|_| Peer::connect(&program)).collect();
+    for peer in &mut peers {
+        assert_eq!(peer.tell("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").status, 200);
+    }
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0));
+    for loops in ["1", "2"] {
+        let mut again = Program::at(&address, &["--loops", loops]);
+        assert_eq!(Peer::connect(&again).get("/plaintext").status, 200);
+        again.signal(Signal::TERM);
+        assert_eq!(again.until_ended().code(), Some(0));
+    }
+}
+
+#[test]
+fn a_signal_drains_and_ends_with_success() {
+    for (signal, loops) in [(Signal::TERM, "1"), (Signal::INT, "1"), (Signal::TERM, "2"), (Signal::INT, "2")] {
+        let mut program = Program::serve(&["--loops", loops]);
+        let mut idle: Vec<_> = (0..5).map(|_| Peer::connect(&program)).collect();
+        for peer in &mut idle {
+            assert_eq!(peer.get("/plaintext").status, 200);
+        }
+        let mut silent = Peer::connect(&program);
+        // More than the kernel's buffers take.
+        let mut slow = Peer::connect(&program);
+        slow.send(request("GET", "/bytes/50000000"));
+        assert!(slow.head().contains("Content-Length: 50000000\r\n"));
+
+        program.signal(signal);
+        // Who waits between two requests, or before the first, is let go at once.
+        for peer in &mut idle {
+            peer.expect_end();
+        }
+        silent.expect_end();
+        assert!(program.is_running());
+        refuses_newcomers(&program);
+        // Who is being answered gets all of it.
+        assert_same(&slow.take(50_000_000), &letters(50_000_000));
+        slow.expect_end();
+        assert_eq!(program.until_ended().code(), Some(0));
+        assert_eq!(program.log(), Vec::<String>::new());
+    }
+}
+
+/// Says `Connection: close` where there is still time to say it.
+#[test]
+fn a_request_that_is_under_way_is_answered_while_the_server_drains() {
+    let mut program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    let wire = post("/plaintext", b"");
+    peer.send(&wire[..wire.len() - 2]);
+    let mut body = Peer::connect(&program);
+    body.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n01234");
+    assert_eq!(super::peer::status(&body.head()), 200);
+    settle(&program);
+
+    program.signal(Signal::TERM);
+    until("the listener to be gone", || Peer::try_to(&program.address(), None).is_err());
+    peer.send(&wire[wire.len() - 2..]);
+    let reply = peer.reply();
+    assert_eq!((reply.status, reply.field("connection")), (405, Some("close")));
+    peer.expect_end();
+    body.send(b"56789");
+    assert_eq!(body.take(10), b"0123456789");
+    body.expect_end();
+    assert_eq!(program.until_ended().code(), Some(0));
+}
+
+/// The requests behind the one that is being answered were sent before anybody could know.
+#[test]
+fn a_pipelined_batch_ends_with_a_whole_response_when_the_server_drains() {
+    let mut program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::narrow(&program);
+    peer.send(request("GET", "/bytes/3000000").repeat(20));
+    let mut replies = vec![peer.reply()];
+    program.signal(Signal::TERM);
+    until("the listener to be gone", || Peer::try_to(&program.address(), None).is_err());
+    let rest = peer.rest().expect("no reset before everything was read");
+    let mut whole = rest.len();
+    while whole > 0 {
+        let head =
+            rest[rest.len() - whole..].windows(4).position(|four| four == b"\r\n\r\n").expect("a whole head") + 4;
+        assert!(whole >= head + 3_000_000, "the last response is cut off");
+        whole -= head + 3_000_000;
+        replies.push(replies[0].clone());
+    }
+    assert!(replies.len() <= 20);
+    assert_eq!(program.until_ended().code(), Some(0));
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    for (first, second) in [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::INT), (Signal::TERM, Signal::INT)] {
+        let mut program = Program::serve(&["--loops", "1"]);
+        let mut slow = Peer::narrow(&program);
+        slow.send(request("GET", "/bytes/50000000"));
+        slow.head();
+        program.signal(first);
+        until("the listener to be gone", || Peer::try_to(&program.address(), None).is_err());
+        assert!(program.is_running());
+        program.signal(second);
+        let status = program.until_ended();
+        assert!(!status.success(), "{status}");
+    }
+}
+
+/// It takes as long as the deadline of the drain is, and no longer than this test waits.
+#[test]
+fn who_never_reads_cannot_keep_the_server_from_ending() {
+    let mut program = Program::serve(&["--loops", "2"]);
+    let mut stuck: Vec<_> = (0..4).map(|_| Peer::narrow(&program)).collect();
+    for peer in &mut stuck {
+        peer.send(request("GET", "/bytes/50000000"));
+        peer.head();
+    }
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0));
+}
+
+#[test]
+fn a_quiet_server_keeps_what_peers_do_to_itself() {
+    for (arguments, lines) in [(&["--loops", "1", "--quiet"][..], 0), (&["--loops", "1"], 3)] {
+        let mut program = Program::serve(arguments);
+        for wire in ["nonsense\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /\n\n"] {
+            let mut peer = Peer::connect(&program);
+            assert!(peer.tell(wire).status >= 400);
+            peer.expect_end();
+        }
+        program.signal(Signal::TERM);
+        assert_eq!(program.until_ended().code(), Some(0));
+        until("the end of the log", || program.log().len() >= lines);
+        assert_eq!(program.log().len(), lines, "{:?}", program.log());
+    }
+}
+
+#[test]
+fn nobody_has_to_read_what_the_program_says() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut command = tidegate(&["serve", "--loops", "1", "--listen", &port.to_string()]);
+    let mut child = command.stdout(writer.try_clone().unwrap()).stderr(writer).spawn().unwrap();
+    until("the server", || Peer::try_to(&port.into(), None).is_ok());
+    let mut bad = Peer::to(&port.into());
+    assert_eq!(bad.tell("nonsense\r\n\r\n").status, 400);
+    assert_eq!(Peer::to(&port.into()).get("/plaintext").status, 200);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+fn refuses_newcomers(program: &Program) {
+    until("newcomers to be refused", || {
+        Peer::try_to(&program.address(), None).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    });
+}
+
+/// Waits until the server has seen what was sent before.
+fn settle(program: &Program) {
+    for _ in 0..3 {
+        assert_eq!(Peer::connect(program).get("/plaintext").status, 200);
+    }
+    std::thread::sleep(Duration::from_millis(20));
+}

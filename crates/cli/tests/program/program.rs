@@ -1,0 +1,232 @@
+//! The program as a child process, and what the system knows about it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Once};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Resource, Rlimit, Signal};
+use socket2::SockAddr;
+
+/// `tidegate serve`, running. Dropping it kills it, by its own number.
+pub(crate) struct Program {
+    child: Child,
+    /// The start-up line.
+    pub(crate) line: String,
+    stdout: Lines,
+    stderr: Lines,
+}
+
+/// The lines that a process has written so far.
+type Lines = Arc<Mutex<Vec<String>>>;
+
+impl Program {
+    /// A server at a free port of the loopback.
+    pub(crate) fn serve(arguments: &[&str]) -> Self {
+        Self::at("127.0.0.1:0", arguments)
+    }
+
+    /// A server at an address.
+    pub(crate) fn at(address: &str, arguments: &[&str]) -> Self {
+        let mut command = tidegate(&["serve", "--listen", address]);
+        command.args(arguments);
+        Self::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
+    }
+
+    /// A server that may have only so many descriptors.
+    pub(crate) fn with_descriptors(count: u32, arguments: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {count}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tidegate")]);
+        command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
+        Self::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
+    }
+
+    /// Starts a server, or gives what it had to say instead.
+    pub(crate) fn start(mut command: Command) -> Result<Self, Vec<String>> {
+        raise_descriptor_limit();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let stdout = collect(child.stdout.take().expect("it is piped"));
+        let stderr = collect(child.stderr.take().expect("it is piped"));
+        let mut program = Self { child, line: String::new(), stdout, stderr };
+        until("the start-up line, or the end of the program", || {
+            program.stdout.lock().unwrap().first().is_some() || program.child.try_wait().unwrap().is_some()
+        });
+        match program.stdout.lock().unwrap().first() {
+            Some(line) => program.line.clone_from(line),
+            None => return Err(program.log()),
+        }
+        Ok(program)
+    }
+
+    /// Where it listens, as it says itself.
+    pub(crate) fn address(&self) -> SockAddr {
+        match self.host().strip_prefix("unix:") {
+            Some(path) => SockAddr::unix(path).unwrap(),
+            None => self.ip().into(),
+        }
+    }
+
+    /// Its IP address and port.
+    pub(crate) fn ip(&self) -> SocketAddr {
+        self.host().parse().unwrap_or_else(|_| panic!("no address in {:?}", self.line))
+    }
+
+    fn host(&self) -> &str {
+        let rest = self.line.strip_prefix("tidegate: listening on ").expect("the start-up line says where");
+        let host = rest.split(' ').next().unwrap();
+        host.strip_prefix("http://").unwrap_or(host)
+    }
+
+    /// What it has written to standard error.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.stderr.lock().unwrap().clone()
+    }
+
+    /// What it has written to standard output.
+    pub(crate) fn output(&self) -> Vec<String> {
+        self.stdout.lock().unwrap().clone()
+    }
+
+    /// Waits until the log has so many lines that contain `text`, and gives them.
+    pub(crate) fn until_logged(&self, text: &str, count: usize) -> Vec<String> {
+        let found = || self.log().into_iter().filter(|line| line.contains(text)).collect::<Vec<_>>();
+        until(&format!("{count} lines with {text:?} in the log"), || found().len() >= count);
+        found()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(self.pid(), signal).expect("it is there");
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn until_ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the end of the program", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.expect("it was just seen")
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// The processor time it has used, in clock ticks: a hundredth of a second each.
+    pub(crate) fn ticks(&self) -> u64 {
+        let stat = self.read("stat");
+        // The name of the program, in brackets, may contain anything.
+        let fields: Vec<_> = stat[stat.rfind(')').unwrap() + 2..].split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+
+    /// How many descriptors it has.
+    pub(crate) fn descriptors(&self) -> usize {
+        std::fs::read_dir(self.proc("fd")).unwrap().count()
+    }
+
+    /// Memory of it that is resident, in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        let rollup = self.read("smaps_rollup");
+        let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).expect("the kernel says");
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.proc(name)).unwrap()
+    }
+
+    fn proc(&self, name: &str) -> String {
+        format!("/proc/{}/{name}", self.child.id())
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the program had written: {:#?}", self.log());
+        }
+    }
+}
+
+/// The program with arguments.
+pub(crate) fn tidegate(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(arguments);
+    command
+}
+
+/// Runs the program to its end: its exit code, and the lines of its two streams.
+pub(crate) fn run(arguments: &[&str]) -> (Option<i32>, Vec<String>, Vec<String>) {
+    let output = tidegate(arguments).stdin(Stdio::null()).output().unwrap();
+    let lines = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect();
+    (output.status.code(), lines(&output.stdout), lines(&output.stderr))
+}
+
+/// Waits until `is_so`, and panics with `what` if it does not become so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Reads the lines of a stream in a thread of its own, which ends with the stream.
+fn collect(stream: impl Read + Send + 'static) -> Lines {
+    let lines = Lines::default();
+    let collected = lines.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            collected.lock().unwrap().push(line);
+        }
+    });
+    lines
+}
+
+/// Thousands of connections need as many descriptors, here and in the server, which inherits the limit.
+fn raise_descriptor_limit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let limit = rustix::process::getrlimit(Resource::Nofile);
+        let raised = Rlimit { current: limit.maximum, ..limit };
+        // Where it cannot be raised, the tests that need more say so by themselves.
+        let _ = rustix::process::setrlimit(Resource::Nofile, raised);
+    });
+}
+
+/// A directory that is gone when the test is over.
+pub(crate) struct Directory(PathBuf);
+
+impl Directory {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("tidegate-program-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How long something may take that is to happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,343 @@
+//! What `tidegate serve` answers.
+
+use std::collections::HashSet;
+
+use crate::peer::{Peer, Reply, assert_same, letters, pattern, post, post_chunked, request};
+use crate::program::{Directory, Program};
+
+#[test]
+fn every_route_answers() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+
+    let plaintext = peer.get("/plaintext");
+    assert_eq!((plaintext.status, plaintext.text()), (200, "Hello, World!"));
+    assert_eq!(plaintext.field("content-length"), Some("13"));
+    assert!(plaintext.field("content-type").unwrap().starts_with("text/plain"), "{}", plaintext.head);
+    assert_eq!(plaintext.field("server"), Some("Tidegate"));
+    assert_eq!(plaintext.field("connection"), None);
+    assert_date(plaintext.field("date").unwrap());
+
+    let json = peer.get("/json");
+    assert_eq!((json.status, json.text()), (200, r#"{"message":"Hello, World!"}"#));
+    assert_eq!(json.field("content-type"), Some("application/json"));
+
+    let page = peer.get("/");
+    assert_eq!(page.status, 200);
+    assert!(page.field("content-type").unwrap().starts_with("text/html"));
+    assert!(page.text().contains("Tidegate") && page.text().ends_with("</html>\n"));
+
+    let missing = peer.get("/nothing");
+    assert_eq!(missing.status, 404);
+    assert!(!missing.body.is_empty());
+}
+
+#[test]
+fn bytes_and_streams_have_the_length_that_was_asked_for() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    for length in [0, 1, 1023, 1024, 4095, 4096, 16_384, 65_535, 65_536, 65_537, 200_000, 3_000_000] {
+        let bytes = peer.get(&format!("/bytes/{length}"));
+        assert_eq!((bytes.status, bytes.field("content-length")), (200, Some(&*length.to_string())));
+        assert_same(&bytes.body, &letters(length));
+        let stream = peer.get(&format!("/stream/{length}"));
+        assert_eq!((stream.status, stream.field("transfer-encoding")), (200, Some("chunked")));
+        assert_same(&stream.body, &letters(length));
+    }
+}
+
+#[test]
+fn lengths_that_are_none_are_not_found() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    for target in ["/bytes/", "/bytes/a", "/bytes/-1", "/bytes/1/2", "/bytes/18446744073709551616", "/stream/0x1"] {
+        assert_eq!(peer.get(target).status, 404, "{target}");
+    }
+    for target in ["/bytes", "/plaintext/", "/PLAINTEXT", "/..", "//", "/%70laintext"] {
+        assert_eq!(peer.get(target).status, 404, "{target}");
+    }
+}
+
+#[test]
+fn echo_sends_back_what_it_gets() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    for length in [0, 1, 100, 16_384, 70_000, 300_000] {
+        let body = pattern(length);
+        let known = peer.tell(post("/echo", &body));
+        assert_eq!((known.status, known.field("content-length")), (200, Some(&*length.to_string())));
+        assert_same(&known.body, &body);
+        for size in [1 + length / 300, 5_000, 100_000] {
+            let chunked = peer.tell(post_chunked("/echo", &body, size));
+            assert_eq!((chunked.status, chunked.field("transfer-encoding")), (200, Some("chunked")));
+            assert_same(&chunked.body, &body);
+        }
+    }
+    let nothing = peer.ask("POST", "/echo");
+    assert_eq!((nothing.status, nothing.field("content-length"), nothing.body.len()), (200, Some("0"), 0));
+    let typed = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Type: text/tide\r\nContent-Length: 3\r\n\r\nebb";
+    let typed = peer.tell(typed);
+    assert_eq!((typed.text(), typed.field("content-type")), ("ebb", Some("text/tide")));
+}
+
+#[test]
+fn echo_sends_five_megabytes_while_it_receives_them() {
+    let program = Program::serve(&["--loops", "1"]);
+    let body = pattern(5_000_000);
+    for wire in [post("/echo", &body), post_chunked("/echo", &body, 10_000)] {
+        let mut peer = Peer::connect(&program);
+        let mut sender = peer.sender();
+        let sending = std::thread::spawn(move || sender.send(wire));
+        assert_same(&peer.reply().body, &body);
+        sending.join().unwrap();
+        assert_eq!(peer.get("/plaintext").status, 200);
+    }
+}
+
+#[test]
+fn wrong_methods_are_told_which_are_right() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    for target in ["/", "/plaintext", "/json", "/bytes/10", "/stream/10"] {
+        for method in ["POST", "PUT", "DELETE", "OPTIONS", "TIDE"] {
+            let reply = peer.ask(method, target);
+            assert_eq!((reply.status, reply.field("allow")), (405, Some("GET, HEAD")), "{method} {target}");
+        }
+        let with_body = peer.tell(post(target, &pattern(10_000)));
+        assert_eq!(with_body.status, 405);
+    }
+    for method in ["GET", "HEAD", "PUT"] {
+        let reply = peer.ask(method, "/echo");
+        assert_eq!((reply.status, reply.field("allow")), (405, Some("POST")), "{method}");
+    }
+    assert_eq!(peer.get("/plaintext").status, 200);
+}
+
+#[test]
+fn head_is_get_without_the_body() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    for target in ["/", "/plaintext", "/json", "/bytes/0", "/bytes/500", "/bytes/100000", "/stream/500", "/nothing"] {
+        let (head, get) = (peer.ask("HEAD", target), peer.get(target));
+        assert_eq!(head.dateless().head, get.dateless().head, "{target}");
+    }
+}
+
+/// The length of a body that nobody sends is no work.
+#[test]
+fn head_of_the_longest_body_is_answered_at_once() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    for target in ["/bytes/18446744073709551615", "/stream/18446744073709551615"] {
+        assert_eq!(peer.ask("HEAD", target).status, 200);
+    }
+    assert_eq!(peer.get("/plaintext").status, 200);
+}
+
+#[test]
+fn the_longest_body_begins_and_holds_nobody_up() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut greedy = Peer::connect(&program);
+    greedy.send(request("GET", "/bytes/18446744073709551615"));
+    assert!(greedy.head().contains("Content-Length: 18446744073709551615\r\n"));
+    assert_same(&greedy.take(1_000_000), &letters(1_000_000));
+    assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
+}
+
+#[test]
+fn connections_are_kept_unless_the_peer_asks_otherwise() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    for _ in 0..100 {
+        assert_eq!(peer.get("/plaintext").status, 200);
+    }
+    for option in ["close", "Close", "keep-alive, close"] {
+        let mut peer = Peer::connect(&program);
+        let reply = peer.tell(format!("GET /bytes/70000 HTTP/1.1\r\nHost: a\r\nConnection: {option}\r\n\r\n"));
+        assert_eq!((reply.field("connection"), reply.body.len()), (Some("close"), 70_000));
+        peer.expect_end();
+    }
+}
+
+#[test]
+fn http_1_0_is_answered_and_closed_unless_it_asks_otherwise() {
+    let program = Program::serve(&["--loops", "1"]);
+    for target in ["/plaintext", "/bytes/100000", "/nothing"] {
+        let mut peer = Peer::connect(&program);
+        let reply = peer.tell(format!("GET {target} HTTP/1.0\r\n\r\n"));
+        assert_eq!(reply.field("connection"), Some("close"));
+        peer.expect_end();
+    }
+    // No chunks for whom they are unknown: the body ends with the connection.
+    let stream = Peer::connect(&program).tell("GET /stream/100000 HTTP/1.0\r\n\r\n");
+    assert_eq!(stream.field("transfer-encoding"), None);
+    assert_same(&stream.body, &letters(100_000));
+
+    let mut peer = Peer::connect(&program);
+    for _ in 0..3 {
+        let reply = peer.tell("GET /plaintext HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+        assert_eq!((reply.field("connection"), reply.text()), (Some("keep-alive"), "Hello, World!"));
+    }
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut wire = Vec::new();
+    for number in 0..256_usize {
+        match number % 7 {
+            0 => wire.extend(request("GET", &format!("/bytes/{}", number * 700)).as_bytes()),
+            1 => wire.extend(request("GET", "/plaintext").as_bytes()),
+            2 => wire.extend(post("/echo", &pattern(number * 10))),
+            3 => wire.extend(request("HEAD", "/bytes/100").as_bytes()),
+            4 => wire.extend(request("GET", &format!("/stream/{number}")).as_bytes()),
+            5 => wire.extend(post_chunked("/echo", &pattern(number * 10), 100)),
+            _ => wire.extend(request("GET", "/nothing").as_bytes()),
+        }
+    }
+    // Whole, and in pieces that end anywhere.
+    for piece in [wire.len(), 1_000, 77] {
+        let mut peer = Peer::connect(&program);
+        let mut sender = peer.sender();
+        let wire = wire.clone();
+        let sending = std::thread::spawn(move || wire.chunks(piece).for_each(|piece| sender.send(piece)));
+        for number in 0..256 {
+            match number % 7 {
+                0 => assert_same(&peer.reply().body, &letters(number * 700)),
+                1 => assert_eq!(peer.reply().text(), "Hello, World!"),
+                2 | 5 => assert_same(&peer.reply().body, &pattern(number * 10)),
+                3 => assert_eq!(peer.reply_to("HEAD").field("content-length"), Some("100")),
+                4 => assert_same(&peer.reply().body, &letters(number)),
+                _ => assert_eq!(peer.reply().status, 404),
+            }
+        }
+        sending.join().unwrap();
+        assert_eq!(peer.get("/plaintext").status, 200);
+    }
+}
+
+#[test]
+fn a_query_and_the_order_of_fields_change_nothing() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    let fields = ["Host: localhost", "Accept: */*", "Connection: keep-alive", "X-Long: 0123456789012345678901234567"];
+    let mut replies = HashSet::new();
+    for target in ["/plaintext", "/plaintext?x", "/plaintext?", "/plaintext?a=b&c=%20", "http://localhost/plaintext"] {
+        for first in 0..fields.len() {
+            let mut fields = fields;
+            fields.rotate_left(first);
+            let reply = peer.tell(format!("GET {target} HTTP/1.1\r\n{}\r\n\r\n", fields.join("\r\n")));
+            replies.insert(reply.dateless().head);
+        }
+    }
+    assert_eq!(replies.len(), 1, "{replies:#?}");
+    assert_eq!(peer.get("/bytes/12?x=1").text(), "abcdefghijkl");
+}
+
+#[test]
+fn leave_to_send_a_body_is_given_first() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    let head = "POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n";
+    assert_eq!(peer.tell(head).status, 100);
+    assert_eq!(peer.tell("0123456789").text(), "0123456789");
+    assert_eq!(peer.get("/plaintext").status, 200);
+}
+
+#[test]
+fn a_request_may_come_byte_by_byte() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    peer.socket.set_tcp_nodelay(true).unwrap();
+    for byte in post_chunked("/echo", b"drop by drop", 5) {
+        peer.send([byte]);
+    }
+    assert_eq!(peer.reply().text(), "drop by drop");
+}
+
+#[test]
+fn a_unix_socket_is_served_and_named() {
+    let directory = Directory::new();
+    let path = directory.path("http.sock");
+    for _ in 0..2 {
+        // The second one finds the file that the first one left.
+        let program = Program::at(&format!("unix:{path}"), &["--loops", "2"]);
+        assert_eq!(program.line, format!("tidegate: listening on unix:{path} (epoll, 2 loops)"));
+        let mut peer = Peer::connect(&program);
+        assert_eq!(peer.get("/plaintext").text(), "Hello, World!");
+        assert_same(&peer.get("/bytes/1000000").body, &letters(1_000_000));
+        let body = pattern(100_000);
+        assert_same(&peer.tell(post("/echo", &body)).body, &body);
+    }
+}
+
+#[test]
+fn ipv6_is_served_and_named() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return println!("skipped: there is no IPv6 here");
+    }
+    let program = Program::at("[::1]:0", &["--loops", "1"]);
+    let address = program.ip();
+    assert!(address.is_ipv6() && address.port() != 0);
+    assert_eq!(program.line, format!("tidegate: listening on http://{address} (epoll, 1 loop)"));
+    assert_eq!(Peer::connect(&program).get("/plaintext").text(), "Hello, World!");
+}
+
+#[test]
+fn localhost_is_an_address() {
+    let program = Program::at("localhost:0", &[]);
+    assert!(program.ip().ip().is_loopback());
+    assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
+}
+
+#[test]
+fn two_loops_serve_one_address() {
+    let program = Program::serve(&["--loops", "2"]);
+    let mut peers: Vec<_> = (0..100).map(|_| Peer::connect(&program)).collect();
+    for _ in 0..3 {
+        for peer in &mut peers {
+            peer.send(request("GET", "/bytes/5000"));
+        }
+        for peer in &mut peers {
+            assert_same(&peer.reply().body, &letters(5_000));
+        }
+    }
+}
+
+#[test]
+fn many_streams_at_once_are_all_right() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peers: Vec<_> = (0..50).map(|_| Peer::connect(&program)).collect();
+    for peer in &mut peers {
+        peer.send(request("GET", "/stream/1000000"));
+    }
+    let expected = letters(1_000_000);
+    // The last first: whoever does not read meanwhile must not hold the others up.
+    for peer in peers.iter_mut().rev() {
+        assert_same(&peer.reply().body, &expected);
+    }
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110 §5.6.7).
+fn assert_date(date: &str) {
+    let parts: Vec<_> = date.split(' ').collect();
+    let &[day, number, month, year, time, "GMT"] = &parts[..] else { panic!("{date:?} is no date") };
+    assert!("Mon, Tue, Wed, Thu, Fri, Sat, Sun,".split(' ').any(|name| name == day), "{date}");
+    assert!("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(' ').any(|name| name == month), "{date}");
+    assert!(number.len() == 2 && year.len() == 4 && time.len() == 8, "{date}");
+}
+
+/// What is in a response beside what was asked for.
+#[test]
+fn a_response_says_nothing_twice() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    for target in ["/", "/plaintext", "/json", "/bytes/1", "/stream/1", "/nothing"] {
+        let reply: Reply = peer.get(target);
+        let names: Vec<_> =
+            reply.head.lines().skip(1).filter_map(|line| line.split_once(':')).map(|(name, _)| name).collect();
+        let unique: HashSet<_> = names.iter().collect();
+        assert_eq!(unique.len(), names.len(), "{}", reply.head);
+        assert!(reply.head.starts_with("HTTP/1.1 ") && reply.head.ends_with("\r\n\r\n"));
+    }
+}

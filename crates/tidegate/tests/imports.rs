@@ -1,0 +1,148 @@
+//! ARCHITECTURE.md tells the truth: who imports whom, which files there are, and where `unsafe` is allowed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, TargetKind};
+
+/// Packages in which `unsafe` is allowed.
+const UNSAFE_ALLOWED: &[&str] = &["tidegate-buffer", "tidegate-sys", "tidegate-scan"];
+
+/// What a package imports from this workspace: itself, and in its tests.
+type Imports = (BTreeSet<String>, BTreeSet<String>);
+
+#[test]
+fn the_table_of_imports_is_that_of_the_manifests() {
+    let documented = documented_imports();
+    let actual: BTreeMap<_, _> = metadata().packages.iter().map(|package| (name(package), imports(package))).collect();
+    let names: BTreeSet<_> = documented.keys().chain(actual.keys()).collect();
+    let different = names.into_iter().filter(|name| documented.get(*name) != actual.get(*name));
+    let rows: Vec<_> = different
+        .map(|name| match actual.get(name) {
+            Some((own, tests)) => format!("| `{name}` | {} | {} |", cell(own), cell(tests)),
+            None => format!("there is no package {name}"),
+        })
+        .collect();
+    assert!(rows.is_empty(), "the manifests say otherwise than ARCHITECTURE.md:\n{}", rows.join("\n"));
+}
+
+#[test]
+fn only_tests_import_the_testkit() {
+    for package in metadata().packages {
+        let (own, _) = imports(&package);
+        assert!(!own.contains("tidegate-testkit"), "{} imports the testkit outside its tests", package.name);
+    }
+}
+
+#[test]
+fn unsafe_code_is_forbidden_outside_its_rooms() {
+    for package in metadata().packages {
+        if UNSAFE_ALLOWED.contains(&package.name.as_str()) {
+            continue;
+        }
+        for target in &package.targets {
+            let is_ours = [TargetKind::Lib, TargetKind::Bin].iter().any(|kind| target.kind.contains(kind));
+            if is_ours || package.name == "tidegate-examples" {
+                let forbids = read(target.src_path.as_std_path()).contains("\n#![forbid(unsafe_code)]\n");
+                assert!(forbids, "{} does not forbid unsafe code", target.src_path);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_file_that_is_named_exists() {
+    let missing: Vec<_> =
+        code_spans(&architecture()).into_iter().filter(|name| is_path(name) && !root().join(name).exists()).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md names what is not there: {missing:?}");
+}
+
+#[test]
+fn every_room_is_on_the_map() {
+    for (folder, listed) in maps() {
+        assert_eq!(listed, rooms(&folder), "{folder}: what ARCHITECTURE.md lists, and what there is");
+    }
+}
+
+/// The rows of the table of imports.
+fn documented_imports() -> BTreeMap<String, Imports> {
+    let text = architecture();
+    let rows = text.lines().skip_while(|line| !line.starts_with("| package | imports |")).skip(2);
+    rows.take_while(|line| line.starts_with('|'))
+        .map(|row| {
+            let cells: Vec<_> = row.split('|').map(code_spans).collect();
+            let [_, package, own, tests, _] = &cells[..] else { panic!("a row of three cells: {row}") };
+            (package.first().expect("a package").clone(), (own.clone(), tests.clone()))
+        })
+        .collect()
+}
+
+/// What the map lists, for each folder of sources.
+fn maps() -> BTreeMap<String, BTreeSet<String>> {
+    let text = architecture();
+    let sections = text.split("\n### ").skip(1).filter_map(|section| section.split_once('\n'));
+    let maps: BTreeMap<_, _> = sections
+        .map(|(title, body)| {
+            let body = body.split("\n## ").next().unwrap_or_default();
+            let rows = body.lines().filter(|line| line.starts_with("| `"));
+            let files = rows.filter_map(|row| code_spans(row.split('|').nth(1)?).pop_first());
+            (title.trim_matches('`').to_owned(), files.collect())
+        })
+        .collect();
+    assert!(maps.len() >= 7, "ARCHITECTURE.md has a map for each crate");
+    maps
+}
+
+/// Files and folders of a folder of sources, but for the root of the crate, which tells of itself, and for a folder
+/// that belongs to the file of its name.
+fn rooms(folder: &str) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(root().join(folder)).expect("a folder of sources");
+    let names = entries.map(|entry| entry.expect("a readable entry").file_name().into_string().expect("UTF-8"));
+    let (files, folders): (BTreeSet<_>, BTreeSet<_>) = names.partition(|name| name.contains('.'));
+    let apart = folders.into_iter().filter(|name| !files.contains(&format!("{name}.rs"))).map(|name| name + "/");
+    let sources = files.iter().filter(|name| name.ends_with(".rs") && !["lib.rs", "main.rs"].contains(&name.as_str()));
+    sources.cloned().chain(apart).collect()
+}
+
+fn imports(package: &Package) -> Imports {
+    let of = |kind| {
+        let ours = package.dependencies.iter().filter(|one| one.path.is_some() && one.kind == kind);
+        ours.map(|one| one.name.clone()).collect()
+    };
+    (of(DependencyKind::Normal), of(DependencyKind::Development))
+}
+
+fn name(package: &Package) -> String {
+    package.name.to_string()
+}
+
+fn cell(names: &BTreeSet<String>) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" ")
+}
+
+fn code_spans(text: &str) -> BTreeSet<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn is_path(text: &str) -> bool {
+    let folder = text.split_once('/').map(|(folder, _)| folder);
+    folder.is_some_and(|folder| ["crates", "examples", "benches", "docs", ".ci"].contains(&folder))
+}
+
+fn metadata() -> Metadata {
+    let mut command = MetadataCommand::new();
+    command.manifest_path(root().join("Cargo.toml")).no_deps().other_options(["--offline".to_owned()]);
+    command.exec().expect("cargo describes this workspace")
+}
+
+fn architecture() -> String {
+    read(&root().join("ARCHITECTURE.md"))
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
