@@ -479,6 +479,11 @@ impl Outbound {
         part
     }
 
+    #[cold]
+    fn release_unused(&mut self) {
+        self.release();
+    }
+
     fn release(&mut self) {
         while self.list.head != NIL {
             self.pop();
@@ -613,7 +618,7 @@ impl Drop for Writer<'_> {
         self.commit();
         // A cursor through which nothing was put must not leave an entry in an empty queue.
         if self.queue.is_empty() {
-            self.queue.release();
+            self.queue.release_unused();
         }
     }
 }

@@ -8,11 +8,18 @@ use crate::server::{CLOSING, CONNECT, EXPECTS, HEAD, Inbound, KEEPS_ALIVE, OLD, 
 use crate::status::Status;
 
 impl Server {
-    /// Writes a message, if it is the time for it.
+    /// Writes a message, if it is the time for it. A response is not moved out of its message: it is large.
     #[inline]
-    pub(crate) fn send(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
+    pub(crate) fn send(&mut self, mut message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
+        if let Outgoing::Response(response) = &mut message {
+            return self.send_response(response, out);
+        }
+        self.send_in_pieces(message, out)
+    }
+
+    fn send_in_pieces(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
         match message {
-            Outgoing::Response(response) => self.send_response(response, out),
+            Outgoing::Response(mut response) => self.send_response(&mut response, out),
             Outgoing::Head(head) => self.send_head(&head, out),
             Outgoing::Data(data) => self.send_data(data, out),
             Outgoing::Chunk(chunk) => self.send_chunk(chunk, out),
@@ -25,7 +32,8 @@ impl Server {
     #[cold]
     pub(crate) fn refuse(&mut self, error: Error, reply: &mut Output<'_>) -> Error {
         if let (Some(status), Outbound::Idle | Outbound::Owed) = (error.status(), self.outbound) {
-            self.write_whole(Response::new(status).content_type(ContentType::TEXT).body(error.text()).close(), reply);
+            let mut response = Response::new(status).content_type(ContentType::TEXT).body(error.text()).close();
+            self.write_whole(&mut response, reply);
         }
         self.outbound = Outbound::Idle;
         self.inbound = Inbound::Closed;
@@ -33,7 +41,7 @@ impl Server {
     }
 
     #[inline]
-    fn send_response(&mut self, response: Response, out: &mut Output<'_>) -> Result<(), Misuse> {
+    fn send_response(&mut self, response: &mut Response, out: &mut Output<'_>) -> Result<(), Misuse> {
         let status = response.parts.status;
         self.check_head(status)?;
         if !status.allows_body() && !response.body.is_empty() {
@@ -45,10 +53,10 @@ impl Server {
     }
 
     #[inline]
-    fn write_whole(&mut self, response: Response, out: &mut Output<'_>) {
-        let Response { body, parts } = &response;
+    fn write_whole(&mut self, response: &mut Response, out: &mut Output<'_>) {
+        let Response { body, parts } = response;
         let memory = body.memory();
-        let length = if let Body::File(region) = body { region.length } else { memory.len() as u64 };
+        let length = if let Body::File(region) = &*body { region.length } else { memory.len() as u64 };
         let framing = match parts.status.code() {
             101 | 204 => Framing::None,
             304 if length == 0 => Framing::None,
@@ -56,13 +64,14 @@ impl Server {
             _ => Framing::Length(length),
         };
         self.decide_close(parts, true);
+        let inline = memory.len() as u64 == length && memory.len() <= INLINE_BYTES_MAX;
         if self.flags & HEAD != 0 {
             self.write_head(parts, framing, &[], out);
-        } else if memory.len() as u64 == length && memory.len() <= INLINE_BYTES_MAX {
+        } else if inline {
             self.write_head(parts, framing, memory, out);
         } else {
             self.write_head(parts, framing, &[], out);
-            link(response.body, out);
+            link(std::mem::replace(body, Body::Empty), out);
         }
     }
 

@@ -409,9 +409,23 @@ const EXPECTS: u8 = 32;
 /// Nineteen digits cannot overflow, nor be taken for [`CHUNKED`].
 const LENGTH_DIGITS_MAX: usize = 19;
 
+/// Whether a request line may begin so. Whoever speaks another protocol, TLS say, is refused at its first bytes: it
+/// would never send the empty line that ends a head, and wait as long as we.
+fn may_begin_method(bytes: &[u8]) -> bool {
+    let end = scan::token_end(bytes, 0);
+    // A CR may be the first byte of an empty line; an LF is refused as what it is.
+    matches!((&bytes[end..], end), ([], _) | ([b' ', ..], 1..) | ([b'\n', ..], _) | ([b'\r'], 0))
+}
+
+/// A method is looked at early as far as this.
+const METHOD_BYTES_CHECKED: usize = 32;
+
 /// The search for the end of a head that did not arrive at once. Each byte is looked at once, however many packets
 /// they came in. What it refuses depends on the bytes alone, not on how they were cut.
 pub(crate) fn head_end(bytes: &[u8], seen: usize, limits: &Limits) -> Result<Option<usize>, Error> {
+    if seen < METHOD_BYTES_CHECKED && !may_begin_method(&bytes[..bytes.len().min(METHOD_BYTES_CHECKED)]) {
+        return Err(Error::Peer(Violation::RequestLine));
+    }
     let line_max = limits.request_line_bytes_max as usize + 2;
     if seen < line_max && bytes.len() >= line_max && memchr::memchr(b'\n', &bytes[..line_max]).is_none() {
         return Err(Error::Limit(Exceeded::RequestLine));

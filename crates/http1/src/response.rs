@@ -128,7 +128,7 @@ impl Response {
 
     /// Puts this body in place of the one it has.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn body(mut self, body: impl Into<Body>) -> Self {
         self.body = body.into();
         self

@@ -185,6 +185,11 @@ impl Server {
         }
         let found = parse::head_end(input.bytes(), self.seen as usize, self.config.limits());
         match found.map_err(|error| self.refuse(error, reply))? {
+            // The last response was under way when that was decided, so it could not say so.
+            None if input.is_empty() && self.flags & CLOSING != 0 => {
+                self.inbound = Inbound::Closed;
+                Ok(Step::End)
+            }
             None => {
                 self.seen = input.len() as u32;
                 self.wait_for_head(!input.is_empty(), reply);

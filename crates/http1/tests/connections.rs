@@ -244,6 +244,35 @@ fn a_drained_connection_ends_with_the_response_that_is_under_way() {
 }
 
 #[test]
+fn a_connection_drained_within_a_response_ends_behind_it_or_behind_the_next_one_that_was_asked_for() {
+    for pipelined in [1, 2] {
+        let mut talk = Talk::new();
+        talk.hear(&GET.repeat(pipelined)).expect("the requests are good");
+        talk.say(Outgoing::Head(ResponseHead::new(Status::OK).length(0))).expect("a response is owed");
+        let (codec, mut out) = talk.stand.parts();
+        tidegate_codec::Codec::drain(codec, &mut out).expect("draining cannot fail");
+        talk.say(Outgoing::End).expect("a response is under way");
+        assert!(!talk.sent().contains("Connection: close"), "the head was sent before");
+        if pipelined == 2 {
+            assert_eq!(talk.listen(), Ok(vec!["GET /".into()]));
+            assert!(ok(&mut talk).contains("\r\nConnection: close\r\n"));
+        }
+        assert_eq!(talk.listen(), Ok(vec!["end of connection".into()]));
+        assert!(talk.is_finished());
+    }
+}
+
+/// Nobody has to wait for the end of a head that will never come.
+#[test]
+fn another_protocol_is_refused_at_its_first_bytes() {
+    for wire in [&b"\x16\x03\x01"[..], b"SSH-2.0-OpenSSH_9.2\r", b"{\"", b" ", b"\r\r", b"GET\r", b"\0"] {
+        let mut talk = Talk::new();
+        assert_eq!(talk.hear(wire), Err(Error::Peer(Violation::RequestLine)), "{wire:?}");
+        assert!(talk.sent().starts_with("HTTP/1.1 400 "));
+    }
+}
+
+#[test]
 fn after_the_peer_has_stopped_sending_complete_requests_still_get_through() {
     let mut talk = Talk::new();
     talk.stand.receive(&GET.repeat(2));

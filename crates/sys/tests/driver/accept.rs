@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Type};
@@ -152,6 +153,11 @@ fn a_shared_listener_goes_on_where_it_was_not_closed() {
     assert_eq!(stays.until_accepted().1.peer, Address::Ip(client.local_addr().unwrap()));
     leaves.settle();
     assert!(leaves.take_all().is_empty());
+    // Nor is the one that left woken for those who come.
+    let start = Instant::now();
+    let _next = TcpStream::connect(address.ip().unwrap()).unwrap();
+    leaves.turn(start + WAIT);
+    assert!(start.elapsed() >= WAIT);
 }
 
 #[test]
@@ -186,6 +192,8 @@ fn libc_emfile() -> i32 {
 }
 
 const CLIENTS: usize = 300;
+
+const WAIT: Duration = Duration::from_millis(20);
 
 /// What a driver may accept in one turn from one listener.
 const A_TURN_MAX: usize = 64;

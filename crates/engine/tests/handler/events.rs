@@ -1,0 +1,485 @@
+//! Every event, and when it is told.
+
+use std::time::Duration;
+
+use tidegate_buffer::Mark;
+use tidegate_codec::Over;
+use tidegate_codec::framing::Lines;
+use tidegate_engine::{Event, Outcome};
+use tidegate_testkit::Embedded;
+use tidegate_testkit::filters::ToyTls;
+
+use crate::support::{Habits, Journal, Probe, Told, by_default, bytes, echo, marks};
+
+const KEY: u8 = 0x5a;
+
+#[test]
+fn open_is_told_first_and_messages_in_the_order_of_their_bytes() {
+    for bytewise in [false, true] {
+        let journal = Journal::default();
+        let mut pipe = Embedded::new(Lines::new(), Probe::new(&journal, echo));
+        if bytewise {
+            pipe.receive_bytewise(b"ebb\nflow\n");
+        } else {
+            pipe.receive(b"ebb\nflow\n");
+        }
+        assert_eq!(journal.take(), ["open", "message ebb", "message flow"]);
+        assert_eq!(pipe.written(), b"ebb\nflow\n");
+    }
+}
+
+#[test]
+fn what_open_sends_leaves_before_anything_came() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Open = told {
+                cx.send("220 ready".into()).unwrap();
+            }
+            Outcome::Continue
+        }),
+    );
+    assert_eq!(pipe.written(), b"220 ready\n");
+}
+
+#[test]
+fn posts_arrive_in_order_and_leave_in_one_piece() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| match told {
+            Told::Event(Event::Posted(text)) => cx.send(text.into()).map_or_else(Outcome::fail, |_| Outcome::Continue),
+            told => by_default(&told, cx),
+        }),
+    );
+    let remote = pipe.remote();
+    for text in ["one", "two"] {
+        remote.post(text).unwrap();
+    }
+    pipe.post("three");
+    assert_eq!(journal.take(), ["open", r#"Posted("one")"#, r#"Posted("two")"#, r#"Posted("three")"#]);
+    assert_eq!(pipe.written(), b"one\ntwo\nthree\n");
+}
+
+#[test]
+fn a_post_to_a_connection_that_is_closing_or_gone_is_dropped() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(Lines::new(), Probe::new(&journal, |_, _| Outcome::Close));
+    pipe.post("while it lingers");
+    pipe.end();
+    pipe.post("when it is gone");
+    assert_eq!(journal.take(), ["open", "closed: done"]);
+}
+
+#[test]
+fn after_the_end_of_the_loop_a_post_comes_back() {
+    let journal = Journal::default();
+    let pipe = Embedded::new(Lines::new(), Probe::new(&journal, echo));
+    let remote = pipe.remote();
+    drop(pipe);
+    assert_eq!(remote.post("late").unwrap_err().0, "late");
+    assert_eq!(journal.take(), ["open", "closed: the event loop ended"]);
+}
+
+#[test]
+fn a_deadline_fires_once_and_not_before_its_time() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Open = told {
+                cx.deadline_after(Duration::from_secs(5));
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.advance(Duration::from_millis(4_999));
+    assert_eq!(journal.take(), ["open"]);
+    pipe.advance(Duration::from_millis(1));
+    assert_eq!(journal.take(), ["Deadline"]);
+    pipe.advance(Duration::from_secs(3_600));
+    assert_eq!(journal.take(), [""; 0]);
+}
+
+#[test]
+fn a_deadline_that_is_moved_fires_at_its_new_time_only() {
+    // Each message moves it: to later, which the wheel does lazily, or to sooner.
+    for (first, then) in [(10, 30), (30, 10)] {
+        let journal = Journal::default();
+        let mut pipe = Embedded::new(
+            Lines::new(),
+            Probe::new(&journal, move |told, cx| {
+                match told {
+                    Told::Open => cx.deadline_after(Duration::from_secs(first)),
+                    Told::Message(_) => cx.deadline_after(Duration::from_secs(then)),
+                    Told::Event(_) => {}
+                }
+                Outcome::Continue
+            }),
+        );
+        pipe.receive(b"move\n");
+        pipe.advance(Duration::from_secs(then) - Duration::from_millis(1));
+        assert_eq!(journal.count("Deadline"), 0);
+        pipe.advance(Duration::from_millis(1));
+        assert_eq!(journal.count("Deadline"), 1);
+        pipe.advance(Duration::from_secs(60));
+        assert_eq!(journal.count("Deadline"), 1);
+    }
+}
+
+#[test]
+fn a_deadline_that_is_taken_back_does_not_fire() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            match told {
+                Told::Open => cx.deadline_after(Duration::from_secs(5)),
+                _ => cx.deadline(None),
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.receive(b"no\n");
+    pipe.advance(Duration::from_secs(60));
+    assert_eq!(journal.take(), ["open", "message no"]);
+}
+
+#[test]
+fn a_deadline_may_be_set_anew_when_it_has_come() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |_, cx| {
+            cx.deadline_after(Duration::from_secs(1));
+            Outcome::Continue
+        }),
+    );
+    pipe.advance(Duration::from_millis(10_500));
+    assert_eq!(journal.count("Deadline"), 10);
+}
+
+#[test]
+fn flushed_is_told_once_everything_up_to_the_mark_was_taken() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Message(_) = told {
+                let mark = cx.send("12345".into()).unwrap();
+                cx.watch(mark);
+                cx.send("behind the mark".into()).unwrap();
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.take_at_most(0);
+    pipe.receive(b"go\n");
+    pipe.advance(Duration::from_secs(30));
+    assert_eq!(journal.take(), ["open", "message go"]);
+    pipe.take_at_most(5);
+    assert_eq!(journal.take(), [""; 0], "five of six bytes");
+    pipe.take_at_most(1);
+    assert_eq!(journal.take(), ["Flushed"]);
+    pipe.take_at_most(usize::MAX);
+    assert_eq!(journal.take(), [""; 0], "it is told once");
+}
+
+#[test]
+fn a_mark_that_was_reached_already_is_told_at_once() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            match told {
+                Told::Open => cx.send("hello".into()).map(drop).unwrap(),
+                Told::Event(Event::Posted(_)) => cx.watch(Mark(6)),
+                _ => {}
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.post("watch");
+    assert_eq!(journal.take(), ["open", r#"Posted("watch")"#, "Flushed"]);
+}
+
+#[test]
+fn a_new_watched_mark_takes_the_place_of_the_old_one() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Message(line) = told {
+                let mark = cx.send(line.into()).unwrap();
+                cx.watch(mark);
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.take_at_most(0);
+    pipe.receive(b"one\ntwo\n");
+    pipe.take_at_most(4);
+    assert_eq!(journal.count("Flushed"), 0);
+    pipe.take_at_most(4);
+    assert_eq!(journal.count("Flushed"), 1);
+}
+
+#[test]
+fn a_handler_that_watches_from_within_flushed_is_told_once_a_turn() {
+    let journal = Journal::default();
+    let mut left = 50;
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, move |told, cx| {
+            if matches!(told, Told::Event(Event::Posted(_) | Event::Flushed)) && left > 0 {
+                left -= 1;
+                // It is with the kernel already: a loop that told it at once would never end.
+                cx.watch(Mark(0));
+            }
+            Outcome::Continue
+        }),
+    );
+    let before = pipe.counts().turns;
+    pipe.post("watch");
+    assert_eq!(journal.count("Flushed"), 50);
+    assert!(pipe.counts().turns - before >= 25, "at most at the visits of a turn");
+}
+
+#[test]
+fn through_a_filter_the_mark_is_translated() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Over::new(ToyTls::server(KEY), Lines::new()),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Open = told {
+                let mark = cx.send("greeting".into()).unwrap();
+                assert_eq!(mark, Mark(9), "a mark counts what the uppermost codec produced");
+                cx.watch(mark);
+            }
+            Outcome::Continue
+        }),
+    );
+    assert_eq!((pipe.written(), journal.take()), (vec![], vec!["open".to_owned()]));
+    pipe.take_at_most(0);
+    pipe.receive(b"TOY?");
+    assert_eq!(journal.take(), ["Established"], "the peer has taken nothing yet");
+    // A hello of four bytes, a header of two, nine of the line.
+    pipe.take_at_most(4 + 2 + 8);
+    assert_eq!(journal.take(), [""; 0]);
+    pipe.take_at_most(1);
+    assert_eq!(journal.take(), ["Flushed"]);
+    assert_eq!(ToyTls::opened(KEY, &pipe.written()), (b"greeting\n".to_vec(), false));
+}
+
+#[test]
+fn writable_is_told_only_after_the_level_fell_and_rose() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::with_limits(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Event(Event::Posted(_)) = told {
+                assert!(cx.is_writable());
+                cx.send(bytes(3_000)).unwrap();
+                cx.send(bytes(3_000)).unwrap();
+                assert!(!cx.is_writable() && cx.pending_bytes() > 6_000);
+            }
+            Outcome::Continue
+        }),
+        marks(4_000, 1_000),
+    );
+    pipe.take_at_most(0);
+    pipe.post("send");
+    pipe.take_at_most(4_000);
+    assert_eq!(journal.count("Writable"), 0, "2,000 wait, which is more than the low mark");
+    pipe.take_at_most(1_500);
+    assert_eq!(journal.count("Writable"), 1);
+    pipe.take_at_most(usize::MAX);
+    assert_eq!(journal.count("Writable"), 1);
+}
+
+#[test]
+fn a_level_that_never_fell_tells_nothing() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::with_limits(Lines::new(), Probe::new(&journal, echo), marks(4_000, 1_000));
+    for _ in 0..100 {
+        pipe.receive(b"just a line\n");
+    }
+    assert_eq!(journal.count("Writable"), 0);
+}
+
+#[test]
+fn a_handler_that_fills_the_queue_whenever_it_may_is_told_once_a_turn_and_never_from_within() {
+    let journal = Journal::default();
+    let (inside, mut left) = (journal.clone(), 40);
+    let mut pipe = Embedded::with_limits(
+        Lines::new(),
+        Probe::new(&journal, move |told, cx| {
+            if matches!(told, Told::Event(Event::Posted(_) | Event::Writable)) && left > 0 {
+                left -= 1;
+                inside.note("begin");
+                while cx.is_writable() {
+                    cx.send(bytes(1_000)).unwrap();
+                }
+                inside.note("end");
+            }
+            Outcome::Continue
+        }),
+        marks(4_000, 1_000),
+    );
+    let before = pipe.counts().turns;
+    pipe.post("stream");
+    assert_eq!(journal.count("Writable"), 40);
+    assert!(pipe.counts().turns - before >= 20, "at most at the visits of a turn");
+    let lines = journal.take();
+    for (line, next) in lines.iter().zip(&lines[1..]) {
+        assert!(line != "begin" || next == "end", "told in the middle of sending: {next}");
+    }
+    assert_eq!(pipe.written().len(), 40 * 4 * 1_001);
+}
+
+#[test]
+fn an_application_may_hold_its_connection_unwritable() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Event(Event::Posted(what)) = told {
+                cx.hold(what == "hold");
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.post("hold");
+    assert!(!pipe.is_receiving(), "who cannot answer does not ask");
+    pipe.post("let go");
+    assert_eq!(journal.take(), ["open", r#"Posted("hold")"#, r#"Posted("let go")"#, "Writable"]);
+    assert!(pipe.is_receiving());
+}
+
+#[test]
+fn the_end_of_the_peer_closes_by_default_once_everything_was_sent() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(Lines::new(), Probe::new(&journal, echo));
+    pipe.take_at_most(0);
+    pipe.receive(b"ebb\n");
+    pipe.end();
+    assert!(!pipe.is_ended());
+    pipe.take_at_most(usize::MAX);
+    assert!(pipe.is_closed() && !pipe.is_cut_off());
+    assert_eq!(pipe.written(), b"ebb\n");
+    assert_eq!(journal.take(), ["open", "message ebb", "ReadClosed", "closed: done"]);
+}
+
+#[test]
+fn a_codec_that_knows_its_end_is_left_to_find_it() {
+    let journal = Journal::default();
+    let codec = Habits { knows_its_end: true, ..Habits::default() };
+    let mut pipe = Embedded::new(
+        codec,
+        Probe::new(&journal, |told, cx| {
+            if let Told::Message(line) = told {
+                cx.send(line.into()).unwrap();
+                return Outcome::Continue;
+            }
+            by_default(&told, cx)
+        }),
+    );
+    pipe.receive(b"ebb\n");
+    pipe.end();
+    assert_eq!(journal.take(), ["open", "message ebb", "ReadClosed"]);
+    assert!(!pipe.is_ended());
+}
+
+#[test]
+fn a_codec_that_is_finished_closes_the_connection() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(Habits::default(), Probe::new(&journal, |_, _| Outcome::Continue));
+    pipe.receive(b"ebb\nquit\n");
+    pipe.end();
+    assert!(pipe.is_closed());
+    assert_eq!(journal.take(), ["open", "message ebb", "closed: done"]);
+}
+
+#[test]
+fn the_end_of_the_protocol_is_told_like_that_of_the_peer() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(Habits::default(), Probe::new(&journal, |_, _| Outcome::Continue));
+    pipe.receive(b"ebb\nend\nflow\n");
+    assert_eq!(journal.take(), ["open", "message ebb", "ReadClosed"], "once, and no message after it");
+    pipe.receive(b"more\n");
+    assert_eq!(journal.take(), [""; 0]);
+}
+
+#[test]
+fn established_is_told_once_before_the_first_message_however_the_bytes_come() {
+    let wire = ToyTls::client_wire(KEY, b"ebb\nflow\n", 3);
+    for bytewise in [false, true] {
+        let journal = Journal::default();
+        let mut pipe = Embedded::new(Over::new(ToyTls::server(KEY), Lines::new()), Probe::new(&journal, echo));
+        if bytewise {
+            pipe.receive_bytewise(&wire);
+        } else {
+            pipe.receive(&wire);
+        }
+        pipe.end();
+        let lines = journal.take();
+        assert_eq!(lines, ["open", "Established", "message ebb", "message flow", "ReadClosed", "closed: done"]);
+        assert_eq!(ToyTls::opened(KEY, &pipe.written()), (b"ebb\nflow\n".to_vec(), true));
+    }
+}
+
+#[test]
+fn a_handshake_goes_on_while_the_handler_is_paused() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Over::new(ToyTls::server(KEY), Lines::new()),
+        Probe::new(&journal, |told, cx| {
+            match told {
+                Told::Open => cx.pause(),
+                Told::Event(Event::Posted(_)) => cx.resume(),
+                _ => {}
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.receive(&ToyTls::client_wire(KEY, b"ebb\n", 4));
+    assert_eq!(journal.take(), ["open", "Established"]);
+    assert!(!pipe.is_receiving());
+    pipe.post("go");
+    assert_eq!(journal.take(), [r#"Posted("go")"#, "message ebb", "ReadClosed"]);
+}
+
+#[test]
+fn a_drain_is_told_and_closes_by_default_after_the_flush() {
+    let journal = Journal::default();
+    let codec = Habits::default();
+    let mut pipe = Embedded::new(
+        codec,
+        Probe::new(&journal, |told, cx| {
+            assert_eq!(cx.is_draining(), matches!(told, Told::Event(Event::Drain)));
+            by_default(&told, cx)
+        }),
+    );
+    pipe.take_at_most(0);
+    pipe.drain(Duration::from_secs(10));
+    assert!(!pipe.is_ended());
+    pipe.take_at_most(usize::MAX);
+    assert_eq!(pipe.written(), b"draining\n", "the protocol may tell the peer");
+    pipe.end();
+    assert_eq!(journal.take(), ["open", "Drain", "closed: done"]);
+}
+
+#[test]
+fn who_does_not_end_in_a_drain_is_cut_off_at_its_deadline() {
+    let journal = Journal::default();
+    let codec = Habits { knows_its_end: true, ..Habits::default() };
+    let mut pipe = Embedded::new(codec, Probe::new(&journal, |told, cx| by_default(&told, cx)));
+    pipe.drain(Duration::from_secs(10));
+    pipe.receive(b"still here\n");
+    pipe.advance(Duration::from_millis(9_999));
+    assert_eq!(journal.take(), ["open", "Drain", "message still here"]);
+    pipe.advance(Duration::from_millis(1));
+    assert_eq!(journal.take(), ["closed: the deadline of the drain had come"]);
+    assert!(pipe.is_closed());
+}

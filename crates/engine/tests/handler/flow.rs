@@ -1,0 +1,332 @@
+//! Back-pressure, pausing, and what is refused.
+
+use std::time::Duration;
+
+use tidegate_codec::framing::Lines;
+use tidegate_codec::Over;
+use tidegate_engine::{Event, Limits, Outcome, SendError};
+use tidegate_testkit::Embedded;
+use tidegate_testkit::filters::ToyTls;
+
+use crate::support::{Habits, Journal, Parcel, Probe, Told, by_default, bytes, echo, marks};
+
+#[test]
+fn past_the_cap_a_message_is_refused_and_comes_back() {
+    let journal = Journal::default();
+    let inside = journal.clone();
+    let mut pipe = Embedded::with_limits(
+        Lines::new(),
+        Probe::new(&journal, move |told, cx| {
+            if let Told::Event(Event::Posted(_)) = told {
+                for number in 0.. {
+                    match cx.send(bytes(1_000)) {
+                        Ok(_) => assert!(cx.pending_bytes() > number * 1_000),
+                        Err(SendError::Full(message)) => {
+                            assert_eq!(message.as_ref().len(), 1_000);
+                            inside.note(format!("full after {number}"));
+                            break;
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+            Outcome::Continue
+        }),
+        marks(4_000, 2_000),
+    );
+    pipe.take_at_most(0);
+    pipe.post("fill");
+    // The cap is four times the high mark, and the message that passes it is still taken.
+    assert_eq!(journal.take(), ["open", r#"Posted("fill")"#, "full after 16"]);
+    pipe.take_at_most(usize::MAX);
+    assert_eq!(pipe.written().len(), 16 * 1_001);
+    assert_eq!(journal.take(), ["Writable"]);
+}
+
+#[test]
+fn what_the_protocol_cannot_say_is_refused_and_nothing_else_happens() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Message(line) = told {
+                assert!(matches!(cx.send("two\nlines".into()), Err(SendError::Codec(_))));
+                cx.send(line.into()).unwrap();
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.receive(b"ebb\n");
+    assert_eq!(pipe.written(), b"ebb\n");
+    assert!(!pipe.is_ended());
+}
+
+#[test]
+fn after_shutdown_write_sends_are_refused_and_receiving_goes_on() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            match &told {
+                Told::Open => {
+                    cx.send("last".into()).unwrap();
+                    cx.shutdown_write();
+                }
+                Told::Message(line) => match cx.send(line.clone().into()) {
+                    Err(SendError::Closed(back)) => assert_eq!(back.as_ref(), &**line),
+                    other => panic!("{other:?}"),
+                },
+                Told::Event(_) => {}
+            }
+            by_default(&told, cx)
+        }),
+    );
+    assert!(pipe.is_ended() && !pipe.is_closed());
+    assert_eq!(pipe.written(), b"last\n");
+    pipe.receive(b"still\nheard\n");
+    assert_eq!(journal.take(), ["open", "message still", "message heard"]);
+    pipe.end();
+    assert!(pipe.is_closed(), "both sides have ended, there is nothing to linger for");
+    assert_eq!(journal.take(), ["ReadClosed", "closed: done"]);
+}
+
+#[test]
+fn shutdown_write_waits_until_everything_was_taken() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Message(line) = told {
+                cx.send(line.into()).unwrap();
+                cx.shutdown_write();
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.take_at_most(0);
+    pipe.receive(b"ebb\n");
+    assert!(!pipe.is_ended());
+    pipe.take_at_most(usize::MAX);
+    assert!(pipe.is_ended() && !pipe.is_closed());
+}
+
+#[test]
+fn shutdown_write_says_the_last_word_of_a_filter() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Over::new(ToyTls::server(1), Lines::new()),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Message(line) = told {
+                cx.send(line.into()).unwrap();
+                cx.shutdown_write();
+            }
+            Outcome::Continue
+        }),
+    );
+    let wire = ToyTls::client_wire(1, b"ebb\nflow\n", 4);
+    let (first, rest) = wire.split_at(4 + 2 + 4);
+    pipe.receive(first);
+    assert!(pipe.is_ended());
+    assert_eq!(ToyTls::opened(1, &pipe.written()), (b"ebb\n".to_vec(), true));
+    pipe.receive(rest);
+    assert_eq!(journal.take(), ["open", "Established", "message ebb", "message flow", "ReadClosed"]);
+}
+
+#[test]
+fn what_a_codec_replies_after_shutdown_write_goes_nowhere() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Habits::default(),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Open = told {
+                cx.shutdown_write();
+            }
+            by_default(&told, cx)
+        }),
+    );
+    pipe.receive(b"reply 100\nebb\n");
+    assert_eq!(pipe.written(), b"");
+    pipe.end();
+    assert_eq!(journal.take(), ["open", "message ebb", "ReadClosed", "closed: done"]);
+}
+
+#[test]
+fn a_pause_in_the_middle_of_pipelined_messages_is_respected_at_once() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            match told {
+                Told::Message(_) => cx.pause(),
+                Told::Event(Event::Posted(_)) => cx.resume(),
+                _ => {}
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.receive(b"1\n2\n3\n4");
+    assert_eq!(journal.take(), ["open", "message 1"]);
+    assert!(!pipe.is_receiving());
+    pipe.receive(b"5\n");
+    assert_eq!(journal.take(), [""; 0], "what comes meanwhile waits");
+    for message in ["message 2", "message 3", "message 45"] {
+        pipe.post("next");
+        assert_eq!(journal.take(), [r#"Posted("next")"#, message]);
+    }
+}
+
+#[test]
+fn the_end_of_the_peer_waits_while_the_handler_is_paused() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            match told {
+                Told::Message(_) => cx.pause(),
+                Told::Event(Event::Posted(_)) => cx.resume(),
+                _ => {}
+            }
+            by_default(&told, cx)
+        }),
+    );
+    pipe.receive(b"1\n2\n");
+    pipe.end();
+    assert_eq!(journal.take(), ["open", "message 1"]);
+    pipe.post("next");
+    assert_eq!(journal.take(), [r#"Posted("next")"#, "message 2"]);
+    pipe.post("next");
+    assert_eq!(journal.take(), [r#"Posted("next")"#, "ReadClosed", "closed: done"]);
+}
+
+#[test]
+fn a_paused_handler_resumes_from_every_event() {
+    let cases: [(&str, fn(&mut Embedded<&'static str>)); 3] = [
+        ("Deadline", |pipe| pipe.advance(Duration::from_secs(1))),
+        ("Flushed", |pipe| pipe.take_at_most(usize::MAX)),
+        ("Drain", |pipe| pipe.drain(Duration::from_secs(60))),
+    ];
+    for (event, happen) in cases {
+        let journal = Journal::default();
+        let mut pipe = Embedded::new(
+            Lines::new(),
+            Probe::new(&journal, move |told, cx| {
+                match told {
+                    Told::Message(line) => {
+                        cx.pause();
+                        cx.deadline_after(Duration::from_secs(1));
+                        let mark = cx.send(line.into()).unwrap();
+                        cx.watch(mark);
+                    }
+                    Told::Event(told) if format!("{told:?}") == event => cx.resume(),
+                    _ => {}
+                }
+                Outcome::Continue
+            }),
+        );
+        pipe.take_at_most(0);
+        pipe.receive(b"1\n2\n");
+        assert_eq!(journal.take(), ["open", "message 1"]);
+        happen(&mut pipe);
+        assert_eq!(journal.take()[..2], [event, "message 2"]);
+    }
+}
+
+#[test]
+fn reading_stops_while_the_connection_is_unwritable_and_goes_on_afterwards() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::with_limits(Lines::new(), Probe::new(&journal, echo), marks(4_000, 1_000));
+    pipe.take_at_most(0);
+    let line = [&[b'x'; 999][..], b"\n"].concat();
+    pipe.receive(&line.repeat(20));
+    let answered = journal.take().len() - 1;
+    assert_eq!(answered, 4, "decoding stops past the high mark, in the middle of what was read");
+    assert!(!pipe.is_receiving());
+    pipe.receive(&line.repeat(20));
+    assert_eq!(journal.take().len(), 0);
+    pipe.take_at_most(usize::MAX);
+    assert_eq!(pipe.written(), line.repeat(40));
+    assert!(pipe.is_receiving());
+}
+
+#[test]
+fn an_answer_of_any_size_closes_nothing_even_if_the_codec_replied_as_well() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::with_limits(
+        Habits::default(),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Message(_) = told {
+                // One message may be as large as it likes, while there is room at all.
+                for _ in 0..16 {
+                    let _ = cx.send(Parcel::Line(bytes(1_000)));
+                }
+            }
+            Outcome::Continue
+        }),
+        marks(1_000, 500),
+    );
+    pipe.take_at_most(0);
+    pipe.receive(b"reply 10\nebb\n");
+    assert!(!pipe.is_closed(), "{:?}", journal.take());
+}
+
+#[test]
+fn a_peer_that_does_not_read_what_it_makes_the_codec_answer_is_cut_off() {
+    let journal = Journal::default();
+    let mut pipe =
+        Embedded::with_limits(Habits::default(), Probe::new(&journal, |_, _| Outcome::Continue), marks(4_000, 1_000));
+    pipe.take_at_most(0);
+    pipe.receive(b"reply 15000\n");
+    assert!(!pipe.is_closed(), "below the cap");
+    pipe.receive(&b"reply 1000\n".repeat(100));
+    assert!(!pipe.is_closed(), "it is unwritable, so it is not made to answer more");
+    pipe.take_at_most(usize::MAX);
+    assert_eq!(pipe.counts().closed_replies_unread, 1, "but as much at once is over the cap");
+    assert!(pipe.is_cut_off());
+    assert!(journal.take().last().unwrap().starts_with("closed: the peer does not read"));
+}
+
+#[test]
+fn the_cap_of_replies_counts_through_a_filter() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::with_limits(
+        Over::new(ToyTls::server(9), Habits::default()),
+        Probe::new(&journal, |_, _| Outcome::Continue),
+        marks(4_000, 1_000),
+    );
+    pipe.receive(&ToyTls::client_wire(9, &b"reply 1000\n".repeat(100), 4096));
+    assert_eq!(pipe.counts().closed_replies_unread, 1, "{:?}", journal.take());
+}
+
+#[test]
+fn a_peer_that_takes_nothing_is_disconnected() {
+    let journal = Journal::default();
+    let limits = Limits { write_timeout: Duration::from_secs(60), ..Limits::default() };
+    let mut pipe = Embedded::with_limits(Lines::new(), Probe::new(&journal, echo), limits);
+    pipe.advance(Duration::from_secs(3_600));
+    assert!(!pipe.is_closed(), "nothing waits");
+    pipe.take_at_most(0);
+    pipe.receive(b"ebb\n");
+    pipe.advance(Duration::from_millis(59_999));
+    assert!(!pipe.is_closed());
+    pipe.receive(b"flow\n");
+    pipe.advance(Duration::from_millis(1));
+    assert!(pipe.is_cut_off(), "what the peer sends is no progress of what we send");
+    assert_eq!(pipe.counts().closed_write_timeout, 1);
+}
+
+#[test]
+fn a_peer_that_takes_a_byte_now_and_then_is_not() {
+    let journal = Journal::default();
+    let limits = Limits { write_timeout: Duration::from_secs(60), ..Limits::default() };
+    let mut pipe = Embedded::with_limits(Lines::new(), Probe::new(&journal, echo), limits);
+    pipe.take_at_most(0);
+    pipe.receive(b"0123456789\n");
+    for _ in 0..10 {
+        pipe.advance(Duration::from_secs(59));
+        pipe.take_at_most(1);
+    }
+    assert!(!pipe.is_closed());
+    assert_eq!(pipe.written(), b"0123456789");
+    pipe.advance(Duration::from_secs(60));
+    assert!(pipe.is_cut_off());
+}
