@@ -43,10 +43,8 @@ impl Site {
 
     fn request(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         let (path, method) = (head.path_bytes(), head.method());
-        if path == b"/echo" {
-            return self.echo(head, cx);
-        }
         let response = match path {
+            b"/echo" => return self.echo(head, cx),
             _ if !matches!(method, Method::Get | Method::Head) && is_known(path) => {
                 Response::new(Status::METHOD_NOT_ALLOWED).fields(self.shared.allow_get.clone())
             }

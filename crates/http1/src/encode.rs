@@ -32,12 +32,25 @@ impl Server {
     #[cold]
     pub(crate) fn refuse(&mut self, error: Error, reply: &mut Output<'_>) -> Error {
         if let (Some(status), Outbound::Idle | Outbound::Owed) = (error.status(), self.outbound) {
-            let mut response = Response::new(status).content_type(ContentType::TEXT).body(error.text()).close();
-            self.write_whole(&mut response, reply);
+            self.write_last(status, error.text(), reply);
         }
         self.outbound = Outbound::Idle;
         self.inbound = Inbound::Closed;
         error
+    }
+
+    /// Tells the peer that the application failed, if a response is owed and nothing of it was said yet, and ends.
+    #[cold]
+    pub(crate) fn give_up(&mut self, out: &mut Output<'_>) {
+        if self.outbound == Outbound::Owed {
+            self.write_last(Status::INTERNAL_SERVER_ERROR, "the server failed to answer", out);
+        }
+        self.outbound = Outbound::Idle;
+        self.inbound = Inbound::Closed;
+    }
+
+    fn write_last(&mut self, status: Status, text: &'static str, out: &mut Output<'_>) {
+        self.write_whole(&mut Response::new(status).content_type(ContentType::TEXT).body(text).close(), out);
     }
 
     #[inline]

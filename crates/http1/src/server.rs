@@ -361,6 +361,11 @@ impl Codec for Server {
         self.inbound == Inbound::Closed && self.outbound == Outbound::Idle
     }
 
+    /// 500, if a response is owed and nothing of it was said.
+    fn fail(&mut self, out: &mut Output<'_>) {
+        self.give_up(out);
+    }
+
     /// The next response says that it is the last; between requests the connection is finished at once.
     fn drain(&mut self, _reply: &mut Output<'_>) -> Result<(), Error> {
         self.flags |= CLOSING;

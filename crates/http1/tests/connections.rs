@@ -262,6 +262,28 @@ fn a_connection_drained_within_a_response_ends_behind_it_or_behind_the_next_one_
     }
 }
 
+#[test]
+fn an_application_that_fails_is_500_unless_something_was_said() {
+    let fail = |talk: &mut Talk| {
+        let (codec, mut out) = talk.stand.parts();
+        tidegate_codec::Codec::fail(codec, &mut out);
+        assert!(talk.is_finished());
+        talk.sent()
+    };
+    assert_eq!(fail(&mut Talk::new()), "", "nobody asked");
+
+    let mut talk = Talk::new();
+    talk.hear(GET).expect("the request is good");
+    let sent = fail(&mut talk);
+    assert!(sent.starts_with("HTTP/1.1 500 ") && sent.contains("\r\nConnection: close\r\n"), "{sent}");
+
+    let mut talk = Talk::new();
+    talk.hear(GET).expect("the request is good");
+    talk.say(Outgoing::Head(ResponseHead::new(Status::OK))).expect("a response is owed");
+    talk.sent();
+    assert_eq!(fail(&mut talk), "", "a second head would be taken for a part of the body");
+}
+
 /// Nobody has to wait for the end of a head that will never come.
 #[test]
 fn another_protocol_is_refused_at_its_first_bytes() {

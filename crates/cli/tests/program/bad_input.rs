@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use crate::peer::{Peer, letters, assert_same, request, status};
+use crate::peer::{Peer, assert_same, letters, request, status};
 use crate::program::{Program, until};
 
 /// A server, and a connection to it that stays open through everything that others do.
@@ -110,6 +110,7 @@ fn refuses_within_a_body(stage: &mut Stage, wire: &str) {
     let reply = peer.reply();
     assert!(matches!(reply.status, 400 | 405), "{wire:?}: {}", reply.head);
     peer.expect_end();
+    drop(peer);
     stage.says_one_line_since(lines, wire);
     assert_eq!(stage.witness.get("/plaintext").status, 200);
 }

@@ -1,1 +1,234 @@
-//! To come.
+//! Handlers that panic, and peers that take too long: on a small server of our own, since the program has neither
+//! handlers that panic nor deadlines that a test could wait for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::http1::{self, Config, ContentType, Incoming, Outgoing, Response, ResponseHead, Status};
+use tidegate::{Closed, Context, Counts, Event, Handler, Outcome, Running, Server};
+
+use crate::peer::{Peer, post, request};
+use crate::program::{PATIENCE, until};
+
+/// Panics where the target says.
+#[derive(Default)]
+struct Clumsy {
+    at_body: bool,
+    at_writable: bool,
+    at_closed: bool,
+}
+
+impl Handler<http1::Server> for Clumsy {
+    type Post = ();
+
+    fn message(&mut self, message: Incoming, cx: &mut Context<'_, http1::Server>) -> Outcome<http1::Server> {
+        let head = match message {
+            Incoming::Head(head) => head,
+            Incoming::Data(_) if self.at_body => panic!("asked to, within a body"),
+            Incoming::Data(_) | Incoming::End => return Outcome::Continue,
+        };
+        match head.path() {
+            "/panic" => panic!("asked to"),
+            "/panic/after-head" => {
+                cx.send(Outgoing::Head(ResponseHead::new(Status::OK).length(100))).expect("it is owed");
+                panic!("asked to, within a response")
+            }
+            "/panic/after-response" => {
+                cx.send(Response::text("said").into()).expect("it is owed");
+                panic!("asked to, after a response")
+            }
+            "/panic/at-body" => self.at_body = true,
+            "/panic/at-writable" => {
+                self.at_writable = true;
+                let response = Response::new(Status::OK).content_type(ContentType::BYTES).body(vec![b'a'; 1_000_000]);
+                cx.send(response.into()).expect("it is owed");
+            }
+            "/panic/at-closed" => {
+                self.at_closed = true;
+                cx.send(Response::text("ok").close().into()).expect("it is owed");
+            }
+            "/fail" => return Outcome::fail("asked to"),
+            _ => drop(cx.send(Response::text("ok").into()).expect("it is owed")),
+        }
+        Outcome::Continue
+    }
+
+    fn event(&mut self, event: Event<()>, _: &mut Context<'_, http1::Server>) -> Outcome<http1::Server> {
+        assert!(!(self.at_writable && event == Event::Writable), "asked to, when writable");
+        Outcome::Continue
+    }
+
+    fn closed(&mut self, _: &Closed) {
+        assert!(!self.at_closed, "asked to, when closed");
+    }
+}
+
+/// A server, and a connection to it that stays open through everything that others do.
+struct Stage {
+    running: Running,
+    witness: Peer,
+}
+
+impl Stage {
+    fn new(config: Config) -> Self {
+        let config = Arc::new(config);
+        let server = Server::bind("127.0.0.1:0").unwrap().loops(1);
+        let running = server.start(move || (http1::Server::new(config.clone()), Clumsy::default())).unwrap();
+        let witness = Peer::to(&running.address().ip().unwrap().into());
+        Self { running, witness }
+    }
+
+    fn peer(&self) -> Peer {
+        Peer::to(&self.running.address().ip().unwrap().into())
+    }
+
+    /// Waits until one more connection was closed for the reason that `count` counts, and until only the witness is left.
+    fn until_counted(&mut self, before: u64, count: impl Fn(&Counts) -> u64) {
+        until("the connection to be counted", || {
+            // The numbers are published once a turn, so there has to be one.
+            assert_eq!(self.witness.get("/").text(), "ok");
+            let counts = self.running.counts()[0];
+            count(&counts) == before + 1 && counts.connections == 1
+        });
+    }
+}
+
+#[test]
+fn a_handler_that_panics_answers_500_and_ends_its_connection_only() {
+    let mut stage = Stage::new(Config::default());
+    for (number, wire) in [
+        request("GET", "/panic").into_bytes(),
+        post("/panic", b"with a body"),
+        post("/panic/at-body", b"with a body"),
+        [request("GET", "/panic"), request("GET", "/")].concat().into_bytes(),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut peer = stage.peer();
+        let reply = peer.tell(wire);
+        assert_eq!((reply.status, reply.field("connection")), (500, Some("close")));
+        peer.expect_end();
+        drop(peer);
+        stage.until_counted(number as u64, |counts| counts.closed_panicked);
+    }
+}
+
+#[test]
+fn what_was_said_before_a_panic_arrives() {
+    let mut stage = Stage::new(Config::default());
+    let mut peer = stage.peer();
+    peer.send([request("GET", "/"), request("GET", "/panic/after-response"), request("GET", "/")].concat());
+    assert_eq!((peer.reply().text(), peer.reply().text()), ("ok", "said"));
+    peer.expect_end();
+    drop(peer);
+    stage.until_counted(0, |counts| counts.closed_panicked);
+
+    // A second head within a response would be taken for its body.
+    let mut peer = stage.peer();
+    peer.send(request("GET", "/panic/after-head"));
+    let answer = String::from_utf8(peer.rest().expect("a clean end")).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\n"), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+    drop(peer);
+    stage.until_counted(1, |counts| counts.closed_panicked);
+}
+
+#[test]
+fn panics_outside_of_requests_end_their_connection_only() {
+    let mut stage = Stage::new(Config::default());
+    let mut peer = stage.peer();
+    assert_eq!(peer.get("/panic/at-writable").body.len(), 1_000_000);
+    peer.expect_end();
+    drop(peer);
+    stage.until_counted(0, |counts| counts.closed_panicked);
+
+    let mut peer = stage.peer();
+    assert_eq!(peer.get("/panic/at-closed").text(), "ok");
+    peer.expect_end();
+    drop(peer);
+    // It was closed in good order before its handler was told.
+    stage.until_counted(0, |counts| counts.closed_done);
+}
+
+#[test]
+fn many_panics_leave_nothing_behind() {
+    let mut stage = Stage::new(Config::default());
+    for _ in 0..200 {
+        let mut peer = stage.peer();
+        assert_eq!(peer.get("/panic").status, 500);
+        peer.expect_end();
+    }
+    stage.until_counted(199, |counts| counts.closed_panicked);
+    until("memory to be given back", || {
+        assert_eq!(stage.witness.get("/").text(), "ok");
+        let held = stage.running.counts()[0].memory_bytes;
+        if held != 0 {
+            eprintln!("{held}");
+        }
+        held == 0
+    });
+    stage.running.drain(PATIENCE);
+}
+
+#[test]
+fn a_handler_that_fails_answers_500_and_is_counted() {
+    let mut stage = Stage::new(Config::default());
+    let mut peer = stage.peer();
+    assert_eq!(peer.get("/fail").status, 500);
+    peer.expect_end();
+    drop(peer);
+    stage.until_counted(0, |counts| counts.closed_failed);
+}
+
+/// Deadlines that a test can wait for.
+fn hasty() -> Stage {
+    let soon = Duration::from_millis(150);
+    Stage::new(Config::new(http1::Limits { head_timeout: soon, body_timeout: soon, ..http1::Limits::default() }))
+}
+
+#[test]
+fn half_a_request_is_told_that_it_took_too_long() {
+    let mut stage = hasty();
+    for (number, wire) in ["G", "GET / HTTP/1.1\r\nHost:", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab"]
+        .into_iter()
+        .enumerate()
+    {
+        let mut peer = stage.peer();
+        if wire.starts_with("POST") {
+            // Answered before its body has come: that never comes, and nobody waits for it for ever.
+            assert_eq!(peer.tell(wire).status, 200);
+        } else {
+            assert_eq!(peer.tell(wire).status, 408);
+        }
+        peer.expect_end();
+        drop(peer);
+        if number < 2 {
+            stage.until_counted(number as u64, |counts| counts.closed_protocol);
+        }
+    }
+}
+
+/// Byte by byte is not a way to have all the time in the world: the head as a whole has a deadline.
+#[test]
+fn a_head_that_trickles_is_told_that_it_took_too_long() {
+    let stage = hasty();
+    let mut peer = stage.peer();
+    for byte in request("GET", "/").repeat(100).replace("\r\n\r\n", "\r\nA: ").bytes() {
+        if peer.try_send([byte]).is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(peer.reply().status, 408);
+}
+
+#[test]
+fn an_idle_connection_ends_without_a_word() {
+    let idle_timeout = Duration::from_millis(150);
+    let stage = Stage::new(Config::new(http1::Limits { idle_timeout, ..http1::Limits::default() }));
+    let mut peer = stage.peer();
+    assert_eq!(peer.get("/").text(), "ok");
+    peer.expect_end();
+    stage.peer().expect_end();
+}

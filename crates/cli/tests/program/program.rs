@@ -154,7 +154,8 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("the program had written: {:#?}", self.log());
+            let log = self.log();
+            eprintln!("the last of {} lines in its log: {:#?}", log.len(), &log[log.len().saturating_sub(20)..]);
         }
     }
 }

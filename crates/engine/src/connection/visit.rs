@@ -216,7 +216,9 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
             let before = (outbound.written(), self.codec.held());
             let mut reply = Output::new(outbound, &core.pool, &core.time);
             let step = if ended { self.codec.end(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
+            // What the handler sends is compared with the marks when it sends it.
             if outbound.written() != before.0 || self.codec.held() > before.1 {
+                self.link.update_level(&self.codec);
                 self.check_replies()?;
             }
             match step {
@@ -237,7 +239,6 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
                 }
                 Err(fault) => self.or_close(Err(fault)),
             }
-            self.link.update_level(&self.codec);
         }
         if !self.may_decode() && self.wants_input() {
             self.pump(core)?;
@@ -311,7 +312,8 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
             let last = (self.link.is_closing() || self.link.is_write_shut()) && !self.link.has(Link::LAST_WORD);
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
             let mut flushed = self.codec.flush(&mut out);
-            if last && flushed.is_ok() && self.codec.is_established() {
+            // Not while something is held back: files that a filter has to see are read piece by piece.
+            if last && flushed.is_ok() && self.codec.is_established() && self.codec.held() == 0 {
                 flushed = self.codec.close(&mut out);
                 self.link.set(Link::LAST_WORD, true);
             }

@@ -242,6 +242,9 @@ fn a_handler_that_watches_from_within_flushed_is_told_once_a_turn() {
     );
     let before = pipe.counts().turns;
     pipe.post("watch");
+    for _ in 0..50 {
+        pipe.advance(Duration::from_millis(1));
+    }
     assert_eq!(journal.count("Flushed"), 50);
     assert!(pipe.counts().turns - before >= 25, "at most at the visits of a turn");
 }

@@ -60,6 +60,14 @@ impl<F> Probe<F> {
     {
         Self { journal: journal.clone(), act }
     }
+
+    /// What the closure does, without a note.
+    pub(crate) fn act<C: Codec>(&mut self, told: Told, cx: &mut Cx<'_, C>) -> Outcome<C>
+    where
+        F: FnMut(Told, &mut Cx<'_, C>) -> Outcome<C> + 'static,
+    {
+        (self.act)(told, cx)
+    }
 }
 
 impl<C, F> Handler<C> for Probe<F>
@@ -122,12 +130,12 @@ pub(crate) fn marks(high: u64, low: u64) -> Limits {
 /// with `draining`. Outbound, a [`Parcel`] may be a file.
 #[derive(Debug, Default)]
 pub(crate) struct Habits {
-    lines: Lines,
+    pub(crate) lines: Lines,
     pub(crate) knows_its_end: bool,
     pub(crate) says_bye: bool,
     pub(crate) deadline: Option<Instant>,
-    ended: bool,
-    finished: bool,
+    pub(crate) ended: bool,
+    pub(crate) finished: bool,
 }
 
 #[derive(Debug)]

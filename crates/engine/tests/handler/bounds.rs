@@ -1,0 +1,172 @@
+//! What one connection may take of a turn, and of memory, before others get theirs.
+
+use std::cell::Cell;
+use std::io::Write;
+use std::rc::Rc;
+
+use tidegate_codec::Over;
+use tidegate_codec::framing::{Lines, Payload};
+use tidegate_engine::{Event, Limits, Outcome};
+use tidegate_testkit::Embedded;
+use tidegate_testkit::filters::StripPrefix;
+
+use crate::support::{Journal, Pairs, Probe, Told, bytes, echo, exchange, marks};
+
+#[test]
+fn a_flood_of_tiny_messages_does_not_starve_another_connection() {
+    let (journal, seen) = (Journal::default(), Rc::new(Cell::new(0)));
+    let mut pairs = Pairs::new(usize::MAX);
+    let count = seen.clone();
+    let (mut flood, _) = pairs.connect(
+        Limits::default(),
+        Lines::new(),
+        Probe::new(&Journal::default(), move |told, _| {
+            count.set(count.get() + usize::from(matches!(told, Told::Message(_))));
+            Outcome::Continue
+        }),
+    );
+    let (mut other, _) = pairs.connect(Limits::default(), Lines::new(), Probe::new(&journal, echo));
+    // The flood is there first, all of it.
+    flood.write_all(&b"\n".repeat(60_000)).unwrap();
+    other.write_all(b"me too\n").unwrap();
+    pairs.turn_until(|| journal.count("message me too") == 1);
+    assert!(seen.get() <= 4_096, "{} messages went before", seen.get());
+    pairs.turn_until(|| seen.get() == 60_000);
+}
+
+#[test]
+fn a_flood_of_tiny_messages_does_not_pile_up_in_memory() {
+    /// Remembers the most that the loop's memory ever held.
+    fn run(mut pipe: Embedded<&'static str>, most: &Cell<usize>) {
+        for _ in 0..4 {
+            pipe.receive(&b"\n".repeat(1 << 20));
+        }
+        assert!(pipe.counts().messages >= 4 << 20);
+        // The scratch, what is left of one receive, and as much again for a stage above.
+        assert!(most.get() < 400_000, "{} bytes", most.get());
+    }
+
+    let most = Rc::new(Cell::new(0));
+    let probe = Probe::new(&Journal::default(), watch_memory(&most));
+    run(Embedded::new(Lines::new(), Counting(probe)), &most);
+    let probe = Probe::new(&Journal::default(), watch_memory(&most));
+    let mut pipe = Embedded::new(Over::new(StripPrefix::new(b"P"), Lines::new()), Counting(probe));
+    pipe.receive(b"P");
+    run(pipe, &most);
+}
+
+fn watch_memory<C: tidegate_codec::Codec>(
+    most: &Rc<Cell<usize>>,
+) -> impl FnMut(Told, &mut crate::support::Cx<'_, C>) -> Outcome<C> + 'static {
+    let most = most.clone();
+    move |_, cx| {
+        most.set(most.get().max(cx.pool().ledger().used()));
+        Outcome::Continue
+    }
+}
+
+/// A probe whose messages are not noted: there are millions.
+struct Counting<F>(Probe<F>);
+
+impl<C, F> tidegate_engine::Handler<C> for Counting<F>
+where
+    C: tidegate_codec::Codec<In = tidegate_codec::Slice>,
+    F: FnMut(Told, &mut crate::support::Cx<'_, C>) -> Outcome<C> + 'static,
+{
+    type Post = &'static str;
+
+    fn message(&mut self, message: tidegate_codec::Slice, cx: &mut crate::support::Cx<'_, C>) -> Outcome<C> {
+        self.0.act(Told::Message(message), cx)
+    }
+}
+
+#[test]
+fn a_flood_of_messages_without_bytes_costs_nothing() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::with_limits(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Event(Event::Posted(_)) = told {
+                let before = (cx.pending_bytes(), cx.pool().ledger().used());
+                for _ in 0..100_000 {
+                    cx.send(Payload::Encoded(Default::default())).unwrap();
+                }
+                assert_eq!((cx.pending_bytes(), cx.pool().ledger().used()), before);
+                assert!(cx.is_writable());
+            }
+            Outcome::Continue
+        }),
+        marks(1_000, 500),
+    );
+    pipe.take_at_most(0);
+    pipe.post("flood");
+    assert_eq!(pipe.written(), b"");
+    assert_eq!(journal.take(), ["open", r#"Posted("flood")"#]);
+}
+
+#[test]
+fn a_large_answer_to_a_fast_reader_does_not_starve_another_connection() {
+    let journal = Journal::default();
+    let mut pairs = Pairs::new(usize::MAX);
+    let (mut fast, _) = pairs.connect(
+        Limits::default(),
+        Lines::new(),
+        Probe::new(&Journal::default(), |told, cx| {
+            if let Told::Message(_) = told {
+                cx.send(Payload::Encoded(vec![b'x'; 8 << 20].into())).unwrap();
+            }
+            Outcome::Continue
+        }),
+    );
+    let (mut other, _) = pairs.connect(Limits::default(), Lines::new(), Probe::new(&journal, echo));
+    let (mut request, mut read) = (&b"get\n"[..], Vec::new());
+    exchange(&mut fast, &mut request, &mut read);
+    other.write_all(b"me too\n").unwrap();
+    pairs.turn_until(|| journal.count("message me too") == 1);
+    assert!(read.len() < 8 << 20);
+    pairs.turn_until(|| {
+        exchange(&mut fast, &mut request, &mut read);
+        read.len() == 8 << 20
+    });
+}
+
+#[test]
+fn letters_of_one_sender_do_not_starve_a_connection() {
+    let (journal, posted) = (Journal::default(), Rc::new(Cell::new(0)));
+    let mut pairs = Pairs::new(usize::MAX);
+    let count = posted.clone();
+    let (_stream, remote) = pairs.connect(
+        Limits::default(),
+        Lines::new(),
+        Probe::new(&Journal::default(), move |_, _| {
+            count.set(count.get() + 1);
+            Outcome::Continue
+        }),
+    );
+    let (mut other, _) = pairs.connect(Limits::default(), Lines::new(), Probe::new(&journal, echo));
+    for _ in 0..20_000 {
+        remote.post("letter").unwrap();
+    }
+    other.write_all(b"me too\n").unwrap();
+    pairs.turn_until(|| journal.count("message me too") == 1);
+    assert!(posted.get() < 10_000, "{}", posted.get());
+    pairs.turn_until(|| posted.get() == 20_001);
+}
+
+#[test]
+fn one_message_larger_than_the_cap_is_taken_and_sent() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::with_limits(
+        Lines::new().with_line_bytes_max(1 << 20),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Event(Event::Posted(_)) = told {
+                cx.send(bytes(1 << 20)).unwrap();
+            }
+            Outcome::Continue
+        }),
+        marks(1_000, 500),
+    );
+    pipe.post("send");
+    assert_eq!(pipe.written().len(), (1 << 20) + 1);
+    assert_eq!(journal.count("Writable"), 1);
+}

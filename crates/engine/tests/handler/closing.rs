@@ -1,0 +1,266 @@
+//! How connections end: flushed first, lingering, and told exactly once.
+
+use std::time::Duration;
+
+use tidegate_codec::Over;
+use tidegate_codec::framing::Lines;
+use tidegate_engine::{Counts, Event, Limits, Outcome};
+use tidegate_testkit::Embedded;
+use tidegate_testkit::filters::ToyTls;
+
+use crate::support::{Habits, Journal, Parcel, Probe, Told, by_default, bytes, echo, marks};
+
+/// Answers `bye` and closes; everything else is sent back.
+fn until_bye(told: Told, cx: &mut crate::support::Cx<'_, Habits>) -> Outcome<Habits> {
+    match told {
+        Told::Message(line) => {
+            let closes = &*line == b"bye";
+            cx.send(line.into()).unwrap();
+            if closes { Outcome::Close } else { Outcome::Continue }
+        }
+        told => by_default(&told, cx),
+    }
+}
+
+#[test]
+fn close_sends_what_waits_and_the_last_word_of_the_protocol_first() {
+    let journal = Journal::default();
+    let codec = Habits { says_bye: true, ..Habits::default() };
+    let mut pipe = Embedded::new(codec, Probe::new(&journal, until_bye));
+    pipe.take_at_most(0);
+    pipe.receive(b"ebb\nbye\nignored\n");
+    assert!(!pipe.is_ended());
+    pipe.take_at_most(5);
+    assert!(!pipe.is_ended());
+    pipe.take_at_most(usize::MAX);
+    assert!(pipe.is_ended() && !pipe.is_closed());
+    assert_eq!(pipe.written(), b"ebb\nbye\nbye\n");
+    assert_eq!(journal.take(), ["open", "message ebb", "message bye"]);
+}
+
+#[test]
+fn after_our_close_what_the_peer_sends_is_discarded_and_its_end_closes_at_once() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(Habits::default(), Probe::new(&journal, until_bye));
+    pipe.receive(b"bye\n");
+    assert!(pipe.is_ended() && pipe.is_receiving());
+    let held = pipe.pool().ledger().used();
+    for _ in 0..100 {
+        pipe.receive(&[b'x'; 10_000]);
+    }
+    assert!(pipe.pool().ledger().used() <= held, "nothing is kept of it");
+    assert_eq!(journal.take(), ["open", "message bye"]);
+    pipe.end();
+    assert!(pipe.is_closed() && !pipe.is_cut_off());
+    assert_eq!(journal.take(), ["closed: done"]);
+}
+
+#[test]
+fn a_peer_that_does_not_end_is_waited_for_as_long_as_it_may_linger() {
+    let journal = Journal::default();
+    let limits = Limits { linger_timeout: Duration::from_secs(2), ..Limits::default() };
+    let mut pipe = Embedded::with_limits(Habits::default(), Probe::new(&journal, until_bye), limits);
+    pipe.receive(b"bye\n");
+    pipe.advance(Duration::from_millis(1_000));
+    pipe.receive(b"what it still sends wins no time");
+    pipe.advance(Duration::from_millis(999));
+    assert!(!pipe.is_closed());
+    pipe.advance(Duration::from_millis(1));
+    assert!(pipe.is_closed() && !pipe.is_cut_off());
+    assert_eq!(journal.take(), ["open", "message bye", "closed: done"]);
+}
+
+#[test]
+fn fail_sends_what_waits_lets_the_codec_speak_and_reports() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Habits::default(),
+        Probe::new(&journal, |told, cx| match told {
+            Told::Message(line) => {
+                cx.send(line.into()).unwrap();
+                Outcome::fail("the disk is full")
+            }
+            _ => Outcome::Continue,
+        }),
+    );
+    pipe.receive(b"ebb\nflow\n");
+    assert!(pipe.is_ended());
+    assert_eq!(pipe.written(), b"ebb\nfailed\n");
+    pipe.end();
+    assert_eq!(journal.take(), ["open", "message ebb", "closed: the handler failed: the disk is full"]);
+    assert_eq!(pipe.counts().closed_failed, 1);
+}
+
+#[test]
+fn nothing_is_told_any_more_while_a_connection_closes() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::with_limits(
+        Habits::default(),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Message(_) = told {
+                // It is unwritable, watches a mark and has a deadline when it closes.
+                let mark = cx.send(Parcel::Line(bytes(5_000))).unwrap();
+                cx.watch(mark);
+                cx.deadline_after(Duration::from_secs(1));
+                return Outcome::Close;
+            }
+            Outcome::Continue
+        }),
+        marks(4_000, 1_000),
+    );
+    pipe.take_at_most(0);
+    pipe.receive(b"ebb\n");
+    pipe.post("too late");
+    pipe.advance(Duration::from_secs(5));
+    pipe.drain(Duration::from_secs(60));
+    pipe.take_at_most(usize::MAX);
+    pipe.end();
+    assert_eq!(journal.take(), ["open", "message ebb", "closed: done"]);
+}
+
+#[test]
+fn an_event_after_which_the_connection_closes_is_the_last_one() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Over::new(ToyTls::server(3), Lines::new()),
+        Probe::new(&journal, |told, cx| match told {
+            Told::Open => {
+                let mark = cx.send("greeting".into()).unwrap();
+                cx.watch(mark);
+                Outcome::Continue
+            }
+            // The mark it watches is with the kernel at the same time.
+            Told::Event(Event::Established) => Outcome::Close,
+            _ => Outcome::Continue,
+        }),
+    );
+    pipe.receive(&ToyTls::client_wire(3, b"ebb\n", 4));
+    assert_eq!(ToyTls::opened(3, &pipe.written()), (b"greeting\n".to_vec(), true));
+    pipe.end();
+    assert_eq!(journal.take(), ["open", "Established", "closed: done"]);
+}
+
+#[test]
+fn no_writability_is_told_while_what_was_queued_is_released() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::with_limits(Lines::new(), Probe::new(&journal, echo), marks(100, 50));
+    pipe.take_at_most(0);
+    pipe.receive(&b"0123456789\n".repeat(100));
+    journal.take();
+    pipe.reset();
+    assert_eq!(journal.take().len(), 1, "only that it is closed");
+    assert_eq!(pipe.pool().ledger().used() / 100_000, 0, "and everything was given back");
+}
+
+/// Every way to end: what to do to a connection that has a queue that is full, and how it is counted.
+#[test]
+fn closed_is_told_exactly_once_on_every_path() {
+    type Path = (&'static str, fn(&mut Embedded<&'static str>), fn(&Counts) -> u64);
+    let paths: [Path; 9] = [
+        ("done", |pipe| pipe.receive(b"close\n"), |counts| counts.closed_done),
+        ("the connection broke", |pipe| pipe.reset(), |counts| counts.closed_broken),
+        ("refused", |pipe| pipe.receive(b"error\n"), |counts| counts.closed_protocol),
+        ("the handler failed", |pipe| pipe.receive(b"fail\n"), |counts| counts.closed_failed),
+        ("the handler panicked", |pipe| pipe.receive(b"die\n"), |counts| counts.closed_panicked),
+        ("the handler panicked", |pipe| pipe.receive(b"panic\n"), |counts| counts.closed_panicked),
+        (
+            "the peer took no bytes",
+            |pipe| {
+                pipe.take_at_most(0);
+                pipe.receive(b"say\n");
+                pipe.advance(Duration::from_secs(61));
+            },
+            |counts| counts.closed_write_timeout,
+        ),
+        ("the peer does not read", |pipe| pipe.receive(b"reply 1000000\n"), |counts| counts.closed_replies_unread),
+        (
+            "the deadline of the drain",
+            |pipe| {
+                pipe.drain(Duration::from_secs(1));
+                pipe.advance(Duration::from_secs(1));
+            },
+            |counts| counts.closed_drained,
+        ),
+    ];
+    for (reason, happen, count) in paths {
+        let journal = Journal::default();
+        let codec = Habits { knows_its_end: true, ..Habits::default() };
+        let mut pipe = Embedded::new(
+            codec,
+            Probe::new(&journal, |told, cx| match told {
+                Told::Message(line) => match &*line {
+                    b"close" => Outcome::Close,
+                    b"fail" => Outcome::fail("told to"),
+                    b"die" => panic!("told to"),
+                    _ => {
+                        cx.send(line.into()).unwrap();
+                        Outcome::Continue
+                    }
+                },
+                _ => Outcome::Continue,
+            }),
+        );
+        assert_eq!(pipe.counts().connections, 1, "{reason}");
+        happen(&mut pipe);
+        pipe.end();
+        pipe.advance(Duration::from_secs(100));
+        let told: Vec<_> = journal.take().into_iter().filter(|line| line.starts_with("closed: ")).collect();
+        assert!(told.len() == 1 && told[0].contains(reason), "{reason}: {told:?}");
+        let counts = pipe.counts();
+        assert_eq!((count(&counts), counts.connections), (1, 0), "{reason}");
+        drop(pipe);
+        assert_eq!(journal.take(), [""; 0], "{reason}");
+    }
+}
+
+#[test]
+fn a_failed_handshake_does_not_wait_for_what_it_kept_back() {
+    // The greeting can never leave, so neither bad bytes nor an end may wait for it.
+    let cases: [(&str, fn(&mut Embedded<&'static str>)); 3] = [
+        ("closed: the peer said no hello", |pipe| {
+            pipe.receive(b"GET / HTTP/1.1\r\n");
+            pipe.receive(&[b'x'; 100_000]);
+            assert!(pipe.is_ended());
+            pipe.end();
+        }),
+        ("closed: the peer ended without a goodbye", |pipe| pipe.end()),
+        ("closed: the peer ended without a goodbye", |pipe| {
+            pipe.receive(b"TO");
+            pipe.end();
+        }),
+    ];
+    for (reason, happen) in cases {
+        let journal = Journal::default();
+        let mut pipe = Embedded::new(
+            Over::new(ToyTls::server(3), Lines::new()),
+            Probe::new(&journal, |told, cx| {
+                if let Told::Open = told {
+                    cx.send("greeting".into()).unwrap();
+                }
+                Outcome::Continue
+            }),
+        );
+        happen(&mut pipe);
+        assert_eq!(journal.take(), ["open", reason]);
+        assert!(pipe.is_closed());
+    }
+}
+
+#[test]
+fn closing_in_the_middle_of_a_handshake_waits_for_what_was_sent() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Over::new(ToyTls::server(3), Lines::new()),
+        Probe::new(&journal, |_, cx| {
+            cx.send("sorry, too many".into()).unwrap();
+            Outcome::Close
+        }),
+    );
+    pipe.receive(b"TO");
+    assert!(!pipe.is_ended());
+    pipe.receive(b"Y?");
+    assert!(pipe.is_ended());
+    assert_eq!(ToyTls::opened(3, &pipe.written()), (b"sorry, too many\n".to_vec(), true));
+    pipe.end();
+    assert_eq!(journal.take(), ["open", "closed: done"]);
+}

@@ -1,0 +1,187 @@
+//! Panics, faults of the protocol, and its time-outs.
+
+use std::time::{Duration, Instant};
+
+use tidegate_codec::Over;
+use tidegate_codec::framing::Lines;
+use tidegate_engine::{Closed, Context, Event, Handler, Outcome};
+use tidegate_testkit::Embedded;
+use tidegate_testkit::filters::ToyTls;
+
+use crate::support::{Habits, Journal, Pairs, Probe, Told, by_default, echo};
+
+#[test]
+fn a_panic_anywhere_in_a_handler_ends_its_connection_only() {
+    for place in ["open", "message", "event", "closed"] {
+        let (journal, neighbour) = (Journal::default(), Journal::default());
+        let mut pairs = Pairs::new(usize::MAX);
+        let (mut other, _) = pairs.connect(Default::default(), Lines::new(), Probe::new(&neighbour, echo));
+        let (mut victim, remote) =
+            pairs.connect(Default::default(), Habits::default(), Dies { at: place, journal: journal.clone() });
+        if place == "message" || place == "closed" {
+            std::io::Write::write_all(&mut victim, b"go\n").unwrap();
+        } else {
+            remote.post("go").unwrap();
+        }
+        pairs.turns(10);
+        drop(victim);
+        pairs.turn_until(|| journal.count("closed") == 1);
+        std::io::Write::write_all(&mut other, b"alive?\n").unwrap();
+        pairs.turn_until(|| neighbour.count("message alive?") == 1);
+        pairs.turns(2);
+        let counts = pairs.event_loop.counts();
+        assert_eq!(counts.connections, 1, "{place}");
+        assert_eq!(counts.closed_panicked, u64::from(place != "closed"), "{place}");
+    }
+}
+
+/// Panics at one place.
+struct Dies {
+    at: &'static str,
+    journal: Journal,
+}
+
+impl Dies {
+    fn pass(&self, place: &str) -> Outcome<Habits> {
+        assert!(place != self.at, "told to panic in {place}");
+        Outcome::Continue
+    }
+}
+
+impl Handler<Habits> for Dies {
+    type Post = &'static str;
+
+    fn open(&mut self, _: &mut Context<'_, Habits, &'static str>) -> Outcome<Habits> {
+        self.pass("open")
+    }
+
+    fn message(&mut self, _: tidegate_codec::Slice, _: &mut Context<'_, Habits, &'static str>) -> Outcome<Habits> {
+        self.pass("message")
+    }
+
+    fn event(&mut self, event: Event<&'static str>, cx: &mut Context<'_, Habits, &'static str>) -> Outcome<Habits> {
+        if let Event::Posted(_) = event { self.pass("event") } else { by_default(&Told::Event(event), cx) }
+    }
+
+    fn closed(&mut self, reason: &Closed) {
+        self.journal.note("closed");
+        assert!(matches!(reason, Closed::Panicked) || self.at == "closed", "{reason}");
+        let _ = self.pass("closed");
+    }
+}
+
+#[test]
+fn what_was_sent_before_a_panic_leaves_and_the_codec_speaks() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Habits::default(),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Message(line) = told {
+                cx.send(line.into()).unwrap();
+                panic!("told to");
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.receive(b"ebb\nflow\n");
+    assert_eq!(pipe.written(), b"ebb\nfailed\n");
+    assert!(pipe.is_ended());
+    pipe.end();
+    assert_eq!(journal.take(), ["open", "message ebb", "closed: the handler panicked"]);
+}
+
+#[test]
+fn the_last_word_of_a_codec_that_errs_leaves_before_the_close() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Habits::default(),
+        Probe::new(&journal, |told, cx| match told {
+            Told::Message(line) => cx.send(line.into()).map_or_else(Outcome::fail, |_| Outcome::Continue),
+            told => by_default(&told, cx),
+        }),
+    );
+    pipe.take_at_most(0);
+    pipe.receive(b"ebb\nerror\nnever decoded\n");
+    assert!(!pipe.is_ended());
+    pipe.take_at_most(usize::MAX);
+    assert!(pipe.is_ended() && !pipe.is_closed());
+    assert_eq!(pipe.written(), b"ebb\nsorry\n");
+    pipe.end();
+    assert_eq!(journal.take(), ["open", "message ebb", "closed: refused"]);
+    assert_eq!(pipe.counts().closed_protocol, 1);
+}
+
+#[test]
+fn a_fault_at_the_end_of_the_peer_is_reported() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(Lines::new(), Probe::new(&journal, echo));
+    pipe.receive(b"ebb\nhalf a li");
+    pipe.end();
+    assert!(pipe.is_closed());
+    assert_eq!(journal.take(), ["open", "message ebb", "closed: the peer ended after 9 bytes of a frame"]);
+}
+
+#[test]
+fn through_a_filter_the_last_word_of_a_codec_is_sealed_and_followed_by_the_filters_own() {
+    let journal = Journal::default();
+    let mut pipe =
+        Embedded::new(Over::new(ToyTls::server(7), Habits::default()), Probe::new(&journal, |_, _| Outcome::Continue));
+    pipe.receive(&ToyTls::client_wire(7, b"error\n", 4));
+    assert_eq!(ToyTls::opened(7, &pipe.written()), (b"sorry\n".to_vec(), true));
+    pipe.end();
+    assert_eq!(journal.take(), ["open", "Established", "closed: refused"]);
+}
+
+#[test]
+fn a_codec_is_called_when_its_time_has_come_and_not_before() {
+    let journal = Journal::default();
+    let codec = Habits { deadline: Some(Instant::now() + Duration::from_secs(60)), ..Habits::default() };
+    let mut pipe = Embedded::new(codec, Probe::new(&journal, |_, _| Outcome::Continue));
+    pipe.advance(Duration::from_secs(59));
+    assert!(!pipe.is_ended());
+    pipe.advance(Duration::from_secs(2));
+    assert_eq!(pipe.written(), b"late\n");
+    pipe.end();
+    assert_eq!(journal.take(), ["open", "closed: late"]);
+    assert_eq!(pipe.counts().closed_protocol, 1);
+}
+
+#[test]
+fn a_fault_at_a_time_out_is_told_instead_of_the_handlers_deadline() {
+    let journal = Journal::default();
+    let codec = Habits { deadline: Some(Instant::now() + Duration::from_secs(60)), ..Habits::default() };
+    let mut pipe = Embedded::new(
+        codec,
+        Probe::new(&journal, |told, cx| {
+            if let Told::Open = told {
+                cx.deadline_after(Duration::from_secs(60));
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.advance(Duration::from_secs(62));
+    pipe.end();
+    let lines = journal.take();
+    assert_eq!(lines.last().unwrap(), "closed: late", "{lines:?}");
+    assert!(lines.len() <= 3, "{lines:?}");
+}
+
+#[test]
+fn a_handshake_that_takes_too_long_ends_the_connection() {
+    let journal = Journal::default();
+    let filter = ToyTls::server(7).with_deadline(Instant::now() + Duration::from_secs(10));
+    let mut pipe = Embedded::new(
+        Over::new(filter, Lines::new()),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Open = told {
+                cx.send("kept back".into()).unwrap();
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.receive(b"TOY");
+    pipe.advance(Duration::from_secs(11));
+    assert!(pipe.is_ended());
+    pipe.end();
+    assert_eq!(journal.take(), ["open", "closed: the handshake took too long"]);
+}

@@ -1,0 +1,154 @@
+//! The ledger: what a loop does when its memory is used up.
+
+use std::io::{Read, Write};
+
+use tidegate_codec::framing::{LengthField, Lines, Payload};
+use tidegate_engine::{Limits, Outcome};
+
+use crate::support::{Journal, Pairs, Probe, Told, echo, exchange};
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn at_the_budget_the_connection_with_most_bytes_waiting_is_shed_first() {
+    let mut pairs = Pairs::new(6 * MIB + MIB / 2);
+    let mut connections = Vec::new();
+    for mib in [2, 4, 1, 3] {
+        let journal = Journal::default();
+        let probe = Probe::new(&journal, move |told, cx| {
+            if let Told::Message(_) = told {
+                // The kernel takes some of it.
+                cx.send(Payload::Encoded(vec![mib as u8; mib * MIB].into())).unwrap();
+            }
+            Outcome::Continue
+        });
+        let (stream, _) = pairs.connect(Limits::default(), Lines::new(), probe);
+        connections.push((mib, stream, journal));
+    }
+    for (_, stream, journal) in &mut connections {
+        stream.write_all(b"send\n").unwrap();
+        pairs.turn_until(|| journal.count("message send") == 1);
+        pairs.turns(3);
+    }
+    // Two and four are at the budget, so four goes; then there is room for one and three.
+    let shed: Vec<_> = connections.iter().filter(|(.., journal)| journal.take().len() == 3).map(|c| c.0).collect();
+    assert_eq!(shed, [4]);
+    assert_eq!(pairs.event_loop.counts().closed_shed, 1);
+    assert!(pairs.pool.ledger().used() < 6 * MIB);
+    for (mib, stream, _) in &mut connections {
+        let mut seen = Vec::new();
+        if *mib == 4 {
+            // It was reset: the peer must not take what it got for the whole.
+            let _ = stream.read_to_end(&mut seen);
+            assert!(seen.len() < 4 * MIB);
+            continue;
+        }
+        pairs.turn_until(|| {
+            exchange(stream, &mut &b""[..], &mut seen);
+            seen.len() == *mib * MIB
+        });
+        assert!(seen.iter().all(|byte| usize::from(*byte) == *mib), "every byte of the others is right");
+    }
+}
+
+#[test]
+fn bytes_that_wait_to_be_decoded_count_as_well() {
+    let mut pairs = Pairs::new(3 * MIB);
+    let framing = || LengthField::builder(4).frame_bytes_max(8 * MIB).build();
+    let (small, large) = (Journal::default(), Journal::default());
+    let (mut first, _) = pairs.connect(Limits::default(), framing(), Probe::new(&small, echo));
+    let (mut second, _) = pairs.connect(Limits::default(), framing(), Probe::new(&large, echo));
+    // The halves of two frames, the second of which is too much for the loop.
+    let half = [&(MIB as u32).to_be_bytes()[..], &vec![1; MIB / 2]].concat();
+    let (mut rest, mut seen) = (&half[..], Vec::new());
+    pairs.turn_until(|| {
+        exchange(&mut first, &mut rest, &mut seen);
+        rest.is_empty()
+    });
+    let frame = [&(7 * MIB as u32).to_be_bytes()[..], &vec![2; 7 * MIB]].concat();
+    let (mut much, mut nothing) = (&frame[..], Vec::new());
+    pairs.turn_until(|| {
+        exchange(&mut second, &mut much, &mut nothing);
+        large.count("open") == 1 && pairs_shed(&large)
+    });
+    assert!(!pairs_shed(&small));
+    assert!(pairs.pool.ledger().used() < 3 * MIB);
+    // The one that is left is served as if nothing had happened.
+    let other_half = vec![1; MIB / 2];
+    let (mut rest, mut seen) = (&other_half[..], Vec::new());
+    pairs.turn_until(|| {
+        exchange(&mut first, &mut rest, &mut seen);
+        seen.len() == MIB + 4
+    });
+}
+
+fn pairs_shed(journal: &Journal) -> bool {
+    journal.count("closed: shed: the memory budget is used up, and this connection had most bytes waiting") == 1
+}
+
+#[test]
+fn many_halves_of_messages_do_not_stop_a_loop_for_ever() {
+    // Each fits, together they do not: some are shed, and whoever is left may finish.
+    let mut pairs = Pairs::new(2 * MIB);
+    let framing = || LengthField::builder(4).frame_bytes_max(MIB).build();
+    let mut connections = Vec::new();
+    for number in 0..12 {
+        let journal = Journal::default();
+        let (stream, _) = pairs.connect(Limits::default(), framing(), Probe::new(&journal, echo));
+        let size = 250_000 + number * 1_000;
+        let frame = [&(size as u32).to_be_bytes()[..], &vec![number as u8; size]].concat();
+        connections.push((stream, frame, 0, Vec::new(), journal));
+    }
+    // All of them send all but the last byte, in turn.
+    for _ in 0..200 {
+        for (stream, frame, sent, seen, _) in &mut connections {
+            let end = frame.len() - 1;
+            let mut rest = &frame[(*sent).min(end)..((*sent) + 10_000).min(end)];
+            let before = rest.len();
+            exchange(stream, &mut rest, seen);
+            *sent += before - rest.len();
+        }
+        pairs.turns(1);
+    }
+    let mut alive = 0;
+    for (mut stream, frame, sent, mut seen, journal) in connections {
+        if pairs_shed(&journal) {
+            continue;
+        }
+        alive += 1;
+        let mut rest = &frame[sent..];
+        pairs.turn_until(|| {
+            exchange(&mut stream, &mut rest, &mut seen);
+            seen.len() == frame.len()
+        });
+        assert_eq!(seen, frame);
+    }
+    assert!((1..12).contains(&alive), "{alive}");
+    drop(pairs);
+}
+
+#[test]
+fn everything_is_given_back_when_connections_have_gone() {
+    let mut pairs = Pairs::new(usize::MAX);
+    let journal = Journal::default();
+    for _ in 0..3 {
+        let mut streams = Vec::new();
+        for _ in 0..50 {
+            let (mut stream, _) = pairs.connect(Limits::default(), Lines::new(), Probe::new(&journal, echo));
+            stream.write_all(b"ebb\nhalf a li").unwrap();
+            streams.push(stream);
+        }
+        pairs.turn_until(|| journal.count("message ebb") == 50);
+        for stream in &mut streams {
+            let mut answer = [0; 4];
+            stream.read_exact(&mut answer).unwrap();
+        }
+        drop(streams);
+        pairs.turn_until(|| journal.count("closed: the peer ended after 9 bytes of a frame") == 50);
+        journal.take();
+        pairs.turns(2);
+        assert_eq!(pairs.event_loop.counts().connections, 0);
+        // The scratch stays.
+        assert!(pairs.pool.ledger().used() < 80_000, "{}", pairs.pool.ledger().used());
+    }
+}
