@@ -162,7 +162,8 @@ impl EventLoop {
     }
 
     fn timeout(&self, patience: Option<Duration>) -> Option<Duration> {
-        if self.core.wants_visits() > 0 || self.letters.len() > 0 {
+        // Letters that came while older ones were delivered have used up their wake-up.
+        if self.core.wants_visits() > 0 || self.letters.len() > 0 || self.core.mailbox.has_letters() {
             return Some(Duration::ZERO);
         }
         let now = self.core.driver.now();

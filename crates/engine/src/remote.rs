@@ -103,6 +103,11 @@ impl Mailbox {
         Ok(())
     }
 
+    /// Whether there is something to collect. What comes later wakes the loop.
+    pub(crate) fn has_letters(&self) -> bool {
+        self.notified.load(Ordering::Acquire)
+    }
+
     /// Takes everything that is there.
     pub(crate) fn collect(&self) -> Vec<Letter> {
         if !self.notified.swap(false, Ordering::AcqRel) {

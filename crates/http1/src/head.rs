@@ -74,7 +74,7 @@ impl RequestHead {
     #[inline]
     pub fn path_bytes(&self) -> &[u8] {
         let target = self.path_and_query();
-        memchr::memchr(b'?', target).map_or(target, |end| &target[..end])
+        target.iter().position(|&byte| byte == b'?').map_or(target, |end| &target[..end])
     }
 
     /// What follows the `?` of the target.

@@ -314,8 +314,12 @@ impl Codec for Server {
             _ if self.flags & SKIPPING != 0 => return self.decode_skipped(input, reply),
             _ => return self.decode_body(input, reply),
         }
+        if input.is_empty() && self.flags & CLOSING == 0 {
+            // Between two requests, as a connection is most of the time.
+            self.since.get_or_insert(reply.now());
+            return Ok(Step::More);
+        }
         if self.seen == 0
-            && !input.is_empty()
             && let Ok((spans, length)) = parse::parse(input.bytes(), &self.config)
         {
             return Ok(Step::Message(Incoming::Head(self.accept(input, spans, length, reply))));
@@ -359,6 +363,10 @@ impl Codec for Server {
     #[inline]
     fn is_finished(&self) -> bool {
         self.inbound == Inbound::Closed && self.outbound == Outbound::Idle
+    }
+
+    fn knows_its_end(&self) -> bool {
+        true
     }
 
     /// 500, if a response is owed and nothing of it was said.

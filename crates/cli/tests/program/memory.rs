@@ -1,1 +1,144 @@
-//! To come.
+//! What connections cost, as bounds that a mistake would break. The published figures are measured in `benches/`.
+
+use std::time::Duration;
+
+use crate::peer::{Peer, assert_same, letters, request};
+use crate::program::{Program, until};
+
+/// Everything that the server touches once has been touched, and given back what it gives back.
+fn warm_up(program: &Program) {
+    for _ in 0..3 {
+        let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(program)).collect();
+        for peer in &mut peers {
+            peer.send(request("GET", "/bytes/16384").repeat(8));
+        }
+        for peer in &mut peers {
+            for _ in 0..8 {
+                assert_eq!(peer.reply().body.len(), 16_384);
+            }
+        }
+        drop(peers);
+        until("descriptors to be given back", || program.descriptors() < 30);
+    }
+}
+
+/// Resident memory, once it has stopped to change.
+fn settled(program: &Program) -> u64 {
+    let mut last = program.resident();
+    until("resident memory to settle", || {
+        std::thread::sleep(Duration::from_millis(50));
+        let before = std::mem::replace(&mut last, program.resident());
+        before == last
+    });
+    last
+}
+
+fn assert_growth(what: &str, before: u64, after: u64, bound: u64) {
+    let growth = after.saturating_sub(before);
+    println!("{what}: resident memory grew by {growth} bytes; {bound} are allowed");
+    assert!(growth <= bound, "{what}: {growth} bytes of growth are more than {bound}");
+}
+
+#[test]
+fn a_server_without_connections_is_small() {
+    let program = Program::serve(&["--loops", "1"]);
+    let resident = settled(&program);
+    println!("resident at start: {resident} bytes");
+    assert!(resident <= 10 << 20, "{resident} bytes");
+}
+
+#[test]
+fn an_idle_connection_costs_next_to_nothing() {
+    const CONNECTIONS: usize = 2_000;
+    // Pages of the program itself come in when they come in, so the smallest growth of several servers is the one
+    // that the connections cause.
+    let growth = (0..3).map(|_| {
+        let program = Program::serve(&["--loops", "1"]);
+        warm_up(&program);
+        let before = settled(&program);
+        let mut peers: Vec<_> = (0..CONNECTIONS).map(|_| Peer::connect(&program)).collect();
+        for peer in &mut peers {
+            assert_eq!(peer.get("/plaintext").status, 200);
+        }
+        let growth = settled(&program).saturating_sub(before);
+        // All of them are there.
+        for peer in &mut peers {
+            assert_eq!(peer.get("/plaintext").status, 200);
+        }
+        growth
+    });
+    let growth = growth.min().expect("there are three");
+    assert_growth("idle connections", 0, growth, 640 * CONNECTIONS as u64);
+}
+
+#[test]
+fn whoever_asks_and_never_reads_costs_little_and_gets_everything_in_the_end() {
+    const CONNECTIONS: usize = 200;
+    let program = Program::serve(&["--loops", "1"]);
+    warm_up(&program);
+    let before = settled(&program);
+    let mut stuck: Vec<_> = (0..CONNECTIONS).map(|_| Peer::narrow(&program)).collect();
+    for peer in &mut stuck {
+        peer.send(request("GET", "/bytes/16384").repeat(256));
+    }
+    for _ in 0..10 {
+        assert_eq!(Peer::connect(&program).get("/plaintext").text(), "Hello, World!");
+    }
+    assert_growth("stuck connections", before, settled(&program), 64 * 1024 * CONNECTIONS as u64);
+
+    let mut peer = stuck.pop().expect("there are many");
+    let expected = letters(16_384);
+    for _ in 0..256 {
+        assert_same(&peer.reply().body, &expected);
+    }
+    assert_eq!(peer.get("/plaintext").status, 200);
+    drop(stuck);
+    until("descriptors to be given back", || program.descriptors() < 30);
+    assert_growth("after stuck connections", before, settled(&program), 2 << 20);
+}
+
+#[test]
+fn under_a_budget_the_largest_are_shed_and_the_others_served() {
+    const CONNECTIONS: usize = 400;
+    const BUDGET: u64 = 2 << 20;
+    let program = Program::serve(&["--loops", "1", "--memory-max", &BUDGET.to_string()]);
+    // Under the budget as well: it must not shed those who read.
+    warm_up(&program);
+    let before = settled(&program);
+    let mut witness = Peer::connect(&program);
+    let mut stuck: Vec<_> = (0..CONNECTIONS).map(|_| Peer::narrow(&program)).collect();
+    let mut most = before;
+    for (number, peer) in stuck.iter_mut().enumerate() {
+        // Some are shed while they still send.
+        let _ = peer.try_send(request("GET", "/bytes/16384").repeat(256));
+        if number % 20 == 0 {
+            assert_eq!(witness.get("/plaintext").text(), "Hello, World!");
+            most = most.max(program.resident());
+        }
+    }
+    assert_eq!(witness.get("/bytes/100000").body.len(), 100_000);
+    assert_eq!(Peer::connect(&program).get("/plaintext").text(), "Hello, World!");
+    most = most.max(settled(&program));
+    assert_growth("stuck connections under a budget", before, most, BUDGET + (1 << 20));
+    assert!(!program.until_logged("shed", 1).is_empty());
+    // Whoever was shed sees a reset, not the end of an answer that never came.
+    let shed = stuck.iter_mut().filter_map(|peer| peer.socket.take_error().unwrap()).count();
+    assert!(shed > 0 && shed < CONNECTIONS, "{shed} of {CONNECTIONS} were shed");
+}
+
+#[test]
+fn connections_that_came_and_went_leave_nothing() {
+    const CONNECTIONS: usize = 2_000;
+    let program = Program::serve(&["--loops", "1"]);
+    assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
+    let before = settled(&program);
+    for _ in 0..2 {
+        let mut peers: Vec<_> = (0..CONNECTIONS).map(|_| Peer::connect(&program)).collect();
+        for peer in &mut peers {
+            assert_eq!(peer.get("/plaintext").status, 200);
+        }
+        drop(peers);
+        until("descriptors to be given back", || program.descriptors() < 30);
+    }
+    assert_growth("connections that are gone", before, settled(&program), 2 << 20);
+}

@@ -11,7 +11,8 @@ const MIB: usize = 1 << 20;
 
 #[test]
 fn at_the_budget_the_connection_with_most_bytes_waiting_is_shed_first() {
-    let mut pairs = Pairs::new(6 * MIB + MIB / 2);
+    const BUDGET: usize = 6 * MIB + MIB / 2;
+    let mut pairs = Pairs::new(BUDGET);
     let mut connections = Vec::new();
     for mib in [2, 4, 1, 3] {
         let journal = Journal::default();
@@ -30,11 +31,11 @@ fn at_the_budget_the_connection_with_most_bytes_waiting_is_shed_first() {
         pairs.turn_until(|| journal.count("message send") == 1);
         pairs.turns(3);
     }
-    // Two and four are at the budget, so four goes; then there is room for one and three.
+    // Two and four fit, with one it is too much: four goes, and then there is room for three.
     let shed: Vec<_> = connections.iter().filter(|(.., journal)| journal.take().len() == 3).map(|c| c.0).collect();
     assert_eq!(shed, [4]);
     assert_eq!(pairs.event_loop.counts().closed_shed, 1);
-    assert!(pairs.pool.ledger().used() < 6 * MIB);
+    assert!(pairs.pool.ledger().used() < BUDGET);
     for (mib, stream, _) in &mut connections {
         let mut seen = Vec::new();
         if *mib == 4 {

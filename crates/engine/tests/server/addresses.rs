@@ -1,0 +1,73 @@
+//! Where a server listens, and who is at the other end.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use tidegate_engine::{Limits, Server, StartError};
+
+use crate::support::{SocketPath, ask, bounded, connect, has_ended, port, serve, start};
+
+#[test]
+fn over_tcp_a_handler_knows_both_addresses() {
+    let server = serve(1, Limits::default());
+    let mut client = connect(&server);
+    assert_eq!(ask(&mut client, "peer"), client.local_addr().unwrap().to_string());
+    assert_eq!(ask(&mut client, "local"), port(&server).to_string());
+}
+
+#[test]
+fn over_ipv6_as_well() {
+    let Ok(listener) = TcpListener::bind("[::1]:0") else { return };
+    drop(listener);
+    let server = start(Server::bind("[::1]:0").unwrap().loops(2));
+    let mut client = connect(&server);
+    assert_eq!(ask(&mut client, "peer"), client.local_addr().unwrap().to_string());
+}
+
+#[test]
+fn over_a_unix_path_with_several_loops() {
+    let path = SocketPath::new("path");
+    let server = start(Server::bind(&format!("unix:{}", path.0.display())).unwrap().loops(2));
+    assert_eq!(server.address().to_string(), format!("unix:{}", path.0.display()));
+    for _ in 0..10 {
+        let mut client = UnixStream::connect(&path.0).unwrap();
+        assert_eq!(ask(&mut client, "ebb"), "ebb");
+        assert_eq!(ask(&mut client, "peer"), "unix:(unnamed)");
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(has_ended(&mut client));
+    }
+}
+
+#[test]
+fn on_a_listener_that_somebody_else_opened() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // Who connects before the server starts is served as well.
+    let mut early = bounded(TcpStream::connect(address).unwrap());
+    early.write_all(b"").unwrap();
+    let server = start(Server::on_tcp(listener).loops(2));
+    assert_eq!(port(&server), address);
+    assert_eq!(ask(&mut early, "early"), "early");
+    assert_eq!(ask(&mut connect(&server), "late"), "late");
+
+    let path = SocketPath::new("given");
+    let server = start(Server::on_unix(UnixListener::bind(&path.0).unwrap()).loops(2));
+    assert_eq!(ask(&mut UnixStream::connect(&path.0).unwrap(), "ebb"), "ebb");
+    drop(server);
+}
+
+#[test]
+fn an_address_that_cannot_be_had_is_said_so() {
+    assert!(matches!(Server::bind("somewhere"), Err(StartError::Address(_))));
+    for loops in [1, 2] {
+        let first = serve(loops, Limits::default());
+        let second = Server::at(first.address().clone()).loops(loops);
+        let error = second.start(|| (Default::default(), crate::support::Commands::default())).unwrap_err();
+        assert!(matches!(&error, StartError::InUse(address) if address == first.address()), "{error}");
+        assert_eq!(ask(&mut connect(&first), "ebb"), "ebb", "the first is not disturbed");
+    }
+    let error =
+        Server::bind("203.0.113.1:80").unwrap().start(|| (Default::default(), crate::support::Commands::default()));
+    assert!(matches!(error, Err(StartError::Listen(..))), "not an address of this machine");
+}

@@ -1,0 +1,142 @@
+//! How many connections there are, on which loop, and how they are counted.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use tidegate_codec::Slice;
+use tidegate_codec::framing::Lines;
+use tidegate_engine::{Closed, Context, Handler, Limits, Outcome, Server};
+
+use crate::support::{ask, bounded, connect, has_ended, port, serve, sum, until};
+
+#[test]
+fn every_loop_gets_some_of_the_connections() {
+    let server = serve(2, Limits::default());
+    assert_eq!(server.loops(), 2);
+    let mut clients = Vec::new();
+    // The kernel spreads them by a hash of the addresses: that all of them fall to one loop cannot be.
+    while clients.len() < 200 && server.counts().iter().any(|counts| counts.connections == 0) {
+        let mut client = connect(&server);
+        assert_eq!(ask(&mut client, "ebb"), "ebb");
+        clients.push(client);
+        if clients.len() == 64 {
+            until(|| sum(&server, |counts| counts.accepted) == 64);
+        }
+    }
+    until(|| server.counts().iter().all(|counts| counts.connections > 0));
+}
+
+#[test]
+fn what_happens_is_counted() {
+    let server = serve(1, Limits::default());
+    let mut client = connect(&server);
+    for _ in 0..10 {
+        ask(&mut client, "ebb");
+    }
+    until(|| server.counts()[0].sent_bytes == 40);
+    let counts = server.counts()[0];
+    assert_eq!((counts.connections, counts.accepted, counts.messages, counts.received_bytes), (1, 1, 10, 40));
+    assert!(counts.turns > 0 && counts.memory_bytes < 100_000);
+    client.write_all(b"close\n").unwrap();
+    assert!(has_ended(&mut client));
+    drop(client);
+    until(|| server.counts()[0].closed_done == 1);
+    assert_eq!(server.counts()[0].connections, 0);
+}
+
+#[test]
+fn at_the_limit_the_next_connection_waits_until_one_goes() {
+    let server = serve(1, Limits { connections_max: 2, ..Limits::default() });
+    let mut first = connect(&server);
+    let mut second = connect(&server);
+    assert_eq!((ask(&mut first, "1"), ask(&mut second, "2")), ("1".into(), "2".into()));
+    let mut third = connect(&server);
+    third.write_all(b"3\n").unwrap();
+    third.set_read_timeout(Some(std::time::Duration::from_millis(150))).unwrap();
+    let nothing = third.read(&mut [0]).expect_err("it is not served yet, and not closed either");
+    assert!(matches!(nothing.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{nothing}");
+    assert_eq!(server.counts()[0].accepted, 2);
+    let mut third = bounded(third);
+    drop(first);
+    let mut answer = [0; 2];
+    third.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"3\n");
+    assert_eq!(ask(&mut second, "2"), "2");
+}
+
+/// Counts how many of its kind there are at once.
+struct Crowd(Arc<AtomicI64>, Arc<AtomicI64>);
+
+impl Handler<Lines> for Crowd {
+    type Post = ();
+
+    fn open(&mut self, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        let now = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+        self.1.fetch_max(now, Ordering::SeqCst);
+        Outcome::Continue
+    }
+
+    fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        cx.send(line.into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
+    }
+
+    fn closed(&mut self, _: &Closed) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn the_limit_holds_over_all_loops_and_nobody_is_turned_away() {
+    for connections_max in [1, 3] {
+        let (now, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+        let counters = (now.clone(), most.clone());
+        let server = Server::bind("127.0.0.1:0")
+            .unwrap()
+            .loops(2)
+            .limits(Limits { connections_max, ..Limits::default() })
+            .start(move || (Lines::new(), Crowd(counters.0.clone(), counters.1.clone())))
+            .unwrap();
+        let mut waiting: Vec<TcpStream> = (0..24).map(|_| TcpStream::connect(port(&server)).unwrap()).collect();
+        for client in &mut waiting {
+            client.write_all(b"hi\n").unwrap();
+            client.set_nonblocking(true).unwrap();
+        }
+        // Whoever was answered goes, and so lets the next one in.
+        until(|| {
+            waiting.retain_mut(|client| match client.read(&mut [0; 8]) {
+                Ok(0) => panic!("turned away"),
+                Ok(_) => false,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    true
+                }
+            });
+            waiting.is_empty()
+        });
+        assert!(most.load(Ordering::SeqCst) <= connections_max as i64, "{most:?} of {connections_max}");
+        until(|| now.load(Ordering::SeqCst) == 0);
+    }
+}
+
+#[test]
+fn a_panic_while_a_handler_is_made_costs_one_stream_only() {
+    let number = AtomicI64::new(0);
+    let server = Server::bind("127.0.0.1:0")
+        .unwrap()
+        .loops(1)
+        .limits(Limits { connections_max: 2, ..Limits::default() })
+        .start(move || {
+            assert!(number.fetch_add(1, Ordering::SeqCst) % 2 == 1, "told to");
+            (Lines::new(), crate::support::Commands::default())
+        })
+        .unwrap();
+    for _ in 0..5 {
+        assert!(has_ended(&mut connect(&server)));
+        let mut client = connect(&server);
+        assert_eq!(ask(&mut client, "ebb"), "ebb");
+        client.write_all(b"close\n").unwrap();
+        assert!(has_ended(&mut client));
+    }
+}

@@ -1,0 +1,91 @@
+//! Drains, and ends without one.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use tidegate_engine::Limits;
+
+use crate::support::{PATIENCE, ask, connect, has_ended, port, read_line, serve, sum, until};
+
+#[test]
+fn a_drain_ends_idle_connections_finishes_busy_ones_and_refuses_new_ones() {
+    let server = serve(2, Limits::default());
+    let address = port(&server);
+    let mut idle: Vec<_> = (0..10).map(|_| connect(&server)).collect();
+    for client in &mut idle {
+        ask(client, "ebb");
+    }
+    let mut busy = connect(&server);
+    busy.write_all(b"work\n").unwrap();
+    until(|| sum(&server, |counts| counts.messages) == 11);
+    let drain = std::thread::spawn(move || server.drain(PATIENCE));
+    for client in &mut idle {
+        assert!(has_ended(client));
+    }
+    // Listeners are closed before connections are told.
+    until(|| TcpStream::connect(address).is_err());
+    assert_eq!(read_line(&mut busy), "done");
+    assert!(has_ended(&mut busy));
+    drop((idle, busy));
+    drain.join().unwrap();
+}
+
+#[test]
+fn the_deadline_of_a_drain_cuts_off_who_stays() {
+    let server = serve(1, Limits::default());
+    let mut client = connect(&server);
+    client.write_all(b"stay\n").unwrap();
+    ask(&mut client, "heard");
+    server.drain(Duration::from_millis(50));
+    assert!(has_ended(&mut client));
+}
+
+#[test]
+fn a_drain_waits_for_who_reads_slowly() {
+    let server = serve(1, Limits::default());
+    let mut client = connect(&server);
+    client.write_all(b"big\n").unwrap();
+    until(|| server.counts()[0].messages == 1);
+    let drain = std::thread::spawn(move || server.drain(PATIENCE));
+    let mut seen = Vec::new();
+    std::io::Read::read_to_end(&mut client, &mut seen).unwrap();
+    assert_eq!(seen.len(), crate::support::BIG_BYTES);
+    drop(client);
+    drain.join().unwrap();
+}
+
+#[test]
+fn dropping_a_server_ends_it() {
+    let server = serve(2, Limits::default());
+    let address = port(&server);
+    let mut clients: Vec<_> = (0..10).map(|_| connect(&server)).collect();
+    for client in &mut clients {
+        client.write_all(b"stay\n").unwrap();
+        ask(client, "heard");
+    }
+    drop(server);
+    for client in &mut clients {
+        assert!(has_ended(client));
+    }
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn a_server_ends_while_connections_keep_coming() {
+    let server = serve(2, Limits { connections_max: 4, ..Limits::default() });
+    let address = port(&server);
+    let crowd = std::thread::spawn(move || {
+        // Some are served, some wait in the kernel, some are refused in the end.
+        let mut clients = Vec::new();
+        while let Ok(client) = TcpStream::connect(address) {
+            clients.push(client);
+            if clients.len() > 100 {
+                clients.clear();
+            }
+        }
+    });
+    until(|| sum(&server, |counts| counts.accepted) > 4);
+    server.drain(Duration::from_millis(50));
+    crowd.join().unwrap();
+}

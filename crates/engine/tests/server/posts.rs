@@ -1,0 +1,96 @@
+//! Posts from other threads.
+
+use std::io::{BufRead, BufReader};
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+
+use tidegate_codec::Slice;
+use tidegate_codec::framing::Lines;
+use tidegate_engine::{Context, Event, Handler, Outcome, Remote, Server};
+
+use crate::support::{connect, has_ended};
+
+type Letter = (usize, usize);
+
+/// Writes down what it is posted.
+struct Mail(Sender<Remote<Letter>>);
+
+impl Handler<Lines> for Mail {
+    type Post = Letter;
+
+    fn open(&mut self, cx: &mut Context<'_, Lines, Letter>) -> Outcome<Lines> {
+        self.0.send(cx.remote()).expect("the test waits for it");
+        Outcome::Continue
+    }
+
+    fn message(&mut self, _: Slice, _: &mut Context<'_, Lines, Letter>) -> Outcome<Lines> {
+        Outcome::Close
+    }
+
+    fn event(&mut self, event: Event<Letter>, cx: &mut Context<'_, Lines, Letter>) -> Outcome<Lines> {
+        if let Event::Posted((sender, number)) = event {
+            cx.send(format!("{sender} {number}").into()).expect("there is room for all of them");
+        }
+        Outcome::Continue
+    }
+}
+
+#[test]
+fn posts_of_each_sender_arrive_in_order_and_come_back_once_the_loop_has_ended() {
+    const SENDERS: usize = 4;
+    const LETTERS: usize = 2_000;
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    let server = Server::bind("127.0.0.1:0")
+        .unwrap()
+        .loops(2)
+        .start(move || (Lines::new(), Mail(tell.lock().unwrap().clone())))
+        .unwrap();
+    let mut client = connect(&server);
+    let remote = told.recv().unwrap();
+    std::thread::scope(|scope| {
+        for sender in 0..SENDERS {
+            let remote = remote.clone();
+            scope.spawn(move || {
+                for number in 0..LETTERS {
+                    remote.post((sender, number)).unwrap();
+                }
+            });
+        }
+        let mut next = [0; SENDERS];
+        for line in BufReader::new(&client).lines().take(SENDERS * LETTERS) {
+            let line = line.unwrap();
+            let (sender, number) = line.split_once(' ').unwrap();
+            let sender: usize = sender.parse().unwrap();
+            assert_eq!(number.parse::<usize>().unwrap(), next[sender]);
+            next[sender] += 1;
+        }
+        assert_eq!(next, [LETTERS; SENDERS]);
+    });
+    drop(server);
+    assert!(has_ended(&mut client));
+    assert_eq!(remote.post((7, 7)).unwrap_err().0, (7, 7));
+}
+
+#[test]
+fn a_letter_to_a_connection_that_is_gone_reaches_nobody_else() {
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    let server = Server::bind("127.0.0.1:0")
+        .unwrap()
+        .loops(1)
+        .start(move || (Lines::new(), Mail(tell.lock().unwrap().clone())))
+        .unwrap();
+    let mut first = connect(&server);
+    let gone = told.recv().unwrap();
+    std::io::Write::write_all(&mut first, b"close\n").unwrap();
+    assert!(has_ended(&mut first));
+    drop(first);
+    crate::support::until(|| server.counts()[0].closed_done == 1);
+    // The next connection gets the same slot.
+    let mut second = connect(&server);
+    let remote = told.recv().unwrap();
+    gone.post((1, 1)).unwrap();
+    remote.post((2, 2)).unwrap();
+    assert_eq!(crate::support::read_line(&mut second), "2 2");
+}

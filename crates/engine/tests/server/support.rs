@@ -1,0 +1,136 @@
+//! A line server with commands, and clients that never wait for ever.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tidegate_codec::Slice;
+use tidegate_codec::framing::{Lines, Payload};
+use tidegate_engine::{Context, Counts, Event, Handler, Limits, Outcome, Running, Server};
+
+/// Answers lines with themselves, except for its commands.
+#[derive(Debug, Default)]
+pub(crate) struct Commands {
+    works: bool,
+}
+
+impl Handler<Lines> for Commands {
+    type Post = ();
+
+    fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        let answer = match &*line {
+            b"peer" => cx.peer().to_string().into(),
+            b"local" => cx.local().expect("it is connected").to_string().into(),
+            b"big" => Payload::Encoded(vec![b'x'; BIG_BYTES].into()),
+            b"die" => panic!("told to"),
+            b"close" => return Outcome::Close,
+            b"stay" => {
+                self.works = true;
+                return Outcome::Continue;
+            }
+            // Done a moment later.
+            b"work" => {
+                self.works = true;
+                cx.deadline_after(Duration::from_millis(200));
+                return Outcome::Continue;
+            }
+            _ => line.into(),
+        };
+        cx.send(answer).map_or_else(Outcome::fail, |_| Outcome::Continue)
+    }
+
+    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        match event {
+            Event::Deadline => {
+                cx.send("done".into()).expect("there is room");
+                if cx.is_draining() { Outcome::Close } else { Outcome::Continue }
+            }
+            Event::Drain if !self.works => Outcome::Close,
+            Event::ReadClosed => Outcome::Close,
+            _ => Outcome::Continue,
+        }
+    }
+}
+
+/// A server of [`Commands`] on any free port.
+pub(crate) fn serve(loops: usize, limits: Limits) -> Running {
+    start(Server::bind("127.0.0.1:0").expect("an address").loops(loops).limits(limits))
+}
+
+pub(crate) fn start(server: Server) -> Running {
+    server.start(|| (Lines::new(), Commands::default())).expect("the port is free")
+}
+
+pub(crate) fn port(server: &Running) -> SocketAddr {
+    server.address().ip().expect("it listens on TCP")
+}
+
+/// A connection whose reads and writes end, whatever happens.
+pub(crate) fn connect(server: &Running) -> TcpStream {
+    bounded(TcpStream::connect(port(server)).expect("it listens"))
+}
+
+pub(crate) fn bounded(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout that is not zero");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout that is not zero");
+    stream
+}
+
+/// Says a line and returns the line that comes back.
+pub(crate) fn ask<S: Read + Write>(stream: &mut S, line: &str) -> String {
+    stream.write_all(format!("{line}\n").as_bytes()).expect("it is connected");
+    read_line(stream)
+}
+
+/// The next line, read byte by byte so that nothing behind it is lost.
+pub(crate) fn read_line<S: Read>(stream: &mut S) -> String {
+    let mut line = String::new();
+    BufReader::with_capacity(1, stream).read_line(&mut line).expect("an answer");
+    assert!(line.ends_with('\n'), "it ended after `{line}`");
+    line.truncate(line.len() - 1);
+    line
+}
+
+/// Whether the other side has ended, in whatever way.
+pub(crate) fn has_ended<S: Read>(stream: &mut S) -> bool {
+    match stream.read(&mut [0]) {
+        Ok(0) => true,
+        Ok(_) => panic!("there was something to read"),
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+/// Waits until `done`, for a long time if it has to be.
+#[track_caller]
+pub(crate) fn until(mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "it has not come to it");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The counts of all loops together.
+pub(crate) fn sum(server: &Running, of: impl Fn(&Counts) -> u64) -> u64 {
+    server.counts().iter().map(of).sum()
+}
+
+/// A path for a Unix socket, short enough for its address, that is removed in the end.
+pub(crate) struct SocketPath(pub(crate) PathBuf);
+
+impl SocketPath {
+    pub(crate) fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("tidegate-{name}-{}.sock", std::process::id())))
+    }
+}
+
+impl Drop for SocketPath {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+pub(crate) const BIG_BYTES: usize = 8 << 20;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
