@@ -109,7 +109,9 @@ fn a_port_is_free_again_as_soon_as_the_program_is_gone() {
     let mut peers: Vec<_> = (0..3).map(|_| Peer::connect(&program)).collect();
     for peer in &mut peers {
         assert_eq!(peer.tell("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").status, 200);
+        peer.expect_end();
     }
+    drop(peers);
     program.signal(Signal::TERM);
     assert_eq!(program.until_ended().code(), Some(0));
     for loops in ["1", "2"] {
@@ -140,11 +142,13 @@ fn a_signal_drains_and_ends_with_success() {
             peer.expect_end();
         }
         silent.expect_end();
+        drop((idle, silent));
         assert!(program.is_running());
         refuses_newcomers(&program);
         // Who is being answered gets all of it.
         assert_same(&slow.take(50_000_000), &letters(50_000_000));
         slow.expect_end();
+        drop(slow);
         assert_eq!(program.until_ended().code(), Some(0));
         assert_eq!(program.log(), Vec::<String>::new());
     }
@@ -171,6 +175,7 @@ fn a_request_that_is_under_way_is_answered_while_the_server_drains() {
     body.send(b"56789");
     assert_eq!(body.take(10), b"0123456789");
     body.expect_end();
+    drop((peer, body));
     assert_eq!(program.until_ended().code(), Some(0));
 }
 
@@ -193,6 +198,7 @@ fn a_pipelined_batch_ends_with_a_whole_response_when_the_server_drains() {
         replies.push(replies[0].clone());
     }
     assert!(replies.len() <= 20);
+    drop(peer);
     assert_eq!(program.until_ended().code(), Some(0));
 }
 
@@ -245,13 +251,15 @@ fn a_quiet_server_keeps_what_peers_do_to_itself() {
 fn nobody_has_to_read_what_the_program_says() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut command = tidegate(&["serve", "--loops", "1", "--listen", &port.to_string()]);
+    // Its address has to be known, since it cannot be told.
+    let directory = Directory::new();
+    let path = directory.path("http.sock");
+    let mut command = tidegate(&["serve", "--loops", "1", "--listen", &format!("unix:{path}")]);
     let mut child = command.stdout(writer.try_clone().unwrap()).stderr(writer).spawn().unwrap();
-    until("the server", || Peer::try_to(&port.into(), None).is_ok());
-    let mut bad = Peer::to(&port.into());
-    assert_eq!(bad.tell("nonsense\r\n\r\n").status, 400);
-    assert_eq!(Peer::to(&port.into()).get("/plaintext").status, 200);
+    let address = socket2::SockAddr::unix(&path).unwrap();
+    until("the server", || Peer::try_to(&address, None).is_ok());
+    assert_eq!(Peer::to(&address).tell("nonsense\r\n\r\n").status, 400);
+    assert_eq!(Peer::to(&address).get("/plaintext").status, 200);
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
 }

@@ -53,7 +53,7 @@ impl Program {
         let stderr = collect(child.stderr.take().expect("it is piped"));
         let mut program = Self { child, line: String::new(), stdout, stderr };
         until("the start-up line, or the end of the program", || {
-            program.stdout.lock().unwrap().first().is_some() || program.child.try_wait().unwrap().is_some()
+            !program.stdout.lock().unwrap().is_empty() || program.child.try_wait().unwrap().is_some()
         });
         match program.stdout.lock().unwrap().first() {
             Some(line) => program.line.clone_from(line),

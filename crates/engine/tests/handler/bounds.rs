@@ -10,7 +10,7 @@ use tidegate_engine::{Event, Limits, Outcome};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::StripPrefix;
 
-use crate::support::{Journal, Pairs, Probe, Told, bytes, echo, exchange, marks};
+use crate::support::{Journal, PATIENCE, Pairs, Probe, Told, bytes, echo, exchange, marks};
 
 #[test]
 fn a_flood_of_tiny_messages_does_not_starve_another_connection() {
@@ -169,4 +169,25 @@ fn one_message_larger_than_the_cap_is_taken_and_sent() {
     pipe.post("send");
     assert_eq!(pipe.written().len(), (1 << 20) + 1);
     assert_eq!(journal.count("Writable"), 1);
+}
+
+#[test]
+fn letters_that_come_while_older_ones_are_delivered_need_no_wake_up_of_their_own() {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (journal, mut pairs) = (Journal::default(), Pairs::new(usize::MAX));
+        let (_stream, remote) = pairs.connect(
+            Limits::default(),
+            Lines::new(),
+            Probe::new(&journal, |_, _| Outcome::Continue),
+        );
+        // More than one turn delivers; and what comes then wakes a turn that has enough to do.
+        (0..1_500).for_each(|_| remote.post("old").unwrap());
+        pairs.event_loop.turn(None).unwrap();
+        remote.post("new").unwrap();
+        pairs.event_loop.turn(None).unwrap();
+        pairs.event_loop.turn(None).unwrap();
+        tell.send(journal.count(r#"Posted("new")"#)).unwrap();
+    });
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(1), "the loop sleeps though there is a letter");
 }

@@ -1,0 +1,147 @@
+//! What a message costs on the steady path, and what an idle connection costs, counted by the allocator.
+//!
+//! One test only, since the allocator counts for the whole process.
+
+use std::alloc::System;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tidegate_buffer::Pool;
+use tidegate_codec::framing::{LengthField, Lines, Payload};
+use tidegate_codec::{Codec, Over, Slice};
+use tidegate_engine::{Context, EventLoop, Handler, Limits, Outcome};
+use tidegate_sys::readiness::Readiness;
+use tidegate_sys::{Accepted, Address, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
+use tidegate_testkit::filters::StripPrefix;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+struct Echo;
+
+impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
+    type Post = ();
+
+    fn message(&mut self, message: Slice, cx: &mut Context<'_, C>) -> Outcome<C> {
+        cx.send(message.into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
+    }
+}
+
+#[test]
+fn messages_allocate_nothing_and_idle_connections_cost_what_they_may() {
+    allocates_nothing(Lines::new(), b"", &b"ebb and flow\n".repeat(16));
+    allocates_nothing(LengthField::new(2), b"", b"\0\x05tides");
+    allocates_nothing(Over::new(StripPrefix::new(b"P"), Lines::new()), b"P", b"one\ntwo\nthree\n");
+    // More than is copied: the answer links what was received.
+    allocates_nothing(Lines::new(), b"", &[&[b'x'; 5_000][..], b"\n"].concat());
+
+    let bytes = idle_bytes();
+    println!("{bytes} bytes for an idle connection");
+    assert!(bytes <= 200, "{bytes} bytes for an idle connection");
+}
+
+/// Says `first`, and then again and again what is echoed.
+fn allocates_nothing<C: Codec<In = Slice, Out = Payload>>(codec: C, first: &[u8], wire: &[u8]) {
+    let pool = Pool::new();
+    let driver = Readiness::new(&pool).expect("there is a descriptor left");
+    let mut event_loop = EventLoop::new(Box::new(driver), pool);
+    let (ours, mut theirs) = UnixStream::pair().expect("there are descriptors left");
+    theirs.set_nonblocking(true).expect("a socket");
+    let ours = Socket::from_stream(ours).expect("a stream");
+    event_loop.adopt(ours, &Address::Unix(PathBuf::new()), Limits::default(), codec, Echo);
+    theirs.write_all(first).expect("there is room");
+    let mut answer = vec![0; wire.len()];
+    let mut round = || {
+        theirs.write_all(wire).expect("there is room");
+        let mut come = 0;
+        while come < answer.len() {
+            event_loop.turn(Some(Duration::from_secs(1))).expect("waiting does not fail");
+            match theirs.read(&mut answer[come..]) {
+                Ok(0) => panic!("it ended"),
+                Ok(count) => come += count,
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+            }
+        }
+        assert!(answer == wire);
+    };
+    // The first rounds fill the pool.
+    (0..10).for_each(|_| round());
+    let region = Region::new(ALLOCATOR);
+    (0..1_000).for_each(|_| round());
+    let change = region.change();
+    assert_eq!((change.allocations, change.reallocations), (0, 0), "{change:?}");
+}
+
+/// What the engine holds for each of many connections over IPv4 that say nothing: the connection and its slot. What
+/// the driver holds is not in it, nor what the allocator adds.
+fn idle_bytes() -> usize {
+    let mut event_loop = EventLoop::new(Box::new(Crowd::default()), Pool::new());
+    let live = Arc::new(AtomicUsize::new(0));
+    let limits = Limits { connections_max: usize::MAX, ..Limits::default() };
+    event_loop.listen(Socket::Simulated(0), limits, live.clone(), |_| (Lines::new(), Echo)).expect("it listens");
+    let region = Region::new(ALLOCATOR);
+    while live.load(std::sync::atomic::Ordering::Relaxed) < CROWD {
+        event_loop.turn(None).expect("waiting does not fail");
+    }
+    let change = region.change();
+    (change.bytes_allocated - change.bytes_deallocated) / CROWD
+}
+
+/// Connections of [`Crowd`].
+const CROWD: usize = 6_400;
+
+/// A driver on which connections arrive and do nothing.
+#[derive(Default)]
+struct Crowd {
+    listener: Option<Token>,
+    accepted: usize,
+}
+
+impl Driver for Crowd {
+    fn name(&self) -> &'static str {
+        "crowd"
+    }
+
+    fn waker(&self) -> Waker {
+        struct Nobody;
+        impl Wake for Nobody {
+            fn wake(&self) {}
+        }
+        Waker::new(Arc::new(Nobody))
+    }
+
+    fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
+        match operation {
+            Operation::Listen(_) => self.listener = Some(token),
+            Operation::Close { .. } => return Some(Completion::Closed),
+            _ => {}
+        }
+        None
+    }
+
+    fn wait(&mut self, _: Option<Duration>) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn next(&mut self) -> Option<(Token, Completion)> {
+        if self.accepted == CROWD {
+            return None;
+        }
+        self.accepted += 1;
+        let peer = Address::Ip(SocketAddr::from(([192, 0, 2, 1], self.accepted as u16)));
+        let accepted = Accepted { socket: Socket::Simulated(self.accepted as u64), peer };
+        Some((self.listener?, Completion::Accepted(Ok(accepted))))
+    }
+
+    fn hold_receives(&mut self, _: bool) {}
+
+    fn address(&self, _: Token, _: Side) -> std::io::Result<Address> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+}
