@@ -90,7 +90,12 @@ fn stacks() -> Vec<(&'static str, Running, Speak, Listen)> {
     let framing = || LengthField::builder(4).frame_bytes_max(2 * MIB).build();
     let (prefix, tls) = (|| StripPrefix::new(PREFIX), || ToyTls::server(KEY));
     vec![
-        ("a prefix", serve(move || (Over::new(prefix(), framing()), Echo)), prefixed as Speak, <[u8]>::to_vec as Listen),
+        (
+            "a prefix",
+            serve(move || (Over::new(prefix(), framing()), Echo)),
+            prefixed as Speak,
+            <[u8]>::to_vec as Listen,
+        ),
         ("a toy TLS", serve(move || (Over::new(tls(), framing()), Echo)), sealed, opened),
         // The filter that is named first is next to the wire.
         (
@@ -191,9 +196,7 @@ fn a_greeting_waits_for_the_handshake() {
 
         fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
             match event {
-                Event::Established => {
-                    cx.send("established".into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
-                }
+                Event::Established => cx.send("established".into()).map_or_else(Outcome::fail, |_| Outcome::Continue),
                 Event::ReadClosed => Outcome::Close,
                 _ => Outcome::Continue,
             }

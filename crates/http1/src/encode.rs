@@ -11,10 +11,13 @@ impl Server {
     /// Writes a message, if it is the time for it. A response is not moved out of its message: it is large.
     #[inline]
     pub(crate) fn send(&mut self, mut message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
-        if let Outgoing::Response(response) = &mut message {
-            return self.send_response(response, out);
+        let Outgoing::Response(response) = &mut message else { return self.send_in_pieces(message, out) };
+        let sent = self.send_response(response, out);
+        if response.owns_nothing() {
+            // Spares the walk over what it might have owned.
+            std::mem::forget(message);
         }
-        self.send_in_pieces(message, out)
+        sent
     }
 
     fn send_in_pieces(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {

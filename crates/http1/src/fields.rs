@@ -41,6 +41,12 @@ pub enum InvalidField {
 }
 
 impl Fields {
+    /// Whether dropping them does nothing.
+    #[inline]
+    pub(crate) fn owns_nothing(&self) -> bool {
+        matches!(self.lines, Lines::Static(_))
+    }
+
     /// No fields.
     #[must_use]
     pub const fn new() -> Self {

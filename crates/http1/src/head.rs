@@ -23,6 +23,8 @@ pub(crate) struct Spans {
     pub(crate) body: u64,
     pub(crate) target_start: u16,
     pub(crate) target_length: u16,
+    /// Up to the first `?`.
+    pub(crate) path_length: u16,
     pub(crate) method: Method,
     pub(crate) flags: u8,
 }
@@ -73,15 +75,14 @@ impl RequestHead {
     #[must_use]
     #[inline]
     pub fn path_bytes(&self) -> &[u8] {
-        let target = self.path_and_query();
-        target.iter().position(|&byte| byte == b'?').map_or(target, |end| &target[..end])
+        let path = &self.target_bytes()[..usize::from(self.spans.path_length)];
+        if path.first() == Some(&b'/') { path } else { path_behind_authority(path) }
     }
 
     /// What follows the `?` of the target.
     #[must_use]
     pub fn query(&self) -> Option<&str> {
-        let target = self.path_and_query();
-        target.iter().position(|&byte| byte == b'?').map(|end| text(&target[end + 1..]))
+        self.target_bytes().get(usize::from(self.spans.path_length) + 1..).map(text)
     }
 
     /// The host that is asked, with its port: from the target if that names one, else from `Host` (RFC 9112 §3.2.2).
@@ -151,12 +152,6 @@ impl RequestHead {
     pub fn detach(self) -> Self {
         Self { bytes: self.bytes.detach(), spans: self.spans }
     }
-
-    #[inline]
-    fn path_and_query(&self) -> &[u8] {
-        let target = self.target_bytes();
-        if target.first() == Some(&b'/') { target } else { behind_authority(target) }
-    }
 }
 
 impl fmt::Debug for RequestHead {
@@ -170,15 +165,12 @@ impl fmt::Debug for RequestHead {
     }
 }
 
-/// The path and query of a target that does not begin with them: those of an absolute one, or all of it.
+/// The path of a target that does not begin with one: that of an absolute target, or all of it.
 #[cold]
-fn behind_authority(target: &[u8]) -> &[u8] {
+fn path_behind_authority(target: &[u8]) -> &[u8] {
     let Some(scheme_end) = target.windows(3).position(|three| three == b"://") else { return target };
     let rest = &target[scheme_end + 3..];
-    match rest.iter().position(|byte| matches!(byte, b'/' | b'?')) {
-        Some(end) if rest[end] == b'/' => &rest[end..],
-        _ => b"/",
-    }
+    rest.iter().position(|&byte| byte == b'/').map_or(b"/", |start| &rest[start..])
 }
 
 /// The fields of a head, in their order.

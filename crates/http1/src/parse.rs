@@ -39,7 +39,7 @@ pub(crate) fn parse(bytes: &[u8], config: &Config) -> Result<(Spans, usize), Sto
     let limits = config.limits();
     let bytes = &bytes[..bytes.len().min(limits.head_bytes_max as usize)];
     let (method, target_start) = method(bytes)?;
-    let target_end = scan::target_end(bytes, target_start);
+    let (path_end, target_end) = scan::target_ends(bytes, target_start);
     let old = version(bytes, target_end)?;
     if bytes[target_start] != b'/' {
         check_target(method, &bytes[target_start..target_end])?;
@@ -63,6 +63,7 @@ pub(crate) fn parse(bytes: &[u8], config: &Config) -> Result<(Spans, usize), Sto
         // `Limits` keeps heads below 64 KiB.
         target_start: target_start as u16,
         target_length: (target_end - target_start) as u16,
+        path_length: (path_end - target_start) as u16,
         method,
         flags: facts.flags(old)?,
     };

@@ -135,6 +135,14 @@ impl Response {
     }
 }
 
+impl Response {
+    /// Whether dropping it does nothing.
+    #[inline]
+    pub(crate) fn owns_nothing(&self) -> bool {
+        matches!(self.body, Body::Empty | Body::Static(_)) && self.parts.fields.owns_nothing()
+    }
+}
+
 impl ResponseHead {
     /// The head of a response without fields, its length not known.
     #[must_use]

@@ -32,15 +32,29 @@ pub(crate) fn value_end(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// The end of a request target: anything but visible ASCII, and `#`, with which a fragment would begin.
+/// The end of a request target, and before it the end of its path, which is the first `?` or that of the target.
 #[inline(always)]
-pub(crate) fn target_end(bytes: &[u8], at: usize) -> usize {
-    run_end(bytes, at, |block| {
-        // Seen as signed, all that is not ASCII lies below the space too.
-        !block.cast_signed().simd_gt(i8x16::splat(0x20)).cast_unsigned()
-            | block.simd_eq(u8x16::splat(0x7f))
-            | block.simd_eq(u8x16::splat(b'#'))
-    })
+pub(crate) fn target_ends(bytes: &[u8], at: usize) -> (usize, usize) {
+    if let Some(block) = bytes.get(at..).and_then(<[u8]>::first_chunk::<LANES>) {
+        let block = u8x16::from(*block);
+        let end = is_no_target(block).to_bitmask();
+        if end != 0 {
+            let path = end | block.simd_eq(u8x16::splat(b'?')).to_bitmask();
+            return (at + path.trailing_zeros() as usize, at + end.trailing_zeros() as usize);
+        }
+    }
+    let end = run_end(bytes, at, is_no_target);
+    let path = bytes.get(at..end).and_then(|target| memchr::memchr(b'?', target));
+    (path.map_or(end, |path| at + path), end)
+}
+
+/// Anything but visible ASCII, and `#`, with which a fragment would begin.
+#[inline(always)]
+fn is_no_target(block: u8x16) -> u8x16 {
+    // Seen as signed, all that is not ASCII lies below the space too.
+    !block.cast_signed().simd_gt(i8x16::splat(0x20)).cast_unsigned()
+        | block.simd_eq(u8x16::splat(0x7f))
+        | block.simd_eq(u8x16::splat(b'#'))
 }
 
 /// The end of what a registered name or an address may be made of (RFC 3986 §3.2.2), without colon and brackets, and
@@ -159,7 +173,18 @@ mod tests {
 
     #[test]
     fn a_target_ends_at_anything_but_visible_ascii_without_number_sign() {
-        ends_where(target_end, b'/', |byte| !byte.is_ascii_graphic() || byte == b'#');
+        ends_where(|bytes, at| target_ends(bytes, at).1, b'/', |byte| !byte.is_ascii_graphic() || byte == b'#');
+    }
+
+    #[test]
+    fn a_path_ends_at_the_first_question_mark_or_with_its_target() {
+        ends_where(
+            |bytes, at| target_ends(bytes, at).0,
+            b'/',
+            |byte| !byte.is_ascii_graphic() || matches!(byte, b'#' | b'?'),
+        );
+        assert_eq!(target_ends(b"/a?b?c d?e", 0), (2, 6));
+        assert_eq!(target_ends(b"/a b?c............", 0), (2, 2));
     }
 
     #[test]

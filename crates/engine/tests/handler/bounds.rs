@@ -176,11 +176,8 @@ fn letters_that_come_while_older_ones_are_delivered_need_no_wake_up_of_their_own
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let (journal, mut pairs) = (Journal::default(), Pairs::new(usize::MAX));
-        let (_stream, remote) = pairs.connect(
-            Limits::default(),
-            Lines::new(),
-            Probe::new(&journal, |_, _| Outcome::Continue),
-        );
+        let (_stream, remote) =
+            pairs.connect(Limits::default(), Lines::new(), Probe::new(&journal, |_, _| Outcome::Continue));
         // More than one turn delivers; and what comes then wakes a turn that has enough to do.
         (0..1_500).for_each(|_| remote.post("old").unwrap());
         pairs.event_loop.turn(None).unwrap();

@@ -8,7 +8,7 @@ use tidegate_engine::{Counts, Event, Limits, Outcome};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::ToyTls;
 
-use crate::support::{Habits, Journal, Parcel, Probe, Told, by_default, bytes, echo, marks};
+use crate::support::{Habits, Happening, Journal, Parcel, Probe, Told, by_default, bytes, echo, marks};
 
 /// Answers `bye` and closes; everything else is sent back.
 fn until_bye(told: Told, cx: &mut crate::support::Cx<'_, Habits>) -> Outcome<Habits> {
@@ -155,7 +155,7 @@ fn no_writability_is_told_while_what_was_queued_is_released() {
 /// Every way to end: what to do to a connection that has a queue that is full, and how it is counted.
 #[test]
 fn closed_is_told_exactly_once_on_every_path() {
-    type Path = (&'static str, fn(&mut Embedded<&'static str>), fn(&Counts) -> u64);
+    type Path = (&'static str, Happening, fn(&Counts) -> u64);
     let paths: [Path; 9] = [
         ("done", |pipe| pipe.receive(b"close\n"), |counts| counts.closed_done),
         ("the connection broke", |pipe| pipe.reset(), |counts| counts.closed_broken),
@@ -216,7 +216,7 @@ fn closed_is_told_exactly_once_on_every_path() {
 #[test]
 fn a_failed_handshake_does_not_wait_for_what_it_kept_back() {
     // The greeting can never leave, so neither bad bytes nor an end may wait for it.
-    let cases: [(&str, fn(&mut Embedded<&'static str>)); 3] = [
+    let cases: [(&str, Happening); 3] = [
         ("closed: the peer said no hello", |pipe| {
             pipe.receive(b"GET / HTTP/1.1\r\n");
             pipe.receive(&[b'x'; 100_000]);

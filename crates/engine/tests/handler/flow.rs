@@ -8,7 +8,7 @@ use tidegate_engine::{Event, Limits, Outcome, SendError};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::ToyTls;
 
-use crate::support::{Cx, Habits, Journal, Parcel, Probe, Told, by_default, bytes, echo, marks};
+use crate::support::{Cx, Habits, Happening, Journal, Parcel, Probe, Told, by_default, bytes, echo, marks};
 
 #[test]
 fn past_the_cap_a_message_is_refused_and_comes_back() {
@@ -201,7 +201,7 @@ fn the_end_of_the_peer_waits_while_the_handler_is_paused() {
 
 #[test]
 fn a_paused_handler_resumes_from_every_event() {
-    let cases: [(&str, fn(&mut Embedded<&'static str>)); 3] = [
+    let cases: [(&str, Happening); 3] = [
         ("Deadline", |pipe| pipe.advance(Duration::from_secs(1))),
         ("Flushed", |pipe| pipe.take_at_most(usize::MAX)),
         ("Drain", |pipe| pipe.drain(Duration::from_secs(60))),

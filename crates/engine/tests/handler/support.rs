@@ -18,6 +18,9 @@ use tidegate_sys::{Address, Socket};
 /// What handlers of these tests are posted.
 pub(crate) type Post = &'static str;
 
+/// What happens to a connection, as a line of a table.
+pub(crate) type Happening = fn(&mut tidegate_testkit::Embedded<Post>);
+
 pub(crate) type Cx<'a, C> = Context<'a, C, Post>;
 
 /// What a handler is told, as one type.

@@ -1,0 +1,229 @@
+//! `Embedded` is a peer and a clock in the hands of a test.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use tidegate_codec::Slice;
+use tidegate_codec::framing::Lines;
+use tidegate_engine::{Closed, Context, Event, Handler, Limits, Outcome};
+use tidegate_testkit::Embedded;
+
+/// Answers lines with themselves; `later` after ten seconds, `die` never.
+#[derive(Default)]
+struct Echo {
+    late: u32,
+}
+
+impl Handler<Lines> for Echo {
+    type Post = &'static str;
+
+    fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines, Self::Post>) -> Outcome<Lines> {
+        match &*line {
+            b"later" => cx.deadline_after(Duration::from_secs(10)),
+            b"die" => panic!("told to"),
+            b"silence" => {}
+            b"peer" => drop(cx.send(cx.peer().to_string().into())),
+            b"date" => drop(cx.send(String::from_utf8_lossy(cx.time().date()).into_owned().into())),
+            b"pause" => cx.pause(),
+            _ => drop(cx.send(line.into())),
+        }
+        Outcome::Continue
+    }
+
+    fn event(&mut self, event: Event<Self::Post>, cx: &mut Context<'_, Lines, Self::Post>) -> Outcome<Lines> {
+        match event {
+            Event::Deadline => {
+                self.late += 1;
+                drop(cx.send(format!("late {}", self.late).into()));
+                cx.deadline_after(Duration::from_secs(10));
+            }
+            Event::Posted("resume") => cx.resume(),
+            Event::Posted(text) => drop(cx.send(text.into())),
+            Event::ReadClosed | Event::Drain => return Outcome::Close,
+            _ => {}
+        }
+        Outcome::Continue
+    }
+}
+
+fn pipe() -> Embedded<&'static str> {
+    Embedded::new(Lines::new(), Echo::default())
+}
+
+#[test]
+fn what_was_written_is_shown_once() {
+    let mut pipe = pipe();
+    pipe.receive(b"ebb\n");
+    assert_eq!(pipe.written(), b"ebb\n");
+    assert_eq!(pipe.written(), b"");
+    pipe.receive_bytewise(b"flow\n");
+    assert_eq!(pipe.written(), b"flow\n");
+}
+
+#[test]
+fn what_the_connection_does_not_want_yet_waits() {
+    let mut pipe = pipe();
+    pipe.receive(b"pause\n");
+    assert!(!pipe.is_receiving());
+    pipe.receive(b"ebb\n");
+    pipe.end();
+    assert_eq!(pipe.written(), b"");
+    assert!(!pipe.is_ended(), "the end waits as well, behind the bytes");
+    pipe.post("resume");
+    assert_eq!(pipe.written(), b"ebb\n");
+    assert!(pipe.is_closed());
+}
+
+#[test]
+fn the_peer_takes_as_much_as_the_test_lets_it() {
+    let mut pipe = pipe();
+    pipe.take_at_most(2);
+    pipe.receive(b"ebb\n");
+    assert_eq!(pipe.written(), b"eb");
+    pipe.take_at_most(1);
+    assert_eq!(pipe.written(), b"b");
+    pipe.take_at_most(usize::MAX);
+    assert_eq!(pipe.written(), b"\n");
+}
+
+#[test]
+fn time_stands_still_until_it_is_moved_and_stops_at_whatever_is_due() {
+    let mut pipe = pipe();
+    pipe.receive(b"later\n");
+    assert_eq!(pipe.written(), b"");
+    pipe.advance(Duration::from_secs(35));
+    assert_eq!(pipe.written(), b"late 1\nlate 2\nlate 3\n", "three deadlines, each set when the one before came");
+    pipe.advance(Duration::from_millis(4_999));
+    assert_eq!(pipe.written(), b"");
+    pipe.advance(Duration::from_millis(1));
+    assert_eq!(pipe.written(), b"late 4\n");
+}
+
+#[test]
+fn the_date_begins_with_1970_and_moves_with_the_time() {
+    let mut pipe = pipe();
+    pipe.receive(b"date\n");
+    assert_eq!(pipe.written(), b"Thu, 01 Jan 1970 00:00:00 GMT\n");
+    pipe.advance(Duration::from_secs(86_400 + 61));
+    pipe.receive(b"date\n");
+    assert_eq!(pipe.written(), b"Fri, 02 Jan 1970 00:01:01 GMT\n");
+}
+
+#[test]
+fn it_comes_to_rest_only_when_every_message_was_handled() {
+    let mut pipe = pipe();
+    // Of these the driver hears nothing, however many turns they take.
+    pipe.receive(&b"silence\n".repeat(50_000));
+    assert_eq!(pipe.counts().messages, 50_000);
+    pipe.receive(b"ebb\n");
+    assert_eq!(pipe.written(), b"ebb\n");
+}
+
+#[test]
+fn the_ways_to_end_are_told_apart() {
+    let mut ended = pipe();
+    ended.end();
+    assert!(ended.is_ended() && ended.is_closed() && !ended.is_cut_off());
+
+    let mut lingers = pipe();
+    lingers.drain(Duration::from_secs(60));
+    assert!(lingers.is_ended() && !lingers.is_closed());
+    lingers.advance(Duration::from_secs(10));
+    assert!(lingers.is_closed() && !lingers.is_cut_off());
+
+    let mut cut_off = pipe();
+    cut_off.take_at_most(0);
+    cut_off.receive(b"ebb\n");
+    cut_off.advance(Limits::default().write_timeout);
+    assert!(cut_off.is_closed() && cut_off.is_cut_off());
+
+    let mut reset = pipe();
+    reset.reset();
+    assert!(reset.is_closed());
+    assert_eq!(reset.counts().closed_broken, 1);
+}
+
+#[test]
+fn a_panic_of_the_handler_ends_the_connection_and_not_the_test() {
+    let mut pipe = pipe();
+    pipe.receive(b"ebb\ndie\n");
+    assert!(pipe.is_ended());
+    pipe.end();
+    assert_eq!((pipe.written(), pipe.counts().closed_panicked), (b"ebb\n".to_vec(), 1));
+}
+
+#[test]
+fn posts_come_from_the_test_and_from_threads() {
+    let mut pipe = pipe();
+    pipe.post("from the test");
+    let remote = pipe.remote();
+    std::thread::spawn(move || remote.post("from a thread").unwrap()).join().unwrap();
+    pipe.advance(Duration::from_millis(1));
+    assert_eq!(pipe.written(), b"from the test\nfrom a thread\n");
+}
+
+#[test]
+fn a_connection_that_is_gone_takes_whatever_the_test_still_does() {
+    let mut pipe = pipe();
+    pipe.end();
+    pipe.receive(b"ebb\n");
+    pipe.post("nobody");
+    pipe.take_at_most(0);
+    pipe.reset();
+    pipe.advance(Duration::from_secs(100));
+    pipe.drain(Duration::from_secs(1));
+    pipe.advance(Duration::from_secs(100));
+    assert_eq!(pipe.written(), b"");
+    assert_eq!(pipe.pool().ledger().used() / 100_000, 0);
+}
+
+#[test]
+fn the_handler_is_told_when_the_test_drops_the_connection() {
+    struct Told(std::sync::mpsc::Sender<String>);
+
+    impl Handler<Lines> for Told {
+        type Post = ();
+
+        fn message(&mut self, _: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+            Outcome::Continue
+        }
+
+        fn closed(&mut self, reason: &Closed) {
+            self.0.send(reason.to_string()).unwrap();
+        }
+    }
+
+    let (tell, told) = std::sync::mpsc::channel();
+    drop(Embedded::new(Lines::new(), Told(tell)));
+    assert_eq!(told.recv().unwrap(), "the event loop ended");
+}
+
+#[test]
+#[should_panic(expected = "has not come to rest")]
+fn a_handler_that_never_rests_is_a_bug_of_its_test() {
+    struct Restless;
+
+    impl Handler<Lines> for Restless {
+        type Post = ();
+
+        fn open(&mut self, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+            cx.remote().post(()).unwrap();
+            Outcome::Continue
+        }
+
+        fn message(&mut self, _: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+            Outcome::Continue
+        }
+
+        fn event(&mut self, event: Event<()>, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+            if let Event::Posted(()) = event {
+                cx.send("again".into()).unwrap();
+                cx.remote().post(()).unwrap();
+            }
+            Outcome::Continue
+        }
+    }
+
+    let _ = Embedded::new(Lines::new(), Restless);
+}
