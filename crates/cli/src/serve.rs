@@ -75,7 +75,8 @@ fn start(options: &Options) -> Result<Running, StartError> {
     if let Some(loops) = options.loops {
         server = server.loops(loops.into());
     }
-    let config = Arc::new(Config::new(http1::Limits { body_bytes_max: BODY_BYTES_MAX, ..http1::Limits::default() }));
+    let limits_of_http = http1::Limits { body_bytes_max: BODY_BYTES_MAX, ..http1::Limits::default() };
+    let config = Arc::new(Config::new(limits_of_http));
     server.start_each(move |_| {
         let (config, shared) = (config.clone(), Rc::new(Shared::new()));
         move |_: &Address| (http1::Server::new(config.clone()), Site::new(shared.clone()))

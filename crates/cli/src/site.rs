@@ -111,6 +111,9 @@ impl Site {
             let response = Response::new(Status::METHOD_NOT_ALLOWED).fields(self.shared.allow_post.clone());
             return send(cx, Outgoing::Response(response));
         }
+        if !head.has_body() && head.header("content-length").is_none() {
+            return send(cx, Outgoing::Response(Response::new(Status::LENGTH_REQUIRED).close()));
+        }
         let mut response = ResponseHead::new(Status::OK);
         match head.header("content-type") {
             None => response = response.content_type(ContentType::BYTES),

@@ -150,6 +150,12 @@ pub trait Codec: 'static {
         0
     }
 
+    /// Bytes of memory in which it keeps input that it has taken and not decoded: they count when a loop's memory is
+    /// used up. Only a codec with an [`Input`] of its own has some.
+    fn undecoded(&self) -> usize {
+        0
+    }
+
     /// The bytes that the uppermost codec of the pipeline has produced so far; `queue` is the one below this codec.
     fn mark(&self, queue: &Outbound) -> Mark {
         queue.written()

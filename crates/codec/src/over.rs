@@ -165,6 +165,10 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
         self.gather.cost() as usize + self.filter.held() + self.codec.held()
     }
 
+    fn undecoded(&self) -> usize {
+        self.plain.held() + self.codec.undecoded()
+    }
+
     fn mark(&self, _: &Outbound) -> Mark {
         self.codec.mark(&self.gather)
     }

@@ -136,10 +136,10 @@ impl EventLoop {
         let driver = &self.core.driver;
         self.core.time.advance(begun, || driver.wall());
         self.fire_timers(begun);
-        self.complete();
+        let held = self.complete();
         self.deliver();
         self.visit_again();
-        self.mind_memory();
+        self.mind_memory(held);
         self.core.tally.turns += 1;
         let turn = self.core.driver.now().saturating_duration_since(begun);
         self.core.tally.longest_turn = self.core.tally.longest_turn.max(turn);
@@ -185,8 +185,10 @@ impl EventLoop {
         }
     }
 
-    /// Visits whoever a completion is for, one at a time. The driver bounds their number.
-    fn complete(&mut self) {
+    /// Visits whoever a completion is for, one at a time. The driver bounds their number. Says whether receiving is
+    /// held back.
+    fn complete(&mut self) -> bool {
+        let mut held = self.exhausted;
         while let Some((token, completion)) = self.core.driver.next() {
             let occasion = match completion {
                 Completion::Received(bytes) => Occasion::Received(bytes),
@@ -199,11 +201,12 @@ impl EventLoop {
                 Completion::Woken => continue,
             };
             self.core.visit(token, occasion);
-            if self.core.pool.ledger().is_exhausted() && !self.exhausted {
-                self.exhausted = true;
+            if self.core.pool.ledger().is_exhausted() && !held {
+                held = true;
                 self.core.driver.hold_receives(true);
             }
         }
+        held
     }
 
     fn deliver(&mut self) {
@@ -230,10 +233,10 @@ impl EventLoop {
 
     /// Sheds connections while the budget is used up, those with most bytes waiting first, until an eighth of it is
     /// free again.
-    fn mind_memory(&mut self) {
+    fn mind_memory(&mut self, held: bool) {
         let ledger = self.core.pool.ledger();
         let enough = ledger.budget() - ledger.budget() / 8;
-        if !self.exhausted && !ledger.is_exhausted() {
+        if !held && !ledger.is_exhausted() {
             return;
         }
         if ledger.is_exhausted() {

@@ -73,11 +73,13 @@ fn echo_sends_back_what_it_gets() {
             assert_same(&chunked.body, &body);
         }
     }
-    let nothing = peer.ask("POST", "/echo");
+    let nothing = peer.tell("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
     assert_eq!((nothing.status, nothing.field("content-length"), nothing.body.len()), (200, Some("0"), 0));
     let typed = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Type: text/tide\r\nContent-Length: 3\r\n\r\nebb";
     let typed = peer.tell(typed);
     assert_eq!((typed.text(), typed.field("content-type")), ("ebb", Some("text/tide")));
+    let unsaid = peer.ask("POST", "/echo");
+    assert_eq!((unsaid.status, unsaid.field("connection")), (411, Some("close")));
 }
 
 #[test]

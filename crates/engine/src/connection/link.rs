@@ -106,6 +106,11 @@ impl Link {
         self.outbound.is_empty()
     }
 
+    /// What waits below all filters.
+    pub(super) fn wire_cost(&self) -> u64 {
+        self.outbound.cost()
+    }
+
     pub(crate) fn peer(&self) -> Address {
         self.peer.address()
     }

@@ -68,7 +68,7 @@ impl<C: Codec, H: Handler<C>> Occupant for Connection<C, H> {
     }
 
     fn pending(&self) -> u64 {
-        self.link.cost(&self.codec) + self.link.input.held() as u64
+        self.link.cost(&self.codec) + (self.link.input.held() + self.codec.undecoded()) as u64
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
@@ -241,21 +241,24 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
             }
         }
         if !self.may_decode() && self.wants_input() {
-            self.pump(core)?;
+            self.pump(core);
         }
         Ok(false)
     }
 
-    /// Whether the codec wants bytes even if nobody wants its messages.
+    /// Whether the codec wants bytes even if nobody wants its messages. While the peer does not read what waits on the
+    /// wire, it is not made to say more.
     fn wants_input(&self) -> bool {
-        self.codec.wants_input() && !self.link.has(Link::DEAF)
+        self.codec.wants_input()
+            && !self.link.has(Link::DEAF)
+            && self.link.wire_cost() <= self.link.settings().limits.water.replies_cap
     }
 
     /// The handshake comes before the first message, and so does the event that tells of its end.
     #[cold]
     fn shake_hands(&mut self, core: &mut Core, token: Token) -> Visited<C> {
         if self.wants_input() {
-            self.pump(core)?;
+            self.pump(core);
         }
         if self.codec.is_established() {
             self.link.set(Link::HANDSHAKE, false);
@@ -264,14 +267,13 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         Ok(())
     }
 
-    fn pump(&mut self, core: &Core) -> Visited<C> {
+    fn pump(&mut self, core: &Core) {
         let (outbound, input) = self.link.queues();
         let pumped = self.codec.pump(input, &mut Output::new(outbound, &core.pool, &core.time));
         self.or_close(pumped);
-        self.check_replies()
     }
 
-    /// The codec has replied, or may have: back-pressure does not hold it, so there is a cap.
+    /// The codec has replied: the marks do not hold it back in the middle of that, so there is a cap.
     fn check_replies(&self) -> Visited<C> {
         if self.link.cost(&self.codec) > self.link.settings().limits.water.replies_cap {
             return Err(Stop::Close { reason: Closed::RepliesUnread, reset: true });

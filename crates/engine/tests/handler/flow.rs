@@ -1,9 +1,10 @@
 //! Back-pressure, pausing, and what is refused.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
-use tidegate_codec::Over;
-use tidegate_codec::framing::Lines;
+use tidegate_codec::framing::{Lines, Payload};
+use tidegate_codec::{Codec, Input, Output, Over, Slice, Step};
 use tidegate_engine::{Event, Limits, Outcome, SendError};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::ToyTls;
@@ -330,4 +331,73 @@ fn a_peer_that_takes_a_byte_now_and_then_is_not() {
     assert_eq!(pipe.written(), b"0123456789");
     pipe.advance(Duration::from_secs(60));
     assert!(pipe.is_cut_off());
+}
+
+#[test]
+fn what_is_sent_before_a_handshake_may_be_larger_than_every_mark() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Over::new(ToyTls::server(9), Lines::new().with_line_bytes_max(2 << 20)),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Open = told {
+                cx.send(bytes(1 << 20)).unwrap();
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.receive_bytewise(b"TOY?");
+    assert_eq!(journal.take(), ["open", "Established", "Writable"]);
+    let (plain, _) = ToyTls::opened(9, &pipe.written());
+    assert_eq!(plain.len(), (1 << 20) + 1);
+}
+
+/// Acknowledges every byte with a thousand, whether or not anybody wants its messages.
+struct Acknowledges;
+
+impl Codec for Acknowledges {
+    type In = Slice;
+    type Out = Payload;
+    type Error = Infallible;
+
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, Infallible> {
+        self.pump(input, reply).map(|()| Step::More)
+    }
+
+    fn encode(&mut self, _: Payload, _: &mut Output<'_>) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn pump(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<(), Infallible> {
+        for _ in &*input.take_all() {
+            reply.write(&[b'a'; 1_000]);
+        }
+        Ok(())
+    }
+
+    fn wants_input(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_codec_that_reads_for_a_paused_handler_stops_when_nobody_takes_what_it_says() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::with_limits(
+        Acknowledges,
+        Probe::new(&journal, |told, cx| {
+            if let Told::Open = told {
+                cx.pause();
+            }
+            Outcome::Continue
+        }),
+        marks(4_000, 1_000),
+    );
+    pipe.receive(b"ab");
+    assert_eq!(pipe.written().len(), 2_000);
+    pipe.take_at_most(0);
+    pipe.receive_bytewise(&[b'x'; 1_000]);
+    assert!(!pipe.is_receiving() && !pipe.is_closed());
+    assert!(pipe.pool().ledger().used() < 200_000, "{}", pipe.pool().ledger().used());
+    pipe.take_at_most(usize::MAX);
+    assert_eq!(pipe.written().len(), 1_000_000, "and goes on as soon as somebody does");
 }
