@@ -7,7 +7,7 @@ use tidegate_codec::{Codec, Over, Slice};
 use tidegate_engine::{Limits, Outcome};
 use tidegate_testkit::filters::StripPrefix;
 
-use crate::support::{Journal, Pairs, Probe, Told, echo, exchange};
+use crate::support::{Journal, Pairs, Probe, Told, by_default, echo, exchange};
 
 const MIB: usize = 1 << 20;
 
@@ -137,6 +137,40 @@ fn many_halves_of_messages_do_not_stop_a_loop_for_ever() {
     }
     assert!((1..12).contains(&alive), "{alive}");
     drop(pairs);
+}
+
+#[test]
+fn a_loop_that_got_room_by_itself_reads_on() {
+    let mut pairs = Pairs::new(4 * MIB);
+    let mut sends = |kib: usize| {
+        let journal = Journal::default();
+        let probe = Probe::new(&journal, move |told, cx| match told {
+            Told::Message(_) => {
+                cx.send(Payload::Encoded(vec![1; kib * 1024].into())).unwrap();
+                Outcome::Continue
+            }
+            told => by_default(&told, cx),
+        });
+        let (stream, _) = pairs.connect(Limits::default(), Lines::new(), probe);
+        (stream, journal)
+    };
+    let (mut first, mut second, mut third) = (sends(3_000), sends(500), sends(800));
+    let echoes = Journal::default();
+    let (mut other, _) = pairs.connect(Limits::default(), Lines::new(), Probe::new(&echoes, echo));
+    for (stream, journal) in [&mut first, &mut second] {
+        stream.write_all(b"send\n").unwrap();
+        pairs.turn_until(|| journal.count("message send") == 1);
+    }
+    // Within one turn the third uses up the budget, and the second, whose peer has gone, gives some back: less than
+    // an eighth stays free, and nobody is shed.
+    third.0.write_all(b"send\n").unwrap();
+    drop(second.0);
+    pairs.turn_until(|| third.1.count("message send") == 1);
+    pairs.turns(3);
+    assert_eq!(pairs.event_loop.counts().closed_shed, 0);
+    assert!(pairs.pool.ledger().used() > 4 * MIB / 8 * 7);
+    other.write_all(b"ebb\n").unwrap();
+    pairs.turn_until(|| echoes.count("message ebb") == 1);
 }
 
 #[test]

@@ -1,15 +1,19 @@
 //! How many connections there are, on which loop, and how they are counted.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use tidegate_buffer::Pool;
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Closed, Context, Handler, Limits, Outcome, Server};
+use tidegate_engine::{Closed, Context, EventLoop, Handler, Limits, Outcome, Server};
+use tidegate_sys::readiness::Readiness;
+use tidegate_sys::{Address, ListenOptions, Socket};
 
-use crate::support::{ask, bounded, connect, has_ended, port, serve, sum, until};
+use crate::support::{Commands, ask, bounded, connect, has_ended, port, serve, sum, until};
 
 #[test]
 fn every_loop_gets_some_of_the_connections() {
@@ -54,7 +58,7 @@ fn at_the_limit_the_next_connection_waits_until_one_goes() {
     assert_eq!((ask(&mut first, "1"), ask(&mut second, "2")), ("1".into(), "2".into()));
     let mut third = connect(&server);
     third.write_all(b"3\n").unwrap();
-    third.set_read_timeout(Some(std::time::Duration::from_millis(150))).unwrap();
+    third.set_read_timeout(Some(Duration::from_millis(150))).unwrap();
     let nothing = third.read(&mut [0]).expect_err("it is not served yet, and not closed either");
     assert!(matches!(nothing.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{nothing}");
     assert_eq!(server.counts()[0].accepted, 2);
@@ -129,7 +133,7 @@ fn a_panic_while_a_handler_is_made_costs_one_stream_only() {
         .limits(Limits { connections_max: 2, ..Limits::default() })
         .start(move || {
             assert!(number.fetch_add(1, Ordering::SeqCst) % 2 == 1, "told to");
-            (Lines::new(), crate::support::Commands::default())
+            (Lines::new(), Commands::default())
         })
         .unwrap();
     for _ in 0..5 {
@@ -139,4 +143,53 @@ fn a_panic_while_a_handler_is_made_costs_one_stream_only() {
         client.write_all(b"close\n").unwrap();
         assert!(has_ended(&mut client));
     }
+}
+
+#[test]
+fn a_panic_over_a_stream_that_had_to_wait_leaves_its_listener_at_work() {
+    // Two loops that share a limit, turned by hand: the second accepts when the first has just filled it.
+    let live = Arc::new(AtomicUsize::new(0));
+    let limits = Limits { connections_max: 1, ..Limits::default() };
+    let number = Arc::new(AtomicI64::new(0));
+    let mut loops = Vec::new();
+    for dies in [false, true] {
+        let pool = Pool::new();
+        let mut event_loop = EventLoop::new(Box::new(Readiness::new(&pool).unwrap()), pool);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let listener = Socket::from_listener(listener, &ListenOptions::default()).unwrap();
+        let number = number.clone();
+        let make = move |_: &Address| {
+            assert!(!dies || number.fetch_add(1, Ordering::SeqCst) > 0, "told to");
+            (Lines::new(), Commands::default())
+        };
+        event_loop.listen(listener, limits.clone(), live.clone(), make).unwrap();
+        loops.push((event_loop, address));
+    }
+    let addresses = [loops[0].1, loops[1].1];
+    let mut turn_until = |done: &mut dyn FnMut() -> bool| {
+        for _ in 0..20_000 {
+            if done() {
+                return;
+            }
+            loops.iter_mut().for_each(|(event_loop, _)| event_loop.turn(Some(Duration::from_millis(1))).unwrap());
+        }
+        panic!("it has not come to it");
+    };
+    let first = TcpStream::connect(addresses[0]).unwrap();
+    turn_until(&mut || live.load(Ordering::SeqCst) == 1);
+    let mut unlucky = TcpStream::connect(addresses[1]).unwrap();
+    unlucky.set_nonblocking(true).unwrap();
+    let mut turns = 0;
+    turn_until(&mut || {
+        turns += 1;
+        turns > 50
+    });
+    assert_eq!(number.load(Ordering::SeqCst), 0, "it waits");
+    drop(first);
+    turn_until(&mut || matches!(unlucky.read(&mut [0]), Ok(0)));
+    let mut lucky = TcpStream::connect(addresses[1]).unwrap();
+    lucky.write_all(b"ebb\n").unwrap();
+    lucky.set_nonblocking(true).unwrap();
+    turn_until(&mut || matches!(lucky.read(&mut [0; 8]), Ok(4)));
 }
