@@ -11,9 +11,17 @@ use tidegate::{Context, Event, Handler, Outcome};
 /// The handler of one connection.
 pub(crate) struct Site {
     shared: Rc<Shared>,
-    /// The response that is being sent piece by piece.
-    streaming: Option<u64>,
-    echoing: bool,
+    answer: Answer,
+}
+
+/// The response that is under way, if one is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    None,
+    /// So many bytes are left to be sent.
+    Stream(u64),
+    /// What arrives is sent back.
+    Echo,
 }
 
 /// What the handlers of one loop share.
@@ -38,7 +46,7 @@ impl Shared {
 
 impl Site {
     pub(crate) fn new(shared: Rc<Shared>) -> Self {
-        Self { shared, streaming: None, echoing: false }
+        Self { shared, answer: Answer::None }
     }
 
     fn request(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
@@ -76,7 +84,7 @@ impl Site {
         cx: &mut Context<'_, Server>,
     ) -> Outcome<Server> {
         // What HEAD does not get is not walked through either: nothing would ever make the connection unwritable.
-        self.streaming = Some(if method == Method::Head { 0 } else { length });
+        self.answer = Answer::Stream(if method == Method::Head { 0 } else { length });
         match cx.send(Outgoing::Head(head.content_type(ContentType::BYTES))) {
             Ok(_) => self.stream_on(cx),
             Err(error) => Outcome::fail(error),
@@ -85,16 +93,16 @@ impl Site {
 
     /// Sends as much as the connection takes. The rest follows when it is writable again.
     fn stream_on(&mut self, cx: &mut Context<'_, Server>) -> Outcome<Server> {
-        while let Some(left) = self.streaming {
+        while let Answer::Stream(left) = self.answer {
             if !cx.is_writable() {
                 return Outcome::Continue;
             }
             let length = left.min(PIECE_BYTES as u64);
             let piece = if length == 0 {
-                self.streaming = None;
+                self.answer = Answer::None;
                 Outgoing::End
             } else {
-                self.streaming = Some(left - length);
+                self.answer = Answer::Stream(left - length);
                 Outgoing::Data(self.shared.block.slice(..length as usize).into())
             };
             if let Err(error) = cx.send(piece) {
@@ -128,9 +136,11 @@ impl Site {
             BodyLength::Known(length) => response = response.length(length),
             BodyLength::Chunked => {}
         }
-        self.echoing = head.has_body();
+        if head.has_body() {
+            self.answer = Answer::Echo;
+        }
         match cx.send(Outgoing::Head(response)) {
-            Ok(_) if self.echoing => Outcome::Continue,
+            Ok(_) if head.has_body() => Outcome::Continue,
             Ok(_) => send(cx, Outgoing::End),
             Err(error) => Outcome::fail(error),
         }
@@ -143,8 +153,11 @@ impl Handler<Server> for Site {
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         match message {
             Incoming::Head(head) => self.request(&head, cx),
-            Incoming::Data(data) if self.echoing => send(cx, Outgoing::Data(data.detach().into())),
-            Incoming::End if std::mem::take(&mut self.echoing) => send(cx, Outgoing::End),
+            Incoming::Data(data) if self.answer == Answer::Echo => send(cx, Outgoing::Data(data.detach().into())),
+            Incoming::End if self.answer == Answer::Echo => {
+                self.answer = Answer::None;
+                send(cx, Outgoing::End)
+            }
             Incoming::Data(_) | Incoming::End => Outcome::Continue,
         }
     }

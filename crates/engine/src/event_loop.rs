@@ -6,7 +6,6 @@
 //! shed, until there is room.
 
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
@@ -70,7 +69,7 @@ impl EventLoop {
             self.core.release(token);
             return Err(error);
         }
-        let settings = Rc::new(Settings { limits, live });
+        let settings = Settings::new(limits, live);
         self.core.slots.put(token, Box::new(Acceptor::new(settings, make)));
         Ok(())
     }
@@ -88,7 +87,7 @@ impl EventLoop {
         C: Codec,
         H: Handler<C>,
     {
-        let settings = Rc::new(Settings { limits, live: Arc::new(AtomicUsize::new(1)) });
+        let settings = Settings::new(limits, Arc::new(AtomicUsize::new(1)));
         let link = Link::new(settings, peer, &self.core.pool);
         let token = self.core.admit(socket, Box::new(Connection::new(link, codec, handler)));
         Remote::new(self.core.mailbox.clone(), token)

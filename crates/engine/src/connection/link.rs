@@ -1,11 +1,13 @@
 //! `Link`: what a connection is made of, apart from its codec and its handler.
 
-use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::cell::RefCell;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use slab::Slab;
 use tidegate_buffer::{Input, Mark, Outbound, Pool, Writability};
 use tidegate_codec::Codec;
 use tidegate_sys::Address;
@@ -19,9 +21,16 @@ pub(crate) struct Settings {
     pub(crate) limits: Limits,
     /// Connections of the server, on all loops.
     pub(crate) live: Arc<AtomicUsize>,
+    peers: RefCell<Slab<Address>>,
 }
 
-/// Queue, input, state and timers of one connection; 120 bytes, and no other memory while nothing waits.
+impl Settings {
+    pub(crate) fn new(limits: Limits, live: Arc<AtomicUsize>) -> Rc<Self> {
+        Rc::new(Self { limits, live, peers: RefCell::default() })
+    }
+}
+
+/// Queue, input, state and timers of one connection; 104 bytes, and no other memory while nothing waits.
 pub(crate) struct Link {
     outbound: Outbound,
     pub(super) input: Input,
@@ -77,9 +86,9 @@ impl Link {
         Self {
             outbound: Outbound::new(pool),
             input: Input::new(),
-            settings,
             closing: None,
-            peer: Peer::new(peer),
+            peer: Peer::new(peer, &settings.peers),
+            settings,
             watched: 0,
             deadline: Tick::NEVER,
             progress: Tick::NEVER,
@@ -112,7 +121,7 @@ impl Link {
     }
 
     pub(crate) fn peer(&self) -> Address {
-        self.peer.address()
+        self.peer.address(&self.settings.peers)
     }
 
     #[inline]
@@ -197,34 +206,46 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        self.peer.forget(&self.settings.peers);
         self.settings.live.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// The peer's address in 16 bytes.
+/// The peer's address in 8 bytes, if it is the most usual one; otherwise where it is kept.
+#[derive(Clone, Copy)]
 enum Peer {
     V4(SocketAddrV4),
-    V6(Box<SocketAddrV6>),
-    Unix(Option<Box<PathBuf>>),
+    Unnamed,
+    Kept(u32),
 }
 
 impl Peer {
-    fn new(address: &Address) -> Self {
+    fn new(address: &Address, kept: &RefCell<Slab<Address>>) -> Self {
         match address {
             Address::Ip(SocketAddr::V4(address)) => Self::V4(*address),
-            Address::Ip(SocketAddr::V6(address)) => Self::V6(Box::new(*address)),
-            Address::Unix(path) if path.as_os_str().is_empty() => Self::Unix(None),
-            Address::Unix(path) => Self::Unix(Some(Box::new(path.clone()))),
+            Address::Unix(path) if path.as_os_str().is_empty() => Self::Unnamed,
+            // A loop has fewer slots than that.
+            other => Self::Kept(kept.borrow_mut().insert(other.clone()) as u32),
         }
     }
 
-    fn address(&self) -> Address {
+    fn address(self, kept: &RefCell<Slab<Address>>) -> Address {
         match self {
-            Self::V4(address) => Address::Ip((*address).into()),
-            Self::V6(address) => Address::Ip((**address).into()),
-            Self::Unix(path) => Address::Unix(path.as_deref().cloned().unwrap_or_default()),
+            Self::V4(address) => Address::Ip(address.into()),
+            Self::Unnamed => Address::Unix(PathBuf::new()),
+            Self::Kept(key) => kept.borrow()[key as usize].clone(),
+        }
+    }
+
+    fn forget(self, kept: &RefCell<Slab<Address>>) {
+        if let Self::Kept(key) = self {
+            let mut kept = kept.borrow_mut();
+            kept.remove(key as usize);
+            if kept.is_empty() {
+                *kept = Slab::new();
+            }
         }
     }
 }
 
-const _: () = assert!(size_of::<Link>() <= 120);
+const _: () = assert!(size_of::<Link>() <= 104);
