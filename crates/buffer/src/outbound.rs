@@ -231,26 +231,14 @@ impl Outbound {
     ///
     /// # Panics
     /// If `count` is more than what waits.
-    pub fn advance(&mut self, mut count: u64) {
+    pub fn advance(&mut self, count: u64) {
         assert!(count <= self.pending(), "{count} bytes sent of {}", self.pending());
         self.sent += count;
         if self.sent == self.written {
-            return self.release();
+            self.release();
+        } else {
+            Sent { queue: self, left: count }.let_go();
         }
-        while count > 0 {
-            let mut entries = self.entries();
-            let head = entries.get_mut(self.list.head);
-            let length = head.part.len();
-            if count < length {
-                head.part.advance(count);
-                return;
-            }
-            drop(entries);
-            count -= length;
-            self.pop();
-        }
-        // What is left of a fill segment must not stand for something to send.
-        self.drop_spent_heads();
     }
 
     /// Lets go of everything that waits: it will never be sent, and [`written`](Self::written) goes back to what was.
@@ -484,10 +472,23 @@ impl Outbound {
         self.release();
     }
 
+    /// Lets go of every entry.
     fn release(&mut self) {
-        while self.list.head != NIL {
-            self.pop();
+        /// Goes on where the drop of something queued has panicked.
+        struct Rest<'a>(&'a mut Outbound);
+        impl Rest<'_> {
+            fn pop_all(&mut self) {
+                while self.0.list.head != NIL {
+                    self.0.pop();
+                }
+            }
         }
+        impl Drop for Rest<'_> {
+            fn drop(&mut self) {
+                self.pop_all();
+            }
+        }
+        Rest(self).pop_all();
     }
 
     /// Drops entries without bytes from the front, so that what comes first is something to send.
@@ -538,14 +539,41 @@ impl Default for List {
 
 impl Drop for Outbound {
     fn drop(&mut self) {
-        /// Goes on where the drop of something queued has panicked: what is behind it must not stay in the store.
-        struct Rest<'a>(&'a mut Outbound);
-        impl Drop for Rest<'_> {
-            fn drop(&mut self) {
-                self.0.release();
+        self.release();
+    }
+}
+
+/// Lets go of what was sent. Dropping something that was queued may panic, since that runs code of its owner: then
+/// the rest is let go while unwinding, so that nothing is sent twice and nothing stays in the store.
+struct Sent<'q> {
+    queue: &'q mut Outbound,
+    left: u64,
+}
+
+impl Sent<'_> {
+    fn let_go(&mut self) {
+        while self.left > 0 {
+            let mut entries = self.queue.entries();
+            let head = entries.get_mut(self.queue.list.head);
+            let length = head.part.len();
+            if self.left < length {
+                head.part.advance(std::mem::take(&mut self.left));
+                return;
             }
+            drop(entries);
+            self.left -= length;
+            self.queue.pop();
         }
-        Rest(self).0.release();
+        // What is left of a fill segment must not stand for something to send.
+        self.queue.drop_spent_heads();
+    }
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            self.let_go();
+        }
     }
 }
 

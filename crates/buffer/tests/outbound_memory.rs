@@ -408,3 +408,21 @@ fn a_queue_keeps_its_pool_alive() {
     queue.flush();
     assert_eq!(send_all(&mut queue, usize::MAX).len(), 5 + LINK_BYTES_MIN);
 }
+
+#[test]
+fn an_owner_that_panics_when_it_was_sent_makes_nothing_be_sent_twice() {
+    for behind in [0, 1] {
+        let (pool, drops) = (Pool::new(), Arc::default());
+        let mut queue = Outbound::new(&pool);
+        queue.link_bytes(owned(&drops, || panic!("the owner does not want to go")));
+        queue.link_bytes(owned(&drops, || {}));
+        (0..behind).for_each(|_| queue.write(b"last"));
+        queue.flush();
+        let sent = AssertUnwindSafe(|| queue.advance(2 * LINK_BYTES_MIN as u64));
+        assert!(catch_unwind(sent).is_err());
+        assert_eq!(drops.load(Ordering::Relaxed), 2);
+        assert_eq!(queue.front(), (behind == 1).then_some(&b"last"[..]));
+        drop(queue);
+        assert_eq!(pool.ledger().used(), 0);
+    }
+}

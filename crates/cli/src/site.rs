@@ -76,6 +76,7 @@ impl Site {
         send(cx, Outgoing::Response(response))
     }
 
+    #[inline(never)]
     fn stream(
         &mut self,
         head: ResponseHead,
@@ -113,6 +114,7 @@ impl Site {
     }
 
     /// Begins to send the body of the request back, with its type and, if it said so, its length.
+    #[inline(never)]
     fn echo(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         use tidegate::http1::BodyLength;
         if head.method() != Method::Post {

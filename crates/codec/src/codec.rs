@@ -24,7 +24,8 @@ pub enum Step<T> {
 /// needs more input, so a codec that yields without consuming has to come to an end by itself. A codec never
 /// blocks, never panics on what a peer sent, and refuses what is too large *before* it allocates for it.
 ///
-/// Only the first three methods have to be written.
+/// Only [`decode`](Codec::decode) and [`encode`](Codec::encode) have to be written. A stack of stages is a codec as
+/// well, [`Over`](crate::Over), and most of the other methods are there for it.
 ///
 /// ```
 /// use std::convert::Infallible;

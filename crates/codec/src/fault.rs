@@ -1,6 +1,6 @@
 //! Errors of protocols, sorted by whose fault they are.
 
-/// Who is to blame for an error. It decides what is logged, what is counted, and what the peer is told.
+/// Who is to blame for an error. It decides at which level the end of a connection is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Blame {
     /// The peer broke the protocol.
@@ -14,6 +14,37 @@ pub enum Blame {
 }
 
 /// An error of a codec or a filter.
+///
+/// ```
+/// use std::fmt;
+/// use tidegate_codec::{Blame, Fault};
+///
+/// #[derive(Debug)]
+/// enum Wrong {
+///     Version(u8),
+///     TooLong { bytes_max: usize },
+/// }
+///
+/// impl Fault for Wrong {
+///     fn blame(&self) -> Blame {
+///         match self {
+///             Self::Version(_) => Blame::Peer,
+///             Self::TooLong { .. } => Blame::Limit,
+///         }
+///     }
+/// }
+///
+/// impl fmt::Display for Wrong {
+///     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+///         match self {
+///             Self::Version(version) => write!(f, "version {version} is not spoken here"),
+///             Self::TooLong { bytes_max } => write!(f, "a message is longer than {bytes_max} bytes"),
+///         }
+///     }
+/// }
+///
+/// impl std::error::Error for Wrong {}
+/// ```
 pub trait Fault: std::error::Error + Send + Sync + 'static {
     /// Whose fault it is.
     fn blame(&self) -> Blame;

@@ -11,7 +11,49 @@ use crate::output::Output;
 /// A stage below a codec that turns bytes into bytes: TLS, compression, a PROXY header.
 ///
 /// *Wire* is the side of the peer, *plain* the side of the codec above. A filter owns no queues: it is handed both
-/// sides, and may keep bytes back until it is flushed.
+/// sides, and may keep bytes back until it is flushed. Only [`inbound`](Filter::inbound) and
+/// [`outbound`](Filter::outbound) have to be written.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::time::{Instant, SystemTime};
+/// use tidegate_codec::framing::Lines;
+/// use tidegate_codec::{Codec, Filter, Input, Outbound, Output, Over, Pool, Step, Time};
+///
+/// /// Turns every bit around, both ways.
+/// struct Invert;
+///
+/// impl Filter for Invert {
+///     type Error = Infallible;
+///
+///     fn inbound(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, Infallible> {
+///         if wire.is_empty() {
+///             return Ok(Step::More);
+///         }
+///         let inverted: Vec<u8> = wire.take_all().iter().map(|byte| !byte).collect();
+///         plain.append(reply.pool().copy(&inverted), reply.pool());
+///         Ok(Step::Message(()))
+///     }
+///
+///     fn outbound(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> Result<(), Infallible> {
+///         while let Some(front) = plain.front() {
+///             let inverted: Vec<u8> = front.iter().map(|byte| !byte).collect();
+///             plain.advance(inverted.len() as u64);
+///             out.write(&inverted);
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+/// let (mut queue, mut lines) = (Outbound::new(&pool), Over::new(Invert, Lines::new()));
+/// let mut out = Output::new(&mut queue, &pool, &time);
+/// lines.encode("ebb".into(), &mut out)?;
+/// lines.flush(&mut out)?;
+/// queue.flush();
+/// assert_eq!(queue.front(), Some(&b"ebb\n".map(|byte| !byte)[..]));
+/// # Ok::<(), tidegate_codec::OverError<Infallible, tidegate_codec::framing::FramingError>>(())
+/// ```
 pub trait Filter: 'static {
     /// What can go wrong, sorted by blame.
     type Error: Fault;

@@ -25,6 +25,44 @@ use crate::remote::{Letter, Mailbox, Remote};
 
 /// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns it
 /// by hand.
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use std::os::unix::net::UnixStream;
+/// use std::path::PathBuf;
+/// use std::time::Duration;
+///
+/// use tidegate_buffer::Pool;
+/// use tidegate_codec::Slice;
+/// use tidegate_codec::framing::Lines;
+/// use tidegate_engine::{Context, EventLoop, Handler, Limits, Outcome};
+/// use tidegate_sys::readiness::Readiness;
+/// use tidegate_sys::{Address, Socket};
+///
+/// struct Echo;
+///
+/// impl Handler<Lines> for Echo {
+///     type Post = ();
+///
+///     fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+///         cx.send(line.into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
+///     }
+/// }
+///
+/// // The driver receives into memory of the same pool as the loop's.
+/// let pool = Pool::new();
+/// let mut event_loop = EventLoop::new(Box::new(Readiness::new(&pool)?), pool);
+/// let (mut peer, ours) = UnixStream::pair()?;
+/// let unnamed = Address::Unix(PathBuf::new());
+/// event_loop.adopt(Socket::from_stream(ours)?, &unnamed, Limits::default(), Lines::new(), Echo);
+///
+/// peer.write_all(b"ebb\n")?;
+/// event_loop.turn(Some(Duration::from_secs(10)))?;
+/// let mut answer = [0; 4];
+/// peer.read_exact(&mut answer)?;
+/// assert_eq!(&answer, b"ebb\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct EventLoop {
     core: Core,
     published: Arc<Published>,
@@ -35,7 +73,9 @@ pub struct EventLoop {
 }
 
 impl EventLoop {
-    /// A loop over `driver`, whose memory is `pool`. The ledger of the pool holds the loop's budget.
+    /// A loop over `driver`, whose memory is `pool`: the pool that the driver receives into. Its ledger holds the loop's
+    /// budget, which is unlimited until somebody sets it; `memory_max` of [`Limits`] is looked at by
+    /// [`Server`](crate::Server) only.
     #[must_use]
     pub fn new(driver: Box<dyn Driver>, pool: Pool) -> Self {
         Self {
@@ -74,7 +114,8 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Takes over a connected stream.
+    /// Takes over a connected stream, and tells its handler [`open`](Handler::open). If the driver refuses the stream,
+    /// that is logged and counted, the handler is dropped without a word, and letters to it are dropped likewise.
     pub fn adopt<C, H>(
         &mut self,
         socket: Socket,
@@ -248,8 +289,8 @@ impl EventLoop {
                 self.core.visit(token, Occasion::Shed);
             }
         }
-        // Not until there is as much room as shedding makes: what is left may be halves of messages, whose other
-        // halves have to be read before anything is given back.
+        // Receiving goes on as soon as the budget is not used up, not only when an eighth of it is free: what is left
+        // may be halves of messages, whose other halves have to be read before anything is given back.
         let hold = self.core.pool.ledger().is_exhausted();
         if hold && !self.exhausted {
             self.core.log.warn(self.core.time.now(), "memory is used up and nothing is left to shed; reading waits");

@@ -48,7 +48,9 @@ pub trait Handler<C: Codec>: 'static {
     /// Something else has happened.
     ///
     /// By default the end of the peer's stream, and the wish of the application to drain, close the connection once
-    /// everything was sent; except that a protocol which knows its own end, as HTTP does, is left to find it.
+    /// everything was sent; except that a protocol which knows its own end, as HTTP does, is left to find it. Whoever
+    /// writes this method does that by itself: a connection that answers [`Event::ReadClosed`] with
+    /// [`Outcome::Continue`] stays open for as long as the peer does not reset it.
     fn event(&mut self, event: Event<Self::Post>, cx: &mut Context<'_, C, Self::Post>) -> Outcome<C> {
         match event {
             Event::ReadClosed | Event::Drain if !cx.codec().knows_its_end() => Outcome::Close,
@@ -100,7 +102,44 @@ impl<C: Codec> Outcome<C> {
     }
 
     /// Goes on with the codec and the handler that `to` makes of the present codec. The new handler is told
-    /// [`open`](Handler::open).
+    /// [`open`](Handler::open). What the old codec has said leaves first; bytes that it has not decoded are the new
+    /// one's; a pause, a hold, a deadline and a watched mark end with the old handler.
+    ///
+    /// ```
+    /// use tidegate_codec::Slice;
+    /// use tidegate_codec::framing::{LengthField, Lines};
+    /// use tidegate_engine::{Context, Handler, Outcome};
+    /// use tidegate_testkit::Embedded;
+    ///
+    /// /// Reads lines until one of them says `BINARY`.
+    /// struct Text;
+    ///
+    /// impl Handler<Lines> for Text {
+    ///     type Post = ();
+    ///
+    ///     fn message(&mut self, line: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+    ///         match &*line {
+    ///             b"BINARY" => Outcome::switch(|_| (LengthField::new(2), Binary)),
+    ///             _ => Outcome::Continue,
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// /// Sends frames back.
+    /// struct Binary;
+    ///
+    /// impl Handler<LengthField> for Binary {
+    ///     type Post = ();
+    ///
+    ///     fn message(&mut self, frame: Slice, cx: &mut Context<'_, LengthField>) -> Outcome<LengthField> {
+    ///         cx.send(frame.into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
+    ///     }
+    /// }
+    ///
+    /// let mut pipe = Embedded::new(Lines::new(), Text);
+    /// pipe.receive(b"hello\nBINARY\n\x00\x03ebb");
+    /// assert_eq!(pipe.written(), b"\x00\x03ebb");
+    /// ```
     pub fn switch<D: Codec, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
         Self::Switch(Switch::new(to))
     }

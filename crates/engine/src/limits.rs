@@ -5,6 +5,23 @@ use std::time::Duration;
 use tidegate_buffer::WaterMarks;
 
 /// Limits of the connections of one server. Each has a default that protects.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_buffer::WaterMarks;
+/// use tidegate_engine::{Limits, Server, StartError};
+///
+/// // Few and slow devices, each of which may be sent a large image.
+/// let limits = Limits {
+///     water: WaterMarks::new(1024 * 1024, 256 * 1024),
+///     write_timeout: Duration::from_secs(300),
+///     connections_max: 500,
+///     ..Limits::default()
+/// };
+/// let server = Server::bind("127.0.0.1:0")?.limits(limits);
+/// # drop(server);
+/// # Ok::<(), StartError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// How much may wait to be sent on one connection; 64 and 32 KiB.
@@ -17,8 +34,9 @@ pub struct Limits {
     /// Connections of the whole server; further ones wait in the kernel. Three quarters of the process's limit of
     /// descriptors, and never more than a million.
     pub connections_max: usize,
-    /// Memory that the connections of the whole server may hold, in bytes, inbound and outbound; half of the machine's.
-    /// It is divided evenly between the loops.
+    /// Memory that the connections of the whole server may hold, in bytes, inbound and outbound; half of the machine's,
+    /// or of the control group's where that is less. It is divided evenly between the loops, and each keeps an eighth of
+    /// its part, and up to 512 KiB more, for what is not counted: connections themselves, its tables, the allocator.
     pub memory_max: usize,
 }
 

@@ -30,7 +30,8 @@ impl<P: Send + 'static> Remote<P> {
         Self { mailbox, token, post: PhantomData }
     }
 
-    /// Posts to the connection. If that is gone by the time the letter arrives, the letter is dropped.
+    /// Posts to the connection. If that is gone by the time the letter arrives, or has switched to a handler with
+    /// another [`Post`](crate::Handler::Post), the letter is dropped.
     ///
     /// # Errors
     /// [`Gone`] with what was posted, if the loop has ended, or if more than a million letters wait for it.

@@ -20,6 +20,7 @@ impl Server {
         sent
     }
 
+    #[inline(never)]
     fn send_in_pieces(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
         match message {
             Outgoing::Response(mut response) => self.send_response(&mut response, out),

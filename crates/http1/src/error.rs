@@ -15,7 +15,8 @@ pub enum Error {
     Peer(Violation),
     /// A limit was reached; the connection closes.
     Limit(Exceeded),
-    /// The application asked for what cannot be said now. Nothing was written.
+    /// The application asked for what cannot be said now. Nothing was written, and the connection goes on, except after
+    /// [`Misuse::BodyTooShort`].
     Caller(Misuse),
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `parse` takes bytes that may hold a whole head, and finds its end by itself: the usual head is read once. Whether
 //! an incomplete head can still become a good one is not asked here, so that the answer to a peer does not depend on
-//! how its bytes were cut into packets; see `HeadSearch` for what is.
+//! how its bytes were cut into packets; see `head_end` for what is.
 
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{CHUNKED, EXPECTS_CONTINUE, KEEP_ALIVE, Method, OLD, Spans, VERSION_BYTES, trim};
@@ -142,6 +142,7 @@ fn is_authority(bytes: &[u8]) -> bool {
 }
 
 /// A host with an optional port (RFC 9110 §7.2); it may be empty.
+#[inline(never)]
 fn is_host(bytes: &[u8]) -> bool {
     let host_end = match bytes {
         [b'[', address @ ..] => match address.iter().position(|&byte| byte == b']') {
@@ -190,6 +191,7 @@ impl Line {
         Some(Self { at, name_end, value_end, is_plain })
     }
 
+    #[inline(never)]
     fn unusual(bytes: &[u8], at: usize) -> Result<Self, Stop> {
         let name_end = scan::token_end(bytes, at);
         if bytes.get(name_end) != Some(&b':') || name_end == at {
@@ -292,6 +294,7 @@ impl Facts {
         }
     }
 
+    #[inline(never)]
     fn connection_options(&mut self, value: &[u8]) {
         for option in value.split(|&byte| byte == b',') {
             let option = trim(option);
@@ -303,6 +306,7 @@ impl Facts {
         }
     }
 
+    #[inline(never)]
     fn content_length(&mut self, value: &[u8]) -> Result<(), Stop> {
         if !self.note(LENGTH) {
             return Err(Violation::ContentLengthRepeated.into());
@@ -315,6 +319,7 @@ impl Facts {
         Ok(())
     }
 
+    #[inline(never)]
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Stop> {
         let codings = || value.split(|&byte| byte == b',').map(trim);
         let is_chunked = |coding: &&[u8]| coding.eq_ignore_ascii_case(b"chunked");
@@ -329,6 +334,7 @@ impl Facts {
         }
     }
 
+    #[inline(never)]
     fn expect(&mut self, value: &[u8]) -> Result<(), Stop> {
         if !trim(value).eq_ignore_ascii_case(b"100-continue") {
             return Err(Violation::ExpectationUnknown.into());

@@ -160,6 +160,7 @@ impl Server {
         RequestHead { bytes: input.take(length), spans }
     }
 
+    #[inline(never)]
     fn expect_body(&mut self, length: u64, reply: &mut Output<'_>) {
         if length == CHUNKED {
             self.inbound = Inbound::ChunkSize;
@@ -215,6 +216,7 @@ impl Server {
         self.since.get_or_insert(reply.now());
     }
 
+    #[inline(never)]
     fn decode_body(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         match self.next_piece(input).map_err(|error| self.refuse(error, reply))? {
             Piece::Data(data) => {
@@ -238,6 +240,7 @@ impl Server {
     }
 
     /// Reads over a body that nobody wants, up to the next request.
+    #[inline(never)]
     fn decode_skipped(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         loop {
             match self.next_piece(input) {
@@ -270,6 +273,7 @@ impl Server {
     }
 
     /// The response is complete, and the request is not.
+    #[inline(never)]
     pub(crate) fn skip_body(&mut self) {
         if !self.can_skip() {
             self.inbound = Inbound::Closed;
@@ -334,6 +338,7 @@ impl Codec for Server {
 
     /// Yields what is complete. While a response is owed it says [`Step::More`]: what the peer sent before it stopped
     /// is decoded once that response is complete.
+    #[cold]
     fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         let step = self.decode(input, reply)?;
         if !matches!(step, Step::More) {
@@ -370,11 +375,13 @@ impl Codec for Server {
     }
 
     /// 500, if a response is owed and nothing of it was said.
+    #[cold]
     fn fail(&mut self, out: &mut Output<'_>) {
         self.give_up(out);
     }
 
     /// The next response says that it is the last; between requests the connection is finished at once.
+    #[cold]
     fn drain(&mut self, _reply: &mut Output<'_>) -> Result<(), Error> {
         self.flags |= CLOSING;
         let between = self.inbound == Inbound::Head && self.flags & BEGUN == 0;
@@ -388,6 +395,7 @@ impl Codec for Server {
         self.deadline().map(|(at, _)| at)
     }
 
+    #[cold]
     fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
         match self.deadline() {
             Some((at, deadline)) if at <= reply.now() => match deadline {

@@ -14,6 +14,8 @@ use crate::wire::{State, Wire};
 
 /// A connection whose peer is the test: it sends byte slices, looks at what was written, and moves the time.
 ///
+/// Whatever makes something happen turns the loop until it has come to rest, and panics if it does not.
+///
 /// ```
 /// use std::time::Duration;
 /// use tidegate_codec::framing::Lines;
@@ -38,7 +40,10 @@ use crate::wire::{State, Wire};
 ///     }
 ///
 ///     fn event(&mut self, event: Event<()>, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
-///         if event == Event::Deadline { Outcome::Close } else { Outcome::Continue }
+///         match event {
+///             Event::Deadline | Event::ReadClosed | Event::Drain => Outcome::Close,
+///             _ => Outcome::Continue,
+///         }
 ///     }
 /// }
 ///

@@ -78,10 +78,22 @@ impl<C: Codec, H: Handler<C>> Occupant for Connection<C, H> {
 
 impl<C: Codec, H: Handler<C>> Connection<C, H> {
     /// Takes in what happened. Says whether there is work to do now.
+    #[inline]
     fn take_in(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Visited<C, bool> {
         match occasion {
             Occasion::Received(bytes) => self.received(core, bytes),
             Occasion::Sent(result) => self.sent(core, result)?,
+            Occasion::Again => self.link.set(Link::AGAIN, false),
+            occasion => return self.take_in_rarer(core, token, occasion),
+        }
+        Ok(true)
+    }
+
+    /// What does not happen with every message; apart, so that what does stays close together in the cache.
+    #[cold]
+    fn take_in_rarer(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Visited<C, bool> {
+        match occasion {
+            Occasion::Received(_) | Occasion::Sent(_) | Occasion::Again => {}
             Occasion::Ended => {
                 self.link.set(Link::PEER_ENDED, true);
                 if self.link.has(Link::SHUT) && self.link.is_closing() {
@@ -108,7 +120,6 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
                 self.again(core, token);
                 return Ok(false);
             }
-            Occasion::Again => self.link.set(Link::AGAIN, false),
             Occasion::Drain => self.drain(core, token)?,
             Occasion::Overdue => return Err(Stop::Close { reason: Closed::Drained, reset: false }),
             Occasion::Shed => return Err(Stop::Close { reason: Closed::Shed, reset: true }),
@@ -267,6 +278,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         Ok(())
     }
 
+    #[cold]
     fn pump(&mut self, core: &Core) {
         let (outbound, input) = self.link.queues();
         let pumped = self.codec.pump(input, &mut Output::new(outbound, &core.pool, &core.time));
@@ -397,6 +409,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
 
     /// Whether everything up to the watched mark is with the kernel. The mark is translated to an offset on the wire
     /// as soon as the filters know it.
+    #[inline(never)]
     fn watched_is_sent(&mut self) -> bool {
         if !self.link.has(Link::SETTLED) {
             let Some(offset) = self.codec.settled(tidegate_buffer::Mark(self.link.watched)) else { return false };
@@ -474,6 +487,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
     }
 
     /// Tells the handler of an event, unless the connection closes: then it is told that, and nothing else.
+    #[inline(never)]
     fn tell(&mut self, core: &mut Core, token: Token, event: Event<H::Post>) -> Visited<C> {
         if self.link.is_closing() {
             return Ok(());
@@ -502,6 +516,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         Ok(())
     }
 
+    #[inline(never)]
     fn again(&mut self, core: &mut Core, token: Token) {
         if !self.link.take(Link::AGAIN) {
             core.visit_again(token);
@@ -510,6 +525,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
     }
 
     /// Begins to close if the codec failed. It is given no more bytes then.
+    #[inline(never)]
     fn or_close(&mut self, result: Result<(), C::Error>) {
         if let Err(fault) = result {
             self.link.set(Link::DEAF, true);
