@@ -58,9 +58,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("listening on {}", server.address());
     if address.is_some() {
         // The loops have threads of their own; this one has nothing left to do.
-        loop {
-            std::thread::park();
-        }
+        server.wait();
+        return Ok(());
     }
     check(server.address().ip().ok_or("the address is an IP address")?)?;
     server.drain(Duration::from_secs(1));

@@ -28,9 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let server = start(address.as_deref().unwrap_or("127.0.0.1:0"))?;
     println!("listening on {}", server.address());
     if address.is_some() {
-        loop {
-            std::thread::park();
-        }
+        server.wait();
+        return Ok(());
     }
     check(server.address().ip().ok_or("the address is an IP address")?)?;
     server.drain(Duration::from_secs(1));

@@ -49,6 +49,24 @@ pub enum LoadError {
     Read(std::io::Error),
 }
 
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Short => f.write_str("the file is shorter than the region of it that was to be sent"),
+            Self::Read(error) => write!(f, "the file cannot be read: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Short => None,
+            Self::Read(error) => Some(error),
+        }
+    }
+}
+
 /// The outbound queue of one connection.
 ///
 /// ```
@@ -274,7 +292,7 @@ impl Outbound {
         drop(entries);
         self.list.head = index;
         self.count_entry();
-        if self.list_head_is_spent() {
+        if self.second_is_spent() {
             self.unlink_spent_second();
         }
         Ok(true)
@@ -498,7 +516,7 @@ impl Outbound {
         }
     }
 
-    fn list_head_is_spent(&self) -> bool {
+    fn second_is_spent(&self) -> bool {
         let entries = self.entries();
         let second = entries.get(self.list.head).next;
         second != NIL && entries.get(second).part.len() == 0

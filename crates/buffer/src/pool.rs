@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::entries::Entries;
 use crate::ledger::Ledger;
-use crate::segment::{SEGMENT_BYTES, Segment, SpareBlock};
+use crate::segment::{SEGMENT_BYTES, Segment, SpareBlock, block_bytes};
 use crate::slice::Slice;
 
 /// A handle to the memory of one event loop. Cloning it is cheap and shares the memory.
@@ -90,7 +90,7 @@ impl Pool {
     /// Bytes kept for the next user: spare segments and pages of entries.
     #[must_use]
     pub fn spare_bytes(&self) -> usize {
-        self.shared.spare.borrow().len() * 4096 + self.shared.entries.borrow().page_bytes()
+        self.shared.spare.borrow().len() * block_bytes(SEGMENT_BYTES) + self.shared.entries.borrow().page_bytes()
     }
 
     pub(crate) fn shared(&self) -> &Shared {

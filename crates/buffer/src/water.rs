@@ -23,8 +23,15 @@ impl WaterMarks {
     /// If `low` is zero or above `high`: such a connection would never become writable again.
     #[must_use]
     pub const fn new(high: u64, low: u64) -> Self {
-        assert!(0 < low && low <= high, "the low water mark lies above zero and not above the high one");
-        Self { high, low, cap: high.saturating_mul(4), replies_cap: high.saturating_mul(4) }
+        let marks = Self { high, low, cap: high.saturating_mul(4), replies_cap: high.saturating_mul(4) };
+        assert!(marks.is_sound(), "the low water mark lies above zero and not above the high one");
+        marks
+    }
+
+    /// Whether a connection that has become unwritable can become writable again.
+    #[must_use]
+    pub const fn is_sound(&self) -> bool {
+        0 < self.low && self.low <= self.high
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate_codec::Codec;
-use tidegate_sys::{Accepted, Address, Completion, Operation, Token};
+use tidegate_sys::{Accepted, Address, Operation, Token};
 
 use crate::closed::Closed;
 use crate::connection::{Connection, Fate, Link, Occasion, Occupant, Settings};
@@ -55,7 +55,10 @@ where
             // From here on the link counts: if what follows panics, it gives the place back.
             let link = Link::new(self.settings.clone(), &accepted.peer, &core.pool);
             let (codec, handler) = (self.make)(&accepted.peer);
-            core.admit(accepted.socket, Box::new(Connection::new(link, codec, handler)));
+            if let Err(error) = core.admit(accepted.socket, Box::new(Connection::new(link, codec, handler))) {
+                core.tally.accepts_failed += 1;
+                core.log.accept_failed(core.time.now(), &error);
+            }
         }
     }
 
@@ -111,22 +114,5 @@ where
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
-    }
-}
-
-impl Core {
-    /// Gives a connection a slot and its socket to the driver, and visits it for the first time.
-    pub(crate) fn admit(&mut self, socket: tidegate_sys::Socket, connection: Box<dyn Occupant>) -> Token {
-        let token = self.slots.reserve();
-        match self.driver.submit(token, Operation::Adopt(socket)) {
-            None => self.enter(token, connection, Occasion::Opened),
-            Some(Completion::Failed(error)) => {
-                self.tally.accepts_failed += 1;
-                self.log.accept_failed(self.time.now(), &error);
-                self.release(token);
-            }
-            Some(_) => unreachable!("a driver adopts or fails"),
-        }
-        token
     }
 }

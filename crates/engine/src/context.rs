@@ -201,4 +201,11 @@ impl<M, E: fmt::Debug> fmt::Debug for SendError<M, E> {
     }
 }
 
-impl<M, E: std::error::Error> std::error::Error for SendError<M, E> {}
+impl<M, E: std::error::Error + 'static> std::error::Error for SendError<M, E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Codec(error) => error.source(),
+            Self::Full(_) | Self::Closed(_) => None,
+        }
+    }
+}

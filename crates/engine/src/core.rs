@@ -2,13 +2,14 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
 use tidegate_buffer::Pool;
 use tidegate_codec::Time;
-use tidegate_sys::{Completion, Driver, Operation, Side, Token};
+use tidegate_sys::{Completion, Driver, Operation, Side, Socket, Token};
 
 use crate::closed::Closed;
 use crate::connection::{Fate, Occasion, Occupant};
@@ -81,6 +82,17 @@ impl Core {
                 Fate::Close { reason, reset } => return self.close(token, occupant, reason, reset),
             }
         }
+    }
+
+    /// Gives a connection a slot and its socket to the driver, and visits it for the first time.
+    pub(crate) fn admit(&mut self, socket: Socket, connection: Box<dyn Occupant>) -> io::Result<Token> {
+        let token = self.slots.reserve();
+        if let Some(Completion::Failed(error)) = self.driver.submit(token, Operation::Adopt(socket)) {
+            self.release(token);
+            return Err(error);
+        }
+        self.enter(token, connection, Occasion::Opened);
+        Ok(token)
     }
 
     /// Asks for another visit once this pass is over.

@@ -45,7 +45,7 @@ use crate::remote::{Letter, Mailbox, Remote};
 ///     type Post = ();
 ///
 ///     fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
-///         cx.send(line.into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
+///         cx.send(line.into()).into()
 ///     }
 /// }
 ///
@@ -114,8 +114,10 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Takes over a connected stream, and tells its handler [`open`](Handler::open). If the driver refuses the stream,
-    /// that is logged and counted, the handler is dropped without a word, and letters to it are dropped likewise.
+    /// Takes over a connected stream, and tells its handler [`open`](Handler::open).
+    ///
+    /// # Errors
+    /// The driver's, if it refuses the stream; the handler is dropped without a word then.
     pub fn adopt<C, H>(
         &mut self,
         socket: Socket,
@@ -123,15 +125,15 @@ impl EventLoop {
         limits: Limits,
         codec: C,
         handler: H,
-    ) -> Remote<H::Post>
+    ) -> io::Result<Remote<H::Post>>
     where
         C: Codec,
         H: Handler<C>,
     {
         let settings = Settings::new(limits, Arc::new(AtomicUsize::new(1)));
         let link = Link::new(settings, peer, &self.core.pool);
-        let token = self.core.admit(socket, Box::new(Connection::new(link, codec, handler)));
-        Remote::new(self.core.mailbox.clone(), token)
+        let token = self.core.admit(socket, Box::new(Connection::new(link, codec, handler)))?;
+        Ok(Remote::new(self.core.mailbox.clone(), token))
     }
 
     /// Begins to drain: nothing more is accepted, every connection is told, and after `deadline` those that are left are

@@ -52,10 +52,7 @@ pub trait Handler<C: Codec>: 'static {
     /// writes this method does that by itself: a connection that answers [`Event::ReadClosed`] with
     /// [`Outcome::Continue`] stays open for as long as the peer does not reset it.
     fn event(&mut self, event: Event<Self::Post>, cx: &mut Context<'_, C, Self::Post>) -> Outcome<C> {
-        match event {
-            Event::ReadClosed | Event::Drain if !cx.codec().knows_its_end() => Outcome::Close,
-            _ => Outcome::Continue,
-        }
+        event.by_default(cx)
     }
 
     /// The connection is gone, and why. Nothing more will be told.
@@ -82,7 +79,21 @@ pub enum Event<P> {
     Drain,
 }
 
+impl<P: Send + 'static> Event<P> {
+    /// What happens unless a handler decides otherwise: for the events that a handler of its own
+    /// [`event`](Handler::event) does not care about.
+    pub fn by_default<C: Codec>(self, cx: &Context<'_, C, P>) -> Outcome<C> {
+        match self {
+            Self::ReadClosed | Self::Drain if !cx.codec().knows_its_end() => Outcome::Close,
+            _ => Outcome::Continue,
+        }
+    }
+}
+
 /// What a handler wants to happen next.
+///
+/// The result of something that may fail can be turned into one: `cx.send(message).into()` goes on, or closes the
+/// connection because of the error.
 #[derive(Debug)]
 pub enum Outcome<C> {
     /// Go on.
@@ -132,7 +143,7 @@ impl<C: Codec> Outcome<C> {
     ///     type Post = ();
     ///
     ///     fn message(&mut self, frame: Slice, cx: &mut Context<'_, LengthField>) -> Outcome<LengthField> {
-    ///         cx.send(frame.into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
+    ///         cx.send(frame.into()).into()
     ///     }
     /// }
     ///
@@ -142,6 +153,12 @@ impl<C: Codec> Outcome<C> {
     /// ```
     pub fn switch<D: Codec, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
         Self::Switch(Switch::new(to))
+    }
+}
+
+impl<C: Codec, T, E: Into<Box<dyn Error>>> From<Result<T, E>> for Outcome<C> {
+    fn from(result: Result<T, E>) -> Self {
+        result.map_or_else(Self::fail, |_| Self::Continue)
     }
 }
 

@@ -35,5 +35,5 @@ pub use counters::Counts;
 pub use event_loop::EventLoop;
 pub use handler::{Event, Handler, Outcome, Switch};
 pub use limits::Limits;
-pub use remote::{Gone, Remote};
+pub use remote::{PostError, Remote};
 pub use server::{Running, Server, StartError, Transport, UnknownTransport};

@@ -81,3 +81,6 @@ pub(crate) const ACCEPT_LINE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Letters taken from the mailbox in one turn.
 pub(crate) const LETTERS_PER_TURN_MAX: usize = 1024;
+
+/// Letters that may wait for one loop.
+pub(crate) const LETTERS_MAX: usize = 1 << 20;

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tidegate_sys::{Token, Waker};
 
+use crate::limits::LETTERS_MAX;
+
 /// A handle to one connection, for any thread. What is posted arrives as
 /// [`Event::Posted`](crate::Event::Posted), in order per sender.
 ///
@@ -34,12 +36,12 @@ impl<P: Send + 'static> Remote<P> {
     /// another [`Post`](crate::Handler::Post), the letter is dropped.
     ///
     /// # Errors
-    /// [`Gone`] with what was posted, if the loop has ended, or if more than a million letters wait for it.
-    pub fn post(&self, post: P) -> Result<(), Gone<P>> {
+    /// [`PostError`] with what was posted.
+    pub fn post(&self, post: P) -> Result<(), PostError<P>> {
         let letter = Letter::Post { token: self.token, post: Box::new(post) };
-        self.mailbox.send(letter).map_err(|letter| match letter {
-            Letter::Post { post, .. } => Gone(*post.downcast().expect("it is the letter that was just written")),
-            _ => unreachable!("a mailbox refuses the letter that it was given"),
+        self.mailbox.send(letter).map_err(|refused| match refused {
+            Refused::Ended(letter) => PostError::Gone(letter.into_post()),
+            Refused::Full(letter) => PostError::Full(letter.into_post()),
         })
     }
 }
@@ -56,17 +58,25 @@ impl<P> fmt::Debug for Remote<P> {
     }
 }
 
-/// The loop that was posted to takes no letters; this is what was posted.
+/// Why something was not posted; it comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gone<P>(pub P);
+pub enum PostError<P> {
+    /// The loop has ended.
+    Gone(P),
+    /// A million letters wait for the loop already: it does not keep up. Later there may be room.
+    Full(P),
+}
 
-impl<P> fmt::Display for Gone<P> {
+impl<P> fmt::Display for PostError<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the event loop has ended, or takes no more letters for now")
+        f.write_str(match self {
+            Self::Gone(_) => "the event loop has ended",
+            Self::Full(_) => "too many letters wait for the event loop",
+        })
     }
 }
 
-impl<P: fmt::Debug> std::error::Error for Gone<P> {}
+impl<P: fmt::Debug> std::error::Error for PostError<P> {}
 
 /// What other threads send to a loop.
 pub(crate) enum Letter {
@@ -74,6 +84,22 @@ pub(crate) enum Letter {
     Post { token: Token, post: Box<dyn Any + Send> },
     /// Stop accepting, let connections finish, and end after so long.
     Drain(Duration),
+}
+
+impl Letter {
+    /// What was posted, from the letter that it was just put in.
+    fn into_post<P: 'static>(self) -> P {
+        match self {
+            Self::Post { post, .. } => *post.downcast().expect("a mailbox refuses the letter that it was given"),
+            Self::Drain(_) => unreachable!("a mailbox refuses the letter that it was given"),
+        }
+    }
+}
+
+/// Why a mailbox did not take a letter.
+pub(crate) enum Refused {
+    Ended(Letter),
+    Full(Letter),
 }
 
 /// Where letters wait. A loop is woken by the first of them only.
@@ -89,12 +115,13 @@ impl Mailbox {
         Arc::new(Self { letters: Mutex::new(Some(Vec::new())), notified: AtomicBool::new(false), waker })
     }
 
-    pub(crate) fn send(&self, letter: Letter) -> Result<(), Letter> {
+    pub(crate) fn send(&self, letter: Letter) -> Result<(), Refused> {
         let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *letters {
             // However many letters wait, the loop has to hear that it is to end.
             Some(letters) if letters.len() < LETTERS_MAX || matches!(letter, Letter::Drain(_)) => letters.push(letter),
-            _ => return Err(letter),
+            Some(_) => return Err(Refused::Full(letter)),
+            None => return Err(Refused::Ended(letter)),
         }
         drop(letters);
         // The letter is in before the flag is set, and the loop clears the flag before it looks.
@@ -129,6 +156,3 @@ impl fmt::Debug for Mailbox {
         f.write_str("Mailbox")
     }
 }
-
-/// Letters that may wait for one loop.
-const LETTERS_MAX: usize = 1 << 20;

@@ -43,6 +43,7 @@ use crate::remote::{Letter, Mailbox};
 /// # Ok::<(), tidegate_engine::StartError>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "a server does nothing until it is started"]
 pub struct Server {
     source: Source,
     loops: usize,
@@ -160,6 +161,9 @@ impl Server {
         H: Handler<C>,
         M: FnMut(&Address) -> (C, H) + 'static,
     {
+        if !self.limits.water.is_sound() {
+            return Err(StartError::WaterMarks);
+        }
         let listeners = self.listeners()?;
         let address = listeners[0].address(Side::Local).map_err(StartError::System)?;
         let (each, live) = (Arc::new(each), Arc::new(AtomicUsize::new(0)));
@@ -167,11 +171,13 @@ impl Server {
         limits.memory_max /= self.loops;
         let mut running = Running { address, transport: "epoll", loops: Vec::with_capacity(self.loops) };
         for (number, listener) in listeners.into_iter().enumerate() {
-            let (each, live, limits) = (each.clone(), live.clone(), limits.clone());
+            let (each, live, limits, transport) = (each.clone(), live.clone(), limits.clone(), self.transport);
             let (started, outcome) = channel();
             let thread = std::thread::Builder::new().name(format!("tidegate-{number}")).spawn(move || {
                 let memory_max = limits.memory_max;
-                run_loop(&started, memory_max, |event_loop| event_loop.listen(listener, limits, live, each(number)));
+                run_loop(&started, transport, memory_max, |event_loop| {
+                    event_loop.listen(listener, limits, live, each(number))
+                });
             });
             let thread = thread.map_err(StartError::System)?;
             match outcome.recv() {
@@ -181,7 +187,7 @@ impl Server {
                 }
                 // Dropping what runs already ends it.
                 Ok(Err(error)) => return Err(StartError::System(error)),
-                Err(_) => return Err(StartError::System(io::ErrorKind::Other.into())),
+                Err(_) => return Err(StartError::Panicked),
             }
         }
         Ok(running)
@@ -231,6 +237,7 @@ impl Server {
 
 /// A server that runs. Dropping it ends it at once; [`drain`](Running::drain) ends it in good order.
 #[derive(Debug)]
+#[must_use = "dropping it ends the server"]
 pub struct Running {
     address: Address,
     transport: &'static str,
@@ -269,6 +276,12 @@ impl Running {
         self.loops.iter().map(|running| running.published.read()).collect()
     }
 
+    /// Waits until the loops have ended, which they do when waiting for events fails, or if another handle drains them:
+    /// for a server that runs as long as its process.
+    pub fn wait(mut self) {
+        self.join();
+    }
+
     /// Ends the server in good order: nothing more is accepted, connections are told, and those that are still there
     /// after `deadline` are closed. Returns when all loops have ended.
     pub fn drain(mut self, deadline: Duration) {
@@ -280,6 +293,10 @@ impl Running {
             // A loop that takes no letters has ended already.
             let _ = running.mailbox.send(Letter::Drain(deadline));
         }
+        self.join();
+    }
+
+    fn join(&mut self) {
         for running in &mut self.loops {
             if let Some(thread) = running.thread.take() {
                 // A loop catches the panics of its users; one of its own was printed by its thread.
@@ -305,6 +322,7 @@ struct Started {
 /// The life of a loop's thread.
 fn run_loop(
     started: &Sender<io::Result<Started>>,
+    transport: Transport,
     memory_max: usize,
     listen: impl FnOnce(&mut EventLoop) -> io::Result<()>,
 ) {
@@ -312,9 +330,12 @@ fn run_loop(
     // Something is left for what the ledger does not count: connections themselves, the loop's own tables, and the
     // allocator's gaps.
     pool.ledger().set_budget(memory_max - memory_max / 8 - (memory_max / 8).min(LOOP_BYTES));
-    let ready = Readiness::new(&pool).and_then(|driver| {
+    let driver = match transport {
+        Transport::Auto | Transport::Epoll => Readiness::new(&pool).map(|driver| Box::new(driver) as Box<dyn Driver>),
+    };
+    let ready = driver.and_then(|driver| {
         let transport = driver.name();
-        let mut event_loop = EventLoop::new(Box::new(driver), pool);
+        let mut event_loop = EventLoop::new(driver, pool);
         listen(&mut event_loop)?;
         Ok((event_loop, transport))
     });
@@ -357,7 +378,8 @@ impl fmt::Display for UnknownTransport {
 impl std::error::Error for UnknownTransport {}
 
 /// Why a server did not start.
-#[derive(Debug)]
+///
+/// Its `Debug` is its `Display`: that is what a `main` that returns it prints.
 #[non_exhaustive]
 pub enum StartError {
     /// The text is no address.
@@ -366,8 +388,18 @@ pub enum StartError {
     InUse(Address),
     /// The system does not let us listen there.
     Listen(Address, io::Error),
+    /// The low water mark is zero, or lies above the high one: a connection would never become writable again.
+    WaterMarks,
+    /// The closure that makes codecs and handlers for a loop panicked.
+    Panicked,
     /// The system failed in another way.
     System(io::Error),
+}
+
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for StartError {
@@ -378,6 +410,8 @@ impl fmt::Display for StartError {
             }
             Self::InUse(address) => write!(f, "{address} is in use: stop what listens there, or choose another port"),
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::WaterMarks => f.write_str("the low water mark has to lie above zero and not above the high one"),
+            Self::Panicked => f.write_str("cannot start: the closure that prepares a loop panicked"),
             Self::System(error) => write!(f, "cannot start: {error}"),
         }
     }

@@ -29,7 +29,7 @@ impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
     type Post = ();
 
     fn message(&mut self, message: Slice, cx: &mut Context<'_, C>) -> Outcome<C> {
-        cx.send(message.into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
+        cx.send(message.into()).into()
     }
 }
 
@@ -54,7 +54,7 @@ fn allocates_nothing<C: Codec<In = Slice, Out = Payload>>(codec: C, first: &[u8]
     let (ours, mut theirs) = UnixStream::pair().expect("there are descriptors left");
     theirs.set_nonblocking(true).expect("a socket");
     let ours = Socket::from_stream(ours).expect("a stream");
-    event_loop.adopt(ours, &Address::Unix(PathBuf::new()), Limits::default(), codec, Echo);
+    event_loop.adopt(ours, &Address::Unix(PathBuf::new()), Limits::default(), codec, Echo).expect("it is adopted");
     theirs.write_all(first).expect("there is room");
     let mut answer = vec![0; wire.len()];
     let mut round = || {

@@ -26,7 +26,7 @@ impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
     type Post = ();
 
     fn message(&mut self, message: Slice, cx: &mut Context<'_, C>) -> Outcome<C> {
-        cx.send(message.into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
+        cx.send(message.into()).into()
     }
 }
 
@@ -187,7 +187,7 @@ fn a_greeting_waits_for_the_handshake() {
         type Post = ();
 
         fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
-            cx.send("220 ready".into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
+            cx.send("220 ready".into()).into()
         }
 
         fn message(&mut self, _: C::In, _: &mut Context<'_, C>) -> Outcome<C> {
@@ -196,7 +196,7 @@ fn a_greeting_waits_for_the_handshake() {
 
         fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
             match event {
-                Event::Established => cx.send("established".into()).map_or_else(Outcome::fail, |_| Outcome::Continue),
+                Event::Established => cx.send("established".into()).into(),
                 Event::ReadClosed => Outcome::Close,
                 _ => Outcome::Continue,
             }
@@ -241,7 +241,7 @@ impl<C: Codec<Out = FileRegion>> Handler<C> for Sends {
 
     fn message(&mut self, _: C::In, cx: &mut Context<'_, C>) -> Outcome<C> {
         let region = FileRegion { file: self.0.clone(), offset: 0, length: self.1 };
-        cx.send(region).map_or_else(Outcome::fail, |_| Outcome::Continue)
+        cx.send(region).into()
     }
 }
 

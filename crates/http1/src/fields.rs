@@ -67,7 +67,8 @@ impl Fields {
     ///
     /// # Errors
     /// If it cannot be sent; see [`InvalidField`].
-    pub fn push(&mut self, name: &str, value: &[u8]) -> Result<(), InvalidField> {
+    pub fn push(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), InvalidField> {
+        let value = value.as_ref();
         if name.is_empty() || scan::token_end(name.as_bytes(), 0) != name.len() {
             return Err(InvalidField::Name);
         }

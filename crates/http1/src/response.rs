@@ -29,7 +29,7 @@ pub enum Outgoing {
 /// use tidegate_http1::{ContentType, Response, Status};
 ///
 /// let hello = Response::new(Status::OK).content_type(ContentType::TEXT).body("Hello, World!");
-/// let moved = Response::new(Status::FOUND).field("Location", b"/elsewhere")?;
+/// let moved = Response::new(Status::FOUND).field("Location", "/elsewhere")?;
 /// # drop((hello, moved));
 /// # Ok::<(), tidegate_http1::InvalidField>(())
 /// ```
@@ -79,7 +79,7 @@ macro_rules! parts_builder {
             ///
             /// # Errors
             /// If the field cannot be sent.
-            pub fn field(mut self, name: &str, value: &[u8]) -> Result<Self, InvalidField> {
+            pub fn field(mut self, name: &str, value: impl AsRef<[u8]>) -> Result<Self, InvalidField> {
                 self.parts.fields.push(name, value)?;
                 Ok(self)
             }
@@ -165,6 +165,18 @@ impl From<Response> for Outgoing {
     }
 }
 
+impl From<ResponseHead> for Outgoing {
+    fn from(head: ResponseHead) -> Self {
+        Self::Head(head)
+    }
+}
+
+impl From<Chunk> for Outgoing {
+    fn from(chunk: Chunk) -> Self {
+        Self::Chunk(chunk)
+    }
+}
+
 /// A body, or a piece of one. Short ones are copied into the outbound queue, long ones linked.
 #[derive(Debug)]
 pub enum Body {
@@ -219,6 +231,13 @@ impl From<&'static str> for Body {
 impl From<&'static [u8]> for Body {
     #[inline]
     fn from(bytes: &'static [u8]) -> Self {
+        Self::Static(bytes)
+    }
+}
+
+impl<const N: usize> From<&'static [u8; N]> for Body {
+    #[inline]
+    fn from(bytes: &'static [u8; N]) -> Self {
         Self::Static(bytes)
     }
 }

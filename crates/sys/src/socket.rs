@@ -96,7 +96,7 @@ pub(crate) fn connect(address: &Address, options: &SocketOptions) -> io::Result<
     options.apply(&SockRef::from(&socket), address.ip().is_some())?;
     let pending = match socket.connect(&address.to_socket2()?) {
         Ok(()) => false,
-        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => true,
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => true,
         Err(error) => return Err(error),
     };
     Ok((socket.into(), pending))

@@ -36,7 +36,7 @@ use crate::wire::{State, Wire};
 ///
 ///     fn message(&mut self, name: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
 ///         let greeting = format!("hello {}", name.escape_ascii());
-///         cx.send(greeting.into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
+///         cx.send(greeting.into()).into()
 ///     }
 ///
 ///     fn event(&mut self, event: Event<()>, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
@@ -80,7 +80,8 @@ impl<P: Send + 'static> Embedded<P> {
         let state = State::default();
         let mut event_loop = EventLoop::new(Box::new(Wire::new(state.clone(), &pool)), pool.clone());
         let peer = Address::Ip(([192, 0, 2, 1], 49152).into());
-        let remote = event_loop.adopt(Socket::Simulated(0), &peer, limits, codec, handler);
+        let adopted = event_loop.adopt(Socket::Simulated(0), &peer, limits, codec, handler);
+        let remote = adopted.expect("a wire of bytes takes any stream");
         let mut embedded = Self { event_loop, state, remote, pool };
         embedded.settle();
         embedded

@@ -22,14 +22,14 @@
 //!     type Post = ();
 //!
 //!     fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
-//!         cx.send(line.into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
+//!         cx.send(line.into()).into()
 //!     }
 //! }
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let server = Server::bind("127.0.0.1:7000")?.start(|| (Lines::default(), Echo))?;
 //! println!("listening on {}", server.address());
-//! std::thread::park();
+//! server.wait();
 //! # Ok(())
 //! # }
 //! ```
@@ -38,16 +38,21 @@
 
 #![forbid(unsafe_code)]
 
-pub use tidegate_buffer::{FileRegion, Input, Ledger, Mark, Outbound, Pool, Segment, Slice, WaterMarks};
+pub use bytes::Bytes;
+pub use tidegate_buffer::{
+    FileRegion, Gathered, Input, Ledger, LoadError, Mark, Outbound, Pool, Scratch, Slice, WaterMarks, Writer,
+};
 pub use tidegate_codec::{Blame, Codec, Fault, Filter, Output, Over, OverError, Step, Time, framing};
 pub use tidegate_engine::{
-    Closed, Context, Counts, Event, EventLoop, Gone, Handler, Limits, Outcome, Remote, Running, SendError, Server,
+    Closed, Context, Counts, Event, EventLoop, Handler, Limits, Outcome, PostError, Remote, Running, SendError, Server,
     StartError, Switch, Transport, UnknownTransport,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]
 pub use tidegate_http1 as http1;
-pub use tidegate_sys::{Address, ListenOptions, SocketOptions};
+/// Sockets and drivers: for those who turn an [`EventLoop`] themselves.
+pub use tidegate_sys as sys;
+pub use tidegate_sys::{Address, BadAddress, ListenOptions, SocketOptions};
 
 /// The examples in the README are compiled.
 #[cfg(doctest)]

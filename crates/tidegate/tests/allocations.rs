@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tidegate::http1::{Incoming, Response, Server};
+use tidegate::sys::Socket;
+use tidegate::sys::readiness::Readiness;
 use tidegate::{Address, Context, EventLoop, Handler, Limits, Outcome, Pool};
-use tidegate_sys::{Socket, readiness::Readiness};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -21,9 +22,7 @@ impl Handler<Server> for Hello {
 
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         match message {
-            Incoming::Head(_) => {
-                cx.send(Response::text("Hello, World!").into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
-            }
+            Incoming::Head(_) => cx.send(Response::text("Hello, World!").into()).into(),
             _ => Outcome::Continue,
         }
     }
@@ -38,7 +37,8 @@ fn plaintext_requests_allocate_nothing_on_their_whole_path() {
     let mut event_loop = EventLoop::new(Box::new(driver), pool);
     let (mut peer, ours) = UnixStream::pair().expect("there are descriptors");
     let ours = Socket::from_stream(ours).expect("it is a stream");
-    event_loop.adopt(ours, &Address::Unix(PathBuf::new()), Limits::default(), Server::default(), Hello);
+    let peer = Address::Unix(PathBuf::new());
+    event_loop.adopt(ours, &peer, Limits::default(), Server::default(), Hello).expect("the driver takes it");
 
     let requests = b"GET /plaintext HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n".repeat(DEPTH);
     let mut answers = vec![0; 64 * 1024];

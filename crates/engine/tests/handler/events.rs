@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_buffer::Mark;
 use tidegate_codec::Over;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Event, Outcome};
+use tidegate_engine::{Event, Outcome, PostError};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::ToyTls;
 
@@ -49,7 +49,7 @@ fn posts_arrive_in_order_and_leave_in_one_piece() {
     let mut pipe = Embedded::new(
         Lines::new(),
         Probe::new(&journal, |told, cx| match told {
-            Told::Event(Event::Posted(text)) => cx.send(text.into()).map_or_else(Outcome::fail, |_| Outcome::Continue),
+            Told::Event(Event::Posted(text)) => cx.send(text.into()).into(),
             told => by_default(&told, cx),
         }),
     );
@@ -78,7 +78,7 @@ fn after_the_end_of_the_loop_a_post_comes_back() {
     let pipe = Embedded::new(Lines::new(), Probe::new(&journal, echo));
     let remote = pipe.remote();
     drop(pipe);
-    assert_eq!(remote.post("late").unwrap_err().0, "late");
+    assert_eq!(remote.post("late"), Err(PostError::Gone("late")));
     assert_eq!(journal.take(), ["open", "closed: the event loop ended"]);
 }
 

@@ -111,7 +111,7 @@ pub(crate) fn by_default<C: Codec>(told: &Told, cx: &Cx<'_, C>) -> Outcome<C> {
 /// Sends every message back, and does what the default handler does with an event.
 pub(crate) fn echo<C: Codec<Out = Payload>>(told: Told, cx: &mut Cx<'_, C>) -> Outcome<C> {
     match told {
-        Told::Message(message) => cx.send(message.into()).map_or_else(Outcome::fail, |_| Outcome::Continue),
+        Told::Message(message) => cx.send(message.into()).into(),
         told => by_default(&told, cx),
     }
 }
@@ -294,7 +294,7 @@ impl Pairs {
         theirs.set_write_timeout(Some(PATIENCE)).expect("a timeout that is not zero");
         let ours = Socket::from_stream(ours).expect("a stream");
         let peer = Address::Unix(PathBuf::new());
-        (theirs, self.event_loop.adopt(ours, &peer, limits, codec, handler))
+        (theirs, self.event_loop.adopt(ours, &peer, limits, codec, handler).expect("the driver takes it"))
     }
 
     /// Turns until `done`.

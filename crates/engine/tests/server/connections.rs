@@ -83,7 +83,7 @@ impl Handler<Lines> for Crowd {
     }
 
     fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
-        cx.send(line.into()).map_or_else(Outcome::fail, |_| Outcome::Continue)
+        cx.send(line.into()).into()
     }
 
     fn closed(&mut self, _: &Closed) {

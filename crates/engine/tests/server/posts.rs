@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Context, Event, Handler, Outcome, Remote, Server};
+use tidegate_engine::{Context, Event, Handler, Outcome, PostError, Remote, Server};
 
 use crate::support::{connect, has_ended};
 
@@ -69,7 +69,7 @@ fn posts_of_each_sender_arrive_in_order_and_come_back_once_the_loop_has_ended() 
     });
     drop(server);
     assert!(has_ended(&mut client));
-    assert_eq!(remote.post((7, 7)).unwrap_err().0, (7, 7));
+    assert_eq!(remote.post((7, 7)), Err(PostError::Gone((7, 7))));
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Handler<Lines> for Commands {
             }
             _ => line.into(),
         };
-        cx.send(answer).map_or_else(Outcome::fail, |_| Outcome::Continue)
+        cx.send(answer).into()
     }
 
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
