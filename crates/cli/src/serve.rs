@@ -96,7 +96,12 @@ fn announce(running: &Running) {
 fn log_to_stderr(quiet: bool) {
     use tracing_subscriber::filter::LevelFilter;
     let level = if quiet { LevelFilter::ERROR } else { LevelFilter::INFO };
-    tracing_subscriber::fmt().with_max_level(level).with_target(false).with_writer(io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .with_writer(io::stderr)
+        .log_internal_errors(false)
+        .init();
 }
 
 /// How long connections may take to finish what is under way.

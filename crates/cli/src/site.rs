@@ -188,7 +188,11 @@ fn is_known(path: &[u8]) -> bool {
 fn number_behind(path: &[u8], prefix: &str) -> Option<u64> {
     let digits = path.strip_prefix(prefix.as_bytes())?;
     // A plus sign would parse as well.
-    if digits.iter().all(u8::is_ascii_digit) { str::from_utf8(digits).ok()?.parse().ok() } else { None }
+    if digits.iter().all(u8::is_ascii_digit) {
+        str::from_utf8(digits).ok()?.parse().ok().filter(|&number| number <= LENGTH_MAX)
+    } else {
+        None
+    }
 }
 
 const PAGE: &str = include_str!("index.html");
@@ -197,6 +201,9 @@ const PAGE: &str = include_str!("index.html");
 const BLOCK_BYTES: usize = 64 * 1024;
 
 const LETTERS: &[u8; 27] = b"abcdefghijklmnopqrstuvwxyz\n";
+
+/// What a client can be expected to count up to.
+const LENGTH_MAX: u64 = i64::MAX as u64;
 
 /// A piece of a streamed response. Where one ends the next begins with the first letter, so that every response is
 /// the beginning of every longer one.

@@ -117,6 +117,22 @@ pub trait Codec: 'static {
         false
     }
 
+    /// Whether decoding cannot go on until something is encoded. Bytes that arrive meanwhile are left with the kernel,
+    /// so that a peer cannot fill our memory while it waits for an answer.
+    fn is_blocked(&self) -> bool {
+        false
+    }
+
+    /// Whether the end of the connection would now look like the end of a message, though it is not. A connection that
+    /// fails is then cut off instead of ended.
+    fn ends_with_connection(&self) -> bool {
+        false
+    }
+
+    /// Decoding was suspended by the application, or because the peer did not read, and goes on: the peer could not be
+    /// heard meanwhile, so its time starts anew.
+    fn restart_timeouts(&mut self, _now: Instant) {}
+
     /// The application failed in the middle of a message: what the protocol says to the peer in that case, before
     /// the connection is closed.
     fn fail(&mut self, _out: &mut Output<'_>) {}

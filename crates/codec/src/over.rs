@@ -142,6 +142,18 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
         self.codec.knows_its_end()
     }
 
+    fn is_blocked(&self) -> bool {
+        self.codec.is_blocked()
+    }
+
+    fn ends_with_connection(&self) -> bool {
+        self.codec.ends_with_connection()
+    }
+
+    fn restart_timeouts(&mut self, now: Instant) {
+        self.codec.restart_timeouts(now);
+    }
+
     fn fail(&mut self, out: &mut Output<'_>) {
         self.codec.fail(&mut out.with_queue(&mut self.gather));
     }

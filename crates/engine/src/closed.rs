@@ -37,11 +37,11 @@ impl Closed {
     #[must_use]
     pub fn blame(&self) -> Option<Blame> {
         match self {
-            Self::Done | Self::LoopEnded | Self::Drained => None,
+            Self::Done | Self::LoopEnded => None,
             Self::Broken(_) => Some(Blame::Peer),
             Self::Protocol(fault) => Some(fault.blame()),
             Self::Failed(_) | Self::Panicked => Some(Blame::Caller),
-            Self::WriteTimeout | Self::RepliesUnread | Self::Shed => Some(Blame::Limit),
+            Self::WriteTimeout | Self::RepliesUnread | Self::Shed | Self::Drained => Some(Blame::Limit),
         }
     }
 

@@ -81,7 +81,9 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
 
     /// Goes on decoding, from bytes that were read already.
     pub fn resume(&mut self) {
-        self.link.pause(false);
+        if self.link.pause(false) {
+            self.codec.restart_timeouts(self.core.time.now());
+        }
     }
 
     /// Tells the peer that nothing more will be sent, once what was is with the kernel. Receiving goes on.

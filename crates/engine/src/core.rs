@@ -189,7 +189,7 @@ impl Occupant for Closing {
 }
 
 /// Drops what a panic carried. That may panic again; nobody could do anything about it.
-fn discard(panic: Box<dyn Any + Send>) {
+pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);
     }

@@ -28,8 +28,8 @@ pub struct Limits {
     pub water: WaterMarks,
     /// A peer that takes no byte for this long, while some wait, is disconnected; 60 s.
     pub write_timeout: Duration,
-    /// After our last byte, how long the peer may take to end the connection before we do, so that it can read that
-    /// byte; 2 s.
+    /// After our last byte, how long a silent peer may take to end the connection before we do, so that it can read that
+    /// byte; 2 s. One that goes on sending has half a minute.
     pub linger_timeout: Duration,
     /// Connections of the whole server; further ones wait in the kernel. Three quarters of the process's limit of
     /// descriptors, and never more than a million.
@@ -60,6 +60,12 @@ pub(crate) const SENDS_PER_VISIT_MAX: u32 = 16;
 
 /// Bytes that one gathering write may take. More would only be walked over: the kernel's buffer is rarely larger.
 pub(crate) const SEND_BYTES_MAX: usize = 512 * 1024;
+
+/// How long the end of a connection may take, however busily the peer goes on sending.
+pub(crate) const LINGER_MAX: Duration = Duration::from_secs(30);
+
+/// Memory below which a loop could not hold the bytes of a connection.
+pub(crate) const MEMORY_PER_LOOP_MIN: usize = 1024 * 1024;
 
 /// Bytes of a file that are read at once for a filter that must see them.
 pub(crate) const FILE_PIECE_BYTES: usize = 16 * 1024;

@@ -1,11 +1,13 @@
 //! One line for each cause of death, and a bound on how many of them.
 
 use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use tidegate_codec::Blame;
 
 use crate::closed::Closed;
+use crate::core::discard;
 use crate::limits::{ACCEPT_LINE_PAUSE, LOG_LINES_PER_SECOND_MAX};
 
 /// Writes a loop's lines, so many in a second; the rest is counted, so that a flood of bad peers is not a flood of
@@ -30,11 +32,11 @@ impl Log {
         if !self.admits(now) {
             return;
         }
-        match blame {
+        quietly(|| match blame {
             Blame::Caller | Blame::System => tracing::error!(%peer, cause = %reason, "connection closed"),
             Blame::Limit => tracing::warn!(%peer, cause = %reason, "connection closed"),
             Blame::Peer => tracing::info!(%peer, cause = %reason, "connection closed"),
-        }
+        });
     }
 
     /// Says that accepting failed. Where descriptors are used up it fails again and again: that is said now and then.
@@ -42,21 +44,21 @@ impl Log {
         let is_news = self.accept_failed.is_none_or(|said| now.saturating_duration_since(said) >= ACCEPT_LINE_PAUSE);
         if is_news && self.admits(now) {
             self.accept_failed = Some(now);
-            tracing::error!(%error, "accepting failed; it pauses for a moment and goes on");
+            quietly(|| tracing::error!(%error, "accepting failed; it pauses for a moment and goes on"));
         }
     }
 
     /// Says something about the loop itself.
     pub(crate) fn warn(&mut self, now: Instant, what: &str) {
         if self.admits(now) {
-            tracing::warn!("{what}");
+            quietly(|| tracing::warn!("{what}"));
         }
     }
 
     fn admits(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.second) >= Duration::from_secs(1) {
             if self.suppressed > 0 {
-                tracing::warn!(lines = self.suppressed, "further lines were left out");
+                quietly(|| tracing::warn!(lines = self.suppressed, "further lines were left out"));
             }
             *self = Self { accept_failed: self.accept_failed, ..Self::new(now) };
         }
@@ -64,5 +66,12 @@ impl Log {
         let admitted = self.lines <= LOG_LINES_PER_SECOND_MAX;
         self.suppressed += u64::from(!admitted);
         admitted
+    }
+}
+
+/// Writes a line. Where it goes is the user's choice, and if that fails, as on a full disk, the loop goes on.
+fn quietly(write: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(write)) {
+        discard(panic);
     }
 }

@@ -18,7 +18,7 @@ use tidegate_sys::{Address, Driver, ListenOptions, Side, Socket};
 use crate::counters::{Counts, Published};
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
-use crate::limits::Limits;
+use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
 use crate::remote::{Letter, Mailbox};
 
 /// A server that has not been started.
@@ -163,6 +163,9 @@ impl Server {
     {
         if !self.limits.water.is_sound() {
             return Err(StartError::WaterMarks);
+        }
+        if self.limits.memory_max / self.loops < MEMORY_PER_LOOP_MIN {
+            return Err(StartError::Memory { bytes: self.limits.memory_max, loops: self.loops });
         }
         let listeners = self.listeners()?;
         let address = listeners[0].address(Side::Local).map_err(StartError::System)?;
@@ -390,6 +393,13 @@ pub enum StartError {
     Listen(Address, io::Error),
     /// The low water mark is zero, or lies above the high one: a connection would never become writable again.
     WaterMarks,
+    /// The memory is too little for so many loops.
+    Memory {
+        /// [`Limits::memory_max`].
+        bytes: usize,
+        /// How many loops were to share it.
+        loops: usize,
+    },
     /// The closure that makes codecs and handlers for a loop panicked.
     Panicked,
     /// The system failed in another way.
@@ -411,6 +421,9 @@ impl fmt::Display for StartError {
             Self::InUse(address) => write!(f, "{address} is in use: stop what listens there, or choose another port"),
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
             Self::WaterMarks => f.write_str("the low water mark has to lie above zero and not above the high one"),
+            Self::Memory { bytes, loops } => {
+                write!(f, "{bytes} bytes of memory are too little for {loops} loops: each needs {MEMORY_PER_LOOP_MIN}")
+            }
             Self::Panicked => f.write_str("cannot start: the closure that prepares a loop panicked"),
             Self::System(error) => write!(f, "cannot start: {error}"),
         }

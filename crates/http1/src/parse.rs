@@ -211,7 +211,10 @@ fn field(bytes: &[u8], at: usize, facts: &mut Facts) -> Result<usize, Stop> {
     loop {
         match bytes.get(line.value_end..).and_then(<[u8]>::first_chunk::<2>) {
             Some(b"\r\n") => break,
-            Some([b'\t', _]) => line.value_end = scan::value_end(bytes, line.value_end),
+            Some([b'\t', _]) => {
+                line.value_end = scan::value_end(bytes, line.value_end);
+                line.is_plain = false;
+            }
             _ => return Err(no_value(bytes, line.value_end)),
         }
     }

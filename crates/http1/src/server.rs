@@ -269,7 +269,8 @@ impl Server {
     /// Whether what is left of the body is little enough to be skipped, and is coming at all.
     pub(crate) fn can_skip(&self) -> bool {
         let is_coming = self.flags & EXPECTS == 0;
-        is_coming && (self.inbound != Inbound::Length || self.remaining <= self.config.limits().skip_bytes_max)
+        let is_counted = matches!(self.inbound, Inbound::Length | Inbound::ChunkData);
+        is_coming && !(is_counted && self.remaining > self.config.limits().skip_bytes_max)
     }
 
     /// The response is complete, and the request is not.
@@ -380,12 +381,24 @@ impl Codec for Server {
         self.give_up(out);
     }
 
-    /// The next response says that it is the last; between requests the connection is finished at once.
+    fn is_blocked(&self) -> bool {
+        matches!(self.inbound, Inbound::Await | Inbound::Switched)
+    }
+
+    fn ends_with_connection(&self) -> bool {
+        self.outbound == Outbound::UntilClose
+    }
+
+    fn restart_timeouts(&mut self, now: Instant) {
+        self.since = self.since.map(|_| now);
+    }
+
+    /// The next response says that it is the last. Between requests the connection is finished as soon as decoding finds
+    /// that none has arrived.
     #[cold]
     fn drain(&mut self, _reply: &mut Output<'_>) -> Result<(), Error> {
         self.flags |= CLOSING;
-        let between = self.inbound == Inbound::Head && self.flags & BEGUN == 0;
-        if between || self.flags & SKIPPING != 0 {
+        if self.flags & SKIPPING != 0 {
             self.inbound = Inbound::Closed;
         }
         Ok(())

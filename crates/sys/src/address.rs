@@ -1,6 +1,6 @@
 //! `Address`: where a stream socket is, TCP or Unix.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
@@ -85,7 +85,14 @@ impl fmt::Display for Address {
         match self {
             Self::Ip(address) => address.fmt(f),
             Self::Unix(path) if path.as_os_str().is_empty() => f.write_str("unix:(unnamed)"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Unix(path) => {
+                // A peer chooses its own name, and the name goes into logs: it must not write lines of its own there.
+                f.write_str("unix:")?;
+                path.to_string_lossy().chars().try_for_each(|character| match character.is_control() {
+                    true => write!(f, "{}", character.escape_default()),
+                    false => f.write_char(character),
+                })
+            }
         }
     }
 }

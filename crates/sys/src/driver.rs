@@ -122,6 +122,11 @@ pub trait Driver {
     /// Holds back, or goes on with, receiving on all sockets at once: what a loop does while its memory is used up.
     fn hold_receives(&mut self, hold: bool);
 
+    /// Bytes that were sent on a connection and that the peer has not acknowledged yet, if the system tells.
+    fn unacknowledged(&self, _token: Token) -> Option<u64> {
+        None
+    }
+
     /// The time that deadlines are measured in.
     fn now(&self) -> Instant {
         Instant::now()

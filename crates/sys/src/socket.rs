@@ -1,7 +1,7 @@
 //! `Socket`: a stream or a listener on its way to a driver.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -109,6 +109,14 @@ pub(crate) fn address_of(descriptor: BorrowedFd<'_>, side: Side) -> io::Result<A
         Side::Peer => socket.peer_addr()?,
     };
     Ok(Address::from_socket2(&address))
+}
+
+/// Bytes in the kernel's send buffer that the other end has not acknowledged.
+pub(crate) fn unacknowledged(descriptor: BorrowedFd<'_>) -> Option<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one `int` to where its argument points, and the descriptor is open while borrowed.
+    let failed = unsafe { libc::ioctl(descriptor.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if failed == 0 { u64::try_from(bytes).ok() } else { None }
 }
 
 fn new_stream(address: &Address) -> io::Result<socket2::Socket> {

@@ -37,8 +37,8 @@ fn plaintext_requests_allocate_nothing_on_their_whole_path() {
     let mut event_loop = EventLoop::new(Box::new(driver), pool);
     let (mut peer, ours) = UnixStream::pair().expect("there are descriptors");
     let ours = Socket::from_stream(ours).expect("it is a stream");
-    let peer = Address::Unix(PathBuf::new());
-    event_loop.adopt(ours, &peer, Limits::default(), Server::default(), Hello).expect("the driver takes it");
+    let unnamed = Address::Unix(PathBuf::new());
+    event_loop.adopt(ours, &unnamed, Limits::default(), Server::default(), Hello).expect("the driver takes it");
 
     let requests = b"GET /plaintext HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n".repeat(DEPTH);
     let mut answers = vec![0; 64 * 1024];

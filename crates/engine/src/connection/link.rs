@@ -44,6 +44,8 @@ pub(crate) struct Link {
     pub(super) deadline: Tick,
     /// By when the peer has to take a byte, or to end the connection.
     pub(super) progress: Tick,
+    /// How many bytes the peer had acknowledged when that was last looked at, wrapping.
+    acknowledged: u32,
     flags: u16,
     level: Writability,
 }
@@ -92,6 +94,7 @@ impl Link {
             watched: 0,
             deadline: Tick::NEVER,
             progress: Tick::NEVER,
+            acknowledged: 0,
             flags: 0,
             level: Writability::default(),
         }
@@ -141,6 +144,14 @@ impl Link {
         had
     }
 
+    /// Takes note of how many sent bytes the peer has not acknowledged; says whether it has acknowledged some since the
+    /// last look.
+    pub(super) fn acknowledges(&mut self, unacknowledged: Option<u64>) -> bool {
+        let Some(unacknowledged) = unacknowledged else { return false };
+        let acknowledged = self.outbound.sent().0.wrapping_sub(unacknowledged) as u32;
+        std::mem::replace(&mut self.acknowledged, acknowledged) != acknowledged
+    }
+
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.is_some()
     }
@@ -178,8 +189,11 @@ impl Link {
         }
     }
 
-    pub(crate) fn pause(&mut self, pause: bool) {
+    /// Pauses or resumes; says whether it was paused.
+    pub(crate) fn pause(&mut self, pause: bool) -> bool {
+        let paused = self.has(Self::PAUSED);
         self.set(Self::PAUSED, pause);
+        paused
     }
 
     pub(crate) fn watch(&mut self, mark: Mark) {

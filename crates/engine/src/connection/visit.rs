@@ -20,7 +20,7 @@ use crate::closed::Closed;
 use crate::context::Context;
 use crate::core::Core;
 use crate::handler::{Event, Handler, Outcome, Switch};
-use crate::limits::{FILE_PIECE_BYTES, MESSAGES_PER_VISIT_MAX, SEND_BYTES_MAX, SENDS_PER_VISIT_MAX};
+use crate::limits::{FILE_PIECE_BYTES, LINGER_MAX, MESSAGES_PER_VISIT_MAX, SEND_BYTES_MAX, SENDS_PER_VISIT_MAX};
 use crate::wheel::Tick;
 
 /// Why a visit ends before its time.
@@ -62,9 +62,9 @@ impl<C: Codec, H: Handler<C>> Occupant for Connection<C, H> {
     fn gone(mut self: Box<Self>, core: &mut Core, reason: Closed) {
         core.tally.connections -= 1;
         core.tally.count_closed(reason.cause());
-        core.log.closed(core.time.now(), &self.link.peer(), &reason);
         self.link.outbound().clear();
         self.handler.closed(&reason);
+        core.log.closed(core.time.now(), &self.link.peer(), &reason);
     }
 
     fn pending(&self) -> u64 {
@@ -121,8 +121,14 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
                 return Ok(false);
             }
             Occasion::Drain => self.drain(core, token)?,
-            Occasion::Overdue => return Err(Stop::Close { reason: Closed::Drained, reset: false }),
+            Occasion::Overdue => {
+                let reset = !self.link.outbound_is_empty() || self.codec.ends_with_connection();
+                return Err(Stop::Close { reason: Closed::Drained, reset });
+            }
             Occasion::Shed => return Err(Stop::Close { reason: Closed::Shed, reset: true }),
+            Occasion::Panicked if self.codec.ends_with_connection() => {
+                return Err(Stop::Close { reason: Closed::Panicked, reset: true });
+            }
             Occasion::Panicked => {
                 self.link.closing = Some(Box::new(Closed::Panicked));
                 self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
@@ -134,6 +140,10 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
 
     fn received(&mut self, core: &mut Core, bytes: Slice) {
         core.tally.received_bytes += bytes.len() as u64;
+        if self.link.has(Link::SHUT) && self.link.is_closing() {
+            // It is still busy sending, and will not have read our last answer yet.
+            self.link.progress = Tick::NEVER;
+        }
         // Once it is closing, bytes are only of use to a handshake that our last bytes wait for.
         if !self.link.is_closing() || self.wants_input() {
             self.link.input.append(bytes, &core.pool);
@@ -157,9 +167,15 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
     }
 
     fn timers(&mut self, core: &mut Core, token: Token) -> Visited<C> {
+        if self.link.is_closing() && self.link.has(Link::SHUT) {
+            let overdue = core.wheel.has_come(self.link.progress) || core.wheel.has_come(self.link.deadline);
+            return if overdue { Err(self.close_now()) } else { Ok(()) };
+        }
         if core.wheel.has_come(self.link.progress) {
-            if self.link.has(Link::SHUT) {
-                return Err(self.close_now());
+            if self.link.acknowledges(core.driver.unacknowledged(token)) {
+                // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours yet.
+                self.link.progress = Tick::NEVER;
+                return Ok(());
             }
             let reason = self.link.closing.take().map_or(Closed::WriteTimeout, |reason| *reason);
             return Err(Stop::Close { reason, reset: true });
@@ -167,7 +183,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         if self.link.is_closing() {
             return Ok(());
         }
-        if self.codec.poll_timeout().is_some_and(|at| at <= core.time.now()) {
+        if self.listens() && self.codec.poll_timeout().is_some_and(|at| at <= core.time.now()) {
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
             let handled = self.codec.handle_timeout(&mut out);
             self.or_close(handled);
@@ -186,6 +202,12 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         let drained = self.codec.drain(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
         self.or_close(drained);
         self.tell(core, token, Event::Drain)
+    }
+
+    /// Whether the peer can be expected to be heard. While decoding is suspended, by the application or because the
+    /// peer does not read, no deadline of the protocol counts.
+    fn listens(&self) -> bool {
+        (!self.link.has(Link::PAUSED) && self.link.is_writable()) || self.wants_input()
     }
 
     /// Decodes, flushes and tells, in rounds, until there is nothing left to do or the budget is used up.
@@ -370,6 +392,10 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         }
         self.link.set(Link::SHUT | Link::MUTE, true);
         self.link.progress = Tick::NEVER;
+        if self.link.is_closing() {
+            // The handler's deadline is of no use any more: it bounds the farewell.
+            self.link.deadline = core.wheel.tick_after(core.time.now(), LINGER_MAX);
+        }
         core.driver.submit(token, Operation::ShutdownWrite);
         Ok(())
     }
@@ -397,6 +423,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         if self.link.has(Link::EDGE_DUE) && self.link.is_writable() {
             if std::mem::take(&mut budget.edge) {
                 self.link.set(Link::EDGE_DUE, false);
+                self.codec.restart_timeouts(core.time.now());
                 self.tell(core, token, Event::Writable)?;
                 told = true;
             } else {
@@ -428,10 +455,16 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
             self.link.set(Link::RECEIVING, receive);
             core.driver.submit(token, Operation::Receive(receive));
         }
-        let mut timer = self.progress(core);
-        if !self.link.is_closing() {
+        let mut timer = self.progress(core, token);
+        if self.link.is_closing() {
+            if self.link.has(Link::SHUT) {
+                timer = timer.sooner(self.link.deadline);
+            }
+        } else {
             timer = timer.sooner(self.link.deadline);
-            if let Some(at) = self.codec.poll_timeout() {
+            if self.listens()
+                && let Some(at) = self.codec.poll_timeout()
+            {
                 timer = timer.sooner(core.wheel.tick(at));
             }
         }
@@ -447,12 +480,15 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
             // To see the peer's end; and for a handshake that our last bytes wait for.
             return self.link.has(Link::SHUT) || self.wants_input();
         }
-        // What was read already is decoded first: a flood of tiny messages must not pile up.
-        (self.may_decode() && !self.link.has(Link::BEHIND)) || self.wants_input()
+        // What was read already is decoded first: neither a flood of tiny messages nor what follows a request that has
+        // not been answered yet must pile up.
+        let read = !self.link.input.is_empty() || self.codec.undecoded() > 0;
+        let full = self.link.has(Link::BEHIND) || (read && self.codec.is_blocked());
+        (self.may_decode() && !full) || self.wants_input()
     }
 
     /// By when the peer has to do something: take a byte, or end the connection.
-    fn progress(&mut self, core: &Core) -> Tick {
+    fn progress(&mut self, core: &Core, token: Token) -> Tick {
         let limits = &self.link.settings().limits;
         let patience = if !self.link.outbound_is_empty() || self.held() > 0 {
             Some(limits.write_timeout)
@@ -464,6 +500,9 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         match patience {
             None => self.link.progress = Tick::NEVER,
             Some(patience) if !self.link.progress.is_set() => {
+                if !self.link.has(Link::SHUT) {
+                    self.link.acknowledges(core.driver.unacknowledged(token));
+                }
                 self.link.progress = core.wheel.tick_after(core.time.now(), patience);
             }
             Some(_) => {}
@@ -500,6 +539,9 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         match outcome {
             Outcome::Continue => {}
             Outcome::Close => self.link.closing = Some(Box::new(Closed::Done)),
+            Outcome::Fail(error) if self.codec.ends_with_connection() => {
+                return Err(Stop::Close { reason: Closed::Failed(error), reset: true });
+            }
             Outcome::Fail(error) => {
                 self.link.closing = Some(Box::new(Closed::Failed(error)));
                 self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));

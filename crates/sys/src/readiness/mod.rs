@@ -309,6 +309,10 @@ impl Driver for Readiness {
         None
     }
 
+    fn unacknowledged(&self, token: Token) -> Option<u64> {
+        socket::unacknowledged(self.sockets.get(token)?.descriptor.as_fd())
+    }
+
     fn hold_receives(&mut self, hold: bool) {
         if hold {
             self.held.get_or_insert_default();
