@@ -41,8 +41,8 @@ pub(crate) enum Part {
     /// Shared bytes that were linked.
     Bytes {
         bytes: Bytes,
-        /// What the ledger was charged: the whole length, until the last of it was sent, or nothing if somebody else
-        /// held the bytes as well when they were linked.
+        /// What the ledger was charged: the whole length, until the last of it was sent; nothing for bytes of the
+        /// program.
         charge: u32,
     },
     /// A piece of a file.

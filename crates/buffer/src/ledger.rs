@@ -4,10 +4,10 @@ use std::cell::Cell;
 
 /// Counts the bytes that a loop's connections hold, inbound and outbound, against a budget.
 ///
-/// Segments are charged whole, however few of their bytes are in use, because that is what they cost. So are
-/// [`bytes::Bytes`] of which a queue is the only holder; where others hold them as well, as in a broadcast or with a
-/// cached page, the memory is there whether they are queued or not, and nothing is charged. Entries of outbound queues
-/// are charged at [`ENTRY_BYTES`](crate::ENTRY_BYTES) each. Segments that are spare, and file regions, cost nothing.
+/// Segments are charged whole, however few of their bytes are in use, because that is what they cost. A linked
+/// [`bytes::Bytes`] is charged in full to every queue that links it, until the last of it was sent: nobody can tell who
+/// else keeps it alive, and a ledger has to err on the safe side. Entries of outbound queues are charged at
+/// [`ENTRY_BYTES`](crate::ENTRY_BYTES) each. Bytes of the program, file regions and spare segments cost nothing.
 ///
 /// The ledger only counts; the engine acts on it.
 #[derive(Debug)]

@@ -16,12 +16,13 @@
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 
 use crate::entries::{ENTRY_BYTES, Entry, FileRegion, NIL, Part};
 use crate::pool::Pool;
-use crate::segment::{SEGMENT_BYTES, Segment};
+use crate::segment::{SEGMENT_BYTES, Segment, block_bytes};
 use crate::slice::Slice;
 
 /// A promise: everything up to this count of bytes, from the first byte of the connection on.
@@ -129,9 +130,10 @@ impl Outbound {
         Writer { queue: self, next, room, put: 0 }
     }
 
-    /// Appends a view: linked from [`LINK_BYTES_MIN`] bytes on, copied below.
+    /// Appends a view: linked from [`LINK_BYTES_MIN`] bytes on if it is at least a quarter of its segment, which it keeps
+    /// alive; copied otherwise.
     pub fn link(&mut self, slice: Slice) {
-        if slice.len() < LINK_BYTES_MIN {
+        if slice.len() < LINK_BYTES_MIN || slice.len() < slice.segment().capacity() / 4 {
             self.write(&slice);
         } else {
             self.push_linked(Part::Slice(slice));
@@ -143,10 +145,18 @@ impl Outbound {
         if bytes.len() < LINK_BYTES_MIN {
             self.write(&bytes);
         } else {
-            // What others hold as well costs memory whether it is queued here or not.
-            let charge = if bytes.is_unique() { u32::try_from(bytes.len()).unwrap_or(u32::MAX) } else { 0 };
+            let charge = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
             self.pool().ledger().charge(charge as usize);
             self.push_linked(Part::Bytes { bytes, charge });
+        }
+    }
+
+    /// Appends bytes of the program: linked from [`LINK_BYTES_MIN`] bytes on, copied below. They cost nothing.
+    pub fn link_static(&mut self, bytes: &'static [u8]) {
+        if bytes.len() < LINK_BYTES_MIN {
+            self.write(bytes);
+        } else {
+            self.push_linked(Part::Bytes { bytes: Bytes::from_static(bytes), charge: 0 });
         }
     }
 
@@ -255,7 +265,7 @@ impl Outbound {
         if self.sent == self.written {
             self.release();
         } else {
-            Sent { queue: self, left: count }.let_go();
+            Sent { queue: self, left: count }.let_go(Outbound::pop);
         }
     }
 
@@ -303,6 +313,31 @@ impl Outbound {
     #[inline]
     pub fn pending(&self) -> u64 {
         self.written - self.sent
+    }
+
+    /// Bytes of memory that it keeps alive: whole segments, each counted once where entries share it, and what the
+    /// ledger was charged for the rest. It walks the queue.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let Some(pool) = &self.pool else { return 0 };
+        let entries = pool.shared().entries.borrow();
+        let (mut index, mut bytes, mut last) = (self.list.head, 0, None);
+        while index != NIL {
+            let entry = entries.get(index);
+            bytes += ENTRY_BYTES;
+            match &entry.part {
+                Part::Copied { segment, .. } if last == Some(segment.base()) => {}
+                Part::Copied { segment, .. } => {
+                    last = Some(segment.base());
+                    bytes += block_bytes(segment.capacity());
+                }
+                Part::Slice(slice) => bytes += block_bytes(slice.segment().capacity()),
+                Part::Bytes { charge, .. } => bytes += *charge as usize,
+                Part::File(_) | Part::Vacant => {}
+            }
+            index = entry.next;
+        }
+        bytes
     }
 
     /// Whether nothing waits.
@@ -467,6 +502,14 @@ impl Outbound {
         drop(self.unlink_head());
     }
 
+    /// The same while a panic unwinds already: a second one would abort the process.
+    fn pop_quietly(&mut self) {
+        let part = self.unlink_head();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(part))) {
+            std::mem::forget(panic);
+        }
+    }
+
     fn unlink_head(&mut self) -> Part {
         let Entry { part, next, .. } = self.entries().remove(self.list.head);
         if self.list.unflushed == self.list.head {
@@ -503,7 +546,9 @@ impl Outbound {
         }
         impl Drop for Rest<'_> {
             fn drop(&mut self) {
-                self.pop_all();
+                while self.0.list.head != NIL {
+                    self.0.pop_quietly();
+                }
             }
         }
         Rest(self).pop_all();
@@ -557,7 +602,13 @@ impl Default for List {
 
 impl Drop for Outbound {
     fn drop(&mut self) {
-        self.release();
+        if std::thread::panicking() {
+            while self.list.head != NIL {
+                self.pop_quietly();
+            }
+        } else {
+            self.release();
+        }
     }
 }
 
@@ -569,7 +620,7 @@ struct Sent<'q> {
 }
 
 impl Sent<'_> {
-    fn let_go(&mut self) {
+    fn let_go(&mut self, pop: fn(&mut Outbound)) {
         while self.left > 0 {
             let mut entries = self.queue.entries();
             let head = entries.get_mut(self.queue.list.head);
@@ -580,7 +631,7 @@ impl Sent<'_> {
             }
             drop(entries);
             self.left -= length;
-            self.queue.pop();
+            pop(self.queue);
         }
         // What is left of a fill segment must not stand for something to send.
         self.queue.drop_spent_heads();
@@ -590,7 +641,7 @@ impl Sent<'_> {
 impl Drop for Sent<'_> {
     fn drop(&mut self) {
         if self.left > 0 {
-            self.let_go();
+            self.let_go(Outbound::pop_quietly);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use support::{Call, PARTS, bytes, entries, file, gather, read, region, send, send_all};
-use tidegate_buffer::{ENTRY_BYTES, LINK_BYTES_MIN, Outbound, Pool, SEGMENT_BYTES};
+use tidegate_buffer::{ENTRY_BYTES, LINK_BYTES_MIN, Outbound, Pool, RECEIVE_BYTES_MAX, SEGMENT_BYTES, Scratch};
 
 /// What a segment of `capacity` bytes is charged at.
 fn segment_cost(pool: &Pool, capacity: usize) -> usize {
@@ -63,7 +63,8 @@ fn head_linked_body_head_linked_body_share_one_segment() {
     }
     // Four heads, four bodies, and what is left of the segment.
     assert_eq!(entries(&queue), 9);
-    assert_eq!(pool.ledger().used(), segment_cost(&pool, SEGMENT_BYTES) + 9 * ENTRY_BYTES, "one segment for all heads");
+    let linked = 4 * LINK_BYTES_MIN + 9 * ENTRY_BYTES;
+    assert_eq!(pool.ledger().used(), segment_cost(&pool, SEGMENT_BYTES) + linked, "one segment for all heads");
 }
 
 #[test]
@@ -176,19 +177,43 @@ fn bytes_are_charged_whole_to_their_only_holder_until_the_last_of_them_is_sent()
 }
 
 #[test]
-fn bytes_that_others_hold_as_well_are_not_charged() {
+fn bytes_that_others_hold_as_well_are_charged_to_each_queue_and_bytes_of_the_program_to_none() {
     let pool = Pool::new();
     let (mut queue, mut other) = (Outbound::new(&pool), Outbound::new(&pool));
-    let body = Bytes::from(vec![1; 10_000]);
-    queue.link_bytes(body.clone());
-    queue.link_bytes(Bytes::from_static(&[0; 10_000]));
-    assert_eq!(pool.ledger().used(), 2 * ENTRY_BYTES);
-    drop(body);
+    let mut body = Bytes::from(vec![1; 20_000]);
+    queue.link_bytes(body.split_to(10_000));
+    other.link_bytes(body);
+    queue.link_static(&[0; 10_000]);
+    assert_eq!(pool.ledger().used(), 20_000 + 3 * ENTRY_BYTES);
     queue.flush();
     other.take_flushed(&mut queue);
-    assert_eq!(pool.ledger().used(), 2 * ENTRY_BYTES);
+    assert_eq!(pool.ledger().used(), 20_000 + 3 * ENTRY_BYTES);
+    assert_eq!(other.memory(), pool.ledger().used());
     drop(other);
     assert_eq!(pool.ledger().used(), 0);
+}
+
+#[test]
+fn a_view_of_little_of_its_segment_is_copied_so_that_it_does_not_pin_it() {
+    let pool = Pool::new();
+    let (mut scratch, mut queue) = (Scratch::new(&pool), Outbound::new(&pool));
+    for length in [LINK_BYTES_MIN, RECEIVE_BYTES_MAX / 5] {
+        scratch.space(RECEIVE_BYTES_MAX).fill(7);
+        queue.link(scratch.received(length));
+    }
+    scratch.release();
+    assert!(pool.ledger().used() < RECEIVE_BYTES_MAX, "{} bytes are held", pool.ledger().used());
+    assert_eq!(pool.ledger().used(), queue.memory());
+}
+
+#[test]
+fn several_owners_that_panic_are_one_panic_and_everything_is_let_go() {
+    let (pool, drops) = (Pool::new(), Arc::default());
+    let mut queue = Outbound::new(&pool);
+    (0..3).for_each(|_| queue.link_bytes(owned(&drops, || panic!("the owner does not want to go"))));
+    queue.flush();
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(queue))).is_err());
+    assert_eq!((drops.load(Ordering::Relaxed), pool.ledger().used()), (3, 0));
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! `tidegate serve`: from the flags to the last connection.
 
 use std::io::{self, Write};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use signal_hook::iterator::Signals;
 use tidegate::http1::{self, Config};
 use tidegate::{Address, Limits, Running, Server, StartError, Transport};
 
-use crate::site::{Shared, Site};
+use crate::site::Site;
 
 /// The flags of `serve`.
 #[derive(Debug, Args)]
@@ -57,8 +56,13 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
         }
     };
     std::thread::Builder::new().name("tidegate-signals".into()).spawn(watcher).map_err(StartError::System)?;
-    // The sender lives as long as the process, so this ends with a signal.
-    let _ = wait.recv();
+    // The sender lives as long as the process, so what ends this is a signal.
+    while wait.recv_timeout(LOOK_AGAIN).is_err() {
+        if !running.is_whole() {
+            eprintln!("tidegate: an event loop has ended; nothing can be served without it");
+            std::process::exit(1);
+        }
+    }
     running.drain(DRAIN_DEADLINE);
     Ok(())
 }
@@ -77,10 +81,7 @@ fn start(options: &Options) -> Result<Running, StartError> {
     }
     let limits_of_http = http1::Limits { body_bytes_max: BODY_BYTES_MAX, ..http1::Limits::default() };
     let config = Arc::new(Config::new(limits_of_http));
-    server.start_each(move |_| {
-        let (config, shared) = (config.clone(), Rc::new(Shared::new()));
-        move |_: &Address| (http1::Server::new(config.clone()), Site::new(shared.clone()))
-    })
+    server.start(move || (http1::Server::new(config.clone()), Site::new()))
 }
 
 /// The one line that says where.
@@ -103,6 +104,9 @@ fn log_to_stderr(quiet: bool) {
         .log_internal_errors(false)
         .init();
 }
+
+/// How often the loops are looked after.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long connections may take to finish what is under way.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);

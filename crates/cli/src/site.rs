@@ -1,8 +1,5 @@
 //! What `tidegate serve` answers.
 
-use std::rc::Rc;
-
-use bytes::Bytes;
 use tidegate::http1::{
     ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, ResponseHead, Server, Status,
 };
@@ -10,7 +7,6 @@ use tidegate::{Context, Event, Handler, Outcome};
 
 /// The handler of one connection.
 pub(crate) struct Site {
-    shared: Rc<Shared>,
     answer: Answer,
 }
 
@@ -24,29 +20,9 @@ enum Answer {
     Echo,
 }
 
-/// What the handlers of one loop share.
-pub(crate) struct Shared {
-    /// What /bytes and /stream send, over and over.
-    block: Bytes,
-    allow_get: Fields,
-    allow_post: Fields,
-}
-
-impl Shared {
-    pub(crate) fn new() -> Self {
-        let allow = |methods: &'static str| {
-            let mut fields = Fields::new();
-            fields.push("Allow", methods.as_bytes()).expect("a list of methods is a value");
-            fields
-        };
-        let letters = LETTERS.iter().copied().cycle();
-        Self { block: letters.take(BLOCK_BYTES).collect(), allow_get: allow("GET, HEAD"), allow_post: allow("POST") }
-    }
-}
-
 impl Site {
-    pub(crate) fn new(shared: Rc<Shared>) -> Self {
-        Self { shared, answer: Answer::None }
+    pub(crate) fn new() -> Self {
+        Self { answer: Answer::None }
     }
 
     fn request(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
@@ -54,7 +30,7 @@ impl Site {
         let response = match path {
             b"/echo" => return self.echo(head, cx),
             _ if !matches!(method, Method::Get | Method::Head) && is_known(path) => {
-                Response::new(Status::METHOD_NOT_ALLOWED).fields(self.shared.allow_get.clone())
+                Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_GET)
             }
             b"/plaintext" => Response::text("Hello, World!"),
             b"/json" => {
@@ -63,7 +39,7 @@ impl Site {
             b"/" => Response::new(Status::OK).content_type(ContentType::HTML).body(PAGE),
             _ => match (number_behind(path, "/bytes/"), number_behind(path, "/stream/")) {
                 (Some(length), _) if length <= BLOCK_BYTES as u64 => {
-                    let body = self.shared.block.slice(..length as usize);
+                    let body = &BLOCK[..length as usize];
                     Response::new(Status::OK).content_type(ContentType::BYTES).body(body)
                 }
                 (Some(length), _) => {
@@ -104,7 +80,7 @@ impl Site {
                 Outgoing::End
             } else {
                 self.answer = Answer::Stream(left - length);
-                Outgoing::Data(self.shared.block.slice(..length as usize).into())
+                Outgoing::Data(BLOCK[..length as usize].into())
             };
             if let Err(error) = cx.send(piece) {
                 return Outcome::fail(error);
@@ -118,7 +94,7 @@ impl Site {
     fn echo(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         use tidegate::http1::BodyLength;
         if head.method() != Method::Post {
-            let response = Response::new(Status::METHOD_NOT_ALLOWED).fields(self.shared.allow_post.clone());
+            let response = Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_POST);
             return send(cx, Outgoing::Response(response));
         }
         if !head.has_body() && head.header("content-length").is_none() {
@@ -197,7 +173,20 @@ fn number_behind(path: &[u8], prefix: &str) -> Option<u64> {
 
 const PAGE: &str = include_str!("index.html");
 
-/// The block that is sent over and over.
+const ALLOW_GET: Fields = Fields::from_static("Allow: GET, HEAD\r\n");
+const ALLOW_POST: Fields = Fields::from_static("Allow: POST\r\n");
+
+/// What /bytes and /stream send, over and over: linked and not copied, shared by all connections.
+static BLOCK: [u8; BLOCK_BYTES] = {
+    let mut block = [0; BLOCK_BYTES];
+    let mut at = 0;
+    while at < BLOCK_BYTES {
+        block[at] = LETTERS[at % LETTERS.len()];
+        at += 1;
+    }
+    block
+};
+
 const BLOCK_BYTES: usize = 64 * 1024;
 
 const LETTERS: &[u8; 27] = b"abcdefghijklmnopqrstuvwxyz\n";

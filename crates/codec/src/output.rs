@@ -58,6 +58,11 @@ impl<'a> Output<'a> {
         self.queue.link_bytes(bytes);
     }
 
+    /// Appends bytes of the program, linked if there are many.
+    pub fn link_static(&mut self, bytes: &'static [u8]) {
+        self.queue.link_static(bytes);
+    }
+
     /// Appends a piece of a file.
     pub fn link_file(&mut self, region: FileRegion) {
         self.queue.link_file(region);

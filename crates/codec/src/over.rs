@@ -115,15 +115,21 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
     }
 
     fn pump(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<(), Self::Error> {
-        while !self.filter.is_established() {
-            match self.filter.inbound(input, &mut self.plain, reply).map_err(OverError::Filter)? {
-                Step::Message(()) => {}
-                Step::More => return Ok(()),
-                Step::End => self.ended = true,
+        loop {
+            let mut moved = false;
+            if !self.ended && self.wants_input() {
+                match self.filter.inbound(input, &mut self.plain, reply).map_err(OverError::Filter)? {
+                    Step::Message(()) => moved = true,
+                    Step::More => {}
+                    Step::End => self.ended = true,
+                }
+            }
+            let mut inner = reply.with_queue(&mut self.gather);
+            self.codec.pump(&mut self.plain, &mut inner).map_err(OverError::Codec)?;
+            if !moved {
+                return Ok(());
             }
         }
-        let mut reply = reply.with_queue(&mut self.gather);
-        self.codec.pump(&mut self.plain, &mut reply).map_err(OverError::Codec)
     }
 
     fn wants_input(&self) -> bool {

@@ -59,8 +59,10 @@ impl Core {
     /// Visits whoever has the slot of `token`, if they are there.
     #[inline]
     pub(crate) fn visit(&mut self, token: Token, occasion: Occasion) {
-        if let Some(occupant) = self.slots.take(token) {
-            self.enter(token, occupant, occasion);
+        match self.slots.take(token) {
+            Some(occupant) => self.enter(token, occupant, occasion),
+            // What was posted to somebody who is gone is a user's.
+            None => quietly(move || drop(occasion)),
         }
     }
 
@@ -188,8 +190,16 @@ impl Occupant for Closing {
     }
 }
 
+/// Does something of a user's that has to be done outside of a visit, such as dropping what was posted. If it panics,
+/// nobody else is affected.
+pub(crate) fn quietly(act: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(act)) {
+        discard(panic);
+    }
+}
+
 /// Drops what a panic carried. That may panic again; nobody could do anything about it.
-pub(crate) fn discard(panic: Box<dyn Any + Send>) {
+fn discard(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);
     }

@@ -17,7 +17,7 @@ use tidegate_sys::{Address, Completion, Driver, Operation, Socket, Token, memory
 use crate::acceptor::Acceptor;
 use crate::closed::Closed;
 use crate::connection::{Connection, Link, Occasion, Settings};
-use crate::core::Core;
+use crate::core::{Core, quietly};
 use crate::counters::{Counts, Published};
 use crate::handler::Handler;
 use crate::limits::{EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits};
@@ -282,8 +282,9 @@ impl EventLoop {
             return;
         }
         if ledger.is_exhausted() {
-            let mut holders: Vec<_> = self.core.slots.iter().map(|(token, who)| (who.pending(), token)).collect();
-            holders.retain(|&(pending, _)| pending > 0);
+            let mut holders: Vec<_> = self.core.slots.iter().map(|(token, who)| (who.holds(), token)).collect();
+            // Who holds nothing would be cut off in vain.
+            holders.retain(|&(held, _)| held > 0);
             holders.sort_unstable();
             while let Some((_, token)) = holders.pop()
                 && self.core.pool.ledger().used() > enough
@@ -318,7 +319,8 @@ impl EventLoop {
 impl Drop for EventLoop {
     /// Connections that are left are closed; their handlers are told.
     fn drop(&mut self) {
-        drop(self.core.mailbox.end());
+        let letters = self.core.mailbox.end();
+        quietly(move || drop(letters));
         for token in self.tokens() {
             if let Some(occupant) = self.core.slots.take(token) {
                 self.core.close(token, occupant, Closed::LoopEnded, false);

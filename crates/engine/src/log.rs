@@ -1,17 +1,16 @@
 //! One line for each cause of death, and a bound on how many of them.
 
 use std::fmt::Display;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use tidegate_codec::Blame;
 
 use crate::closed::Closed;
-use crate::core::discard;
+use crate::core::quietly;
 use crate::limits::{ACCEPT_LINE_PAUSE, LOG_LINES_PER_SECOND_MAX};
 
 /// Writes a loop's lines, so many in a second; the rest is counted, so that a flood of bad peers is not a flood of
-/// log lines as well.
+/// log lines as well. Where a line goes is the user's choice, and if that fails, as on a full disk, the loop goes on.
 #[derive(Debug)]
 pub(crate) struct Log {
     second: Instant,
@@ -66,12 +65,5 @@ impl Log {
         let admitted = self.lines <= LOG_LINES_PER_SECOND_MAX;
         self.suppressed += u64::from(!admitted);
         admitted
-    }
-}
-
-/// Writes a line. Where it goes is the user's choice, and if that fails, as on a full disk, the loop goes on.
-fn quietly(write: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(write)) {
-        discard(panic);
     }
 }

@@ -79,19 +79,16 @@ impl Server {
     }
 
     /// A server at an address.
-    #[must_use]
     pub fn at(address: Address) -> Self {
         Self::new(Source::Address(address))
     }
 
     /// A server on a TCP listener that somebody else opened.
-    #[must_use]
     pub fn on_tcp(listener: TcpListener) -> Self {
         Self::new(Source::Listener(listener.into()))
     }
 
     /// A server on a Unix listener that somebody else opened.
-    #[must_use]
     pub fn on_unix(listener: UnixListener) -> Self {
         Self::new(Source::Listener(listener.into()))
     }
@@ -107,28 +104,24 @@ impl Server {
     }
 
     /// How many loops run, each on a thread of its own; one per core unless set.
-    #[must_use]
     pub fn loops(mut self, loops: usize) -> Self {
         self.loops = loops.max(1);
         self
     }
 
     /// Which driver the loops run on.
-    #[must_use]
     pub fn transport(mut self, transport: Transport) -> Self {
         self.transport = transport;
         self
     }
 
     /// Options of the listener and its streams. Loops share a TCP address by `reuse_port`, whatever it says here.
-    #[must_use]
     pub fn options(mut self, options: ListenOptions) -> Self {
         self.options = options;
         self
     }
 
     /// What protects the server.
-    #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -277,6 +270,12 @@ impl Running {
     #[must_use]
     pub fn counts(&self) -> Vec<Counts> {
         self.loops.iter().map(|running| running.published.read()).collect()
+    }
+
+    /// Whether all loops run. One that does not has ended because waiting for events failed, or because of a bug.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.loops.iter().all(|running| running.thread.as_ref().is_some_and(|thread| !thread.is_finished()))
     }
 
     /// Waits until the loops have ended, which they do when waiting for events fails, or if another handle drains them:

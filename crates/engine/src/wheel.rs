@@ -66,7 +66,8 @@ impl Wheel {
     /// The first tick that is not before `at`; too far away is as far away as can be.
     pub(crate) fn tick(&self, at: Instant) -> Tick {
         let since = at.saturating_duration_since(self.start);
-        let tick = since.as_secs() * TICKS_PER_SECOND + u64::from(since.subsec_nanos().div_ceil(NANOS_PER_TICK));
+        let part = u64::from(since.subsec_nanos().div_ceil(NANOS_PER_TICK));
+        let tick = since.as_secs().saturating_mul(TICKS_PER_SECOND).saturating_add(part);
         let tick = tick.clamp(self.elapsed + 1, self.elapsed + AWAY_MAX);
         // The one tick in 49 days that is zero when stored fires a millisecond late.
         Tick(if tick as u32 == 0 { 1 } else { tick as u32 })

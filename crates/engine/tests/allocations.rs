@@ -75,7 +75,8 @@ fn allocates_nothing<C: Codec<In = Slice, Out = Payload>>(codec: C, first: &[u8]
     let region = Region::new(ALLOCATOR);
     (0..1_000).for_each(|_| round());
     let change = region.change();
-    assert_eq!((change.allocations, change.reallocations), (0, 0), "{change:?}");
+    // The test runner's own thread may allocate meanwhile; what allocates here would do so hundreds of times.
+    assert!(change.allocations + change.reallocations < 10, "{change:?}");
 }
 
 /// What the engine holds for each of many connections over IPv4 that say nothing: the connection and its slot. What

@@ -281,8 +281,7 @@ enum Framing {
 fn link(body: Body, out: &mut Output<'_>) {
     match body {
         Body::Empty => {}
-        Body::Static(bytes) if bytes.len() <= INLINE_BYTES_MAX => out.write(bytes),
-        Body::Static(bytes) => out.link_bytes(bytes::Bytes::from_static(bytes)),
+        Body::Static(bytes) => out.link_static(bytes),
         Body::Bytes(bytes) => out.link_bytes(bytes),
         Body::Slice(slice) => out.link(slice),
         Body::File(region) => out.link_file(region),

@@ -226,6 +226,7 @@ fn a_drained_connection_ends_with_the_response_that_is_under_way() {
     };
     let mut talk = Talk::new();
     drain(&mut talk);
+    assert_eq!(talk.listen(), Ok(vec!["end of connection".into()]));
     assert!(talk.is_finished(), "nothing was under way");
 
     let mut talk = Talk::new();

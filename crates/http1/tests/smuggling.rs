@@ -220,3 +220,9 @@ fn a_length_is_demanded_only_where_the_server_says_so() {
     assert_eq!(strict.error, Some(Error::Peer(Violation::LengthRequired)));
     assert!(strict.sent.starts_with("HTTP/1.1 411 "), "{}", strict.sent);
 }
+
+#[test]
+fn a_tabulator_hides_nothing_in_a_host() {
+    bad("GET / HTTP/1.1\r\nHost: a\tevil@b/c d,e\r\n\r\n", Violation::HostInvalid);
+    bad("GET / HTTP/1.1\r\nHost: a\tb\r\n\r\n", Violation::HostInvalid);
+}

@@ -125,4 +125,10 @@ mod tests {
     fn localhost_is_an_address() {
         assert_eq!("localhost:80".parse::<Address>().unwrap().to_string(), "127.0.0.1:80");
     }
+
+    #[test]
+    fn a_name_that_a_peer_chose_stays_on_its_line() {
+        let name = Address::Unix(PathBuf::from("p\n2026 ERROR forged \x1b[31m"));
+        assert_eq!(name.to_string(), "unix:p\\n2026 ERROR forged \\u{1b}[31m");
+    }
 }

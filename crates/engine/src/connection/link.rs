@@ -114,6 +114,11 @@ impl Link {
         (&mut self.outbound, &mut self.input)
     }
 
+    /// Bytes of memory that its queues keep alive.
+    pub(super) fn memory(&self) -> usize {
+        self.outbound.memory() + self.input.held()
+    }
+
     pub(super) fn outbound_is_empty(&self) -> bool {
         self.outbound.is_empty()
     }

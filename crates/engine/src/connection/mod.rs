@@ -40,8 +40,8 @@ pub(crate) trait Occupant {
     /// It is out of its slot for good.
     fn gone(self: Box<Self>, core: &mut Core, reason: Closed);
 
-    /// Bytes that wait, in either direction: who has most of them is shed first.
-    fn pending(&self) -> u64 {
+    /// Bytes of memory that wait with it, in either direction: who has most of them is shed first.
+    fn holds(&self) -> usize {
         0
     }
 

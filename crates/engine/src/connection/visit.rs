@@ -67,8 +67,8 @@ impl<C: Codec, H: Handler<C>> Occupant for Connection<C, H> {
         core.log.closed(core.time.now(), &self.link.peer(), &reason);
     }
 
-    fn pending(&self) -> u64 {
-        self.link.cost(&self.codec) + (self.link.input.held() + self.codec.undecoded()) as u64
+    fn holds(&self) -> usize {
+        self.link.memory() + self.codec.held() + self.codec.undecoded()
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
@@ -177,8 +177,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
                 self.link.progress = Tick::NEVER;
                 return Ok(());
             }
-            let reason = self.link.closing.take().map_or(Closed::WriteTimeout, |reason| *reason);
-            return Err(Stop::Close { reason, reset: true });
+            return Err(Stop::Close { reason: self.reason_or(Closed::WriteTimeout), reset: true });
         }
         if self.link.is_closing() {
             return Ok(());
@@ -384,7 +383,8 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
 
     /// Everything is with the kernel: now our side may be shut down, and the connection closed.
     fn all_sent(&mut self, core: &mut Core, token: Token) -> Visited<C> {
-        if self.link.is_closing() && self.link.has(Link::PEER_ENDED) {
+        let over = self.link.is_closing() || (self.link.has(Link::SHUT) && self.link.has(Link::READ_CLOSED));
+        if over && self.link.has(Link::PEER_ENDED) {
             return Err(self.close_now());
         }
         if !(self.link.is_closing() || self.link.has(Link::SHUT_WANTED)) || self.link.has(Link::SHUT) {
@@ -577,8 +577,16 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
 
     /// The connection broke: for a reason that is known already, if it was closing.
     fn broken(&mut self, error: io::Error) -> Stop<C> {
-        let reason = self.link.closing.take().map_or_else(|| Closed::Broken(error), |reason| *reason);
-        Stop::Close { reason, reset: false }
+        Stop::Close { reason: self.reason_or(Closed::Broken(error)), reset: false }
+    }
+
+    /// Why the connection was being closed, if it was; except that it was not done if bytes are left.
+    fn reason_or(&mut self, other: Closed) -> Closed {
+        match self.link.closing.take().map(|reason| *reason) {
+            None => other,
+            Some(Closed::Done) if !self.link.outbound_is_empty() || self.held() > 0 => other,
+            Some(reason) => reason,
+        }
     }
 
     /// The end of closing in good order.

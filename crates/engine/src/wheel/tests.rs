@@ -117,3 +117,12 @@ fn it_agrees_with_a_sorted_list_over_a_hundred_days() {
         due.into_iter().for_each(|index| model[index] = None);
     }
 }
+
+#[test]
+fn what_is_too_far_away_is_as_far_away_as_can_be() {
+    let (start, mut wheel, mut nodes) = wheel(1);
+    let tick = wheel.tick_after(start, Duration::from_secs(1 << 61));
+    wheel.set(&mut nodes, 0, tick);
+    assert_eq!(wheel.expire(&mut nodes, start + Duration::from_secs(12 * 86_400)), None);
+    assert_eq!(wheel.expire(&mut nodes, start + Duration::from_secs(13 * 86_400)), Some(0));
+}

@@ -62,12 +62,26 @@ fn a_peer_that_does_not_end_is_waited_for_as_long_as_it_may_linger() {
     let mut pipe = Embedded::with_limits(Habits::default(), Probe::new(&journal, until_bye), limits);
     pipe.receive(b"bye\n");
     pipe.advance(Duration::from_millis(1_000));
-    pipe.receive(b"what it still sends wins no time");
-    pipe.advance(Duration::from_millis(999));
+    pipe.receive(b"who is busy sending has not read yet");
+    pipe.advance(Duration::from_millis(1_999));
     assert!(!pipe.is_closed());
     pipe.advance(Duration::from_millis(1));
     assert!(pipe.is_closed() && !pipe.is_cut_off());
     assert_eq!(journal.take(), ["open", "message bye", "closed: done"]);
+}
+
+#[test]
+fn a_peer_that_goes_on_sending_for_ever_is_not_waited_for_for_ever() {
+    let mut pipe = Embedded::new(Habits::default(), Probe::new(&Journal::default(), until_bye));
+    pipe.receive(b"bye\n");
+    for _ in 0..29 {
+        pipe.receive(b"more");
+        pipe.advance(Duration::from_secs(1));
+        assert!(!pipe.is_closed());
+    }
+    pipe.receive(b"more");
+    pipe.advance(Duration::from_secs(1));
+    assert!(pipe.is_closed());
 }
 
 #[test]

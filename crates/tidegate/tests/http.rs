@@ -1,0 +1,139 @@
+//! HTTP/1.1 on a real loop, with the test as the peer: what codec and engine owe each other.
+
+use std::time::Duration;
+
+use tidegate::http1::{Incoming, Response, ResponseHead, Server, Status};
+use tidegate::{Context, Event, Handler, Limits, Outcome, WaterMarks};
+use tidegate_testkit::Embedded;
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// Answers when it is told to.
+struct Later;
+
+impl Handler<Server> for Later {
+    type Post = Post;
+
+    fn message(&mut self, _: Incoming, _: &mut Context<'_, Server, Post>) -> Outcome<Server> {
+        Outcome::Continue
+    }
+
+    fn event(&mut self, event: Event<Post>, cx: &mut Context<'_, Server, Post>) -> Outcome<Server> {
+        match event {
+            Event::Posted(Post::Answer) => cx.send(Response::text("late").into()).into(),
+            Event::Posted(Post::Begin) => cx.send(ResponseHead::new(Status::OK).into()).into(),
+            Event::Posted(Post::Pause) => {
+                cx.pause();
+                Outcome::Continue
+            }
+            Event::Posted(Post::Resume) => {
+                cx.resume();
+                Outcome::Continue
+            }
+            event => event.by_default(cx),
+        }
+    }
+}
+
+/// What it is told.
+#[derive(Debug)]
+enum Post {
+    Answer,
+    Begin,
+    Pause,
+    Resume,
+}
+
+#[test]
+fn what_follows_a_request_that_is_not_answered_yet_stays_with_the_kernel() {
+    let mut pipe = Embedded::new(Server::default(), Later);
+    pipe.receive(GET);
+    assert!(pipe.is_receiving(), "the peer's end would be heard");
+    (0..100).for_each(|_| pipe.receive(&[b'x'; 64 * 1024]));
+    assert!(!pipe.is_receiving());
+    let held = pipe.pool().ledger().used();
+    assert!(held < 512 * 1024, "{held} bytes are held");
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_however_late() {
+    let mut pipe = Embedded::new(Server::default(), Later);
+    pipe.receive(&GET.repeat(3));
+    for _ in 0..3 {
+        assert_eq!(pipe.written(), b"");
+        pipe.post(Post::Answer);
+        assert!(pipe.written().ends_with(b"late"));
+    }
+    assert!(pipe.is_receiving() && !pipe.is_ended());
+}
+
+#[test]
+fn the_idle_deadline_does_not_count_while_the_handler_has_paused() {
+    let mut pipe = Embedded::new(Server::default(), Later);
+    pipe.post(Post::Pause);
+    pipe.receive(GET);
+    pipe.advance(Duration::from_secs(300));
+    assert!(!pipe.is_ended());
+    pipe.post(Post::Resume);
+    pipe.post(Post::Answer);
+    assert!(pipe.written().ends_with(b"late"));
+    pipe.advance(Duration::from_secs(70));
+    assert!(!pipe.is_ended());
+    pipe.advance(Duration::from_secs(10));
+    assert!(pipe.is_ended());
+}
+
+/// Answers at once.
+struct Prompt;
+
+impl Handler<Server> for Prompt {
+    type Post = ();
+
+    fn message(&mut self, _: Incoming, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+        cx.send(Response::text("prompt").into()).into()
+    }
+}
+
+#[test]
+fn requests_that_have_arrived_are_not_forgotten_by_a_drain() {
+    let limits = Limits { water: WaterMarks::new(100, 100), ..Limits::default() };
+    let mut pipe = Embedded::with_limits(Server::default(), Prompt, limits);
+    pipe.take_at_most(0);
+    pipe.receive(&GET.repeat(2));
+    pipe.drain(Duration::from_secs(10));
+    assert!(!pipe.is_ended());
+    pipe.take_at_most(usize::MAX);
+    let answers = String::from_utf8(pipe.written()).expect("answers are text");
+    assert_eq!(answers.matches("prompt").count(), 2, "{answers}");
+    assert_eq!(answers.matches("Connection: close").count(), 1, "{answers}");
+    assert!(pipe.is_ended());
+}
+
+#[test]
+fn an_idle_connection_is_drained_at_once() {
+    let mut pipe = Embedded::new(Server::default(), Later);
+    pipe.drain(Duration::from_secs(10));
+    assert!(pipe.is_ended());
+}
+
+#[test]
+fn a_body_that_ends_with_the_connection_is_cut_off_and_not_ended_when_it_is_not_whole() {
+    let mut pipe = Embedded::new(Server::default(), Later);
+    pipe.receive(b"GET / HTTP/1.0\r\n\r\n");
+    pipe.post(Post::Begin);
+    pipe.drain(Duration::from_secs(10));
+    pipe.advance(Duration::from_secs(11));
+    assert!(pipe.is_cut_off());
+}
+
+#[test]
+fn a_connection_closed_with_bytes_left_is_not_counted_as_done() {
+    let limits = Limits { write_timeout: Duration::from_secs(5), ..Limits::default() };
+    let mut pipe = Embedded::with_limits(Server::default(), Later, limits);
+    pipe.take_at_most(0);
+    pipe.receive(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    pipe.post(Post::Answer);
+    pipe.advance(Duration::from_secs(6));
+    assert!(pipe.is_cut_off());
+    assert_eq!((pipe.counts().closed_done, pipe.counts().closed_write_timeout), (0, 1));
+}
