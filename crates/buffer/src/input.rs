@@ -106,15 +106,15 @@ impl Input {
         }
     }
 
-    /// Moves what is left into memory of its own, and lets go of the scratch or of a segment that has become far
-    /// too large. The engine calls it at the end of every visit.
+    /// Moves what is left into memory of its own, and lets go of the scratch or of a segment of which
+    /// more than half was read. The engine calls it at the end of every visit.
     pub fn settle(&mut self, pool: &Pool) {
         if self.is_empty() {
             *self = Self::new();
             return;
         }
         if let Some(segment) = &self.segment
-            && (segment.is_scratch() || segment.capacity() > 16 * self.len() + SLACK_BYTES)
+            && (segment.is_scratch() || segment.capacity() > 2 * self.len() + SLACK_BYTES)
         {
             let own = pool.copy(self.bytes());
             *self = Self { segment: Some(own.segment().clone()), start: 0, end: own.len() as u32 };
@@ -169,7 +169,7 @@ impl std::fmt::Debug for Input {
     }
 }
 
-/// A segment this much larger than sixteen times its unread bytes is not worth a copy to get rid of.
+/// A segment this much larger than twice its unread bytes is not worth a copy to get rid of.
 const SLACK_BYTES: usize = 512;
 
 const _: () = assert!(size_of::<Input>() == 16);

@@ -56,7 +56,7 @@ impl Default for Limits {
 pub(crate) const MESSAGES_PER_VISIT_MAX: u32 = 1024;
 
 /// Sends on one connection before others get their turn.
-pub(crate) const SENDS_PER_VISIT_MAX: u32 = 16;
+pub(crate) const SENDS_PER_VISIT_MAX: u32 = 4;
 
 /// Bytes that one gathering write may take. More would only be walked over: the kernel's buffer is rarely larger.
 pub(crate) const SEND_BYTES_MAX: usize = 512 * 1024;

@@ -214,7 +214,7 @@ fn bodies_of_every_kind_and_length_arrive_whole() {
 fn fields_larger_than_a_segment_arrive_whole() {
     let mut fields = Fields::new();
     for _ in 0..10 {
-        fields.push("X", &[b'y'; 1_000]).expect("a good field");
+        fields.push("X", [b'y'; 1_000]).expect("a good field");
     }
     let lines = String::from_utf8(fields.bytes().to_vec()).expect("text");
     let sent = sent(&request("GET", "HTTP/1.1"), [Response::text("hello").fields(fields).into()]);
