@@ -150,8 +150,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=4, help="of load for each figure")
     parser.add_argument("--depths", type=int, nargs="+", default=DEPTHS, help="requests in flight on each connection")
-    parser.add_argument("--server-core", type=int, default=0)
-    parser.add_argument("--load-core", type=int, default=1)
+    parser.add_argument("--server-core", default="0")
+    parser.add_argument("--load-core", default="1")
     options = parser.parse_args()
     commands = commands_from(options)
     if not commands:

@@ -68,6 +68,8 @@ pub struct EventLoop {
     published: Arc<Published>,
     /// Letters that did not fit into the last turn.
     letters: std::vec::IntoIter<Letter>,
+    /// When the last turn ended.
+    ended: Instant,
     burst: Burst,
     exhausted: bool,
 }
@@ -79,6 +81,7 @@ impl EventLoop {
     #[must_use]
     pub fn new(driver: Box<dyn Driver>, pool: Pool) -> Self {
         Self {
+            ended: driver.now(),
             core: Core::new(driver, pool),
             published: Arc::default(),
             letters: Vec::new().into_iter(),
@@ -183,7 +186,8 @@ impl EventLoop {
         self.visit_again();
         self.mind_memory(held);
         self.core.tally.turns += 1;
-        let turn = self.core.driver.now().saturating_duration_since(begun);
+        self.ended = self.core.driver.now();
+        let turn = self.ended.saturating_duration_since(begun);
         self.core.tally.longest_turn = self.core.tally.longest_turn.max(turn);
         self.published.publish(&self.core.tally, self.core.pool.ledger().used());
         Ok(())
@@ -208,7 +212,8 @@ impl EventLoop {
         if self.core.wants_visits() > 0 || self.letters.len() > 0 || self.core.mailbox.has_letters() {
             return Some(Duration::ZERO);
         }
-        let now = self.core.driver.now();
+        // The clock was read a moment ago, when the last turn ended.
+        let now = self.ended;
         let drain = self.core.drain_until.map(|until| until.saturating_duration_since(now));
         let exhausted = self.exhausted.then_some(EXHAUSTED_PAUSE);
         [patience, self.core.wheel.timeout(now), drain, exhausted].into_iter().flatten().min()
@@ -253,13 +258,20 @@ impl EventLoop {
 
     fn deliver(&mut self) {
         if self.letters.len() == 0 {
+            if !self.core.mailbox.has_letters() {
+                return;
+            }
             self.letters = self.core.mailbox.collect().into_iter();
         }
         for _ in 0..LETTERS_PER_TURN_MAX {
             match self.letters.next() {
                 Some(Letter::Post { token, post }) => self.core.visit(token, Occasion::Posted(post)),
                 Some(Letter::Drain(deadline)) => self.drain(deadline),
-                None => break,
+                None => {
+                    // What held them goes as well.
+                    self.letters = Vec::new().into_iter();
+                    return;
+                }
             }
         }
     }
