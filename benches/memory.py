@@ -6,6 +6,7 @@ repeat it.
 """
 
 import argparse
+import contextlib
 import json
 import resource
 import selectors
@@ -261,6 +262,30 @@ def stuck(server, options):
     }
 
 
+def shed(server, options):
+    """The same against a server whose memory is too little for all of them: some are cut off, nobody else waits."""
+    start = peak = server.settled_rss()
+    sockets = []
+    with contextlib.ExitStack() as stack, Probe(server) as probe:
+        for _ in range(options.connections):
+            client = stack.enter_context(socket.create_connection(server.address))
+            client.setblocking(False)
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                client.send(request(STUCK_TARGET) * STUCK_DEPTH)
+            sockets.append(client)
+            peak = max(peak, server.rss()) if len(sockets) % OPENING_MAX == 0 else peak
+        peak = max(peak, server.settled_rss())
+        probe.check()
+        states = [client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] for client in sockets]
+    return {
+        "start": start,
+        "peak": peak,
+        "growth": peak - start,
+        "cut_off": sum(state != TCP_ESTABLISHED for state in states),
+        "slowest_probe_milliseconds": round(probe.slowest * 1000),
+    }
+
+
 def read_stuck(client, expected):
     """Reads all that one stuck connection is owed, and checks every byte of it."""
     answered = 0
@@ -320,6 +345,7 @@ def main():
         (idle, 10_000, "keep-alive connections that made one request each"),
         (echo, 10_000, "connections to an echo server that had 16 bytes echoed each"),
         (stuck, 1_000, f"connections that ask {STUCK_DEPTH} times for {STUCK_TARGET} and never read"),
+        (shed, 1_000, "the same against a server with little memory: give it a budget, and --max"),
         (waves, 10_000, "connections that came, made one request each, and went"),
     ]:
         command = commands.add_parser(measure.__name__, help=help, description=help)
@@ -327,7 +353,7 @@ def main():
         command.add_argument("--server", required=True, help="the server's command line")
         command.add_argument("--connections", type=int, default=default)
         command.add_argument("--json", action="store_true", help="print one line of JSON")
-        whose = "in all" if measure is waves else "per connection"
+        whose = "in all" if measure in (waves, shed) else "per connection"
         command.add_argument("--max", type=int, metavar="BYTES", help=f"fail above this growth, {whose}")
     commands.choices["waves"].add_argument("--waves", type=int, default=2)
     options = parser.parse_args()

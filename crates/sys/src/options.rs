@@ -6,7 +6,7 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 
 /// Options of a stream. On Linux a stream that is accepted has those of its listener, so they are set once there.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct SocketOptions {
     /// Wait for more bytes before a small packet is sent (Nagle's algorithm). Off unless set: answers leave at once.
     pub delay: bool,
@@ -14,6 +14,10 @@ pub struct SocketOptions {
     pub keep_alive: Option<Duration>,
     /// The size of the kernel's send buffer, in bytes; the kernel's own choice unless set.
     pub send_buffer_bytes: Option<usize>,
+    /// How many bytes the kernel takes that it cannot send yet (TCP_NOTSENT_LOWAT); 128 KiB, and `None` for as many as
+    /// its send buffer holds. What is beyond waits in our own queue, where water marks and budgets count it: a peer that
+    /// does not read would otherwise cost megabytes of the kernel's memory, which all connections share.
+    pub unsent_bytes_max: Option<u32>,
     /// The size of the kernel's receive buffer, in bytes; the kernel's own choice unless set.
     pub receive_buffer_bytes: Option<usize>,
     /// How long closing waits for unsent bytes in the kernel, in whole seconds; zero resets the connection. Anything
@@ -33,6 +37,9 @@ impl SocketOptions {
                 socket.set_tcp_keepalive(&probes)?;
             }
         }
+        if let (Some(bytes), true) = (self.unsent_bytes_max, is_ip) {
+            socket.set_tcp_notsent_lowat(bytes)?;
+        }
         if let Some(bytes) = self.send_buffer_bytes {
             socket.set_send_buffer_size(bytes)?;
         }
@@ -43,6 +50,19 @@ impl SocketOptions {
             socket.set_linger(self.linger.map(whole_seconds))?;
         }
         Ok(())
+    }
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        Self {
+            delay: false,
+            keep_alive: None,
+            send_buffer_bytes: None,
+            unsent_bytes_max: Some(128 * 1024),
+            receive_buffer_bytes: None,
+            linger: None,
+        }
     }
 }
 

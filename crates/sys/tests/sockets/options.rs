@@ -62,6 +62,7 @@ fn an_accepted_stream_has_the_options_of_its_listener() {
         send_buffer_bytes: Some(60_000),
         receive_buffer_bytes: Some(50_000),
         linger: Some(Duration::from_secs(3)),
+        unsent_bytes_max: Some(70_000),
     };
     let (stream, _client) = accepted(Socket::listen(&any_port(), &listening(options)).unwrap());
     let stream = SockRef::from(&stream);
@@ -71,6 +72,7 @@ fn an_accepted_stream_has_the_options_of_its_listener() {
     // Linux doubles what it is asked for.
     assert_eq!(stream.send_buffer_size().unwrap(), 120_000);
     assert_eq!(stream.recv_buffer_size().unwrap(), 100_000);
+    assert_eq!(stream.tcp_notsent_lowat().unwrap(), 70_000);
     assert_eq!(stream.linger().unwrap(), Some(Duration::from_secs(3)));
     // Without this, the listener would have the stream wait when it is closed.
     stream.set_linger(None).unwrap();
