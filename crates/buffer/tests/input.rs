@@ -4,7 +4,6 @@ mod support;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use proptest::test_runner::FileFailurePersistence;
 use support::bytes;
 use tidegate_buffer::{HEADROOM_BYTES, Input, Pool, RECEIVE_BYTES_MAX, SEGMENT_BYTES, Scratch, Slice};
 
@@ -411,15 +410,8 @@ impl World {
     }
 }
 
-fn config() -> ProptestConfig {
-    ProptestConfig {
-        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
-        ..ProptestConfig::default()
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(support::config())]
 
     #[test]
     fn inputs_that_share_a_scratch_show_what_was_received(operations in prop::collection::vec(operation(), 1..80)) {

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use proptest::test_runner::FileFailurePersistence;
 use support::{bytes, entries, file, read, region};
 use tidegate_buffer::{ENTRY_BYTES, Gathered, LoadError, Mark, Outbound, Pool, SEGMENT_BYTES};
 
@@ -307,15 +306,8 @@ impl World {
     }
 }
 
-fn config() -> ProptestConfig {
-    ProptestConfig {
-        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
-        ..ProptestConfig::default()
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(support::config())]
 
     #[test]
     fn queues_that_share_a_pool_do_what_the_model_does(operations in prop::collection::vec(operation(), 1..120)) {

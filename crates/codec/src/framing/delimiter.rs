@@ -7,7 +7,7 @@ use memchr::memmem::Finder;
 use tidegate_buffer::{Input, Slice};
 
 use super::payload::{Envelope, enveloped};
-use super::{FramingError, Payload, checked_limit};
+use super::{FramingError, Payload, checked_limit, ended};
 use crate::codec::{Codec, Step};
 use crate::output::Output;
 
@@ -118,11 +118,8 @@ impl Codec for Delimiter {
     }
 
     fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
-        match self.decode(input, reply)? {
-            Step::More if input.is_empty() => Ok(Step::End),
-            Step::More => Err(FramingError::Truncated { bytes: input.len() }),
-            step => Ok(step),
-        }
+        let step = self.decode(input, reply)?;
+        ended(step, input)
     }
 }
 

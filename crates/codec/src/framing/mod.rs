@@ -28,9 +28,21 @@ pub use fixed::Fixed;
 pub use length_field::{FRAME_BYTES_MAX, HEADER_BYTES_MAX, LengthField, LengthFieldBuilder};
 pub use lines::{LINE_BYTES_MAX, Lines};
 pub use payload::Payload;
+use tidegate_buffer::{Input, Slice};
+
+use crate::codec::Step;
 
 /// No limit of a framing can be set above this: an input holds a frame in one piece, and grows by doubling.
 pub const LIMIT_BYTES_MAX: usize = 1 << 30;
+
+/// What a step means once the peer sends no more: what is left then was cut off.
+fn ended(step: Step<Slice>, input: &Input) -> Result<Step<Slice>, FramingError> {
+    match step {
+        Step::More if input.is_empty() => Ok(Step::End),
+        Step::More => Err(FramingError::Truncated { bytes: input.len() }),
+        step => Ok(step),
+    }
+}
 
 /// Checks a limit when a framing is built.
 const fn checked_limit(bytes: usize) -> u32 {
