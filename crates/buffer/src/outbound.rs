@@ -505,8 +505,10 @@ impl Outbound {
     /// The same while a panic unwinds already: a second one would abort the process.
     fn pop_quietly(&mut self) {
         let part = self.unlink_head();
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(part))) {
-            std::mem::forget(panic);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(part)))
+            && let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(panic)))
+        {
+            std::mem::forget(again);
         }
     }
 

@@ -117,6 +117,12 @@ impl<P: Send + 'static> Embedded<P> {
         self.settle();
     }
 
+    /// Of the bytes that the peer took, so many still lie unread in its kernel: how a peer is played that reads too
+    /// slowly for the connection to notice. At first nothing is known about it.
+    pub fn leave_unread(&mut self, bytes: u64) {
+        self.state.change(|wire| wire.unread = Some(bytes));
+    }
+
     /// Another thread posts to the handler.
     pub fn post(&mut self, post: P) {
         // The loop lives as long as `self`, and takes a million letters at once.

@@ -25,6 +25,8 @@ pub(crate) struct Ends {
     pub(crate) outbound: Vec<u8>,
     /// How many more the peer takes.
     pub(crate) window: usize,
+    /// How many of the bytes that it took the peer has not read, if the system tells.
+    pub(crate) unread: Option<u64>,
     pub(crate) peer_ended: bool,
     pub(crate) we_ended: bool,
     pub(crate) reset: bool,
@@ -59,6 +61,7 @@ impl Default for Ends {
             inbound: Vec::new(),
             outbound: Vec::new(),
             window: usize::MAX,
+            unread: None,
             peer_ended: false,
             we_ended: false,
             reset: false,
@@ -136,6 +139,10 @@ impl Driver for Wire {
 
     fn hold_receives(&mut self, hold: bool) {
         self.state.change(|ends| ends.held = hold);
+    }
+
+    fn unacknowledged(&self, _: Token) -> Option<u64> {
+        self.state.read(|ends| ends.unread)
     }
 
     fn now(&self) -> Instant {

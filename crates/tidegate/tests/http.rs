@@ -137,3 +137,19 @@ fn a_connection_closed_with_bytes_left_is_not_counted_as_done() {
     assert!(pipe.is_cut_off());
     assert_eq!((pipe.counts().closed_done, pipe.counts().closed_write_timeout), (0, 1));
 }
+
+#[test]
+fn a_peer_that_reads_slowly_is_not_taken_for_one_that_does_not_read() {
+    let mut pipe = Embedded::new(Server::default(), Prompt);
+    pipe.take_at_most(50);
+    pipe.leave_unread(50);
+    pipe.receive(GET);
+    for unread in (0..50).rev() {
+        pipe.advance(Duration::from_secs(59));
+        assert!(!pipe.is_closed(), "{unread} bytes are unread");
+        pipe.leave_unread(unread);
+    }
+    pipe.advance(Duration::from_secs(121));
+    assert!(pipe.is_cut_off(), "it has stopped reading");
+    assert_eq!(pipe.counts().closed_write_timeout, 1);
+}

@@ -7,7 +7,7 @@ use tidegate_codec::Over;
 use tidegate_codec::framing::Lines;
 use tidegate_engine::{Event, Outcome, PostError};
 use tidegate_testkit::Embedded;
-use tidegate_testkit::filters::ToyTls;
+use tidegate_testkit::filters::{StripPrefix, ToyTls};
 
 use crate::support::{Habits, Journal, Probe, Told, by_default, bytes, echo, marks};
 
@@ -485,4 +485,41 @@ fn who_does_not_end_in_a_drain_is_cut_off_at_its_deadline() {
     pipe.advance(Duration::from_millis(1));
     assert_eq!(journal.take(), ["closed: the deadline of the drain had come"]);
     assert!(pipe.is_closed());
+}
+
+#[test]
+fn a_handshake_within_filters_goes_on_while_the_handler_has_paused() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Over::new(StripPrefix::new(b"PROXY "), Over::new(ToyTls::server(9), Lines::new())),
+        Probe::new(&journal, |told, cx| {
+            match told {
+                Told::Open => cx.pause(),
+                _ => cx.resume(),
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.receive(b"PROXY ");
+    pipe.receive(&ToyTls::client_wire(9, b"ebb\n", 4));
+    assert_eq!(journal.take()[..3], ["open", "Established", "message ebb"]);
+}
+
+#[test]
+fn a_connection_that_both_sides_have_shut_is_over() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Lines::new(),
+        Probe::new(&journal, |told, cx| {
+            if matches!(told, Told::Message(_)) {
+                cx.shutdown_write();
+            }
+            Outcome::Continue
+        }),
+    );
+    pipe.receive(b"bye\n");
+    assert!(pipe.is_ended() && !pipe.is_closed());
+    pipe.end();
+    assert!(pipe.is_closed());
+    assert_eq!(journal.take(), ["open", "message bye", "ReadClosed", "closed: done"]);
 }
