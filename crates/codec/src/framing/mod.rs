@@ -7,7 +7,7 @@
 //! | [`Fixed`] | always as long | its length |
 //! | [`LengthField`] | preceded by its length | 1 MiB |
 //!
-//! All yield [`Slice`](tidegate_buffer::Slice)s, views of what was received, and take [`Payload`]s. What they encode
+//! All yield [`Slice`]s, views of what was received, and take [`Payload`]s. What they encode
 //! they would decode to the same again, or they refuse it. A frame that is too long is refused before memory is
 //! taken for it and before its end is waited for. What a peer cut off is [`FramingError::Truncated`].
 //!
