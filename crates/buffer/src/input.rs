@@ -34,6 +34,9 @@ impl Input {
         Self { segment: None, start: 0, end: 0 }
     }
 
+    /// TEMP
+    pub fn set_escaping(&mut self, _on: bool) {}
+
     /// All unread bytes.
     #[must_use]
     #[inline]

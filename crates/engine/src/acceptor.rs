@@ -5,18 +5,39 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate_codec::Codec;
-use tidegate_sys::{Accepted, Address, Operation, Token};
+use tidegate_sys::{Accepted, Address, Operation, Socket, Token};
 
 use crate::closed::Closed;
 use crate::connection::{Connection, Fate, Link, Occasion, Occupant, Settings};
 use crate::core::Core;
 use crate::handler::Handler;
 use crate::limits::{ACCEPT_PAUSE, CAP_PAUSE};
+
+/// Makes connections of streams.
+pub(crate) trait Admit: 'static {
+    fn admit(&mut self, core: &mut Core, link: Link, socket: Socket, peer: &Address) -> io::Result<()>;
+}
+
+/// Makes a connection with a handler of each stream.
+pub(crate) struct Handling<M>(pub(crate) M);
+
+impl<C, H, M> Admit for Handling<M>
+where
+    C: Codec,
+    H: Handler<C>,
+    M: FnMut(&Address) -> (C, H) + 'static,
+{
+    fn admit(&mut self, core: &mut Core, link: Link, socket: Socket, peer: &Address) -> io::Result<()> {
+        let (codec, handler) = (self.0)(peer);
+        core.admit(socket, Box::new(Connection::new(link, codec, handler))).map(drop)
+    }
+}
 
 pub(crate) struct Acceptor<M> {
     settings: Rc<Settings>,
@@ -26,12 +47,7 @@ pub(crate) struct Acceptor<M> {
     waiting: VecDeque<Accepted>,
 }
 
-impl<C, H, M> Acceptor<M>
-where
-    C: Codec,
-    H: Handler<C>,
-    M: FnMut(&Address) -> (C, H) + 'static,
-{
+impl<M: Admit> Acceptor<M> {
     pub(crate) fn new(settings: Rc<Settings>, make: M) -> Self {
         Self { settings, make, paused: false, waiting: VecDeque::new() }
     }
@@ -54,8 +70,7 @@ where
             core.tally.accepted += 1;
             // From here on the link counts: if what follows panics, it gives the place back.
             let link = Link::new(self.settings.clone(), &accepted.peer, &core.pool);
-            let (codec, handler) = (self.make)(&accepted.peer);
-            if let Err(error) = core.admit(accepted.socket, Box::new(Connection::new(link, codec, handler))) {
+            if let Err(error) = self.make.admit(core, link, accepted.socket, &accepted.peer) {
                 core.tally.accepts_failed += 1;
                 core.log.accept_failed(core.time.now(), &error);
             }
@@ -85,12 +100,7 @@ where
     }
 }
 
-impl<C, H, M> Occupant for Acceptor<M>
-where
-    C: Codec,
-    H: Handler<C>,
-    M: FnMut(&Address) -> (C, H) + 'static,
-{
+impl<M: Admit> Occupant for Acceptor<M> {
     fn visit(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Fate {
         match occasion {
             Occasion::Accepted(Ok(accepted)) => self.accepted(core, token, accepted),
@@ -103,14 +113,16 @@ where
             // `make` panicked: that stream is lost. The timer brings the others that wait, and accepting, back.
             Occasion::Panicked => self.pause(core, token, ACCEPT_PAUSE),
             Occasion::Drain | Occasion::Overdue | Occasion::Failed(_) => {
-                return Fate::Close { reason: Closed::Done, reset: false };
+                return Fate::close(Closed::Done);
             }
             _ => {}
         }
         Fate::Keep
     }
 
-    fn gone(self: Box<Self>, _: &mut Core, _: Closed) {}
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self

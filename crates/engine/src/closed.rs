@@ -18,6 +18,8 @@ pub enum Closed {
     Protocol(Box<dyn Fault>),
     /// The handler failed.
     Failed(Box<dyn Error>),
+    /// A deadline that the application had set has come.
+    Deadline,
     /// The handler panicked.
     Panicked,
     /// The peer took no bytes for longer than [`Limits::write_timeout`](crate::Limits::write_timeout).
@@ -41,7 +43,9 @@ impl Closed {
             Self::Broken(_) => Some(Blame::Peer),
             Self::Protocol(fault) => Some(fault.blame()),
             Self::Failed(_) | Self::Panicked => Some(Blame::Caller),
-            Self::WriteTimeout | Self::RepliesUnread | Self::Shed | Self::Drained => Some(Blame::Limit),
+            Self::Deadline | Self::WriteTimeout | Self::RepliesUnread | Self::Shed | Self::Drained => {
+                Some(Blame::Limit)
+            }
         }
     }
 
@@ -50,7 +54,7 @@ impl Closed {
             Self::Done => Cause::Done,
             Self::Broken(_) => Cause::Broken,
             Self::Protocol(_) => Cause::Protocol,
-            Self::Failed(_) => Cause::Failed,
+            Self::Failed(_) | Self::Deadline => Cause::Failed,
             Self::Panicked => Cause::Panicked,
             Self::WriteTimeout => Cause::WriteTimeout,
             Self::RepliesUnread => Cause::RepliesUnread,
@@ -67,6 +71,7 @@ impl fmt::Display for Closed {
             Self::Broken(error) => write!(f, "the connection broke: {error}"),
             Self::Protocol(fault) => fault.fmt(f),
             Self::Failed(error) => write!(f, "the handler failed: {error}"),
+            Self::Deadline => f.write_str("the application's deadline had come"),
             Self::Panicked => f.write_str("the handler panicked"),
             Self::WriteTimeout => f.write_str("the peer took no bytes before the write deadline"),
             Self::RepliesUnread => f.write_str("the peer does not read what it makes us answer"),

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,8 +16,9 @@ use crate::closed::Closed;
 use crate::connection::{Fate, Occasion, Occupant};
 use crate::counters::Tally;
 use crate::log::Log;
-use crate::remote::Mailbox;
+use crate::mailbox::Mailbox;
 use crate::slots::Slots;
+use crate::task::Tasks;
 use crate::wheel::{Tick, Wheel};
 
 /// The driver, the memory, the slots and the timers of a loop.
@@ -27,10 +29,15 @@ pub(crate) struct Core {
     pub(crate) slots: Slots,
     pub(crate) wheel: Wheel,
     pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) tasks: Rc<Tasks>,
     pub(crate) tally: Tally,
     pub(crate) log: Log,
     /// Connections that want to be visited again at the end of this pass, or in the next.
     again: VecDeque<Token>,
+    /// A connection whose bytes are in the scratch until the tasks that were woken have run; then it is visited again.
+    pub(crate) hot: Option<Token>,
+    /// Occupants that a drain waits for.
+    awaited: usize,
     /// When the drain that is under way ends.
     pub(crate) drain_until: Option<Instant>,
 }
@@ -38,9 +45,11 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(driver: Box<dyn Driver>, pool: Pool) -> Self {
         let now = driver.now();
+        let mailbox = Mailbox::new(driver.waker());
         Self {
             time: Time::new(now, driver.wall()),
-            mailbox: Mailbox::new(driver.waker()),
+            tasks: Rc::new(Tasks::new(mailbox.clone())),
+            mailbox,
             driver,
             pool,
             slots: Slots::default(),
@@ -48,12 +57,34 @@ impl Core {
             tally: Tally::default(),
             log: Log::new(now),
             again: VecDeque::new(),
+            hot: None,
+            awaited: 0,
             drain_until: None,
         }
     }
 
     pub(crate) fn is_draining(&self) -> bool {
         self.drain_until.is_some()
+    }
+
+    /// Whether the deadline of the drain has come.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.drain_until.is_some_and(|until| until <= self.time.now())
+    }
+
+    /// Everybody who is in their slot.
+    pub(crate) fn tokens(&self) -> Vec<Token> {
+        self.slots.iter().map(|(token, _)| token).collect()
+    }
+
+    /// The next one whose timer has come.
+    pub(crate) fn expired(&mut self, now: Instant) -> Option<Token> {
+        while let Some(slot) = self.wheel.expire(&mut self.slots, now) {
+            if let Some(token) = self.slots.token(slot) {
+                return Some(token);
+            }
+        }
+        None
     }
 
     /// Visits whoever has the slot of `token`, if they are there.
@@ -67,34 +98,87 @@ impl Core {
     }
 
     /// Visits an occupant that is not in its slot, and does with it what the visit came to.
-    pub(crate) fn enter(&mut self, token: Token, mut occupant: Box<dyn Occupant>, mut occasion: Occasion) {
+    #[inline]
+    pub(crate) fn enter(&mut self, token: Token, occupant: Box<dyn Occupant>, occasion: Occasion) {
+        self.act(token, occupant, |occupant, core| occupant.visit(core, token, occasion));
+    }
+
+    /// Does something with an occupant that is not in its slot, and with it what that came to.
+    #[inline]
+    fn act(
+        &mut self,
+        token: Token,
+        mut occupant: Box<dyn Occupant>,
+        act: impl FnOnce(&mut dyn Occupant, &mut Self) -> Fate,
+    ) {
+        let mut acted = catch_unwind(AssertUnwindSafe(|| act(&mut *occupant, self)));
         // A loop, since a peer may have sent ahead what makes a connection switch, and switch again.
         loop {
-            let visited = catch_unwind(AssertUnwindSafe(|| occupant.visit(self, token, occasion)));
-            let fate = match visited {
+            let fate = match acted {
                 Ok(fate) => fate,
                 Err(panic) => self.after_panic(token, &mut *occupant, panic),
             };
             match fate {
                 Fate::Keep => return self.slots.put(token, occupant),
                 Fate::Switch(succeed) => match catch_unwind(AssertUnwindSafe(|| succeed(occupant))) {
-                    Ok(successor) => (occupant, occasion) = (successor, Occasion::Switched),
+                    Ok(successor) => occupant = successor,
                     Err(panic) => return self.lost_in_switch(token, panic),
                 },
                 Fate::Close { reason, reset } => return self.close(token, occupant, reason, reset),
+                Fate::Bury => return self.bury_closing(token, occupant),
             }
+            acted = catch_unwind(AssertUnwindSafe(|| occupant.visit(self, token, Occasion::Switched)));
         }
+    }
+
+    /// Does something with the occupant of `token`, if it is there and is an `O`. If that panics, it ends as if a visit
+    /// had.
+    #[inline]
+    pub(crate) fn with<O: Occupant + 'static, T>(
+        &mut self,
+        token: Token,
+        act: impl FnOnce(&mut O, &mut Self) -> (T, Fate),
+    ) -> Option<T> {
+        let mut occupant = self.slots.take(token)?;
+        if !occupant.as_any().is::<O>() {
+            self.slots.put(token, occupant);
+            return None;
+        }
+        let mut result = None;
+        self.act(token, occupant, |occupant, core| {
+            let occupant = occupant.as_any().downcast_mut().expect("it was looked at a moment ago");
+            let (value, fate) = act(occupant, core);
+            result = Some(value);
+            fate
+        });
+        result
     }
 
     /// Gives a connection a slot and its socket to the driver, and visits it for the first time.
     pub(crate) fn admit(&mut self, socket: Socket, connection: Box<dyn Occupant>) -> io::Result<Token> {
-        let token = self.slots.reserve();
-        if let Some(Completion::Failed(error)) = self.driver.submit(token, Operation::Adopt(socket)) {
-            self.release(token);
-            return Err(error);
-        }
+        let token = self.reserve(Operation::Adopt(socket))?;
         self.enter(token, connection, Occasion::Opened);
         Ok(token)
+    }
+
+    /// Gives a slot away to somebody whom a drain waits for, and their socket to the driver.
+    pub(crate) fn reserve(&mut self, operation: Operation<'_>) -> io::Result<Token> {
+        let token = self.slots.reserve();
+        match self.driver.submit(token, operation) {
+            Some(Completion::Failed(error) | Completion::Connected(Err(error))) => {
+                self.release(token);
+                Err(error)
+            }
+            _ => {
+                self.awaited += 1;
+                Ok(token)
+            }
+        }
+    }
+
+    /// Whether nobody is left whom a drain waits for.
+    pub(crate) fn is_deserted(&self) -> bool {
+        self.awaited == 0
     }
 
     /// Asks for another visit once this pass is over.
@@ -120,7 +204,8 @@ impl Core {
     pub(crate) fn release(&mut self, token: Token) {
         if self.slots.contains(token) {
             self.wheel.forget(&mut self.slots, token.slot);
-            self.slots.release(token);
+            let occupant = self.slots.release(token);
+            quietly(move || drop(occupant));
         }
     }
 
@@ -130,17 +215,35 @@ impl Core {
         let last_word = catch_unwind(AssertUnwindSafe(|| occupant.visit(self, token, Occasion::Panicked)));
         last_word.unwrap_or_else(|panic| {
             discard(panic);
-            Fate::Close { reason: Closed::Panicked, reset: false }
+            Fate::close(Closed::Panicked)
         })
     }
 
     /// Closes the socket first, and only then releases what was queued: nobody is told of writability meanwhile.
-    pub(crate) fn close(&mut self, token: Token, occupant: Box<dyn Occupant>, reason: Closed, reset: bool) {
-        let told = catch_unwind(AssertUnwindSafe(move || {
-            self.close_socket_then(token, reset, |core| occupant.gone(core, reason));
-        }));
-        if let Err(panic) = told {
+    pub(crate) fn close(&mut self, token: Token, occupant: Box<dyn Occupant>, reason: Rc<Closed>, reset: bool) {
+        match self.driver.submit(token, Operation::Close { reset }) {
+            Some(Completion::Closed) => self.bury(token, occupant, reason),
+            _ => self.slots.put(token, Box::new(Closing { occupant, reason })),
+        }
+    }
+
+    fn bury_closing(&mut self, token: Token, closing: Box<dyn Occupant>) {
+        let closing = closing.into_any().downcast::<Closing>().expect("only what is closing is buried");
+        let Closing { occupant, reason } = *closing;
+        self.bury(token, occupant, reason);
+    }
+
+    /// The driver has nothing of an occupant any more.
+    fn bury(&mut self, token: Token, occupant: Box<dyn Occupant>, reason: Rc<Closed>) {
+        self.awaited -= 1;
+        self.wheel.set(&mut self.slots, token.slot, Tick::NEVER);
+        let left = catch_unwind(AssertUnwindSafe(|| occupant.gone(self, reason))).unwrap_or_else(|panic| {
             discard(panic);
+            None
+        });
+        match left {
+            Some(left) => self.slots.put(token, left),
+            None => self.release(token),
         }
     }
 
@@ -153,37 +256,43 @@ impl Core {
             Ok(peer) => self.log.closed(self.time.now(), &peer, &Closed::Panicked),
             Err(_) => self.log.closed(self.time.now(), &"somebody who is gone", &Closed::Panicked),
         }
-        self.close_socket_then(token, false, |_| {});
-    }
-
-    fn close_socket_then(&mut self, token: Token, reset: bool, then: impl FnOnce(&mut Self) + 'static) {
-        match self.driver.submit(token, Operation::Close { reset }) {
-            Some(Completion::Closed) => {
-                self.release(token);
-                then(self);
-            }
-            _ => self.slots.put(token, Box::new(Closing(Some(Box::new(then))))),
-        }
+        self.close(token, Box::new(Nobody), Rc::new(Closed::Panicked), false);
     }
 }
 
 /// What is left of a connection while the driver still has operations of it in flight: its memory, until the driver's
 /// last word.
-struct Closing(Option<Farewell>);
-
-/// What is to be done once a connection's memory is free.
-type Farewell = Box<dyn FnOnce(&mut Core)>;
+struct Closing {
+    occupant: Box<dyn Occupant>,
+    reason: Rc<Closed>,
+}
 
 impl Occupant for Closing {
-    fn visit(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Fate {
-        if let (Occasion::Closed, Some(then)) = (occasion, self.0.take()) {
-            core.release(token);
-            then(core);
-        }
+    fn visit(&mut self, _: &mut Core, _: Token, occasion: Occasion) -> Fate {
+        if matches!(occasion, Occasion::Closed) { Fate::Bury } else { Fate::Keep }
+    }
+
+    /// Whoever has a handle still finds what was there.
+    fn as_any(&mut self) -> &mut dyn Any {
+        self.occupant.as_any()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// Stands for somebody who was lost.
+struct Nobody;
+
+impl Occupant for Nobody {
+    fn visit(&mut self, _: &mut Core, _: Token, _: Occasion) -> Fate {
         Fate::Keep
     }
 
-    fn gone(self: Box<Self>, _: &mut Core, _: Closed) {}
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
@@ -199,7 +308,7 @@ pub(crate) fn quietly(act: impl FnOnce()) {
 }
 
 /// Drops what a panic carried. That may panic again; nobody could do anything about it.
-fn discard(panic: Box<dyn Any + Send>) {
+pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);
     }

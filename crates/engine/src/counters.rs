@@ -23,6 +23,8 @@ pub struct Counts {
     pub sent_bytes: u64,
     /// Bytes of memory that the connections hold.
     pub memory_bytes: u64,
+    /// Tasks that panicked.
+    pub tasks_panicked: u64,
     /// Turns of the loop.
     pub turns: u64,
     /// The longest turn, waiting not counted.
@@ -56,6 +58,7 @@ pub(crate) struct Tally {
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) turns: u64,
+    pub(crate) tasks_panicked: u64,
     pub(crate) longest_turn: Duration,
     pub(crate) connections: u64,
     closed: [u64; CAUSES],
@@ -85,6 +88,7 @@ impl Published {
             tally.sent_bytes,
             memory_bytes as u64,
             tally.turns,
+            tally.tasks_panicked,
             u64::try_from(tally.longest_turn.as_nanos()).unwrap_or(u64::MAX),
         ];
         for (shown, number) in self.numbers.iter().zip(numbers) {
@@ -96,8 +100,18 @@ impl Published {
     }
 
     pub(crate) fn read(&self) -> Counts {
-        let [connections, accepted, accepts_failed, messages, received_bytes, sent_bytes, memory_bytes, turns, nanos] =
-            self.numbers.each_ref().map(|number| number.load(Relaxed));
+        let [
+            connections,
+            accepted,
+            accepts_failed,
+            messages,
+            received_bytes,
+            sent_bytes,
+            memory_bytes,
+            turns,
+            tasks_panicked,
+            nanos,
+        ] = self.numbers.each_ref().map(|number| number.load(Relaxed));
         let closed = |cause: Cause| self.closed[cause as usize].load(Relaxed);
         Counts {
             connections,
@@ -108,6 +122,7 @@ impl Published {
             sent_bytes,
             memory_bytes,
             turns,
+            tasks_panicked,
             longest_turn: Duration::from_nanos(nanos),
             closed_done: closed(Cause::Done),
             closed_broken: closed(Cause::Broken),
@@ -122,4 +137,4 @@ impl Published {
     }
 }
 
-const NUMBERS: usize = 9;
+const NUMBERS: usize = 10;

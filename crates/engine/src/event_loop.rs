@@ -1,27 +1,37 @@
 //! `EventLoop`: one thread, one driver, one turn after the other.
 //!
 //! A turn: wait; timers that are due; completions, one at a time, each decoded, handled and flushed while it is hot;
-//! letters from other threads; whoever asked to be visited again. Each of these is bounded. At the end of a turn
-//! memory is looked at: if the budget is used up, receiving is held back and the connection with most bytes waiting is
+//! letters from other threads; whoever asked to be visited again. Each of these is bounded. Tasks run after the visit
+//! that woke them, before the next. At the end of a turn memory is looked at: if the budget is used up, receiving is held back and the connection with most bytes waiting is
 //! shed, until there is room.
 
+use std::cell::Cell;
+use std::error::Error;
+use std::future::Future;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
 use tidegate_codec::Codec;
+use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Completion, Driver, Operation, Socket, Token, memory};
 
-use crate::acceptor::Acceptor;
+use crate::acceptor::{Acceptor, Admit, Handling};
+use crate::channel::{Channel, Handle as ChannelHandle};
 use crate::closed::Closed;
 use crate::connection::{Connection, Link, Occasion, Settings};
 use crate::core::{Core, quietly};
 use crate::counters::{Counts, Published};
 use crate::handler::Handler;
 use crate::limits::{EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits};
-use crate::remote::{Letter, Mailbox, Remote};
+use crate::local::Local;
+use crate::mailbox::{Letter, Mailbox};
+use crate::remote::Remote;
+use crate::serve::Serving;
+use crate::task::{self, Task};
 
 /// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns it
 /// by hand.
@@ -64,7 +74,7 @@ use crate::remote::{Letter, Mailbox, Remote};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct EventLoop {
-    core: Core,
+    local: Rc<Local>,
     published: Arc<Published>,
     /// Letters that did not fit into the last turn.
     letters: std::vec::IntoIter<Letter>,
@@ -82,12 +92,22 @@ impl EventLoop {
     pub fn new(driver: Box<dyn Driver>, pool: Pool) -> Self {
         Self {
             ended: driver.now(),
-            core: Core::new(driver, pool),
+            local: Local::new(Core::new(driver, pool)),
             published: Arc::default(),
             letters: Vec::new().into_iter(),
             burst: Burst::default(),
             exhausted: false,
         }
+    }
+
+    /// An event loop on epoll, for a program of its own: a client, a tool, a test.
+    ///
+    /// # Errors
+    /// The system's, if there is no descriptor left.
+    pub fn readiness() -> io::Result<Self> {
+        let pool = Pool::new();
+        let driver = Readiness::new(&pool)?;
+        Ok(Self::new(Box::new(driver), pool))
     }
 
     /// Accepts from a listener, and makes a codec and a handler for each stream that comes. `live` counts the
@@ -107,13 +127,43 @@ impl EventLoop {
         H: Handler<C>,
         M: FnMut(&Address) -> (C, H) + 'static,
     {
-        let token = self.core.slots.reserve();
-        if let Some(Completion::Failed(error)) = self.core.driver.submit(token, Operation::Listen(listener)) {
-            self.core.release(token);
-            return Err(error);
-        }
+        self.accept(listener, limits, live, Handling(make))
+    }
+
+    /// Accepts from a listener, makes a codec for each stream that comes, and runs a task that serves its channel.
+    /// `live` counts the connections of all loops that share `limits`.
+    ///
+    /// # Errors
+    /// The driver's, if it does not take the listener.
+    pub fn serve<C, F, E, M, S>(
+        &mut self,
+        listener: Socket,
+        limits: Limits,
+        live: Arc<AtomicUsize>,
+        codec: M,
+        serve: S,
+    ) -> io::Result<()>
+    where
+        C: Codec,
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+        M: FnMut() -> C + 'static,
+        S: Fn(Channel<C>) -> F + 'static,
+    {
+        self.accept(listener, limits, live, Serving::new(codec, serve))
+    }
+
+    fn accept(
+        &mut self,
+        listener: Socket,
+        limits: Limits,
+        live: Arc<AtomicUsize>,
+        admit: impl Admit,
+    ) -> io::Result<()> {
+        let mut core = self.local.core.borrow_mut();
+        let token = core.reserve(Operation::Listen(listener))?;
         let settings = Settings::new(limits, live);
-        self.core.slots.put(token, Box::new(Acceptor::new(settings, make)));
+        core.slots.put(token, Box::new(Acceptor::new(settings, admit)));
         Ok(())
     }
 
@@ -133,27 +183,81 @@ impl EventLoop {
         C: Codec,
         H: Handler<C>,
     {
-        let settings = Settings::new(limits, Arc::new(AtomicUsize::new(1)));
-        let link = Link::new(settings, peer, &self.core.pool);
-        let token = self.core.admit(socket, Box::new(Connection::new(link, codec, handler)))?;
-        Ok(Remote::new(self.core.mailbox.clone(), token))
+        let _entered = self.local.enter();
+        let mut core = self.local.core.borrow_mut();
+        let link = lone_link(limits, peer, &core);
+        let token = core.admit(socket, Box::new(Connection::new(link, codec, handler)))?;
+        Ok(Remote::new(core.mailbox.clone(), token))
+    }
+
+    /// Takes over a connected stream as a channel, for the tasks of this loop.
+    ///
+    /// # Errors
+    /// The driver's, if it refuses the stream.
+    pub fn open<C: Codec>(
+        &mut self,
+        socket: Socket,
+        peer: &Address,
+        limits: Limits,
+        codec: C,
+    ) -> io::Result<Channel<C>> {
+        let _entered = self.local.enter();
+        let mut core = self.local.core.borrow_mut();
+        let link = lone_link(limits, peer, &core);
+        let token = core.admit(socket, Box::new(Connection::pulled(link, codec)))?;
+        Ok(Channel::new(ChannelHandle::new(self.local.clone(), token)))
+    }
+
+    /// Starts a task on this loop: [`task::spawn`](crate::task::spawn) from outside.
+    pub fn spawn<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> Task<T> {
+        let _entered = self.local.enter();
+        task::spawn(future)
+    }
+
+    /// Turns until a future has come to its end, and returns what it came to.
+    ///
+    /// ```
+    /// use tidegate_engine::EventLoop;
+    ///
+    /// assert_eq!(EventLoop::readiness()?.block_on(async { 6 * 7 })?, 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The driver's, if waiting fails.
+    ///
+    /// # Panics
+    /// If the future panicked.
+    pub fn block_on<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> io::Result<T> {
+        let result = Rc::new(Cell::new(None));
+        let slot = result.clone();
+        let task = self.spawn(async move { slot.set(Some(future.await)) });
+        while !task.is_finished() {
+            self.turn(None)?;
+        }
+        Ok(result.take().expect("the future panicked"))
     }
 
     /// Begins to drain: nothing more is accepted, every connection is told, and after `deadline` those that are left are
     /// closed.
     pub fn drain(&mut self, deadline: Duration) {
-        let until = self.core.time.now().checked_add(deadline);
-        let until = until.unwrap_or_else(|| self.core.time.now() + Duration::from_secs(86_400));
-        self.core.drain_until = Some(until);
-        for token in self.tokens() {
-            self.core.visit(token, Occasion::Drain);
+        let _entered = self.local.enter();
+        let tokens = {
+            let mut core = self.local.core.borrow_mut();
+            let now = core.time.now();
+            core.drain_until = Some(now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400)));
+            core.tokens()
+        };
+        for token in tokens {
+            self.local.visit(token, Occasion::Drain);
         }
     }
 
     /// Whether a drain has come to its end.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.core.is_draining() && self.core.slots.len() == 0
+        let core = self.local.core.borrow();
+        core.is_draining() && core.is_deserted() && (core.tasks.serving() == 0 || core.is_overdue())
     }
 
     /// Turns until a drain has come to its end.
@@ -172,25 +276,44 @@ impl EventLoop {
     /// # Errors
     /// The driver's, if waiting fails.
     pub fn turn(&mut self, patience: Option<Duration>) -> io::Result<()> {
-        let timeout = self.timeout(patience);
-        if timeout != Some(Duration::ZERO) {
-            self.before_sleep();
-        }
-        self.core.driver.wait(timeout)?;
-        let begun = self.core.driver.now();
-        let driver = &self.core.driver;
-        self.core.time.advance(begun, || driver.wall());
+        let _entered = self.local.enter();
+        let begun = self.wait(patience)?;
         self.fire_timers(begun);
         let held = self.complete();
         self.deliver();
         self.visit_again();
+        // Whoever was spawned or woken from outside of any visit.
+        self.local.run_tasks();
         self.mind_memory(held);
-        self.core.tally.turns += 1;
-        self.ended = self.core.driver.now();
+        let mut core = self.local.core.borrow_mut();
+        core.tally.turns += 1;
+        core.tally.tasks_panicked = core.tasks.panicked();
+        self.ended = core.driver.now();
         let turn = self.ended.saturating_duration_since(begun);
-        self.core.tally.longest_turn = self.core.tally.longest_turn.max(turn);
-        self.published.publish(&self.core.tally, self.core.pool.ledger().used());
+        core.tally.longest_turn = core.tally.longest_turn.max(turn);
+        self.published.publish(&core.tally, core.pool.ledger().used());
         Ok(())
+    }
+
+    /// Waits, and says what time it is then.
+    fn wait(&mut self, patience: Option<Duration>) -> io::Result<Instant> {
+        let local = self.local.clone();
+        let mut core = local.core.borrow_mut();
+        let mut timeout = self.timeout(&core, patience);
+        if timeout != Some(Duration::ZERO) {
+            self.before_sleep(&core);
+            if !core.mailbox.fall_asleep() {
+                timeout = Some(Duration::ZERO);
+            }
+        }
+        let waited = core.driver.wait(timeout);
+        core.mailbox.awake();
+        waited?;
+        let now = core.driver.now();
+        let Core { driver, time, .. } = &mut *core;
+        time.advance(now, || driver.wall());
+        local.set_now(now);
+        Ok(now)
     }
 
     /// What the loop has done so far.
@@ -204,31 +327,32 @@ impl EventLoop {
     }
 
     pub(crate) fn mailbox(&self) -> Arc<Mailbox> {
-        self.core.mailbox.clone()
+        self.local.core.borrow().mailbox.clone()
     }
 
-    fn timeout(&self, patience: Option<Duration>) -> Option<Duration> {
-        // Letters that came while older ones were delivered have used up their wake-up.
-        if self.core.wants_visits() > 0 || self.letters.len() > 0 || self.core.mailbox.has_letters() {
+    fn timeout(&self, core: &Core, patience: Option<Duration>) -> Option<Duration> {
+        // Letters that came while older ones were delivered ring for nobody.
+        let busy = core.wants_visits() > 0 || self.letters.len() > 0 || core.mailbox.has_letters();
+        if busy || core.tasks.want_to_run() {
             return Some(Duration::ZERO);
         }
         // The clock was read a moment ago, when the last turn ended.
         let now = self.ended;
-        let drain = self.core.drain_until.map(|until| until.saturating_duration_since(now));
+        let drain = core.drain_until.map(|until| until.saturating_duration_since(now));
         let exhausted = self.exhausted.then_some(EXHAUSTED_PAUSE);
-        [patience, self.core.wheel.timeout(now), drain, exhausted].into_iter().flatten().min()
+        [patience, core.wheel.timeout(now), drain, exhausted].into_iter().flatten().min()
     }
 
     fn fire_timers(&mut self, now: Instant) {
-        while let Some(slot) = self.core.wheel.expire(&mut self.core.slots, now) {
-            if let Some(token) = self.core.slots.token(slot) {
-                self.core.visit(token, Occasion::Timer);
-            }
+        while let Some(token) = self.next_expired(now) {
+            self.local.visit(token, Occasion::Timer);
         }
-        if self.core.drain_until.is_some_and(|until| until <= now) {
-            for token in self.tokens() {
-                self.core.visit(token, Occasion::Overdue);
-            }
+        let overdue = {
+            let core = self.local.core.borrow();
+            if core.is_overdue() { core.tokens() } else { Vec::new() }
+        };
+        for token in overdue {
+            self.local.visit(token, Occasion::Overdue);
         }
     }
 
@@ -236,36 +360,56 @@ impl EventLoop {
     /// held back.
     fn complete(&mut self) -> bool {
         let mut held = self.exhausted;
-        while let Some((token, completion)) = self.core.driver.next() {
+        while let Some((token, completion)) = self.next_completion() {
             let occasion = match completion {
                 Completion::Received(bytes) => Occasion::Received(bytes),
                 Completion::Sent(result) => Occasion::Sent(result),
                 Completion::Accepted(result) => Occasion::Accepted(result),
+                Completion::Connected(result) => Occasion::Connected(result),
                 Completion::Ended => Occasion::Ended,
-                Completion::Failed(error) | Completion::Connected(Err(error)) => Occasion::Failed(error),
-                Completion::Connected(Ok(())) => Occasion::Again,
+                Completion::Failed(error) => Occasion::Failed(error),
                 Completion::Closed => Occasion::Closed,
-                Completion::Woken => continue,
+                Completion::Woken => {
+                    self.local.run_tasks();
+                    continue;
+                }
             };
-            self.core.visit(token, occasion);
-            if self.core.pool.ledger().is_exhausted() && !held {
+            self.local.visit(token, occasion);
+            let mut core = self.local.core.borrow_mut();
+            if core.pool.ledger().is_exhausted() && !held {
                 held = true;
-                self.core.driver.hold_receives(true);
+                core.driver.hold_receives(true);
             }
         }
         held
     }
 
+    // Each of these lets go of the core before the visit, which a borrow in the head of the loop would not.
+
+    fn next_expired(&self, now: Instant) -> Option<Token> {
+        self.local.core.borrow_mut().expired(now)
+    }
+
+    fn next_again(&self) -> Option<Token> {
+        self.local.core.borrow_mut().next_again()
+    }
+
+    #[inline]
+    fn next_completion(&self) -> Option<(Token, Completion)> {
+        self.local.core.borrow_mut().driver.next()
+    }
+
     fn deliver(&mut self) {
         if self.letters.len() == 0 {
-            if !self.core.mailbox.has_letters() {
+            let core = self.local.core.borrow();
+            if !core.mailbox.has_letters() {
                 return;
             }
-            self.letters = self.core.mailbox.collect().into_iter();
+            self.letters = core.mailbox.collect().into_iter();
         }
         for _ in 0..LETTERS_PER_TURN_MAX {
             match self.letters.next() {
-                Some(Letter::Post { token, post }) => self.core.visit(token, Occasion::Posted(post)),
+                Some(Letter::Post { token, post }) => self.local.visit(token, Occasion::Posted(post)),
                 Some(Letter::Drain(deadline)) => self.drain(deadline),
                 None => {
                     // What held them goes as well.
@@ -278,9 +422,10 @@ impl EventLoop {
 
     /// Visits whoever asked for it before this began; who asks now has to wait for the next turn.
     fn visit_again(&mut self) {
-        for _ in 0..self.core.wants_visits() {
-            if let Some(token) = self.core.next_again() {
-                self.core.visit(token, Occasion::Again);
+        let wants = self.local.core.borrow().wants_visits();
+        for _ in 0..wants {
+            if let Some(token) = self.next_again() {
+                self.local.visit(token, Occasion::Again);
             }
         }
     }
@@ -288,54 +433,55 @@ impl EventLoop {
     /// Sheds connections while the budget is used up, those with most bytes waiting first, until an eighth of it is
     /// free again.
     fn mind_memory(&mut self, held: bool) {
-        let ledger = self.core.pool.ledger();
+        let core = &mut *self.local.core.borrow_mut();
+        let ledger = core.pool.ledger();
         let enough = ledger.budget() - ledger.budget() / 8;
         if !held && !ledger.is_exhausted() {
             return;
         }
         if ledger.is_exhausted() {
-            let mut holders: Vec<_> = self.core.slots.iter().map(|(token, who)| (who.holds(), token)).collect();
+            let mut holders: Vec<_> = core.slots.iter().map(|(token, who)| (who.holds(), token)).collect();
             // Who holds nothing would be cut off in vain.
             holders.retain(|&(held, _)| held > 0);
             holders.sort_unstable();
             while let Some((_, token)) = holders.pop()
-                && self.core.pool.ledger().used() > enough
+                && core.pool.ledger().used() > enough
             {
-                self.core.visit(token, Occasion::Shed);
+                core.visit(token, Occasion::Shed);
             }
         }
         // Receiving goes on as soon as the budget is not used up, not only when an eighth of it is free: what is left
         // may be halves of messages, whose other halves have to be read before anything is given back.
-        let hold = self.core.pool.ledger().is_exhausted();
+        let hold = core.pool.ledger().is_exhausted();
         if hold && !self.exhausted {
-            self.core.log.warn(self.core.time.now(), "memory is used up and nothing is left to shed; reading waits");
+            core.log.warn(core.time.now(), "memory is used up and nothing is left to shed; reading waits");
         }
         self.exhausted = hold;
-        self.core.driver.hold_receives(hold);
+        core.driver.hold_receives(hold);
     }
 
     /// Nothing is to be done: the moment to give memory back after a burst.
-    fn before_sleep(&mut self) {
-        let held = self.core.slots.len() * CONNECTION_BYTES + self.core.pool.ledger().used();
+    fn before_sleep(&mut self, core: &Core) {
+        let held = core.slots.len() * CONNECTION_BYTES + core.pool.ledger().used();
         if self.burst.is_over(held) {
-            self.core.pool.trim();
+            core.pool.trim();
             memory::give_back();
         }
-    }
-
-    fn tokens(&self) -> Vec<Token> {
-        self.core.slots.iter().map(|(token, _)| token).collect()
     }
 }
 
 impl Drop for EventLoop {
-    /// Connections that are left are closed; their handlers are told.
+    /// Tasks are dropped where they stand; connections that are left are closed, and their handlers are told.
     fn drop(&mut self) {
-        let letters = self.core.mailbox.end();
+        let _entered = self.local.enter();
+        let letters = self.local.core.borrow().mailbox.end();
         quietly(move || drop(letters));
-        for token in self.tokens() {
-            if let Some(occupant) = self.core.slots.take(token) {
-                self.core.close(token, occupant, Closed::LoopEnded, false);
+        self.local.tasks.end();
+        let tokens = self.local.core.borrow().tokens();
+        for token in tokens {
+            let mut core = self.local.core.borrow_mut();
+            if let Some(occupant) = core.slots.take(token) {
+                core.close(token, occupant, Rc::new(Closed::LoopEnded), false);
             }
         }
     }
@@ -343,11 +489,13 @@ impl Drop for EventLoop {
 
 impl std::fmt::Debug for EventLoop {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventLoop")
-            .field("driver", &self.core.driver.name())
-            .field("slots", &self.core.slots.len())
-            .finish_non_exhaustive()
+        f.debug_struct("EventLoop").field("driver", &self.local.core.borrow().driver.name()).finish_non_exhaustive()
     }
+}
+
+/// A link of a connection that belongs to no server.
+fn lone_link(limits: Limits, peer: &Address, core: &Core) -> Link {
+    Link::new(Settings::new(limits, Arc::new(AtomicUsize::new(1))), peer, &core.pool)
 }
 
 /// Tells when much memory was in use and little is now.

@@ -5,7 +5,7 @@ use std::error::Error;
 use tidegate_codec::Codec;
 
 use crate::closed::Closed;
-use crate::connection::Successor;
+use crate::connection::{Application, Pushed, Successor};
 use crate::context::Context;
 
 /// The application on one connection: it gets events, one at a time, and answers each with an [`Outcome`].
@@ -169,6 +169,15 @@ pub struct Switch<C> {
 
 impl<C: Codec> Switch<C> {
     fn new<D: Codec, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
+        Self {
+            to: Box::new(|codec| {
+                let (codec, handler) = to(codec);
+                Box::new((codec, Pushed(handler)))
+            }),
+        }
+    }
+
+    pub(crate) fn to_application<D: Codec, A: Application<D>>(to: impl FnOnce(C) -> (D, A) + 'static) -> Self {
         Self { to: Box::new(|codec| Box::new(to(codec))) }
     }
 

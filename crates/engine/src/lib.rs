@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod channel;
 mod closed;
 mod connection;
 mod context;
@@ -23,12 +24,19 @@ mod counters;
 mod event_loop;
 mod handler;
 mod limits;
+mod local;
 mod log;
+mod mailbox;
+mod pages;
 mod remote;
+mod serve;
 mod server;
 mod slots;
+mod sync;
+pub mod task;
 mod wheel;
 
+pub use channel::{Channel, ChannelError, Close, Flushed, Reader, Ready, Recv, Within, Writer};
 pub use closed::Closed;
 pub use context::{Context, SendError};
 pub use counters::Counts;

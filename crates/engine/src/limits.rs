@@ -55,6 +55,12 @@ impl Default for Limits {
 /// Messages that one connection may decode before others get their turn.
 pub(crate) const MESSAGES_PER_VISIT_MAX: u32 = 1024;
 
+/// Tasks that run before the next completion, which is more than one wakes unless it is a broadcast.
+pub(crate) const TASKS_PER_RUN_MAX: usize = 1024;
+
+/// How often the tasks that run may wake others, or themselves, before the next completion.
+pub(crate) const TASK_ROUNDS_MAX: u32 = 4;
+
 /// Sends on one connection before others get their turn.
 pub(crate) const SENDS_PER_VISIT_MAX: u32 = 4;
 

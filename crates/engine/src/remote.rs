@@ -1,15 +1,12 @@
-//! `Remote`: reaching a connection from another thread; and the loop's mailbox behind it.
+//! `Remote`: reaching a connection from another thread.
 
-use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use tidegate_sys::{Token, Waker};
+use tidegate_sys::Token;
 
-use crate::limits::LETTERS_MAX;
+use crate::mailbox::{Letter, Mailbox, Refused};
 
 /// A handle to one connection, for any thread. What is posted arrives as
 /// [`Event::Posted`](crate::Event::Posted), in order per sender.
@@ -77,82 +74,3 @@ impl<P> fmt::Display for PostError<P> {
 }
 
 impl<P: fmt::Debug> std::error::Error for PostError<P> {}
-
-/// What other threads send to a loop.
-pub(crate) enum Letter {
-    /// To one connection.
-    Post { token: Token, post: Box<dyn Any + Send> },
-    /// Stop accepting, let connections finish, and end after so long.
-    Drain(Duration),
-}
-
-impl Letter {
-    /// What was posted, from the letter that it was just put in.
-    fn into_post<P: 'static>(self) -> P {
-        match self {
-            Self::Post { post, .. } => *post.downcast().expect("a mailbox refuses the letter that it was given"),
-            Self::Drain(_) => unreachable!("a mailbox refuses the letter that it was given"),
-        }
-    }
-}
-
-/// Why a mailbox did not take a letter.
-pub(crate) enum Refused {
-    Ended(Letter),
-    Full(Letter),
-}
-
-/// Where letters wait. A loop is woken by the first of them only.
-pub(crate) struct Mailbox {
-    /// `None` once the loop has ended.
-    letters: Mutex<Option<Vec<Letter>>>,
-    notified: AtomicBool,
-    waker: Waker,
-}
-
-impl Mailbox {
-    pub(crate) fn new(waker: Waker) -> Arc<Self> {
-        Arc::new(Self { letters: Mutex::new(Some(Vec::new())), notified: AtomicBool::new(false), waker })
-    }
-
-    pub(crate) fn send(&self, letter: Letter) -> Result<(), Refused> {
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *letters {
-            // However many letters wait, the loop has to hear that it is to end.
-            Some(letters) if letters.len() < LETTERS_MAX || matches!(letter, Letter::Drain(_)) => letters.push(letter),
-            Some(_) => return Err(Refused::Full(letter)),
-            None => return Err(Refused::Ended(letter)),
-        }
-        drop(letters);
-        // The letter is in before the flag is set, and the loop clears the flag before it looks.
-        if !self.notified.swap(true, Ordering::AcqRel) {
-            self.waker.wake();
-        }
-        Ok(())
-    }
-
-    /// Whether there is something to collect. What comes later wakes the loop.
-    pub(crate) fn has_letters(&self) -> bool {
-        self.notified.load(Ordering::Acquire)
-    }
-
-    /// Takes everything that is there.
-    pub(crate) fn collect(&self) -> Vec<Letter> {
-        if !self.notified.swap(false, Ordering::AcqRel) {
-            return Vec::new();
-        }
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        letters.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// Takes no more letters. Those that wait are dropped by the caller, outside the lock.
-    pub(crate) fn end(&self) -> Option<Vec<Letter>> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-impl fmt::Debug for Mailbox {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Mailbox")
-    }
-}

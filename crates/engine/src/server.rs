@@ -19,7 +19,7 @@ use crate::counters::{Counts, Published};
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
-use crate::remote::{Letter, Mailbox};
+use crate::mailbox::{Letter, Mailbox};
 
 /// A server that has not been started.
 ///
@@ -154,6 +154,16 @@ impl Server {
         H: Handler<C>,
         M: FnMut(&Address) -> (C, H) + 'static,
     {
+        self.launch(move |number, event_loop, listener, limits, live| {
+            event_loop.listen(listener, limits, live, each(number))
+        })
+    }
+
+    /// Starts the loops, on each of which `listen` is called once.
+    pub(crate) fn launch(
+        self,
+        listen: impl Fn(usize, &mut EventLoop, Socket, Limits, Arc<AtomicUsize>) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Result<Running, StartError> {
         if !self.limits.water.is_sound() {
             return Err(StartError::WaterMarks);
         }
@@ -162,17 +172,17 @@ impl Server {
         }
         let listeners = self.listeners()?;
         let address = listeners[0].address(Side::Local).map_err(StartError::System)?;
-        let (each, live) = (Arc::new(each), Arc::new(AtomicUsize::new(0)));
+        let (listen, live) = (Arc::new(listen), Arc::new(AtomicUsize::new(0)));
         let mut limits = self.limits;
         limits.memory_max /= self.loops;
         let mut running = Running { address, transport: "epoll", loops: Vec::with_capacity(self.loops) };
         for (number, listener) in listeners.into_iter().enumerate() {
-            let (each, live, limits, transport) = (each.clone(), live.clone(), limits.clone(), self.transport);
+            let (listen, live, limits, transport) = (listen.clone(), live.clone(), limits.clone(), self.transport);
             let (started, outcome) = channel();
             let thread = std::thread::Builder::new().name(format!("tidegate-{number}")).spawn(move || {
                 let memory_max = limits.memory_max;
                 run_loop(&started, transport, memory_max, |event_loop| {
-                    event_loop.listen(listener, limits, live, each(number))
+                    listen(number, event_loop, listener, limits, live)
                 });
             });
             let thread = thread.map_err(StartError::System)?;

@@ -44,8 +44,9 @@ pub use tidegate_buffer::{
 };
 pub use tidegate_codec::{Blame, Codec, Fault, Filter, Output, Over, OverError, Step, Time, framing};
 pub use tidegate_engine::{
-    Closed, Context, Counts, Event, EventLoop, Handler, Limits, Outcome, PostError, Remote, Running, SendError, Server,
-    StartError, Switch, Transport, UnknownTransport,
+    Channel, ChannelError, Close, Closed, Context, Counts, Event, EventLoop, Flushed, Handler, Limits, Outcome,
+    PostError, Reader, Ready, Recv, Remote, Running, SendError, Server, StartError, Switch, Transport,
+    UnknownTransport, Within, Writer, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]

@@ -36,7 +36,7 @@ pub(crate) struct Link {
     pub(super) input: Input,
     settings: Rc<Settings>,
     /// Why the connection is being closed; `None` while it is open.
-    pub(super) closing: Option<Box<Closed>>,
+    pub(super) closing: Option<Rc<Closed>>,
     peer: Peer,
     /// The watched mark; a wire offset once `SETTLED`.
     pub(super) watched: u64,

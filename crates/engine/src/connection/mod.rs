@@ -4,46 +4,55 @@
 //! [`Fate`]. A connection's visit is in `visit.rs`, in the order in which things happen; what a connection is made
 //! of, apart from its codec and its handler, is the [`Link`].
 
+mod application;
 mod link;
+mod pull;
 mod visit;
 
 use std::any::Any;
 use std::io;
+use std::rc::Rc;
 
 use tidegate_buffer::Slice;
 use tidegate_codec::Codec;
 use tidegate_sys::{Accepted, Token};
 
+pub(crate) use self::application::{Application, Pushed};
 pub(crate) use self::link::{Link, Settings};
+pub(crate) use self::pull::{Ends, Half};
 use crate::closed::Closed;
 use crate::core::Core;
 use crate::handler::Handler;
 
-/// A codec and a handler on a link.
-pub(crate) struct Connection<C, H> {
+/// A codec and its application on a link.
+pub(crate) struct Connection<C, A> {
     link: Link,
     codec: C,
-    handler: H,
+    application: A,
 }
 
-impl<C: Codec, H: Handler<C>> Connection<C, H> {
+impl<C: Codec, H: Handler<C>> Connection<C, Pushed<H>> {
     pub(crate) fn new(link: Link, codec: C, handler: H) -> Self {
-        Self { link, codec, handler }
+        Self { link, codec, application: Pushed(handler) }
     }
 }
 
-/// Whoever has a slot: a connection, a listener.
+/// Whoever has a slot: a connection, a listener, an alarm.
 pub(crate) trait Occupant {
     /// Something happened. Meanwhile the slot is empty.
     fn visit(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Fate;
 
-    /// It is out of its slot for good.
-    fn gone(self: Box<Self>, core: &mut Core, reason: Closed);
+    /// Its socket is closed. What it leaves behind, if anything, keeps the slot.
+    fn gone(self: Box<Self>, _core: &mut Core, _reason: Rc<Closed>) -> Option<Box<dyn Occupant>> {
+        None
+    }
 
     /// Bytes of memory that wait with it, in either direction: who has most of them is shed first.
     fn holds(&self) -> usize {
         0
     }
+
+    fn as_any(&mut self) -> &mut dyn Any;
 
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
@@ -60,6 +69,7 @@ pub(crate) enum Occasion {
     Sent(io::Result<usize>),
     Failed(io::Error),
     Accepted(io::Result<Accepted>),
+    Connected(io::Result<()>),
     /// The driver's last word.
     Closed,
     /// The slot's timer fired.
@@ -81,22 +91,30 @@ pub(crate) enum Fate {
     /// Somebody else takes the place.
     Switch(Succession),
     Close {
-        reason: Closed,
+        reason: Rc<Closed>,
         reset: bool,
     },
+    /// The driver has said its last word on somebody whom a visit closed.
+    Bury,
+}
+
+impl Fate {
+    pub(crate) fn close(reason: Closed) -> Self {
+        Self::Close { reason: Rc::new(reason), reset: false }
+    }
 }
 
 /// Makes the new occupant of a place out of the old one.
 pub(crate) type Succession = Box<dyn FnOnce(Box<dyn Occupant>) -> Box<dyn Occupant>>;
 
-/// The codec and handler that a connection goes on with.
+/// The codec and the application that a connection goes on with.
 pub(crate) trait Successor {
     fn install(self: Box<Self>, link: Link) -> Box<dyn Occupant>;
 }
 
-impl<D: Codec, H: Handler<D>> Successor for (D, H) {
+impl<D: Codec, A: Application<D>> Successor for (D, A) {
     fn install(self: Box<Self>, link: Link) -> Box<dyn Occupant> {
-        let (codec, handler) = *self;
-        Box::new(Connection::new(link, codec, handler))
+        let (codec, application) = *self;
+        Box::new(Connection { link, codec, application })
     }
 }

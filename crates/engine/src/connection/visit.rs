@@ -10,29 +10,46 @@
 use std::any::Any;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 
 use tidegate_buffer::{LoadError, Slice};
 use tidegate_codec::{Codec, Output, Step};
 use tidegate_sys::{Completion, Operation, Token};
 
-use super::{Connection, Fate, Link, Occasion, Occupant};
+use super::{Application, Connection, Fate, Link, Occasion, Occupant};
 use crate::closed::Closed;
 use crate::context::Context;
 use crate::core::Core;
-use crate::handler::{Event, Handler, Outcome, Switch};
+use crate::handler::{Event, Outcome, Switch};
 use crate::limits::{FILE_PIECE_BYTES, LINGER_MAX, MESSAGES_PER_VISIT_MAX, SEND_BYTES_MAX, SENDS_PER_VISIT_MAX};
 use crate::wheel::Tick;
 
 /// Why a visit ends before its time.
-enum Stop<C> {
-    Close { reason: Closed, reset: bool },
+pub(super) enum Stop<C> {
+    Close { reason: Rc<Closed>, reset: bool },
     Switch(Switch<C>),
 }
 
-type Visited<C, T = ()> = Result<T, Stop<C>>;
+impl<C> Stop<C> {
+    fn close(reason: Closed, reset: bool) -> Self {
+        Self::Close { reason: Rc::new(reason), reset }
+    }
+}
+
+pub(super) type Visited<C, T = ()> = Result<T, Stop<C>>;
+
+/// What follows what was taken in.
+enum Next {
+    /// Decoding, flushing, telling.
+    Work,
+    /// Nothing but putting the connection to rest.
+    Rest,
+    /// The tasks that were woken; another visit follows when they have run, while the bytes are still in the scratch.
+    Wait,
+}
 
 /// What one visit may still do.
-struct Budget {
+pub(super) struct Budget {
     messages: u32,
     sends: u32,
     /// The handler may be told that it can write again.
@@ -41,34 +58,46 @@ struct Budget {
     watched: bool,
 }
 
-impl<C: Codec, H: Handler<C>> Occupant for Connection<C, H> {
-    fn visit(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Fate {
-        let visited = match self.take_in(core, token, occasion) {
-            Ok(true) => self.work(core, token),
-            other => other.map(drop),
-        };
-        match visited.and_then(|()| self.rest(core, token)) {
-            Ok(()) => Fate::Keep,
-            Err(Stop::Close { reason, reset }) => Fate::Close { reason, reset },
-            Err(Stop::Switch(switch)) => Fate::Switch(Box::new(|occupant| {
-                let connection = occupant.into_any().downcast::<Self>().expect("the visitor switches itself");
-                let Self { link, codec, handler } = *connection;
-                drop(handler);
-                switch.succeed(codec).install(link)
-            })),
-        }
+impl Budget {
+    /// For a flush between two codecs: nothing is decoded, and nobody is told of edges.
+    pub(super) const fn barrier() -> Self {
+        Self { messages: 0, sends: SENDS_PER_VISIT_MAX, edge: false, watched: false }
     }
+}
 
-    fn gone(mut self: Box<Self>, core: &mut Core, reason: Closed) {
+impl<C: Codec, A: Application<C>> Occupant for Connection<C, A> {
+    fn visit(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Fate {
+        if self.is_gone() {
+            return self.haunt(occasion);
+        }
+        let visited = match self.take_in(core, token, occasion) {
+            Ok(Next::Work) => self.work(core, token),
+            Ok(Next::Rest) => Ok(()),
+            Ok(Next::Wait) => return Fate::Keep,
+            Err(stop) => Err(stop),
+        };
+        let visited = visited.and_then(|()| self.rest(core, token));
+        self.fate(visited)
+    }
+    fn gone(mut self: Box<Self>, core: &mut Core, reason: Rc<Closed>) -> Option<Box<dyn Occupant>> {
         core.tally.connections -= 1;
         core.tally.count_closed(reason.cause());
         self.link.outbound().clear();
-        self.handler.closed(&reason);
+        self.application.closed(&reason);
         core.log.closed(core.time.now(), &self.link.peer(), &reason);
+        if !self.application.outlives() {
+            return None;
+        }
+        self.link.closing = Some(reason);
+        Some(self)
     }
 
     fn holds(&self) -> usize {
         self.link.memory() + self.codec.held() + self.codec.undecoded()
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
@@ -76,22 +105,42 @@ impl<C: Codec, H: Handler<C>> Occupant for Connection<C, H> {
     }
 }
 
-impl<C: Codec, H: Handler<C>> Connection<C, H> {
-    /// Takes in what happened. Says whether there is work to do now.
+impl<C: Codec, A: Application<C>> Connection<C, A> {
+    /// What the end of a visit means for the connection.
+    pub(super) fn fate(&self, visited: Visited<C>) -> Fate {
+        match visited {
+            Ok(()) => Fate::Keep,
+            Err(Stop::Close { reason, reset }) => Fate::Close { reason, reset },
+            Err(Stop::Switch(switch)) => Fate::Switch(Box::new(|occupant| {
+                let connection = occupant.into_any().downcast::<Self>().expect("the visitor switches itself");
+                let Self { link, codec, application } = *connection;
+                drop(application);
+                switch.succeed(codec).install(link)
+            })),
+        }
+    }
+
+    /// Takes in what happened.
     #[inline]
-    fn take_in(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Visited<C, bool> {
+    fn take_in(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Visited<C, Next> {
         match occasion {
-            Occasion::Received(bytes) => self.received(core, bytes),
+            Occasion::Received(bytes) => {
+                self.received(core, bytes);
+                if A::PULLS && self.may_decode() && self.application.wake_reader() {
+                    core.hot = Some(token);
+                    return Ok(Next::Wait);
+                }
+            }
             Occasion::Sent(result) => self.sent(core, result)?,
             Occasion::Again => self.link.set(Link::AGAIN, false),
             occasion => return self.take_in_rarer(core, token, occasion),
         }
-        Ok(true)
+        Ok(Next::Work)
     }
 
     /// What does not happen with every message; apart, so that what does stays close together in the cache.
     #[cold]
-    fn take_in_rarer(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Visited<C, bool> {
+    fn take_in_rarer(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Visited<C, Next> {
         match occasion {
             Occasion::Received(_) | Occasion::Sent(_) | Occasion::Again => {}
             Occasion::Ended => {
@@ -99,17 +148,18 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
                 if self.link.has(Link::SHUT) && self.link.is_closing() {
                     return Err(self.close_now());
                 }
+                self.application.wake_reader();
             }
             Occasion::Failed(error) => return Err(self.broken(error)),
             Occasion::Opened => {
                 core.tally.connections += 1;
                 self.link.set(Link::HANDSHAKE, !self.codec.is_established());
-                self.call(core, token, |handler, cx| handler.open(cx))?;
+                self.call(core, token, |application, cx| application.open(cx))?;
             }
             Occasion::Switched => {
                 self.link.set(Link::HANDSHAKE, !self.codec.is_established());
                 self.link.forget_handler();
-                self.call(core, token, |handler, cx| handler.open(cx))?;
+                self.call(core, token, |application, cx| application.open(cx))?;
             }
             Occasion::Timer => self.timers(core, token)?,
             Occasion::Posted(post) => {
@@ -118,24 +168,24 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
                 }
                 // Letters come in batches: what they wrote is flushed once, at the end of the pass.
                 self.again(core, token);
-                return Ok(false);
+                return Ok(Next::Rest);
             }
             Occasion::Drain => self.drain(core, token)?,
             Occasion::Overdue => {
                 let reset = !self.link.outbound_is_empty() || self.codec.ends_with_connection();
-                return Err(Stop::Close { reason: Closed::Drained, reset });
+                return Err(Stop::close(Closed::Drained, reset));
             }
-            Occasion::Shed => return Err(Stop::Close { reason: Closed::Shed, reset: true }),
+            Occasion::Shed => return Err(Stop::close(Closed::Shed, true)),
             Occasion::Panicked if self.codec.ends_with_connection() => {
-                return Err(Stop::Close { reason: Closed::Panicked, reset: true });
+                return Err(Stop::close(Closed::Panicked, true));
             }
             Occasion::Panicked => {
-                self.link.closing = Some(Box::new(Closed::Panicked));
+                self.link.closing = Some(Rc::new(Closed::Panicked));
                 self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
             }
-            Occasion::Accepted(_) | Occasion::Closed => {}
+            Occasion::Accepted(_) | Occasion::Connected(_) | Occasion::Closed => {}
         }
-        Ok(true)
+        Ok(Next::Work)
     }
 
     fn received(&mut self, core: &mut Core, bytes: Slice) {
@@ -154,7 +204,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         self.link.set(Link::SENDING, false);
         let sent = result.map_err(|error| match error.kind() {
             // Of a file that is shorter than its region; the peer must not take what it got for the whole.
-            io::ErrorKind::UnexpectedEof => Stop::Close { reason: Closed::Failed(error.into()), reset: true },
+            io::ErrorKind::UnexpectedEof => Stop::close(Closed::Failed(error.into()), true),
             _ => self.broken(error),
         })?;
         if sent > 0 {
@@ -206,7 +256,9 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
     /// Whether the peer can be expected to be heard. While decoding is suspended, by the application or because the
     /// peer does not read, no deadline of the protocol counts.
     fn listens(&self) -> bool {
-        (!self.link.has(Link::PAUSED) && self.link.is_writable()) || self.wants_input()
+        let reads = self.link.is_writable() || self.application.reads_freely();
+        let wanted = !A::PULLS || self.application.wants_message();
+        (!self.link.has(Link::PAUSED) && reads && wanted) || self.wants_input()
     }
 
     /// Decodes, flushes and tells, in rounds, until there is nothing left to do or the budget is used up.
@@ -217,7 +269,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
             let starved = self.decode(core, token, &mut budget)?;
             self.link.set(Link::BEHIND, !starved);
             if !self.link.is_closing() && self.codec.is_finished() {
-                self.link.closing = Some(Box::new(Closed::Done));
+                self.link.closing = Some(Rc::new(Closed::Done));
             }
             self.flush(core, token, &mut budget)?;
             let told = self.tell_edges(core, token, &mut budget)?;
@@ -233,8 +285,10 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
 
     /// Whether another message may be decoded now.
     #[inline]
-    fn may_decode(&self) -> bool {
-        !self.link.is_closing() && !self.link.has(Link::PAUSED | Link::READ_CLOSED) && self.link.is_writable()
+    pub(super) fn may_decode(&self) -> bool {
+        !self.link.is_closing()
+            && !self.link.has(Link::PAUSED | Link::READ_CLOSED)
+            && (self.link.is_writable() || self.application.reads_freely())
     }
 
     /// Decodes and handles messages. Says whether it stopped for want of input.
@@ -242,7 +296,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         if self.link.has(Link::HANDSHAKE) {
             self.shake_hands(core, token)?;
         }
-        while self.may_decode() && budget.messages > 0 {
+        while !A::PULLS && self.may_decode() && budget.messages > 0 {
             let ended = self.link.has(Link::PEER_ENDED);
             let (outbound, input) = self.link.queues();
             let before = (outbound.written(), self.codec.held());
@@ -259,7 +313,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
                     core.tally.messages += 1;
                     // Not through `call`: a message that passes through a closure is copied once more.
                     let mut context = Context::new(&mut self.codec, &mut self.link, core, token);
-                    match self.handler.message(message, &mut context) {
+                    match self.application.message(message, &mut context) {
                         Outcome::Continue => {}
                         outcome => self.follow(core, token, outcome)?,
                     }
@@ -272,10 +326,10 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
                 Err(fault) => self.or_close(Err(fault)),
             }
         }
-        if !self.may_decode() && self.wants_input() {
+        if (A::PULLS || !self.may_decode()) && self.wants_input() {
             self.pump(core);
         }
-        Ok(false)
+        Ok(A::PULLS)
     }
 
     /// Whether the codec wants bytes even if nobody wants its messages. While the peer does not read what waits on the
@@ -307,15 +361,15 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
     }
 
     /// The codec has replied: the marks do not hold it back in the middle of that, so there is a cap.
-    fn check_replies(&self) -> Visited<C> {
+    pub(super) fn check_replies(&self) -> Visited<C> {
         if self.link.cost(&self.codec) > self.link.settings().limits.water.replies_cap {
-            return Err(Stop::Close { reason: Closed::RepliesUnread, reset: true });
+            return Err(Stop::close(Closed::RepliesUnread, true));
         }
         Ok(())
     }
 
     /// Sends what waits, as far as the kernel and the budget go.
-    fn flush(&mut self, core: &mut Core, token: Token, budget: &mut Budget) -> Visited<C> {
+    pub(super) fn flush(&mut self, core: &mut Core, token: Token, budget: &mut Budget) -> Visited<C> {
         loop {
             self.write_out(core);
             if self.link.has(Link::SHUT) {
@@ -355,7 +409,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
             if let Err(fault) = flushed {
                 // What it could not write is lost; what it wrote before is still sent.
                 self.link.set(Link::MUTE, true);
-                self.link.closing.get_or_insert_with(|| Box::new(Closed::Protocol(Box::new(fault))));
+                self.link.closing.get_or_insert_with(|| Rc::new(Closed::Protocol(Box::new(fault))));
             }
         }
         self.link.outbound().flush();
@@ -377,7 +431,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
                 LoadError::Read(error) => error,
                 _ => io::ErrorKind::UnexpectedEof.into(),
             };
-            Stop::Close { reason: Closed::Failed(error.into()), reset: true }
+            Stop::close(Closed::Failed(error.into()), true)
         })
     }
 
@@ -437,7 +491,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
     /// Whether everything up to the watched mark is with the kernel. The mark is translated to an offset on the wire
     /// as soon as the filters know it.
     #[inline(never)]
-    fn watched_is_sent(&mut self) -> bool {
+    pub(super) fn watched_is_sent(&mut self) -> bool {
         if !self.link.has(Link::SETTLED) {
             let Some(offset) = self.codec.settled(tidegate_buffer::Mark(self.link.watched)) else { return false };
             self.link.watched = offset;
@@ -450,6 +504,9 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
     fn rest(&mut self, core: &mut Core, token: Token) -> Visited<C> {
         self.link.input.settle(&core.pool);
         self.codec.settle(&core.pool);
+        if A::PULLS && !self.application.wants_message() {
+            self.application.suspended();
+        }
         let receive = self.wants_bytes();
         if receive != self.link.has(Link::RECEIVING) {
             self.link.set(Link::RECEIVING, receive);
@@ -484,7 +541,8 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         // not been answered yet must pile up.
         let read = !self.link.input.is_empty() || self.codec.undecoded() > 0;
         let full = self.link.has(Link::BEHIND) || (read && self.codec.is_blocked());
-        (self.may_decode() && !full) || self.wants_input()
+        let wanted = !A::PULLS || self.application.wants_message();
+        (self.may_decode() && wanted && !full) || self.wants_input()
     }
 
     /// By when the peer has to do something: take a byte, or end the connection.
@@ -516,10 +574,10 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
         &mut self,
         core: &mut Core,
         token: Token,
-        call: impl FnOnce(&mut H, &mut Context<'_, C, H::Post>) -> Outcome<C>,
+        call: impl FnOnce(&mut A, &mut Context<'_, C, A::Post>) -> Outcome<C>,
     ) -> Visited<C> {
         let mut context = Context::new(&mut self.codec, &mut self.link, core, token);
-        match call(&mut self.handler, &mut context) {
+        match call(&mut self.application, &mut context) {
             Outcome::Continue => Ok(()),
             outcome => self.follow(core, token, outcome),
         }
@@ -527,29 +585,28 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
 
     /// Tells the handler of an event, unless the connection closes: then it is told that, and nothing else.
     #[inline(never)]
-    fn tell(&mut self, core: &mut Core, token: Token, event: Event<H::Post>) -> Visited<C> {
+    fn tell(&mut self, core: &mut Core, token: Token, event: Event<A::Post>) -> Visited<C> {
         if self.link.is_closing() {
             return Ok(());
         }
-        self.call(core, token, |handler, cx| handler.event(event, cx))
+        self.call(core, token, |application, cx| application.event(event, cx))
     }
 
     #[cold]
     fn follow(&mut self, core: &mut Core, token: Token, outcome: Outcome<C>) -> Visited<C> {
         match outcome {
             Outcome::Continue => {}
-            Outcome::Close => self.link.closing = Some(Box::new(Closed::Done)),
+            Outcome::Close => self.link.closing = Some(Rc::new(Closed::Done)),
             Outcome::Fail(error) if self.codec.ends_with_connection() => {
-                return Err(Stop::Close { reason: Closed::Failed(error), reset: true });
+                return Err(Stop::close(Closed::Failed(error), true));
             }
             Outcome::Fail(error) => {
-                self.link.closing = Some(Box::new(Closed::Failed(error)));
+                self.link.closing = Some(Rc::new(Closed::Failed(error)));
                 self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
             }
             Outcome::Switch(switch) => {
                 // A barrier: what the old codec has said leaves before anything of the new one.
-                let mut budget = Budget { messages: 0, sends: SENDS_PER_VISIT_MAX, edge: false, watched: false };
-                self.flush(core, token, &mut budget)?;
+                self.flush(core, token, &mut Budget::barrier())?;
                 if !self.link.is_closing() {
                     return Err(Stop::Switch(switch));
                 }
@@ -559,7 +616,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
     }
 
     #[inline(never)]
-    fn again(&mut self, core: &mut Core, token: Token) {
+    pub(super) fn again(&mut self, core: &mut Core, token: Token) {
         if !self.link.take(Link::AGAIN) {
             core.visit_again(token);
         }
@@ -568,10 +625,10 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
 
     /// Begins to close if the codec failed. It is given no more bytes then.
     #[inline(never)]
-    fn or_close(&mut self, result: Result<(), C::Error>) {
+    pub(super) fn or_close(&mut self, result: Result<(), C::Error>) {
         if let Err(fault) = result {
             self.link.set(Link::DEAF, true);
-            self.link.closing.get_or_insert_with(|| Box::new(Closed::Protocol(Box::new(fault))));
+            self.link.closing.get_or_insert_with(|| Rc::new(Closed::Protocol(Box::new(fault))));
         }
     }
 
@@ -581,17 +638,17 @@ impl<C: Codec, H: Handler<C>> Connection<C, H> {
     }
 
     /// Why the connection was being closed, if it was; except that it was not done if bytes are left.
-    fn reason_or(&mut self, other: Closed) -> Closed {
-        match self.link.closing.take().map(|reason| *reason) {
-            None => other,
-            Some(Closed::Done) if !self.link.outbound_is_empty() || self.held() > 0 => other,
-            Some(reason) => reason,
+    fn reason_or(&mut self, other: Closed) -> Rc<Closed> {
+        let undone = !self.link.outbound_is_empty() || self.held() > 0;
+        match self.link.closing.take() {
+            Some(reason) if !(undone && matches!(*reason, Closed::Done)) => reason,
+            _ => Rc::new(other),
         }
     }
 
     /// The end of closing in good order.
     fn close_now(&mut self) -> Stop<C> {
-        let reason = self.link.closing.take().map_or(Closed::Done, |reason| *reason);
+        let reason = self.link.closing.take().unwrap_or_else(|| Rc::new(Closed::Done));
         Stop::Close { reason, reset: false }
     }
 }

@@ -1,0 +1,172 @@
+//! What is awaited of a channel: named futures, a few words each. Dropping one loses nothing.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tidegate_buffer::Mark;
+use tidegate_codec::Codec;
+
+use super::handle::Handle;
+use super::{Channel, ChannelError};
+use crate::closed::Closed;
+
+/// The future of `recv`: the next message, or `None` when no further one will come.
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Recv<'a, C: Codec>(pub(super) &'a Handle<C>);
+
+impl<C: Codec> Future for Recv<'_, C> {
+    type Output = Result<Option<C::In>, ChannelError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.0.local().tasks.admits_message() {
+            // A peer that has sent much at once does not keep the others waiting.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.0.with(|connection, core, token| connection.pull(core, token, cx.waker())).unwrap_or_else(failed)
+    }
+}
+
+/// The future of `ready`: more may be sent without exceeding the water marks.
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Ready<'a, C: Codec>(pub(super) &'a Handle<C>);
+
+impl<C: Codec> Future for Ready<'_, C> {
+    type Output = Result<(), ChannelError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.with(|connection, core, _| connection.ready(core, cx.waker())).unwrap_or_else(failed)
+    }
+}
+
+/// The future of `flushed`: everything up to the mark is with the kernel.
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Flushed<'a, C: Codec> {
+    pub(super) handle: &'a Handle<C>,
+    /// Until it is watched.
+    pub(super) mark: Option<Mark>,
+}
+
+impl<C: Codec> Future for Flushed<'_, C> {
+    type Output = Result<(), ChannelError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mark = self.mark.take();
+        let polled = self.handle.with(|connection, core, token| {
+            if mark.is_some() {
+                connection.touch(core, token);
+            }
+            connection.flushed(core, mark, cx.waker())
+        });
+        polled.unwrap_or_else(failed)
+    }
+}
+
+/// The future of [`Channel::close`]: the connection is gone. It fails if not everything could be sent.
+#[must_use = "the connection is closed in any case; the future tells how that went"]
+pub struct Close<C: Codec>(pub(super) Channel<C>);
+
+impl<C: Codec> Future for Close<C> {
+    type Output = Result<(), ChannelError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.handle.with(|connection, _, _| connection.gone(cx.waker())).unwrap_or_else(failed)
+    }
+}
+
+impl<C: Codec> Close<C> {
+    pub(super) fn begin(channel: Channel<C>) -> Self {
+        // If it cannot be reached it is closed when the handle is dropped.
+        let _ = channel.handle.with(|connection, core, token| connection.close(core, token, Closed::Done));
+        Self(channel)
+    }
+}
+
+fn failed<T>(error: ChannelError) -> Poll<Result<T, ChannelError>> {
+    Poll::Ready(Err(error))
+}
+
+/// A future of a channel, for so long: the future of their `within`. If the time is up it yields
+/// [`ChannelError::Deadline`], and nothing is lost.
+#[must_use = "a future does nothing until it is awaited"]
+#[derive(Debug)]
+pub struct Within<F> {
+    future: F,
+    by: Option<Instant>,
+}
+
+impl<F> Within<F> {
+    fn new<C: Codec>(handle: &Handle<C>, future: F, duration: Duration) -> Self {
+        Self { by: handle.after(duration), future }
+    }
+}
+
+impl<T, F> Future for Within<F>
+where
+    F: Future<Output = Result<T, ChannelError>> + OfChannel + Unpin,
+{
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        if let Poll::Ready(output) = Pin::new(&mut self.future).poll(cx) {
+            return Poll::Ready(output);
+        }
+        match self.by {
+            Some(by) if self.future.now() >= by => Poll::Ready(Err(ChannelError::Deadline)),
+            Some(by) => {
+                self.future.wake_by(by);
+                Poll::Pending
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// A future that the timer of its connection can wake.
+pub(crate) trait OfChannel {
+    fn now(&self) -> Instant;
+    fn wake_by(&self, at: Instant);
+}
+
+macro_rules! of_channel {
+    ($future:ident, $self:ident => $handle:expr) => {
+        impl<'a, C: Codec> $future<'a, C> {
+            /// Waits only for so long, to a millisecond.
+            pub fn within(self, duration: Duration) -> Within<Self> {
+                let $self = &self;
+                Within::new($handle, self, duration)
+            }
+        }
+
+        impl<C: Codec> OfChannel for $future<'_, C> {
+            fn now(&self) -> Instant {
+                let $self = self;
+                $handle.local().now()
+            }
+
+            fn wake_by(&self, at: Instant) {
+                let $self = self;
+                $handle.wake_by(at);
+            }
+        }
+
+        impl<C: Codec> std::fmt::Debug for $future<'_, C> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(stringify!($future))
+            }
+        }
+    };
+}
+
+of_channel!(Recv, future => future.0);
+of_channel!(Ready, future => future.0);
+of_channel!(Flushed, future => future.handle);
+
+impl<C: Codec> std::fmt::Debug for Close<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Close")
+    }
+}

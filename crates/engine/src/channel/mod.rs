@@ -1,0 +1,246 @@
+//! `Channel`: a connection as an async handle, for protocols that are written as straight-line code.
+//!
+//! A channel asks for one message at a time. Nothing is received while nobody asks, nor while too much waits to be sent,
+//! so back-pressure is what happens if nothing is done about it. It has the same codec, queue, limits and deadlines as a
+//! connection with a [`Handler`](crate::Handler), and lives on one loop, as the tasks that use it do.
+//!
+//! | what | where |
+//! |---|---|
+//! | the handles | here, and `split.rs` |
+//! | what is awaited | `futures.rs` |
+//! | how a handle reaches its connection | `handle.rs` |
+//! | the engine's end of it | `connection/pull.rs` |
+
+mod error;
+mod futures;
+mod handle;
+mod split;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use tidegate_buffer::Mark;
+use tidegate_codec::Codec;
+use tidegate_sys::{Address, Side, Token};
+
+pub use self::error::ChannelError;
+pub use self::futures::{Close, Flushed, Ready, Recv, Within};
+pub(crate) use self::handle::Handle;
+pub use self::split::{Reader, Writer};
+use crate::connection::Half;
+use crate::context::SendError;
+
+/// A connection as an async handle; 16 bytes large, and bound to its loop.
+///
+/// Dropping it closes the connection in good order: what waits is sent, and the peer has a moment to end its side;
+/// [`Limits`](crate::Limits) bound how long that may take. If it is dropped by a panic the connection is closed as when
+/// a handler panics.
+///
+/// ```
+/// use tidegate_codec::framing::Lines;
+/// use tidegate_engine::{Channel, ChannelError, Server};
+///
+/// async fn echo(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
+///     while let Some(line) = channel.recv().await? {
+///         channel.send(line.into())?;
+///     }
+///     Ok(())
+/// }
+///
+/// let server = Server::bind("127.0.0.1:0")?.loops(1).serve(Lines::new, echo)?;
+/// println!("listening on {}", server.address());
+/// # Ok::<(), tidegate_engine::StartError>(())
+/// ```
+pub struct Channel<C: Codec> {
+    handle: Handle<C>,
+}
+
+impl<C: Codec> Channel<C> {
+    pub(crate) fn new(handle: Handle<C>) -> Self {
+        Self { handle }
+    }
+
+    /// Waits for the next message; `None` when no further one will come, because the peer has ended its stream or the
+    /// protocol is over. Dropping the future loses nothing.
+    ///
+    /// When the server begins to drain, and the protocol does not know its own end as HTTP does, the next message that has
+    /// not arrived yet is answered with one `None`, so that a loop over messages ends. Whoever wants to go on asks again;
+    /// [`is_draining`](Channel::is_draining) tells the one from the other.
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] when the connection broke or was closed, after all messages that had arrived before.
+    pub fn recv(&mut self) -> Recv<'_, C> {
+        Recv(&self.handle)
+    }
+
+    /// Queues a message. It leaves when the task waits for something, together with what else was sent until then.
+    ///
+    /// The mark is a promise: [`flushed`](Channel::flushed) waits until everything up to it is with the kernel.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] past the hard cap, which a task does not reach that waits for [`ready`](Channel::ready) or
+    /// [`recv`](Channel::recv) now and then; [`SendError::Closed`] once the connection closes, both with the message;
+    /// [`SendError::Codec`] if the protocol cannot say it.
+    pub fn send(&mut self, message: C::Out) -> Result<Mark, SendError<C::Out, C::Error>> {
+        self.handle.send(message)
+    }
+
+    /// Waits until less is pending than the water marks allow: what a task that streams does between sends.
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] when nothing can be sent any more.
+    pub fn ready(&mut self) -> Ready<'_, C> {
+        Ready(&self.handle)
+    }
+
+    /// Waits until everything up to `mark` is with the kernel.
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] when the connection is gone and not all of it was sent.
+    pub fn flushed(&mut self, mark: Mark) -> Flushed<'_, C> {
+        Flushed { handle: &self.handle, mark: Some(mark) }
+    }
+
+    /// Tells the peer that nothing more will be sent, once what was is with the kernel. Receiving goes on.
+    pub fn shutdown_write(&mut self) {
+        let _ = self.handle.with(|connection, core, token| connection.shutdown_write(core, token));
+    }
+
+    /// Closes the connection in good order, and waits until that is done. It is done as well if the future is dropped.
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] if the connection broke before everything was sent.
+    pub fn close(self) -> Close<C> {
+        Close::begin(self)
+    }
+
+    /// Takes no further message until [`resume`](Channel::resume); who waits for one goes on waiting.
+    pub fn pause(&mut self) {
+        let _ = self.handle.with(|connection, core, token| connection.pause(core, token, true));
+    }
+
+    /// Goes on, with bytes that were read already.
+    pub fn resume(&mut self) {
+        let _ = self.handle.with(|connection, core, token| connection.pause(core, token, false));
+    }
+
+    /// From then on everything that would have to wait fails with [`ChannelError::Deadline`]; `None` takes that back. It
+    /// is precise to a millisecond. For one call there is `within`: `channel.recv().within(duration)`.
+    pub fn set_deadline(&mut self, at: Option<Instant>) {
+        self.handle.set_deadline(at);
+    }
+
+    /// Sets the deadline so far from now.
+    pub fn set_deadline_after(&mut self, after: Duration) {
+        let at = self.handle.after(after);
+        self.set_deadline(at);
+    }
+
+    /// Two halves, for two tasks: one that receives, one that sends. While they are apart, reading goes on however much
+    /// waits to be sent.
+    #[must_use = "dropping both halves closes the connection"]
+    pub fn split(mut self) -> (Reader<C>, Writer<C>) {
+        let _ = self.handle.with(|connection, _, _| connection.set_split(true));
+        let reader = self.handle.pass_on();
+        let writer = reader.twin();
+        (Reader::new(reader), Writer::new(writer))
+    }
+
+    /// Goes on with another codec, which `to` makes of the present one. What the old codec has said leaves first, and
+    /// bytes that it has not decoded are the new one's. Marks of the old codec mean nothing to the new one, so wait for
+    /// them before.
+    ///
+    /// Only a whole channel can be switched; halves have to be united first.
+    ///
+    /// ```
+    /// use tidegate_codec::framing::{LengthField, Lines};
+    /// use tidegate_engine::{Channel, ChannelError};
+    ///
+    /// async fn session(mut text: Channel<Lines>) -> Result<(), ChannelError> {
+    ///     while let Some(line) = text.recv().await? {
+    ///         if &*line == b"BINARY" {
+    ///             let mut binary = text.switch(|_| LengthField::new(2))?;
+    ///             let frame = binary.recv().await?;
+    ///             println!("{frame:?}");
+    ///             return Ok(());
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ChannelError::Busy`] from within a handler; and if `to` panics, the reason. The connection is closed then.
+    pub fn switch<D: Codec>(mut self, to: impl FnOnce(C) -> D + 'static) -> Result<Channel<D>, ChannelError> {
+        self.handle.with_fate(|connection, core, token| ((), connection.switch(core, token, to)))?;
+        Ok(Channel::new(self.handle.pass_on()))
+    }
+
+    /// Whether less waits to be sent than the water marks allow.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.handle.with(|connection, _, _| connection.link().is_writable()).unwrap_or(false)
+    }
+
+    /// Bytes that wait to be sent, those that filters hold back and what their entries cost included.
+    #[must_use]
+    pub fn pending_bytes(&self) -> u64 {
+        self.handle.with(|connection, _, _| connection.pending_bytes()).unwrap_or(0)
+    }
+
+    /// Whether the loop drains: it accepts no more, and waits for its connections to end.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.handle.with(|_, core, _| core.is_draining()).unwrap_or(false)
+    }
+
+    /// Looks at the codec, or changes it.
+    ///
+    /// # Errors
+    /// [`ChannelError::Busy`] from within a handler.
+    pub fn with_codec<T>(&mut self, act: impl FnOnce(&mut C) -> T) -> Result<T, ChannelError> {
+        self.handle.with(|connection, core, token| {
+            let value = act(connection.codec());
+            connection.touch(core, token);
+            value
+        })
+    }
+
+    /// Who is at the other end.
+    ///
+    /// # Errors
+    /// [`ChannelError::Busy`] from within a handler.
+    pub fn peer(&self) -> Result<Address, ChannelError> {
+        self.handle.with(|connection, _, _| connection.link().peer())
+    }
+
+    /// The address of our own end.
+    ///
+    /// # Errors
+    /// The system's, if the connection broke.
+    pub fn local(&self) -> std::io::Result<Address> {
+        self.handle.address(Side::Local)
+    }
+
+    /// The connection's number on its loop; no two connections have the same at the same time.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        id(self.handle.token())
+    }
+}
+
+impl<C: Codec> Drop for Channel<C> {
+    fn drop(&mut self) {
+        self.handle.release(Half::Both);
+    }
+}
+
+impl<C: Codec> fmt::Debug for Channel<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Channel({})", self.id())
+    }
+}
+
+pub(crate) fn id(token: Token) -> u64 {
+    u64::from(token.generation) << 32 | u64::from(token.slot)
+}

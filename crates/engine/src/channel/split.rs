@@ -1,0 +1,121 @@
+//! The halves of a channel: one receives, the other sends.
+
+use std::fmt;
+use std::time::Instant;
+
+use tidegate_buffer::Mark;
+use tidegate_codec::Codec;
+
+use super::{Channel, Flushed, Handle, Ready, Recv, id};
+use crate::connection::Half;
+use crate::context::SendError;
+
+/// The half of a [`Channel`] that receives. Dropping it means that nothing more is received.
+pub struct Reader<C: Codec> {
+    handle: Handle<C>,
+}
+
+/// The half of a [`Channel`] that sends. Dropping it tells the peer that nothing more will come, once everything was
+/// sent; when the other half is dropped as well, the connection is closed.
+pub struct Writer<C: Codec> {
+    handle: Handle<C>,
+}
+
+impl<C: Codec> Reader<C> {
+    pub(super) fn new(handle: Handle<C>) -> Self {
+        Self { handle }
+    }
+
+    /// As [`Channel::recv`].
+    pub fn recv(&mut self) -> Recv<'_, C> {
+        Recv(&self.handle)
+    }
+
+    /// As [`Channel::pause`].
+    pub fn pause(&mut self) {
+        let _ = self.handle.with(|connection, core, token| connection.pause(core, token, true));
+    }
+
+    /// As [`Channel::resume`].
+    pub fn resume(&mut self) {
+        let _ = self.handle.with(|connection, core, token| connection.pause(core, token, false));
+    }
+
+    /// As [`Channel::set_deadline`]; it is the deadline of both halves.
+    pub fn set_deadline(&mut self, at: Option<Instant>) {
+        self.handle.set_deadline(at);
+    }
+
+    /// Makes the channel whole again.
+    ///
+    /// # Errors
+    /// Both halves, if they are of two channels.
+    pub fn unite(mut self, mut writer: Writer<C>) -> Result<Channel<C>, (Self, Writer<C>)> {
+        if !self.handle.is_twin_of(&writer.handle) {
+            return Err((self, writer));
+        }
+        drop(writer.handle.pass_on::<C>());
+        let channel = Channel::new(self.handle.pass_on());
+        let _ = channel.handle.with(|connection, _, _| connection.set_split(false));
+        Ok(channel)
+    }
+}
+
+impl<C: Codec> Writer<C> {
+    pub(super) fn new(handle: Handle<C>) -> Self {
+        Self { handle }
+    }
+
+    /// As [`Channel::send`].
+    ///
+    /// # Errors
+    /// As [`Channel::send`].
+    pub fn send(&mut self, message: C::Out) -> Result<Mark, SendError<C::Out, C::Error>> {
+        self.handle.send(message)
+    }
+
+    /// As [`Channel::ready`].
+    pub fn ready(&mut self) -> Ready<'_, C> {
+        Ready(&self.handle)
+    }
+
+    /// As [`Channel::flushed`].
+    pub fn flushed(&mut self, mark: Mark) -> Flushed<'_, C> {
+        Flushed { handle: &self.handle, mark: Some(mark) }
+    }
+
+    /// As [`Channel::shutdown_write`].
+    pub fn shutdown_write(&mut self) {
+        let _ = self.handle.with(|connection, core, token| connection.shutdown_write(core, token));
+    }
+
+    /// As [`Channel::is_writable`].
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.handle.with(|connection, _, _| connection.link().is_writable()).unwrap_or(false)
+    }
+}
+
+impl<C: Codec> Drop for Reader<C> {
+    fn drop(&mut self) {
+        self.handle.release(Half::Reader);
+    }
+}
+
+impl<C: Codec> Drop for Writer<C> {
+    fn drop(&mut self) {
+        self.handle.release(Half::Writer);
+    }
+}
+
+impl<C: Codec> fmt::Debug for Reader<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reader({})", id(self.handle.token()))
+    }
+}
+
+impl<C: Codec> fmt::Debug for Writer<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Writer({})", id(self.handle.token()))
+    }
+}

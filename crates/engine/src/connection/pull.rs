@@ -1,0 +1,474 @@
+//! A connection whose application asks for its messages: the engine's end of a [`Channel`](crate::Channel).
+//!
+//! The visits of such a connection decode nothing. Whoever waits for a message is woken when bytes have come; the
+//! tasks that were woken run before the next completion, while the bytes are still in the loop's scratch, and what they
+//! take is decoded here, one message at a time. Then the connection is visited once more: what they sent is flushed,
+//! and what is left settles.
+
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use tidegate_buffer::Mark;
+use tidegate_codec::{Codec, Output, Step};
+use tidegate_sys::Token;
+
+use super::visit::{Budget, Stop};
+use super::{Application, Connection, Fate, Link, Occasion};
+use crate::channel::ChannelError;
+use crate::closed::Closed;
+use crate::context::{Context, SendError};
+use crate::core::Core;
+use crate::handler::{Event, Outcome, Switch};
+use crate::wheel::Tick;
+
+/// Which of a channel's halves something is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Half {
+    Reader,
+    Writer,
+    Both,
+}
+
+/// What the handles of a connection wait for.
+pub(crate) struct Ends {
+    /// Who waits for a message.
+    reader: Option<Waker>,
+    rare: Option<Box<Rare>>,
+    state: u8,
+}
+
+/// What few connections need.
+#[derive(Default)]
+struct Rare {
+    /// Who waits to write, or for what was written.
+    writer: Option<Waker>,
+    /// The deadline of all that is asked of the channel.
+    deadline: Tick,
+}
+
+impl Ends {
+    /// The reading half has a handle.
+    const READER: u8 = 1;
+    /// The writing half has a handle.
+    const WRITER: u8 = 1 << 1;
+    /// The halves have a handle each.
+    const SPLIT: u8 = 1 << 2;
+    /// The server drains, and the reader has not been told yet.
+    const DRAIN_DUE: u8 = 1 << 3;
+    /// Nobody waited for a message when the connection was last put to rest.
+    const SUSPENDED: u8 = 1 << 4;
+    /// The connection is gone; only handles are left.
+    const GONE: u8 = 1 << 5;
+
+    /// The ends of a connection that has one handle.
+    pub(crate) fn new() -> Self {
+        Self { reader: None, rare: None, state: Self::READER | Self::WRITER }
+    }
+
+    /// The ends of the same connection with another codec: nobody waits, and everything else stays.
+    fn successor(&mut self) -> Self {
+        let kept = Self::READER | Self::WRITER | Self::DRAIN_DUE | Self::GONE;
+        Self { reader: None, rare: self.rare.take(), state: self.state & kept }
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.state & flag != 0
+    }
+
+    fn set(&mut self, flag: u8, on: bool) {
+        self.state = if on { self.state | flag } else { self.state & !flag };
+    }
+
+    fn take(&mut self, flag: u8) -> bool {
+        let had = self.has(flag);
+        self.set(flag, false);
+        had
+    }
+
+    fn forget(&mut self, half: Half) {
+        match half {
+            Half::Reader => {
+                self.set(Self::READER, false);
+                self.reader = None;
+            }
+            Half::Writer => self.set(Self::WRITER, false),
+            Half::Both => self.set(Self::READER | Self::WRITER, false),
+        }
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    fn wake_writer(&mut self) {
+        let Some(rare) = &mut self.rare else { return };
+        if let Some(waker) = rare.writer.take() {
+            waker.wake();
+        }
+        if !rare.deadline.is_set() {
+            self.rare = None;
+        }
+    }
+
+    fn deadline(&self) -> Tick {
+        self.rare.as_ref().map_or(Tick::NEVER, |rare| rare.deadline)
+    }
+}
+
+impl<C: Codec> Application<C> for Ends {
+    const PULLS: bool = true;
+
+    type Post = ();
+
+    fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
+        cx.set_deadline(self.deadline());
+        Outcome::Continue
+    }
+
+    fn message(&mut self, _: C::In, _: &mut Context<'_, C>) -> Outcome<C> {
+        Outcome::Continue
+    }
+
+    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
+        match event {
+            Event::Writable | Event::Established => {
+                self.wake_writer();
+                Application::<C>::wake_reader(self);
+            }
+            Event::Flushed => self.wake_writer(),
+            Event::Deadline => {
+                // Whoever waits looks whether it was theirs, and sets the next.
+                cx.set_deadline(self.deadline());
+                self.wake_writer();
+                Application::<C>::wake_reader(self);
+            }
+            Event::Drain => {
+                self.set(Self::DRAIN_DUE, !cx.codec().knows_its_end());
+                Application::<C>::wake_reader(self);
+            }
+            Event::Posted(()) | Event::ReadClosed => {}
+        }
+        Outcome::Continue
+    }
+
+    fn closed(&mut self, _: &Closed) {
+        self.set(Self::GONE, true);
+        self.wake_writer();
+        Application::<C>::wake_reader(self);
+    }
+
+    fn wants_message(&self) -> bool {
+        self.reader.is_some()
+    }
+
+    fn wake_reader(&mut self) -> bool {
+        self.reader.take().map(Waker::wake).is_some()
+    }
+
+    fn reads_freely(&self) -> bool {
+        self.has(Self::SPLIT)
+    }
+
+    fn suspended(&mut self) {
+        self.set(Self::SUSPENDED, true);
+    }
+
+    fn outlives(&self) -> bool {
+        self.has(Self::READER | Self::WRITER)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.has(Self::GONE)
+    }
+}
+
+impl<C: Codec, A: Application<C>> Connection<C, A> {
+    pub(super) fn is_gone(&self) -> bool {
+        A::PULLS && self.application.is_gone()
+    }
+
+    /// A visit of a connection that is gone: all that it has is what was received before.
+    pub(super) fn haunt(&mut self, occasion: Occasion) -> Fate {
+        match occasion {
+            Occasion::Again => self.link.set(Link::AGAIN, false),
+            Occasion::Shed => self.link.input = Default::default(),
+            _ => {}
+        }
+        Fate::Keep
+    }
+}
+
+impl<C: Codec> Connection<C, Ends> {
+    pub(crate) fn pulled(mut link: Link, codec: C) -> Self {
+        link.input.set_escaping(true);
+        Self { link, codec, application: Ends::new() }
+    }
+
+    /// The next message, or a promise to wake `waker` when there may be one.
+    pub(crate) fn pull(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        waker: &Waker,
+    ) -> Poll<Result<Option<C::In>, ChannelError>> {
+        if self.link.has(Link::READ_CLOSED) {
+            return Poll::Ready(Ok(None));
+        }
+        let gone = self.application.has(Ends::GONE);
+        if self.link.has(Link::DEAF) || (self.link.is_closing() && !gone) {
+            return Poll::Ready(self.end());
+        }
+        if !gone && (self.is_overdue(core) || !self.may_decode()) {
+            return self.wait_to_read(core, token, waker);
+        }
+        let ended = self.link.has(Link::PEER_ENDED);
+        let (outbound, input) = self.link.queues();
+        let before = (outbound.written(), self.codec.held());
+        let mut reply = Output::new(outbound, &core.pool, &core.time);
+        let step = if ended { self.codec.end(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
+        if !gone && (outbound.written() != before.0 || self.codec.held() != before.1) {
+            self.link.update_level(&self.codec);
+            self.touch(core, token);
+        }
+        match step {
+            Ok(Step::Message(message)) => {
+                core.tally.messages += 1;
+                Poll::Ready(Ok(Some(message)))
+            }
+            Ok(Step::More) if gone => Poll::Ready(self.end()),
+            Ok(Step::More) if self.application.take(Ends::DRAIN_DUE) => Poll::Ready(Ok(None)),
+            Ok(Step::More) => self.wait_to_read(core, token, waker),
+            Ok(Step::End) => {
+                self.link.set(Link::READ_CLOSED, true);
+                self.touch(core, token);
+                Poll::Ready(Ok(None))
+            }
+            Err(fault) => {
+                self.or_close(Err(fault));
+                self.touch(core, token);
+                Poll::Ready(self.end())
+            }
+        }
+    }
+
+    fn wait_to_read<T>(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        waker: &Waker,
+    ) -> Poll<Result<Option<T>, ChannelError>> {
+        if self.is_overdue(core) {
+            return Poll::Ready(Err(ChannelError::Deadline));
+        }
+        register(&mut self.application.reader, waker);
+        if self.application.take(Ends::SUSPENDED) {
+            self.codec.restart_timeouts(core.time.now());
+            self.touch(core, token);
+        }
+        Poll::Pending
+    }
+
+    /// What is said when no further message will come: nothing more, if all was in order.
+    fn end<T>(&self) -> Result<Option<T>, ChannelError> {
+        match &self.link.closing {
+            Some(reason) if !matches!(**reason, Closed::Done) => Err(ChannelError::Closed(reason.clone())),
+            _ => Ok(None),
+        }
+    }
+
+    /// Why nothing can be written any more.
+    fn refusal(&self) -> ChannelError {
+        let reason = self.link.closing.clone();
+        ChannelError::Closed(reason.unwrap_or_else(|| Rc::new(Closed::Done)))
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        message: C::Out,
+    ) -> Result<Mark, SendError<C::Out, C::Error>> {
+        let waits_for_us = self.application.reader.is_some();
+        let sent = Context::<C>::new(&mut self.codec, &mut self.link, core, token).send(message);
+        if waits_for_us && sent.is_ok() {
+            // The codec may have waited for this before it could decode on.
+            Application::<C>::wake_reader(&mut self.application);
+        }
+        self.touch(core, token);
+        sent
+    }
+
+    /// Whether more may be sent, or a promise to wake `waker` when it may.
+    pub(crate) fn ready(&mut self, core: &mut Core, waker: &Waker) -> Poll<Result<(), ChannelError>> {
+        if self.link.is_closing() || self.link.is_write_shut() {
+            return Poll::Ready(Err(self.refusal()));
+        }
+        if self.is_overdue(core) {
+            return Poll::Ready(Err(ChannelError::Deadline));
+        }
+        if self.link.is_writable() {
+            return Poll::Ready(Ok(()));
+        }
+        register(&mut self.application.rare().writer, waker);
+        Poll::Pending
+    }
+
+    /// Whether everything up to the watched mark is with the kernel; `mark` is watched from now on, if there is one.
+    pub(crate) fn flushed(
+        &mut self,
+        core: &mut Core,
+        mark: Option<Mark>,
+        waker: &Waker,
+    ) -> Poll<Result<(), ChannelError>> {
+        if let Some(mark) = mark {
+            self.link.watch(mark);
+        }
+        if self.watched_is_sent() {
+            self.link.set(Link::WATCHING, false);
+            return Poll::Ready(Ok(()));
+        }
+        if self.application.has(Ends::GONE) {
+            return Poll::Ready(Err(self.refusal()));
+        }
+        if self.is_overdue(core) {
+            return Poll::Ready(Err(ChannelError::Deadline));
+        }
+        register(&mut self.application.rare().writer, waker);
+        Poll::Pending
+    }
+
+    /// Whether the connection is gone.
+    pub(crate) fn gone(&mut self, waker: &Waker) -> Poll<Result<(), ChannelError>> {
+        if !self.application.has(Ends::GONE) {
+            register(&mut self.application.rare().writer, waker);
+            return Poll::Pending;
+        }
+        Poll::Ready(self.end::<()>().map(drop))
+    }
+
+    pub(crate) fn close(&mut self, core: &mut Core, token: Token, reason: Closed) {
+        if self.application.has(Ends::GONE) || self.link.is_closing() {
+            return;
+        }
+        if !matches!(reason, Closed::Done) {
+            self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
+        }
+        self.link.closing = Some(Rc::new(reason));
+        self.touch(core, token);
+    }
+
+    /// The task that had the channel has failed: that is why the connection is closed, unless there is another reason.
+    pub(crate) fn fail(&mut self, core: &mut Core, token: Token, reason: &mut Option<Closed>) {
+        let done = self.link.closing.as_ref().is_none_or(|closing| matches!(**closing, Closed::Done));
+        if self.application.has(Ends::GONE) || !done || self.link.has(Link::SHUT) {
+            return;
+        }
+        self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
+        self.link.closing = reason.take().map(Rc::new);
+        self.touch(core, token);
+    }
+
+    pub(crate) fn shutdown_write(&mut self, core: &mut Core, token: Token) {
+        self.link.shut_write();
+        self.touch(core, token);
+    }
+
+    pub(crate) fn pause(&mut self, core: &mut Core, token: Token, pause: bool) {
+        if self.link.pause(pause) && !pause {
+            self.codec.restart_timeouts(core.time.now());
+            Application::<C>::wake_reader(&mut self.application);
+        }
+        self.touch(core, token);
+    }
+
+    /// Sets the deadline of all that is asked of the channel.
+    pub(crate) fn set_deadline(&mut self, core: &mut Core, token: Token, deadline: Tick) {
+        if deadline.is_set() || self.application.rare.is_some() {
+            self.application.rare().deadline = deadline;
+        }
+        self.link.set_deadline(deadline);
+        // Whoever waits has a new deadline.
+        self.application.wake_writer();
+        Application::<C>::wake_reader(&mut self.application);
+        self.touch(core, token);
+    }
+
+    /// Whoever waits wants to be woken by then.
+    pub(crate) fn wake_by(&mut self, core: &mut Core, token: Token, deadline: Tick) {
+        let sooner = self.link.deadline.sooner(deadline);
+        if sooner != self.link.deadline {
+            self.link.set_deadline(sooner);
+            self.touch(core, token);
+        }
+    }
+
+    fn is_overdue(&self, core: &Core) -> bool {
+        core.wheel.has_come(self.application.deadline())
+    }
+
+    /// Takes note of a handle that was dropped. Says whether it was the last of a connection that is gone already.
+    pub(crate) fn dropped(&mut self, core: &mut Core, token: Token, half: Half, panicking: bool) -> bool {
+        self.application.forget(half);
+        let last = !self.application.has(Ends::READER | Ends::WRITER);
+        if self.application.has(Ends::GONE) {
+            return last;
+        }
+        if panicking {
+            self.close(core, token, Closed::Panicked);
+        } else if last {
+            self.close(core, token, Closed::Done);
+        } else if half == Half::Writer {
+            self.shutdown_write(core, token);
+        }
+        false
+    }
+
+    pub(crate) fn set_split(&mut self, split: bool) {
+        self.application.set(Ends::SPLIT, split);
+    }
+
+    /// Goes on with another codec, once what this one has said is on its way.
+    pub(crate) fn switch<D: Codec>(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        to: impl FnOnce(C) -> D + 'static,
+    ) -> Fate {
+        if !self.application.has(Ends::GONE) {
+            // If that fails it fails again in the visit that follows, which closes the connection: with the new codec,
+            // since that is what the handle knows.
+            let _ = self.flush(core, token, &mut Budget::barrier());
+        }
+        let ends = self.application.successor();
+        self.fate(Err(Stop::Switch(Switch::to_application(move |codec| (to(codec), ends)))))
+    }
+
+    pub(crate) fn codec(&mut self) -> &mut C {
+        &mut self.codec
+    }
+
+    pub(crate) fn pending_bytes(&self) -> u64 {
+        self.link.cost(&self.codec)
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Asks for a visit: at the end of the pass, unless one follows anyway when the tasks that were woken have run.
+    pub(crate) fn touch(&mut self, core: &mut Core, token: Token) {
+        if core.hot != Some(token) && !self.application.has(Ends::GONE) {
+            self.again(core, token);
+        }
+    }
+}
+
+/// Remembers who is to be woken.
+fn register(place: &mut Option<Waker>, waker: &Waker) {
+    match place {
+        Some(old) => old.clone_from(waker),
+        None => *place = Some(waker.clone()),
+    }
+}
+
+const _: () = assert!(size_of::<Ends>() == 32);

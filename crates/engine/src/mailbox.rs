@@ -1,0 +1,229 @@
+//! `Mailbox`: what other threads bring to a loop, and how they end its sleep.
+//!
+//! It has two compartments: letters, and the ids of woken tasks. Both are behind one lock; three bits in one atomic
+//! variable say what there is to collect, and whether the loop sleeps.
+//!
+//! **No wake-up is lost.** A sender puts its item in, then sets the compartment's bit, and only that operation tells it
+//! whether the loop sleeps. The loop falls asleep by one exchange that succeeds only if no bit is set. All operations on
+//! one variable have one order, so either the sender's came first, and then the loop does not fall asleep; or the loop's
+//! did, and then the sender sees it sleep. And the loop clears a bit before it takes what is in the compartment: who sets
+//! the bit before that has put its item in before; who sets it after that leaves it set.
+//!
+//! **Senders ring once a sleep.** Whoever finds the loop asleep ends that state, and only the one who ended it uses the
+//! driver's waker, which is a system call. A burst costs one, however often the loop collects meanwhile; while the loop is
+//! awake, as it is whenever it wakes a task itself, nothing costs any. That the ring may come late does no harm: until
+//! it does nobody else rings, and if the loop woke up by itself in between, its next sleep is cut short.
+//!
+//! `tests/wake_up.rs` tries these claims with every interleaving of few threads.
+
+use std::any::Any;
+use std::fmt;
+use std::mem;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tidegate_sys::{Token, Waker};
+
+use crate::limits::LETTERS_MAX;
+use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
+
+/// Where letters and the ids of woken tasks wait for a loop.
+pub(crate) struct Mailbox {
+    /// [`LETTERS`], [`WOKEN`], [`ASLEEP`].
+    bits: AtomicU32,
+    /// `None` once the loop has ended.
+    waiting: Mutex<Option<Waiting>>,
+    waker: Waker,
+}
+
+/// What waits.
+#[derive(Default)]
+struct Waiting {
+    letters: Vec<Letter>,
+    woken: Vec<Token>,
+}
+
+impl Mailbox {
+    pub(crate) fn new(waker: Waker) -> Arc<Self> {
+        Arc::new(Self { bits: AtomicU32::new(0), waiting: Mutex::new(Some(Waiting::default())), waker })
+    }
+
+    /// Puts a letter in, from any thread.
+    pub(crate) fn send(&self, letter: Letter) -> Result<(), Refused> {
+        match &mut *self.lock() {
+            // However many letters wait, the loop has to hear that it is to end.
+            Some(Waiting { letters, .. }) if letters.len() < LETTERS_MAX || matches!(letter, Letter::Drain(_)) => {
+                letters.push(letter);
+            }
+            Some(_) => return Err(Refused::Full(letter)),
+            None => return Err(Refused::Ended(letter)),
+        }
+        self.tell(LETTERS);
+        Ok(())
+    }
+
+    /// Whether there is a letter to collect.
+    pub(crate) fn has_letters(&self) -> bool {
+        self.has(LETTERS)
+    }
+
+    /// Takes every letter that is there.
+    pub(crate) fn collect(&self) -> Vec<Letter> {
+        if !self.clear(LETTERS) {
+            return Vec::new();
+        }
+        self.lock().as_mut().map(|waiting| mem::take(&mut waiting.letters)).unwrap_or_default()
+    }
+
+    /// Takes nothing more, neither letters nor tasks. The letters that wait are dropped by the caller, outside the lock.
+    pub(crate) fn end(&self) -> Option<Vec<Letter>> {
+        let waiting = self.lock().take();
+        waiting.map(|waiting| waiting.letters)
+    }
+
+    /// Notes that a task is to be polled, from any thread; once the loop has ended it does nothing. How many ids wait is
+    /// bounded by the number of tasks: see [`TaskWaker`].
+    pub(crate) fn wake(&self, task: Token) {
+        match &mut *self.lock() {
+            Some(waiting) => waiting.woken.push(task),
+            None => return,
+        }
+        self.tell(WOKEN);
+    }
+
+    /// Whether there is a woken task to collect: one load, since a loop asks after every completion.
+    pub(crate) fn has_woken(&self) -> bool {
+        self.has(WOKEN)
+    }
+
+    /// Takes the ids of all woken tasks, in the order in which they were woken, into a buffer that is empty. The buffers
+    /// are exchanged, so nothing is allocated once both are large enough; one that a burst made very large is given
+    /// back when it comes here again.
+    pub(crate) fn collect_woken(&self, into: &mut Vec<Token>) {
+        debug_assert!(into.is_empty(), "what is in it would be woken again");
+        if into.capacity() > WOKEN_KEPT_MAX {
+            *into = Vec::new();
+        }
+        if !self.clear(WOKEN) {
+            return;
+        }
+        if let Some(waiting) = &mut *self.lock() {
+            mem::swap(&mut waiting.woken, into);
+        }
+    }
+
+    /// The loop is about to wait. If this says no, something has come, and the wait must not block.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        self.bits.compare_exchange(0, ASLEEP, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// The loop has waited, whatever ended that.
+    pub(crate) fn awake(&self) {
+        // Nobody but the loop sets the bit, so it knows whether there may be something to clear.
+        if self.has(ASLEEP) {
+            self.bits.fetch_and(!ASLEEP, Ordering::Relaxed);
+        }
+    }
+
+    /// Says that there is something in a compartment, and ends the loop's sleep.
+    fn tell(&self, compartment: u32) {
+        // Released, so that the loop, which clears the bit, finds what was put in.
+        let before = self.bits.fetch_or(compartment, Ordering::Release);
+        if before & ASLEEP != 0 && self.bits.fetch_and(!ASLEEP, Ordering::Relaxed) & ASLEEP != 0 {
+            self.waker.wake();
+        }
+    }
+
+    fn has(&self, bit: u32) -> bool {
+        // Whoever acts on the answer clears the bit first, and synchronizes there.
+        self.bits.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Clears a compartment's bit, which has to happen before the compartment is looked at. Says whether it was set.
+    fn clear(&self, compartment: u32) -> bool {
+        self.bits.fetch_and(!compartment, Ordering::Acquire) & compartment != 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mailbox")
+    }
+}
+
+/// What other threads send to a loop.
+pub(crate) enum Letter {
+    /// To one connection.
+    Post { token: Token, post: Box<dyn Any + Send> },
+    /// Stop accepting, let connections finish, and end after so long.
+    Drain(Duration),
+}
+
+impl Letter {
+    /// What was posted, from the letter that it was just put in.
+    pub(crate) fn into_post<P: 'static>(self) -> P {
+        match self {
+            Self::Post { post, .. } => *post.downcast().expect("a mailbox refuses the letter that it was given"),
+            Self::Drain(_) => unreachable!("a mailbox refuses the letter that it was given"),
+        }
+    }
+}
+
+/// Why a mailbox did not take a letter.
+pub(crate) enum Refused {
+    Ended(Letter),
+    Full(Letter),
+}
+
+/// What wakes one task of a loop, from any thread and at any time, also when the loop has long ended. Between two polls
+/// its task is put into the mailbox once, however often it is woken.
+pub(crate) struct TaskWaker {
+    mailbox: Arc<Mailbox>,
+    task: Token,
+    queued: AtomicBool,
+}
+
+impl TaskWaker {
+    pub(crate) fn new(mailbox: Arc<Mailbox>, task: Token) -> Arc<Self> {
+        Arc::new(Self { mailbox, task, queued: AtomicBool::new(false) })
+    }
+
+    /// The task is about to be polled: who wakes it from now on, also during the poll, puts it into the mailbox again.
+    pub(crate) fn begin(&self) {
+        // A store would not do: whoever found the task queued relies on this poll to see what it did before, so this
+        // has to acquire what that one released.
+        self.queued.swap(false, Ordering::Acquire);
+    }
+}
+
+impl std::task::Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.queued.swap(true, Ordering::Release) {
+            self.mailbox.wake(self.task);
+        }
+    }
+}
+
+/// There are letters.
+const LETTERS: u32 = 1;
+
+/// There are woken tasks.
+const WOKEN: u32 = 2;
+
+/// The loop is about to wait, or does: it has to be rung for. Only the loop sets it, and only while it stands alone.
+const ASLEEP: u32 = 4;
+
+/// Ids that a buffer of woken tasks may have room for and be kept.
+const WOKEN_KEPT_MAX: usize = 4096;
+
+// Each task has one: two words beside the flag, and with its counts 40 bytes.
+const _: () = assert!(size_of::<TaskWaker>() <= 16 + size_of::<AtomicBool>().next_multiple_of(8));

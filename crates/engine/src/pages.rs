@@ -1,0 +1,137 @@
+//! `Pages`: a table whose places are named by tokens, in pages that are given back when they are empty.
+//!
+//! A place that is given up and given away again has another generation, so whoever still has the old token finds
+//! nothing there.
+
+use tidegate_sys::Token;
+
+pub(crate) struct Pages<T> {
+    pages: Vec<Option<Box<Page<T>>>>,
+    /// Pages that may have room.
+    roomy: Vec<u32>,
+    generation: u32,
+    len: usize,
+}
+
+struct Page<T> {
+    places: [Place<T>; PAGE_PLACES],
+    used: u32,
+    listed: bool,
+}
+
+#[derive(Default)]
+struct Place<T> {
+    value: T,
+    /// Zero while it is vacant.
+    generation: u32,
+}
+
+impl<T: Default> Pages<T> {
+    /// Gives a place away. Its value is the default one.
+    pub(crate) fn reserve(&mut self) -> Token {
+        self.generation = self.generation.checked_add(1).unwrap_or(1);
+        let number = self.page_with_room();
+        let generation = self.generation;
+        let page = self.page(number).expect("a page with room exists");
+        let index = page.places.iter().position(|place| place.generation == 0).expect("the page has room");
+        page.used += 1;
+        page.places[index].generation = generation;
+        self.len += 1;
+        Token { slot: number * PAGE_PLACES as u32 + index as u32, generation }
+    }
+
+    /// Gives a place up, and returns what was there.
+    pub(crate) fn release(&mut self, token: Token) -> Option<T> {
+        let place = self.place(token)?;
+        let value = std::mem::take(place).value;
+        self.len -= 1;
+        let number = token.slot / PAGE_PLACES as u32;
+        let page = self.pages[number as usize].as_mut().expect("the place was in it");
+        page.used -= 1;
+        if page.used == 0 {
+            self.pages[number as usize] = None;
+        } else if !page.listed {
+            page.listed = true;
+            self.roomy.push(number);
+        }
+        Some(value)
+    }
+
+    /// What is at a place, unless it was given up.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut T> {
+        self.place(token).map(|place| &mut place.value)
+    }
+
+    /// What is at a place, whoever has it now.
+    #[inline]
+    pub(crate) fn at(&mut self, slot: u32) -> Option<&mut T> {
+        let page = self.pages.get_mut(slot as usize / PAGE_PLACES)?.as_mut()?;
+        Some(&mut page.places[slot as usize % PAGE_PLACES].value)
+    }
+
+    /// The token of whoever has a place now.
+    pub(crate) fn token(&self, slot: u32) -> Option<Token> {
+        let page = self.pages.get(slot as usize / PAGE_PLACES)?.as_ref()?;
+        let generation = page.places[slot as usize % PAGE_PLACES].generation;
+        (generation != 0).then_some(Token { slot, generation })
+    }
+
+    /// Places that are given away.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// All places that are given away, with their tokens.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &T)> {
+        self.pages.iter().enumerate().flat_map(|(number, page)| {
+            let places = page.iter().flat_map(|page| &page.places).enumerate();
+            places.filter(|(_, place)| place.generation != 0).map(move |(index, place)| {
+                (Token { slot: (number * PAGE_PLACES + index) as u32, generation: place.generation }, &place.value)
+            })
+        })
+    }
+
+    #[inline]
+    fn place(&mut self, token: Token) -> Option<&mut Place<T>> {
+        let page = self.pages.get_mut(token.slot as usize / PAGE_PLACES)?.as_mut()?;
+        let place = &mut page.places[token.slot as usize % PAGE_PLACES];
+        (place.generation == token.generation).then_some(place)
+    }
+
+    fn page(&mut self, number: u32) -> Option<&mut Page<T>> {
+        self.pages.get_mut(number as usize)?.as_deref_mut()
+    }
+
+    fn page_with_room(&mut self) -> u32 {
+        while let Some(&number) = self.roomy.last() {
+            match self.page(number) {
+                Some(page) if (page.used as usize) < PAGE_PLACES => return number,
+                Some(page) => page.listed = false,
+                None => {}
+            }
+            self.roomy.pop();
+        }
+        let number = self.pages.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.pages.push(None);
+            self.pages.len() - 1
+        });
+        let places = std::array::from_fn(|_| Place::default());
+        self.pages[number] = Some(Box::new(Page { places, used: 0, listed: true }));
+        self.roomy.push(number as u32);
+        number as u32
+    }
+}
+
+impl<T> Default for Pages<T> {
+    fn default() -> Self {
+        Self { pages: Vec::new(), roomy: Vec::new(), generation: 0, len: 0 }
+    }
+}
+
+/// Bytes that one place of a table of `T` takes.
+pub(crate) const fn place_bytes<T>() -> usize {
+    size_of::<Place<T>>()
+}
+
+const PAGE_PLACES: usize = 64;

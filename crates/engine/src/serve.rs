@@ -1,0 +1,183 @@
+//! Serving with channels: a task for each connection.
+
+use std::error::Error;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+use tidegate_codec::Codec;
+use tidegate_sys::{Address, Socket, Token};
+
+use crate::acceptor::Admit;
+use crate::channel::{Channel, ChannelError, Handle};
+use crate::closed::Closed;
+use crate::connection::{Connection, Ends, Fate, Link};
+use crate::core::Core;
+use crate::local::Local;
+use crate::server::{Running, Server, StartError};
+use crate::task::Tasks;
+
+impl Server {
+    /// Starts the loops. Each connection gets a codec from `codec` and a task that runs `serve` with its channel.
+    ///
+    /// An error that the task returns is logged and counted, unless it is the connection's own end, which is logged
+    /// anyway.
+    ///
+    /// # Errors
+    /// [`StartError`], with what to do about it.
+    pub fn serve<C, F, E>(
+        self,
+        codec: impl Fn() -> C + Send + Sync + 'static,
+        serve: impl Fn(Channel<C>) -> F + Send + Sync + 'static,
+    ) -> Result<Running, StartError>
+    where
+        C: Codec,
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+    {
+        let both = Arc::new((codec, serve));
+        self.serve_each(move |_| {
+            let (first, second) = (both.clone(), both.clone());
+            (move || first.0(), move |channel| second.1(channel))
+        })
+    }
+
+    /// Starts the loops. `each` is called once on each loop's thread, with its number; what it returns makes a codec
+    /// for each connection there, and serves its channel. So the tasks of one loop can share what is not `Send`.
+    ///
+    /// # Errors
+    /// [`StartError`], with what to do about it.
+    pub fn serve_each<C, F, E, M, S>(
+        self,
+        each: impl Fn(usize) -> (M, S) + Send + Sync + 'static,
+    ) -> Result<Running, StartError>
+    where
+        C: Codec,
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+        M: FnMut() -> C + 'static,
+        S: Fn(Channel<C>) -> F + 'static,
+    {
+        self.launch(move |number, event_loop, listener, limits, live| {
+            let (codec, serve) = each(number);
+            event_loop.serve(listener, limits, live, codec, serve)
+        })
+    }
+}
+
+/// Makes a connection and a task of each stream.
+pub(crate) struct Serving<M, S> {
+    codec: M,
+    serve: Rc<S>,
+}
+
+impl<M, S> Serving<M, S> {
+    pub(crate) fn new(codec: M, serve: S) -> Self {
+        Self { codec, serve: Rc::new(serve) }
+    }
+}
+
+impl<C, F, E, M, S> Admit for Serving<M, S>
+where
+    C: Codec,
+    F: Future<Output = Result<(), E>> + 'static,
+    E: Into<Box<dyn Error>> + 'static,
+    M: FnMut() -> C + 'static,
+    S: Fn(Channel<C>) -> F + 'static,
+{
+    fn admit(&mut self, core: &mut Core, link: Link, socket: Socket, _: &Address) -> std::io::Result<()> {
+        let connection = Connection::pulled(link, (self.codec)());
+        let token = core.admit(socket, Box::new(connection))?;
+        let serve = self.serve.clone();
+        core.tasks.later(move |local| start(local, token, &*serve));
+        Ok(())
+    }
+}
+
+/// Starts the task of a connection that has just been opened.
+pub(crate) fn start<C, F, E>(local: &Rc<Local>, token: Token, serve: &impl Fn(Channel<C>) -> F)
+where
+    C: Codec,
+    F: Future<Output = Result<(), E>> + 'static,
+    E: Into<Box<dyn Error>> + 'static,
+{
+    let channel = Channel::new(Handle::new(local.clone(), token));
+    let task =
+        Served { future: serve(channel), token, serving: Serves::new(&local.tasks), codec: PhantomData::<fn() -> C> };
+    local.tasks.spawn(Box::pin(task));
+}
+
+pin_project! {
+    /// The task of one connection: reports how it ended.
+    struct Served<C, F> {
+        #[pin]
+        future: F,
+        token: Token,
+        serving: Serves,
+        codec: PhantomData<fn() -> C>,
+    }
+}
+
+impl<C, F, E> Future for Served<C, F>
+where
+    C: Codec,
+    F: Future<Output = Result<(), E>>,
+    E: Into<Box<dyn Error>>,
+{
+    type Output = ();
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        match this.future.poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(())) => Poll::Ready(()),
+            Poll::Ready(Err(error)) => {
+                report::<C>(*this.token, error.into());
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+/// Makes the error the reason why the connection is closed. If that is gone already, it is logged all the same.
+#[cold]
+fn report<C: Codec>(token: Token, error: Box<dyn Error>) {
+    let reason = match error.downcast_ref() {
+        // That is logged when it happens.
+        Some(ChannelError::Closed(_)) => return,
+        Some(ChannelError::Deadline) => Closed::Deadline,
+        _ => Closed::Failed(error),
+    };
+    let Some(local) = Local::current() else { return };
+    let mut core = local.core.borrow_mut();
+    let mut reason = Some(reason);
+    core.with(token, |connection: &mut Connection<C, Ends>, core| {
+        connection.fail(core, token, &mut reason);
+        ((), Fate::Keep)
+    });
+    if let Some(reason) = reason {
+        let now = core.time.now();
+        core.log.closed(now, &"somebody who is gone", &reason);
+    }
+}
+
+/// Counts the tasks that serve a connection.
+struct Serves(Rc<Tasks>);
+
+impl Serves {
+    fn new(tasks: &Rc<Tasks>) -> Self {
+        tasks.count_serving(1);
+        Self(tasks.clone())
+    }
+}
+
+impl Drop for Serves {
+    fn drop(&mut self) {
+        self.0.count_serving(-1);
+    }
+}

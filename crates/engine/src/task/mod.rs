@@ -1,0 +1,146 @@
+//! Tasks: futures that run on one event loop, and never leave its thread.
+//!
+//! A task runs right after the completion that woke it, before the next one. Its waker knows a number and a mailbox,
+//! and nothing of the future: so it may be used on any thread, and after the loop has ended, when it does nothing.
+//! Read next: `table.rs`, where tasks are kept and polled; `time.rs`, what they wait for.
+
+mod table;
+mod time;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_sys::Token;
+
+pub(crate) use self::table::Tasks;
+pub use self::time::{Elapsed, Interval, Sleep, Tick, Timeout, interval, now, sleep, sleep_until, timeout};
+use crate::local::Local;
+
+/// Starts a task on the event loop of this thread. It need not be `Send`, and runs as soon as whoever calls this has
+/// returned to the loop. Dropping the handle lets it run on; when the loop ends it is dropped.
+///
+/// A task that panics ends alone, which is logged and counted.
+///
+/// ```
+/// use std::rc::Rc;
+/// use tidegate_engine::{EventLoop, task};
+///
+/// let mut event_loop = EventLoop::readiness()?;
+/// let sum = event_loop.block_on(async {
+///     let shared = Rc::new(20);
+///     let other = shared.clone();
+///     let task = task::spawn(async move { *other + 1 });
+///     *shared + task.await.expect("it neither panics nor is cancelled") + 1
+/// })?;
+/// assert_eq!(sum, 42);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Panics
+/// If no event loop runs on this thread.
+pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
+    let local = Local::current().expect(NO_LOOP);
+    let shared = Rc::new(RefCell::new(State::Running(None)));
+    let finish = Finish(shared.clone());
+    let token = local.tasks.spawn(Box::pin(async move {
+        let value = future.await;
+        finish.with(Ok(value));
+    }));
+    Task { local, token, shared }
+}
+
+/// A handle to a task: a future of what the task comes to.
+pub struct Task<T> {
+    local: Rc<Local>,
+    token: Token,
+    shared: Rc<RefCell<State<T>>>,
+}
+
+impl<T> Task<T> {
+    /// Drops the task's future where it stands. What it was about to do is not done.
+    pub fn cancel(self) {
+        self.local.tasks.cancel(self.token);
+    }
+
+    /// Whether the task has come to its end.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        !matches!(*self.shared.borrow(), State::Running(_))
+    }
+}
+
+impl<T> Future for Task<T> {
+    type Output = Result<T, TaskError>;
+
+    /// # Panics
+    /// If it is polled after it was ready.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.shared.borrow_mut();
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Running(_) => *state = State::Running(Some(cx.waker().clone())),
+            State::Finished(result) => return Poll::Ready(result),
+            State::Taken => panic!("a task was awaited after it was ready"),
+        }
+        Poll::Pending
+    }
+}
+
+impl<T> fmt::Debug for Task<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Task({}/{})", self.token.slot, self.token.generation)
+    }
+}
+
+/// Why a task has come to nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TaskError {
+    /// It was cancelled, or its loop ended.
+    Cancelled,
+    /// It panicked.
+    Panicked,
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cancelled => "the task was cancelled",
+            Self::Panicked => "the task panicked",
+        })
+    }
+}
+
+impl std::error::Error for TaskError {}
+
+enum State<T> {
+    /// And this is who waits for it.
+    Running(Option<Waker>),
+    Finished(Result<T, TaskError>),
+    Taken,
+}
+
+/// The task's side: tells how it ended, also if that is by being dropped.
+struct Finish<T>(Rc<RefCell<State<T>>>);
+
+impl<T> Finish<T> {
+    fn with(&self, result: Result<T, TaskError>) {
+        let before = std::mem::replace(&mut *self.0.borrow_mut(), State::Finished(result));
+        if let State::Running(Some(waker)) = before {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Drop for Finish<T> {
+    fn drop(&mut self) {
+        if matches!(*self.0.borrow(), State::Running(_)) {
+            self.with(Err(if std::thread::panicking() { TaskError::Panicked } else { TaskError::Cancelled }));
+        }
+    }
+}
+
+pub(crate) const NO_LOOP: &str = "no event loop runs on this thread: call this from a task or a handler";

@@ -1,0 +1,187 @@
+//! Where a loop's tasks are kept, and how they are polled.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use tidegate_sys::Token;
+
+use crate::core::{discard, quietly};
+use crate::limits::{MESSAGES_PER_VISIT_MAX, TASK_ROUNDS_MAX, TASKS_PER_RUN_MAX};
+use crate::local::Local;
+use crate::mailbox::{Mailbox, TaskWaker};
+use crate::pages::{Pages, place_bytes};
+
+/// The tasks of one loop.
+pub(crate) struct Tasks {
+    mailbox: Arc<Mailbox>,
+    table: RefCell<Pages<Entry>>,
+    /// Tasks that were woken and have not run yet. The memory is used again and again.
+    woken: RefCell<Woken>,
+    /// What is to be done outside of any visit.
+    later: RefCell<Vec<Later>>,
+    /// Messages that the task which runs now may still take before others get their turn.
+    messages: Cell<u32>,
+    panicked: Cell<u64>,
+    /// Tasks that serve a connection: a drain waits for them.
+    serving: Cell<usize>,
+}
+
+type Later = Box<dyn FnOnce(&Rc<Local>)>;
+
+#[derive(Default)]
+struct Entry {
+    /// `None` while it is polled.
+    future: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    waker: Option<Arc<TaskWaker>>,
+}
+
+#[derive(Default)]
+struct Woken {
+    tasks: Vec<Token>,
+    /// How many of them have run.
+    done: usize,
+}
+
+impl Tasks {
+    pub(crate) fn new(mailbox: Arc<Mailbox>) -> Self {
+        Self {
+            mailbox,
+            table: RefCell::default(),
+            woken: RefCell::default(),
+            later: RefCell::default(),
+            messages: Cell::new(0),
+            panicked: Cell::new(0),
+            serving: Cell::new(0),
+        }
+    }
+
+    /// Takes a future in; it runs when the tasks run next.
+    pub(crate) fn spawn(&self, future: Pin<Box<dyn Future<Output = ()>>>) -> Token {
+        let mut table = self.table.borrow_mut();
+        let token = table.reserve();
+        let waker = TaskWaker::new(self.mailbox.clone(), token);
+        waker.wake_by_ref();
+        if let Some(entry) = table.get_mut(token) {
+            *entry = Entry { future: Some(future), waker: Some(waker) };
+        }
+        token
+    }
+
+    /// Drops a task where it stands; if it is running, as soon as it stops.
+    pub(crate) fn cancel(&self, token: Token) {
+        let entry = self.table.borrow_mut().release(token);
+        quietly(move || drop(entry));
+    }
+
+    /// Does something as soon as nobody is visited.
+    pub(crate) fn later(&self, act: impl FnOnce(&Rc<Local>) + 'static) {
+        self.later.borrow_mut().push(Box::new(act));
+    }
+
+    #[inline]
+    pub(crate) fn want_to_run(&self) -> bool {
+        self.mailbox.has_woken() || self.has_leftovers()
+    }
+
+    #[inline]
+    fn has_leftovers(&self) -> bool {
+        let woken = self.woken.borrow();
+        woken.done < woken.tasks.len() || !self.later.borrow().is_empty()
+    }
+
+    /// Runs the tasks that were woken, and those which they wake, a bounded number. What is left runs in the next turn.
+    pub(crate) fn run(&self, local: &Rc<Local>) {
+        let mut rounds = TASK_ROUNDS_MAX;
+        for _ in 0..TASKS_PER_RUN_MAX {
+            let later = std::mem::take(&mut *self.later.borrow_mut());
+            for act in later {
+                quietly(|| act(local));
+            }
+            match self.next(&mut rounds) {
+                Some(token) => self.poll(token),
+                None if self.later.borrow().is_empty() => return,
+                None => {}
+            }
+        }
+    }
+
+    fn next(&self, rounds: &mut u32) -> Option<Token> {
+        let mut woken = self.woken.borrow_mut();
+        if woken.done == woken.tasks.len() {
+            woken.tasks.clear();
+            woken.done = 0;
+            *rounds = rounds.checked_sub(1)?;
+            self.mailbox.collect_woken(&mut woken.tasks);
+        }
+        let token = woken.tasks.get(woken.done).copied();
+        woken.done += usize::from(token.is_some());
+        token
+    }
+
+    fn poll(&self, token: Token) {
+        let taken = {
+            let mut table = self.table.borrow_mut();
+            table.get_mut(token).and_then(|entry| Some((entry.future.take()?, entry.waker.clone()?)))
+        };
+        let Some((mut future, waker)) = taken else { return };
+        waker.begin();
+        self.messages.set(MESSAGES_PER_VISIT_MAX);
+        let waker = Waker::from(waker);
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
+        if matches!(polled, Ok(Poll::Pending)) {
+            if let Some(entry) = self.table.borrow_mut().get_mut(token) {
+                entry.future = Some(future);
+                return;
+            }
+            // It was cancelled meanwhile.
+        }
+        let entry = self.table.borrow_mut().release(token);
+        drop(entry);
+        quietly(move || drop(future));
+        if let Err(panic) = polled {
+            discard(panic);
+            self.panicked.set(self.panicked.get() + 1);
+        }
+    }
+
+    /// Whether the task that runs may take another message now; if not, it is woken again after the others.
+    pub(crate) fn admits_message(&self) -> bool {
+        let left = self.messages.get();
+        self.messages.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    /// Tasks that have panicked so far.
+    pub(crate) fn panicked(&self) -> u64 {
+        self.panicked.get()
+    }
+
+    /// Takes note of tasks that serve a connection, more or fewer.
+    pub(crate) fn count_serving(&self, change: isize) {
+        self.serving.set(self.serving.get().wrapping_add_signed(change));
+    }
+
+    /// Tasks that serve a connection.
+    pub(crate) fn serving(&self) -> usize {
+        self.serving.get()
+    }
+
+    /// Drops all tasks: the loop has ended.
+    pub(crate) fn end(&self) {
+        loop {
+            // What is dropped may spawn, for a while.
+            let token = self.table.borrow().iter().next().map(|(token, _)| token);
+            let Some(token) = token else { break };
+            self.cancel(token);
+        }
+        let later = std::mem::take(&mut *self.later.borrow_mut());
+        quietly(move || drop(later));
+    }
+}
+
+const _: () = assert!(place_bytes::<Entry>() == 32);

@@ -1,0 +1,253 @@
+//! What a task waits for: time, on the loop's wheel.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use pin_project_lite::pin_project;
+use tidegate_sys::Token;
+
+use super::NO_LOOP;
+use crate::connection::{Fate, Occasion, Occupant};
+use crate::core::Core;
+use crate::local::Local;
+
+/// The time of the loop's turn, which stands still while a task runs, and which a test sets.
+///
+/// # Panics
+/// If no event loop runs on this thread.
+#[must_use]
+pub fn now() -> Instant {
+    Local::current().expect(NO_LOOP).now()
+}
+
+/// Waits for so long, to a millisecond, and at most twelve days.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_engine::{EventLoop, task};
+///
+/// let mut event_loop = EventLoop::readiness()?;
+/// event_loop.block_on(async {
+///     let begun = task::now();
+///     task::sleep(Duration::from_millis(5)).await;
+///     assert!(task::now() - begun >= Duration::from_millis(5));
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Panics
+/// If no event loop runs on this thread.
+pub fn sleep(duration: Duration) -> Sleep {
+    let local = Local::current().expect(NO_LOOP);
+    let at = local.now().checked_add(duration);
+    Sleep { alarm: Alarm::new(local), at }
+}
+
+/// Waits until a time.
+///
+/// # Panics
+/// If no event loop runs on this thread.
+pub fn sleep_until(at: Instant) -> Sleep {
+    Sleep { alarm: Alarm::new(Local::current().expect(NO_LOOP)), at: Some(at) }
+}
+
+/// Waits for a future, but only for so long. If the time is up the future is dropped.
+///
+/// # Panics
+/// If no event loop runs on this thread.
+pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
+    Timeout { future, sleep: sleep(duration) }
+}
+
+/// Ticks in a fixed rhythm, the first time at once. A tick that nobody waited for is not made up for: the rhythm goes
+/// on from where it would be.
+///
+/// # Panics
+/// If no event loop runs on this thread, or the period is zero.
+pub fn interval(period: Duration) -> Interval {
+    assert!(!period.is_zero(), "an interval needs a period above zero");
+    let local = Local::current().expect(NO_LOOP);
+    let next = local.now();
+    Interval { alarm: Alarm::new(local), next, period }
+}
+
+/// The future of [`sleep`] and [`sleep_until`].
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Sleep {
+    alarm: Alarm,
+    /// `None` is never: too far away to be told.
+    at: Option<Instant>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match self.at {
+            Some(at) => self.alarm.poll(at, cx.waker()),
+            None => Poll::Pending,
+        }
+    }
+}
+
+pin_project! {
+    /// The future of [`timeout`].
+    #[must_use = "a future does nothing until it is awaited"]
+    #[derive(Debug)]
+    pub struct Timeout<F> {
+        #[pin]
+        future: F,
+        sleep: Sleep,
+    }
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        Pin::new(this.sleep).poll(cx).map(|()| Err(Elapsed))
+    }
+}
+
+/// The time was up first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Elapsed;
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the time was up")
+    }
+}
+
+impl std::error::Error for Elapsed {}
+
+/// A rhythm, made by [`interval`].
+#[derive(Debug)]
+pub struct Interval {
+    alarm: Alarm,
+    next: Instant,
+    period: Duration,
+}
+
+impl Interval {
+    /// Waits for the next tick. Dropping the future loses none.
+    pub fn tick(&mut self) -> Tick<'_> {
+        Tick(self)
+    }
+}
+
+/// The future of [`Interval::tick`]; yields the time at which the tick was due.
+#[must_use = "a future does nothing until it is awaited"]
+#[derive(Debug)]
+pub struct Tick<'a>(&'a mut Interval);
+
+impl Future for Tick<'_> {
+    type Output = Instant;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Instant> {
+        let Interval { alarm, next, period } = &mut *self.0;
+        if alarm.poll(*next, cx.waker()).is_pending() {
+            return Poll::Pending;
+        }
+        let due = *next;
+        let missed = alarm.local.now().saturating_duration_since(due).as_nanos() / period.as_nanos();
+        let steps = u32::try_from(missed + 1).unwrap_or(u32::MAX);
+        *next = due.checked_add(period.saturating_mul(steps)).unwrap_or(due);
+        Poll::Ready(due)
+    }
+}
+
+/// A place on the loop's wheel, taken when it is first waited for.
+struct Alarm {
+    local: Rc<Local>,
+    slot: Option<Token>,
+}
+
+impl Alarm {
+    fn new(local: Rc<Local>) -> Self {
+        Self { local, slot: None }
+    }
+
+    fn poll(&mut self, at: Instant, waker: &Waker) -> Poll<()> {
+        if self.local.now() >= at {
+            self.release();
+            return Poll::Ready(());
+        }
+        let Ok(mut core) = self.local.core.try_borrow_mut() else {
+            // A handler polls it: it has to wait for its turn.
+            waker.wake_by_ref();
+            return Poll::Pending;
+        };
+        let core = &mut *core;
+        let token = *self.slot.get_or_insert_with(|| {
+            let token = core.slots.reserve();
+            core.slots.put(token, Box::new(Sleeper(None)));
+            token
+        });
+        let tick = core.wheel.tick(at);
+        core.set_timer(token, tick);
+        core.with(token, |Sleeper(sleeper), _| {
+            match sleeper {
+                Some(sleeper) => sleeper.clone_from(waker),
+                None => *sleeper = Some(waker.clone()),
+            }
+            ((), Fate::Keep)
+        });
+        Poll::Pending
+    }
+
+    fn release(&mut self) {
+        if let Some(token) = self.slot.take() {
+            self.local.with_core(move |core| core.release(token));
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Alarm").field("slot", &self.slot).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+/// Who has the alarm's slot: wakes a task when its timer fires.
+struct Sleeper(Option<Waker>);
+
+impl Occupant for Sleeper {
+    fn visit(&mut self, _: &mut Core, _: Token, occasion: Occasion) -> Fate {
+        if matches!(occasion, Occasion::Timer)
+            && let Some(waker) = self.0.take()
+        {
+            waker.wake();
+        }
+        Fate::Keep
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}

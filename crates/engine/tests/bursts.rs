@@ -1,0 +1,129 @@
+//! What a burst of posts costs: one use of the driver's waker if the loop sleeps, none if it is awake.
+
+#![forbid(unsafe_code)]
+
+use std::cell::Cell;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tidegate_buffer::Pool;
+use tidegate_codec::Slice;
+use tidegate_codec::framing::Lines;
+use tidegate_engine::{Context, Event, EventLoop, Handler, Limits, Outcome, Remote};
+use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
+
+/// Less than what a loop delivers in one turn.
+const POSTS: usize = 1_000;
+
+#[test]
+fn a_burst_of_posts_to_a_loop_that_sleeps_rings_once() {
+    let bed = Bed::default();
+    let (mut event_loop, remote, posted) = event_loop(&bed);
+    bed.meanwhile.set(Some(Box::new(move || {
+        let sender = std::thread::spawn(move || (0..POSTS).for_each(|_| remote.post(()).expect("the loop is there")));
+        sender.join().expect("it does not panic");
+    })));
+    event_loop.turn(None).expect("waiting does not fail");
+    assert_eq!((posted.get(), bed.bell.0.load(Ordering::Relaxed)), (POSTS, 1));
+}
+
+#[test]
+fn a_burst_of_posts_to_a_loop_that_is_awake_rings_never_and_is_not_slept_over() {
+    let bed = Bed::default();
+    let (mut event_loop, remote, posted) = event_loop(&bed);
+    // It sleeps once before, and wakes up by itself.
+    event_loop.turn(None).expect("waiting does not fail");
+    assert_eq!(bed.sleeps.get(), 1);
+    (0..POSTS).for_each(|_| remote.post(()).expect("the loop is there"));
+    event_loop.turn(None).expect("waiting does not fail");
+    assert_eq!((posted.get(), bed.bell.0.load(Ordering::Relaxed)), (POSTS, 0));
+    assert_eq!(bed.sleeps.get(), 1, "letters were there");
+}
+
+/// A loop with one connection, a way to post to it, and how much was.
+fn event_loop(bed: &Bed) -> (EventLoop, Remote<()>, Rc<Cell<usize>>) {
+    let mut event_loop = EventLoop::new(Box::new(bed.clone()), Pool::new());
+    let (unnamed, posted) = (Address::Unix(PathBuf::new()), Rc::default());
+    let counter = Counter(Rc::clone(&posted));
+    let remote = event_loop
+        .adopt(Socket::Simulated(0), &unnamed, Limits::default(), Lines::new(), counter)
+        .expect("the driver takes it");
+    (event_loop, remote, posted)
+}
+
+/// Counts what it is posted.
+struct Counter(Rc<Cell<usize>>);
+
+impl Handler<Lines> for Counter {
+    type Post = ();
+
+    fn message(&mut self, _: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        unreachable!("nothing is received")
+    }
+
+    fn event(&mut self, event: Event<()>, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        if let Event::Posted(()) = event {
+            self.0.set(self.0.get() + 1);
+        }
+        Outcome::Continue
+    }
+}
+
+/// A driver that only sleeps.
+#[derive(Clone, Default)]
+struct Bed {
+    bell: Arc<Bell>,
+    sleeps: Rc<Cell<usize>>,
+    /// What happens while it sleeps for the first time.
+    meanwhile: Rc<Cell<Option<Meanwhile>>>,
+}
+
+type Meanwhile = Box<dyn FnOnce()>;
+
+/// Counts how often it is rung.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Driver for Bed {
+    fn name(&self) -> &'static str {
+        "bed"
+    }
+
+    fn waker(&self) -> Waker {
+        Waker::new(self.bell.clone())
+    }
+
+    fn submit(&mut self, _: Token, operation: Operation<'_>) -> Option<Completion> {
+        matches!(operation, Operation::Close { .. }).then_some(Completion::Closed)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        if timeout != Some(Duration::ZERO) {
+            self.sleeps.set(self.sleeps.get() + 1);
+            if let Some(meanwhile) = self.meanwhile.take() {
+                meanwhile();
+            }
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Option<(Token, Completion)> {
+        None
+    }
+
+    fn hold_receives(&mut self, _: bool) {}
+
+    fn address(&self, _: Token, _: Side) -> io::Result<Address> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}

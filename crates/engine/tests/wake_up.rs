@@ -1,0 +1,334 @@
+//! No wake-up is lost, and none is made in vain: the mailbox with every interleaving of few threads, by loom.
+//!
+//! The mailbox is included as it is; only what its threads share is loom's here. A wake-up that is lost leaves the loop
+//! asleep for ever, which loom reports as a deadlock.
+
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Wake as _;
+use std::time::Duration;
+
+use loom::model::Builder;
+use loom::sync::atomic::Ordering;
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+
+use tidegate_sys::{Token, Wake, Waker};
+
+use mailbox::{Letter, Mailbox, Refused, TaskWaker};
+
+#[expect(dead_code, reason = "nobody is here to whom letters would be brought")]
+#[path = "../src/mailbox.rs"]
+mod mailbox;
+
+/// What the mailbox takes from the room of that name.
+mod sync {
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32};
+    pub(crate) use loom::sync::{Mutex, MutexGuard};
+}
+
+/// What the mailbox takes from the room of that name.
+mod limits {
+    pub(crate) const LETTERS_MAX: usize = 2;
+}
+
+#[test]
+fn the_letters_of_a_sender_arrive_in_order_and_none_is_slept_over() {
+    model(|| {
+        let mut sleeper = Sleeper::new();
+        let mailbox = sleeper.mailbox.clone();
+        let sender = thread::spawn(move || {
+            assert!(mailbox.send(letter(1)).is_ok());
+            assert!(mailbox.send(letter(2)).is_ok());
+        });
+        assert_eq!([sleeper.next_letter(), sleeper.next_letter()], [1, 2]);
+        sleeper.end_with([sender]);
+    });
+}
+
+#[test]
+fn the_letters_of_two_senders_ring_at_most_once_a_sleep() {
+    model(|| {
+        let mut sleeper = Sleeper::new();
+        let senders = [1, 2].map(|number| {
+            let mailbox = sleeper.mailbox.clone();
+            thread::spawn(move || assert!(mailbox.send(letter(number)).is_ok()))
+        });
+        assert_eq!(sleeper.next_letter() + sleeper.next_letter(), 3);
+        sleeper.end_with(senders);
+    });
+}
+
+#[test]
+fn a_letter_and_a_woken_task_do_not_hide_each_other() {
+    model(|| {
+        let mut sleeper = Sleeper::new();
+        let mailbox = sleeper.mailbox.clone();
+        let sender = thread::spawn(move || assert!(mailbox.send(letter(1)).is_ok()));
+        let mailbox = sleeper.mailbox.clone();
+        let waker = thread::spawn(move || mailbox.wake(TASK));
+        assert_eq!((sleeper.next_letter(), sleeper.next_task()), (1, TASK));
+        sleeper.end_with([sender, waker]);
+    });
+}
+
+#[test]
+fn a_sleep_that_ends_by_itself_is_rung_for_at_most_once() {
+    model(|| {
+        let sleeper = Sleeper::new();
+        assert!(sleeper.mailbox.fall_asleep(), "nothing has come");
+        let wakers = [1, 2].map(|slot| {
+            let mailbox = sleeper.mailbox.clone();
+            thread::spawn(move || mailbox.wake(Token { slot, generation: 0 }))
+        });
+        sleeper.mailbox.awake();
+        join(wakers);
+        assert!(sleeper.bell.rings() <= 1);
+        assert!(!sleeper.mailbox.fall_asleep(), "two tasks were woken");
+    });
+}
+
+#[test]
+fn a_wake_during_a_poll_is_not_lost() {
+    model(|| {
+        let mut sleeper = Sleeper::new();
+        let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
+        // Relaxed: who finds the task queued counts on the waker to hand over what it did.
+        let ready = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+        waker.wake_by_ref();
+        let other = {
+            let (waker, ready) = (waker.clone(), ready.clone());
+            thread::spawn(move || {
+                ready.store(true, Ordering::Relaxed);
+                waker.wake();
+            })
+        };
+        loop {
+            assert_eq!(sleeper.next_task(), TASK);
+            waker.begin();
+            if ready.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        sleeper.end_with([other]);
+    });
+}
+
+#[test]
+fn a_task_that_is_woken_often_waits_once() {
+    model(|| {
+        let sleeper = Sleeper::new();
+        let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
+        let others = [(); 2].map(|()| {
+            let waker = waker.clone();
+            thread::spawn(move || waker.wake())
+        });
+        join(others);
+        waker.wake_by_ref();
+        let mut woken = Vec::new();
+        sleeper.mailbox.collect_woken(&mut woken);
+        assert_eq!(woken, [TASK]);
+        waker.begin();
+        waker.wake_by_ref();
+        waker.wake_by_ref();
+        woken.clear();
+        sleeper.mailbox.collect_woken(&mut woken);
+        assert_eq!(woken, [TASK]);
+    });
+}
+
+#[test]
+fn a_loop_that_has_ended_takes_nothing_and_is_not_rung_for() {
+    model(|| {
+        let sleeper = Sleeper::new();
+        let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
+        let other = {
+            let (waker, mailbox) = (waker.clone(), sleeper.mailbox.clone());
+            thread::spawn(move || {
+                waker.wake();
+                mailbox.send(letter(1)).is_ok()
+            })
+        };
+        assert_eq!(sleeper.mailbox.end().map(|letters| letters.len() <= 1), Some(true));
+        let was_sent = other.join().expect("it does not panic");
+        // It was late, or it was in time and the loop was not asleep.
+        assert_eq!(sleeper.bell.rings(), 0);
+        sleeper.mailbox.fall_asleep();
+        waker.begin();
+        waker.wake_by_ref();
+        match sleeper.mailbox.send(letter(2)) {
+            Err(Refused::Ended(letter)) => assert_eq!(letter.into_post::<u32>(), 2),
+            _ => panic!("the loop has ended"),
+        }
+        assert_eq!(sleeper.bell.rings(), 0);
+        assert!(sleeper.mailbox.collect().is_empty(), "sent: {was_sent}");
+        let mut woken = Vec::new();
+        sleeper.mailbox.collect_woken(&mut woken);
+        assert!(woken.is_empty());
+        waker.begin();
+        waker.wake_by_ref();
+        assert!(!sleeper.mailbox.has_woken(), "nobody is told of what was not taken");
+    });
+}
+
+#[test]
+fn a_loop_that_is_awake_is_not_rung_for() {
+    model(|| {
+        let sleeper = Sleeper::new();
+        sleeper.mailbox.wake(TASK);
+        assert!(!sleeper.mailbox.fall_asleep(), "a task was woken");
+        sleeper.mailbox.wake(TASK);
+        sleeper.mailbox.collect_woken(&mut Vec::new());
+        assert!(sleeper.mailbox.fall_asleep());
+        sleeper.mailbox.awake();
+        sleeper.mailbox.wake(TASK);
+        assert!(sleeper.mailbox.send(letter(1)).is_ok());
+        assert_eq!(sleeper.bell.rings(), 0);
+    });
+}
+
+#[test]
+fn a_full_mailbox_gives_a_letter_back_but_takes_a_drain() {
+    model(|| {
+        let sleeper = Sleeper::new();
+        assert!(sleeper.mailbox.send(letter(1)).is_ok() && sleeper.mailbox.send(letter(2)).is_ok());
+        match sleeper.mailbox.send(letter(3)) {
+            Err(Refused::Full(letter)) => assert_eq!(letter.into_post::<u32>(), 3),
+            _ => panic!("there is no room"),
+        }
+        assert!(sleeper.mailbox.send(Letter::Drain(Duration::ZERO)).is_ok());
+        assert_eq!(sleeper.mailbox.collect().len(), 3);
+        assert!(!sleeper.mailbox.has_letters());
+    });
+}
+
+#[test]
+fn buffers_of_woken_tasks_are_exchanged_but_not_a_large_one() {
+    model(|| {
+        let mailbox = Sleeper::new().mailbox;
+        let mut large = Vec::with_capacity(100_000);
+        mailbox.collect_woken(&mut large);
+        assert_eq!(large.capacity(), 0);
+        let mut small = Vec::with_capacity(100);
+        let place = small.as_ptr();
+        mailbox.wake(TASK);
+        mailbox.collect_woken(&mut small);
+        assert_eq!(small, [TASK]);
+        small.clear();
+        mailbox.wake(TASK);
+        mailbox.collect_woken(&mut small);
+        assert_eq!((small.as_ptr(), small.as_slice()), (place, &[TASK][..]));
+    });
+}
+
+/// A loop, of which there is nothing but its mailbox and its sleep.
+struct Sleeper {
+    mailbox: Arc<Mailbox>,
+    bell: Arc<Bell>,
+    sleeps: usize,
+    letters: VecDeque<Letter>,
+    woken: Vec<Token>,
+}
+
+impl Sleeper {
+    fn new() -> Self {
+        let bell = Arc::new(Bell { rung: Mutex::new((false, 0)), ringing: Condvar::new() });
+        let mailbox = Mailbox::new(Waker::new(bell.clone()));
+        Self { mailbox, bell, sleeps: 0, letters: VecDeque::new(), woken: Vec::new() }
+    }
+
+    fn next_letter(&mut self) -> u32 {
+        loop {
+            if let Some(letter) = self.letters.pop_front() {
+                return letter.into_post();
+            }
+            self.turn();
+        }
+    }
+
+    fn next_task(&mut self) -> Token {
+        loop {
+            if !self.woken.is_empty() {
+                return self.woken.remove(0);
+            }
+            self.turn();
+        }
+    }
+
+    /// What an event loop does, in the same order.
+    fn turn(&mut self) {
+        if self.mailbox.fall_asleep() {
+            self.sleeps += 1;
+            self.bell.wait();
+        }
+        self.mailbox.awake();
+        if self.mailbox.has_letters() {
+            self.letters.extend(self.mailbox.collect());
+        }
+        if self.mailbox.has_woken() {
+            let mut woken = Vec::new();
+            self.mailbox.collect_woken(&mut woken);
+            self.woken.append(&mut woken);
+        }
+    }
+
+    /// Waits for the other threads, which may be about to ring, and counts.
+    fn end_with<const N: usize>(self, others: [thread::JoinHandle<()>; N]) {
+        join(others);
+        assert!(self.bell.rings() <= self.sleeps);
+        assert!(self.letters.is_empty() && self.woken.is_empty(), "nothing comes twice");
+    }
+}
+
+/// The driver's waker: a ring ends the wait that is under way, or the next one.
+struct Bell {
+    /// Whether it was rung since the last wait, and how often in all.
+    rung: Mutex<(bool, usize)>,
+    ringing: Condvar,
+}
+
+impl Bell {
+    fn wait(&self) {
+        let mut rung = self.rung.lock().expect("nobody panics");
+        while !rung.0 {
+            rung = self.ringing.wait(rung).expect("nobody panics");
+        }
+        rung.0 = false;
+    }
+
+    fn rings(&self) -> usize {
+        self.rung.lock().expect("nobody panics").1
+    }
+}
+
+impl Wake for Bell {
+    fn wake(&self) {
+        let mut rung = self.rung.lock().expect("nobody panics");
+        *rung = (true, rung.1 + 1);
+        self.ringing.notify_one();
+    }
+}
+
+fn join<const N: usize>(threads: [thread::JoinHandle<()>; N]) {
+    for thread in threads {
+        thread.join().expect("it does not panic");
+    }
+}
+
+fn letter(number: u32) -> Letter {
+    Letter::Post { token: TASK, post: Box::new(number) }
+}
+
+/// Runs a test with every interleaving in which threads that could run on are interrupted at most so often in all.
+fn model(test: impl Fn() + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS_MAX);
+    builder.check(test);
+}
+
+/// Without a bound the tests pass as well, but take half a minute.
+const PREEMPTIONS_MAX: usize = 3;
+
+const TASK: Token = Token { slot: 7, generation: 1 };
