@@ -40,7 +40,7 @@
 
 pub use bytes::Bytes;
 pub use tidegate_buffer::{
-    FileRegion, Gathered, Input, Ledger, LoadError, Mark, Outbound, Pool, Scratch, Slice, WaterMarks, Writer,
+    FileRegion, Gathered, Input, Ledger, LoadError, Mark, Outbound, Pool, Scratch, Slice, WaterMarks, Writer as Cursor,
 };
 pub use tidegate_codec::{Blame, Codec, Fault, Filter, Output, Over, OverError, Step, Time, framing};
 pub use tidegate_engine::{
