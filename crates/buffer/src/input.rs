@@ -2,10 +2,13 @@
 //!
 //! One contiguous region of unread bytes. While a connection is visited it usually lies in the loop's scratch, where
 //! the bytes were received; between visits it lies in a right-sized segment of its own, and only if bytes are left.
+//!
+//! Invariant: `start` and `end` both carry the bit [`ESCAPING`], or neither does. So their difference is a length
+//! whether it is set or not, and only who looks into the segment takes it off.
 
 use crate::pool::Pool;
 use crate::segment::Segment;
-use crate::slice::Slice;
+use crate::slice::{DETACHED_PART, Slice};
 
 /// The unread bytes of a connection, in one piece; 16 bytes large and without memory while there are none.
 ///
@@ -34,15 +37,45 @@ impl Input {
         Self { segment: None, start: 0, end: 0 }
     }
 
-    /// TEMP
-    pub fn set_escaping(&mut self, _on: bool) {}
+    /// Whether what is taken from now on leaves the event that it comes with, to be kept for as long as somebody likes.
+    ///
+    /// While it does, [`take`](Self::take) gives slices that may be kept, as [`Slice::detach`] would: they are copied
+    /// out where they are less than a sixteenth of their segment, so that a hundred bytes never pin 64 KiB. And a short
+    /// batch is copied once, when it is [appended](Self::append), so that its messages share one copy as far as that
+    /// rule lets them. Bytes that are unread already are covered as well. Off unless set, and in what
+    /// [`std::mem::take`] leaves behind.
+    ///
+    /// ```
+    /// use tidegate_buffer::{Input, Pool};
+    ///
+    /// let pool = Pool::new();
+    /// let mut input = Input::new();
+    /// input.set_escaping(true);
+    /// input.append(pool.copy(&[7; 64_000]), &pool);
+    /// let kept = input.take(100);
+    /// drop(input);
+    /// assert_eq!(kept.len(), 100);
+    /// assert!(pool.ledger().used() < 200, "the other 63,900 bytes are gone");
+    /// ```
+    pub fn set_escaping(&mut self, on: bool) {
+        let bit = if on { ESCAPING } else { 0 };
+        self.start = self.start & !ESCAPING | bit;
+        self.end = self.end & !ESCAPING | bit;
+    }
+
+    /// Whether what is taken may be kept; see [`set_escaping`](Self::set_escaping).
+    #[must_use]
+    #[inline]
+    pub fn is_escaping(&self) -> bool {
+        self.start & ESCAPING != 0
+    }
 
     /// All unread bytes.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         match &self.segment {
-            Some(segment) => segment.view(self.start as usize, self.end as usize),
+            Some(segment) => segment.view(self.first(), self.first() + self.len()),
             None => &[],
         }
     }
@@ -71,7 +104,8 @@ impl Input {
         self.start += count as u32;
     }
 
-    /// Reads the first `count` bytes as a view, without copying.
+    /// Reads the first `count` bytes as a view, without copying, unless the input is
+    /// [escaping](Self::set_escaping) and they are few.
     ///
     /// # Panics
     /// If there are fewer.
@@ -79,9 +113,10 @@ impl Input {
     #[inline]
     pub fn take(&mut self, count: usize) -> Slice {
         assert!(count <= self.len(), "take {count} of {} bytes", self.len());
-        let start = self.start as usize;
+        let start = self.first();
         self.start += count as u32;
         match &self.segment {
+            Some(segment) if self.is_escaping() => detached(segment, start, count),
             Some(segment) => Slice::new(segment.clone(), start, count),
             None => Pool::new().copy(&[]),
         }
@@ -97,14 +132,27 @@ impl Input {
     ///
     /// An empty input becomes a view of them. A short rest is copied in front of them where they were received. A
     /// long one grows by doubling, so that the cost of a message that arrives in many pieces stays linear.
+    ///
+    /// An [escaping](Self::set_escaping) input copies what makes less than a sixteenth of its segment.
+    ///
+    /// # Panics
+    /// If more than 2 GiB would be unread.
     pub fn append(&mut self, more: Slice, pool: &Pool) {
+        let total = self.len() + more.len();
+        assert!(total <= BYTES_MAX, "{total} unread bytes are more than an input holds");
         if more.is_empty() {
             return;
         }
+        let copies = self.is_escaping() && total < more.segment().capacity() / DETACHED_PART;
         if self.is_empty() {
             let (segment, start, end) = more.into_parts();
-            *self = Self { segment: Some(segment), start: start as u32, end: end as u32 };
-        } else if !self.put_before(&more) {
+            if copies || end > BYTES_MAX {
+                let own = pool.copy(segment.view(start, end));
+                self.show(own.segment().clone(), 0, end - start);
+            } else {
+                self.show(segment, start, end);
+            }
+        } else if copies || !self.put_before(&more) {
             self.extend(&more, pool);
         }
     }
@@ -113,14 +161,15 @@ impl Input {
     /// more than half was read. The engine calls it at the end of every visit.
     pub fn settle(&mut self, pool: &Pool) {
         if self.is_empty() {
-            *self = Self::new();
+            self.segment = None;
+            (self.start, self.end) = (self.start & ESCAPING, self.end & ESCAPING);
             return;
         }
         if let Some(segment) = &self.segment
             && (segment.is_scratch() || segment.capacity() > 2 * self.len() + SLACK_BYTES)
         {
             let own = pool.copy(self.bytes());
-            *self = Self { segment: Some(own.segment().clone()), start: 0, end: own.len() as u32 };
+            self.show(own.segment().clone(), 0, own.len());
         }
     }
 
@@ -128,6 +177,19 @@ impl Input {
     #[must_use]
     pub fn held(&self) -> usize {
         self.segment.as_ref().map_or(0, Segment::capacity)
+    }
+
+    /// Where the first unread byte lies.
+    #[inline]
+    fn first(&self) -> usize {
+        (self.start & !ESCAPING) as usize
+    }
+
+    /// Becomes a view of other bytes, as escaping as it was.
+    fn show(&mut self, segment: Segment, start: usize, end: usize) {
+        debug_assert!(start <= end && end <= BYTES_MAX);
+        let bit = self.start & ESCAPING;
+        *self = Self { segment: Some(segment), start: start as u32 | bit, end: end as u32 | bit };
     }
 
     /// Copies the unread bytes in front of `more`, if there is unseen room where `more` was received.
@@ -145,25 +207,36 @@ impl Input {
         // seen, so they lie elsewhere.
         unsafe { target.copy_from_nonoverlapping(self.bytes().as_ptr(), rest) };
         segment.set_floor(first);
-        *self = Self { segment: Some(segment), start: first as u32, end: end as u32 };
+        self.show(segment, first, end);
         true
     }
 
     fn extend(&mut self, more: &[u8], pool: &Pool) {
         let total = self.len() + more.len();
+        let end = self.first() + self.len();
         let in_place = self.segment.as_ref().is_some_and(|segment| {
-            !segment.is_scratch() && segment.filled() == self.end as usize && segment.room() >= more.len()
+            !segment.is_scratch()
+                && segment.filled() == end
+                && segment.room() >= more.len()
+                && end + more.len() <= BYTES_MAX
         });
         if !in_place {
-            let grown = pool.segment_for(if self.len() > SLACK_BYTES { total.max(2 * self.len()) } else { total });
+            let doubled = (2 * self.len()).min(BYTES_MAX);
+            let grown = pool.segment_for(if self.len() > SLACK_BYTES { total.max(doubled) } else { total });
             grown.append(self.bytes());
-            *self = Self { end: self.len() as u32, start: 0, segment: Some(grown) };
+            self.show(grown, 0, self.len());
         }
         let segment = self.segment.as_ref().expect("it has bytes, so it has a segment");
         let appended = segment.append(more);
         debug_assert_eq!(appended, more.len());
         self.end += appended as u32;
     }
+}
+
+/// Apart from `take`, so that there is little of it where it is inlined.
+#[inline(never)]
+fn detached(segment: &Segment, start: usize, count: usize) -> Slice {
+    Slice::new(segment.clone(), start, count).detach()
 }
 
 impl std::fmt::Debug for Input {
@@ -174,5 +247,11 @@ impl std::fmt::Debug for Input {
 
 /// A segment this much larger than twice its unread bytes is not worth a copy to get rid of.
 const SLACK_BYTES: usize = 512;
+
+/// The bit of `start` and `end` that says that what is taken is kept.
+const ESCAPING: u32 = 1 << 31;
+
+/// The most that is unread at a time, and how far into a segment it may reach: what is below that bit.
+const BYTES_MAX: usize = ESCAPING as usize - 1;
 
 const _: () = assert!(size_of::<Input>() == 16);

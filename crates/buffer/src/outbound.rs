@@ -140,6 +140,30 @@ impl Outbound {
         }
     }
 
+    /// Appends a view that many queues share, as those of a broadcast do: linked, whatever its size, since a copy
+    /// would cost each of them a segment. An empty one is nothing.
+    ///
+    /// The ledger is charged for the entry only; the segment is charged once, to whoever made it, for as long as the
+    /// last queue keeps it alive.
+    ///
+    /// ```
+    /// use tidegate_buffer::{ENTRY_BYTES, Outbound, Pool};
+    ///
+    /// let pool = Pool::new();
+    /// let news = pool.copy(b"high water at noon\n");
+    /// let before = pool.ledger().used();
+    /// let mut queues: Vec<_> = (0..100).map(|_| Outbound::new(&pool)).collect();
+    /// for queue in &mut queues {
+    ///     queue.link_shared(news.clone());
+    /// }
+    /// assert_eq!(pool.ledger().used(), before + 100 * ENTRY_BYTES);
+    /// ```
+    pub fn link_shared(&mut self, slice: Slice) {
+        if !slice.is_empty() {
+            self.push_linked(Part::Slice(slice));
+        }
+    }
+
     /// Appends shared bytes: linked from [`LINK_BYTES_MIN`] bytes on, copied below.
     pub fn link_bytes(&mut self, bytes: Bytes) {
         if bytes.len() < LINK_BYTES_MIN {

@@ -71,7 +71,7 @@ impl Slice {
     /// A slice that may be kept: copied out where it is less than a sixteenth of its segment, shared otherwise.
     #[must_use]
     pub fn detach(self) -> Self {
-        if self.len() >= self.segment.capacity() / 16 {
+        if self.len() >= self.segment.capacity() / DETACHED_PART {
             return self;
         }
         Pool::of(&self.segment).copy(&self)
@@ -136,6 +136,9 @@ fn bounds(range: &impl RangeBounds<usize>, length: usize) -> (usize, usize) {
     };
     (start, end)
 }
+
+/// What is less than this part of its segment, a sixteenth, is copied out of it when it is to be kept.
+pub(crate) const DETACHED_PART: usize = 16;
 
 const _: () = assert!(size_of::<Slice>() == 16);
 const _: () = assert!(size_of::<Option<Slice>>() == 16);

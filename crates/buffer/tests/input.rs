@@ -293,6 +293,123 @@ fn the_ledger_knows_when_the_budget_is_used_up() {
     drop(second);
 }
 
+#[test]
+fn a_small_message_that_escapes_does_not_keep_the_scratch() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let at = scratch.space(1).as_ptr();
+    // In a short batch, at the end of a long one, and behind a rest of the batch before.
+    for (batch, rest) in [(100, 0), (60_000, 0), (300, 10), (60_000, 10)] {
+        let mut input = Input::new();
+        input.set_escaping(true);
+        input.append(pool.copy(&bytes(2, rest)), &pool);
+        input.append(receive(&mut scratch, &bytes(1, batch)), &pool);
+        input.consume(rest + batch - 100);
+        let kept = input.take(100);
+        assert!(input.is_empty());
+        drop(input);
+        assert_eq!(scratch.space(1).as_ptr(), at, "{batch} behind {rest}");
+        assert_eq!(*kept, bytes(1, batch)[batch - 100..]);
+    }
+}
+
+#[test]
+fn a_large_message_that_escapes_is_shared() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let mut input = Input::new();
+    input.set_escaping(true);
+    let received = receive(&mut scratch, &bytes(1, 10_000));
+    let at = received.as_ptr();
+    input.append(received, &pool);
+    let kept = input.take(9_000);
+    assert_eq!(kept.as_ptr(), at);
+    assert_eq!(*kept, bytes(1, 10_000)[..9_000]);
+}
+
+#[test]
+fn the_messages_of_a_short_batch_that_escapes_share_one_copy() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let mut input = Input::new();
+    input.set_escaping(true);
+    let batch = receive(&mut scratch, &bytes(1, 1600));
+    let before = used(&pool);
+    input.append(batch, &pool);
+    let one_copy = used(&pool) - before;
+    assert!(one_copy < 1600 + 64, "right-sized");
+    let kept: Vec<_> = (0..16).map(|_| input.take(100)).collect();
+    assert_eq!(used(&pool) - before, one_copy);
+    assert_eq!(kept[3].as_ptr(), kept[0].as_ptr().wrapping_add(300));
+    assert_eq!(*kept[15], bytes(1, 1600)[1500..]);
+}
+
+#[test]
+fn an_input_that_does_not_escape_copies_nothing() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let mut input = Input::new();
+    input.set_escaping(true);
+    input.set_escaping(false);
+    let received = receive(&mut scratch, &bytes(1, 50));
+    let at = received.as_ptr();
+    input.append(received, &pool);
+    assert_eq!(input.take(1).as_ptr(), at);
+}
+
+#[test]
+fn whether_an_input_escapes_stays_whatever_happens_to_its_bytes() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    for on in [false, true] {
+        let mut input = Input::new();
+        input.set_escaping(on);
+        let stays = |input: &Input, after: &str| assert_eq!(input.is_escaping(), on, "{after}");
+        input.settle(&pool);
+        stays(&input, "settled without bytes");
+        input.append(receive(&mut scratch, &bytes(1, 50_000)), &pool);
+        stays(&input, "a view");
+        input.consume(49_990);
+        input.settle(&pool);
+        stays(&input, "settled");
+        input.append(receive(&mut scratch, &bytes(2, 50_000)), &pool);
+        stays(&input, "put before");
+        input.settle(&pool);
+        input.append(pool.copy(&bytes(3, 1000)), &pool);
+        input.append(pool.copy(&bytes(4, 1000)), &pool);
+        stays(&input, "grown, and grown in place");
+        let expected = [&bytes(1, 50_000)[49_990..], &bytes(2, 50_000), &bytes(3, 1000), &bytes(4, 1000)].concat();
+        assert_eq!((input.len(), input.bytes()), (expected.len(), &expected[..]));
+        assert_eq!(*input.take_all(), expected);
+        assert!(input.is_empty() && input.bytes().is_empty());
+        stays(&input, "all taken");
+        input.settle(&pool);
+        stays(&input, "settled empty");
+        assert_eq!((input.len(), input.held()), (0, 0));
+        let taken = std::mem::take(&mut input);
+        stays(&taken, "taken");
+        assert!(!input.is_escaping(), "off by default");
+    }
+}
+
+#[test]
+fn a_long_message_that_escapes_is_copied_a_linear_number_of_times() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    let mut input = Input::new();
+    input.set_escaping(true);
+    let (mut moves, mut at) = (0, input.bytes().as_ptr());
+    for index in 0..10_000 {
+        input.append(receive(&mut scratch, &bytes(index, 100)), &pool);
+        input.settle(&pool);
+        if input.bytes().as_ptr() != at {
+            (moves, at) = (moves + 1, input.bytes().as_ptr());
+        }
+    }
+    assert_eq!(input.len(), 1_000_000);
+    assert!(moves < 80, "{moves} moves for a megabyte in pieces of 100 bytes");
+}
+
 /// What is done to inputs that share a scratch. An input is named by its number.
 #[derive(Debug, Clone)]
 enum Operation {
@@ -307,6 +424,7 @@ enum Operation {
     Return(usize, usize),
     Forget(usize),
     Settle(usize),
+    Escape(usize, bool),
     ReleaseScratch,
 }
 
@@ -325,7 +443,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         4 => (input.clone(), length, any::<bool>()).prop_map(|(i, n, d)| Take(i, n, d)),
         2 => (input.clone(), index.clone()).prop_map(|(i, k)| Return(i, k)),
         3 => index.prop_map(Forget),
-        4 => input.prop_map(Settle),
+        4 => input.clone().prop_map(Settle),
+        1 => (input, any::<bool>()).prop_map(|(i, on)| Escape(i, on)),
         1 => Just(ReleaseScratch),
     ]
 }
@@ -397,9 +516,11 @@ impl World {
                 real.settle(&self.pool);
                 prop_assert!(real.held() <= 16 * model.len() + 512);
             }
+            Operation::Escape(input, on) => self.inputs[input].0.set_escaping(on),
             Operation::ReleaseScratch => self.scratch.release(),
         }
         for (real, model) in &self.inputs {
+            prop_assert_eq!((real.len(), real.is_empty()), (model.len(), model.is_empty()));
             prop_assert_eq!(real.bytes(), &model[..]);
             prop_assert_eq!((real.len(), real.is_empty()), (model.len(), model.is_empty()));
         }
@@ -422,5 +543,38 @@ proptest! {
         let World { pool, scratch, inputs, kept, .. } = world;
         drop((scratch, inputs, kept));
         prop_assert_eq!(used(&pool), 0);
+    }
+
+    #[test]
+    fn messages_that_escape_are_the_same_and_cost_at_most_sixteen_times_their_bytes(
+        batches in prop::collection::vec(prop::collection::vec(0..6_000_usize, 1..8), 1..6),
+        short in any::<bool>(),
+        ahead in 0..200_usize,
+    ) {
+        let pool = Pool::new();
+        let mut scratch = Scratch::new(&pool);
+        let mut inputs = [Input::new(), Input::new()];
+        inputs[1].set_escaping(true);
+        let (mut kept, mut seed) = (Vec::new(), 0);
+        for lengths in &batches {
+            seed += 1;
+            let lengths: Vec<_> = lengths.iter().map(|length| if short { length % 300 } else { *length }).collect();
+            // What comes with a batch is a part of the first message of the next.
+            let batch = bytes(seed, lengths.iter().sum::<usize>() + ahead);
+            let mut views = [Vec::new(), Vec::new()];
+            for (input, views) in inputs.iter_mut().zip(&mut views) {
+                input.append(receive(&mut scratch, &batch), &pool);
+                views.extend(lengths.iter().map(|length| input.take(*length)));
+                input.settle(&pool);
+            }
+            prop_assert_eq!(&views[0], &views[1]);
+            let [_, escaped] = views;
+            kept.extend(escaped);
+        }
+        prop_assert_eq!(inputs[0].bytes(), inputs[1].bytes());
+        drop((scratch, inputs));
+        let all: usize = kept.iter().map(|message| message.len()).sum();
+        let headers = 64 * kept.len();
+        prop_assert!(used(&pool) <= 16 * all + headers + 16, "{} for {all}", used(&pool));
     }
 }

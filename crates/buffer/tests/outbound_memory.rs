@@ -53,6 +53,54 @@ fn the_first_pool_that_is_attached_stays() {
 }
 
 #[test]
+fn ten_thousand_queues_share_one_slice_and_each_pays_for_an_entry() {
+    let pool = Pool::new();
+    let one_segment = segment_cost(&pool, 1024);
+    let news = pool.copy(&bytes(1, 1024));
+    assert_eq!(pool.ledger().used(), one_segment);
+    let mut queues: Vec<_> = (0..10_000).map(|_| Outbound::new(&pool)).collect();
+    for queue in &mut queues {
+        queue.link_shared(news.clone());
+        queue.flush();
+    }
+    drop(news);
+    assert_eq!(pool.ledger().used(), one_segment + 10_000 * ENTRY_BYTES);
+    assert_eq!((queues[0].memory(), queues[0].pending()), (one_segment + ENTRY_BYTES, 1024));
+    let at = queues[0].front().map(<[u8]>::as_ptr);
+    assert!(queues.iter().all(|queue| queue.front().map(<[u8]>::as_ptr) == at), "nobody has a copy");
+    for queue in &mut queues[1..] {
+        queue.advance(1024);
+    }
+    assert_eq!(pool.ledger().used(), one_segment + ENTRY_BYTES);
+    assert_eq!(send_all(&mut queues[0], 100), bytes(1, 1024));
+    assert_eq!(pool.ledger().used(), 0);
+}
+
+#[test]
+fn what_is_shared_is_linked_however_short_and_nothing_is_nothing() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    let whole = pool.copy(&bytes(2, 60_000));
+    queue.link_shared(whole.slice(7..7));
+    assert_eq!((entries(&queue), queue.written().0, queue.memory()), (0, 0, 0));
+    queue.link_shared(whole.slice(..1));
+    queue.write(b"own");
+    queue.link_shared(whole.slice(1..2));
+    queue.write(b"own");
+    queue.flush();
+    assert_eq!(queue.front().map(<[u8]>::as_ptr), Some(whole.as_ptr()));
+    let before = pool.ledger().used();
+    drop(whole);
+    assert_eq!(pool.ledger().used(), before, "it is kept alive");
+    let mut through = Outbound::new(&pool);
+    through.take_flushed(&mut queue);
+    through.flush();
+    let expected = [&bytes(2, 1)[..], b"own", &bytes(2, 2)[1..], b"own"].concat();
+    assert_eq!(send_all(&mut through, usize::MAX), expected);
+    assert_eq!(pool.ledger().used(), 0);
+}
+
+#[test]
 fn head_linked_body_head_linked_body_share_one_segment() {
     let pool = Pool::new();
     let mut queue = Outbound::new(&pool);

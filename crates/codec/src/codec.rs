@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tidegate_buffer::{Input, Mark, Outbound, Pool};
+use tidegate_buffer::{Input, Mark, Outbound, Pool, Slice};
 
 use crate::fault::Fault;
 use crate::output::Output;
@@ -70,6 +70,28 @@ pub trait Codec: 'static {
     /// # Errors
     /// The message cannot be said in this protocol, at least not now. Nothing was written, and the connection lives.
     fn encode(&mut self, message: Self::Out, out: &mut Output<'_>) -> Result<(), Self::Error>;
+
+    /// Writes a message that a codec of the same kind has encoded already, with [`encode_once`](Codec::encode_once): how
+    /// a broadcast encodes once. The bytes are linked whatever their size, so that all queues share them.
+    ///
+    /// A codec whose encoding depends on what was said on the connection before has to refuse it.
+    ///
+    /// # Errors
+    /// As for [`encode`](Codec::encode).
+    fn encoded(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), Self::Error> {
+        out.link_shared(bytes);
+        Ok(())
+    }
+
+    /// Encodes a message for [`encoded`](Codec::encoded) of other connections; [`Encoded`](crate::Encoded) is what calls
+    /// it. This codec is on no connection of its own, and what it holds back is written at once.
+    ///
+    /// # Errors
+    /// As for [`encode`](Codec::encode).
+    fn encode_once(&mut self, message: Self::Out, out: &mut Output<'_>) -> Result<(), Self::Error> {
+        self.encode(message, out)?;
+        self.flush(out)
+    }
 
     /// Decodes after the peer has shut down its sending side, until this says [`Step::End`].
     ///

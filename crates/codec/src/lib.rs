@@ -4,7 +4,8 @@
 //! bytes into bytes, both ways: TLS, a PROXY header. [`Over`] puts a codec over a filter and is itself a codec, so a
 //! pipeline is a type, and stages that do not fit do not compile. A test drives any of it with byte slices.
 //!
-//! What a codec writes goes straight into the connection's outbound queue, through [`Output`].
+//! What a codec writes goes straight into the connection's outbound queue, through [`Output`]; what many connections
+//! are to be told is encoded once, as [`Encoded`].
 //!
 //! The framings in [`framing`] are codecs ready for use, and the shortest examples of how one is written. Any codec
 //! can be put through the contract tests of `tidegate-testkit`.
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod codec;
+mod encoded;
 mod fault;
 mod filter;
 pub mod framing;
@@ -21,6 +23,7 @@ mod output;
 mod over;
 
 pub use codec::{Codec, Step};
+pub use encoded::{EncodeError, Encoded, encode};
 pub use fault::{Blame, Fault};
 pub use filter::Filter;
 pub use output::{Output, Time};

@@ -53,6 +53,11 @@ impl<'a> Output<'a> {
         self.queue.link(slice);
     }
 
+    /// Appends a view that many queues share: linked, whatever its size.
+    pub fn link_shared(&mut self, slice: Slice) {
+        self.queue.link_shared(slice);
+    }
+
     /// Appends shared bytes, linked if there are many.
     pub fn link_bytes(&mut self, bytes: Bytes) {
         self.queue.link_bytes(bytes);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use tidegate_buffer::{Input, Mark, Outbound, Pool};
+use tidegate_buffer::{Input, Mark, Outbound, Pool, Slice};
 
 use crate::codec::{Codec, Step};
 use crate::fault::{Blame, Fault};
@@ -49,6 +49,62 @@ impl<F: Filter, C: Codec> Over<F, C> {
         Over { filter, codec: to(codec), plain, gather, wire, ended }
     }
 
+    /// Takes the stack apart, when the filter has come to its end and the connection goes on without it: the filter, the
+    /// codec, and the plain bytes that the codec has not decoded, which belong before what is still on the wire.
+    ///
+    /// Decode until [`Step::End`] first: what the filter has not turned into plain bytes stays in the connection's input
+    /// and would be taken for plain. [Flush](Codec::flush) first as well, or [close](Codec::close): what was encoded
+    /// and has not gone through the filter is lost.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use std::time::{Instant, SystemTime};
+    /// use tidegate_codec::framing::Lines;
+    /// use tidegate_codec::{Codec, Filter, Input, Outbound, Output, Over, Pool, Step, Time};
+    ///
+    /// /// Upper case up to the first full stop.
+    /// struct Shout;
+    ///
+    /// impl Filter for Shout {
+    ///     type Error = Infallible;
+    ///
+    ///     fn inbound(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, Infallible> {
+    ///         let Some(&byte) = wire.bytes().first() else { return Ok(Step::More) };
+    ///         wire.consume(1);
+    ///         if byte == b'.' {
+    ///             return Ok(Step::End);
+    ///         }
+    ///         plain.append(reply.pool().copy(&[byte.to_ascii_uppercase()]), reply.pool());
+    ///         Ok(Step::Message(()))
+    ///     }
+    ///
+    ///     fn outbound(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> Result<(), Infallible> {
+    ///         out.take_flushed(plain);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+    /// let (mut queue, mut input) = (Outbound::new(&pool), Input::new());
+    /// let mut out = Output::new(&mut queue, &pool, &time);
+    /// input.append(pool.copy(b"ebb\n.flow\n"), &pool);
+    ///
+    /// let mut shouted = Over::new(Shout, Lines::new());
+    /// let Step::Message(line) = shouted.decode(&mut input, &mut out)? else { panic!("a line is complete") };
+    /// assert_eq!(&*line, b"EBB");
+    /// assert_eq!(shouted.decode(&mut input, &mut out)?, Step::End);
+    ///
+    /// let (_, mut lines, rest) = shouted.into_parts();
+    /// assert!(rest.is_empty());
+    /// let Step::Message(line) = lines.decode(&mut input, &mut out)? else { panic!("a line is complete") };
+    /// assert_eq!(&*line, b"flow");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn into_parts(self) -> (F, C, Input) {
+        (self.filter, self.codec, self.plain)
+    }
+
     fn decode_plain(&mut self, reply: &Output<'_>) -> Result<Step<C::In>, <Self as Codec>::Error> {
         let mut reply = reply.with_queue(&mut self.gather);
         let step = if self.ended {
@@ -61,6 +117,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
 
     /// Decodes until there is a message, or the filter needs more bytes.
     fn advance(&mut self, wire: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, <Self as Codec>::Error> {
+        self.plain.set_escaping(wire.is_escaping());
         loop {
             match self.decode_plain(reply) {
                 Ok(Step::More) if !self.ended => {}
@@ -103,6 +160,15 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
         self.codec.encode(message, &mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)
     }
 
+    fn encoded(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), Self::Error> {
+        self.codec.encoded(bytes, &mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)
+    }
+
+    /// Past the filter: what one connection's filter makes of the bytes, another's peer could not read.
+    fn encode_once(&mut self, message: C::Out, out: &mut Output<'_>) -> Result<(), Self::Error> {
+        self.codec.encode_once(message, out).map_err(OverError::Codec)
+    }
+
     fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, Self::Error> {
         match self.advance(input, reply)? {
             Step::More => {
@@ -115,6 +181,7 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
     }
 
     fn pump(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<(), Self::Error> {
+        self.plain.set_escaping(input.is_escaping());
         loop {
             let mut moved = false;
             if !self.ended && self.wants_input() {

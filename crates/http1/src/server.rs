@@ -16,7 +16,7 @@ use tidegate_codec::{Codec, Input, Output, Slice, Step};
 
 use crate::chunked::Piece;
 use crate::encode::CONTINUE;
-use crate::error::{Error, Exceeded, Violation};
+use crate::error::{Error, Exceeded, Misuse, Violation};
 use crate::head::{self, CHUNKED, Method, RequestHead, Spans};
 use crate::limits::Config;
 use crate::parse::{self, Stop};
@@ -335,6 +335,16 @@ impl Codec for Server {
     #[inline]
     fn encode(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Error> {
         self.send(message, out).map_err(Error::Caller)
+    }
+
+    /// Refused, always: a response answers the one request that it was encoded for, and says of its own connection whether
+    /// that goes on.
+    #[cold]
+    fn encoded(&mut self, _: Slice, _: &mut Output<'_>) -> Result<(), Error> {
+        Err(Error::Caller(match self.outbound {
+            Outbound::Idle | Outbound::Owed => Misuse::NoRequest,
+            _ => Misuse::ResponseUnderWay,
+        }))
     }
 
     /// Yields what is complete. While a response is owed it says [`Step::More`]: what the peer sent before it stopped

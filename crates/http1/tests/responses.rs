@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use support::{GET, Talk};
-use tidegate_codec::FileRegion;
+use tidegate_codec::{EncodeError, Encoded, FileRegion};
 use tidegate_http1::{
-    Body, Chunk, Config, ContentType, Error, Fields, InvalidField, Misuse, Outgoing, Response, ResponseHead, Status,
+    Body, Chunk, Config, ContentType, Error, Fields, InvalidField, Misuse, Outgoing, Response, ResponseHead, Server,
+    Status,
 };
 
 const DATE: &str = "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
@@ -219,4 +220,20 @@ fn fields_larger_than_a_segment_arrive_whole() {
     let lines = String::from_utf8(fields.bytes().to_vec()).expect("text");
     let sent = sent(&request("GET", "HTTP/1.1"), [Response::text("hello").fields(fields).into()]);
     assert!(sent.ends_with(&format!("\r\n{lines}Content-Length: 5\r\n\r\nhello")));
+}
+
+#[test]
+fn bytes_that_were_encoded_elsewhere_are_refused_at_any_time() {
+    let mut talk = Talk::new();
+    assert_eq!(talk.say_encoded(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Error::Caller(Misuse::NoRequest)));
+    talk.hear(GET).expect("the request is good");
+    assert_eq!(talk.say_encoded(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Error::Caller(Misuse::NoRequest)));
+    talk.say(ResponseHead::new(Status::OK)).expect("a response is owed");
+    talk.sent();
+    assert_eq!(talk.say_encoded(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Error::Caller(Misuse::ResponseUnderWay)));
+    talk.say(Outgoing::End).expect("it is under way");
+    assert_eq!(talk.sent(), "0\r\n\r\n", "and the connection lives");
+    assert_eq!(talk.say_encoded(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Error::Caller(Misuse::NoRequest)));
+    let once = Encoded::new(&mut Server::default(), Response::text("hello").into());
+    assert_eq!(once.unwrap_err(), EncodeError::Codec(Error::Caller(Misuse::NoRequest)));
 }

@@ -2,11 +2,14 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use tidegate_buffer::Scratch;
 use tidegate_codec::framing::{Fixed, FramingError, Lines, Payload};
-use tidegate_codec::{Blame, Codec, Fault, FileRegion, Input, Output, Over, OverError, Slice, Step};
+use tidegate_codec::{
+    Blame, Codec, Fault, FileRegion, Filter, Input, Outbound, Output, Over, OverError, Pool, Slice, Step, Time,
+};
 use tidegate_testkit::Stand;
 use tidegate_testkit::filters::{PrefixError, RECORD_BYTES_MAX, StripPrefix, ToyTls, ToyTlsError};
 
@@ -320,4 +323,69 @@ fn a_file_is_read_for_a_filter_that_must_see_it() {
     let (plain, _) = ToyTls::opened(KEY, &stand.take_sent());
     assert_eq!(plain, [b"head", &bytes[..], b"tail"].concat());
     assert!(stand.is_flushed(mark));
+}
+
+#[test]
+fn after_the_end_of_a_filter_its_codec_goes_on_without_it() {
+    let mut stand = server();
+    stand.receive(&[&ToyTls::client_wire(KEY, b"ebb\nflow\n", 5)[..], b"slack\nflo"].concat());
+    assert_eq!(stand.step().unwrap(), Step::Message(stand.pool().copy(b"ebb")));
+    assert_eq!(stand.step().unwrap(), Step::Message(stand.pool().copy(b"flow")));
+    assert_eq!(stand.step().unwrap(), Step::End);
+    stand.encode("farewell".into()).unwrap();
+    stand.close().unwrap();
+    assert_eq!(ToyTls::opened(KEY, &stand.take_sent()), (b"farewell\n".to_vec(), true));
+    let mut stand = stand.map(|stack| {
+        let (filter, lines, plain) = stack.into_parts();
+        assert!(filter.is_established() && plain.is_empty());
+        lines
+    });
+    assert_eq!(stand.input().bytes(), b"slack\nflo", "what is behind the goodbye was not touched");
+    assert_eq!(texts(stand.visit(b"od\n").unwrap()), ["slack", "flood"]);
+    stand.encode("plain".into()).unwrap();
+    stand.flush().unwrap();
+    assert_eq!(stand.take_sent(), b"plain\n");
+}
+
+#[test]
+fn what_a_codec_has_not_decoded_comes_out_of_its_stack() {
+    let mut stand = server();
+    stand.receive(&ToyTls::client_wire(KEY, b"ebb\nflo", 7));
+    assert_eq!(stand.step().unwrap(), Step::Message(stand.pool().copy(b"ebb")));
+    let mut left = None;
+    let stand = stand.map(|stack| {
+        let (_, lines, plain) = stack.into_parts();
+        left = Some(plain);
+        lines
+    });
+    assert_eq!(left.expect("it was taken apart").bytes(), b"flo");
+    assert_eq!(stand.input().bytes(), [0, 0], "the goodbye was not heard yet");
+}
+
+#[test]
+fn messages_of_a_stack_escape_where_its_input_does() {
+    let pool = Pool::new();
+    let time = Time::new(Instant::now(), SystemTime::UNIX_EPOCH);
+    let mut scratch = Scratch::new(&pool);
+    let mut queue = Outbound::new(&pool);
+    let mut reply = Output::new(&mut queue, &pool, &time);
+    let mut stack = Over::new(StripPrefix::new(b"<"), Over::new(StripPrefix::new(b">"), Fixed::new(100)));
+    let mut input = Input::new();
+    for on in [true, false] {
+        input.set_escaping(on);
+        // So long that what the filter passes on is a view, not a copy.
+        let wire = [&[b'<', b'>'][..], &[7; 10_000]].concat();
+        let wire = if on { &wire[..] } else { &wire[2..] };
+        scratch.space(wire.len())[..wire.len()].copy_from_slice(wire);
+        let at = scratch.space(wire.len()).as_ptr();
+        input.append(scratch.received(wire.len()), &pool);
+        let mut kept = Vec::new();
+        while let Step::Message(message) = stack.decode(&mut input, &mut reply).unwrap() {
+            kept.push(message);
+        }
+        assert_eq!(kept.len(), 100);
+        input.settle(&pool);
+        stack.settle(&pool);
+        assert_eq!(scratch.space(1).as_ptr() == at, on, "is the scratch free?");
+    }
 }

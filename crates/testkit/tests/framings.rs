@@ -1,7 +1,9 @@
 //! Every framing through the contract: alone, and under stacks of filters, which must not make a difference.
 
-use tidegate_codec::framing::{Delimiter, Fixed, FramingError, LengthField, Lines, Payload};
-use tidegate_codec::{Blame, Codec, Over, Slice};
+use std::convert::Infallible;
+
+use tidegate_codec::framing::{Delimiter, Fixed, LengthField, Lines, Payload, Raw};
+use tidegate_codec::{Blame, Codec, Input, Output, Over, Slice, Step};
 use tidegate_testkit::contract::{Contract, Transcript, never_panics, refuses_before_allocating};
 use tidegate_testkit::filters::{RECORD_BYTES_MAX, StripPrefix, ToyTls};
 
@@ -27,10 +29,43 @@ fn opened(wire: &[u8]) -> Vec<u8> {
     ToyTls::opened(KEY, wire).0
 }
 
+/// [`Raw`] with each of its messages cut into bytes. How many bytes arrive together is nothing that a contract could
+/// compare; which ones, and in what order, is. That it refuses nothing leaves only one part of the contract out, that
+/// what is too large is refused in time.
+#[derive(Default)]
+struct Bytewise {
+    rest: Option<Slice>,
+}
+
+impl Codec for Bytewise {
+    type In = Slice;
+    type Out = Payload;
+    type Error = Infallible;
+
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, Infallible> {
+        let mut bytes = match self.rest.take() {
+            Some(rest) => rest,
+            None => match Raw.decode(input, reply)? {
+                Step::Message(bytes) => bytes,
+                step => return Ok(step),
+            },
+        };
+        assert!(!bytes.is_empty(), "a message of no bytes");
+        let byte = bytes.slice(..1);
+        bytes.advance(1);
+        self.rest = Some(bytes).filter(|rest| !rest.is_empty());
+        Ok(Step::Message(byte))
+    }
+
+    fn encode(&mut self, bytes: Payload, out: &mut Output<'_>) -> Result<(), Infallible> {
+        Raw.encode(bytes, out)
+    }
+}
+
 /// Checks that `plain` gives the same messages, echoes and blame alone and under every stack.
 fn same_under_every_stack<C>(make: impl Fn() -> C + Copy, plain: &[u8]) -> Transcript
 where
-    C: Codec<In = Slice, Out = Payload, Error = FramingError>,
+    C: Codec<In = Slice, Out = Payload>,
 {
     let alone = echo(make, plain, <[u8]>::to_vec);
     let prefixed = [PREFIX, plain].concat();
@@ -109,6 +144,14 @@ fn frames_with_a_length_are_the_same_under_every_stack() {
 }
 
 #[test]
+fn raw_bytes_are_the_same_under_every_stack() {
+    let plain = b"ebb\r\n\0flow";
+    let seen = same_under_every_stack(Bytewise::default, plain);
+    assert_eq!((seen.messages.len(), seen.blame(), seen.replies), (plain.len(), None, plain.to_vec()));
+    assert_eq!(same_under_every_stack(Bytewise::default, b"").messages.len(), 0);
+}
+
+#[test]
 fn messages_longer_than_a_record_and_a_receive_come_whole() {
     let (line, wire) = ([b'x'; 100_000], [&[b'x'; 100_000][..], b"\n"].concat());
     let make = || Over::new(ToyTls::server(KEY), Lines::new().with_line_bytes_max(100_000));
@@ -150,6 +193,7 @@ fn no_bytes_make_a_framing_panic() {
     let odd = || LengthField::builder(3).offset(1).little_endian().adjustment(-4).strip(2).frame_bytes_max(50).build();
     never_panics(odd, b"T\x07\0\0ebbT\x04\0\0T\x05\0\0x", 2_000);
     let huge = || LengthField::builder(8).adjustment(i64::MIN).build();
+    never_panics(Bytewise::default, b"ebb\r\nflow", 500);
     never_panics(huge, b"\x80\0\0\0\0\0\0\x03ebb", 2_000);
 }
 

@@ -42,7 +42,9 @@ pub use bytes::Bytes;
 pub use tidegate_buffer::{
     FileRegion, Gathered, Input, Ledger, LoadError, Mark, Outbound, Pool, Scratch, Slice, WaterMarks, Writer as Cursor,
 };
-pub use tidegate_codec::{Blame, Codec, Fault, Filter, Output, Over, OverError, Step, Time, framing};
+pub use tidegate_codec::{
+    Blame, Codec, EncodeError, Encoded, Fault, Filter, Output, Over, OverError, Step, Time, encode, framing,
+};
 pub use tidegate_engine::{
     Channel, ChannelError, Close, Closed, Context, Counts, Event, EventLoop, Flushed, Handler, Limits, Outcome,
     PostError, Reader, Ready, Recv, Remote, Running, SendError, Server, StartError, Switch, Transport,

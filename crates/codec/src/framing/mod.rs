@@ -6,9 +6,10 @@
 //! | [`Delimiter`] | ended by any byte string | 64 KiB |
 //! | [`Fixed`] | always as long | its length |
 //! | [`LengthField`] | preceded by its length | 1 MiB |
+//! | [`Raw`] | whatever has arrived | none, and needs none |
 //!
 //! All yield [`Slice`]s, views of what was received, and take [`Payload`]s. What they encode
-//! they would decode to the same again, or they refuse it. A frame that is too long is refused before memory is
+//! they would decode to the same again, or they refuse it; [`Raw`] alone has no frames to keep apart. A frame that is too long is refused before memory is
 //! taken for it and before its end is waited for. What a peer cut off is [`FramingError::Truncated`].
 //!
 //! A broadcast frames a message once, with `encoded`, and hands every connection a [`Payload::Encoded`].
@@ -21,6 +22,7 @@ mod fixed;
 mod length_field;
 mod lines;
 mod payload;
+mod raw;
 
 pub use delimiter::{DELIMITED_BYTES_MAX, Delimiter};
 pub use error::FramingError;
@@ -28,6 +30,7 @@ pub use fixed::Fixed;
 pub use length_field::{FRAME_BYTES_MAX, HEADER_BYTES_MAX, LengthField, LengthFieldBuilder};
 pub use lines::{LINE_BYTES_MAX, Lines};
 pub use payload::Payload;
+pub use raw::Raw;
 use tidegate_buffer::{Input, Slice};
 
 use crate::codec::Step;
@@ -105,9 +108,9 @@ mod tests {
 
     /// Encodes one message; one that is refused must leave the queue as it was.
     #[track_caller]
-    pub(super) fn encode<C>(mut codec: C, message: impl Into<Payload>) -> Result<Vec<u8>, FramingError>
+    pub(super) fn encode<C>(mut codec: C, message: impl Into<Payload>) -> Result<Vec<u8>, C::Error>
     where
-        C: Codec<Out = Payload, Error = FramingError>,
+        C: Codec<Out = Payload>,
     {
         let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
         let mut queue = Outbound::new(&pool);

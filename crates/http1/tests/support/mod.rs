@@ -219,6 +219,13 @@ impl Talk {
         self.stand.encode(message.into()).map(drop)
     }
 
+    /// Hands over what was encoded elsewhere.
+    pub(crate) fn say_encoded(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let bytes = self.stand.pool().copy(bytes);
+        let (server, mut out) = self.stand.parts();
+        server.encoded(bytes, &mut out)
+    }
+
     pub(crate) fn sent(&mut self) -> String {
         self.stand.flush().expect("nothing is held back");
         String::from_utf8(self.stand.take_sent()).expect("responses are text")
