@@ -34,7 +34,14 @@ pub enum Operation<'a> {
     /// Take a connected stream over. Nothing is received yet.
     Adopt(Socket),
     /// Connect a new stream to an address.
-    Connect(&'a Address, &'a SocketOptions),
+    Connect {
+        /// Where to.
+        address: &'a Address,
+        /// Where from, unless that is the system's choice. Port 0 takes any that is free.
+        local: Option<&'a Address>,
+        /// Options of the stream.
+        options: &'a SocketOptions,
+    },
     /// Go on, or stop, receiving. A completion that was on its way still comes.
     Receive(bool),
     /// Send what was flushed in the queue, at most `bytes_max` bytes in one system call. At most one send per socket

@@ -10,6 +10,8 @@
 
 mod address;
 mod driver;
+pub mod handover;
+pub mod inherited;
 pub mod memory;
 mod options;
 pub mod readiness;

@@ -82,7 +82,11 @@ impl Socket {
         address_of(self.descriptor()?, side)
     }
 
-    fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+    /// Its descriptor.
+    ///
+    /// # Errors
+    /// `Unsupported` in a simulation.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         match self {
             Self::Descriptor(descriptor) => Ok(descriptor.as_fd()),
             Self::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
@@ -91,15 +95,43 @@ impl Socket {
 }
 
 /// Begins to connect; the second value says whether that is still under way.
-pub(crate) fn connect(address: &Address, options: &SocketOptions) -> io::Result<(OwnedFd, bool)> {
+pub(crate) fn connect(
+    address: &Address,
+    local: Option<&Address>,
+    options: &SocketOptions,
+) -> io::Result<(OwnedFd, bool)> {
     let socket = new_stream(address)?;
     options.apply(&SockRef::from(&socket), address.ip().is_some())?;
+    if let Some(local) = local {
+        bind_local(&socket, local)?;
+    }
     let pending = match socket.connect(&address.to_socket2()?) {
         Ok(()) => false,
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => true,
         Err(error) => return Err(error),
     };
     Ok((socket.into(), pending))
+}
+
+/// Binds the near end of a stream that is going to be connected.
+fn bind_local(socket: &socket2::Socket, local: &Address) -> io::Result<()> {
+    if local.ip().is_some_and(|ip| ip.port() == 0) {
+        // The port is chosen when the other end is known: then only the pair of both has to be free, and there may be
+        // more connections than ports.
+        let on: libc::c_int = 1;
+        // SAFETY: the option is an `int`, which is what the pointer and the length say; the descriptor is open while
+        // the socket is borrowed. If the system does not know the option, binding chooses the port at once.
+        unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_IP,
+                libc::IP_BIND_ADDRESS_NO_PORT,
+                (&raw const on).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            );
+        }
+    }
+    socket.bind(&local.to_socket2()?)
 }
 
 pub(crate) fn address_of(descriptor: BorrowedFd<'_>, side: Side) -> io::Result<Address> {

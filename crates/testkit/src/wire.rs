@@ -117,7 +117,7 @@ impl Driver for Wire {
                 (ends.closed, ends.receiving, self.token) = (Some(reset), false, None);
                 return Some(Completion::Closed);
             }
-            Operation::Listen(_) | Operation::Accept(_) | Operation::Connect(..) => {
+            Operation::Listen(_) | Operation::Accept(_) | Operation::Connect { .. } => {
                 return Some(Completion::Failed(io::ErrorKind::Unsupported.into()));
             }
         }

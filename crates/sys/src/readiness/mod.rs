@@ -95,8 +95,14 @@ impl Readiness {
         self.register(token, descriptor, flags).err().map(Completion::Failed)
     }
 
-    fn connect(&mut self, token: Token, address: &Address, options: &SocketOptions) -> Option<Completion> {
-        let started = socket::connect(address, options).and_then(|(descriptor, pending)| {
+    fn connect(
+        &mut self,
+        token: Token,
+        address: &Address,
+        local: Option<&Address>,
+        options: &SocketOptions,
+    ) -> Option<Completion> {
+        let started = socket::connect(address, local, options).and_then(|(descriptor, pending)| {
             let flags = if pending { Flags::CONNECTING } else { Flags::NONE };
             self.register(token, descriptor, flags).map(|()| pending)
         });
@@ -252,7 +258,7 @@ impl Driver for Readiness {
         match operation {
             Operation::Listen(socket) => self.adopt(token, socket, Flags::LISTENER.and(Flags::ACCEPTING)),
             Operation::Adopt(socket) => self.adopt(token, socket, Flags::NONE),
-            Operation::Connect(address, options) => self.connect(token, address, options),
+            Operation::Connect { address, local, options } => self.connect(token, address, local, options),
             Operation::Accept(on) => {
                 self.switch(token, Flags::ACCEPTING, on);
                 None

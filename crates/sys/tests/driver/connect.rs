@@ -12,8 +12,12 @@ use crate::directory::Directory;
 use crate::harness::{Harness, PATIENCE, Told, reset};
 
 fn connect(harness: &mut Harness, address: &Address) -> Token {
+    connect_from(harness, address, None)
+}
+
+fn connect_from(harness: &mut Harness, address: &Address, local: Option<&Address>) -> Token {
     let token = harness.token();
-    harness.submit(token, Operation::Connect(address, &SocketOptions::default()));
+    harness.submit(token, Operation::Connect { address, local, options: &SocketOptions::default() });
     token
 }
 
@@ -65,6 +69,59 @@ fn a_connection_is_made_over_a_unix_socket() {
     let mut thanks = String::new();
     peer.read_to_string(&mut thanks).unwrap();
     assert_eq!(thanks, "thanks");
+}
+
+#[test]
+fn a_connection_comes_from_where_it_was_told_to() {
+    for (host, local) in [("127.0.0.1:0", "127.0.0.2:0"), ("[::1]:0", "[::1]:0")] {
+        let listener = TcpListener::bind(host).unwrap();
+        let local: SocketAddr = local.parse().unwrap();
+        let mut harness = Harness::new();
+        let address = Address::Ip(listener.local_addr().unwrap());
+        let token = connect_from(&mut harness, &address, Some(&Address::Ip(local)));
+        assert_eq!(until_connected(&mut harness, token), Ok(()));
+        let (_, peer) = listener.accept().unwrap();
+        assert_eq!(peer.ip(), local.ip());
+        assert_ne!(peer.port(), 0);
+        assert_eq!(harness.driver.address(token, Side::Local).unwrap(), Address::Ip(peer));
+    }
+    let directory = Directory::new();
+    let listener = UnixListener::bind(directory.path("listener")).unwrap();
+    let mut harness = Harness::new();
+    let token = connect_from(&mut harness, &directory.socket("listener"), Some(&directory.socket("client")));
+    assert_eq!(until_connected(&mut harness, token), Ok(()));
+    let (_, peer) = listener.accept().unwrap();
+    assert_eq!(peer.as_pathname(), Some(&*directory.path("client")));
+}
+
+#[test]
+fn a_port_that_was_asked_for_is_the_one_that_is_used() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // Free a moment ago, and nobody gets it by chance: the system counts on from here.
+    let free = TcpListener::bind("127.0.0.3:0").unwrap().local_addr().unwrap();
+    let mut harness = Harness::new();
+    let address = Address::Ip(listener.local_addr().unwrap());
+    let token = connect_from(&mut harness, &address, Some(&Address::Ip(free)));
+    assert_eq!(until_connected(&mut harness, token), Ok(()));
+    assert_eq!(listener.accept().unwrap().1, free);
+}
+
+#[test]
+fn a_local_address_that_cannot_be_is_an_error_of_the_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::Ip(listener.local_addr().unwrap());
+    let cases = [
+        (Address::Ip(taken.local_addr().unwrap()), ErrorKind::AddrInUse),
+        // An address for documentation, which nobody has (RFC 5737).
+        (Address::Ip(([192, 0, 2, 1], 0).into()), ErrorKind::AddrNotAvailable),
+    ];
+    for (local, kind) in cases {
+        let mut harness = Harness::new();
+        let token = connect_from(&mut harness, &address, Some(&local));
+        assert_eq!(until_connected(&mut harness, token), Err(kind), "{local}");
+        harness.assert_quiet();
+    }
 }
 
 #[test]

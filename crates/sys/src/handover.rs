@@ -1,0 +1,274 @@
+//! Handing listeners over from one process to the next, across a Unix socket.
+//!
+//! Listeners travel as what they are, so the connections that wait in their queues come along. One message carries at
+//! most [`PER_MESSAGE_MAX`] descriptors; a header says how many there are in all. Everything from the other end is
+//! checked, and whatever arrived of a handover that fails is closed. Every step has a deadline, which no trickle of
+//! bytes can move.
+//!
+//! The socket at a path is for processes of the same user only. Who speaks when is decided above: see `takeover.rs` of
+//! the engine.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::Mode;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+use socket2::{Domain, SockAddr, SockRef, Type};
+
+/// Sends listeners, to be received by [`receive`].
+///
+/// # Errors
+/// `InvalidInput` if there are none, or more than [`LISTENERS_MAX`]; `TimedOut` at the deadline; the system's otherwise.
+pub fn send(stream: &UnixStream, listeners: &[BorrowedFd<'_>], deadline: Instant) -> io::Result<()> {
+    if !(1..=LISTENERS_MAX).contains(&listeners.len()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "so many listeners cannot be handed over"));
+    }
+    let mut header = [0; HEADER_BYTES];
+    header[..4].copy_from_slice(&MAGIC);
+    header[4..].copy_from_slice(&(listeners.len() as u32).to_le_bytes());
+    write_all(stream, &header, deadline)?;
+    for some in listeners.chunks(PER_MESSAGE_MAX) {
+        send_some(stream, some, deadline)?;
+    }
+    Ok(())
+}
+
+/// One message: a byte that says how many descriptors come with it. Without a byte of its own nothing would be sent.
+fn send_some(stream: &UnixStream, some: &[BorrowedFd<'_>], deadline: Instant) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(some)), "there is room for as many as a message carries");
+    let count = [some.len() as u8];
+    loop {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        match rustix::net::sendmsg(stream, &[IoSlice::new(&count)], &mut control, SendFlags::NOSIGNAL) {
+            Ok(1) => return Ok(()),
+            Ok(_) => return Err(io::ErrorKind::WriteZero.into()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(timed_out(error.into())),
+        }
+    }
+}
+
+/// Receives what [`send`] sends: listening stream sockets, at least one.
+///
+/// # Errors
+/// `InvalidData` if something else was sent; `UnexpectedEof` if the other end has ended; `TimedOut` at the deadline; the
+/// system's otherwise. What had arrived is closed.
+pub fn receive(stream: &UnixStream, deadline: Instant) -> io::Result<Vec<OwnedFd>> {
+    let mut header = [0; HEADER_BYTES];
+    read_exact(stream, &mut header, deadline)?;
+    let count = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
+    if header[..4] != MAGIC || !(1..=LISTENERS_MAX).contains(&count) {
+        return Err(malformed("what was sent is no handover of listeners"));
+    }
+    let mut listeners = Vec::new();
+    while listeners.len() < count {
+        receive_some(stream, &mut listeners, deadline)?;
+        if listeners.len() > count {
+            return Err(malformed("more listeners came than were announced"));
+        }
+    }
+    listeners.iter().try_for_each(|listener| check(listener.as_fd()))?;
+    Ok(listeners)
+}
+
+fn receive_some(stream: &UnixStream, into: &mut Vec<OwnedFd>, deadline: Instant) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
+    // Dropping it closes what it still holds.
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut count = [0];
+    let received = loop {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        let parts = &mut [IoSliceMut::new(&mut count)];
+        match rustix::net::recvmsg(stream, parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other.map_err(|error| timed_out(error.into()))?,
+        }
+    };
+    if received.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let before = into.len();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            into.extend(descriptors);
+        }
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        // The kernel drops descriptors for which the process has no room.
+        return Err(io::Error::other("not all listeners could be received: are there descriptors left?"));
+    }
+    let came = into.len() - before;
+    if came == 0 || came != usize::from(count[0]) {
+        return Err(malformed("another number of listeners came than was announced"));
+    }
+    Ok(())
+}
+
+/// Sends bytes.
+///
+/// # Errors
+/// `TimedOut` at the deadline; the system's otherwise.
+pub fn write_all(mut stream: &UnixStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(timed_out(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Receives as many bytes as there is room for.
+///
+/// # Errors
+/// `UnexpectedEof` if fewer come; `TimedOut` at the deadline; the system's otherwise.
+pub fn read_exact(mut stream: &UnixStream, mut room: &mut [u8], deadline: Instant) -> io::Result<()> {
+    while !room.is_empty() {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        match stream.read(room) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => room = &mut room[read..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(timed_out(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Listens at a path at which there is nothing yet, so that only processes of this user can connect.
+///
+/// # Errors
+/// The system's.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
+    // Before there is a file: it is made with the mode that the socket has.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    socket.listen(BACKLOG)?;
+    Ok(OwnedFd::from(socket).into())
+}
+
+/// Connects to who listens at a path. `None` if there is nothing, or a socket file at which nobody listens any more.
+///
+/// # Errors
+/// `InvalidInput` if there is something else than a socket; `TimedOut` if nobody accepts; the system's otherwise.
+pub fn connect(path: &Path, patience: Duration) -> io::Result<Option<UnixStream>> {
+    match std::fs::symlink_metadata(path) {
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is something that is no socket"));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+        Ok(_) => {}
+    }
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
+    // It bounds connecting as well.
+    socket.set_write_timeout(Some(patience))?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Ok(()) => Ok(Some(OwnedFd::from(socket).into())),
+        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(None),
+        Err(error) => Err(timed_out(error)),
+    }
+}
+
+/// The process at the other end of a Unix stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its number; zero if it lives where its number means nothing to us.
+    pub process: i32,
+    /// Whether it belongs to the user that we belong to.
+    pub is_same_user: bool,
+}
+
+/// Who is, or was when it connected or began to listen, at the other end.
+///
+/// # Errors
+/// The system's.
+pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // Not through rustix, for which a process always has a number.
+    // SAFETY: the option is a `ucred`, which is what pointer and length say, and any bytes are one; the descriptor is
+    // open while the stream is borrowed.
+    let failed = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut length,
+        )
+    };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let is_same_user = credentials.uid == rustix::process::geteuid().as_raw();
+    Ok(Peer { process: credentials.pid, is_same_user })
+}
+
+/// Ends a listener's wait for connections, in whatever thread it is.
+pub fn wake(listener: &UnixListener) {
+    // It fails only if it was done before.
+    let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
+}
+
+/// Whether this is a stream socket that listens, over TCP or Unix.
+pub(crate) fn check(descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    let socket = SockRef::from(&descriptor);
+    let is_known = matches!(socket.domain(), Ok(Domain::IPV4 | Domain::IPV6 | Domain::UNIX));
+    if is_known && matches!(socket.r#type(), Ok(Type::STREAM)) && matches!(socket.is_listener(), Ok(true)) {
+        return Ok(());
+    }
+    Err(malformed("a descriptor came that is no listening stream socket"))
+}
+
+/// The time that is left, for a socket option, in which zero means for ever.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    // It counts microseconds.
+    if left < Duration::from_micros(1) { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// What the kernel says when a timeout has passed.
+fn timed_out(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
+}
+
+fn malformed(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Listeners that can be handed over: one for each loop that a server may have.
+pub const LISTENERS_MAX: usize = 1024;
+
+/// Descriptors in one message: the kernel takes no more (SCM_MAX_FD).
+pub const PER_MESSAGE_MAX: usize = 253;
+
+/// `Tidegate`'s handover, first version.
+const MAGIC: [u8; 4] = *b"TgH1";
+
+/// The magic, and a count of four bytes.
+const HEADER_BYTES: usize = 8;
+
+const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(PER_MESSAGE_MAX));
+
+/// Processes that may wait to take over.
+const BACKLOG: i32 = 16;
+
+const _: () = assert!(PER_MESSAGE_MAX <= u8::MAX as usize);
+
+#[cfg(test)]
+mod tests;

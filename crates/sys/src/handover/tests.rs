@@ -1,0 +1,230 @@
+use std::fs::File;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::thread;
+
+use super::*;
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// A path that is free again when the test is over.
+struct Free(PathBuf);
+
+impl Free {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("tidegate-handover-{name}-{}", std::process::id())))
+    }
+}
+
+impl Drop for Free {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// What comes of a handover when the other end does this.
+fn hear(peer: impl FnOnce(UnixStream) + Send + 'static) -> io::Result<Vec<OwnedFd>> {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let peer = thread::spawn(move || peer(theirs));
+    let received = receive(&ours, soon());
+    drop(ours);
+    peer.join().unwrap();
+    received
+}
+
+fn header(count: u32) -> Vec<u8> {
+    [&MAGIC[..], &count.to_le_bytes()].concat()
+}
+
+#[test]
+fn a_listener_comes_with_the_connections_that_wait_for_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut client = TcpStream::connect(address).unwrap();
+    let received = hear(move |stream| send(&stream, &[listener.as_fd()], soon()).unwrap()).unwrap();
+    let listener = TcpListener::from(received.into_iter().next().unwrap());
+    assert!(rustix::io::fcntl_getfd(&listener).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+    listener.accept().unwrap().0.write_all(b"welcome").unwrap();
+    let mut text = String::new();
+    client.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "welcome");
+}
+
+#[test]
+fn as_many_come_as_a_server_may_have_in_the_order_in_which_they_were_sent() {
+    let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    for count in [1, 2, PER_MESSAGE_MAX, PER_MESSAGE_MAX + 1, 2 * PER_MESSAGE_MAX, LISTENERS_MAX] {
+        let sent: Vec<_> = listeners.iter().cycle().take(count).map(|one| one.try_clone().unwrap()).collect();
+        let ports: Vec<_> = sent.iter().map(|one| one.local_addr().unwrap()).collect();
+        let received = hear(move |stream| {
+            let borrowed: Vec<_> = sent.iter().map(AsFd::as_fd).collect();
+            send(&stream, &borrowed, soon()).unwrap();
+        });
+        let received: Vec<_> = received.unwrap().into_iter().map(TcpListener::from).collect();
+        assert!(received.iter().map(|one| one.local_addr().unwrap()).eq(ports), "{count}");
+    }
+}
+
+#[test]
+fn no_listeners_and_too_many_are_not_sent() {
+    let (stream, _peer) = UnixStream::pair().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    for count in [0, LISTENERS_MAX + 1] {
+        let error = send(&stream, &vec![listener.as_fd(); count], soon()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+}
+
+#[test]
+fn what_is_no_listening_stream_socket_is_refused() {
+    let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let pair = UnixStream::pair().unwrap();
+    let others: [OwnedFd; 4] =
+        [File::open("/dev/null").unwrap().into(), datagrams.into(), pair.0.into(), io::pipe().unwrap().0.into()];
+    for other in others {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let error = hear(move |stream| send(&stream, &[listener.as_fd(), other.as_fd()], soon()).unwrap()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}
+
+#[test]
+fn what_is_no_handover_is_refused() {
+    let cases: [(Vec<u8>, io::ErrorKind); 9] = [
+        (vec![], io::ErrorKind::UnexpectedEof),
+        (header(1)[..7].to_vec(), io::ErrorKind::UnexpectedEof),
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), io::ErrorKind::InvalidData),
+        (header(0), io::ErrorKind::InvalidData),
+        (header(LISTENERS_MAX as u32 + 1), io::ErrorKind::InvalidData),
+        (header(u32::MAX), io::ErrorKind::InvalidData),
+        (header(1), io::ErrorKind::UnexpectedEof),
+        ([header(1), vec![1]].concat(), io::ErrorKind::InvalidData),
+        ([header(1), vec![0]].concat(), io::ErrorKind::InvalidData),
+    ];
+    for (bytes, expected) in cases {
+        let told = format!("{bytes:?}");
+        let error = hear(move |mut stream| stream.write_all(&bytes).unwrap()).unwrap_err();
+        assert_eq!(error.kind(), expected, "{told}");
+    }
+}
+
+/// Alone in its process it would be exact; other tests open and close descriptors as well, so it is repeated until the
+/// leak, if there were one, would be far larger than what they have open.
+#[test]
+fn what_came_of_a_handover_that_fails_is_closed() {
+    let before = descriptors();
+    for round in 0..40_u32 {
+        let error = hear(move |mut stream| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let many = vec![listener.as_fd(); 200];
+            match round % 4 {
+                // More than were announced.
+                0 => {
+                    stream.write_all(&header(100)).unwrap();
+                    send_some(&stream, &many, soon()).unwrap();
+                }
+                // Fewer.
+                1 => {
+                    stream.write_all(&header(300)).unwrap();
+                    send_some(&stream, &many, soon()).unwrap();
+                }
+                // With the wrong count.
+                2 => {
+                    stream.write_all(&header(200)).unwrap();
+                    let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
+                    let mut control = SendAncillaryBuffer::new(&mut space);
+                    assert!(control.push(SendAncillaryMessage::ScmRights(&many)));
+                    let wrong = [IoSlice::new(&[7])];
+                    rustix::net::sendmsg(&stream, &wrong, &mut control, SendFlags::empty()).unwrap();
+                }
+                // With what should have come without any.
+                _ => send_some(&stream, &many, soon()).unwrap(),
+            }
+        });
+        error.unwrap_err();
+    }
+    let after = descriptors();
+    assert!(after < before + 1000, "{before} descriptors became {after}");
+}
+
+#[test]
+fn silence_and_a_trickle_end_at_the_deadline() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let trickle = thread::spawn(move || {
+        // Until the other end is closed.
+        while theirs.write_all(b"T").is_ok() {
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let mut room = [0; 4096];
+    let error = read_exact(&ours, &mut room, Instant::now() + Duration::from_millis(100)).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    drop(ours);
+    trickle.join().unwrap();
+
+    let (ours, _silent) = UnixStream::pair().unwrap();
+    let error = receive(&ours, Instant::now() + Duration::from_millis(50)).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    let error = receive(&ours, Instant::now()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    // Nobody reads.
+    let error = write_all(&ours, &vec![0; 64 << 20], Instant::now() + Duration::from_millis(50)).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+}
+
+#[test]
+fn a_socket_is_for_its_user_only_and_knows_who_connects() {
+    let free = Free::new("private");
+    let listener = listen(&free.0).unwrap();
+    assert_eq!(std::fs::metadata(&free.0).unwrap().permissions().mode() & 0o777, 0o600);
+    let client = connect(&free.0, Duration::from_secs(20)).unwrap().expect("somebody listens");
+    let (stream, _) = listener.accept().unwrap();
+    let own = Peer { process: std::process::id() as i32, is_same_user: true };
+    assert_eq!((peer(&stream).unwrap(), peer(&client).unwrap()), (own, own));
+    assert_eq!(listen(&free.0).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+}
+
+#[test]
+fn where_nobody_listens_there_is_nobody_to_connect_to() {
+    let patience = Duration::from_secs(20);
+    let free = Free::new("nobody");
+    assert!(connect(&free.0, patience).unwrap().is_none());
+    drop(listen(&free.0).unwrap());
+    assert!(connect(&free.0, patience).unwrap().is_none(), "the file is there still");
+    std::fs::remove_file(&free.0).unwrap();
+    std::fs::write(&free.0, b"a file").unwrap();
+    assert_eq!(connect(&free.0, patience).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+}
+
+#[test]
+fn connecting_to_who_never_accepts_has_an_end() {
+    let free = Free::new("full");
+    let _listener = listen(&free.0).unwrap();
+    let mut streams = Vec::new();
+    let error = loop {
+        match connect(&free.0, Duration::from_millis(50)) {
+            Ok(stream) => streams.push(stream.expect("somebody listens")),
+            Err(error) => break error,
+        }
+        assert!(streams.len() < 1000);
+    };
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+}
+
+#[test]
+fn a_wait_for_connections_can_be_ended() {
+    let free = Free::new("woken");
+    let listener = listen(&free.0).unwrap();
+    let waiting = listener.try_clone().unwrap();
+    let waiter = thread::spawn(move || waiting.accept().map(drop));
+    thread::sleep(Duration::from_millis(20));
+    wake(&listener);
+    waiter.join().unwrap().unwrap_err();
+}
