@@ -178,6 +178,7 @@ impl EventLoop {
         }
         self.core.driver.wait(timeout)?;
         let begun = self.core.driver.now();
+        self.published.begin_turn(self.core.tally.turns + 1);
         let driver = &self.core.driver;
         self.core.time.advance(begun, || driver.wall());
         self.fire_timers(begun);
@@ -185,11 +186,13 @@ impl EventLoop {
         self.deliver();
         self.visit_again();
         self.mind_memory(held);
-        self.core.tally.turns += 1;
         self.ended = self.core.driver.now();
-        let turn = self.ended.saturating_duration_since(begun);
-        self.core.tally.longest_turn = self.core.tally.longest_turn.max(turn);
+        let took = self.ended.saturating_duration_since(begun);
+        if self.core.tally.count_turn(took) {
+            self.core.log.slow_turn(self.ended, took);
+        }
         self.published.publish(&self.core.tally, self.core.pool.ledger().used());
+        self.published.end_turn();
         Ok(())
     }
 
@@ -331,6 +334,8 @@ impl EventLoop {
 impl Drop for EventLoop {
     /// Connections that are left are closed; their handlers are told.
     fn drop(&mut self) {
+        // If it ends by a panic of its own, it was in the middle of a turn.
+        self.published.end_turn();
         let letters = self.core.mailbox.end();
         quietly(move || drop(letters));
         for token in self.tokens() {

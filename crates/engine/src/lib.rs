@@ -11,10 +11,13 @@
 //! | accepting | `acceptor.rs` |
 //! | slots, timers, mail from other threads | `slots.rs`, `wheel.rs`, `remote.rs` |
 //! | threads, addresses, drain | `server.rs` |
+//! | a loop that hangs, and who says so | `watchdog.rs`, `counters.rs`, `log.rs` |
+//! | work that blocks, names to addresses | `blocking.rs`, `resolve.rs` |
 
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod blocking;
 mod closed;
 mod connection;
 mod context;
@@ -25,10 +28,14 @@ mod handler;
 mod limits;
 mod log;
 mod remote;
+#[cfg_attr(not(test), expect(dead_code, reason = "connecting to a name is what it is for, and comes next"))]
+mod resolve;
 mod server;
 mod slots;
+mod watchdog;
 mod wheel;
 
+pub use blocking::{Blocking, BlockingError, blocking};
 pub use closed::Closed;
 pub use context::{Context, SendError};
 pub use counters::Counts;
