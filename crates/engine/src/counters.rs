@@ -1,11 +1,16 @@
 //! Counters of a loop, readable from any thread.
+//!
+//! [`Tally`] is what the loop itself counts, in plain numbers; [`Published`] is its copy of a moment ago, stored once a
+//! turn. Two things there are no copies, since a loop that hangs publishes nothing: which turn it is busy with, stored
+//! when the turn's work begins and when it ends; and `stalls`, which the thread of `watchdog.rs` counts.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::closed::{CAUSES, Cause};
+use crate::limits::SLOW_TURN;
 
-/// What a loop has done so far. The loop publishes it once a turn.
+/// What a loop has done so far. The loop publishes it once a turn, all but `stalls`, which are seen from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Counts {
@@ -27,8 +32,14 @@ pub struct Counts {
     pub tasks_panicked: u64,
     /// Turns of the loop.
     pub turns: u64,
-    /// The longest turn, waiting not counted.
+    /// The longest turn that has ended, waiting not counted.
     pub longest_turn: Duration,
+    /// Turns that took longer than a tenth of a second: a handler or a task kept the loop for itself. They are counted
+    /// when they have ended.
+    pub slow_turns: u64,
+    /// Turns that took longer than a second: a handler or a task did not yield. They are counted while they last, within
+    /// half a second, and again as slow ones if they end. Only the loops of a [`Server`](crate::Server) are watched so.
+    pub stalls: u64,
     /// Connections that were closed in good order.
     pub closed_done: u64,
     /// Connections that broke.
@@ -60,11 +71,21 @@ pub(crate) struct Tally {
     pub(crate) turns: u64,
     pub(crate) tasks_panicked: u64,
     pub(crate) longest_turn: Duration,
+    pub(crate) slow_turns: u64,
     pub(crate) connections: u64,
     closed: [u64; CAUSES],
 }
 
 impl Tally {
+    /// Counts a turn that has ended, and says whether it was a slow one.
+    pub(crate) fn count_turn(&mut self, took: Duration) -> bool {
+        self.turns += 1;
+        self.longest_turn = self.longest_turn.max(took);
+        let slow = took > SLOW_TURN;
+        self.slow_turns += u64::from(slow);
+        slow
+    }
+
     pub(crate) fn count_closed(&mut self, cause: Cause) {
         self.closed[cause as usize] += 1;
     }
@@ -75,6 +96,9 @@ impl Tally {
 pub(crate) struct Published {
     numbers: [AtomicU64; NUMBERS],
     closed: [AtomicU64; CAUSES],
+    /// Which turn the loop is busy with, counted from one; none while it waits.
+    busy_turn: AtomicU64,
+    stalls: AtomicU64,
 }
 
 impl Published {
@@ -90,6 +114,7 @@ impl Published {
             tally.turns,
             tally.tasks_panicked,
             u64::try_from(tally.longest_turn.as_nanos()).unwrap_or(u64::MAX),
+            tally.slow_turns,
         ];
         for (shown, number) in self.numbers.iter().zip(numbers) {
             shown.store(number, Relaxed);
@@ -97,6 +122,26 @@ impl Published {
         for (shown, number) in self.closed.iter().zip(tally.closed) {
             shown.store(number, Relaxed);
         }
+    }
+
+    /// A turn's work begins; turns are counted from one.
+    pub(crate) fn begin_turn(&self, turn: u64) {
+        self.busy_turn.store(turn, Relaxed);
+    }
+
+    /// The turn's work is done: the loop waits, or ends.
+    pub(crate) fn end_turn(&self) {
+        self.busy_turn.store(0, Relaxed);
+    }
+
+    /// The turn whose work has begun and not ended.
+    pub(crate) fn busy_turn(&self) -> Option<u64> {
+        Some(self.busy_turn.load(Relaxed)).filter(|&turn| turn > 0)
+    }
+
+    /// Counts a turn that hangs; for who sees that from outside.
+    pub(crate) fn count_stall(&self) {
+        self.stalls.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn read(&self) -> Counts {
@@ -111,6 +156,7 @@ impl Published {
             turns,
             tasks_panicked,
             nanos,
+            slow_turns,
         ] = self.numbers.each_ref().map(|number| number.load(Relaxed));
         let closed = |cause: Cause| self.closed[cause as usize].load(Relaxed);
         Counts {
@@ -124,6 +170,8 @@ impl Published {
             turns,
             tasks_panicked,
             longest_turn: Duration::from_nanos(nanos),
+            slow_turns,
+            stalls: self.stalls.load(Relaxed),
             closed_done: closed(Cause::Done),
             closed_broken: closed(Cause::Broken),
             closed_protocol: closed(Cause::Protocol),
@@ -137,4 +185,4 @@ impl Published {
     }
 }
 
-const NUMBERS: usize = 10;
+const NUMBERS: usize = 11;

@@ -278,6 +278,7 @@ impl EventLoop {
     pub fn turn(&mut self, patience: Option<Duration>) -> io::Result<()> {
         let _entered = self.local.enter();
         let begun = self.wait(patience)?;
+        self.published.begin_turn(self.local.core.borrow().tally.turns + 1);
         self.fire_timers(begun);
         let held = self.complete();
         self.deliver();
@@ -286,12 +287,14 @@ impl EventLoop {
         self.local.run_tasks();
         self.mind_memory(held);
         let mut core = self.local.core.borrow_mut();
-        core.tally.turns += 1;
         core.tally.tasks_panicked = core.tasks.panicked();
         self.ended = core.driver.now();
-        let turn = self.ended.saturating_duration_since(begun);
-        core.tally.longest_turn = core.tally.longest_turn.max(turn);
+        let took = self.ended.saturating_duration_since(begun);
+        if core.tally.count_turn(took) {
+            core.log.slow_turn(self.ended, took);
+        }
         self.published.publish(&core.tally, core.pool.ledger().used());
+        self.published.end_turn();
         Ok(())
     }
 
@@ -473,6 +476,8 @@ impl EventLoop {
 impl Drop for EventLoop {
     /// Tasks are dropped where they stand; connections that are left are closed, and their handlers are told.
     fn drop(&mut self) {
+        // If it ends by a panic of its own, it was in the middle of a turn.
+        self.published.end_turn();
         let _entered = self.local.enter();
         let letters = self.local.core.borrow().mailbox.end();
         quietly(move || drop(letters));

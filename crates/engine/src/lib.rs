@@ -11,10 +11,13 @@
 //! | accepting | `acceptor.rs` |
 //! | slots, timers, mail from other threads | `slots.rs`, `wheel.rs`, `remote.rs` |
 //! | threads, addresses, drain | `server.rs` |
+//! | a loop that hangs, and who says so | `watchdog.rs`, `counters.rs`, `log.rs` |
+//! | work that blocks, names to addresses | `blocking.rs`, `resolve.rs` |
 
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod blocking;
 mod channel;
 mod closed;
 mod connection;
@@ -29,13 +32,16 @@ mod log;
 mod mailbox;
 mod pages;
 mod remote;
+mod resolve;
 mod serve;
 mod server;
 mod slots;
 mod sync;
 pub mod task;
+mod watchdog;
 mod wheel;
 
+pub use blocking::{Blocking, BlockingError, blocking};
 pub use channel::{Channel, ChannelError, Close, Flushed, Reader, Ready, Recv, Within, Writer};
 pub use closed::Closed;
 pub use context::{Context, SendError};

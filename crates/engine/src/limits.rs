@@ -85,6 +85,9 @@ pub(crate) const CAP_PAUSE: Duration = Duration::from_millis(20);
 /// How long a loop sleeps at most while its memory is used up and nobody can be shed.
 pub(crate) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(10);
 
+/// A turn that takes longer makes everybody else on the loop wait noticeably.
+pub(crate) const SLOW_TURN: Duration = Duration::from_millis(100);
+
 /// Lines that a loop logs within a second; what is beyond is counted and said in one.
 pub(crate) const LOG_LINES_PER_SECOND_MAX: u32 = 100;
 

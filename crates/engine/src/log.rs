@@ -47,6 +47,14 @@ impl Log {
         }
     }
 
+    /// Says that a turn took long, now that it has ended.
+    pub(crate) fn slow_turn(&mut self, now: Instant, took: Duration) {
+        if self.admits(now) {
+            let ms = took.as_millis();
+            quietly(|| tracing::warn!("a turn took {ms} ms: a handler or a task kept the loop for itself"));
+        }
+    }
+
     /// Says something about the loop itself.
     pub(crate) fn warn(&mut self, now: Instant, what: &str) {
         if self.admits(now) {

@@ -20,6 +20,7 @@ use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
 use crate::mailbox::{Letter, Mailbox};
+use crate::watchdog::Watchdog;
 
 /// A server that has not been started.
 ///
@@ -175,7 +176,8 @@ impl Server {
         let (listen, live) = (Arc::new(listen), Arc::new(AtomicUsize::new(0)));
         let mut limits = self.limits;
         limits.memory_max /= self.loops;
-        let mut running = Running { address, transport: "epoll", loops: Vec::with_capacity(self.loops) };
+        let mut running =
+            Running { address, transport: "epoll", loops: Vec::with_capacity(self.loops), watchdog: None };
         for (number, listener) in listeners.into_iter().enumerate() {
             let (listen, live, limits, transport) = (listen.clone(), live.clone(), limits.clone(), self.transport);
             let (started, outcome) = channel();
@@ -196,6 +198,8 @@ impl Server {
                 Err(_) => return Err(StartError::Panicked),
             }
         }
+        let watched = running.loops.iter().map(|running| running.published.clone());
+        running.watchdog = Some(Watchdog::start(watched).map_err(StartError::System)?);
         Ok(running)
     }
 
@@ -248,6 +252,8 @@ pub struct Running {
     address: Address,
     transport: &'static str,
     loops: Vec<RunningLoop>,
+    /// Watches while the loops end, too: it goes after them.
+    watchdog: Option<Watchdog>,
 }
 
 #[derive(Debug)]

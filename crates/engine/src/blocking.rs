@@ -1,0 +1,362 @@
+//! `blocking`: a way out for work that would hold an event loop up. A few threads do it, and what it came to is a future.
+//!
+//! The threads are the process's, not a loop's: there are none until somebody asks, at most [`THREADS_MAX`] while much is
+//! to be done, and none again a few seconds later. What waits for them is bounded too, by [`WAITING_MAX`]; beyond that
+//! work is refused at once, so that whoever asks hears of it while there is something that it can do. That is why this
+//! is not the crate of the same name, which has five hundred threads and an unbounded queue.
+//!
+//! Invariants. Work that waits is in `State::waiting` under its ticket, and nowhere else: whoever takes it out, a thread
+//! or the drop of its future, is the one that has it. What became of it is one [`Stage`] under one lock: the waker is
+//! taken out in the same step that puts the result in, so it is woken once, and a poll either leaves its waker before
+//! that step or finds the result after it. No code of a user's runs within either lock, except for the clone of a waker.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use crate::core::quietly;
+
+/// Does `work` on another thread, so that an event loop does not wait for it: reading a file, asking a database whose
+/// client blocks, hashing a password. It begins by itself, polled or not.
+///
+/// Dropping the future before the work has begun cancels it: it is dropped, and never run. Work that has begun cannot be
+/// stopped; its result is dropped on its own thread then.
+///
+/// At most 16 threads work for the whole process. Work that waits for other such work may wait for ever, and work
+/// that does not end takes a thread away from everybody else.
+///
+/// ```
+/// # use std::pin::pin;
+/// # use std::task::{Context, Poll, Wake, Waker};
+/// # struct Unpark(std::thread::Thread);
+/// # impl Wake for Unpark { fn wake(self: std::sync::Arc<Self>) { self.0.unpark(); } }
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let waker = Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
+/// #     let mut future = pin!(future);
+/// #     loop {
+/// #         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+/// #             Poll::Ready(output) => return output,
+/// #             Poll::Pending => std::thread::park(),
+/// #         }
+/// #     }
+/// # }
+/// use tidegate_engine::{BlockingError, blocking};
+///
+/// # block_on(async {
+/// let sum = blocking(|| (1..=100).sum::<u32>()).await?;
+/// assert_eq!(sum, 5050);
+/// # Ok::<(), BlockingError>(())
+/// # })?;
+/// # Ok::<(), BlockingError>(())
+/// ```
+///
+/// A handler has no future to wait in. It lets the work post what it came to, and gets it as
+/// [`Event::Posted`](crate::Event::Posted):
+///
+/// ```no_run
+/// use std::io;
+///
+/// use tidegate_codec::Slice;
+/// use tidegate_codec::framing::Lines;
+/// use tidegate_engine::{Context, Event, Handler, Outcome, blocking};
+///
+/// /// Answers the name of a file with its size.
+/// struct Sizes;
+///
+/// impl Handler<Lines> for Sizes {
+///     type Post = io::Result<u64>;
+///
+///     fn message(&mut self, path: Slice, cx: &mut Context<'_, Lines, Self::Post>) -> Outcome<Lines> {
+///         let (remote, path) = (cx.remote(), String::from_utf8_lossy(&path).into_owned());
+///         let size = blocking(move || {
+///             let size = std::fs::metadata(path).map(|about| about.len());
+///             // If the connection is gone, nobody wants to know.
+///             let _ = remote.post(size);
+///         });
+///         match size.detach() {
+///             Ok(()) => Outcome::Continue,
+///             Err(_) => cx.send("too busy".into()).into(),
+///         }
+///     }
+///
+///     fn event(&mut self, event: Event<Self::Post>, cx: &mut Context<'_, Lines, Self::Post>) -> Outcome<Lines> {
+///         match event {
+///             Event::Posted(Ok(bytes)) => cx.send(bytes.to_string().into()).into(),
+///             Event::Posted(Err(_)) => cx.send("no such file".into()).into(),
+///             Event::ReadClosed => Outcome::Close,
+///             _ => Outcome::Continue,
+///         }
+///     }
+/// }
+/// ```
+pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
+    static THREADS: OnceLock<Arc<Threads>> = OnceLock::new();
+    THREADS.get_or_init(|| Threads::new(THREADS_MAX, WAITING_MAX, IDLE_MAX)).submit(work)
+}
+
+/// What [`blocking`] returns: a future of what the work came to, for any executor.
+///
+/// # Panics
+/// If it is polled again after it was ready.
+#[must_use = "dropping it cancels work that has not begun: await it, or `detach` it"]
+pub struct Blocking<T> {
+    job: Arc<Job<T>>,
+    /// Where the work waits, and under which ticket; `None` if it never did.
+    place: Option<(Arc<Threads>, u64)>,
+}
+
+impl<T> Blocking<T> {
+    /// A result that was known without any work.
+    pub(crate) fn done(result: Result<T, BlockingError>) -> Self {
+        Self { job: Arc::new(Job::new(Stage::Done(result))), place: None }
+    }
+
+    /// Lets the work be done without anybody waiting for it: for work that itself tells what it came to.
+    ///
+    /// # Errors
+    /// [`BlockingError::Full`] or [`BlockingError::NoThread`] if the work was refused. What becomes of it later is not
+    /// told; a panic is printed by the panic hook.
+    pub fn detach(self) -> Result<(), BlockingError> {
+        // What is over has nothing to be cancelled when this is dropped.
+        match self.job.end() {
+            Stage::Done(Err(refused @ (BlockingError::Full | BlockingError::NoThread))) => Err(refused),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<T> Future for Blocking<T> {
+    type Output = Result<T, BlockingError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.job.poll(cx)
+    }
+}
+
+impl<T> Drop for Blocking<T> {
+    fn drop(&mut self) {
+        let left = self.job.end();
+        if let (Stage::Pending(_), Some((threads, ticket))) = (left, &self.place) {
+            // The work is a user's: it is dropped here, outside the lock.
+            let work = threads.state().waiting.remove(ticket);
+            drop(work);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Blocking<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Blocking")
+    }
+}
+
+/// Why there is no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BlockingError {
+    /// The work panicked.
+    Panicked,
+    /// 65,536 others wait already: the work was refused.
+    Full,
+    /// The system gave us no thread, and there was none yet: the work was refused.
+    NoThread,
+}
+
+impl fmt::Display for BlockingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Panicked => "the work panicked",
+            Self::Full => "too much blocking work waits already",
+            Self::NoThread => "the system has no thread for blocking work",
+        })
+    }
+}
+
+impl std::error::Error for BlockingError {}
+
+/// What a piece of work and its future share.
+struct Job<T>(Mutex<Stage<T>>);
+
+enum Stage<T> {
+    /// It waits, or is being done. Whoever polled last is woken.
+    Pending(Option<Waker>),
+    Done(Result<T, BlockingError>),
+    /// The future has its result, or wants none.
+    Over,
+}
+
+impl<T> Job<T> {
+    fn new(stage: Stage<T>) -> Self {
+        Self(Mutex::new(stage))
+    }
+
+    fn poll(&self, cx: &Context<'_>) -> Poll<Result<T, BlockingError>> {
+        let mut stage = locked(&self.0);
+        match mem::replace(&mut *stage, Stage::Over) {
+            Stage::Pending(before) => {
+                let same = before.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+                let (kept, replaced) = if same { (before, None) } else { (Some(cx.waker().clone()), before) };
+                *stage = Stage::Pending(kept);
+                drop(stage);
+                // Dropping a waker may drop the last handle to a task.
+                drop(replaced);
+                Poll::Pending
+            }
+            Stage::Done(result) => Poll::Ready(result),
+            Stage::Over => {
+                drop(stage);
+                panic!("`Blocking` was polled after it was ready")
+            }
+        }
+    }
+
+    /// On the work's thread: the result is there, and whoever waits for it hears of it.
+    fn finish(&self, result: Result<T, BlockingError>) {
+        let mut stage = locked(&self.0);
+        // If nobody wants it, the result is dropped here, after the lock was given back.
+        if let Stage::Pending(waker) = &mut *stage {
+            let waker = waker.take();
+            *stage = Stage::Done(result);
+            drop(stage);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        } else {
+            drop(stage);
+            drop(result);
+        }
+    }
+
+    fn end(&self) -> Stage<T> {
+        mem::replace(&mut *locked(&self.0), Stage::Over)
+    }
+}
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Threads, and what waits for them.
+struct Threads {
+    threads_max: usize,
+    waiting_max: usize,
+    /// How long a thread waits for something to do before it ends.
+    idle_max: Duration,
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// In the order of tickets, which is that of time.
+    waiting: BTreeMap<u64, Work>,
+    tickets: u64,
+    threads: usize,
+    /// Threads that look at what waits before they do anything else: those that sleep, and those that just begin.
+    idle: usize,
+}
+
+impl Threads {
+    fn new(threads_max: usize, waiting_max: usize, idle_max: Duration) -> Arc<Self> {
+        Arc::new(Self { threads_max, waiting_max, idle_max, state: Mutex::default(), news: Condvar::new() })
+    }
+
+    fn submit<T: Send + 'static>(self: &Arc<Self>, work: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
+        let job = Arc::new(Job::new(Stage::Pending(None)));
+        let done = job.clone();
+        let work = Box::new(move || {
+            let result = catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+                quietly(move || drop(panic));
+                BlockingError::Panicked
+            });
+            done.finish(result);
+        });
+        match self.enqueue(work) {
+            Ok(ticket) => Blocking { job, place: Some((self.clone(), ticket)) },
+            Err((refused, work)) => {
+                drop(work);
+                Blocking::done(Err(refused))
+            }
+        }
+    }
+
+    /// Lines work up, and sees to it that some thread will do it. Work that is refused comes back, to be dropped outside
+    /// the lock.
+    fn enqueue(self: &Arc<Self>, work: Work) -> Result<u64, (BlockingError, Work)> {
+        let mut state = self.state();
+        if state.waiting.len() >= self.waiting_max {
+            return Err((BlockingError::Full, work));
+        }
+        if state.waiting.len() >= state.idle
+            && state.threads < self.threads_max
+            // Without another thread it has to wait for one of those that there are.
+            && self.spawn(&mut state).is_err()
+            && state.threads == 0
+        {
+            return Err((BlockingError::NoThread, work));
+        }
+        state.tickets += 1;
+        let ticket = state.tickets;
+        state.waiting.insert(ticket, work);
+        drop(state);
+        self.news.notify_one();
+        Ok(ticket)
+    }
+
+    fn spawn(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        let threads = self.clone();
+        thread::Builder::new().name("tidegate-blocking".into()).spawn(move || threads.work())?;
+        state.threads += 1;
+        state.idle += 1;
+        Ok(())
+    }
+
+    /// The life of a thread.
+    fn work(&self) {
+        let mut state = self.state();
+        loop {
+            if let Some((_, work)) = state.waiting.pop_first() {
+                state.idle -= 1;
+                drop(state);
+                // The work's own panic is caught within; a waker or the drop of a result may panic as well.
+                quietly(work);
+                state = self.state();
+                state.idle += 1;
+                continue;
+            }
+            let waited = self.news.wait_timeout(state, self.idle_max);
+            let (back, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = back;
+            if waited.timed_out() && state.waiting.is_empty() {
+                state.idle -= 1;
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Threads of the process that do blocking work.
+const THREADS_MAX: usize = 16;
+
+/// Work that may wait for them.
+const WAITING_MAX: usize = 65_536;
+
+/// How long a thread without work stays.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! `Watchdog`: notices a loop that does not come to the end of its turn.
+//!
+//! A handler, or a task, that does not yield stops everything else on its loop, and the loop cannot say so: it hangs too.
+//! So one thread for each server looks at all its loops twice a second. A loop publishes one number: which turn it is
+//! busy with, or none while it waits. A loop that is busy with the same turn for longer than [`TURN_PATIENCE`] is counted
+//! and logged, once for each such turn, while it still hangs. Time is measured here: a loop pays two stores a turn.
+//!
+//! A turn that was long and did end is told by the loop itself, in `event_loop.rs`.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::core::quietly;
+use crate::counters::Published;
+
+/// The thread that looks. Dropping this ends it at once.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    leash: Arc<Leash>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    /// Watches loops, which are numbered as they come.
+    ///
+    /// # Errors
+    /// The system's, if it has no thread.
+    pub(crate) fn start(loops: impl IntoIterator<Item = Arc<Published>>) -> io::Result<Self> {
+        Self::start_with(loops, LOOK_EVERY)
+    }
+
+    fn start_with(loops: impl IntoIterator<Item = Arc<Published>>, every: Duration) -> io::Result<Self> {
+        let leash = Arc::new(Leash::default());
+        let mut watched: Vec<_> = loops.into_iter().map(Watched::new).collect();
+        let theirs = leash.clone();
+        let thread = Builder::new().name("tidegate-watch".into()).stack_size(STACK_BYTES).spawn(move || {
+            while !theirs.is_let_go_within(every) {
+                let now = Instant::now();
+                for (number, watched) in watched.iter_mut().enumerate() {
+                    if let Some(busy) = watched.look(now) {
+                        tell(number, busy);
+                    }
+                }
+            }
+        })?;
+        Ok(Self { leash, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.leash.let_go();
+        if let Some(thread) = self.thread.take() {
+            // What a user's subscriber panics with is caught; there is nothing else that could.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What ends the thread, even in the middle of its sleep.
+#[derive(Debug, Default)]
+struct Leash {
+    ended: Mutex<bool>,
+    news: Condvar,
+}
+
+impl Leash {
+    fn let_go(&self) {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.news.notify_one();
+    }
+
+    fn is_let_go_within(&self, patience: Duration) -> bool {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.news.wait_timeout_while(ended, patience, |ended| !*ended);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// One loop, as it was seen.
+struct Watched {
+    published: Arc<Published>,
+    /// The turn that it was busy with when somebody last looked, and since when that is known.
+    seen: Option<(u64, Instant)>,
+    /// Whether that turn was told of.
+    told: bool,
+}
+
+impl Watched {
+    fn new(published: Arc<Published>) -> Self {
+        Self { published, seen: None, told: false }
+    }
+
+    /// Looks at the loop. If its turn takes too long, and that is news, it is counted, and what comes back is for how long
+    /// it has been seen: up to [`LOOK_EVERY`] less than it has taken.
+    fn look(&mut self, now: Instant) -> Option<Duration> {
+        let turn = self.published.busy_turn();
+        let since = match self.seen {
+            Some((seen, since)) if turn == Some(seen) => since,
+            _ => {
+                self.seen = turn.map(|turn| (turn, now));
+                self.told = false;
+                return None;
+            }
+        };
+        let busy = now.saturating_duration_since(since);
+        if self.told || busy < TURN_PATIENCE {
+            return None;
+        }
+        self.told = true;
+        self.published.count_stall();
+        Some(busy)
+    }
+}
+
+fn tell(number: usize, busy: Duration) {
+    quietly(|| {
+        tracing::error!(
+            event_loop = number,
+            busy_ms = busy.as_millis() as u64,
+            "a handler or a task does not yield; nothing else on this loop is served"
+        );
+    });
+}
+
+/// How often the thread looks.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// A turn that takes longer hangs.
+const TURN_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Looking needs next to nothing; what prints the line is the user's. What is not touched costs address space only.
+const STACK_BYTES: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HALF: Duration = Duration::from_millis(500);
+
+    #[test]
+    fn a_turn_that_does_not_end_is_told_of_once() {
+        let published = Arc::new(Published::default());
+        let (mut watched, start) = (Watched::new(published.clone()), Instant::now());
+        published.begin_turn(7);
+        assert_eq!(watched.look(start), None);
+        assert_eq!(watched.look(start + HALF), None);
+        assert_eq!(watched.look(start + 2 * HALF), Some(2 * HALF));
+        assert_eq!(watched.look(start + 3 * HALF), None);
+        assert_eq!(published.read().stalls, 1);
+        // The next one is news again.
+        published.end_turn();
+        published.begin_turn(8);
+        for at in 4..6 {
+            assert_eq!(watched.look(start + at * HALF), None);
+        }
+        assert_eq!(watched.look(start + 6 * HALF), Some(2 * HALF));
+        assert_eq!(published.read().stalls, 2);
+    }
+
+    #[test]
+    fn a_loop_that_waits_or_comes_to_another_turn_is_left_alone() {
+        let published = Arc::new(Published::default());
+        let (mut watched, start) = (Watched::new(published.clone()), Instant::now());
+        for at in 0..100 {
+            assert_eq!(watched.look(start + at * HALF), None, "it sleeps");
+        }
+        for turn in 1..100 {
+            published.begin_turn(turn);
+            assert_eq!(watched.look(start + (100 + turn as u32) * HALF), None, "it is always busy, and gets on");
+            published.end_turn();
+        }
+        assert_eq!(published.read().stalls, 0);
+    }
+
+    #[test]
+    fn it_ends_at_once_and_not_when_it_would_look_next() {
+        // Otherwise this takes an hour.
+        drop(Watchdog::start_with([Arc::default()], Duration::from_secs(3600)).unwrap());
+    }
+}
