@@ -156,22 +156,23 @@ impl Core {
 
     /// Gives a connection a slot and its socket to the driver, and visits it for the first time.
     pub(crate) fn admit(&mut self, socket: Socket, connection: Box<dyn Occupant>) -> io::Result<Token> {
-        let token = self.reserve(Operation::Adopt(socket))?;
+        let (token, _) = self.reserve(Operation::Adopt(socket))?;
         self.enter(token, connection, Occasion::Opened);
         Ok(token)
     }
 
-    /// Gives a slot away to somebody whom a drain waits for, and their socket to the driver.
-    pub(crate) fn reserve(&mut self, operation: Operation<'_>) -> io::Result<Token> {
+    /// Gives a slot away to somebody whom a drain waits for, and begins an operation on their socket. If that has come
+    /// to a good end already, the completion says so.
+    pub(crate) fn reserve(&mut self, operation: Operation<'_>) -> io::Result<(Token, Option<Completion>)> {
         let token = self.slots.reserve();
         match self.driver.submit(token, operation) {
             Some(Completion::Failed(error) | Completion::Connected(Err(error))) => {
                 self.release(token);
                 Err(error)
             }
-            _ => {
+            completion => {
                 self.awaited += 1;
-                Ok(token)
+                Ok((token, completion))
             }
         }
     }

@@ -161,7 +161,7 @@ impl EventLoop {
         admit: impl Admit,
     ) -> io::Result<()> {
         let mut core = self.local.core.borrow_mut();
-        let token = core.reserve(Operation::Listen(listener))?;
+        let (token, _) = core.reserve(Operation::Listen(listener))?;
         let settings = Settings::new(limits, live);
         core.slots.put(token, Box::new(Acceptor::new(settings, admit)));
         Ok(())

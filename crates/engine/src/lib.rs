@@ -19,7 +19,9 @@
 mod acceptor;
 mod blocking;
 mod channel;
+mod client;
 mod closed;
+mod connect;
 mod connection;
 mod context;
 mod core;
@@ -43,7 +45,9 @@ mod wheel;
 
 pub use blocking::{Blocking, BlockingError, blocking};
 pub use channel::{Channel, ChannelError, Close, Flushed, Reader, Ready, Recv, Within, Writer};
+pub use client::{Client, ConnectError};
 pub use closed::Closed;
+pub use connect::{Connect, ConnectWith};
 pub use context::{Context, SendError};
 pub use counters::Counts;
 pub use event_loop::EventLoop;

@@ -76,6 +76,12 @@ pub(crate) const MEMORY_PER_LOOP_MIN: usize = 1024 * 1024;
 /// Bytes of a file that are read at once for a filter that must see them.
 pub(crate) const FILE_PIECE_BYTES: usize = 16 * 1024;
 
+/// How long connecting may take unless a client is told otherwise.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long one address is tried alone: the Connection Attempt Delay of RFC 8305 §5.
+pub(crate) const HEAD_START: Duration = Duration::from_millis(250);
+
 /// How long accepting pauses when the system has no descriptor or no memory left.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

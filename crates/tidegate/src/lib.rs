@@ -46,9 +46,9 @@ pub use tidegate_codec::{
     Blame, Codec, EncodeError, Encoded, Fault, Filter, Output, Over, OverError, Step, Time, encode, framing,
 };
 pub use tidegate_engine::{
-    Channel, ChannelError, Close, Closed, Context, Counts, Event, EventLoop, Flushed, Handler, Limits, Outcome,
-    PostError, Reader, Ready, Recv, Remote, Running, SendError, Server, StartError, Switch, Transport,
-    UnknownTransport, Within, Writer, task,
+    Blocking, BlockingError, Channel, ChannelError, Client, Close, Closed, Connect, ConnectError, ConnectWith, Context,
+    Counts, Event, EventLoop, Flushed, Handler, Limits, Outcome, PostError, Reader, Ready, Recv, Remote, Running,
+    SendError, Server, StartError, Switch, Transport, UnknownTransport, Within, Writer, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]

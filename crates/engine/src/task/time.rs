@@ -167,17 +167,17 @@ impl Future for Tick<'_> {
 }
 
 /// A place on the loop's wheel, taken when it is first waited for.
-struct Alarm {
+pub(crate) struct Alarm {
     local: Rc<Local>,
     slot: Option<Token>,
 }
 
 impl Alarm {
-    fn new(local: Rc<Local>) -> Self {
+    pub(crate) fn new(local: Rc<Local>) -> Self {
         Self { local, slot: None }
     }
 
-    fn poll(&mut self, at: Instant, waker: &Waker) -> Poll<()> {
+    pub(crate) fn poll(&mut self, at: Instant, waker: &Waker) -> Poll<()> {
         if self.local.now() >= at {
             self.release();
             return Poll::Ready(());

@@ -1,0 +1,221 @@
+//! `Client`: where to connect to and how; the connection is a channel, or has a handler.
+//!
+//! How several addresses are tried is in `connect.rs`.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tidegate_codec::Codec;
+use tidegate_sys::{Address, SocketOptions};
+
+use crate::connect::{Connect, ConnectWith};
+use crate::handler::Handler;
+use crate::limits::{CONNECT_TIMEOUT, HEAD_START, Limits};
+
+/// Where to connect to, and how. It can be used many times.
+///
+/// ```
+/// use tidegate_codec::framing::Lines;
+/// use tidegate_engine::{Client, EventLoop, Server};
+///
+/// let server = Server::bind("127.0.0.1:0")?.loops(1).serve(Lines::new, async |mut channel| {
+///     while let Some(line) = channel.recv().await? {
+///         channel.send(line.into())?;
+///     }
+///     Ok::<_, Box<dyn std::error::Error>>(())
+/// })?;
+///
+/// let client = Client::at(server.address().clone());
+/// let answer = EventLoop::readiness()?.block_on(async move {
+///     let mut channel = client.connect(Lines::new()).await?;
+///     channel.send("ebb and flow".into())?;
+///     Ok::<_, Box<dyn std::error::Error>>(channel.recv().await?)
+/// })?;
+/// assert_eq!(&*answer?.expect("the server answers"), b"ebb and flow");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a client does nothing until it connects"]
+pub struct Client {
+    pub(crate) target: Target,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) head_start: Duration,
+    pub(crate) local: Option<Address>,
+    pub(crate) options: SocketOptions,
+    pub(crate) limits: Limits,
+}
+
+/// What is known of where to connect to.
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    Addresses(Vec<Address>),
+    Name(Box<str>, u16),
+}
+
+impl Client {
+    /// A client of `target`: `IP:PORT`, `[IPV6]:PORT`, `NAME:PORT` or `unix:PATH`. A name is resolved each time that
+    /// the client connects, by the system, on a thread of its own.
+    ///
+    /// # Errors
+    /// [`ConnectError::Target`] if that is none of these.
+    pub fn to(target: &str) -> Result<Self, ConnectError> {
+        target.parse().map(Self::new).map_err(|BadTarget| ConnectError::Target(target.into()))
+    }
+
+    /// A client of an address.
+    pub fn at(address: impl Into<Address>) -> Self {
+        Self::new(Target::Addresses(vec![address.into()]))
+    }
+
+    /// A client of something that has several addresses, which are tried in this order.
+    pub fn at_each(addresses: impl IntoIterator<Item = Address>) -> Self {
+        Self::new(Target::Addresses(addresses.into_iter().collect()))
+    }
+
+    fn new(target: Target) -> Self {
+        Self {
+            target,
+            connect_timeout: CONNECT_TIMEOUT,
+            head_start: HEAD_START,
+            local: None,
+            options: SocketOptions::default(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// How long connecting may take in all, resolving the name included; 10 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long one address is tried alone before the next is tried beside it; 250 ms (RFC 8305 §5). One that fails
+    /// at once gives way at once.
+    pub fn head_start(mut self, head_start: Duration) -> Self {
+        self.head_start = head_start;
+        self
+    }
+
+    /// The address to connect from; port 0 takes any that is free.
+    pub fn local(mut self, local: impl Into<Address>) -> Self {
+        self.local = Some(local.into());
+        self
+    }
+
+    /// Options of the socket.
+    pub fn options(mut self, options: SocketOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// What protects the connection. Of the limits, `connections_max` and `memory_max` are a server's.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Connects, and yields a channel. Dropping the future gives up.
+    ///
+    /// # Errors
+    /// [`ConnectError`], with the last of the reasons if several addresses were tried.
+    ///
+    /// # Panics
+    /// If no event loop runs on this thread.
+    pub fn connect<C: Codec>(&self, codec: C) -> Connect<C> {
+        Connect::new(self, codec)
+    }
+
+    /// Connects, and hands the connection to a handler; yields a [`Remote`](crate::Remote) to post to it. Dropping the
+    /// future gives up.
+    ///
+    /// # Errors
+    /// [`ConnectError`], with the last of the reasons if several addresses were tried.
+    ///
+    /// # Panics
+    /// If no event loop runs on this thread.
+    pub fn connect_with<C: Codec, H: Handler<C>>(&self, codec: C, handler: H) -> ConnectWith<C, H> {
+        ConnectWith::new(self, codec, handler)
+    }
+}
+
+impl FromStr for Target {
+    type Err = BadTarget;
+
+    fn from_str(text: &str) -> Result<Self, BadTarget> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self::Addresses(vec![address]));
+        }
+        let (name, port) = text.rsplit_once(':').ok_or(BadTarget)?;
+        let is_name =
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
+        match port.parse() {
+            Ok(port) if is_name => Ok(Self::Name(name.into(), port)),
+            _ => Err(BadTarget),
+        }
+    }
+}
+
+/// A text that says nowhere.
+pub(crate) struct BadTarget;
+
+/// Why there is no connection.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The text is neither an address nor a name with a port.
+    Target(Box<str>),
+    /// The name could not be resolved.
+    Name(Box<str>, io::Error),
+    /// The name has no address, or none was given.
+    NoAddress,
+    /// The address could not be connected to; the last one, if there are several.
+    Failed(Address, io::Error),
+    /// The time was up; this is the address that was tried last, if it came to that.
+    Timeout(Option<SocketAddr>),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Target(text) => {
+                write!(f, "cannot connect to '{text}': write IP:PORT, [IPV6]:PORT, NAME:PORT or unix:PATH")
+            }
+            Self::Name(name, error) => write!(f, "cannot resolve '{name}': {error}"),
+            Self::NoAddress => f.write_str("there is no address to connect to"),
+            Self::Failed(address, error) => write!(f, "cannot connect to {address}: {error}"),
+            Self::Timeout(Some(address)) => write!(f, "cannot connect to {address}: it took too long"),
+            Self::Timeout(None) => f.write_str("cannot connect: it took too long"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Name(_, error) | Self::Failed(_, error) => Some(error),
+            Self::Target(_) | Self::NoAddress | Self::Timeout(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_an_address_or_a_name_with_a_port() {
+        for text in ["127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/run/a.sock"] {
+            assert!(matches!(text.parse(), Ok(Target::Addresses(_))), "{text}");
+        }
+        for text in ["example.com:80", "a_b-c:1"] {
+            assert!(matches!(text.parse(), Ok(Target::Name(..))), "{text}");
+        }
+        for text in ["", "example.com", ":80", "example.com:", "exa mple:80", "a:b:80", "example.com:99999", "unix:"] {
+            let error = Client::to(text).unwrap_err().to_string();
+            assert!(error.contains("NAME:PORT"), "{text}: {error}");
+        }
+    }
+}

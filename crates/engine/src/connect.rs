@@ -1,0 +1,312 @@
+//! Connecting: several addresses in turn, each with a short head start over the next (RFC 8305).
+//!
+//! Each attempt has a slot of its own. The one that succeeds first keeps it: the connection takes the attempt's place.
+//! The others are closed, as are all if the future is dropped.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use tidegate_codec::Codec;
+use tidegate_sys::{Address, Completion, Operation, Token};
+
+use crate::blocking::{Blocking, BlockingError};
+use crate::channel::{Channel, Handle};
+use crate::client::{Client, ConnectError, Target};
+use crate::closed::Closed;
+use crate::connection::{Connection, Fate, Link, Occasion, Occupant, Settings};
+use crate::core::Core;
+use crate::handler::Handler;
+use crate::local::Local;
+use crate::remote::Remote;
+use crate::resolve::{interleave, resolve};
+use crate::task::{Alarm, NO_LOOP};
+
+/// The future of [`Client::connect`].
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Connect<C> {
+    race: Race,
+    codec: Option<C>,
+}
+
+impl<C: Codec> Connect<C> {
+    pub(crate) fn new(client: &Client, codec: C) -> Self {
+        Self { race: Race::new(client), codec: Some(codec) }
+    }
+}
+
+// Nothing in it is pinned.
+impl<C> Unpin for Connect<C> {}
+
+impl<C: Codec> Future for Connect<C> {
+    type Output = Result<Channel<C>, ConnectError>;
+
+    /// # Panics
+    /// If it is polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Poll::Ready(winner) = self.race.poll(cx.waker()) else { return Poll::Pending };
+        let winner = winner?;
+        let codec = self.codec.take().expect(AWAITED_TWICE);
+        let token = self.race.install(winner, |link| Box::new(Connection::pulled(link, codec)));
+        Poll::Ready(Ok(Channel::new(Handle::new(self.race.local.clone(), token))))
+    }
+}
+
+/// The future of [`Client::connect_with`].
+#[must_use = "a future does nothing until it is awaited"]
+pub struct ConnectWith<C, H> {
+    race: Race,
+    ours: Option<(C, H)>,
+}
+
+impl<C: Codec, H: Handler<C>> ConnectWith<C, H> {
+    pub(crate) fn new(client: &Client, codec: C, handler: H) -> Self {
+        Self { race: Race::new(client), ours: Some((codec, handler)) }
+    }
+}
+
+// Nothing in it is pinned.
+impl<C, H> Unpin for ConnectWith<C, H> {}
+
+impl<C: Codec, H: Handler<C>> Future for ConnectWith<C, H> {
+    type Output = Result<Remote<H::Post>, ConnectError>;
+
+    /// # Panics
+    /// If it is polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Poll::Ready(winner) = self.race.poll(cx.waker()) else { return Poll::Pending };
+        let winner = winner?;
+        let (codec, handler) = self.ours.take().expect(AWAITED_TWICE);
+        let token = self.race.install(winner, |link| Box::new(Connection::new(link, codec, handler)));
+        let mailbox = self.race.local.core.borrow().mailbox.clone();
+        Poll::Ready(Ok(Remote::new(mailbox, token)))
+    }
+}
+
+/// The attempts that are under way, and those to come.
+struct Race {
+    local: Rc<Local>,
+    client: Client,
+    resolving: Option<Blocking<io::Result<Vec<std::net::SocketAddr>>>>,
+    addresses: VecDeque<Address>,
+    attempts: Vec<(Token, Address)>,
+    /// When the next address has its turn.
+    next: Instant,
+    deadline: Option<Instant>,
+    alarm: Alarm,
+    failed: Option<ConnectError>,
+}
+
+/// The attempt that succeeded.
+struct Winner {
+    token: Token,
+    address: Address,
+}
+
+impl Race {
+    fn new(client: &Client) -> Self {
+        let local = Local::current().expect(NO_LOOP);
+        let (resolving, addresses) = match &client.target {
+            Target::Name(name, port) => (Some(resolve(name, *port)), VecDeque::new()),
+            Target::Addresses(addresses) => (None, addresses.iter().cloned().collect()),
+        };
+        let now = local.now();
+        Self {
+            deadline: now.checked_add(client.connect_timeout),
+            client: client.clone(),
+            resolving,
+            addresses,
+            attempts: Vec::new(),
+            next: now,
+            alarm: Alarm::new(local.clone()),
+            failed: None,
+            local,
+        }
+    }
+
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<Winner, ConnectError>> {
+        if let Some(resolving) = &mut self.resolving {
+            match Pin::new(resolving).poll(&mut Context::from_waker(waker)) {
+                Poll::Pending => return self.wait(None, waker),
+                Poll::Ready(resolved) => self.resolved(resolved)?,
+            }
+        }
+        if let Some(winner) = self.look() {
+            return Poll::Ready(Ok(winner));
+        }
+        let now = self.local.now();
+        while !self.addresses.is_empty() && (self.attempts.is_empty() || self.next <= now) {
+            self.next = now.checked_add(self.client.head_start).unwrap_or(now);
+            if let Some(winner) = self.start(waker) {
+                return Poll::Ready(Ok(winner));
+            }
+        }
+        if self.attempts.is_empty() {
+            return Poll::Ready(Err(self.failed.take().unwrap_or(ConnectError::NoAddress)));
+        }
+        self.register(waker);
+        let next = (!self.addresses.is_empty()).then_some(self.next);
+        self.wait(next, waker)
+    }
+
+    fn resolved(
+        &mut self,
+        resolved: Result<io::Result<Vec<std::net::SocketAddr>>, BlockingError>,
+    ) -> Result<(), ConnectError> {
+        self.resolving = None;
+        let Target::Name(name, _) = &self.client.target else { return Ok(()) };
+        let addresses = resolved.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let addresses = addresses.map_err(|error| ConnectError::Name(name.clone(), error))?;
+        self.addresses = interleave(addresses).into_iter().map(Address::Ip).collect();
+        Ok(())
+    }
+
+    /// Waits for what was registered, for the next address to have its turn, and for the deadline.
+    fn wait(&mut self, next: Option<Instant>, waker: &Waker) -> Poll<Result<Winner, ConnectError>> {
+        let Some(until) = [next, self.deadline].into_iter().flatten().min() else { return Poll::Pending };
+        if self.alarm.poll(until, waker).is_pending() {
+            return Poll::Pending;
+        }
+        if self.deadline.is_some_and(|deadline| deadline <= self.local.now()) {
+            let last = self.attempts.last().and_then(|(_, address)| address.ip());
+            return Poll::Ready(Err(ConnectError::Timeout(last)));
+        }
+        waker.wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Looks at the attempts: one may have succeeded, and those that failed are forgotten.
+    fn look(&mut self) -> Option<Winner> {
+        let mut core = self.local.core.borrow_mut();
+        let mut winner = None;
+        self.attempts.retain(|(token, address)| {
+            let outcome = core.with(*token, |attempt: &mut Attempt, _| (attempt.outcome.take(), Fate::Keep));
+            match outcome.unwrap_or_else(|| Some(Err(io::ErrorKind::ConnectionAborted.into()))) {
+                None => return true,
+                Some(Ok(())) if winner.is_none() => winner = Some(Winner { token: *token, address: address.clone() }),
+                Some(Ok(())) => give_up(&mut core, *token),
+                Some(Err(error)) => {
+                    give_up(&mut core, *token);
+                    self.failed = Some(ConnectError::Failed(address.clone(), error));
+                }
+            }
+            false
+        });
+        winner
+    }
+
+    /// Tries the next address. It may be connected at once.
+    fn start(&mut self, waker: &Waker) -> Option<Winner> {
+        let address = self.addresses.pop_front()?;
+        let mut core = self.local.core.borrow_mut();
+        let Client { local, options, .. } = &self.client;
+        // A local address of the other family would fail every address of this one.
+        let local = local.as_ref().filter(|local| is_same_family(local, &address));
+        match core.reserve(Operation::Connect { address: &address, local, options }) {
+            Ok((token, completion)) => {
+                core.slots.put(token, Box::new(Attempt { outcome: None, waker: Some(waker.clone()) }));
+                if matches!(completion, Some(Completion::Connected(Ok(())))) {
+                    return Some(Winner { token, address });
+                }
+                self.attempts.push((token, address));
+            }
+            Err(error) => self.failed = Some(ConnectError::Failed(address, error)),
+        }
+        None
+    }
+
+    fn register(&self, waker: &Waker) {
+        let mut core = self.local.core.borrow_mut();
+        for (token, _) in &self.attempts {
+            core.with(*token, |attempt: &mut Attempt, _| {
+                attempt.waker = Some(waker.clone());
+                ((), Fate::Keep)
+            });
+        }
+    }
+
+    /// Puts the connection in the place of the attempt that succeeded.
+    fn install(&mut self, winner: Winner, make: impl FnOnce(Link) -> Box<dyn Occupant>) -> Token {
+        let mut core = self.local.core.borrow_mut();
+        let settings = Settings::new(self.client.limits.clone(), Arc::new(AtomicUsize::new(1)));
+        let link = Link::new(settings, &winner.address, &core.pool);
+        drop(core.slots.take(winner.token));
+        core.enter(winner.token, make(link), Occasion::Opened);
+        winner.token
+    }
+}
+
+impl Drop for Race {
+    /// Gives up what is still under way.
+    fn drop(&mut self) {
+        let attempts = std::mem::take(&mut self.attempts);
+        if !attempts.is_empty() {
+            self.local.with_core(move |core| attempts.iter().for_each(|(token, _)| give_up(core, *token)));
+        }
+    }
+}
+
+fn give_up(core: &mut Core, token: Token) {
+    if let Some(attempt) = core.slots.take(token) {
+        core.close(token, attempt, Rc::new(Closed::Done), false);
+    }
+}
+
+fn is_same_family(one: &Address, other: &Address) -> bool {
+    match (one.ip(), other.ip()) {
+        (Some(one), Some(other)) => one.is_ipv4() == other.is_ipv4(),
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+/// Who has the slot while the driver connects.
+struct Attempt {
+    outcome: Option<io::Result<()>>,
+    waker: Option<Waker>,
+}
+
+impl Occupant for Attempt {
+    fn visit(&mut self, _: &mut Core, _: Token, occasion: Occasion) -> Fate {
+        let outcome = match occasion {
+            Occasion::Connected(result) => result,
+            Occasion::Failed(error) => Err(error),
+            // The loop ends.
+            Occasion::Overdue => Err(io::ErrorKind::ConnectionAborted.into()),
+            _ => return Fate::Keep,
+        };
+        self.outcome.get_or_insert(outcome);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+        Fate::Keep
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+impl<C> std::fmt::Debug for Connect<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connect").field("attempts", &self.race.attempts).finish_non_exhaustive()
+    }
+}
+
+impl<C, H> std::fmt::Debug for ConnectWith<C, H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConnectWith").field("attempts", &self.race.attempts).finish_non_exhaustive()
+    }
+}
+
+const AWAITED_TWICE: &str = "a connection was awaited after it was ready";

@@ -1,0 +1,256 @@
+//! Clients: connecting to what is there, and to what is not.
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use tidegate_codec::Slice;
+use tidegate_codec::framing::Lines;
+use tidegate_engine::{
+    Channel, ChannelError, Client, ConnectError, Context, Event, EventLoop, Handler, Outcome, Running, Server, task,
+};
+use tidegate_sys::Address;
+
+type Any = Box<dyn Error>;
+
+async fn echo(mut channel: Channel<Lines>) -> Result<(), Any> {
+    while let Some(line) = channel.recv().await? {
+        channel.send(line.into())?;
+    }
+    Ok(())
+}
+
+fn server(address: &str) -> Running {
+    Server::bind(address).unwrap().loops(1).serve(Lines::new, echo).unwrap()
+}
+
+fn block_on<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
+    EventLoop::readiness().unwrap().block_on(future).unwrap()
+}
+
+/// Sends a line, and gets it back.
+async fn ask(client: Client) -> Result<Vec<u8>, Any> {
+    let mut channel = client.connect(Lines::new()).await?;
+    channel.send("ebb".into())?;
+    let answer = channel.recv().await?.ok_or("no answer")?.to_vec();
+    channel.close().await?;
+    Ok(answer)
+}
+
+/// A port at which nobody listens.
+fn vacant() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// A listener whose queue is full, so that whoever connects hears nothing.
+fn silent() -> (socket2::Socket, SocketAddr, Vec<socket2::Socket>) {
+    let new = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let listener = new();
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut fillers = Vec::new();
+    for _ in 0..8 {
+        let filler = new();
+        filler.set_nonblocking(true).unwrap();
+        let _ = filler.connect(&address);
+        fillers.push(filler);
+    }
+    let address = address.as_socket().unwrap();
+    (listener, address, fillers)
+}
+
+#[test]
+fn a_client_connects_to_an_address_over_ipv4_ipv6_and_unix() {
+    let directory = std::env::temp_dir().join(format!("tidegate-client-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = format!("unix:{}", directory.join("socket").display());
+    for address in ["127.0.0.1:0", "[::1]:0", &path] {
+        let server = server(address);
+        let client = Client::at(server.address().clone());
+        assert_eq!(block_on(ask(client)).unwrap(), b"ebb", "{address}");
+        server.drain(Duration::from_secs(5));
+    }
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_client_connects_to_a_name() {
+    let server = server("127.0.0.1:0");
+    let port = server.address().ip().unwrap().port();
+    // Not `localhost:PORT`, which is an address already.
+    let client = Client::to(&format!("LOCALHOST:{port}")).unwrap();
+    assert_eq!(block_on(ask(client)).unwrap(), b"ebb");
+}
+
+#[test]
+fn a_name_that_does_not_resolve_says_so() {
+    let error = block_on(async { Client::to("nobody.invalid:80").unwrap().connect(Lines::new()).await }).unwrap_err();
+    assert!(matches!(error, ConnectError::Name(..)), "{error:?}");
+    assert!(error.to_string().contains("nobody.invalid"), "{error}");
+}
+
+#[test]
+fn a_port_that_refuses_says_so_at_once() {
+    let address = vacant();
+    let error = block_on(async move { Client::at(address).connect(Lines::new()).await }).unwrap_err();
+    match error {
+        ConnectError::Failed(tried, error) => {
+            assert_eq!(tried, Address::Ip(address));
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_port_that_drops_ends_by_the_deadline() {
+    let (_listener, address, _fillers) = silent();
+    let client = Client::at(address).connect_timeout(Duration::from_millis(200));
+    let error = block_on(async move { client.connect(Lines::new()).await }).unwrap_err();
+    assert!(matches!(error, ConnectError::Timeout(Some(tried)) if tried == address), "{error:?}");
+}
+
+#[test]
+fn a_peer_that_resets_at_once_is_an_error_that_says_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Client::at(listener.local_addr().unwrap());
+    let peer = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+    });
+    let error: Any = block_on(async move {
+        // The reset may come before or after the connection is seen to be there.
+        let mut channel = client.connect(Lines::new()).await?;
+        channel.recv().await.map(drop)?;
+        Ok::<(), Any>(())
+    })
+    .unwrap_err();
+    peer.join().unwrap();
+    assert!(error.to_string().contains("reset"), "{error}");
+}
+
+#[test]
+fn an_address_that_fails_gives_way_to_the_next_at_once() {
+    let server = server("127.0.0.1:0");
+    let addresses = [Address::Ip(vacant()), Address::Ip(vacant()), server.address().clone()];
+    let client = Client::at_each(addresses).head_start(Duration::from_secs(600)).connect_timeout(Duration::from_secs(60));
+    assert_eq!(block_on(ask(client)).unwrap(), b"ebb");
+}
+
+#[test]
+fn an_address_that_is_silent_keeps_the_next_waiting_only_for_its_head_start() {
+    let server = server("127.0.0.1:0");
+    let (_listener, silent, _fillers) = silent();
+    let addresses = [Address::Ip(silent), server.address().clone()];
+    let client = Client::at_each(addresses).head_start(Duration::from_millis(50)).connect_timeout(Duration::from_secs(60));
+    assert_eq!(block_on(ask(client)).unwrap(), b"ebb");
+}
+
+#[test]
+fn no_address_at_all_is_an_error() {
+    let error = block_on(async { Client::at_each([]).connect(Lines::new()).await }).unwrap_err();
+    assert!(matches!(error, ConnectError::NoAddress));
+}
+
+#[test]
+fn a_client_connects_from_the_address_that_it_is_given() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Client::at(listener.local_addr().unwrap()).local(SocketAddr::from(([127, 0, 0, 9], 0)));
+    let channel = block_on(async move {
+        let channel = client.connect(Lines::new()).await.unwrap();
+        (channel.local().unwrap(), channel.peer().unwrap())
+    });
+    let (_, peer) = listener.accept().unwrap();
+    assert_eq!(channel, (Address::Ip(peer), Address::Ip(listener.local_addr().unwrap())));
+    assert_eq!(peer.ip().to_string(), "127.0.0.9");
+}
+
+#[test]
+fn giving_up_leaves_nothing_behind() {
+    let (_listener, address, _fillers) = silent();
+    let mut event_loop = EventLoop::readiness().unwrap();
+    event_loop
+        .block_on(async move {
+            let client = Client::at(address);
+            for _ in 0..100 {
+                let given_up = task::timeout(Duration::from_millis(1), client.connect(Lines::new())).await;
+                assert!(given_up.is_err());
+            }
+        })
+        .unwrap();
+    event_loop.drain(Duration::ZERO);
+    assert!(event_loop.is_drained(), "an attempt is left");
+}
+
+#[test]
+fn a_handler_can_be_a_client() {
+    struct Collect(std::sync::mpsc::Sender<Vec<u8>>);
+    impl Handler<Lines> for Collect {
+        type Post = &'static str;
+
+        fn message(&mut self, line: Slice, _: &mut Context<'_, Lines, &'static str>) -> Outcome<Lines> {
+            self.0.send(line.to_vec()).unwrap();
+            Outcome::Close
+        }
+
+        fn event(&mut self, event: Event<&'static str>, cx: &mut Context<'_, Lines, &'static str>) -> Outcome<Lines> {
+            match event {
+                Event::Posted(line) => cx.send(line.into()).into(),
+                other => other.by_default(cx),
+            }
+        }
+    }
+    let server = server("127.0.0.1:0");
+    let client = Client::at(server.address().clone());
+    let (lines, collected) = std::sync::mpsc::channel();
+    let mut event_loop = EventLoop::readiness().unwrap();
+    event_loop
+        .block_on(async move {
+            let remote = client.connect_with(Lines::new(), Collect(lines)).await.unwrap();
+            remote.post("flow").unwrap();
+        })
+        .unwrap();
+    while event_loop.counts().connections > 0 || event_loop.counts().closed_done == 0 {
+        event_loop.turn(Some(Duration::from_secs(10))).unwrap();
+    }
+    assert_eq!(collected.recv().unwrap(), b"flow");
+}
+
+#[test]
+fn a_thousand_connects_at_once_all_come_to_an_end() {
+    let server = server("127.0.0.1:0");
+    let address = server.address().clone();
+    let answered = block_on(async move {
+        let asked: Vec<_> = (0..1000).map(|_| task::spawn(ask(Client::at(address.clone())))).collect();
+        let mut answered = 0;
+        for asked in asked {
+            answered += usize::from(asked.await.unwrap().unwrap() == b"ebb");
+        }
+        answered
+    });
+    assert_eq!(answered, 1000);
+}
+
+#[test]
+fn bytes_that_came_before_the_first_recv_are_received() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Client::at(listener.local_addr().unwrap());
+    let peer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"220 ready\n").unwrap();
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        rest
+    });
+    let greeting = block_on(async move {
+        let mut channel = client.connect(Lines::new()).await.unwrap();
+        task::sleep(Duration::from_millis(20)).await;
+        let greeting = channel.recv().await.unwrap().unwrap().to_vec();
+        channel.send("QUIT".into()).unwrap();
+        channel.close().await.unwrap();
+        greeting
+    });
+    assert_eq!((greeting, peer.join().unwrap()), (b"220 ready".to_vec(), b"QUIT\n".to_vec()));
+}
