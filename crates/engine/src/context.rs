@@ -185,8 +185,6 @@ pub enum SendError<M, E> {
     Closed(M),
     /// A channel was used from within a handler; this is the message.
     Busy(M),
-    /// The codec panicked. The message is lost, and the connection is being closed.
-    Panicked,
     /// The protocol cannot say it.
     Codec(E),
 }
@@ -197,7 +195,6 @@ impl<M, E: fmt::Display> fmt::Display for SendError<M, E> {
             Self::Full(_) => f.write_str("too much waits to be sent; stop while the connection is not writable"),
             Self::Closed(_) => f.write_str("the connection closes, nothing more can be sent"),
             Self::Busy(_) => f.write_str("a channel was used from within a handler; spawn a task that uses it"),
-            Self::Panicked => f.write_str("the codec panicked"),
             Self::Codec(error) => error.fmt(f),
         }
     }
@@ -209,7 +206,6 @@ impl<M, E: fmt::Debug> fmt::Debug for SendError<M, E> {
             Self::Full(_) => f.write_str("Full(..)"),
             Self::Closed(_) => f.write_str("Closed(..)"),
             Self::Busy(_) => f.write_str("Busy(..)"),
-            Self::Panicked => f.write_str("Panicked"),
             Self::Codec(error) => f.debug_tuple("Codec").field(error).finish(),
         }
     }
@@ -219,7 +215,7 @@ impl<M, E: std::error::Error + 'static> std::error::Error for SendError<M, E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Codec(error) => error.source(),
-            Self::Full(_) | Self::Closed(_) | Self::Busy(_) | Self::Panicked => None,
+            Self::Full(_) | Self::Closed(_) | Self::Busy(_) => None,
         }
     }
 }

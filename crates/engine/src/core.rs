@@ -36,6 +36,8 @@ pub(crate) struct Core {
     again: VecDeque<Token>,
     /// A connection whose bytes are in the scratch until the tasks that were woken have run; then it is visited again.
     pub(crate) hot: Option<Token>,
+    /// Bytes that tasks have sent since the connections which they touched were flushed.
+    pub(crate) unflushed: u64,
     /// Occupants that a drain waits for.
     awaited: usize,
     /// When the drain that is under way ends.
@@ -58,6 +60,7 @@ impl Core {
             log: Log::new(now),
             again: VecDeque::new(),
             hot: None,
+            unflushed: 0,
             awaited: 0,
             drain_until: None,
         }
@@ -152,6 +155,13 @@ impl Core {
             fate
         });
         result
+    }
+
+    /// Takes an occupant out of its slot for as long as the guest lives.
+    #[inline]
+    pub(crate) fn guest(&mut self, token: Token) -> Option<Guest<'_>> {
+        let occupant = self.slots.take(token)?;
+        Some(Guest { core: self, occupant: Some(occupant), token })
     }
 
     /// Gives a connection a slot and its socket to the driver, and visits it for the first time.
@@ -258,6 +268,32 @@ impl Core {
             Err(_) => self.log.closed(self.time.now(), &"somebody who is gone", &Closed::Panicked),
         }
         self.close(token, Box::new(Nobody), Rc::new(Closed::Panicked), false);
+    }
+}
+
+/// An occupant that is out of its slot. It goes back when this is dropped, also by a panic, which is its handle's to
+/// deal with.
+pub(crate) struct Guest<'a> {
+    core: &'a mut Core,
+    occupant: Option<Box<dyn Occupant>>,
+    token: Token,
+}
+
+impl Guest<'_> {
+    /// The occupant, if it is an `O`, and the core.
+    #[inline]
+    pub(crate) fn meet<O: Occupant + 'static>(&mut self) -> Option<(&mut O, &mut Core)> {
+        let occupant = self.occupant.as_mut()?.as_any().downcast_mut()?;
+        Some((occupant, self.core))
+    }
+}
+
+impl Drop for Guest<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(occupant) = self.occupant.take() {
+            self.core.slots.put(self.token, occupant);
+        }
     }
 }
 

@@ -282,7 +282,7 @@ impl EventLoop {
         self.fire_timers(begun);
         let held = self.complete();
         self.deliver();
-        self.visit_again();
+        self.local.visit_again();
         // Whoever was spawned or woken from outside of any visit.
         self.local.run_tasks();
         self.mind_memory(held);
@@ -387,14 +387,10 @@ impl EventLoop {
         held
     }
 
-    // Each of these lets go of the core before the visit, which a borrow in the head of the loop would not.
+    // These let go of the core before the visit, which a borrow in the head of the loop would not.
 
     fn next_expired(&self, now: Instant) -> Option<Token> {
         self.local.core.borrow_mut().expired(now)
-    }
-
-    fn next_again(&self) -> Option<Token> {
-        self.local.core.borrow_mut().next_again()
     }
 
     #[inline]
@@ -419,16 +415,6 @@ impl EventLoop {
                     self.letters = Vec::new().into_iter();
                     return;
                 }
-            }
-        }
-    }
-
-    /// Visits whoever asked for it before this began; who asks now has to wait for the next turn.
-    fn visit_again(&mut self) {
-        let wants = self.local.core.borrow().wants_visits();
-        for _ in 0..wants {
-            if let Some(token) = self.next_again() {
-                self.local.visit(token, Occasion::Again);
             }
         }
     }

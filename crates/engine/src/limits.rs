@@ -61,6 +61,10 @@ pub(crate) const TASKS_PER_RUN_MAX: usize = 1024;
 /// How often the tasks that run may wake others, or themselves, before the next completion.
 pub(crate) const TASK_ROUNDS_MAX: u32 = 4;
 
+/// Bytes that tasks may send before what they touched is flushed, and not only at the end of the pass: otherwise a
+/// forwarder would hold a pass's worth of received memory, and receive into ever new one.
+pub(crate) const UNFLUSHED_MAX: u64 = 16 * 1024;
+
 /// Sends on one connection before others get their turn.
 pub(crate) const SENDS_PER_VISIT_MAX: u32 = 4;
 

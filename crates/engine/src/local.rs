@@ -12,6 +12,7 @@ use tidegate_sys::Token;
 
 use crate::connection::Occasion;
 use crate::core::Core;
+use crate::limits::UNFLUSHED_MAX;
 use crate::task::Tasks;
 
 pub(crate) struct Local {
@@ -55,12 +56,33 @@ impl Local {
 
     #[inline]
     pub(crate) fn run_tasks(self: &Rc<Self>) {
-        if self.tasks.want_to_run() {
-            self.tasks.run(self);
+        if !self.tasks.want_to_run() {
+            return;
         }
+        self.tasks.run(self);
         let mut core = self.core.borrow_mut();
         if let Some(token) = core.hot.take() {
             core.visit(token, Occasion::Again);
+        }
+        if core.unflushed >= UNFLUSHED_MAX {
+            drop(core);
+            self.visit_again();
+        }
+    }
+
+    /// Visits whoever asked for it before this began; who asks now has to wait for the next time.
+    pub(crate) fn visit_again(self: &Rc<Self>) {
+        let wants = {
+            let mut core = self.core.borrow_mut();
+            core.unflushed = 0;
+            core.wants_visits()
+        };
+        for _ in 0..wants {
+            // Not in the head of an `if let`: the core must be free during the visit.
+            let next = self.core.borrow_mut().next_again();
+            if let Some(token) = next {
+                self.core.borrow_mut().visit(token, Occasion::Again);
+            }
         }
     }
 

@@ -11,6 +11,8 @@ use tidegate_codec::Codec;
 use super::handle::Handle;
 use super::{Channel, ChannelError};
 use crate::closed::Closed;
+use crate::connection::{Connection, Ends};
+use crate::core::Core;
 
 /// The future of `recv`: the next message, or `None` when no further one will come.
 #[must_use = "a future does nothing until it is awaited"]
@@ -26,7 +28,7 @@ impl<C: Codec> Future for Recv<'_, C> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.0.with(|connection, core, token| connection.pull(core, token, cx.waker())).unwrap_or_else(failed)
+        self.0.with_or(|connection, core, token| connection.pull(core, token, cx.waker()), failed)
     }
 }
 
@@ -38,7 +40,7 @@ impl<C: Codec> Future for Ready<'_, C> {
     type Output = Result<(), ChannelError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.with(|connection, core, _| connection.ready(core, cx.waker())).unwrap_or_else(failed)
+        self.0.with_or(|connection, core, _| connection.ready(core, cx.waker()), failed)
     }
 }
 
@@ -55,13 +57,13 @@ impl<C: Codec> Future for Flushed<'_, C> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mark = self.mark.take();
-        let polled = self.handle.with(|connection, core, token| {
+        let act = |connection: &mut Connection<C, Ends>, core: &mut Core, token| {
             if mark.is_some() {
                 connection.touch(core, token);
             }
             connection.flushed(core, mark, cx.waker())
-        });
-        polled.unwrap_or_else(failed)
+        };
+        self.handle.with_or(act, failed)
     }
 }
 
@@ -73,7 +75,7 @@ impl<C: Codec> Future for Close<C> {
     type Output = Result<(), ChannelError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.handle.with(|connection, _, _| connection.gone(cx.waker())).unwrap_or_else(failed)
+        self.0.handle.with_or(|connection, _, _| connection.gone(cx.waker()), failed)
     }
 }
 

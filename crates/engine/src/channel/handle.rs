@@ -51,37 +51,54 @@ impl<C: Codec> Handle<C> {
         self.token == other.token && Rc::ptr_eq(self.local(), other.local())
     }
 
-    /// Reaches the connection.
+    /// Reaches the connection. If its codec panics meanwhile, the panic is the task's: the connection is closed when the
+    /// handle is dropped by it.
     #[inline]
     pub(crate) fn with<T>(
         &self,
         act: impl FnOnce(&mut Connection<C, Ends>, &mut Core, Token) -> T,
     ) -> Result<T, ChannelError> {
-        self.with_fate(|connection, core, token| (act(connection, core, token), Fate::Keep))
+        self.with_or(|connection, core, token| Ok(act(connection, core, token)), Err)
     }
 
+    /// The same, without a further layer around what is returned.
     #[inline]
-    pub(crate) fn with_fate<T>(
+    pub(crate) fn with_or<T>(
         &self,
-        act: impl FnOnce(&mut Connection<C, Ends>, &mut Core, Token) -> (T, Fate),
-    ) -> Result<T, ChannelError> {
+        act: impl FnOnce(&mut Connection<C, Ends>, &mut Core, Token) -> T,
+        or: impl FnOnce(ChannelError) -> T,
+    ) -> T {
+        let Ok(mut core) = self.local().core.try_borrow_mut() else { return or(ChannelError::Busy) };
+        if let Some(mut guest) = core.guest(self.token)
+            && let Some((connection, core)) = guest.meet()
+        {
+            return act(connection, core, self.token);
+        }
+        or(lost())
+    }
+
+    /// Does what may put another codec in the place of the connection's.
+    pub(crate) fn switch<D: Codec>(&self, to: impl FnOnce(C) -> D + 'static) -> Result<(), ChannelError> {
         let token = self.token;
         let mut core = self.local().core.try_borrow_mut().map_err(|_| ChannelError::Busy)?;
-        let acted = core.with(token, |connection, core| act(connection, core, token));
-        // Its codec panicked, and so the connection is being closed.
-        acted.ok_or_else(|| ChannelError::Closed(Rc::new(Closed::Panicked)))
+        let switched =
+            core.with(token, |connection: &mut Connection<C, Ends>, core| ((), connection.switch(core, token, to)));
+        match switched {
+            Some(()) if core.guest(token).is_some_and(|mut guest| guest.meet::<Connection<D, Ends>>().is_some()) => {
+                Ok(())
+            }
+            _ => Err(lost()),
+        }
     }
 
     pub(crate) fn send(&self, message: C::Out) -> Result<Mark, SendError<C::Out, C::Error>> {
-        let mut message = Some(message);
-        let sent =
-            self.with(|connection, core, token| connection.send(core, token, message.take().expect("it is sent once")));
-        match (sent, message) {
-            (Ok(sent), _) => sent,
-            (Err(ChannelError::Busy), Some(message)) => Err(SendError::Busy(message)),
-            (Err(_), Some(message)) => Err(SendError::Closed(message)),
-            (Err(_), None) => Err(SendError::Panicked),
+        let Ok(mut core) = self.local().core.try_borrow_mut() else { return Err(SendError::Busy(message)) };
+        if let Some(mut guest) = core.guest(self.token)
+            && let Some((connection, core)) = guest.meet::<Connection<C, Ends>>()
+        {
+            return connection.send(core, self.token, message);
         }
+        Err(SendError::Closed(message))
     }
 
     pub(crate) fn wake_by(&self, at: Instant) {
@@ -115,6 +132,7 @@ impl<C: Codec> Handle<C> {
         let Some(local) = self.local.take() else { return };
         let (token, panicking) = (self.token, std::thread::panicking());
         local.with_core(move |core| {
+            // As a visit, since its codec may panic again.
             let last = core.with(token, |connection: &mut Connection<C, Ends>, core| {
                 (connection.dropped(core, token, half, panicking), Fate::Keep)
             });
@@ -123,4 +141,10 @@ impl<C: Codec> Handle<C> {
             }
         });
     }
+}
+
+/// The connection is no longer there: a panic in its codec took it.
+#[cold]
+fn lost() -> ChannelError {
+    ChannelError::Closed(Rc::new(Closed::Panicked))
 }

@@ -172,7 +172,7 @@ impl<C: Codec> Channel<C> {
     /// # Errors
     /// [`ChannelError::Busy`] from within a handler; and if `to` panics, the reason. The connection is closed then.
     pub fn switch<D: Codec>(mut self, to: impl FnOnce(C) -> D + 'static) -> Result<Channel<D>, ChannelError> {
-        self.handle.with_fate(|connection, core, token| ((), connection.switch(core, token, to)))?;
+        self.handle.switch(to)?;
         Ok(Channel::new(self.handle.pass_on()))
     }
 

@@ -289,7 +289,9 @@ impl<C: Codec> Connection<C, Ends> {
         message: C::Out,
     ) -> Result<Mark, SendError<C::Out, C::Error>> {
         let waits_for_us = self.application.reader.is_some();
+        let before = self.link.outbound().written();
         let sent = Context::<C>::new(&mut self.codec, &mut self.link, core, token).send(message);
+        core.unflushed += self.link.outbound().written().0 - before.0;
         if waits_for_us && sent.is_ok() {
             // The codec may have waited for this before it could decode on.
             Application::<C>::wake_reader(&mut self.application);

@@ -1,0 +1,82 @@
+//! A TCP forwarder: whoever connects is connected to another address, and bytes go both ways.
+//!
+//! ```text
+//! cargo run --example forwarder                                        # forwards to an echo of its own, and ends
+//! cargo run --example forwarder -- 127.0.0.1:7000 127.0.0.1:8080      # listens on the first, connects to the second
+//! ```
+//!
+//! What one side sends faster than the other reads is not received: each direction waits until its writer is ready, so
+//! a connection holds two water marks of bytes at most. Large pieces are not copied: what was received is what is sent.
+
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use tidegate::framing::Raw;
+use tidegate::{Channel, Client, Reader, Running, Server, Writer, task};
+
+type Any = Box<dyn Error>;
+
+/// One direction. When its source ends, so does its sink: dropping a writer tells the peer.
+async fn pump(mut from: Reader<Raw>, mut to: Writer<Raw>) -> Result<(), Any> {
+    while let Some(bytes) = from.recv().await? {
+        to.send(bytes.into())?;
+        to.ready().await?;
+    }
+    Ok(())
+}
+
+async fn forward(near: Channel<Raw>, upstream: Client) -> Result<(), Any> {
+    let far = upstream.connect(Raw).await?;
+    let (near_reader, near_writer) = near.split();
+    let (far_reader, far_writer) = far.split();
+    let up = task::spawn(pump(near_reader, far_writer));
+    let down = pump(far_reader, near_writer).await;
+    if down.is_err() {
+        // A connection that broke takes the other one with it.
+        up.cancel();
+        return down;
+    }
+    up.await?
+}
+
+fn start(listen: &str, upstream: &str) -> Result<Running, Any> {
+    let upstream = Client::to(upstream)?.connect_timeout(Duration::from_secs(5));
+    let server = Server::bind(listen)?;
+    Ok(server.serve(|| Raw, move |channel| forward(channel, upstream.clone()))?)
+}
+
+async fn echo(mut channel: Channel<Raw>) -> Result<(), Any> {
+    while let Some(bytes) = channel.recv().await? {
+        channel.send(bytes.into())?;
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), Any> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if let [listen, upstream] = &arguments[..] {
+        let running = start(listen, upstream)?;
+        println!("forwarding {} to {upstream}", running.address());
+        running.wait();
+        return Ok(());
+    }
+    let echo = Server::bind("127.0.0.1:0")?.loops(1).serve(|| Raw, echo)?;
+    let forwarder = start("127.0.0.1:0", &echo.address().to_string())?;
+    let mut stream = TcpStream::connect(forwarder.address().ip().ok_or("not an IP address")?)?;
+    let sent: Vec<u8> = (0..4_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let mut writer = stream.try_clone()?;
+    let received = std::thread::scope(|scope| {
+        scope.spawn(|| writer.write_all(&sent).and_then(|()| writer.shutdown(Shutdown::Write)));
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).map(|_| received)
+    })?;
+    assert!(received == sent, "{} bytes came back of {}", received.len(), sent.len());
+    println!("{} bytes went there and back", received.len());
+    forwarder.drain(Duration::from_secs(5));
+    echo.drain(Duration::from_secs(5));
+    Ok(())
+}
