@@ -10,7 +10,9 @@
 //! | what happens in one turn of a loop | `event_loop.rs` |
 //! | accepting | `acceptor.rs` |
 //! | slots, timers, mail from other threads | `slots.rs`, `wheel.rs`, `remote.rs` |
-//! | threads, addresses, drain | `server.rs` |
+//! | addresses and listeners | `server.rs` |
+//! | threads, drain | `running.rs` |
+//! | a restart without a gap | `takeover.rs` |
 
 #![forbid(unsafe_code)]
 
@@ -25,8 +27,11 @@ mod handler;
 mod limits;
 mod log;
 mod remote;
+mod running;
 mod server;
 mod slots;
+mod start_error;
+mod takeover;
 mod wheel;
 
 pub use closed::Closed;
@@ -36,4 +41,6 @@ pub use event_loop::EventLoop;
 pub use handler::{Event, Handler, Outcome, Switch};
 pub use limits::Limits;
 pub use remote::{PostError, Remote};
-pub use server::{Running, Server, StartError, Transport, UnknownTransport};
+pub use running::{Running, Superseded};
+pub use server::{Server, Transport, UnknownTransport};
+pub use start_error::StartError;

@@ -45,7 +45,7 @@ pub use tidegate_buffer::{
 pub use tidegate_codec::{Blame, Codec, Fault, Filter, Output, Over, OverError, Step, Time, framing};
 pub use tidegate_engine::{
     Closed, Context, Counts, Event, EventLoop, Handler, Limits, Outcome, PostError, Remote, Running, SendError, Server,
-    StartError, Switch, Transport, UnknownTransport,
+    StartError, Superseded, Switch, Transport, UnknownTransport,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]
