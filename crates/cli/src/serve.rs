@@ -45,9 +45,11 @@ pub(crate) struct Options {
 /// Serves until SIGTERM, Ctrl-C or a server that takes over, then drains.
 pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     log_to_stderr(options.quiet);
+    // Before this process opens descriptors of its own.
+    let inherited = Server::from_environment()?;
     // Before the server is there, so that no signal is missed once it has said so.
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(StartError::System)?;
-    let running = start(options)?;
+    let running = start(options, inherited)?;
     announce(&running);
 
     let (asked, wait) = channel();
@@ -81,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     Ok(())
 }
 
-fn start(options: &Options) -> Result<Running, StartError> {
+fn start(options: &Options, inherited: Option<Server>) -> Result<Running, StartError> {
     let mut limits = Limits::default();
     if let Some(connections) = options.max_connections {
         limits.connections_max = connections as usize;
@@ -89,7 +91,7 @@ fn start(options: &Options) -> Result<Running, StartError> {
     if let Some(bytes) = options.memory_max {
         limits.memory_max = usize::try_from(bytes).unwrap_or(usize::MAX);
     }
-    let server = Server::from_environment()?.unwrap_or_else(|| Server::at(options.listen.clone()));
+    let server = inherited.unwrap_or_else(|| Server::at(options.listen.clone()));
     let mut server = server.transport(options.transport).limits(limits);
     if let Some(path) = &options.takeover {
         server = server.takeover(path);
