@@ -251,27 +251,13 @@ impl Server {
         + 'static,
     ) -> Result<Running, StartError> {
         self.check()?;
-        let takeover = match self.takeover.take() {
-            None => None,
-            Some(path) => match Takeover::begin(&path) {
-                Ok((takeover, listeners)) => {
-                    if let Some(listeners) = listeners {
-                        self.use_instead(listeners)?;
-                    }
-                    Some((path, takeover))
-                }
-                Err(error) => return Err(StartError::Takeover(path, error)),
-            },
-        };
+        let takeover = self.begin_takeover()?;
         let listeners = self.listeners()?;
-        let first = listeners.first().ok_or_else(|| StartError::System(io::ErrorKind::InvalidInput.into()))?;
+        let none = || StartError::System(io::Error::new(io::ErrorKind::InvalidInput, "there is no listener"));
+        let first = listeners.first().ok_or_else(none)?;
         let mut running = Running::new(first.address(Side::Local).map_err(StartError::System)?);
-        let kept = match takeover {
-            Some(_) => {
-                listeners.iter().map(Socket::try_clone).collect::<io::Result<_>>().map_err(StartError::System)?
-            }
-            None => Vec::new(),
-        };
+        let kept = if takeover.is_some() { &listeners[..] } else { &[] };
+        let kept = kept.iter().map(Socket::try_clone).collect::<io::Result<_>>().map_err(StartError::System)?;
         let (listen, live) = (Arc::new(listen), Arc::new(AtomicUsize::new(0)));
         let mut limits = self.limits;
         limits.memory_max /= self.loops;
@@ -299,6 +285,18 @@ impl Server {
         Ok(())
     }
 
+    /// Asks at the path, if there is one, whether a server runs there. Its listeners are ours then.
+    fn begin_takeover(&mut self) -> Result<Option<(PathBuf, Takeover)>, StartError> {
+        let Some(path) = self.takeover.take() else { return Ok(None) };
+        match Takeover::begin(&path) {
+            Ok((takeover, listeners)) => {
+                listeners.map_or(Ok(()), |listeners| self.use_instead(listeners))?;
+                Ok(Some((path, takeover)))
+            }
+            Err(error) => Err(StartError::Takeover(path, error)),
+        }
+    }
+
     /// Listeners were taken over. Who was told to listen elsewhere should know that it does not.
     fn use_instead(&mut self, listeners: Vec<OwnedFd>) -> Result<(), StartError> {
         let taken = Source::Listeners(listeners);
@@ -310,9 +308,7 @@ impl Server {
                 _ => wanted == address,
             });
             if !found {
-                quietly(
-                    || tracing::warn!(%wanted, "the server that was taken over from listened elsewhere, as this one does"),
-                );
+                quietly(|| tracing::warn!(%wanted, "not listening there, but where the server before did"));
             }
         }
         Ok(())

@@ -83,6 +83,7 @@ fn ask(stream: UnixStream) -> io::Result<(Predecessor, Vec<OwnedFd>)> {
 }
 
 impl Predecessor {
+    /// Tells it that it may go. An error if it has said that it stays.
     fn release(self) -> io::Result<()> {
         let Self { stream, process, listeners } = self;
         let deadline = Instant::now() + STEP_PATIENCE;
@@ -95,11 +96,11 @@ impl Predecessor {
                 Ok(())
             }
             Ok(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the running server did not wait for this one")),
-            Err(error) if has_hung_up(&error) => {
-                quietly(|| tracing::warn!(process, listeners, "taken over from a server that has ended meanwhile"));
+            // It has ended, or hangs. It may still have let go of the listeners, so somebody has to stay.
+            Err(error) => {
+                quietly(|| tracing::warn!(process, listeners, %error, "taken over from a server that does not answer"));
                 Ok(())
             }
-            Err(error) => Err(error),
         }
     }
 }
@@ -304,10 +305,8 @@ impl Door {
         // Left behind by a process of the same number that was killed.
         let _ = std::fs::remove_file(&temporary);
         let listener = handover::listen(&temporary)?;
-        let identity = identity(&temporary);
-        let door =
-            Self { listener, path: path.into(), temporary: Some(temporary), identity: identity.unwrap_or((0, 0)) };
-        identity.map(|_| door).ok_or_else(|| io::ErrorKind::NotFound.into())
+        let identity = identity(&temporary)?;
+        Ok(Self { listener, path: path.into(), temporary: Some(temporary), identity })
     }
 
     /// Puts it at its path, in place of what is there: at no moment is there nothing.
@@ -320,7 +319,7 @@ impl Door {
     }
 
     fn is_ours(&self) -> bool {
-        identity(&self.path) == Some(self.identity)
+        identity(&self.path).is_ok_and(|identity| identity == self.identity)
     }
 }
 
@@ -338,8 +337,8 @@ impl Drop for Door {
     }
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    std::fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// What a successor says first.
