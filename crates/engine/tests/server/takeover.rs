@@ -1,19 +1,20 @@
 //! A server that takes over from another: who connects notices nothing, and who dies in between changes nothing.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
 use tidegate_engine::{Context, Event, Handler, Outcome, Running, Server, StartError};
-use tidegate_sys::{Address, ListenOptions, Socket};
+use tidegate_sys::{Address, ListenOptions, Socket, handover};
 
 use crate::support::{PATIENCE, SocketPath, ask, bounded, port, sum, until};
 
@@ -272,10 +273,68 @@ fn a_silent_successor_does_not_keep_a_server_from_ending() {
     let mut silent = UnixStream::connect(&path.0).unwrap();
     silent.write_all(HELLO).unwrap();
     silent.read_exact(&mut [0; 9]).unwrap();
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     server.drain(PATIENCE);
     assert!(begun.elapsed() < PATIENCE / 4);
     assert!(!path.0.exists());
+}
+
+/// Somebody at `path` who hands a listener over, hears that the successor is ready, and answers.
+fn predecessor(path: &SocketPath, answer: &'static [u8]) -> (SocketAddr, thread::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let control = UnixListener::bind(&path.0).unwrap();
+    let life = move || {
+        let mut stream = control.accept().unwrap().0;
+        let mut hello = [0; HELLO.len()];
+        stream.read_exact(&mut hello).unwrap();
+        assert_eq!(hello, *HELLO);
+        handover::send(&stream, &[listener.as_fd()], Instant::now() + PATIENCE).unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        stream.write_all(answer).unwrap();
+    };
+    (address, thread::spawn(life))
+}
+
+#[test]
+fn a_successor_that_was_too_slow_does_not_start() {
+    let path = SocketPath::new("takeover-slow");
+    let (_, old) = predecessor(&path, b"L");
+    let error = begin(Server::bind("127.0.0.1:0").unwrap().takeover(&path.0), 2).unwrap_err();
+    assert!(matches!(&error, StartError::Takeover(..)), "{error}");
+    assert!(!path.0.exists());
+    old.join().unwrap();
+}
+
+/// It may have let go of the listeners.
+#[test]
+fn a_successor_stays_if_its_predecessor_dies_before_it_answers() {
+    let path = SocketPath::new("takeover-mute");
+    let (address, old) = predecessor(&path, b"");
+    let server = at(&path, 2);
+    old.join().unwrap();
+    assert_eq!(port(&server), address);
+    serves(address);
+    server.drain(PATIENCE);
+}
+
+#[test]
+fn a_predecessor_that_makes_no_sense_is_an_error() {
+    for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"TgH1\xff\xff\xff\xff", b"TgH1\x01\x00\x00\x00\x01"] {
+        let path = SocketPath::new("takeover-nonsense");
+        let control = UnixListener::bind(&path.0).unwrap();
+        let old = thread::spawn(move || {
+            let mut stream = control.accept().unwrap().0;
+            stream.read_exact(&mut [0; HELLO.len()]).unwrap();
+            stream.write_all(answer).unwrap();
+            // Until the other has gone.
+            let _ = stream.read(&mut [0]);
+        });
+        let error = begin(Server::bind("127.0.0.1:0").unwrap().takeover(&path.0), 1).unwrap_err();
+        assert!(matches!(&error, StartError::Takeover(_, error) if error.kind() == ErrorKind::InvalidData), "{error}");
+        old.join().unwrap();
+        assert!(path.0.exists(), "it belongs to somebody else");
+    }
 }
 
 #[test]
