@@ -197,8 +197,11 @@ impl Server {
     /// request's body is left behind if the response is `whole`; otherwise both may go on side by side.
     #[inline]
     fn decide_close(&mut self, parts: &Parts, whole: bool) {
-        let last = self.flags & CLOSING != 0 || self.flags & (DRAINING | FOLLOWED) == DRAINING;
-        let stays = self.flags & KEEPS_ALIVE != 0 && !last && !parts.close;
+        let stays = match self.flags & (KEEPS_ALIVE | CLOSING | DRAINING) {
+            KEEPS_ALIVE => !parts.close,
+            DRAINED => self.flags & FOLLOWED != 0 && !parts.close,
+            _ => false,
+        };
         let may_skip = || if whole { self.can_skip() } else { self.flags & EXPECTS == 0 };
         if !stays || (self.inbound != Inbound::Await && !may_skip()) {
             self.flags |= WILL_CLOSE;
@@ -271,6 +274,9 @@ impl Server {
         }
     }
 }
+
+/// A connection that would stay, if the server did not drain.
+const DRAINED: u16 = KEEPS_ALIVE | DRAINING;
 
 /// How the end of a response's body is told.
 #[derive(Debug, Clone, Copy)]

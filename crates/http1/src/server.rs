@@ -151,19 +151,19 @@ impl Server {
             Method::Connect => CONNECT,
             _ => 0,
         };
-        let bytes = input.take(length);
-        self.flags = (self.flags & LASTING) | u16::from(spans.flags) | method | followed(input);
+        let followed = if input.len() > length { FOLLOWED } else { 0 };
+        self.flags = (self.flags & LASTING) | u16::from(spans.flags) | method | followed;
         self.outbound = Outbound::Owed;
         self.inbound = Inbound::Await;
         if spans.body != 0 {
-            self.expect_body(spans.body, input, reply);
+            self.expect_body(spans.body, input.len() - length, reply);
         }
-        RequestHead { bytes, spans }
+        RequestHead { bytes: input.take(length), spans }
     }
 
     #[inline(never)]
-    fn expect_body(&mut self, length: u64, input: &Input, reply: &mut Output<'_>) {
-        if length >= input.len() as u64 {
+    fn expect_body(&mut self, length: u64, arrived: usize, reply: &mut Output<'_>) {
+        if length >= arrived as u64 {
             // What is there is its body, as far as anybody knows.
             self.flags &= !FOLLOWED;
         }
