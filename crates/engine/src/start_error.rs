@@ -27,7 +27,7 @@ pub enum StartError {
     WaterMarks,
     /// The memory is too little for so many loops.
     Memory {
-        /// [`Limits::memory_max`].
+        /// [`Limits::memory_max`](crate::Limits::memory_max).
         bytes: usize,
         /// How many loops were to share it.
         loops: usize,
