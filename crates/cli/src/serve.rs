@@ -1,6 +1,7 @@
 //! `tidegate serve`: from the flags to the last connection.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -16,7 +17,8 @@ use crate::site::Site;
 /// The flags of `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Where to listen: IP:PORT, [IPV6]:PORT, localhost:PORT or unix:PATH; port 0 takes any that is free
+    /// Where to listen: IP:PORT, [IPV6]:PORT, localhost:PORT or unix:PATH; port 0 takes any that is free. Not used if
+    /// the environment passes listeners (LISTEN_FDS, LISTEN_PID), or if they are taken over
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: Address,
     /// Event loops, each on a thread of its own [default: one per core]
@@ -31,20 +33,34 @@ pub(crate) struct Options {
     /// Memory that connections may hold, in bytes [default: half of the machine's]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(MEMORY_MAX_FLOOR..))]
     memory_max: Option<u64>,
+    /// Restart without a gap: take the listeners of the server that was started with the same PATH over, if one runs,
+    /// which then drains and ends; and wait there for the next one
+    #[arg(long, value_name = "PATH")]
+    takeover: Option<PathBuf>,
     /// Print the start-up line and errors of our own, not what peers do wrong
     #[arg(long)]
     quiet: bool,
 }
 
-/// Serves until SIGTERM or Ctrl-C, then drains.
+/// Serves until SIGTERM, Ctrl-C or a server that takes over, then drains.
 pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     log_to_stderr(options.quiet);
+    // Before this process opens descriptors of its own.
+    let inherited = Server::from_environment()?;
     // Before the server is there, so that no signal is missed once it has said so.
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(StartError::System)?;
-    let running = start(options)?;
+    let running = start(options, inherited)?;
     announce(&running);
 
     let (asked, wait) = channel();
+    let (superseded, told) = (running.superseded(), asked.clone());
+    let successor = move || {
+        if superseded.wait() {
+            // Nobody waits any more only when the process is about to end.
+            let _ = told.send(());
+        }
+    };
+    std::thread::Builder::new().name("tidegate-successor".into()).spawn(successor).map_err(StartError::System)?;
     let watcher = move || {
         for (count, _) in signals.forever().enumerate() {
             if count > 0 {
@@ -56,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
         }
     };
     std::thread::Builder::new().name("tidegate-signals".into()).spawn(watcher).map_err(StartError::System)?;
-    // The sender lives as long as the process, so what ends this is a signal.
+    // A sender lives as long as the process, so what ends this is a signal or a successor.
     while wait.recv_timeout(LOOK_AGAIN).is_err() {
         if !running.is_whole() {
             eprintln!("tidegate: an event loop has ended; nothing can be served without it");
@@ -67,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     Ok(())
 }
 
-fn start(options: &Options) -> Result<Running, StartError> {
+fn start(options: &Options, inherited: Option<Server>) -> Result<Running, StartError> {
     let mut limits = Limits::default();
     if let Some(connections) = options.max_connections {
         limits.connections_max = connections as usize;
@@ -75,7 +91,11 @@ fn start(options: &Options) -> Result<Running, StartError> {
     if let Some(bytes) = options.memory_max {
         limits.memory_max = usize::try_from(bytes).unwrap_or(usize::MAX);
     }
-    let mut server = Server::at(options.listen.clone()).transport(options.transport).limits(limits);
+    let server = inherited.unwrap_or_else(|| Server::at(options.listen.clone()));
+    let mut server = server.transport(options.transport).limits(limits);
+    if let Some(path) = &options.takeover {
+        server = server.takeover(path);
+    }
     if let Some(loops) = options.loops {
         server = server.loops(loops.into());
     }

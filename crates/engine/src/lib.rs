@@ -10,7 +10,9 @@
 //! | what happens in one turn of a loop | `event_loop.rs` |
 //! | accepting | `acceptor.rs` |
 //! | slots, timers, mail from other threads | `slots.rs`, `wheel.rs`, `remote.rs` |
-//! | threads, addresses, drain | `server.rs` |
+//! | addresses and listeners | `server.rs` |
+//! | threads, drain | `running.rs` |
+//! | a restart without a gap | `takeover.rs` |
 //! | a loop that hangs, and who says so | `watchdog.rs`, `counters.rs`, `log.rs` |
 //! | work that blocks, names to addresses | `blocking.rs`, `resolve.rs` |
 
@@ -35,10 +37,13 @@ mod mailbox;
 mod pages;
 mod remote;
 mod resolve;
+mod running;
 mod serve;
 mod server;
 mod slots;
+mod start_error;
 mod sync;
+mod takeover;
 pub mod task;
 mod watchdog;
 mod wheel;
@@ -54,4 +59,6 @@ pub use event_loop::EventLoop;
 pub use handler::{Event, Handler, Outcome, Switch};
 pub use limits::Limits;
 pub use remote::{PostError, Remote};
-pub use server::{Running, Server, StartError, Transport, UnknownTransport};
+pub use running::{Running, Superseded};
+pub use server::{Server, Transport, UnknownTransport};
+pub use start_error::StartError;

@@ -1,5 +1,6 @@
 //! Serving with channels: a task for each connection.
 
+use std::cell::RefCell;
 use std::error::Error;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -18,7 +19,9 @@ use crate::closed::Closed;
 use crate::connection::{Connection, Ends, Fate, Link};
 use crate::core::Core;
 use crate::local::Local;
-use crate::server::{Running, Server, StartError};
+use crate::running::Running;
+use crate::server::Server;
+use crate::start_error::StartError;
 use crate::task::Tasks;
 
 impl Server {
@@ -62,9 +65,14 @@ impl Server {
         M: FnMut() -> C + 'static,
         S: Fn(Channel<C>) -> F + 'static,
     {
-        self.launch(move |number, event_loop, listener, limits, live| {
+        self.launch(move |number, event_loop, listeners, limits, live| {
             let (codec, serve) = each(number);
-            event_loop.serve(listener, limits, live, codec, serve)
+            let both = Rc::new((RefCell::new(codec), serve));
+            listeners.into_iter().try_for_each(|listener| {
+                let (first, second) = (both.clone(), both.clone());
+                let (codec, serve) = (move || (first.0.borrow_mut())(), move |channel| second.1(channel));
+                event_loop.serve(listener, limits.clone(), live.clone(), codec, serve)
+            })
         })
     }
 }

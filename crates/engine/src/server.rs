@@ -1,26 +1,28 @@
-//! `Server`: an address, loops on threads, and the way to end them.
+//! `Server`: where it listens, how many loops it has, and which of them accepts from what.
+//!
+//! Read next: `running.rs`, what it becomes; `takeover.rs`, where listeners may come from.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use tidegate_buffer::Pool;
 use tidegate_codec::Codec;
-use tidegate_sys::readiness::Readiness;
-use tidegate_sys::{Address, Driver, ListenOptions, Side, Socket};
+use tidegate_sys::{Address, ListenOptions, Side, Socket, handover, inherited};
 
-use crate::counters::{Counts, Published};
+use crate::core::quietly;
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
-use crate::mailbox::{Letter, Mailbox};
-use crate::watchdog::Watchdog;
+use crate::running::Running;
+use crate::start_error::StartError;
+use crate::takeover::Takeover;
 
 /// A server that has not been started.
 ///
@@ -51,12 +53,36 @@ pub struct Server {
     transport: Transport,
     options: ListenOptions,
     limits: Limits,
+    takeover: Option<PathBuf>,
 }
 
 #[derive(Debug)]
 enum Source {
     Address(Address),
-    Listener(std::os::fd::OwnedFd),
+    Listeners(Vec<OwnedFd>),
+}
+
+/// Deals listeners to loops, so that each listener is accepted from, and each loop accepts at each address: to close a
+/// listener that shares its address with others would lose the connections in its queue.
+fn deal(listeners: Vec<Socket>, loops: usize) -> io::Result<Vec<Vec<Socket>>> {
+    let mut groups: Vec<(Address, Vec<Socket>)> = Vec::new();
+    for listener in listeners {
+        let address = listener.address(Side::Local)?;
+        match groups.iter_mut().find(|(other, _)| *other == address) {
+            Some((_, group)) => group.push(listener),
+            None => groups.push((address, vec![listener])),
+        }
+    }
+    let mut hands: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
+    for (_, group) in groups {
+        for (number, hand) in hands.iter_mut().enumerate().skip(group.len()) {
+            hand.push(group[number % group.len()].try_clone()?);
+        }
+        for (number, listener) in group.into_iter().enumerate() {
+            hands[number % loops].push(listener);
+        }
+    }
+    Ok(hands)
 }
 
 /// Which driver the loops run on.
@@ -86,12 +112,29 @@ impl Server {
 
     /// A server on a TCP listener that somebody else opened.
     pub fn on_tcp(listener: TcpListener) -> Self {
-        Self::new(Source::Listener(listener.into()))
+        Self::on_listeners(vec![listener.into()])
     }
 
     /// A server on a Unix listener that somebody else opened.
     pub fn on_unix(listener: UnixListener) -> Self {
-        Self::new(Source::Listener(listener.into()))
+        Self::on_listeners(vec![listener.into()])
+    }
+
+    /// A server on listening stream sockets that somebody else opened. Every one of them is accepted from, however many
+    /// loops there are: by one loop, or by several if it is the only one at its address.
+    pub fn on_listeners(listeners: Vec<OwnedFd>) -> Self {
+        Self::new(Source::Listeners(listeners))
+    }
+
+    /// A server on the listeners that a service manager has passed to this process (`LISTEN_PID` and `LISTEN_FDS`, as
+    /// of `sd_listen_fds(3)`); `None` if it has passed none, or they were asked for before. To be called early, before
+    /// the process deals with descriptors by number.
+    ///
+    /// # Errors
+    /// [`StartError::Inherited`] if the variables make no sense, or what was passed are no listeners.
+    pub fn from_environment() -> Result<Option<Self>, StartError> {
+        let listeners = inherited::take().map_err(StartError::Inherited)?;
+        Ok(listeners.map(Self::on_listeners))
     }
 
     fn new(source: Source) -> Self {
@@ -101,6 +144,7 @@ impl Server {
             transport: Transport::default(),
             options: ListenOptions::default(),
             limits: Limits::default(),
+            takeover: None,
         }
     }
 
@@ -125,6 +169,39 @@ impl Server {
     /// What protects the server.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Takes over from the server that serves takeovers at `path`, if there is one: its listeners are used instead of our
+    /// own address or listeners, and once our loops run it is [superseded](Running::is_superseded). If there is none, this
+    /// server starts as usual. Either way it then serves takeovers there itself, until it ends.
+    ///
+    /// At `path` there is a Unix socket for processes of the same user only. A successor that dies before its loops run
+    /// changes nothing. A server that is superseded goes on until it is drained:
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tidegate_codec::{Slice, framing::Lines};
+    /// # use tidegate_engine::{Context, Handler, Outcome, Server};
+    /// # struct Ignore;
+    /// # impl Handler<Lines> for Ignore {
+    /// #     type Post = ();
+    /// #     fn message(&mut self, _: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+    /// #         Outcome::Continue
+    /// #     }
+    /// # }
+    /// let path = std::env::temp_dir().join(format!("takeover-{}", std::process::id()));
+    /// let start = || Server::bind("127.0.0.1:0")?.loops(1).takeover(&path).start(|| (Lines::default(), Ignore));
+    /// let old = start()?;
+    /// // In life this is another process.
+    /// let new = start()?;
+    /// assert!(old.superseded().wait());
+    /// old.drain(Duration::from_secs(1));
+    /// # new.drain(Duration::from_secs(1));
+    /// # Ok::<(), tidegate_engine::StartError>(())
+    /// ```
+    pub fn takeover(mut self, path: impl Into<PathBuf>) -> Self {
+        self.takeover = Some(path.into());
         self
     }
 
@@ -155,71 +232,109 @@ impl Server {
         H: Handler<C>,
         M: FnMut(&Address) -> (C, H) + 'static,
     {
-        self.launch(move |number, event_loop, listener, limits, live| {
-            event_loop.listen(listener, limits, live, each(number))
+        self.launch(move |number, event_loop, listeners, limits, live| {
+            let make = Rc::new(RefCell::new(each(number)));
+            listeners.into_iter().try_for_each(|listener| {
+                let make = make.clone();
+                event_loop.listen(listener, limits.clone(), live.clone(), move |peer| (make.borrow_mut())(peer))
+            })
         })
     }
 
-    /// Starts the loops, on each of which `listen` is called once.
+    /// Starts the loops. `listen` is called once on each loop's thread, with its number and the listeners that it is to
+    /// accept from; its limits; and the count of connections that all loops share.
     pub(crate) fn launch(
-        self,
-        listen: impl Fn(usize, &mut EventLoop, Socket, Limits, Arc<AtomicUsize>) -> io::Result<()> + Send + Sync + 'static,
+        mut self,
+        listen: impl Fn(usize, &mut EventLoop, Vec<Socket>, Limits, Arc<AtomicUsize>) -> io::Result<()>
+        + Send
+        + Sync
+        + 'static,
     ) -> Result<Running, StartError> {
+        self.check()?;
+        let takeover = self.begin_takeover()?;
+        let listeners = self.listeners()?;
+        let none = || StartError::System(io::Error::new(io::ErrorKind::InvalidInput, "there is no listener"));
+        let first = listeners.first().ok_or_else(none)?;
+        let mut running = Running::new(first.address(Side::Local).map_err(StartError::System)?);
+        let kept = if takeover.is_some() { &listeners[..] } else { &[] };
+        let kept = kept.iter().map(Socket::try_clone).collect::<io::Result<_>>().map_err(StartError::System)?;
+        let (listen, live) = (Arc::new(listen), Arc::new(AtomicUsize::new(0)));
+        let mut limits = self.limits;
+        limits.memory_max /= self.loops;
+        let hands = deal(listeners, self.loops).map_err(StartError::System)?;
+        for (number, hand) in hands.into_iter().enumerate() {
+            let (listen, live, limits) = (listen.clone(), live.clone(), limits.clone());
+            running.add(self.transport, limits.memory_max, move |event_loop| {
+                listen(number, event_loop, hand, limits, live)
+            })?;
+        }
+        running.watch()?;
+        if let Some((path, takeover)) = takeover {
+            let control = takeover.complete(kept, running.superseded());
+            running.control = Some(control.map_err(|error| StartError::Takeover(path, error))?);
+        }
+        Ok(running)
+    }
+
+    fn check(&self) -> Result<(), StartError> {
         if !self.limits.water.is_sound() {
             return Err(StartError::WaterMarks);
         }
         if self.limits.memory_max / self.loops < MEMORY_PER_LOOP_MIN {
             return Err(StartError::Memory { bytes: self.limits.memory_max, loops: self.loops });
         }
-        let listeners = self.listeners()?;
-        let address = listeners[0].address(Side::Local).map_err(StartError::System)?;
-        let (listen, live) = (Arc::new(listen), Arc::new(AtomicUsize::new(0)));
-        let mut limits = self.limits;
-        limits.memory_max /= self.loops;
-        let mut running =
-            Running { address, transport: "epoll", loops: Vec::with_capacity(self.loops), watchdog: None };
-        for (number, listener) in listeners.into_iter().enumerate() {
-            let (listen, live, limits, transport) = (listen.clone(), live.clone(), limits.clone(), self.transport);
-            let (started, outcome) = channel();
-            let thread = std::thread::Builder::new().name(format!("tidegate-{number}")).spawn(move || {
-                let memory_max = limits.memory_max;
-                run_loop(&started, transport, memory_max, |event_loop| {
-                    listen(number, event_loop, listener, limits, live)
-                });
-            });
-            let thread = thread.map_err(StartError::System)?;
-            match outcome.recv() {
-                Ok(Ok(Started { mailbox, published, transport })) => {
-                    running.transport = transport;
-                    running.loops.push(RunningLoop { mailbox, published, thread: Some(thread) });
-                }
-                // Dropping what runs already ends it.
-                Ok(Err(error)) => return Err(StartError::System(error)),
-                Err(_) => return Err(StartError::Panicked),
-            }
-        }
-        let watched = running.loops.iter().map(|running| running.published.clone());
-        running.watchdog = Some(Watchdog::start(watched).map_err(StartError::System)?);
-        Ok(running)
+        Ok(())
     }
 
-    /// One listener for each loop.
+    /// Asks at the path, if there is one, whether a server runs there. Its listeners are ours then.
+    fn begin_takeover(&mut self) -> Result<Option<(PathBuf, Takeover)>, StartError> {
+        let Some(path) = self.takeover.take() else { return Ok(None) };
+        match Takeover::begin(&path) {
+            Ok((takeover, listeners)) => {
+                listeners.map_or(Ok(()), |listeners| self.use_instead(listeners))?;
+                Ok(Some((path, takeover)))
+            }
+            Err(error) => Err(StartError::Takeover(path, error)),
+        }
+    }
+
+    /// Listeners were taken over. Who was told to listen elsewhere should know that it does not.
+    fn use_instead(&mut self, listeners: Vec<OwnedFd>) -> Result<(), StartError> {
+        let taken = Source::Listeners(listeners);
+        if let Source::Address(wanted) = std::mem::replace(&mut self.source, taken) {
+            let listeners = self.listeners()?;
+            let addresses = listeners.iter().map(|listener| listener.address(Side::Local));
+            let found = addresses.filter_map(Result::ok).any(|address| match (&wanted, &address) {
+                (Address::Ip(wanted), Address::Ip(address)) if wanted.port() == 0 => wanted.ip() == address.ip(),
+                _ => wanted == address,
+            });
+            if !found {
+                quietly(|| tracing::warn!(%wanted, "not listening there, but where the server before did"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What to accept from. On TCP each loop has its own listener, and the kernel spreads connections over them; others
+    /// are shared.
     fn listeners(&self) -> Result<Vec<Socket>, StartError> {
-        let first = match &self.source {
-            Source::Address(address) => self.bound(address)?,
-            Source::Listener(descriptor) => {
-                let descriptor = descriptor.try_clone().map_err(StartError::System)?;
-                Socket::from_listener(descriptor, &self.options).map_err(StartError::System)?
+        let address = match &self.source {
+            Source::Address(address) => address,
+            Source::Listeners(descriptors) => {
+                let adopt = |descriptor: &OwnedFd| {
+                    handover::check(descriptor.as_fd())?;
+                    Socket::from_listener(descriptor.try_clone()?, &self.options)
+                };
+                return descriptors.iter().map(adopt).collect::<io::Result<_>>().map_err(StartError::System);
             }
         };
+        let first = self.bound(address)?;
         let address = first.address(Side::Local).map_err(StartError::System)?;
         let mut listeners = vec![first];
-        for _ in 1..self.loops {
-            let next = match (&self.source, &address) {
-                (Source::Address(_), Address::Ip(_)) => Socket::listen(&address, &self.shared_options()),
-                _ => listeners[0].try_clone(),
-            };
-            listeners.push(next.map_err(StartError::System)?);
+        if address.ip().is_some() {
+            for _ in 1..self.loops {
+                listeners.push(Socket::listen(&address, &self.shared_options()).map_err(StartError::System)?);
+            }
         }
         Ok(listeners)
     }
@@ -242,132 +357,6 @@ impl Server {
 
     fn shared_options(&self) -> ListenOptions {
         ListenOptions { reuse_port: true, ..self.options.clone() }
-    }
-}
-
-/// A server that runs. Dropping it ends it at once; [`drain`](Running::drain) ends it in good order.
-#[derive(Debug)]
-#[must_use = "dropping it ends the server"]
-pub struct Running {
-    address: Address,
-    transport: &'static str,
-    loops: Vec<RunningLoop>,
-    /// Watches while the loops end, too: it goes after them.
-    watchdog: Option<Watchdog>,
-}
-
-#[derive(Debug)]
-struct RunningLoop {
-    mailbox: Arc<Mailbox>,
-    published: Arc<Published>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Running {
-    /// Where it listens; the port is the real one.
-    #[must_use]
-    pub fn address(&self) -> &Address {
-        &self.address
-    }
-
-    /// The driver that was chosen: `epoll`.
-    #[must_use]
-    pub fn transport(&self) -> &'static str {
-        self.transport
-    }
-
-    /// How many loops run.
-    #[must_use]
-    pub fn loops(&self) -> usize {
-        self.loops.len()
-    }
-
-    /// What each loop has done so far.
-    #[must_use]
-    pub fn counts(&self) -> Vec<Counts> {
-        self.loops.iter().map(|running| running.published.read()).collect()
-    }
-
-    /// Whether all loops run. One that does not has ended because waiting for events failed, or because of a bug.
-    #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.loops.iter().all(|running| running.thread.as_ref().is_some_and(|thread| !thread.is_finished()))
-    }
-
-    /// Waits until the loops have ended, which they do when waiting for events fails, or if another handle drains them:
-    /// for a server that runs as long as its process.
-    pub fn wait(mut self) {
-        self.join();
-    }
-
-    /// Ends the server in good order: nothing more is accepted, connections are told, and those that are still there
-    /// after `deadline` are closed. Returns when all loops have ended.
-    pub fn drain(mut self, deadline: Duration) {
-        self.end(deadline);
-    }
-
-    fn end(&mut self, deadline: Duration) {
-        for running in &self.loops {
-            // A loop that takes no letters has ended already.
-            let _ = running.mailbox.send(Letter::Drain(deadline));
-        }
-        self.join();
-    }
-
-    fn join(&mut self) {
-        for running in &mut self.loops {
-            if let Some(thread) = running.thread.take() {
-                // A loop catches the panics of its users; one of its own was printed by its thread.
-                let _ = thread.join();
-            }
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.end(Duration::ZERO);
-    }
-}
-
-/// What a loop's thread reports once it runs.
-struct Started {
-    mailbox: Arc<Mailbox>,
-    published: Arc<Published>,
-    transport: &'static str,
-}
-
-/// The life of a loop's thread.
-fn run_loop(
-    started: &Sender<io::Result<Started>>,
-    transport: Transport,
-    memory_max: usize,
-    listen: impl FnOnce(&mut EventLoop) -> io::Result<()>,
-) {
-    let pool = Pool::new();
-    // Something is left for what the ledger does not count: connections themselves, the loop's own tables, and the
-    // allocator's gaps.
-    pool.ledger().set_budget(memory_max - memory_max / 8 - (memory_max / 8).min(LOOP_BYTES));
-    let driver = match transport {
-        Transport::Auto | Transport::Epoll => Readiness::new(&pool).map(|driver| Box::new(driver) as Box<dyn Driver>),
-    };
-    let ready = driver.and_then(|driver| {
-        let transport = driver.name();
-        let mut event_loop = EventLoop::new(driver, pool);
-        listen(&mut event_loop)?;
-        Ok((event_loop, transport))
-    });
-    match ready {
-        Ok((mut event_loop, transport)) => {
-            let report = Started { mailbox: event_loop.mailbox(), published: event_loop.published(), transport };
-            if started.send(Ok(report)).is_ok()
-                && let Err(error) = event_loop.run()
-            {
-                tracing::error!(%error, "an event loop ended: waiting failed");
-            }
-        }
-        // If nobody listens any more, nobody wants to know.
-        Err(error) => drop(started.send(Err(error))),
     }
 }
 
@@ -394,65 +383,3 @@ impl fmt::Display for UnknownTransport {
 }
 
 impl std::error::Error for UnknownTransport {}
-
-/// Why a server did not start.
-///
-/// Its `Debug` is its `Display`: that is what a `main` that returns it prints.
-#[non_exhaustive]
-pub enum StartError {
-    /// The text is no address.
-    Address(Box<str>),
-    /// Somebody listens there already.
-    InUse(Address),
-    /// The system does not let us listen there.
-    Listen(Address, io::Error),
-    /// The low water mark is zero, or lies above the high one: a connection would never become writable again.
-    WaterMarks,
-    /// The memory is too little for so many loops.
-    Memory {
-        /// [`Limits::memory_max`].
-        bytes: usize,
-        /// How many loops were to share it.
-        loops: usize,
-    },
-    /// The closure that makes codecs and handlers for a loop panicked.
-    Panicked,
-    /// The system failed in another way.
-    System(io::Error),
-}
-
-impl fmt::Debug for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(text) => {
-                write!(f, "'{text}' is no address: write IP:PORT, [IPV6]:PORT, localhost:PORT or unix:PATH")
-            }
-            Self::InUse(address) => write!(f, "{address} is in use: stop what listens there, or choose another port"),
-            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
-            Self::WaterMarks => f.write_str("the low water mark has to lie above zero and not above the high one"),
-            Self::Memory { bytes, loops } => {
-                write!(f, "{bytes} bytes of memory are too little for {loops} loops: each needs {MEMORY_PER_LOOP_MIN}")
-            }
-            Self::Panicked => f.write_str("cannot start: the closure that prepares a loop panicked"),
-            Self::System(error) => write!(f, "cannot start: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Listen(_, error) | Self::System(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-/// What a loop takes for itself once it has work, roughly.
-const LOOP_BYTES: usize = 512 * 1024;

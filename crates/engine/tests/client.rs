@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
 use tidegate_engine::{
-    Channel, ChannelError, Client, ConnectError, Context, Event, EventLoop, Handler, Outcome, Running, Server, task,
+    Channel, Client, ConnectError, Context, Event, EventLoop, Handler, Outcome, Running, Server, task,
 };
 use tidegate_sys::Address;
 

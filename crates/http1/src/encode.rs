@@ -4,7 +4,9 @@ use tidegate_codec::Output;
 
 use crate::error::{Error, Misuse};
 use crate::response::{Body, Chunk, ContentType, Outgoing, Parts, Response, ResponseHead};
-use crate::server::{CLOSING, CONNECT, EXPECTS, HEAD, Inbound, KEEPS_ALIVE, OLD, Outbound, Server, WILL_CLOSE};
+use crate::server::{
+    CLOSING, CONNECT, DRAINING, EXPECTS, FOLLOWED, HEAD, Inbound, KEEPS_ALIVE, OLD, Outbound, Server, WILL_CLOSE,
+};
 use crate::status::Status;
 
 impl Server {
@@ -195,7 +197,11 @@ impl Server {
     /// request's body is left behind if the response is `whole`; otherwise both may go on side by side.
     #[inline]
     fn decide_close(&mut self, parts: &Parts, whole: bool) {
-        let stays = self.flags & (KEEPS_ALIVE | CLOSING) == KEEPS_ALIVE && !parts.close;
+        let stays = match self.flags & (KEEPS_ALIVE | CLOSING | DRAINING) {
+            KEEPS_ALIVE => !parts.close,
+            DRAINED => self.flags & FOLLOWED != 0 && !parts.close,
+            _ => false,
+        };
         let may_skip = || if whole { self.can_skip() } else { self.flags & EXPECTS == 0 };
         if !stays || (self.inbound != Inbound::Await && !may_skip()) {
             self.flags |= WILL_CLOSE;
@@ -268,6 +274,9 @@ impl Server {
         }
     }
 }
+
+/// A connection that would stay, if the server did not drain.
+const DRAINED: u16 = KEEPS_ALIVE | DRAINING;
 
 /// How the end of a response's body is told.
 #[derive(Debug, Clone, Copy)]

@@ -33,6 +33,11 @@ pub struct Limits {
     /// From a response to the first byte of the next request; beyond it the connection closes without a word. 75
     /// seconds.
     pub idle_timeout: Duration,
+    /// How long a connection that waits for a request goes on waiting for one when the server drains: one that is on its
+    /// way already is answered, and that answer is the last. It counts from the beginning of the drain, or from the
+    /// response that could not say so any more, and `idle_timeout` is kept as well. 1 second, which is several round trips
+    /// around the world.
+    pub drain_grace: Duration,
 }
 
 impl Default for Limits {
@@ -48,6 +53,7 @@ impl Default for Limits {
             head_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
+            drain_grace: Duration::from_secs(1),
         }
     }
 }

@@ -151,17 +151,22 @@ impl Server {
             Method::Connect => CONNECT,
             _ => 0,
         };
-        self.flags = (self.flags & CLOSING) | u16::from(spans.flags) | method;
+        let followed = if input.len() > length { FOLLOWED } else { 0 };
+        self.flags = (self.flags & LASTING) | u16::from(spans.flags) | method | followed;
         self.outbound = Outbound::Owed;
         self.inbound = Inbound::Await;
         if spans.body != 0 {
-            self.expect_body(spans.body, reply);
+            self.expect_body(spans.body, input.len() - length, reply);
         }
         RequestHead { bytes: input.take(length), spans }
     }
 
     #[inline(never)]
-    fn expect_body(&mut self, length: u64, reply: &mut Output<'_>) {
+    fn expect_body(&mut self, length: u64, arrived: usize, reply: &mut Output<'_>) {
+        if length >= arrived as u64 {
+            // What is there is its body, as far as anybody knows.
+            self.flags &= !FOLLOWED;
+        }
         if length == CHUNKED {
             self.inbound = Inbound::ChunkSize;
             self.budget = self.config.limits().body_bytes_max;
@@ -193,6 +198,9 @@ impl Server {
             }
             None => {
                 self.seen = input.len() as u32;
+                if !input.is_empty() && self.flags & DRAINING != 0 {
+                    self.begin_another_batch();
+                }
                 self.wait_for_head(!input.is_empty(), reply);
                 Ok(Step::More)
             }
@@ -205,6 +213,19 @@ impl Server {
                     Err(Stop::Partial) => Err(self.refuse(Error::Peer(Violation::RequestLine), reply)),
                 }
             }
+        }
+    }
+
+    /// What the peer had sent ends within a head. While the server drains this happens only so often: of a peer that
+    /// never stops sending, some request has to be the last.
+    fn begin_another_batch(&mut self) {
+        if self.flags & BEGUN != 0 {
+            return;
+        }
+        if self.flags & BATCHES == BATCHES {
+            self.flags |= CLOSING;
+        } else {
+            self.flags += BATCH;
         }
     }
 
@@ -224,7 +245,10 @@ impl Server {
                 self.flags &= !(EXPECTS | HUNGRY);
                 Ok(Step::Message(Incoming::Data(data)))
             }
-            Piece::End => Ok(Step::Message(Incoming::End)),
+            Piece::End => {
+                self.flags |= followed(input);
+                Ok(Step::Message(Incoming::End))
+            }
             Piece::More => {
                 self.wait_for_body(reply);
                 Ok(Step::More)
@@ -247,6 +271,7 @@ impl Server {
                 Ok(Piece::Data(_)) => self.flags &= !HUNGRY,
                 Ok(Piece::End) => {
                     self.next_request();
+                    self.since = Some(reply.now());
                     return self.decode(input, reply);
                 }
                 Ok(Piece::More) => {
@@ -289,13 +314,16 @@ impl Server {
     #[inline]
     pub(crate) fn next_request(&mut self) {
         self.inbound = Inbound::Head;
-        self.flags &= CLOSING;
+        self.flags &= LASTING;
     }
 
     fn deadline(&self) -> Option<(Instant, Deadline)> {
         let limits = self.config.limits();
         let (after, deadline) = match self.inbound {
             Inbound::Head if self.flags & BEGUN != 0 => (limits.head_timeout, Deadline::Head),
+            Inbound::Head if self.flags & DRAINING != 0 => {
+                (limits.idle_timeout.min(limits.drain_grace), Deadline::Idle)
+            }
             Inbound::Head => (limits.idle_timeout, Deadline::Idle),
             Inbound::Await | Inbound::Closed | Inbound::Switched => return None,
             _ if self.flags & HUNGRY == 0 => return None,
@@ -314,7 +342,11 @@ impl Codec for Server {
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         match self.inbound {
             Inbound::Head => {}
-            Inbound::Await | Inbound::Switched => return Ok(Step::More),
+            Inbound::Await => {
+                self.flags |= followed(input);
+                return Ok(Step::More);
+            }
+            Inbound::Switched => return Ok(Step::More),
             Inbound::Closed => return Ok(Step::End),
             _ if self.flags & SKIPPING != 0 => return self.decode_skipped(input, reply),
             _ => return self.decode_body(input, reply),
@@ -403,13 +435,14 @@ impl Codec for Server {
         self.since = self.since.map(|_| now);
     }
 
-    /// The next response says that it is the last. Between requests the connection is finished as soon as decoding finds
-    /// that none has arrived.
+    /// The response to the last request that has arrived says that it is the last. To close in silence between two
+    /// requests would fail a request that is on its way, so first there is a grace: see `drain_grace` of
+    /// [`Limits`](crate::Limits).
     #[cold]
-    fn drain(&mut self, _reply: &mut Output<'_>) -> Result<(), Error> {
-        self.flags |= CLOSING;
-        if self.flags & SKIPPING != 0 {
-            self.inbound = Inbound::Closed;
+    fn drain(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+        self.flags |= DRAINING;
+        if self.inbound == Inbound::Head && self.flags & BEGUN == 0 {
+            self.since = Some(reply.now());
         }
         Ok(())
     }
@@ -442,6 +475,11 @@ impl Default for Server {
     }
 }
 
+#[inline]
+fn followed(input: &Input) -> u16 {
+    if input.is_empty() { 0 } else { FOLLOWED }
+}
+
 enum Deadline {
     Idle,
     Head,
@@ -460,7 +498,7 @@ pub(crate) const HEAD: u16 = 8;
 pub(crate) const CONNECT: u16 = 16;
 /// The connection closes after the response that is under way.
 pub(crate) const WILL_CLOSE: u16 = 32;
-/// The next response is the last one; the only flag that outlives a request.
+/// The next response is the last one.
 pub(crate) const CLOSING: u16 = 64;
 /// The body is read over.
 const SKIPPING: u16 = 128;
@@ -471,6 +509,16 @@ const BEGUN: u16 = 512;
 /// Empty lines before a request line (RFC 9112 §2.2), counted in two bits: three are tolerated.
 const EMPTY_LINE: u16 = 1024;
 const EMPTY_LINES: u16 = 3 * EMPTY_LINE;
+/// More than this request has arrived.
+pub(crate) const FOLLOWED: u16 = 4096;
+/// The server drains: the response to a request that is not followed by another is the last one.
+pub(crate) const DRAINING: u16 = 8192;
+/// How often, since then, what had arrived ended within a head: counted in two bits.
+const BATCH: u16 = 16384;
+const BATCHES: u16 = 3 * BATCH;
+
+/// What outlives a request.
+const LASTING: u16 = CLOSING | DRAINING | BATCHES;
 
 const _: () = assert!(size_of::<Server>() == 56);
 const _: () = assert!(size_of::<Incoming>() == 32);

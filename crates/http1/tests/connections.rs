@@ -218,45 +218,134 @@ fn a_body_has_a_deadline_from_piece_to_piece() {
     assert_eq!(talk.sent(), "");
 }
 
-#[test]
-fn a_drained_connection_ends_with_the_response_that_is_under_way() {
-    let drain = |talk: &mut Talk| {
-        let (codec, mut out) = talk.stand.parts();
-        tidegate_codec::Codec::drain(codec, &mut out).expect("draining cannot fail");
-    };
-    let mut talk = Talk::new();
-    drain(&mut talk);
-    assert_eq!(talk.listen(), Ok(vec!["end of connection".into()]));
-    assert!(talk.is_finished(), "nothing was under way");
+fn drain(talk: &mut Talk) {
+    let (codec, mut out) = talk.stand.parts();
+    tidegate_codec::Codec::drain(codec, &mut out).expect("draining cannot fail");
+}
 
+/// Answers, and says whether that was the last answer.
+fn is_last(talk: &mut Talk) -> bool {
+    let last = ok(talk).contains("\r\nConnection: close\r\n");
+    assert_eq!(talk.is_finished(), last);
+    last
+}
+
+#[test]
+fn a_drained_connection_waits_for_one_more_request_and_answers_it() {
+    for busy in [false, true] {
+        let mut talk = Talk::new();
+        if busy {
+            talk.hear(GET).expect("the request is good");
+            ok(&mut talk);
+            talk.wait(70).expect("there is time");
+        }
+        drain(&mut talk);
+        assert_eq!(talk.listen(), Ok(vec![]));
+        talk.wait(0).expect("there is a grace");
+        assert!(!talk.is_finished());
+        assert_eq!(talk.hear(GET), Ok(vec!["GET /".into()]));
+        assert!(is_last(&mut talk));
+        assert_eq!(talk.listen(), Ok(vec!["end of connection".into()]));
+    }
+}
+
+#[test]
+fn a_drained_connection_that_stays_idle_ends_in_silence_after_its_grace() {
+    for busy in [false, true] {
+        let mut talk = Talk::new();
+        talk.listen().expect("nothing came");
+        if busy {
+            talk.hear(GET).expect("the request is good");
+            ok(&mut talk);
+        }
+        talk.wait(70).expect("there is time");
+        drain(&mut talk);
+        talk.wait(1).expect("no error");
+        assert_eq!(talk.sent(), "");
+        assert!(talk.is_finished());
+    }
+}
+
+#[test]
+fn a_drained_connection_ends_with_the_response_to_the_last_request_that_has_arrived() {
     let mut talk = Talk::new();
-    talk.hear(&GET.repeat(2)).expect("the request is good");
+    talk.hear(&GET.repeat(3)).expect("the request is good");
     drain(&mut talk);
-    assert!(!talk.is_finished());
-    assert!(ok(&mut talk).contains("\r\nConnection: close\r\n"));
-    assert!(talk.is_finished());
-    assert_eq!(talk.listen(), Ok(vec!["end of connection".into()]));
+    for last in [false, false, true] {
+        assert_eq!(is_last(&mut talk), last);
+        talk.listen().expect("there may be more");
+    }
+
+    // What follows arrives while the response is owed.
+    let mut talk = Talk::new();
+    talk.hear(GET).expect("the request is good");
+    drain(&mut talk);
+    talk.hear(GET).expect("it waits");
+    assert!(!is_last(&mut talk));
+    assert_eq!(talk.listen(), Ok(vec!["GET /".into()]));
+    assert!(is_last(&mut talk));
 
     let mut talk = Talk::new();
     talk.hear(&GET[..5]).expect("incomplete");
     drain(&mut talk);
     assert_eq!(talk.hear(&GET[5..]), Ok(vec!["GET /".into()]));
-    assert!(ok(&mut talk).contains("\r\nConnection: close\r\n"));
+    assert!(is_last(&mut talk));
 }
 
 #[test]
-fn a_connection_drained_within_a_response_ends_behind_it_or_behind_the_next_one_that_was_asked_for() {
+fn a_body_is_not_taken_for_another_request_by_a_drain() {
+    for (body, follows) in [("hello", false), ("hell", false), ("", false), ("helloGET", true)] {
+        let mut talk = Talk::new();
+        drain(&mut talk);
+        talk.hear(&[b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n", body.as_bytes()].concat())
+            .expect("the request is good");
+        assert_eq!(ok(&mut talk).contains("\r\nConnection: close\r\n"), !follows, "{body}");
+    }
+    for follows in [false, true] {
+        let mut talk = Talk::new();
+        drain(&mut talk);
+        let mut wire =
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n".to_vec();
+        wire.extend(if follows { GET } else { b"" });
+        talk.hear(&wire).expect("the request is good");
+        assert_eq!(is_last(&mut talk), !follows);
+    }
+}
+
+/// Batches that end within a head never end with a whole one: there has to be a last one all the same.
+#[test]
+fn who_never_stops_sending_gets_a_last_answer_too() {
+    let mut talk = Talk::new();
+    talk.hear(&GET[..5]).expect("incomplete");
+    drain(&mut talk);
+    let next = [&GET[5..], &GET[..5]].concat();
+    let mut answers = 1;
+    talk.hear(&next).expect("the request is good");
+    while !is_last(&mut talk) {
+        answers += 1;
+        assert!(answers < 10);
+        talk.listen().expect("incomplete");
+        talk.hear(&next).expect("the request is good");
+    }
+    assert!(answers > 2, "{answers}");
+}
+
+#[test]
+fn a_connection_drained_within_a_response_ends_with_the_next_one_or_after_its_grace() {
     for pipelined in [1, 2] {
         let mut talk = Talk::new();
         talk.hear(&GET.repeat(pipelined)).expect("the requests are good");
         talk.say(Outgoing::Head(ResponseHead::new(Status::OK).length(0))).expect("a response is owed");
-        let (codec, mut out) = talk.stand.parts();
-        tidegate_codec::Codec::drain(codec, &mut out).expect("draining cannot fail");
+        drain(&mut talk);
         talk.say(Outgoing::End).expect("a response is under way");
         assert!(!talk.sent().contains("Connection: close"), "the head was sent before");
         if pipelined == 2 {
             assert_eq!(talk.listen(), Ok(vec!["GET /".into()]));
             assert!(ok(&mut talk).contains("\r\nConnection: close\r\n"));
+        } else {
+            assert_eq!(talk.listen(), Ok(vec![]));
+            assert!(!talk.is_finished(), "the peer may have sent another request already");
+            talk.wait(1).expect("no error");
         }
         assert_eq!(talk.listen(), Ok(vec!["end of connection".into()]));
         assert!(talk.is_finished());

@@ -225,14 +225,17 @@ pub fn wake(listener: &UnixListener) {
     let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
 }
 
-/// Whether this is a stream socket that listens, over TCP or Unix.
-pub(crate) fn check(descriptor: BorrowedFd<'_>) -> io::Result<()> {
+/// Checks that this is a stream socket that listens, over TCP or Unix.
+///
+/// # Errors
+/// `InvalidData` if it is anything else.
+pub fn check(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let socket = SockRef::from(&descriptor);
     let is_known = matches!(socket.domain(), Ok(Domain::IPV4 | Domain::IPV6 | Domain::UNIX));
     if is_known && matches!(socket.r#type(), Ok(Type::STREAM)) && matches!(socket.is_listener(), Ok(true)) {
         return Ok(());
     }
-    Err(malformed("a descriptor came that is no listening stream socket"))
+    Err(malformed("a descriptor is no listening stream socket"))
 }
 
 /// The time that is left, for a socket option, in which zero means for ever.

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::FdFlags;
@@ -16,8 +16,8 @@ use crate::handover::{self, LISTENERS_MAX};
 /// The variables stay, and are of no effect on child processes, which have other numbers.
 ///
 /// # Errors
-/// `InvalidInput` if the variables make no sense, `InvalidData` if a descriptor is no listening stream socket: then all
-/// of them are closed.
+/// `InvalidInput` if the variables make no sense, `InvalidData` if a descriptor is no listening stream socket: then none of
+/// them is touched.
 pub fn take() -> io::Result<Option<Vec<OwnedFd>>> {
     let count = announced(
         std::env::var_os("LISTEN_PID").as_deref(),
@@ -55,18 +55,18 @@ fn number<T: std::str::FromStr>(text: &OsStr) -> Option<T> {
 /// Takes `count` descriptors from `first` on.
 fn claim(first: RawFd, count: usize) -> io::Result<Vec<OwnedFd>> {
     let numbers = first..first + count as RawFd;
-    // All of them are there, or none is touched.
-    if numbers.clone().any(|number| !is_open(number)) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "LISTEN_FDS announces descriptors that are not open"));
+    for number in numbers.clone() {
+        if !is_open(number) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a descriptor is not open"));
+        }
+        // SAFETY: it was just seen to be open, and is only looked at here.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        handover::check(descriptor)?;
+        rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC)?;
     }
-    // SAFETY: it was just seen to be open. By the protocol behind these variables it belongs to whoever reads them,
-    // which `take` does once in the life of a process.
-    let listeners: Vec<_> = numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect();
-    for listener in &listeners {
-        handover::check(listener.as_fd())?;
-        rustix::io::fcntl_setfd(listener, FdFlags::CLOEXEC)?;
-    }
-    Ok(listeners)
+    // SAFETY: all of them are open. By the protocol behind the variables they belong to whoever reads those, which `take`
+    // does once in the life of a process.
+    Ok(numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect())
 }
 
 fn is_open(number: RawFd) -> bool {
@@ -79,7 +79,6 @@ const FIRST: RawFd = 3;
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::net::TcpListener;
     use std::os::fd::{AsRawFd, IntoRawFd};
 
@@ -119,19 +118,17 @@ mod tests {
 
     #[test]
     fn what_is_no_listener_is_refused() {
-        let (reader, writer) = io::pipe().unwrap();
-        assert_eq!(claim(reader.into_raw_fd(), 1).unwrap_err().kind(), io::ErrorKind::InvalidData);
-        drop(writer);
-        let stream = std::os::unix::net::UnixStream::pair().unwrap().0;
-        assert_eq!(claim(stream.into_raw_fd(), 1).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let (reader, _writer) = io::pipe().unwrap();
+        assert_eq!(claim(reader.as_raw_fd(), 1).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let (stream, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(claim(stream.as_raw_fd(), 1).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert!(is_open(reader.as_raw_fd()) && is_open(stream.as_raw_fd()), "they are somebody else's");
     }
 
     #[test]
     fn what_is_not_open_is_not_touched() {
-        let file = File::open("/dev/null").unwrap();
         // No process of a test has descriptors of such numbers.
         let error = claim(1_000_000, 2).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        assert!(is_open(file.as_raw_fd()));
     }
 }

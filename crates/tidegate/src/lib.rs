@@ -48,7 +48,7 @@ pub use tidegate_codec::{
 pub use tidegate_engine::{
     Blocking, BlockingError, Channel, ChannelError, Client, Close, Closed, Connect, ConnectError, ConnectWith, Context,
     Counts, Event, EventLoop, Flushed, Handler, Limits, Outcome, PostError, Reader, Ready, Recv, Remote, Running,
-    SendError, Server, StartError, Switch, Transport, UnknownTransport, Within, Writer, task,
+    SendError, Server, StartError, Superseded, Switch, Transport, UnknownTransport, Within, Writer, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]

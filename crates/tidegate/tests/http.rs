@@ -110,9 +110,25 @@ fn requests_that_have_arrived_are_not_forgotten_by_a_drain() {
 }
 
 #[test]
-fn an_idle_connection_is_drained_at_once() {
+fn an_idle_connection_is_drained_after_a_grace() {
     let mut pipe = Embedded::new(Server::default(), Later);
+    pipe.advance(Duration::from_secs(60));
     pipe.drain(Duration::from_secs(10));
+    pipe.advance(Duration::from_millis(900));
+    assert!(!pipe.is_ended());
+    pipe.advance(Duration::from_millis(300));
+    assert!(pipe.is_ended());
+}
+
+#[test]
+fn a_request_that_was_on_its_way_when_the_drain_began_is_answered() {
+    let mut pipe = Embedded::new(Server::default(), Prompt);
+    pipe.drain(Duration::from_secs(10));
+    pipe.advance(Duration::from_millis(900));
+    pipe.receive(&GET.repeat(2));
+    let answers = String::from_utf8(pipe.written()).expect("answers are text");
+    assert_eq!(answers.matches("prompt").count(), 2, "{answers}");
+    assert_eq!(answers.matches("Connection: close").count(), 1, "{answers}");
     assert!(pipe.is_ended());
 }
 

@@ -13,3 +13,4 @@ mod peer;
 mod process;
 mod program;
 mod serve;
+mod takeover;

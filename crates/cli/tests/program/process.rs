@@ -61,6 +61,9 @@ fn a_unix_socket_in_use_is_one_line_and_exit_2() {
 fn what_the_user_got_wrong_is_one_line_and_exit_2() {
     let directory = Directory::new();
     let nowhere = format!("unix:{}/nowhere/http.sock", directory.path("."));
+    let lost = directory.path("lost/takeover");
+    let file = directory.path("precious");
+    std::fs::write(&file, "precious").unwrap();
     for (arguments, named) in [
         (&["serve", "--bogus"][..], "--bogus"),
         (&["serve", "extra"], "extra"),
@@ -71,6 +74,9 @@ fn what_the_user_got_wrong_is_one_line_and_exit_2() {
         // An address for documentation, which nobody has (RFC 5737).
         (&["serve", "--listen", "192.0.2.1:80"], "192.0.2.1:80"),
         (&["serve", "--listen", &nowhere], "nowhere"),
+        (&["serve", "--takeover"], "--takeover"),
+        (&["serve", "--listen", "127.0.0.1:0", "--takeover", &lost], "lost/takeover"),
+        (&["serve", "--listen", "127.0.0.1:0", "--takeover", &file], "precious"),
         (&["serve", "--loops", "0"], "--loops"),
         (&["serve", "--loops", "-1"], "-1"),
         (&["serve", "--loops", "two"], "two"),
@@ -96,7 +102,7 @@ fn help_and_version_are_told_to_who_asks() {
         assert!(!output.is_empty());
     }
     let help = run(&["serve", "--help"]).1.join("\n");
-    for flag in ["--listen", "--loops", "--transport", "--max-connections", "--memory-max", "--quiet"] {
+    for flag in ["--listen", "--loops", "--transport", "--max-connections", "--memory-max", "--takeover", "--quiet"] {
         assert!(help.contains(flag), "{flag} is missing: {help}");
     }
 }
@@ -137,7 +143,7 @@ fn a_signal_drains_and_ends_with_success() {
         assert!(slow.head().contains("Content-Length: 50000000\r\n"));
 
         program.signal(signal);
-        // Who waits between two requests, or before the first, is let go at once.
+        // Who waits between two requests, or before the first, is let go after a moment.
         for peer in &mut idle {
             peer.expect_end();
         }

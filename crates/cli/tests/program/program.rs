@@ -46,8 +46,13 @@ impl Program {
 
     /// Starts a server, or gives what it had to say instead.
     pub(crate) fn start(mut command: Command) -> Result<Self, Vec<String>> {
+        Self::start_with_input(command.stdin(Stdio::null()))
+    }
+
+    /// The same, with the standard input that the command has.
+    pub(crate) fn start_with_input(command: &mut Command) -> Result<Self, Vec<String>> {
         raise_descriptor_limit();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let stdout = collect(child.stdout.take().expect("it is piped"));
         let stderr = collect(child.stderr.take().expect("it is piped"));

@@ -7,4 +7,5 @@ mod connections;
 mod ending;
 mod posts;
 mod support;
+mod takeover;
 mod trouble;

@@ -1,0 +1,193 @@
+//! A restart that nobody notices: `--takeover`, and listeners from the environment.
+//!
+//! The load is wrk's. Where it is missing its tests are skipped and say so, unless `TIDEGATE_TOOLS_REQUIRED=1` is in
+//! the environment.
+
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use crate::peer::Peer;
+use crate::program::{Directory, Program, tidegate, until};
+
+/// wrk, until it is told to end.
+struct Load(Child);
+
+impl Load {
+    /// `None` if there is no wrk.
+    fn start(program: &Program, connections: u32, depth: u32) -> Option<Self> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/load.lua");
+        let mut command = Command::new("wrk");
+        command.args(["-t", "1", "-c", &connections.to_string(), "-d", "1h", "--timeout", "10s", "-s"]).arg(script);
+        command.arg(format!("http://{}", program.ip())).args(["--", &depth.to_string()]);
+        match command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn() {
+            Ok(child) => Some(Self(child)),
+            Err(error) => {
+                let required = std::env::var_os("TIDEGATE_TOOLS_REQUIRED").is_some_and(|value| value == "1");
+                assert!(!required, "wrk is required: {error}");
+                println!("skipped: there is no wrk here: {error}");
+                None
+            }
+        }
+    }
+
+    /// Ends it as a user would: the line in which the script sums up.
+    fn end(mut self) -> String {
+        rustix::process::kill_process(Pid::from_child(&self.0), Signal::INT).unwrap();
+        let mut text = String::new();
+        std::io::Read::read_to_string(self.0.stdout.as_mut().expect("it is piped"), &mut text).unwrap();
+        assert!(self.0.wait().unwrap().success(), "{text}");
+        text.lines().find_map(|line| line.strip_prefix("load-result ")).expect("the script says").to_owned()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Restarts the program again and again under load, now with a loop more, now with one less, and lets each of them work
+/// for a while.
+fn restart(count: usize, connections: u32, depth: u32, work: Duration) {
+    let directory = Directory::new();
+    let path = directory.path("takeover");
+    let start = |loops: &str| Program::serve(&["--loops", loops, "--takeover", &path]);
+    let mut program = start("2");
+    let address = program.ip();
+    let Some(load) = Load::start(&program, connections, depth) else { return };
+    until("wrk to begin", || program.ticks() > 5);
+    let begun = Instant::now();
+    let mut slowest = Duration::ZERO;
+    for number in 0..count {
+        std::thread::sleep(work);
+        let began = Instant::now();
+        let next = start(["1", "2", "3"][number % 3]);
+        assert_eq!(next.ip(), address);
+        assert_eq!(program.until_ended().code(), Some(0));
+        program.until_logged("handing over to a new server", 1);
+        next.until_logged("taken over from a running server", 1);
+        let others = program.log().into_iter().chain(next.log()).filter(|line| line.contains("closed")).count();
+        assert_eq!(others, 0, "{:?} {:?}", program.log(), next.log());
+        slowest = slowest.max(began.elapsed());
+        program = next;
+    }
+    let (took, result) = (begun.elapsed(), load.end());
+    println!(
+        "{count} restarts in {took:.1?} with {connections} connections, the slowest in {slowest:.1?}; {depth} deep: {result}"
+    );
+    for error in ["connect", "read", "write", "timeout", "status"] {
+        assert!(result.contains(&format!("\"{error}\": 0")), "{result}");
+    }
+    assert!(!result.contains("\"requests\": 0"), "{result}");
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0));
+    assert!(!Path::new(&path).exists(), "nothing is left behind");
+}
+
+#[test]
+fn restarts_under_load_fail_no_request() {
+    for depth in [1, 16] {
+        restart(5, 32, depth, Duration::from_millis(50));
+    }
+}
+
+/// As fast as they go: many connections meet more than one restart.
+#[test]
+fn a_hundred_restarts_under_load_fail_no_request() {
+    restart(100, 64, 1, Duration::ZERO);
+}
+
+/// Run by `.ci/long`.
+#[test]
+#[ignore = "it takes two minutes"]
+fn a_hundred_restarts_of_servers_that_work_in_between_fail_no_request() {
+    for (connections, depth) in [(256, 1), (64, 16)] {
+        restart(100, connections, depth, Duration::from_millis(500));
+    }
+}
+
+#[test]
+fn who_is_connected_is_served_to_the_end_and_newcomers_by_the_successor() {
+    let directory = Directory::new();
+    let path = directory.path("takeover");
+    let mut old = Program::serve(&["--loops", "1", "--takeover", &path]);
+    let mut busy = Peer::narrow(&old);
+    busy.send(crate::peer::request("GET", "/bytes/3000000"));
+    busy.head();
+    let mut idle = Peer::connect(&old);
+    assert_eq!(idle.get("/plaintext").status, 200);
+
+    // It listens where the other does, whatever it is told.
+    let new = Program::serve(&["--loops", "1", "--takeover", &path]);
+    assert_eq!(new.ip(), old.ip());
+    // The idle one had a request on its way.
+    let reply = idle.get("/plaintext");
+    assert_eq!(reply.status, 200);
+    assert_eq!(Peer::connect(&new).get("/plaintext").status, 200);
+    crate::peer::assert_same(&busy.take(3_000_000), &crate::peer::letters(3_000_000));
+    drop((busy, idle));
+    assert_eq!(old.until_ended().code(), Some(0));
+    assert_eq!(Peer::connect(&new).get("/plaintext").status, 200);
+}
+
+#[test]
+fn a_server_that_was_killed_is_replaced() {
+    let directory = Directory::new();
+    let path = directory.path("takeover");
+    let old = Program::serve(&["--loops", "1", "--takeover", &path]);
+    old.signal(Signal::KILL);
+    drop(old);
+    assert!(Path::new(&path).exists());
+    let new = Program::serve(&["--loops", "1", "--takeover", &path]);
+    assert_eq!(Peer::connect(&new).get("/plaintext").status, 200);
+    assert_eq!(new.log(), Vec::<String>::new());
+}
+
+/// The program with a descriptor as its third, as a service manager would start it.
+fn activated(descriptor: OwnedFd, count: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    let script = "exec 3<&0 0</dev/null; export LISTEN_PID=$$; exec \"$@\"";
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_tidegate"), "serve", "--loops", "2"]).args(arguments);
+    command.env("LISTEN_FDS", count).stdin(descriptor);
+    command
+}
+
+#[test]
+fn a_listener_that_the_environment_passes_is_used() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // Before there is a server: it waits in the queue.
+    let mut early = Peer::to(&address.into());
+    early.send(crate::peer::request("GET", "/plaintext"));
+    let mut command = activated(listener.into(), "1", &["--listen", "192.0.2.1:80"]);
+    let mut program = Program::start_with_input(&mut command).unwrap();
+    assert_eq!(program.ip(), address);
+    assert_eq!(early.reply().status, 200);
+    assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
+    drop(early);
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0));
+}
+
+#[test]
+fn what_the_environment_passes_wrongly_is_one_line_and_exit_2() {
+    let listener = || -> OwnedFd { TcpListener::bind("127.0.0.1:0").unwrap().into() };
+    let file = std::fs::File::open("/dev/null").unwrap();
+    for (descriptor, count) in [(listener(), "many"), (listener(), "9"), (listener(), "4000"), (file.into(), "1")] {
+        let output = activated(descriptor, count, &["--listen", "127.0.0.1:0"]).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+        assert!(errors.starts_with("tidegate: ") && errors.contains("LISTEN_FDS"), "{errors}");
+    }
+    // Meant for somebody else.
+    let mut command = tidegate(&["serve", "--listen", "127.0.0.1:0", "--loops", "1"]);
+    command.env("LISTEN_FDS", "1").env("LISTEN_PID", "1");
+    let program = Program::start(command).unwrap();
+    assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
+}

@@ -1,0 +1,247 @@
+//! `Running`: loops on their threads, and the ways to end them.
+
+use std::io;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tidegate_buffer::Pool;
+use tidegate_sys::readiness::Readiness;
+use tidegate_sys::{Address, Driver};
+
+use crate::counters::{Counts, Published};
+use crate::event_loop::EventLoop;
+use crate::mailbox::{Letter, Mailbox};
+use crate::server::Transport;
+use crate::start_error::StartError;
+use crate::takeover::Control;
+use crate::watchdog::Watchdog;
+
+/// A server that runs. Dropping it ends it at once; [`drain`](Running::drain) ends it in good order.
+#[derive(Debug)]
+#[must_use = "dropping it ends the server"]
+pub struct Running {
+    address: Address,
+    transport: &'static str,
+    loops: Vec<RunningLoop>,
+    superseded: Superseded,
+    /// Who hands our listeners over, if a path was given for that.
+    pub(crate) control: Option<Control>,
+    /// Watches while the loops end, too: it goes after them.
+    watchdog: Option<Watchdog>,
+}
+
+/// Tells when a server was superseded by another that has [taken over](crate::Server::takeover).
+#[derive(Debug, Clone, Default)]
+pub struct Superseded(Arc<(Mutex<Phase>, Condvar)>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Phase {
+    #[default]
+    Serving,
+    Superseded,
+    Ended,
+}
+
+impl Superseded {
+    /// Whether that has happened.
+    #[must_use]
+    pub fn has_come(&self) -> bool {
+        *self.phase() == Phase::Superseded
+    }
+
+    /// Waits until the server was superseded, or has ended without. Says whether it was superseded.
+    #[must_use]
+    pub fn wait(&self) -> bool {
+        let serving = |phase: &mut Phase| *phase == Phase::Serving;
+        let ended = self.0.1.wait_while(self.phase(), serving).unwrap_or_else(PoisonError::into_inner);
+        *ended == Phase::Superseded
+    }
+
+    pub(crate) fn come(&self) {
+        self.decide(Phase::Superseded);
+    }
+
+    fn will_not_come(&self) {
+        self.decide(Phase::Ended);
+    }
+
+    fn decide(&self, decided: Phase) {
+        let mut phase = self.phase();
+        if *phase == Phase::Serving {
+            *phase = decided;
+            self.0.1.notify_all();
+        }
+    }
+
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct RunningLoop {
+    mailbox: Arc<Mailbox>,
+    published: Arc<Published>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// A server at `address` without loops yet.
+    pub(crate) fn new(address: Address) -> Self {
+        let superseded = Superseded::default();
+        Self { address, transport: "epoll", loops: Vec::new(), superseded, control: None, watchdog: None }
+    }
+
+    /// Begins to watch over the loops: all of them have been added.
+    pub(crate) fn watch(&mut self) -> Result<(), StartError> {
+        let watched = self.loops.iter().map(|running| running.published.clone());
+        self.watchdog = Some(Watchdog::start(watched).map_err(StartError::System)?);
+        Ok(())
+    }
+
+    /// Starts one loop more. `listen` is called on its thread. Whoever drops this then ends the others.
+    pub(crate) fn add(
+        &mut self,
+        transport: Transport,
+        memory_max: usize,
+        listen: impl FnOnce(&mut EventLoop) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), StartError> {
+        let (started, outcome) = channel();
+        let thread = std::thread::Builder::new()
+            .name(format!("tidegate-{}", self.loops.len()))
+            .spawn(move || run_loop(&started, transport, memory_max, listen))
+            .map_err(StartError::System)?;
+        let Started { mailbox, published, transport } =
+            outcome.recv().map_err(|_| StartError::Panicked)?.map_err(StartError::System)?;
+        self.transport = transport;
+        self.loops.push(RunningLoop { mailbox, published, thread: Some(thread) });
+        Ok(())
+    }
+
+    /// Where it listens; the port is the real one.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The driver that was chosen: `epoll`.
+    #[must_use]
+    pub fn transport(&self) -> &'static str {
+        self.transport
+    }
+
+    /// How many loops run.
+    #[must_use]
+    pub fn loops(&self) -> usize {
+        self.loops.len()
+    }
+
+    /// What each loop has done so far.
+    #[must_use]
+    pub fn counts(&self) -> Vec<Counts> {
+        self.loops.iter().map(|running| running.published.read()).collect()
+    }
+
+    /// Whether all loops run. One that does not has ended because waiting for events failed, or because of a bug.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.loops.iter().all(|running| running.thread.as_ref().is_some_and(|thread| !thread.is_finished()))
+    }
+
+    /// Whether another server has [taken over](crate::Server::takeover): it accepts, and it is time to
+    /// [`drain`](Running::drain) this one. Until that is done both accept.
+    #[must_use]
+    pub fn is_superseded(&self) -> bool {
+        self.superseded.has_come()
+    }
+
+    /// Something that waits for that, in any thread.
+    #[must_use]
+    pub fn superseded(&self) -> Superseded {
+        self.superseded.clone()
+    }
+
+    /// Waits until the loops have ended, which they do when waiting for events fails, or if another handle drains them:
+    /// for a server that runs as long as its process. One that may be [`superseded`](Running::superseded) waits for that.
+    pub fn wait(mut self) {
+        self.join();
+    }
+
+    /// Ends the server in good order: nothing more is accepted, connections are told, and those that are still there
+    /// after `deadline` are closed. Returns when all loops have ended.
+    pub fn drain(mut self, deadline: Duration) {
+        self.end(deadline);
+    }
+
+    fn end(&mut self, deadline: Duration) {
+        // First, since it holds the listeners too: what nobody accepts from any more has to refuse.
+        self.control = None;
+        self.superseded.will_not_come();
+        for running in &self.loops {
+            // A loop that takes no letters has ended already.
+            let _ = running.mailbox.send(Letter::Drain(deadline));
+        }
+        self.join();
+    }
+
+    fn join(&mut self) {
+        for running in &mut self.loops {
+            if let Some(thread) = running.thread.take() {
+                // A loop catches the panics of its users; one of its own was printed by its thread.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+/// What a loop's thread reports once it runs.
+struct Started {
+    mailbox: Arc<Mailbox>,
+    published: Arc<Published>,
+    transport: &'static str,
+}
+
+/// The life of a loop's thread.
+fn run_loop(
+    started: &Sender<io::Result<Started>>,
+    transport: Transport,
+    memory_max: usize,
+    listen: impl FnOnce(&mut EventLoop) -> io::Result<()>,
+) {
+    let pool = Pool::new();
+    // Something is left for what the ledger does not count: connections themselves, the loop's own tables, and the
+    // allocator's gaps.
+    pool.ledger().set_budget(memory_max - memory_max / 8 - (memory_max / 8).min(LOOP_BYTES));
+    let driver = match transport {
+        Transport::Auto | Transport::Epoll => Readiness::new(&pool).map(|driver| Box::new(driver) as Box<dyn Driver>),
+    };
+    let ready = driver.and_then(|driver| {
+        let transport = driver.name();
+        let mut event_loop = EventLoop::new(driver, pool);
+        listen(&mut event_loop)?;
+        Ok((event_loop, transport))
+    });
+    match ready {
+        Ok((mut event_loop, transport)) => {
+            let report = Started { mailbox: event_loop.mailbox(), published: event_loop.published(), transport };
+            if started.send(Ok(report)).is_ok()
+                && let Err(error) = event_loop.run()
+            {
+                tracing::error!(%error, "an event loop ended: waiting failed");
+            }
+        }
+        // If nobody listens any more, nobody wants to know.
+        Err(error) => drop(started.send(Err(error))),
+    }
+}
+
+/// What a loop takes for itself once it has work, roughly.
+const LOOP_BYTES: usize = 512 * 1024;

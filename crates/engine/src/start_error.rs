@@ -1,0 +1,76 @@
+//! `StartError`: why a server did not start, and what to do about it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use tidegate_sys::Address;
+
+use crate::limits::MEMORY_PER_LOOP_MIN;
+
+/// Why a server did not start.
+///
+/// Its `Debug` is its `Display`: that is what a `main` that returns it prints.
+#[non_exhaustive]
+pub enum StartError {
+    /// The text is no address.
+    Address(Box<str>),
+    /// Somebody listens there already.
+    InUse(Address),
+    /// The system does not let us listen there.
+    Listen(Address, io::Error),
+    /// The listeners that the environment announces cannot be used.
+    Inherited(io::Error),
+    /// The path cannot be used for a takeover, or who serves there cannot be taken over from.
+    Takeover(PathBuf, io::Error),
+    /// The low water mark is zero, or lies above the high one: a connection would never become writable again.
+    WaterMarks,
+    /// The memory is too little for so many loops.
+    Memory {
+        /// [`Limits::memory_max`](crate::Limits::memory_max).
+        bytes: usize,
+        /// How many loops were to share it.
+        loops: usize,
+    },
+    /// The closure that makes codecs and handlers for a loop panicked.
+    Panicked,
+    /// The system failed in another way.
+    System(io::Error),
+}
+
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(text) => {
+                write!(f, "'{text}' is no address: write IP:PORT, [IPV6]:PORT, localhost:PORT or unix:PATH")
+            }
+            Self::InUse(address) => write!(f, "{address} is in use: stop what listens there, or choose another port"),
+            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Inherited(error) => write!(f, "cannot use the listeners that LISTEN_FDS announces: {error}"),
+            Self::Takeover(path, error) => write!(f, "cannot use {} for a takeover: {error}", path.display()),
+            Self::WaterMarks => f.write_str("the low water mark has to lie above zero and not above the high one"),
+            Self::Memory { bytes, loops } => {
+                write!(f, "{bytes} bytes of memory are too little for {loops} loops: each needs {MEMORY_PER_LOOP_MIN}")
+            }
+            Self::Panicked => f.write_str("cannot start: the closure that prepares a loop panicked"),
+            Self::System(error) => write!(f, "cannot start: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Listen(_, error) | Self::Takeover(_, error) | Self::Inherited(error) | Self::System(error) => {
+                Some(error)
+            }
+            _ => None,
+        }
+    }
+}
