@@ -60,10 +60,12 @@ impl<M: Admit> Acceptor<M> {
         }
     }
 
-    /// Makes connections of the streams that wait, as far as there is room for them.
+    /// Makes connections of the streams that wait, as far as there is room for them; of all of them when the listener is
+    /// about to go, since nobody else would serve them.
     fn admit_waiting(&mut self, core: &mut Core) {
         while let Some(accepted) = self.waiting.pop_front() {
-            if self.settings.live.fetch_add(1, Ordering::Relaxed) >= self.settings.limits.connections_max {
+            let is_full = self.settings.live.fetch_add(1, Ordering::Relaxed) >= self.settings.limits.connections_max;
+            if is_full && !core.is_draining() {
                 self.settings.live.fetch_sub(1, Ordering::Relaxed);
                 return self.waiting.push_front(accepted);
             }
@@ -112,7 +114,11 @@ impl<M: Admit> Occupant for Acceptor<M> {
             Occasion::Timer => self.look_again(core, token),
             // `make` panicked: that stream is lost. The timer brings the others that wait, and accepting, back.
             Occasion::Panicked => self.pause(core, token, ACCEPT_PAUSE),
-            Occasion::Drain | Occasion::Overdue | Occasion::Failed(_) => {
+            Occasion::Drain => {
+                self.admit_waiting(core);
+                return Fate::close(Closed::Done);
+            }
+            Occasion::Overdue | Occasion::Failed(_) => {
                 return Fate::close(Closed::Done);
             }
             _ => {}

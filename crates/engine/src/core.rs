@@ -168,6 +168,10 @@ impl Core {
     pub(crate) fn admit(&mut self, socket: Socket, connection: Box<dyn Occupant>) -> io::Result<Token> {
         let (token, _) = self.reserve(Operation::Adopt(socket))?;
         self.enter(token, connection, Occasion::Opened);
+        if self.is_draining() {
+            // The others have been told already.
+            self.visit(token, Occasion::Drain);
+        }
         Ok(token)
     }
 

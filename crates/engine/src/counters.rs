@@ -77,13 +77,11 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts a turn that has ended, and says whether it was a slow one.
-    pub(crate) fn count_turn(&mut self, took: Duration) -> bool {
+    /// Counts a turn that has ended.
+    pub(crate) fn count_turn(&mut self, took: Duration) {
         self.turns += 1;
         self.longest_turn = self.longest_turn.max(took);
-        let slow = took > SLOW_TURN;
-        self.slow_turns += u64::from(slow);
-        slow
+        self.slow_turns += u64::from(took > SLOW_TURN);
     }
 
     pub(crate) fn count_closed(&mut self, cause: Cause) {

@@ -26,7 +26,7 @@ use crate::connection::{Connection, Link, Occasion, Settings};
 use crate::core::{Core, quietly};
 use crate::counters::{Counts, Published};
 use crate::handler::Handler;
-use crate::limits::{EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits};
+use crate::limits::{EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits, TURN_PATIENCE};
 use crate::local::Local;
 use crate::mailbox::{Letter, Mailbox};
 use crate::remote::Remote;
@@ -290,7 +290,8 @@ impl EventLoop {
         core.tally.tasks_panicked = core.tasks.panicked();
         self.ended = core.driver.now();
         let took = self.ended.saturating_duration_since(begun);
-        if core.tally.count_turn(took) {
+        core.tally.count_turn(took);
+        if took >= TURN_PATIENCE {
             core.log.slow_turn(self.ended, took);
         }
         self.published.publish(&core.tally, core.pool.ledger().used());

@@ -86,6 +86,9 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one address is tried alone: the Connection Attempt Delay of RFC 8305 §5.
 pub(crate) const HEAD_START: Duration = Duration::from_millis(250);
 
+/// A turn that takes longer than this hangs: it is logged while it lasts.
+pub(crate) const TURN_PATIENCE: Duration = Duration::from_secs(1);
+
 /// How long accepting pauses when the system has no descriptor or no memory left.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

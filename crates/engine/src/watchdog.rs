@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::core::quietly;
 use crate::counters::Published;
+use crate::limits::TURN_PATIENCE;
 
 /// The thread that looks. Dropping this ends it at once.
 #[derive(Debug)]
@@ -127,10 +128,6 @@ fn tell(number: usize, busy: Duration) {
 
 /// How often the thread looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// A turn that takes longer hangs.
-const TURN_PATIENCE: Duration = Duration::from_secs(1);
-
 /// Looking needs next to nothing; what prints the line is the user's. What is not touched costs address space only.
 const STACK_BYTES: usize = 256 * 1024;
 
