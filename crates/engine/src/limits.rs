@@ -91,8 +91,14 @@ pub(crate) const LOG_LINES_PER_SECOND_MAX: u32 = 100;
 /// How long it is not said again that accepting fails.
 pub(crate) const ACCEPT_LINE_PAUSE: Duration = Duration::from_secs(60);
 
+/// How many that asked for another visit may have room in the line without being in it.
+pub(crate) const AGAIN_KEPT_MAX: usize = 4096;
+
 /// Letters taken from the mailbox in one turn.
 pub(crate) const LETTERS_PER_TURN_MAX: usize = 1024;
+
+/// Members of groups to whom messages are brought in one turn; the others have to wait for the next.
+pub(crate) const DELIVERIES_PER_TURN_MAX: usize = 16_384;
 
 /// Letters that may wait for one loop.
 pub(crate) const LETTERS_MAX: usize = 1 << 20;

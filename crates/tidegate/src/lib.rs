@@ -46,9 +46,9 @@ pub use tidegate_codec::{
     Blame, Codec, EncodeError, Encoded, Fault, Filter, Output, Over, OverError, Step, Time, encode, framing,
 };
 pub use tidegate_engine::{
-    Channel, ChannelError, Close, Closed, Context, Counts, Event, EventLoop, Flushed, Handler, Limits, Outcome,
-    PostError, Reader, Ready, Recv, Remote, Running, SendError, Server, StartError, Switch, Transport,
-    UnknownTransport, Within, Writer, task,
+    Channel, ChannelError, Close, Closed, Context, Counts, Event, EventLoop, Flushed, Group, GroupFull, Handler,
+    Limits, Member, Outcome, PostError, PublishError, Reader, Ready, Recv, Remote, Running, SendError, Server, Slow,
+    StartError, Switch, Transport, UnknownTransport, Within, Writer, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]
