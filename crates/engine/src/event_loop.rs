@@ -25,9 +25,9 @@ use crate::closed::Closed;
 use crate::connection::{Connection, Link, Occasion, Settings};
 use crate::core::{Core, quietly};
 use crate::counters::{Counts, Published};
-use crate::group::Cast;
+use crate::group::{Budget, Cast};
 use crate::handler::Handler;
-use crate::limits::{DELIVERIES_PER_TURN_MAX, EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits};
+use crate::limits::{EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits};
 use crate::local::Local;
 use crate::mailbox::{Letter, Mailbox};
 use crate::remote::Remote;
@@ -405,8 +405,8 @@ impl EventLoop {
     }
 
     fn deliver(&mut self) {
-        let mut deliveries = DELIVERIES_PER_TURN_MAX;
-        if !self.go_on_casting(&mut deliveries) {
+        let mut budget = Budget::new(&self.local.core.borrow());
+        if !self.go_on_casting(&mut budget) {
             return;
         }
         if self.letters.len() == 0 {
@@ -422,7 +422,7 @@ impl EventLoop {
                 Some(Letter::Broadcast(news)) => {
                     self.cast = Cast::begin(&news, &self.local.core.borrow());
                     quietly(move || drop(news));
-                    if !self.go_on_casting(&mut deliveries) {
+                    if !self.go_on_casting(&mut budget) {
                         return;
                     }
                 }
@@ -438,7 +438,7 @@ impl EventLoop {
 
     /// Brings the message of a group to its members, as far as the turn's budget goes. Says whether all have it. Until
     /// then no letter is opened, so that order is kept.
-    fn go_on_casting(&mut self, budget: &mut usize) -> bool {
+    fn go_on_casting(&mut self, budget: &mut Budget) -> bool {
         let Some(cast) = &mut self.cast else { return true };
         let done = cast.go_on(&mut self.local.core.borrow_mut(), budget);
         if done {

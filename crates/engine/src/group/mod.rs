@@ -23,7 +23,7 @@ use bytes::Bytes;
 use tidegate_codec::{Codec, EncodeError, Encoded};
 use tidegate_sys::Token;
 
-pub(crate) use self::room::{Cast, Groups, Heard};
+pub(crate) use self::room::{Budget, Cast, Groups, Heard};
 use crate::mailbox::{Letter, Mailbox, Refused};
 
 /// Connections that get the same messages: the members of a chat, the subscribers of a topic.
@@ -33,7 +33,7 @@ use crate::mailbox::{Letter, Mailbox, Refused};
 /// it is gone. One that has switched to another codec gets nothing for as long as it speaks that.
 ///
 /// On each loop members are served in the order of their slots. A loop serves 16,384 members in a turn; the others of a
-/// larger group, and whatever came after that message, have their turn in the next. When no clone is left, members are
+/// larger group, and whatever came after that message, have theirs in the next. When no clone is left, members are
 /// forgotten.
 ///
 /// A chat:

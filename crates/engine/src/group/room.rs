@@ -14,6 +14,7 @@ use tidegate_sys::Token;
 
 use super::{News, Shared, Slow};
 use crate::core::Core;
+use crate::limits::{DELIVERIES_PER_TURN_MAX, HEARERS_PER_TURN_MAX};
 use crate::mailbox::Mailbox;
 use crate::slots::Slots;
 
@@ -102,6 +103,26 @@ impl Drop for Room {
     }
 }
 
+/// How far messages may get in one turn.
+pub(crate) struct Budget {
+    deliveries: usize,
+    /// How long the line of those who want another visit may get. Whoever is in it costs no further send.
+    line: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(core: &Core) -> Self {
+        Self { deliveries: DELIVERIES_PER_TURN_MAX, line: core.wants_visits() + HEARERS_PER_TURN_MAX }
+    }
+
+    /// Takes one delivery out of it, if there is one left.
+    fn take(&mut self, core: &Core) -> bool {
+        let left = self.deliveries > 0 && core.wants_visits() < self.line;
+        self.deliveries -= usize::from(left);
+        left
+    }
+}
+
 /// A message on its way from one member to the next.
 pub(crate) struct Cast {
     news: Arc<News>,
@@ -133,8 +154,8 @@ impl Cast {
         Some(Self { news: news.clone(), bytes: core.pool.copy(&news.bytes), next: Some(0) })
     }
 
-    /// Brings the message to members, to as many as `budget` says. Says whether all have it.
-    pub(crate) fn go_on(&mut self, core: &mut Core, budget: &mut usize) -> bool {
+    /// Brings the message to members, as far as the budget goes. Says whether all have it.
+    pub(crate) fn go_on(&mut self, core: &mut Core, budget: &mut Budget) -> bool {
         let group = &self.news.group;
         // The groups are left to whoever is visited.
         let Some(mut room) = core.groups.rooms.remove(&group.number) else { return true };
@@ -144,10 +165,9 @@ impl Cast {
         let mut members = self.next.into_iter().flat_map(|next| room.members.range(next..)).copied();
         self.next = loop {
             let Some(member) = members.next() else { break None };
-            if *budget == 0 {
+            if !budget.take(core) {
                 break Some(member);
             }
-            *budget -= 1;
             let token = token(member);
             if Some(token) == except {
                 continue;
