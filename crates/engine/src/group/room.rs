@@ -215,3 +215,51 @@ fn token(key: u64) -> Token {
 
 /// Fewer members, or groups, are not worth looking through.
 const SWEPT_MIN: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use tidegate_buffer::Pool;
+    use tidegate_codec::framing::Lines;
+    use tidegate_sys::readiness::Readiness;
+
+    use super::*;
+    use crate::group::Group;
+
+    fn core() -> Core {
+        let pool = Pool::new();
+        Core::new(Box::new(Readiness::new(&pool).unwrap()), pool)
+    }
+
+    #[test]
+    fn groups_of_which_only_members_are_left_are_forgotten() {
+        let mut core = core();
+        let token = core.slots.reserve();
+        let kept: Vec<Group<Lines>> = (0..10).map(|_| Group::new(Slow::Skip)).collect();
+        for group in &kept {
+            core.join(group.shared(), token);
+        }
+        for _ in 0..10_000 {
+            core.join(Group::<Lines>::new(Slow::Skip).shared(), token);
+            assert!(core.groups.rooms.len() <= 2 * SWEPT_MIN);
+        }
+        core.groups.sweep(&mut core.slots);
+        assert_eq!(core.groups.rooms.len(), kept.len());
+        assert!(kept.iter().all(|group| group.len() == 1));
+    }
+
+    #[test]
+    fn the_last_member_to_leave_takes_the_loop_along() {
+        let (mut core, group) = (core(), Group::<Lines>::new(Slow::Skip));
+        let tokens = [core.slots.reserve(), core.slots.reserve()];
+        for token in tokens {
+            core.join(group.shared(), token);
+        }
+        assert_eq!((group.len(), group.shared().loops().len()), (2, 1));
+        core.groups.leave(group.shared(), tokens[0]);
+        core.groups.leave(group.shared(), tokens[0]);
+        assert_eq!((group.len(), group.shared().loops().len()), (1, 1));
+        core.groups.leave(group.shared(), tokens[1]);
+        assert_eq!((group.len(), group.shared().loops().len()), (0, 0));
+        assert!(core.groups.rooms.is_empty());
+    }
+}
