@@ -28,6 +28,8 @@ pub enum Closed {
     RepliesUnread,
     /// The loop's memory was used up, and nothing else had more bytes waiting.
     Shed,
+    /// The peer read more slowly than messages came to a [`Group`](crate::Group) that sheds such members.
+    TooSlow,
     /// The deadline of a drain had come.
     Drained,
     /// The loop ended.
@@ -43,7 +45,7 @@ impl Closed {
             Self::Broken(_) => Some(Blame::Peer),
             Self::Protocol(fault) => Some(fault.blame()),
             Self::Failed(_) | Self::Panicked => Some(Blame::Caller),
-            Self::Deadline | Self::WriteTimeout | Self::RepliesUnread | Self::Shed | Self::Drained => {
+            Self::Deadline | Self::WriteTimeout | Self::RepliesUnread | Self::Shed | Self::TooSlow | Self::Drained => {
                 Some(Blame::Limit)
             }
         }
@@ -59,6 +61,7 @@ impl Closed {
             Self::WriteTimeout => Cause::WriteTimeout,
             Self::RepliesUnread => Cause::RepliesUnread,
             Self::Shed => Cause::Shed,
+            Self::TooSlow => Cause::TooSlow,
             Self::Drained | Self::LoopEnded => Cause::Drained,
         }
     }
@@ -76,6 +79,7 @@ impl fmt::Display for Closed {
             Self::WriteTimeout => f.write_str("the peer took no bytes before the write deadline"),
             Self::RepliesUnread => f.write_str("the peer does not read what it makes us answer"),
             Self::Shed => f.write_str("shed: the memory budget is used up, and this connection had most bytes waiting"),
+            Self::TooSlow => f.write_str("the peer read more slowly than its group was sent messages"),
             Self::Drained => f.write_str("the deadline of the drain had come"),
             Self::LoopEnded => f.write_str("the event loop ended"),
         }
@@ -93,6 +97,7 @@ pub(crate) enum Cause {
     WriteTimeout,
     RepliesUnread,
     Shed,
+    TooSlow,
     Drained,
 }
 

@@ -10,6 +10,7 @@ use tidegate_sys::{Address, Side, Token};
 
 use crate::connection::Link;
 use crate::core::Core;
+use crate::group::{Group, Member};
 use crate::remote::Remote;
 use crate::wheel::Tick;
 
@@ -144,6 +145,22 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
     #[must_use]
     pub fn remote(&self) -> Remote<P> {
         Remote::new(self.core.mailbox.clone(), self.token)
+    }
+
+    /// Makes the connection a member of a group, until it leaves or is gone. Joining twice is joining once.
+    pub fn join(&mut self, group: &Group<C>) {
+        self.core.join(group.shared(), self.token);
+    }
+
+    /// Leaves a group. Messages that were sent to it before and have not come to this loop yet do not arrive.
+    pub fn leave(&mut self, group: &Group<C>) {
+        self.core.groups.leave(group.shared(), self.token);
+    }
+
+    /// What names this connection on any loop: for [`Group::send_except`].
+    #[must_use]
+    pub fn member(&self) -> Member {
+        Member::new(&self.core.mailbox, self.token)
     }
 
     /// Whether the loop drains: it accepts no more, and waits for its connections to end.

@@ -15,6 +15,8 @@ use tidegate_sys::{Completion, Driver, Operation, Side, Socket, Token};
 use crate::closed::Closed;
 use crate::connection::{Fate, Occasion, Occupant};
 use crate::counters::Tally;
+use crate::group::{Cast, Groups, Heard, Shared};
+use crate::limits::AGAIN_KEPT_MAX;
 use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::slots::Slots;
@@ -32,6 +34,7 @@ pub(crate) struct Core {
     pub(crate) tasks: Rc<Tasks>,
     pub(crate) tally: Tally,
     pub(crate) log: Log,
+    pub(crate) groups: Groups,
     /// Connections that want to be visited again at the end of this pass, or in the next.
     again: VecDeque<Token>,
     /// A connection whose bytes are in the scratch until the tasks that were woken have run; then it is visited again.
@@ -58,6 +61,7 @@ impl Core {
             wheel: Wheel::new(now),
             tally: Tally::default(),
             log: Log::new(now),
+            groups: Groups::default(),
             again: VecDeque::new(),
             hot: None,
             unflushed: 0,
@@ -164,6 +168,23 @@ impl Core {
         Some(Guest { core: self, occupant: Some(occupant), token })
     }
 
+    /// Brings a message that comes to many to the occupant of `token`.
+    pub(crate) fn hear(&mut self, token: Token, cast: &Cast) -> Heard {
+        let Some(occupant) = self.slots.take(token) else { return Heard::Gone };
+        // Whoever panics is closed, and no member any more.
+        let mut heard = Heard::Gone;
+        self.act(token, occupant, |occupant, core| {
+            let (came_to, fate) = occupant.hear(core, token, cast);
+            heard = came_to;
+            fate
+        });
+        heard
+    }
+
+    pub(crate) fn join(&mut self, group: &Arc<Shared>, token: Token) {
+        self.groups.join(group, &self.mailbox, &mut self.slots, token);
+    }
+
     /// Gives a connection a slot and its socket to the driver, and visits it for the first time.
     pub(crate) fn admit(&mut self, socket: Socket, connection: Box<dyn Occupant>) -> io::Result<Token> {
         let (token, _) = self.reserve(Operation::Adopt(socket))?;
@@ -207,6 +228,13 @@ impl Core {
 
     pub(crate) fn next_again(&mut self) -> Option<Token> {
         self.again.pop_front()
+    }
+
+    /// Lets the line of those who want another visit go if a broadcast has made it long, and nobody is in it.
+    pub(crate) fn shorten_line(&mut self) {
+        if self.again.is_empty() && self.again.capacity() > AGAIN_KEPT_MAX {
+            self.again = VecDeque::new();
+        }
     }
 
     /// Sets, moves or clears the timer of a slot.

@@ -56,6 +56,8 @@ pub struct Counts {
     pub closed_replies_unread: u64,
     /// Connections that were shed because memory was used up.
     pub closed_shed: u64,
+    /// Connections that read more slowly than their group was sent messages.
+    pub closed_too_slow: u64,
     /// Connections that a drain, or the end of the loop, cut off.
     pub closed_drained: u64,
 }
@@ -178,6 +180,7 @@ impl Published {
             closed_write_timeout: closed(Cause::WriteTimeout),
             closed_replies_unread: closed(Cause::RepliesUnread),
             closed_shed: closed(Cause::Shed),
+            closed_too_slow: closed(Cause::TooSlow),
             closed_drained: closed(Cause::Drained),
         }
     }

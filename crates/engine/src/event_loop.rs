@@ -25,6 +25,7 @@ use crate::closed::Closed;
 use crate::connection::{Connection, Link, Occasion, Settings};
 use crate::core::{Core, quietly};
 use crate::counters::{Counts, Published};
+use crate::group::{Budget, Cast};
 use crate::handler::Handler;
 use crate::limits::{EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits, TURN_PATIENCE};
 use crate::local::Local;
@@ -78,6 +79,8 @@ pub struct EventLoop {
     published: Arc<Published>,
     /// Letters that did not fit into the last turn.
     letters: std::vec::IntoIter<Letter>,
+    /// A broadcast that has not come to all members yet.
+    cast: Option<Cast>,
     /// When the last turn ended.
     ended: Instant,
     burst: Burst,
@@ -95,6 +98,7 @@ impl EventLoop {
             local: Local::new(Core::new(driver, pool)),
             published: Arc::default(),
             letters: Vec::new().into_iter(),
+            cast: None,
             burst: Burst::default(),
             exhausted: false,
         }
@@ -305,7 +309,7 @@ impl EventLoop {
         let mut core = local.core.borrow_mut();
         let mut timeout = self.timeout(&core, patience);
         if timeout != Some(Duration::ZERO) {
-            self.before_sleep(&core);
+            self.before_sleep(&mut core);
             if !core.mailbox.fall_asleep() {
                 timeout = Some(Duration::ZERO);
             }
@@ -336,7 +340,8 @@ impl EventLoop {
 
     fn timeout(&self, core: &Core, patience: Option<Duration>) -> Option<Duration> {
         // Letters that came while older ones were delivered ring for nobody.
-        let busy = core.wants_visits() > 0 || self.letters.len() > 0 || core.mailbox.has_letters();
+        let busy =
+            core.wants_visits() > 0 || self.letters.len() > 0 || self.cast.is_some() || core.mailbox.has_letters();
         if busy || core.tasks.want_to_run() {
             return Some(Duration::ZERO);
         }
@@ -400,6 +405,10 @@ impl EventLoop {
     }
 
     fn deliver(&mut self) {
+        let mut budget = Budget::new(&self.local.core.borrow());
+        if !self.go_on_casting(&mut budget) {
+            return;
+        }
         if self.letters.len() == 0 {
             let core = self.local.core.borrow();
             if !core.mailbox.has_letters() {
@@ -410,6 +419,13 @@ impl EventLoop {
         for _ in 0..LETTERS_PER_TURN_MAX {
             match self.letters.next() {
                 Some(Letter::Post { token, post }) => self.local.visit(token, Occasion::Posted(post)),
+                Some(Letter::Broadcast(news)) => {
+                    self.cast = Cast::begin(&news, &self.local.core.borrow());
+                    quietly(move || drop(news));
+                    if !self.go_on_casting(&mut budget) {
+                        return;
+                    }
+                }
                 Some(Letter::Drain(deadline)) => self.drain(deadline),
                 None => {
                     // What held them goes as well.
@@ -418,6 +434,19 @@ impl EventLoop {
                 }
             }
         }
+    }
+
+    /// Brings the message of a group to its members, as far as the turn's budget goes. Says whether all have it. Until
+    /// then no letter is opened, so that order is kept.
+    fn go_on_casting(&mut self, budget: &mut Budget) -> bool {
+        let Some(cast) = &mut self.cast else { return true };
+        let done = cast.go_on(&mut self.local.core.borrow_mut(), budget);
+        if done {
+            let cast = self.cast.take();
+            // Its bytes may be a user's.
+            quietly(move || drop(cast));
+        }
+        done
     }
 
     /// Sheds connections while the budget is used up, those with most bytes waiting first, until an eighth of it is
@@ -451,9 +480,10 @@ impl EventLoop {
     }
 
     /// Nothing is to be done: the moment to give memory back after a burst.
-    fn before_sleep(&mut self, core: &Core) {
+    fn before_sleep(&mut self, core: &mut Core) {
         let held = core.slots.len() * CONNECTION_BYTES + core.pool.ledger().used();
         if self.burst.is_over(held) {
+            core.groups.sweep(&mut core.slots);
             core.pool.trim();
             memory::give_back();
         }

@@ -9,6 +9,7 @@
 //! | what happens to one connection | `connection/` |
 //! | what happens in one turn of a loop | `event_loop.rs` |
 //! | accepting | `acceptor.rs` |
+//! | one message to many connections | `group/` |
 //! | slots, timers, mail from other threads | `slots.rs`, `wheel.rs`, `remote.rs` |
 //! | addresses and listeners | `server.rs` |
 //! | threads, drain | `running.rs` |
@@ -29,6 +30,7 @@ mod context;
 mod core;
 mod counters;
 mod event_loop;
+mod group;
 mod handler;
 mod limits;
 mod local;
@@ -56,6 +58,7 @@ pub use connect::{Connect, ConnectWith};
 pub use context::{Context, SendError};
 pub use counters::Counts;
 pub use event_loop::EventLoop;
+pub use group::{Group, GroupFull, Member, PublishError, Slow};
 pub use handler::{Event, Handler, Outcome, Switch};
 pub use limits::Limits;
 pub use remote::{PostError, Remote};

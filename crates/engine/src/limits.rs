@@ -107,8 +107,19 @@ pub(crate) const LOG_LINES_PER_SECOND_MAX: u32 = 100;
 /// How long it is not said again that accepting fails.
 pub(crate) const ACCEPT_LINE_PAUSE: Duration = Duration::from_secs(60);
 
+/// How many that asked for another visit may have room in the line without being in it.
+pub(crate) const AGAIN_KEPT_MAX: usize = 4096;
+
 /// Letters taken from the mailbox in one turn.
 pub(crate) const LETTERS_PER_TURN_MAX: usize = 1024;
+
+/// Members of groups to whom something is sent in one turn; the others have to wait for the next. It bounds the turn,
+/// since sending is what takes time.
+pub(crate) const HEARERS_PER_TURN_MAX: usize = 16_384;
+
+/// Messages that are brought to members of groups in one turn, each counted for each of them. It bounds memory: a message
+/// that waits costs an entry. What comes to a member in one turn is sent at once, so it is several times the number above.
+pub(crate) const DELIVERIES_PER_TURN_MAX: usize = 65_536;
 
 /// Letters that may wait for one loop.
 pub(crate) const LETTERS_MAX: usize = 1 << 20;

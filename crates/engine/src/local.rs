@@ -84,6 +84,7 @@ impl Local {
                 self.core.borrow_mut().visit(token, Occasion::Again);
             }
         }
+        self.core.borrow_mut().shorten_line();
     }
 
     /// Does something with the core: now, or as soon as the visit is over from within which this is called.

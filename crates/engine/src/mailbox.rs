@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use tidegate_sys::{Token, Waker};
 
+use crate::group::News;
 use crate::limits::LETTERS_MAX;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
@@ -160,6 +161,8 @@ impl fmt::Debug for Mailbox {
 pub(crate) enum Letter {
     /// To one connection.
     Post { token: Token, post: Box<dyn Any + Send> },
+    /// To the members of a group.
+    Broadcast(Arc<News>),
     /// Stop accepting, let connections finish, and end after so long.
     Drain(Duration),
 }
@@ -169,7 +172,7 @@ impl Letter {
     pub(crate) fn into_post<P: 'static>(self) -> P {
         match self {
             Self::Post { post, .. } => *post.downcast().expect("a mailbox refuses the letter that it was given"),
-            Self::Drain(_) => unreachable!("a mailbox refuses the letter that it was given"),
+            Self::Broadcast(_) | Self::Drain(_) => unreachable!("a mailbox refuses the letter that it was given"),
         }
     }
 }

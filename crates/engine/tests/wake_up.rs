@@ -30,6 +30,11 @@ mod sync {
 }
 
 /// What the mailbox takes from the room of that name.
+mod group {
+    pub(crate) struct News;
+}
+
+/// What the mailbox takes from the room of that name.
 mod limits {
     pub(crate) const LETTERS_MAX: usize = 2;
 }

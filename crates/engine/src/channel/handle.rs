@@ -13,6 +13,7 @@ use crate::closed::Closed;
 use crate::connection::{Connection, Ends, Fate, Half};
 use crate::context::SendError;
 use crate::core::Core;
+use crate::group::{Group, Member};
 use crate::local::Local;
 use crate::wheel::Tick;
 
@@ -99,6 +100,25 @@ impl<C: Codec> Handle<C> {
             return connection.send(core, self.token, message);
         }
         Err(SendError::Closed(message))
+    }
+
+    pub(crate) fn join(&self, group: &Group<C>) -> Result<(), ChannelError> {
+        self.with(|connection, core, token| {
+            connection.may_write()?;
+            core.join(group.shared(), token);
+            Ok(())
+        })?
+    }
+
+    pub(crate) fn leave(&self, group: &Group<C>) -> Result<(), ChannelError> {
+        let mut core = self.local().core.try_borrow_mut().map_err(|_| ChannelError::Busy)?;
+        core.groups.leave(group.shared(), self.token);
+        Ok(())
+    }
+
+    pub(crate) fn member(&self) -> Result<Member, ChannelError> {
+        let core = self.local().core.try_borrow().map_err(|_| ChannelError::Busy)?;
+        Ok(Member::new(&core.mailbox, self.token))
     }
 
     pub(crate) fn wake_by(&self, at: Instant) {

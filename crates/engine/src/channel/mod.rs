@@ -29,6 +29,7 @@ pub(crate) use self::handle::Handle;
 pub use self::split::{Reader, Writer};
 use crate::connection::Half;
 use crate::context::SendError;
+use crate::group::{Group, Member};
 
 /// A connection as an async handle; 16 bytes large, and bound to its loop.
 ///
@@ -83,6 +84,30 @@ impl<C: Codec> Channel<C> {
     /// [`SendError::Codec`] if the protocol cannot say it.
     pub fn send(&mut self, message: C::Out) -> Result<Mark, SendError<C::Out, C::Error>> {
         self.handle.send(message)
+    }
+
+    /// Makes the connection a member of a group, until it leaves or is gone. Joining twice is joining once.
+    ///
+    /// # Errors
+    /// [`ChannelError::Closed`] once nothing can be sent any more, [`ChannelError::Busy`] from within a handler.
+    pub fn join(&mut self, group: &Group<C>) -> Result<(), ChannelError> {
+        self.handle.join(group)
+    }
+
+    /// Leaves a group. Messages that were sent to it before and have not come to this loop yet do not arrive.
+    ///
+    /// # Errors
+    /// [`ChannelError::Busy`] from within a handler.
+    pub fn leave(&mut self, group: &Group<C>) -> Result<(), ChannelError> {
+        self.handle.leave(group)
+    }
+
+    /// What names this connection on any loop: for [`Group::send_except`].
+    ///
+    /// # Errors
+    /// [`ChannelError::Busy`] from within a handler.
+    pub fn member(&self) -> Result<Member, ChannelError> {
+        self.handle.member()
     }
 
     /// Waits until less is pending than the water marks allow: what a task that streams does between sends.

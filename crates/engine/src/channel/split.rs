@@ -6,9 +6,10 @@ use std::time::Instant;
 use tidegate_buffer::Mark;
 use tidegate_codec::Codec;
 
-use super::{Channel, Flushed, Handle, Ready, Recv, id};
+use super::{Channel, ChannelError, Flushed, Handle, Ready, Recv, id};
 use crate::connection::Half;
 use crate::context::SendError;
+use crate::group::{Group, Member};
 
 /// The half of a [`Channel`] that receives. Dropping it means that nothing more is received.
 pub struct Reader<C: Codec> {
@@ -72,6 +73,30 @@ impl<C: Codec> Writer<C> {
     /// As [`Channel::send`].
     pub fn send(&mut self, message: C::Out) -> Result<Mark, SendError<C::Out, C::Error>> {
         self.handle.send(message)
+    }
+
+    /// As [`Channel::join`].
+    ///
+    /// # Errors
+    /// As [`Channel::join`].
+    pub fn join(&mut self, group: &Group<C>) -> Result<(), ChannelError> {
+        self.handle.join(group)
+    }
+
+    /// As [`Channel::leave`].
+    ///
+    /// # Errors
+    /// As [`Channel::leave`].
+    pub fn leave(&mut self, group: &Group<C>) -> Result<(), ChannelError> {
+        self.handle.leave(group)
+    }
+
+    /// As [`Channel::member`].
+    ///
+    /// # Errors
+    /// As [`Channel::member`].
+    pub fn member(&self) -> Result<Member, ChannelError> {
+        self.handle.member()
     }
 
     /// As [`Channel::ready`].

@@ -22,6 +22,7 @@ pub(crate) use self::link::{Link, Settings};
 pub(crate) use self::pull::{Ends, Half};
 use crate::closed::Closed;
 use crate::core::Core;
+use crate::group::{Cast, Heard};
 use crate::handler::Handler;
 
 /// A codec and its application on a link.
@@ -41,6 +42,11 @@ impl<C: Codec, H: Handler<C>> Connection<C, Pushed<H>> {
 pub(crate) trait Occupant {
     /// Something happened. Meanwhile the slot is empty.
     fn visit(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Fate;
+
+    /// A message comes to a group of which it is a member. Meanwhile the slot is empty.
+    fn hear(&mut self, _core: &mut Core, _token: Token, _cast: &Cast) -> (Heard, Fate) {
+        (Heard::Gone, Fate::Keep)
+    }
 
     /// Its socket is closed. What it leaves behind, if anything, keeps the slot.
     fn gone(self: Box<Self>, _core: &mut Core, _reason: Rc<Closed>) -> Option<Box<dyn Occupant>> {

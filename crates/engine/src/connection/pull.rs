@@ -282,6 +282,11 @@ impl<C: Codec> Connection<C, Ends> {
         ChannelError::Closed(reason.unwrap_or_else(|| Rc::new(Closed::Done)))
     }
 
+    /// Whether the connection is one on which something can still be sent.
+    pub(crate) fn may_write(&self) -> Result<(), ChannelError> {
+        if self.link.is_closing() || self.link.is_write_shut() { Err(self.refusal()) } else { Ok(()) }
+    }
+
     pub(crate) fn send(
         &mut self,
         core: &mut Core,

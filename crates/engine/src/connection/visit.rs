@@ -7,7 +7,7 @@
 //! what waits is sent; our side is shut down; and the peer has a moment to end its side, since closing a socket
 //! that has unread bytes would reset the connection and might take the last answer from the peer.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
@@ -20,6 +20,7 @@ use super::{Application, Connection, Fate, Link, Occasion, Occupant};
 use crate::closed::Closed;
 use crate::context::Context;
 use crate::core::Core;
+use crate::group::{Cast, Heard, Slow};
 use crate::handler::{Event, Outcome, Switch};
 use crate::limits::{FILE_PIECE_BYTES, LINGER_MAX, MESSAGES_PER_VISIT_MAX, SEND_BYTES_MAX, SENDS_PER_VISIT_MAX};
 use crate::wheel::Tick;
@@ -79,6 +80,16 @@ impl<C: Codec, A: Application<C>> Occupant for Connection<C, A> {
         let visited = visited.and_then(|()| self.rest(core, token));
         self.fate(visited)
     }
+
+    fn hear(&mut self, core: &mut Core, token: Token, cast: &Cast) -> (Heard, Fate) {
+        if self.is_gone() {
+            return (Heard::Gone, Fate::Keep);
+        }
+        let heard = self.overhear(core, token, cast);
+        let too_slow = heard == Heard::Gone;
+        (heard, if too_slow { Fate::Close { reason: Rc::new(Closed::TooSlow), reset: true } } else { Fate::Keep })
+    }
+
     fn gone(mut self: Box<Self>, core: &mut Core, reason: Rc<Closed>) -> Option<Box<dyn Occupant>> {
         core.tally.connections -= 1;
         core.tally.count_closed(reason.cause());
@@ -118,6 +129,31 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 switch.succeed(codec).install(link)
             })),
         }
+    }
+
+    /// Queues a message that comes to many. It is flushed at the end of the pass, by the visit that then puts the
+    /// connection to rest as well. [`Heard::Gone`] says that it has to be cut off.
+    fn overhear(&mut self, core: &mut Core, token: Token, cast: &Cast) -> Heard {
+        if TypeId::of::<C>() != cast.kind() || self.link.is_closing() || self.link.is_write_shut() {
+            return Heard::Deaf;
+        }
+        match cast.slow() {
+            Slow::Skip if !self.link.is_writable() => return Heard::Skipped,
+            Slow::Shed if self.link.cost(&self.codec) > self.link.settings().limits.water.cap => return Heard::Gone,
+            Slow::Skip | Slow::Shed => {}
+        }
+        let blocked = self.codec.is_blocked();
+        let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
+        if self.codec.encoded(cast.bytes().clone(), &mut out).is_err() {
+            return Heard::Skipped;
+        }
+        self.link.update_level(&self.codec);
+        if blocked {
+            // It may have waited for this before it could decode on.
+            self.application.wake_reader();
+        }
+        self.again(core, token);
+        Heard::Taken
     }
 
     /// Takes in what happened.

@@ -1,0 +1,305 @@
+//! `Group`: connections that get the same messages. A message is encoded once, and its bytes are linked to every
+//! member, on every loop; who reads too slowly is skipped or cut off.
+//!
+//! A message travels as one letter to each loop that has members. There it becomes one [`Slice`](tidegate_buffer::Slice)
+//! which the members' queues share, so that for ten thousand of them it costs ten thousand entries and one segment.
+//! Each queue is flushed at the end of the turn, as after a letter.
+//!
+//! **Order.** The letters of one message are put into all mailboxes under one lock, so that members of different loops
+//! see the messages of a group in the same order; and a mailbox keeps the order of what one thread puts in, messages of
+//! groups and posts alike.
+//!
+//! Read next: `room.rs`, the members on one loop.
+
+mod room;
+
+use std::any::TypeId;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tidegate_codec::{Codec, EncodeError, Encoded};
+use tidegate_sys::Token;
+
+pub(crate) use self::room::{Budget, Cast, Groups, Heard};
+use crate::mailbox::{Letter, Mailbox, Refused};
+
+/// Connections that get the same messages: the members of a chat, the subscribers of a topic.
+///
+/// Clones are the same group, and may be sent to any thread. A connection joins from its handler with
+/// [`Context::join`](crate::Context::join), or from a task with [`Channel::join`](crate::Channel::join). It has left when
+/// it is gone. One that has switched to another codec gets nothing for as long as it speaks that.
+///
+/// On each loop members are served in the order of their slots. A loop serves 16,384 members in a turn; the others of a
+/// larger group, and whatever came after that message, have theirs in the next. When no clone is left, members are
+/// forgotten.
+///
+/// A chat:
+///
+/// ```no_run
+/// use tidegate_codec::framing::Lines;
+/// use tidegate_codec::{Encoded, Slice};
+/// use tidegate_engine::{Context, Group, Handler, Outcome, Server, Slow};
+///
+/// struct Chat(Group<Lines>);
+///
+/// impl Handler<Lines> for Chat {
+///     type Post = ();
+///
+///     fn open(&mut self, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+///         cx.join(&self.0);
+///         Outcome::Continue
+///     }
+///
+///     fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+///         match Encoded::new(&mut Lines::new(), line.into()) {
+///             Ok(line) => self.0.send_except(&line, &cx.member()).into(),
+///             Err(error) => Outcome::fail(error),
+///         }
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let everybody = Group::new(Slow::Skip);
+/// let server = Server::bind("127.0.0.1:7000")?.start({
+///     let everybody = everybody.clone();
+///     move || (Lines::new(), Chat(everybody.clone()))
+/// })?;
+/// everybody.publish(&mut Lines::new(), "the tide turns".into())?;
+/// server.wait();
+/// # Ok(())
+/// # }
+/// ```
+pub struct Group<C> {
+    shared: Arc<Shared>,
+    kind: PhantomData<fn(C)>,
+}
+
+/// What happens to members that read more slowly than messages come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Slow {
+    /// Who is not writable does not get the message: for news that are soon replaced by others.
+    Skip,
+    /// Who has more waiting than its hard cap, four times the high water mark, is cut off with
+    /// [`Closed::TooSlow`](crate::Closed::TooSlow): for streams of which nothing may be missing.
+    Shed,
+}
+
+impl<C: Codec> Group<C> {
+    /// A group without members.
+    #[must_use]
+    pub fn new(slow: Slow) -> Self {
+        let shared = Shared {
+            number: NUMBERS.fetch_add(1, Relaxed),
+            slow,
+            kind: TypeId::of::<C>(),
+            loops: Mutex::default(),
+            members: AtomicUsize::new(0),
+            skipped: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared), kind: PhantomData }
+    }
+
+    /// Sends a message to all members, from any thread. They get it when their loop reads its letters: later than what
+    /// this thread has sent to the group or [posted](crate::Remote::post) before, earlier than what it sends afterwards.
+    ///
+    /// # Errors
+    /// [`GroupFull`] if there are loops that do not keep up, and whose members do not get the message.
+    ///
+    /// # Panics
+    /// If the message is 4 GiB long or longer.
+    pub fn send(&self, encoded: &Encoded<C>) -> Result<(), GroupFull> {
+        self.cast(encoded, None)
+    }
+
+    /// Sends a message to all members but one, who may have [said](crate::Context::member) it. It is no matter whether
+    /// that one is a member.
+    ///
+    /// # Errors
+    /// As for [`send`](Group::send).
+    ///
+    /// # Panics
+    /// If the message is 4 GiB long or longer.
+    pub fn send_except(&self, encoded: &Encoded<C>, except: &Member) -> Result<(), GroupFull> {
+        self.cast(encoded, Some(except))
+    }
+
+    /// Encodes a message with `codec`, which is one of its own, on no connection, and sends it to all members.
+    ///
+    /// # Errors
+    /// [`PublishError::Encode`] as for [`Encoded::new`], [`PublishError::Full`] as for [`send`](Group::send).
+    ///
+    /// # Panics
+    /// If the message is 4 GiB long or longer.
+    pub fn publish(&self, codec: &mut C, message: C::Out) -> Result<(), PublishError<C::Error>> {
+        let encoded = Encoded::new(codec, message).map_err(PublishError::Encode)?;
+        self.send(&encoded).map_err(PublishError::Full)
+    }
+
+    fn cast(&self, encoded: &Encoded<C>, except: Option<&Member>) -> Result<(), GroupFull> {
+        assert!(encoded.len() < MESSAGE_BYTES_MAX, "a message of {} bytes", encoded.len());
+        let mut loops = self.shared.loops();
+        if loops.is_empty() || encoded.is_empty() {
+            return Ok(());
+        }
+        let news = News { group: self.shared.clone(), bytes: encoded.bytes().clone(), except: except.cloned() };
+        let news = Arc::new(news);
+        let mut full = 0;
+        loops.retain(|mailbox| match mailbox.send(Letter::Broadcast(news.clone())) {
+            Ok(()) => true,
+            Err(Refused::Full(_)) => {
+                full += 1;
+                true
+            }
+            // What it refuses is not the last of its kind, so nothing of a user's is dropped under the lock.
+            Err(Refused::Ended(_)) => false,
+        });
+        if full == 0 { Ok(()) } else { Err(GroupFull { loops: full }) }
+    }
+}
+
+impl<C> Group<C> {
+    /// Members on all loops, roughly: somebody who is gone counts until a message is sent, or more have joined.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.members.load(Relaxed)
+    }
+
+    /// Whether nobody is a member.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Messages that members did not get, each counted for each of them: because they were not writable, with
+    /// [`Slow::Skip`], or because their codec refused it.
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        self.shared.skipped.load(Relaxed)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl<C> Clone for Group<C> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), kind: PhantomData }
+    }
+}
+
+impl<C> fmt::Debug for Group<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group")
+            .field("number", &self.shared.number)
+            .field("members", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What names a connection, whichever loop it is on: for [`Group::send_except`]. It may be sent to any thread, and
+/// outlive the connection; no other is ever taken for it.
+#[derive(Clone)]
+pub struct Member {
+    mailbox: Arc<Mailbox>,
+    token: Token,
+}
+
+impl Member {
+    pub(crate) fn new(mailbox: &Arc<Mailbox>, token: Token) -> Self {
+        Self { mailbox: mailbox.clone(), token }
+    }
+}
+
+impl PartialEq for Member {
+    fn eq(&self, other: &Self) -> bool {
+        self.token == other.token && Arc::ptr_eq(&self.mailbox, &other.mailbox)
+    }
+}
+
+impl Eq for Member {}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Member({}/{})", self.token.slot, self.token.generation)
+    }
+}
+
+/// What the clones of a group share, and each message of it that is on its way.
+pub(crate) struct Shared {
+    /// No two groups have the same; what loops know them by.
+    number: u64,
+    slow: Slow,
+    kind: TypeId,
+    /// The loops that have members. Each adds and removes itself.
+    loops: Mutex<Vec<Arc<Mailbox>>>,
+    members: AtomicUsize,
+    skipped: AtomicU64,
+}
+
+impl Shared {
+    fn loops(&self) -> MutexGuard<'_, Vec<Arc<Mailbox>>> {
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A message on its way to the loops.
+pub(crate) struct News {
+    group: Arc<Shared>,
+    bytes: Bytes,
+    except: Option<Member>,
+}
+
+/// So many loops have no room for a letter: a million wait there already. Their members did not get the message, those
+/// of other loops did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupFull {
+    /// How many loops.
+    pub loops: usize,
+}
+
+impl fmt::Display for GroupFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "too many letters wait for {} of the group's event loops", self.loops)
+    }
+}
+
+impl std::error::Error for GroupFull {}
+
+/// Why a message was not published to everybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PublishError<E> {
+    /// It cannot be encoded once for many connections. Nobody gets it.
+    Encode(EncodeError<E>),
+    /// There are loops that do not keep up.
+    Full(GroupFull),
+}
+
+impl<E: fmt::Display> fmt::Display for PublishError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Encode(error) => error.fmt(f),
+            Self::Full(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for PublishError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Encode(error) => error.source(),
+            Self::Full(_) => None,
+        }
+    }
+}
+
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+/// Messages are shorter than this: a segment of memory has no room for more.
+const MESSAGE_BYTES_MAX: usize = u32::MAX as usize - 8;
