@@ -39,11 +39,8 @@ pub(crate) trait Application<C: Codec>: 'static {
         false
     }
 
-    /// If it pulls: nobody waits for a message when the connection is put to rest, so the peer is not heard. Says whether
-    /// that is to be looked at again once tasks have run: somebody was woken.
-    fn suspended(&mut self) -> bool {
-        false
-    }
+    /// If it pulls: nobody waits for a message, so the peer is not heard for a while.
+    fn suspended(&mut self) {}
 
     /// If it pulls: whether handles are left that have to be told why the connection is gone.
     fn outlives(&self) -> bool {

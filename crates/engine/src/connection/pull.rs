@@ -59,8 +59,6 @@ impl Ends {
     const SUSPENDED: u8 = 1 << 4;
     /// The connection is gone; only handles are left.
     const GONE: u8 = 1 << 5;
-    /// Who waited for a message was woken, and will probably ask again.
-    const WOKEN: u8 = 1 << 6;
 
     /// The ends of a connection that has one handle.
     pub(crate) fn new() -> Self {
@@ -164,19 +162,15 @@ impl<C: Codec> Application<C> for Ends {
     }
 
     fn wake_reader(&mut self) -> bool {
-        let woken = self.reader.take().map(Waker::wake).is_some();
-        self.set(Self::WOKEN, woken || self.has(Self::WOKEN));
-        woken
+        self.reader.take().map(Waker::wake).is_some()
     }
 
     fn reads_freely(&self) -> bool {
         self.has(Self::SPLIT)
     }
 
-    fn suspended(&mut self) -> bool {
-        let woken = self.take(Self::WOKEN);
-        self.set(Self::SUSPENDED, !woken);
-        woken
+    fn suspended(&mut self) {
+        self.set(Self::SUSPENDED, true);
     }
 
     fn outlives(&self) -> bool {
@@ -267,7 +261,6 @@ impl<C: Codec> Connection<C, Ends> {
             return Poll::Ready(Err(ChannelError::Deadline));
         }
         register(&mut self.application.reader, waker);
-        self.application.set(Ends::WOKEN, false);
         if self.application.take(Ends::SUSPENDED) {
             self.codec.restart_timeouts(core.time.now());
             self.touch(core, token);

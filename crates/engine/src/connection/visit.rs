@@ -540,8 +540,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     fn rest(&mut self, core: &mut Core, token: Token) -> Visited<C> {
         self.link.input.settle(&core.pool);
         self.codec.settle(&core.pool);
-        if A::PULLS && !self.application.wants_message() && self.application.suspended() {
-            self.again(core, token);
+        if A::PULLS && !self.application.wants_message() {
+            self.application.suspended();
         }
         let receive = self.wants_bytes();
         if receive != self.link.has(Link::RECEIVING) {
