@@ -56,10 +56,9 @@ impl Local {
 
     #[inline]
     pub(crate) fn run_tasks(self: &Rc<Self>) {
-        if !self.tasks.want_to_run() {
-            return;
+        if self.tasks.want_to_run() {
+            self.tasks.run(self);
         }
-        self.tasks.run(self);
         let mut core = self.core.borrow_mut();
         if let Some(token) = core.hot.take() {
             core.visit(token, Occasion::Again);
