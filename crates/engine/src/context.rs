@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Mark;
@@ -10,6 +11,7 @@ use tidegate_sys::{Address, Side, Token};
 
 use crate::connection::Link;
 use crate::core::Core;
+use crate::local::Local;
 use crate::remote::Remote;
 use crate::wheel::Tick;
 
@@ -98,8 +100,16 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
         self.link.set_deadline(tick);
     }
 
+    /// Sets the deadline of a channel, unless that has come already: there is nothing to wait for then, and the wheel
+    /// takes no time that has passed.
     pub(crate) fn set_deadline(&mut self, tick: Tick) {
-        self.link.set_deadline(tick);
+        self.link.set_deadline(if self.core.wheel.has_come(tick) { Tick::NEVER } else { tick });
+    }
+
+    /// Does something with this connection as soon as the visit is over.
+    pub(crate) fn later(&mut self, act: impl FnOnce(&Rc<Local>, Token) + 'static) {
+        let token = self.token;
+        self.core.tasks.later(move |local| act(local, token));
     }
 
     /// Asks for [`Event::Deadline`](crate::Event::Deadline) after so long.

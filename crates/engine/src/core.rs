@@ -13,7 +13,7 @@ use tidegate_codec::Time;
 use tidegate_sys::{Completion, Driver, Operation, Side, Socket, Token};
 
 use crate::closed::Closed;
-use crate::connection::{Fate, Occasion, Occupant};
+use crate::connection::{Fate, Occasion, Occupant, Presence, Succession};
 use crate::counters::Tally;
 use crate::log::Log;
 use crate::mailbox::Mailbox;
@@ -120,10 +120,13 @@ impl Core {
             };
             match fate {
                 Fate::Keep => return self.slots.put(token, occupant),
-                Fate::Switch(succeed) => match catch_unwind(AssertUnwindSafe(|| succeed(occupant))) {
-                    Ok(successor) => occupant = successor,
-                    Err(panic) => return self.lost_in_switch(token, panic),
-                },
+                Fate::Switch(succeed) => {
+                    let presence = occupant.presence();
+                    match catch_unwind(AssertUnwindSafe(|| succeed_to(occupant, succeed))) {
+                        Ok(successor) => occupant = successor,
+                        Err(panic) => return self.lost_in_switch(token, presence, panic),
+                    }
+                }
                 Fate::Close { reason, reset } => return self.close(token, occupant, reason, reset),
                 Fate::Bury => return self.bury_closing(token, occupant),
             }
@@ -152,6 +155,23 @@ impl Core {
             fate
         });
         result
+    }
+
+    /// The task that serves an occupant has failed. What is left of the reason concerns nobody any more.
+    pub(crate) fn fail(&mut self, token: Token, reason: &mut Option<Closed>) {
+        if let Some(occupant) = self.slots.take(token) {
+            self.act(token, occupant, |occupant, core| occupant.fail(core, token, reason));
+        }
+    }
+
+    /// The loop ends: whoever is left is closed, and told.
+    pub(crate) fn end(&mut self, token: Token) {
+        let Some(occupant) = self.slots.take(token) else { return };
+        match occupant.presence() {
+            Presence::Open => self.close(token, occupant, Rc::new(Closed::LoopEnded), false),
+            Presence::Closing => self.bury_closing(token, occupant),
+            Presence::Gone => self.slots.put(token, occupant),
+        }
     }
 
     /// Gives a connection a slot and its socket to the driver, and visits it for the first time.
@@ -248,16 +268,33 @@ impl Core {
     }
 
     /// A panic between two handlers: neither is left to be told.
-    fn lost_in_switch(&mut self, token: Token, panic: Box<dyn Any + Send>) {
+    fn lost_in_switch(&mut self, token: Token, presence: Presence, panic: Box<dyn Any + Send>) {
         discard(panic);
+        if presence == Presence::Gone {
+            return self.release(token);
+        }
         self.tally.connections -= 1;
         self.tally.count_closed(Closed::Panicked.cause());
         match self.driver.address(token, Side::Peer) {
             Ok(peer) => self.log.closed(self.time.now(), &peer, &Closed::Panicked),
             Err(_) => self.log.closed(self.time.now(), &"somebody who is gone", &Closed::Panicked),
         }
-        self.close(token, Box::new(Nobody), Rc::new(Closed::Panicked), false);
+        let reason = Rc::new(Closed::Panicked);
+        if presence == Presence::Closing {
+            return self.slots.put(token, Box::new(Closing { occupant: Box::new(Nobody), reason }));
+        }
+        self.close(token, Box::new(Nobody), reason, false);
     }
+}
+
+/// Makes the new occupant of the old one, which may be closing: then the new one is.
+fn succeed_to(occupant: Box<dyn Occupant>, succeed: Succession) -> Box<dyn Occupant> {
+    if occupant.presence() != Presence::Closing {
+        return succeed(occupant);
+    }
+    let closing = occupant.into_any().downcast::<Closing>().expect("nobody else is closing");
+    let Closing { occupant, reason } = *closing;
+    Box::new(Closing { occupant: succeed(occupant), reason })
 }
 
 /// What is left of a connection while the driver still has operations of it in flight: its memory, until the driver's
@@ -270,6 +307,10 @@ struct Closing {
 impl Occupant for Closing {
     fn visit(&mut self, _: &mut Core, _: Token, occasion: Occasion) -> Fate {
         if matches!(occasion, Occasion::Closed) { Fate::Bury } else { Fate::Keep }
+    }
+
+    fn presence(&self) -> Presence {
+        Presence::Closing
     }
 
     /// Whoever has a handle still finds what was there.

@@ -124,11 +124,7 @@ impl Embedded<Infallible> {
 
     /// The same with limits.
     #[must_use]
-    pub fn serving_with_limits<C, F, E>(
-        codec: C,
-        serve: impl FnOnce(Channel<C>) -> F + 'static,
-        limits: Limits,
-    ) -> Self
+    pub fn serving_with_limits<C, F, E>(codec: C, serve: impl FnOnce(Channel<C>) -> F + 'static, limits: Limits) -> Self
     where
         C: Codec,
         F: Future<Output = Result<(), E>> + 'static,
@@ -279,6 +275,12 @@ impl<P: Send + 'static> Embedded<P> {
     pub fn drain(&mut self, deadline: Duration) {
         self.event_loop.drain(deadline);
         self.settle();
+    }
+
+    /// Whether a drain has come to its end: nobody is left whom it waits for.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.event_loop.is_drained()
     }
 
     /// A handle for other threads.

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Mark;
@@ -84,6 +85,17 @@ impl<C: Codec> Handle<C> {
         }
     }
 
+    #[inline]
+    pub(crate) fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<C::In>, ChannelError>> {
+        if !self.local().tasks.admits_message() {
+            // A peer that has sent much at once does not keep the others waiting.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let polled = self.with(|connection, core, token| connection.pull(core, token, cx.waker()));
+        polled.unwrap_or_else(|error| Poll::Ready(Err(error)))
+    }
+
     pub(crate) fn wake_by(&self, at: Instant) {
         // If it cannot be reached there is nothing to wait for either.
         let _ = self.with(|connection, core, token| {
@@ -116,7 +128,7 @@ impl<C: Codec> Handle<C> {
         let (token, panicking) = (self.token, std::thread::panicking());
         local.with_core(move |core| {
             let last = core.with(token, |connection: &mut Connection<C, Ends>, core| {
-                (connection.dropped(core, token, half, panicking), Fate::Keep)
+                connection.dropped(core, token, half, panicking)
             });
             if last == Some(true) {
                 core.release(token);

@@ -1,12 +1,13 @@
 //! The halves of a channel: one receives, the other sends.
 
 use std::fmt;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tidegate_buffer::Mark;
 use tidegate_codec::Codec;
 
-use super::{Channel, Flushed, Handle, Ready, Recv, id};
+use super::{Channel, ChannelError, Flushed, Handle, Ready, Recv, id};
 use crate::connection::Half;
 use crate::context::SendError;
 
@@ -28,7 +29,15 @@ impl<C: Codec> Reader<C> {
 
     /// As [`Channel::recv`].
     pub fn recv(&mut self) -> Recv<'_, C> {
-        Recv(&self.handle)
+        Recv::new(&self.handle)
+    }
+
+    /// As [`Channel::poll_recv`].
+    ///
+    /// # Errors
+    /// As [`Channel::recv`].
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<C::In>, ChannelError>> {
+        self.handle.poll_recv(cx)
     }
 
     /// As [`Channel::pause`].

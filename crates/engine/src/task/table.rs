@@ -103,7 +103,7 @@ impl Tasks {
                 quietly(|| act(local));
             }
             match self.next(&mut rounds) {
-                Some(token) => self.poll(token),
+                Some(token) => self.poll(local, token),
                 None if self.later.borrow().is_empty() => return,
                 None => {}
             }
@@ -123,7 +123,7 @@ impl Tasks {
         token
     }
 
-    fn poll(&self, token: Token) {
+    fn poll(&self, local: &Local, token: Token) {
         let taken = {
             let mut table = self.table.borrow_mut();
             table.get_mut(token).and_then(|entry| Some((entry.future.take()?, entry.waker.clone()?)))
@@ -146,6 +146,7 @@ impl Tasks {
         if let Err(panic) = polled {
             discard(panic);
             self.panicked.set(self.panicked.get() + 1);
+            local.core.borrow_mut().log.task_panicked(local.now());
         }
     }
 
