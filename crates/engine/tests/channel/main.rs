@@ -4,6 +4,7 @@
 
 mod habits;
 mod halves;
+mod late;
 mod pairs;
 mod receiving;
 mod sending;
