@@ -48,9 +48,8 @@ fn messages_allocate_nothing_and_idle_connections_cost_what_they_may() {
     });
     println!("{bytes} bytes for an idle connection");
     assert!(bytes <= 200, "{bytes} bytes for an idle connection");
-    let bytes = idle_bytes(|event_loop, limits, live| {
-        event_loop.serve(Socket::Simulated(0), limits, live, Lines::new, echo)
-    });
+    let bytes =
+        idle_bytes(|event_loop, limits, live| event_loop.serve(Socket::Simulated(0), limits, live, Lines::new, echo));
     println!("{bytes} bytes for an idle connection with a channel");
     assert!(bytes <= 384, "{bytes} bytes for an idle connection with a channel");
 
@@ -105,8 +104,10 @@ fn allocates_nothing<C: Codec<In = Slice, Out = Payload>>(codec: impl Fn() -> C,
         let change = allocated(codec(), with_channel, first, wire);
         // The test runner's own thread may allocate meanwhile; what allocates here would do so hundreds of times.
         let count = change.allocations + change.reallocations;
-        println!("{count} allocations in 1,000 rounds of {} bytes, channel: {with_channel}", wire.len());
-        assert!(count < 10, "{change:?}, channel: {with_channel}");
+        println!("{count} allocations in {ROUNDS} rounds of {} bytes, channel: {with_channel}", wire.len());
+        // What a task gets may be kept: what has come at once is copied out of the scratch, once, if it is little.
+        let copies = if with_channel && wire.len() < 4096 { ROUNDS } else { 0 };
+        assert!(count < copies + 10, "{change:?}, channel: {with_channel}");
     }
 }
 
@@ -142,15 +143,13 @@ fn allocated<C: Codec<In = Slice, Out = Payload>>(codec: C, with_channel: bool, 
     // The first rounds fill the pool.
     (0..10).for_each(|_| round());
     let region = Region::new(ALLOCATOR);
-    (0..1_000).for_each(|_| round());
+    (0..ROUNDS).for_each(|_| round());
     region.change()
 }
 
 /// What the engine holds for each of many connections over IPv4 that say nothing: the connection and its slot. What
 /// the driver holds is not in it, nor what the allocator adds.
-fn idle_bytes(
-    listen: impl FnOnce(&mut EventLoop, Limits, Arc<AtomicUsize>) -> std::io::Result<()>,
-) -> usize {
+fn idle_bytes(listen: impl FnOnce(&mut EventLoop, Limits, Arc<AtomicUsize>) -> std::io::Result<()>) -> usize {
     let mut event_loop = EventLoop::new(Box::new(Crowd::default()), Pool::new());
     let live = Arc::new(AtomicUsize::new(0));
     let limits = Limits { connections_max: usize::MAX, ..Limits::default() };
@@ -162,6 +161,8 @@ fn idle_bytes(
     let change = region.change();
     (change.bytes_allocated - change.bytes_deallocated) / CROWD
 }
+
+const ROUNDS: usize = 1_000;
 
 /// Connections of [`Crowd`].
 const CROWD: usize = 6_400;

@@ -4,6 +4,7 @@
 
 mod ends;
 mod fairness;
+mod log;
 mod order;
 mod support;
 mod time;
