@@ -221,7 +221,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     }
 
     /// A visit of a connection that is gone: all that it has is what was received before.
-    pub(super) fn haunt(&mut self, occasion: Occasion) -> Fate {
+    pub(super) fn haunt(&mut self, occasion: &Occasion) -> Fate {
         match occasion {
             Occasion::Again => self.link.set(Link::AGAIN, false),
             Occasion::Shed => self.link.input = Default::default(),

@@ -68,7 +68,7 @@ impl Budget {
 impl<C: Codec, A: Application<C>> Occupant for Connection<C, A> {
     fn visit(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Fate {
         if self.is_gone() {
-            return self.haunt(occasion);
+            return self.haunt(&occasion);
         }
         let visited = match self.take_in(core, token, occasion) {
             Ok(Next::Work) => self.work(core, token),

@@ -133,12 +133,12 @@ impl Tasks {
         self.messages.set(MESSAGES_PER_VISIT_MAX);
         let waker = Waker::from(waker);
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
-        if matches!(polled, Ok(Poll::Pending)) {
-            if let Some(entry) = self.table.borrow_mut().get_mut(token) {
-                entry.future = Some(future);
-                return;
-            }
-            // It was cancelled meanwhile.
+        // If it is not there any more, it was cancelled meanwhile.
+        if matches!(polled, Ok(Poll::Pending))
+            && let Some(entry) = self.table.borrow_mut().get_mut(token)
+        {
+            entry.future = Some(future);
+            return;
         }
         let entry = self.table.borrow_mut().release(token);
         drop(entry);

@@ -31,6 +31,15 @@ impl Pairs {
         theirs
     }
 
+    /// Two channels, each of which is the other's peer.
+    pub(crate) fn connected<C: Codec>(&mut self, limits: &Limits, codec: impl Fn() -> C) -> [Channel<C>; 2] {
+        let (one, other) = UnixStream::pair().expect("there are descriptors left");
+        [one, other].map(|stream| {
+            let (socket, peer) = (Socket::from_stream(stream).expect("a stream"), Address::Unix(PathBuf::new()));
+            self.event_loop.open(socket, &peer, limits.clone(), codec()).expect("the driver takes it")
+        })
+    }
+
     /// Turns until `done`.
     #[track_caller]
     pub(crate) fn turn_until(&mut self, mut done: impl FnMut() -> bool) {

@@ -7,6 +7,7 @@ use tidegate_engine::{Channel, ChannelError, Limits, SendError, task};
 use tidegate_testkit::Embedded;
 
 use crate::habits::{Habits, PATIENCE};
+use crate::pairs::Pairs;
 use crate::support::{Journal, Plain, Served, Stack, Toy, listen, marks, note, once};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -358,4 +359,48 @@ fn a_handle_is_two_words() {
     assert_eq!(size_of::<Channel<Lines>>(), 16);
     assert_eq!(size_of::<tidegate_engine::Reader<Lines>>(), 16);
     assert_eq!(size_of::<tidegate_engine::Writer<Lines>>(), 16);
+}
+
+/// The peer has read a little, so it is given more time; that must not swallow the deadline of the same moment.
+#[test]
+fn a_deadline_that_comes_together_with_a_look_at_a_slow_peer_is_kept() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let limits = Limits { write_timeout: SECOND * 10, ..Limits::default() };
+    let serve = move |mut channel: Channel<Lines>| async move {
+        channel.recv().await?;
+        channel.send("slowly".into())?;
+        let come = channel.recv().within(SECOND * 10).await;
+        notes.note(format!("{}", matches!(come, Err(ChannelError::Deadline))));
+        Served::Ok(())
+    };
+    let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, limits);
+    pipe.take_at_most(3);
+    pipe.leave_unread(3);
+    pipe.receive(b"go\n");
+    pipe.leave_unread(2);
+    pipe.advance(SECOND * 10);
+    assert_eq!(journal.take(), ["true"]);
+    assert!(!pipe.is_cut_off());
+}
+
+/// Over sockets, in real time: nobody can move the clock of two kernels.
+#[test]
+fn two_ends_that_both_stop_reading_end_by_the_write_deadline() {
+    let mut pairs = Pairs::new();
+    let limits = Limits { write_timeout: Duration::from_millis(100), ..marks(1000, 500) };
+    let ends = pairs.connected(&limits, Lines::new);
+    let tasks = ends.map(|mut channel| {
+        pairs.event_loop.spawn(async move {
+            loop {
+                // Each writes and never reads; as an echo of an echo would, once both queues are full.
+                if let Err(error) = channel.ready().await {
+                    return error.closed().is_some_and(|reason| reason.blame().is_some());
+                }
+                channel.send(vec![b'x'; 1000].into()).expect("it was ready");
+            }
+        })
+    });
+    pairs.turn_until(|| tasks.iter().all(tidegate_engine::task::Task::is_finished));
+    assert!(pairs.event_loop.counts().closed_write_timeout >= 1);
 }

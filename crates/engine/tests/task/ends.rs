@@ -19,12 +19,12 @@ fn a_handle_tells_how_its_task_ended() {
         .block_on(async {
             assert_eq!(task::spawn(async { 42 }).await, Ok(42));
             let panics = task::spawn(async { panic!("told to") });
-            assert_eq!(panics.await.map(|()| ()), Err(TaskError::Panicked));
+            assert_eq!(panics.await, Err::<(), _>(TaskError::Panicked));
             let late = task::spawn(async {
                 yield_now().await;
                 panic!("told to")
             });
-            assert_eq!(late.await.map(|()| ()), Err(TaskError::Panicked));
+            assert_eq!(late.await, Err(TaskError::Panicked));
             let (finished, running) = (task::spawn(async {}), task::spawn(never()));
             yield_now().await;
             assert!(finished.is_finished() && !running.is_finished());

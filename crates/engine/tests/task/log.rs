@@ -51,7 +51,9 @@ fn a_task_that_panics_is_logged() {
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), || {
         let mut event_loop = event_loop();
-        event_loop.spawn(async { task::spawn(async { panic!("told to") }) });
+        event_loop.spawn(async {
+            drop(task::spawn(async { panic!("told to") }));
+        });
         turns(&mut event_loop, 1);
     });
     assert_eq!(*lines.0.lock().expect("nobody panics here"), "a task panicked\n");

@@ -76,11 +76,11 @@ fn a_waker_used_on_another_thread_wakes_a_loop_that_sleeps() {
     let (sender, wakers) = mpsc::channel::<Waker>();
     let (done, is_done) = mpsc::channel::<u32>();
     let thread = std::thread::spawn(move || {
-        for (number, waker) in wakers.iter().enumerate() {
+        for (number, waker) in wakers.into_iter().enumerate() {
             std::thread::sleep(Duration::from_millis(5));
             done.send(number as u32).expect("the loop waits");
-            waker.clone().wake();
             waker.wake_by_ref();
+            waker.wake();
         }
     });
     event_loop
