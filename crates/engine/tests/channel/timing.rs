@@ -401,6 +401,6 @@ fn two_ends_that_both_stop_reading_end_by_the_write_deadline() {
             }
         })
     });
-    pairs.turn_until(|| tasks.iter().all(tidegate_engine::task::Task::is_finished));
+    pairs.turn_until(|| tasks.iter().all(task::Task::is_finished));
     assert!(pairs.event_loop.counts().closed_write_timeout >= 1);
 }
