@@ -236,7 +236,9 @@ impl Input {
 /// Apart from `take`, so that there is little of it where it is inlined.
 #[inline(never)]
 fn detached(segment: &Segment, start: usize, count: usize) -> Slice {
-    Slice::new(segment.clone(), start, count).detach()
+    let view = Slice::new(segment.clone(), start, count);
+    // The messages of a small batch share its copy.
+    if !segment.is_scratch() && segment.capacity() <= SLACK_BYTES { view } else { view.detach() }
 }
 
 impl std::fmt::Debug for Input {

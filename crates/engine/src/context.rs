@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Mark;
@@ -11,6 +12,7 @@ use tidegate_sys::{Address, Side, Token};
 use crate::connection::Link;
 use crate::core::Core;
 use crate::group::{Group, Member};
+use crate::local::Local;
 use crate::remote::Remote;
 use crate::wheel::Tick;
 
@@ -99,8 +101,16 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
         self.link.set_deadline(tick);
     }
 
+    /// Sets the deadline of a channel, unless that has come already: there is nothing to wait for then, and the wheel
+    /// takes no time that has passed.
     pub(crate) fn set_deadline(&mut self, tick: Tick) {
-        self.link.set_deadline(tick);
+        self.link.set_deadline(if self.core.wheel.has_come(tick) { Tick::NEVER } else { tick });
+    }
+
+    /// Does something with this connection as soon as the visit is over.
+    pub(crate) fn later(&mut self, act: impl FnOnce(&Rc<Local>, Token) + 'static) {
+        let token = self.token;
+        self.core.tasks.later(move |local| act(local, token));
     }
 
     /// Asks for [`Event::Deadline`](crate::Event::Deadline) after so long.
@@ -202,6 +212,8 @@ pub enum SendError<M, E> {
     Closed(M),
     /// A channel was used from within a handler; this is the message.
     Busy(M),
+    /// The codec panicked. The message is lost, and the connection is being closed.
+    Panicked,
     /// The protocol cannot say it.
     Codec(E),
 }
@@ -212,6 +224,7 @@ impl<M, E: fmt::Display> fmt::Display for SendError<M, E> {
             Self::Full(_) => f.write_str("too much waits to be sent; stop while the connection is not writable"),
             Self::Closed(_) => f.write_str("the connection closes, nothing more can be sent"),
             Self::Busy(_) => f.write_str("a channel was used from within a handler; spawn a task that uses it"),
+            Self::Panicked => f.write_str("the codec panicked"),
             Self::Codec(error) => error.fmt(f),
         }
     }
@@ -223,6 +236,7 @@ impl<M, E: fmt::Debug> fmt::Debug for SendError<M, E> {
             Self::Full(_) => f.write_str("Full(..)"),
             Self::Closed(_) => f.write_str("Closed(..)"),
             Self::Busy(_) => f.write_str("Busy(..)"),
+            Self::Panicked => f.write_str("Panicked"),
             Self::Codec(error) => f.debug_tuple("Codec").field(error).finish(),
         }
     }
@@ -232,7 +246,7 @@ impl<M, E: std::error::Error + 'static> std::error::Error for SendError<M, E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Codec(error) => error.source(),
-            Self::Full(_) | Self::Closed(_) | Self::Busy(_) => None,
+            Self::Full(_) | Self::Closed(_) | Self::Busy(_) | Self::Panicked => None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use tidegate_codec::Time;
 use tidegate_sys::{Completion, Driver, Operation, Side, Socket, Token};
 
 use crate::closed::Closed;
-use crate::connection::{Fate, Occasion, Occupant};
+use crate::connection::{Fate, Occasion, Occupant, Presence, Succession};
 use crate::counters::Tally;
 use crate::group::{Cast, Groups, Heard, Shared};
 use crate::limits::AGAIN_KEPT_MAX;
@@ -127,10 +127,13 @@ impl Core {
             };
             match fate {
                 Fate::Keep => return self.slots.put(token, occupant),
-                Fate::Switch(succeed) => match catch_unwind(AssertUnwindSafe(|| succeed(occupant))) {
-                    Ok(successor) => occupant = successor,
-                    Err(panic) => return self.lost_in_switch(token, panic),
-                },
+                Fate::Switch(succeed) => {
+                    let presence = occupant.presence();
+                    match catch_unwind(AssertUnwindSafe(|| succeed_to(occupant, succeed))) {
+                        Ok(successor) => occupant = successor,
+                        Err(panic) => return self.lost_in_switch(token, presence, panic),
+                    }
+                }
                 Fate::Close { reason, reset } => return self.close(token, occupant, reason, reset),
                 Fate::Bury => return self.bury_closing(token, occupant),
             }
@@ -183,6 +186,23 @@ impl Core {
 
     pub(crate) fn join(&mut self, group: &Arc<Shared>, token: Token) {
         self.groups.join(group, &self.mailbox, &mut self.slots, token);
+    }
+
+    /// The task that serves an occupant has failed. What is left of the reason concerns nobody any more.
+    pub(crate) fn fail(&mut self, token: Token, reason: &mut Option<Closed>) {
+        if let Some(occupant) = self.slots.take(token) {
+            self.act(token, occupant, |occupant, core| occupant.fail(core, token, reason));
+        }
+    }
+
+    /// The loop ends: whoever is left is closed, and told.
+    pub(crate) fn end(&mut self, token: Token) {
+        let Some(occupant) = self.slots.take(token) else { return };
+        match occupant.presence() {
+            Presence::Open => self.close(token, occupant, Rc::new(Closed::LoopEnded), false),
+            Presence::Closing => self.bury_closing(token, occupant),
+            Presence::Gone => self.slots.put(token, occupant),
+        }
     }
 
     /// Gives a connection a slot and its socket to the driver, and visits it for the first time.
@@ -291,15 +311,22 @@ impl Core {
     }
 
     /// A panic between two handlers: neither is left to be told.
-    fn lost_in_switch(&mut self, token: Token, panic: Box<dyn Any + Send>) {
+    fn lost_in_switch(&mut self, token: Token, presence: Presence, panic: Box<dyn Any + Send>) {
         discard(panic);
+        if presence == Presence::Gone {
+            return self.release(token);
+        }
         self.tally.connections -= 1;
         self.tally.count_closed(Closed::Panicked.cause());
         match self.driver.address(token, Side::Peer) {
             Ok(peer) => self.log.closed(self.time.now(), &peer, &Closed::Panicked),
             Err(_) => self.log.closed(self.time.now(), &"somebody who is gone", &Closed::Panicked),
         }
-        self.close(token, Box::new(Nobody), Rc::new(Closed::Panicked), false);
+        let reason = Rc::new(Closed::Panicked);
+        if presence == Presence::Closing {
+            return self.slots.put(token, Box::new(Closing { occupant: Box::new(Nobody), reason }));
+        }
+        self.close(token, Box::new(Nobody), reason, false);
     }
 }
 
@@ -318,6 +345,14 @@ impl Guest<'_> {
         let occupant = self.occupant.as_mut()?.as_any().downcast_mut()?;
         Some((occupant, self.core))
     }
+
+    /// It panicked: it ends as if a visit had.
+    #[cold]
+    pub(crate) fn panicked(mut self, panic: Box<dyn Any + Send>) {
+        if let Some(occupant) = self.occupant.take() {
+            self.core.act(self.token, occupant, |_, _| resume_unwind(panic));
+        }
+    }
 }
 
 impl Drop for Guest<'_> {
@@ -327,6 +362,16 @@ impl Drop for Guest<'_> {
             self.core.slots.put(self.token, occupant);
         }
     }
+}
+
+/// Makes the new occupant of the old one, which may be closing: then the new one is.
+fn succeed_to(occupant: Box<dyn Occupant>, succeed: Succession) -> Box<dyn Occupant> {
+    if occupant.presence() != Presence::Closing {
+        return succeed(occupant);
+    }
+    let closing = occupant.into_any().downcast::<Closing>().expect("nobody else is closing");
+    let Closing { occupant, reason } = *closing;
+    Box::new(Closing { occupant: succeed(occupant), reason })
 }
 
 /// What is left of a connection while the driver still has operations of it in flight: its memory, until the driver's
@@ -339,6 +384,10 @@ struct Closing {
 impl Occupant for Closing {
     fn visit(&mut self, _: &mut Core, _: Token, occasion: Occasion) -> Fate {
         if matches!(occasion, Occasion::Closed) { Fate::Bury } else { Fate::Keep }
+    }
+
+    fn presence(&self) -> Presence {
+        Presence::Closing
     }
 
     /// Whoever has a handle still finds what was there.

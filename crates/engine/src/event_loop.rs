@@ -21,7 +21,6 @@ use tidegate_sys::{Address, Completion, Driver, Operation, Socket, Token, memory
 
 use crate::acceptor::{Acceptor, Admit, Handling};
 use crate::channel::{Channel, Handle as ChannelHandle};
-use crate::closed::Closed;
 use crate::connection::{Connection, Link, Occasion, Settings};
 use crate::core::{Core, quietly};
 use crate::counters::{Counts, Published};
@@ -347,7 +346,9 @@ impl EventLoop {
         }
         // The clock was read a moment ago, when the last turn ended.
         let now = self.ended;
-        let drain = core.drain_until.map(|until| until.saturating_duration_since(now));
+        // Once it has come, and nobody is left to be told, there is no reason to wake up any more.
+        let ahead = core.drain_until.filter(|until| *until > core.time.now() || !core.is_deserted());
+        let drain = ahead.map(|until| until.saturating_duration_since(now));
         let exhausted = self.exhausted.then_some(EXHAUSTED_PAUSE);
         [patience, core.wheel.timeout(now), drain, exhausted].into_iter().flatten().min()
     }
@@ -501,11 +502,10 @@ impl Drop for EventLoop {
         self.local.tasks.end();
         let tokens = self.local.core.borrow().tokens();
         for token in tokens {
-            let mut core = self.local.core.borrow_mut();
-            if let Some(occupant) = core.slots.take(token) {
-                core.close(token, occupant, Rc::new(Closed::LoopEnded), false);
-            }
+            self.local.core.borrow_mut().end(token);
         }
+        // What was told of its end may have spawned, and nothing of that will run.
+        self.local.tasks.end();
     }
 }
 

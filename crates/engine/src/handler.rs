@@ -1,12 +1,15 @@
 //! `Handler`: the application on one connection.
 
 use std::error::Error;
+use std::future::Future;
 
 use tidegate_codec::Codec;
 
+use crate::channel::Channel;
 use crate::closed::Closed;
-use crate::connection::{Application, Pushed, Successor};
+use crate::connection::{Application, Ends, Pushed, Successor};
 use crate::context::Context;
+use crate::serve::start;
 
 /// The application on one connection: it gets events, one at a time, and answers each with an [`Outcome`].
 ///
@@ -153,6 +156,54 @@ impl<C: Codec> Outcome<C> {
     /// ```
     pub fn switch<D: Codec, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
         Self::Switch(Switch::new(to))
+    }
+}
+
+impl<C: Codec> Outcome<C> {
+    /// Goes on as a channel: with the codec that `to` makes of the present codec, and a task that runs `serve`. Everything
+    /// else is as for [`switch`](Outcome::switch), and the task is as one of [`Server::serve`](crate::Server::serve).
+    ///
+    /// ```
+    /// use tidegate_codec::Slice;
+    /// use tidegate_codec::framing::{LengthField, Lines};
+    /// use tidegate_engine::{Channel, Context, Handler, Outcome};
+    /// use tidegate_testkit::Embedded;
+    ///
+    /// /// Reads lines until one of them says `BINARY`.
+    /// struct Text;
+    ///
+    /// impl Handler<Lines> for Text {
+    ///     type Post = ();
+    ///
+    ///     fn message(&mut self, line: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+    ///         match &*line {
+    ///             b"BINARY" => Outcome::channel(|_| LengthField::new(2), binary),
+    ///             _ => Outcome::Continue,
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// /// Sends frames back.
+    /// async fn binary(mut channel: Channel<LengthField>) -> Result<(), Box<dyn std::error::Error>> {
+    ///     while let Some(frame) = channel.recv().await? {
+    ///         channel.send(frame.into())?;
+    ///     }
+    ///     Ok(())
+    /// }
+    ///
+    /// let mut pipe = Embedded::new(Lines::new(), Text);
+    /// pipe.receive(b"hello\nBINARY\n\x00\x03ebb");
+    /// assert_eq!(pipe.written(), b"\x00\x03ebb");
+    /// ```
+    pub fn channel<D, F, E>(to: impl FnOnce(C) -> D + 'static, serve: impl FnOnce(Channel<D>) -> F + 'static) -> Self
+    where
+        D: Codec,
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+    {
+        Self::Switch(Switch::to_application(|codec| {
+            (to(codec), Ends::starting(|local, token| start(local, token, serve)))
+        }))
     }
 }
 

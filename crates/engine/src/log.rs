@@ -55,6 +55,13 @@ impl Log {
         }
     }
 
+    /// Says that a task panicked: if it served a connection, why that was closed is said apart.
+    pub(crate) fn task_panicked(&mut self, now: Instant) {
+        if self.admits(now) {
+            quietly(|| tracing::error!("a task panicked"));
+        }
+    }
+
     /// Says something about the loop itself.
     pub(crate) fn warn(&mut self, now: Instant, what: &str) {
         if self.admits(now) {

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::error::Error;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use tidegate_sys::{Address, Socket, Token};
 use crate::acceptor::Admit;
 use crate::channel::{Channel, ChannelError, Handle};
 use crate::closed::Closed;
-use crate::connection::{Connection, Ends, Fate, Link};
+use crate::connection::{Connection, Link};
 use crate::core::Core;
 use crate::local::Local;
 use crate::running::Running;
@@ -101,38 +100,35 @@ where
         let connection = Connection::pulled(link, (self.codec)());
         let token = core.admit(socket, Box::new(connection))?;
         let serve = self.serve.clone();
-        core.tasks.later(move |local| start(local, token, &*serve));
+        core.tasks.later(move |local| start(local, token, |channel| serve(channel)));
         Ok(())
     }
 }
 
 /// Starts the task of a connection that has just been opened.
-pub(crate) fn start<C, F, E>(local: &Rc<Local>, token: Token, serve: &impl Fn(Channel<C>) -> F)
+pub(crate) fn start<C, F, E>(local: &Rc<Local>, token: Token, serve: impl FnOnce(Channel<C>) -> F)
 where
     C: Codec,
     F: Future<Output = Result<(), E>> + 'static,
     E: Into<Box<dyn Error>> + 'static,
 {
     let channel = Channel::new(Handle::new(local.clone(), token));
-    let task =
-        Served { future: serve(channel), token, serving: Serves::new(&local.tasks), codec: PhantomData::<fn() -> C> };
-    local.tasks.spawn(Box::pin(task));
+    let serving = Serves::new(&local.tasks);
+    local.tasks.spawn(Box::pin(Served { future: serve(channel), token, serving }));
 }
 
 pin_project! {
     /// The task of one connection: reports how it ended.
-    struct Served<C, F> {
+    struct Served<F> {
         #[pin]
         future: F,
         token: Token,
         serving: Serves,
-        codec: PhantomData<fn() -> C>,
     }
 }
 
-impl<C, F, E> Future for Served<C, F>
+impl<F, E> Future for Served<F>
 where
-    C: Codec,
     F: Future<Output = Result<(), E>>,
     E: Into<Box<dyn Error>>,
 {
@@ -145,7 +141,7 @@ where
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(())) => Poll::Ready(()),
             Poll::Ready(Err(error)) => {
-                report::<C>(*this.token, error.into());
+                report(*this.token, error.into());
                 Poll::Ready(())
             }
         }
@@ -154,7 +150,7 @@ where
 
 /// Makes the error the reason why the connection is closed. If that is gone already, it is logged all the same.
 #[cold]
-fn report<C: Codec>(token: Token, error: Box<dyn Error>) {
+fn report(token: Token, error: Box<dyn Error>) {
     let reason = match error.downcast_ref() {
         // That is logged when it happens.
         Some(ChannelError::Closed(_)) => return,
@@ -164,10 +160,7 @@ fn report<C: Codec>(token: Token, error: Box<dyn Error>) {
     let Some(local) = Local::current() else { return };
     let mut core = local.core.borrow_mut();
     let mut reason = Some(reason);
-    core.with(token, |connection: &mut Connection<C, Ends>, core| {
-        connection.fail(core, token, &mut reason);
-        ((), Fate::Keep)
-    });
+    core.fail(token, &mut reason);
     if let Some(reason) = reason {
         let now = core.time.now();
         core.log.closed(now, &"somebody who is gone", &reason);

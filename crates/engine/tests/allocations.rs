@@ -3,6 +3,7 @@
 //! One test only, since the allocator counts for the whole process.
 
 use std::alloc::System;
+use std::error::Error;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -11,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 use tidegate_buffer::Pool;
 use tidegate_codec::framing::{LengthField, Lines, Payload};
 use tidegate_codec::{Codec, Over, Slice};
-use tidegate_engine::{Context, EventLoop, Handler, Limits, Outcome};
+use tidegate_engine::task::Task;
+use tidegate_engine::{Channel, Context, EventLoop, Handler, Limits, Outcome, task};
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Accepted, Address, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 use tidegate_testkit::filters::StripPrefix;
@@ -35,26 +37,94 @@ impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
 
 #[test]
 fn messages_allocate_nothing_and_idle_connections_cost_what_they_may() {
-    allocates_nothing(Lines::new(), b"", &b"ebb and flow\n".repeat(16));
-    allocates_nothing(LengthField::new(2), b"", b"\0\x05tides");
-    allocates_nothing(Over::new(StripPrefix::new(b"P"), Lines::new()), b"P", b"one\ntwo\nthree\n");
+    allocates_nothing(Lines::new, b"", &b"ebb and flow\n".repeat(16));
+    allocates_nothing(|| LengthField::new(2), b"", b"\0\x05tides");
+    allocates_nothing(|| Over::new(StripPrefix::new(b"P"), Lines::new()), b"P", b"one\ntwo\nthree\n");
     // More than is copied: the answer links what was received.
-    allocates_nothing(Lines::new(), b"", &[&[b'x'; 5_000][..], b"\n"].concat());
+    allocates_nothing(Lines::new, b"", &[&[b'x'; 5_000][..], b"\n"].concat());
 
-    let bytes = idle_bytes();
+    let bytes = idle_bytes(|event_loop, limits, live| {
+        event_loop.listen(Socket::Simulated(0), limits, live, |_| (Lines::new(), Echo))
+    });
     println!("{bytes} bytes for an idle connection");
     assert!(bytes <= 200, "{bytes} bytes for an idle connection");
+    let bytes =
+        idle_bytes(|event_loop, limits, live| event_loop.serve(Socket::Simulated(0), limits, live, Lines::new, echo));
+    println!("{bytes} bytes for an idle connection with a channel");
+    assert!(bytes <= 384, "{bytes} bytes for an idle connection with a channel");
+
+    tasks_leave_nothing_behind();
 }
 
-/// Says `first`, and then again and again what is echoed.
-fn allocates_nothing<C: Codec<In = Slice, Out = Payload>>(codec: C, first: &[u8], wire: &[u8]) {
+async fn echo<C: Codec<In = Slice, Out = Payload>>(mut channel: Channel<C>) -> Result<(), Box<dyn Error>> {
+    while let Some(message) = channel.recv().await? {
+        channel.send(message.into())?;
+    }
+    Ok(())
+}
+
+/// What thousands of tasks took, with their timers and handles, is given back when they have ended; the loop keeps the
+/// buffers in which the ids of woken tasks wait, and a table of pages.
+fn tasks_leave_nothing_behind() {
+    let mut event_loop = EventLoop::new(Box::new(Crowd::default()), Pool::new());
+    let mut round = |count: usize| {
+        let region = Region::new(ALLOCATOR);
+        let tasks: Vec<_> = (0..count)
+            .map(|_| {
+                event_loop.spawn(async {
+                    let sleeping = task::spawn(task::sleep(Duration::from_secs(3600)));
+                    task::sleep(Duration::from_millis(1)).await;
+                    sleeping.cancel();
+                })
+            })
+            .collect();
+        while !tasks.iter().all(Task::is_finished) {
+            event_loop.turn(None).expect("waiting does not fail");
+        }
+        // The buffers of a burst go when they come round again.
+        for _ in 0..10 {
+            event_loop.spawn(async {});
+            event_loop.turn(None).expect("waiting does not fail");
+        }
+        drop(tasks);
+        let change = region.change();
+        change.bytes_allocated.wrapping_sub(change.bytes_deallocated) as isize
+    };
+    round(100);
+    let left = round(20_000);
+    println!("{left} bytes are left of 20,000 tasks");
+    assert!(left < 200_000, "{left} bytes are left of 20,000 tasks");
+    let left = round(20_000);
+    assert!(left < 10_000, "{left} bytes more are left of 20,000 tasks");
+}
+
+/// Says `first`, and then again and again what is echoed, to a handler and to a channel.
+fn allocates_nothing<C: Codec<In = Slice, Out = Payload>>(codec: impl Fn() -> C, first: &[u8], wire: &[u8]) {
+    for with_channel in [false, true] {
+        let change = allocated(codec(), with_channel, first, wire);
+        // The test runner's own thread may allocate meanwhile; what allocates here would do so hundreds of times.
+        let count = change.allocations + change.reallocations;
+        println!("{count} allocations in {ROUNDS} rounds of {} bytes, channel: {with_channel}", wire.len());
+        // What a task gets may be kept: what has come at once is copied out of the scratch, once, if it is little.
+        let copies = if with_channel && wire.len() < 4096 { ROUNDS } else { 0 };
+        assert!(count < copies + 10, "{change:?}, channel: {with_channel}");
+    }
+}
+
+fn allocated<C: Codec<In = Slice, Out = Payload>>(codec: C, with_channel: bool, first: &[u8], wire: &[u8]) -> Stats {
     let pool = Pool::new();
     let driver = Readiness::new(&pool).expect("there is a descriptor left");
     let mut event_loop = EventLoop::new(Box::new(driver), pool);
     let (ours, mut theirs) = UnixStream::pair().expect("there are descriptors left");
     theirs.set_nonblocking(true).expect("a socket");
     let ours = Socket::from_stream(ours).expect("a stream");
-    event_loop.adopt(ours, &Address::Unix(PathBuf::new()), Limits::default(), codec, Echo).expect("it is adopted");
+    let peer = Address::Unix(PathBuf::new());
+    if with_channel {
+        let channel = event_loop.open(ours, &peer, Limits::default(), codec).expect("it is adopted");
+        event_loop.spawn(echo(channel));
+    } else {
+        event_loop.adopt(ours, &peer, Limits::default(), codec, Echo).expect("it is adopted");
+    }
     theirs.write_all(first).expect("there is room");
     let mut answer = vec![0; wire.len()];
     let mut round = || {
@@ -73,19 +143,17 @@ fn allocates_nothing<C: Codec<In = Slice, Out = Payload>>(codec: C, first: &[u8]
     // The first rounds fill the pool.
     (0..10).for_each(|_| round());
     let region = Region::new(ALLOCATOR);
-    (0..1_000).for_each(|_| round());
-    let change = region.change();
-    // The test runner's own thread may allocate meanwhile; what allocates here would do so hundreds of times.
-    assert!(change.allocations + change.reallocations < 10, "{change:?}");
+    (0..ROUNDS).for_each(|_| round());
+    region.change()
 }
 
 /// What the engine holds for each of many connections over IPv4 that say nothing: the connection and its slot. What
 /// the driver holds is not in it, nor what the allocator adds.
-fn idle_bytes() -> usize {
+fn idle_bytes(listen: impl FnOnce(&mut EventLoop, Limits, Arc<AtomicUsize>) -> std::io::Result<()>) -> usize {
     let mut event_loop = EventLoop::new(Box::new(Crowd::default()), Pool::new());
     let live = Arc::new(AtomicUsize::new(0));
     let limits = Limits { connections_max: usize::MAX, ..Limits::default() };
-    event_loop.listen(Socket::Simulated(0), limits, live.clone(), |_| (Lines::new(), Echo)).expect("it listens");
+    listen(&mut event_loop, limits, live.clone()).expect("it listens");
     let region = Region::new(ALLOCATOR);
     while live.load(std::sync::atomic::Ordering::Relaxed) < CROWD {
         event_loop.turn(None).expect("waiting does not fail");
@@ -93,6 +161,8 @@ fn idle_bytes() -> usize {
     let change = region.change();
     (change.bytes_allocated - change.bytes_deallocated) / CROWD
 }
+
+const ROUNDS: usize = 1_000;
 
 /// Connections of [`Crowd`].
 const CROWD: usize = 6_400;

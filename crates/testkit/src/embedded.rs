@@ -1,16 +1,23 @@
-//! `Embedded`: a codec and a handler on a real event loop, without a network.
+//! `Embedded`: a codec and its application, a handler or a channel, on a real event loop, without a network.
 //!
 //! The loop, the outbound queue, the water marks and the timers are those that serve a real connection; only the
 //! driver is made of byte vectors, and its clock stands still until it is moved. Read next: `wire.rs`, that driver.
 
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tidegate_buffer::Pool;
 use tidegate_codec::Codec;
-use tidegate_engine::{Counts, EventLoop, Handler, Limits, Remote};
-use tidegate_sys::{Address, Socket};
+use tidegate_engine::task::Task;
+use tidegate_engine::{Channel, Counts, EventLoop, Handler, Limits, Remote};
+use tidegate_sys::Socket;
 
-use crate::wire::{State, Wire};
+use crate::wire::{State, Wire, peer};
 
 /// A connection whose peer is the test: it sends byte slices, looks at what was written, and moves the time.
 ///
@@ -61,8 +68,82 @@ use crate::wire::{State, Wire};
 pub struct Embedded<P: Send + 'static> {
     event_loop: EventLoop,
     state: State,
-    remote: Remote<P>,
+    /// `None` if a channel is served.
+    remote: Option<Remote<P>>,
     pool: Pool,
+}
+
+impl Embedded<Infallible> {
+    /// A connection that has just been accepted and is served by a task with its channel, as by
+    /// [`Server::serve`](tidegate_engine::Server::serve), with the default limits. The task sees the test's time:
+    /// [`advance`](Embedded::advance) moves its sleeps and deadlines.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_codec::framing::Lines;
+    /// use tidegate_engine::{Channel, ChannelError, task};
+    /// use tidegate_testkit::Embedded;
+    ///
+    /// /// Answers each line a second later, and says goodbye to who stays silent for a minute.
+    /// async fn patient_echo(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
+    ///     loop {
+    ///         match channel.recv().within(Duration::from_secs(60)).await {
+    ///             Ok(Some(line)) => {
+    ///                 task::sleep(Duration::from_secs(1)).await;
+    ///                 channel.send(line.into())?;
+    ///             }
+    ///             Ok(None) => return Ok(()),
+    ///             Err(ChannelError::Deadline) => {
+    ///                 channel.send("goodbye".into())?;
+    ///                 return Ok(());
+    ///             }
+    ///             Err(error) => return Err(error.into()),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let mut pipe = Embedded::serving(Lines::new(), patient_echo);
+    /// pipe.receive(b"ebb\nfl");
+    /// assert_eq!(pipe.written(), b"");
+    /// pipe.advance(Duration::from_secs(1));
+    /// assert_eq!(pipe.written(), b"ebb\n");
+    ///
+    /// pipe.advance(Duration::from_secs(60));
+    /// assert_eq!(pipe.written(), b"goodbye\n");
+    /// assert!(pipe.is_ended());
+    /// ```
+    #[must_use]
+    pub fn serving<C, F, E>(codec: C, serve: impl FnOnce(Channel<C>) -> F + 'static) -> Self
+    where
+        C: Codec,
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+    {
+        Self::serving_with_limits(codec, serve, Limits::default())
+    }
+
+    /// The same with limits.
+    #[must_use]
+    pub fn serving_with_limits<C, F, E>(codec: C, serve: impl FnOnce(Channel<C>) -> F + 'static, limits: Limits) -> Self
+    where
+        C: Codec,
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+    {
+        let mut embedded = Self::without_connection(&limits);
+        let mut codec = Some(codec);
+        let serve = Cell::new(Some(serve));
+        let listening = embedded.event_loop.serve(
+            Socket::Simulated(0),
+            limits,
+            Arc::new(AtomicUsize::new(0)),
+            move || codec.take().expect(ONE_STREAM),
+            move |channel| serve.take().expect(ONE_STREAM)(channel),
+        );
+        listening.expect("a wire of bytes listens");
+        embedded.settle();
+        embedded
+    }
 }
 
 impl<P: Send + 'static> Embedded<P> {
@@ -75,16 +156,32 @@ impl<P: Send + 'static> Embedded<P> {
     /// A connection that has just been accepted.
     #[must_use]
     pub fn with_limits<C: Codec, H: Handler<C, Post = P>>(codec: C, handler: H, limits: Limits) -> Self {
+        let mut embedded = Self::without_connection(&limits);
+        let adopted = embedded.event_loop.adopt(Socket::Simulated(0), &peer(), limits, codec, handler);
+        embedded.remote = Some(adopted.expect("a wire of bytes takes any stream"));
+        embedded.settle();
+        embedded
+    }
+
+    fn without_connection(limits: &Limits) -> Self {
         let pool = Pool::new();
         pool.ledger().set_budget(limits.memory_max);
         let state = State::default();
-        let mut event_loop = EventLoop::new(Box::new(Wire::new(state.clone(), &pool)), pool.clone());
-        let peer = Address::Ip(([192, 0, 2, 1], 49152).into());
-        let adopted = event_loop.adopt(Socket::Simulated(0), &peer, limits, codec, handler);
-        let remote = adopted.expect("a wire of bytes takes any stream");
-        let mut embedded = Self { event_loop, state, remote, pool };
-        embedded.settle();
-        embedded
+        let event_loop = EventLoop::new(Box::new(Wire::new(state.clone(), &pool)), pool.clone());
+        Self { event_loop, state, remote: None, pool }
+    }
+
+    /// Starts a task on the loop, beside whatever serves the connection, and lets it run.
+    pub fn spawn<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> Task<T> {
+        let task = self.event_loop.spawn(future);
+        self.settle();
+        task
+    }
+
+    /// Lets the loop run until it has come to rest: after something was done to it that it was not told of, such as a
+    /// waker used by the test.
+    pub fn run(&mut self) {
+        self.settle();
     }
 
     /// The peer sends bytes, in one piece. What the connection does not want to receive yet waits.
@@ -126,7 +223,7 @@ impl<P: Send + 'static> Embedded<P> {
     /// Another thread posts to the handler.
     pub fn post(&mut self, post: P) {
         // The loop lives as long as `self`, and takes a million letters at once.
-        let _ = self.remote.post(post);
+        let _ = self.remote().post(post);
         self.settle();
     }
 
@@ -180,10 +277,19 @@ impl<P: Send + 'static> Embedded<P> {
         self.settle();
     }
 
+    /// Whether a drain has come to its end: nobody is left whom it waits for.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.event_loop.is_drained()
+    }
+
     /// A handle for other threads.
+    ///
+    /// # Panics
+    /// If a channel is served: nothing can be posted to that.
     #[must_use]
     pub fn remote(&self) -> Remote<P> {
-        self.remote.clone()
+        self.remote.clone().expect("a handler has a remote, a channel has none")
     }
 
     /// What the loop has counted.
@@ -198,15 +304,16 @@ impl<P: Send + 'static> Embedded<P> {
         &self.pool
     }
 
-    /// Turns the loop until nothing happens any more.
+    /// Turns the loop until nothing happens any more: nothing is asked of the driver, no message is decoded, and the
+    /// loop would sleep. It would not while there is a task to run, so a task may take many turns.
     fn settle(&mut self) {
         let mut quiet = 0;
         for _ in 0..TURNS_MAX {
-            // Messages may be decoded over several turns without anything being asked of the driver.
             let before = (self.state.read(|wire| wire.activity), self.counts().messages);
             self.event_loop.turn(None).expect("waiting on a wire of bytes does not fail");
             let happened = (self.state.read(|wire| wire.activity), self.counts().messages) != before;
-            quiet = if happened { 0 } else { quiet + 1 };
+            let busy = self.state.read(|wire| wire.sleep) == Some(Duration::ZERO);
+            quiet = if happened || busy { 0 } else { quiet + 1 };
             if quiet == QUIET_TURNS {
                 return;
             }
@@ -215,8 +322,10 @@ impl<P: Send + 'static> Embedded<P> {
     }
 }
 
-/// After so many turns in which the loop asked nothing of its driver, it has come to rest.
+const ONE_STREAM: &str = "a wire of bytes is one stream";
+
+/// After so many turns in which nothing happened it has come to rest.
 const QUIET_TURNS: usize = 3;
 
-/// A handler that keeps itself busy for ever is a bug of its test.
+/// A handler or a task that keeps itself busy for ever is a bug of its test.
 const TURNS_MAX: usize = 100_000;

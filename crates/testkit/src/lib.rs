@@ -3,8 +3,8 @@
 //! - [`contract`] puts any codec through the contract that all codecs share: the same bytes in whatever pieces give
 //!   the same messages, nothing leaks, nothing panics, nothing is allocated because a peer declared it.
 //! - [`Stand`] does with one codec what an event loop does with a connection, step by step.
-//! - [`Embedded`] runs a codec and a handler on a real event loop, with the test as the peer and as the clock: what
-//!   users test their protocols with.
+//! - [`Embedded`] runs a codec and its application, a handler or a channel, on a real event loop, with the test as the
+//!   peer and as the clock: what users test their protocols with.
 //! - [`filters`] holds two filters made for tests, a toy TLS among them.
 //! - [`Random`] is small, seeded, and the same everywhere. A failing test names the seed that replays it.
 //!

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_buffer::{Gathered, Outbound, Pool, Scratch};
-use tidegate_sys::{Address, Completion, Driver, Operation, Side, Token, Wake, Waker};
+use tidegate_sys::{Accepted, Address, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
 /// What the test and the driver share.
 #[derive(Debug, Clone, Default)]
@@ -82,6 +82,8 @@ impl Default for Ends {
 pub(crate) struct Wire {
     state: State,
     scratch: Scratch,
+    /// A listener to which the one stream has not been given yet.
+    listener: Option<Token>,
     token: Option<Token>,
     /// Completions of this turn that may still come.
     turn: u32,
@@ -89,7 +91,7 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) fn new(state: State, pool: &Pool) -> Self {
-        Self { state, scratch: Scratch::new(pool), token: None, turn: 0 }
+        Self { state, scratch: Scratch::new(pool), listener: None, token: None, turn: 0 }
     }
 }
 
@@ -103,6 +105,10 @@ impl Driver for Wire {
     }
 
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
+        if let Operation::Listen(_) = operation {
+            self.listener = Some(token);
+            return None;
+        }
         if !matches!(operation, Operation::Adopt(_)) && self.token != Some(token) {
             return matches!(operation, Operation::Close { .. }).then_some(Completion::Closed);
         }
@@ -131,6 +137,10 @@ impl Driver for Wire {
     }
 
     fn next(&mut self) -> Option<(Token, Completion)> {
+        if let Some(listener) = self.listener.take() {
+            let accepted = Accepted { socket: Socket::Simulated(0), peer: peer() };
+            return Some((listener, Completion::Accepted(Ok(accepted))));
+        }
         let token = self.token?;
         self.turn = self.turn.checked_sub(1)?;
         let completion = self.state.0.borrow_mut().next(&mut self.scratch)?;
@@ -218,6 +228,11 @@ impl Ends {
         }
         Some(Ok(sent))
     }
+}
+
+/// Who is at the other end.
+pub(crate) fn peer() -> Address {
+    Address::Ip(([192, 0, 2, 1], 49152).into())
 }
 
 /// The loop is turned by hand, so nobody has to wake it.

@@ -10,25 +10,40 @@ use tidegate_codec::Codec;
 
 use super::handle::Handle;
 use super::{Channel, ChannelError};
-use crate::closed::Closed;
 use crate::connection::{Connection, Ends};
 use crate::core::Core;
 
 /// The future of `recv`: the next message, or `None` when no further one will come.
 #[must_use = "a future does nothing until it is awaited"]
-pub struct Recv<'a, C: Codec>(pub(super) &'a Handle<C>);
+pub struct Recv<'a, C: Codec> {
+    handle: &'a Handle<C>,
+    /// The connection has its waker.
+    waits: bool,
+}
+
+impl<'a, C: Codec> Recv<'a, C> {
+    pub(super) fn new(handle: &'a Handle<C>) -> Self {
+        Self { handle, waits: false }
+    }
+}
 
 impl<C: Codec> Future for Recv<'_, C> {
     type Output = Result<Option<C::In>, ChannelError>;
 
     #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if !self.0.local().tasks.admits_message() {
-            // A peer that has sent much at once does not keep the others waiting.
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = self.handle.poll_recv(cx);
+        self.waits = polled.is_pending();
+        polled
+    }
+}
+
+impl<C: Codec> Drop for Recv<'_, C> {
+    /// Nobody is in `recv` any more: nothing is received, and the protocol's deadlines rest.
+    fn drop(&mut self) {
+        if self.waits {
+            let _ = self.handle.with(|connection, core, token| connection.stop_waiting(core, token));
         }
-        self.0.with_or(|connection, core, token| connection.pull(core, token, cx.waker()), failed)
     }
 }
 
@@ -82,7 +97,7 @@ impl<C: Codec> Future for Close<C> {
 impl<C: Codec> Close<C> {
     pub(super) fn begin(channel: Channel<C>) -> Self {
         // If it cannot be reached it is closed when the handle is dropped.
-        let _ = channel.handle.with(|connection, core, token| connection.close(core, token, Closed::Done));
+        let _ = channel.handle.with(|connection, core, token| connection.close(core, token));
         Self(channel)
     }
 }
@@ -163,7 +178,7 @@ macro_rules! of_channel {
     };
 }
 
-of_channel!(Recv, future => future.0);
+of_channel!(Recv, future => future.handle);
 of_channel!(Ready, future => future.0);
 of_channel!(Flushed, future => future.handle);
 

@@ -1,7 +1,9 @@
 //! What the handles of a connection have in common: how they reach it.
 
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Mark;
@@ -10,7 +12,7 @@ use tidegate_sys::{Address, Side, Token};
 
 use super::ChannelError;
 use crate::closed::Closed;
-use crate::connection::{Connection, Ends, Fate, Half};
+use crate::connection::{Connection, Ends, Half};
 use crate::context::SendError;
 use crate::core::Core;
 use crate::group::{Group, Member};
@@ -52,8 +54,7 @@ impl<C: Codec> Handle<C> {
         self.token == other.token && Rc::ptr_eq(self.local(), other.local())
     }
 
-    /// Reaches the connection. If its codec panics meanwhile, the panic is the task's: the connection is closed when the
-    /// handle is dropped by it.
+    /// Reaches the connection. If its codec panics meanwhile, the connection ends as if a visit had panicked.
     #[inline]
     pub(crate) fn with<T>(
         &self,
@@ -73,7 +74,10 @@ impl<C: Codec> Handle<C> {
         if let Some(mut guest) = core.guest(self.token)
             && let Some((connection, core)) = guest.meet()
         {
-            return act(connection, core, self.token);
+            match catch_unwind(AssertUnwindSafe(|| act(connection, core, self.token))) {
+                Ok(value) => return value,
+                Err(panic) => guest.panicked(panic),
+            }
         }
         or(lost())
     }
@@ -94,12 +98,14 @@ impl<C: Codec> Handle<C> {
 
     pub(crate) fn send(&self, message: C::Out) -> Result<Mark, SendError<C::Out, C::Error>> {
         let Ok(mut core) = self.local().core.try_borrow_mut() else { return Err(SendError::Busy(message)) };
-        if let Some(mut guest) = core.guest(self.token)
-            && let Some((connection, core)) = guest.meet::<Connection<C, Ends>>()
-        {
-            return connection.send(core, self.token, message);
-        }
-        Err(SendError::Closed(message))
+        let Some(mut guest) = core.guest(self.token) else { return Err(SendError::Closed(message)) };
+        let Some((connection, core)) = guest.meet::<Connection<C, Ends>>() else {
+            return Err(SendError::Closed(message));
+        };
+        catch_unwind(AssertUnwindSafe(|| connection.send(core, self.token, message))).unwrap_or_else(|panic| {
+            guest.panicked(panic);
+            Err(SendError::Panicked)
+        })
     }
 
     pub(crate) fn join(&self, group: &Group<C>) -> Result<(), ChannelError> {
@@ -119,6 +125,19 @@ impl<C: Codec> Handle<C> {
     pub(crate) fn member(&self) -> Result<Member, ChannelError> {
         let core = self.local().core.try_borrow().map_err(|_| ChannelError::Busy)?;
         Ok(Member::new(&core.mailbox, self.token))
+    }
+
+    #[inline]
+    pub(crate) fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<C::In>, ChannelError>> {
+        if !self.local().tasks.admits_message() {
+            // A peer that has sent much at once does not keep the others waiting.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.with_or(
+            |connection, core, token| connection.pull(core, token, cx.waker()),
+            |error| Poll::Ready(Err(error)),
+        )
     }
 
     pub(crate) fn wake_by(&self, at: Instant) {
@@ -154,7 +173,7 @@ impl<C: Codec> Handle<C> {
         local.with_core(move |core| {
             // As a visit, since its codec may panic again.
             let last = core.with(token, |connection: &mut Connection<C, Ends>, core| {
-                (connection.dropped(core, token, half, panicking), Fate::Keep)
+                connection.dropped(core, token, half, panicking)
             });
             if last == Some(true) {
                 core.release(token);

@@ -17,6 +17,7 @@ mod handle;
 mod split;
 
 use std::fmt;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Mark;
@@ -71,7 +72,16 @@ impl<C: Codec> Channel<C> {
     /// # Errors
     /// [`ChannelError::Closed`] when the connection broke or was closed, after all messages that had arrived before.
     pub fn recv(&mut self) -> Recv<'_, C> {
-        Recv(&self.handle)
+        Recv::new(&self.handle)
+    }
+
+    /// As [`recv`](Channel::recv), for an adapter that is polled itself. Whoever was promised a wake-up counts as waiting
+    /// until it comes; a future of `recv` that is dropped does not.
+    ///
+    /// # Errors
+    /// As [`recv`](Channel::recv).
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<C::In>, ChannelError>> {
+        self.handle.poll_recv(cx)
     }
 
     /// Queues a message. It leaves when the task waits for something, together with what else was sent until then.

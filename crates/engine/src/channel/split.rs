@@ -1,6 +1,7 @@
 //! The halves of a channel: one receives, the other sends.
 
 use std::fmt;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tidegate_buffer::Mark;
@@ -29,7 +30,15 @@ impl<C: Codec> Reader<C> {
 
     /// As [`Channel::recv`].
     pub fn recv(&mut self) -> Recv<'_, C> {
-        Recv(&self.handle)
+        Recv::new(&self.handle)
+    }
+
+    /// As [`Channel::poll_recv`].
+    ///
+    /// # Errors
+    /// As [`Channel::recv`].
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<C::In>, ChannelError>> {
+        self.handle.poll_recv(cx)
     }
 
     /// As [`Channel::pause`].

@@ -39,8 +39,14 @@ pub(crate) trait Application<C: Codec>: 'static {
         false
     }
 
-    /// If it pulls: nobody waits for a message, so the peer is not heard for a while.
-    fn suspended(&mut self) {}
+    /// If it pulls: nobody waits for a message, so the peer is not heard for a while. Says whether somebody was woken
+    /// who has not come back yet, and who may wait again in a moment.
+    fn suspended(&mut self) -> bool {
+        false
+    }
+
+    /// If it pulls: the connection closes, which whoever waits wants to know before the farewell is over.
+    fn closing(&mut self) {}
 
     /// If it pulls: whether handles are left that have to be told why the connection is gone.
     fn outlives(&self) -> bool {

@@ -58,9 +58,30 @@ pub(crate) trait Occupant {
         0
     }
 
+    /// The task that serves it has failed: that becomes the reason why it is closed, unless there is another one.
+    fn fail(&mut self, _core: &mut Core, _token: Token, _reason: &mut Option<Closed>) -> Fate {
+        Fate::Keep
+    }
+
+    /// Whether the driver has something of it.
+    fn presence(&self) -> Presence {
+        Presence::Open
+    }
+
     fn as_any(&mut self) -> &mut dyn Any;
 
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+/// What the driver has of an occupant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// A socket.
+    Open,
+    /// A socket that is being closed.
+    Closing,
+    /// Nothing; and no drain waits for it.
+    Gone,
 }
 
 /// Why somebody is visited.
@@ -119,8 +140,9 @@ pub(crate) trait Successor {
 }
 
 impl<D: Codec, A: Application<D>> Successor for (D, A) {
-    fn install(self: Box<Self>, link: Link) -> Box<dyn Occupant> {
+    fn install(self: Box<Self>, mut link: Link) -> Box<dyn Occupant> {
         let (codec, application) = *self;
+        link.input.set_escaping(A::PULLS);
         Box::new(Connection { link, codec, application })
     }
 }

@@ -19,6 +19,7 @@ use crate::closed::Closed;
 use crate::context::{Context, SendError};
 use crate::core::Core;
 use crate::handler::{Event, Outcome, Switch};
+use crate::local::Local;
 use crate::wheel::Tick;
 
 /// Which of a channel's halves something is about.
@@ -44,7 +45,11 @@ struct Rare {
     writer: Option<Waker>,
     /// The deadline of all that is asked of the channel.
     deadline: Tick,
+    /// Starts the task that uses the channel, where a handler has given its connection to one.
+    start: Option<Start>,
 }
+
+type Start = Box<dyn FnOnce(&Rc<Local>, Token)>;
 
 impl Ends {
     /// The reading half has a handle.
@@ -59,10 +64,21 @@ impl Ends {
     const SUSPENDED: u8 = 1 << 4;
     /// The connection is gone; only handles are left.
     const GONE: u8 = 1 << 5;
+    /// Who waited for a message was woken, and has not come back yet.
+    const CALLED: u8 = 1 << 6;
+    /// The codec replies more than the peer reads: the halves hold each other back until it has read.
+    const HELD_BACK: u8 = 1 << 7;
 
     /// The ends of a connection that has one handle.
     pub(crate) fn new() -> Self {
         Self { reader: None, rare: None, state: Self::READER | Self::WRITER }
+    }
+
+    /// The ends of a connection that a task will have, which `start` starts.
+    pub(crate) fn starting(start: impl FnOnce(&Rc<Local>, Token) + 'static) -> Self {
+        let mut ends = Self::new();
+        ends.rare().start = Some(Box::new(start));
+        ends
     }
 
     /// The ends of the same connection with another codec: nobody waits, and everything else stays.
@@ -121,6 +137,11 @@ impl<C: Codec> Application<C> for Ends {
     type Post = ();
 
     fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
+        if let Some(start) = self.rare.as_mut().and_then(|rare| rare.start.take()) {
+            self.rare = None;
+            self.set(Self::DRAIN_DUE, cx.is_draining() && !cx.codec().knows_its_end());
+            cx.later(start);
+        }
         cx.set_deadline(self.deadline());
         Outcome::Continue
     }
@@ -132,6 +153,7 @@ impl<C: Codec> Application<C> for Ends {
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
         match event {
             Event::Writable | Event::Established => {
+                self.set(Self::HELD_BACK, false);
                 self.wake_writer();
                 Application::<C>::wake_reader(self);
             }
@@ -162,15 +184,26 @@ impl<C: Codec> Application<C> for Ends {
     }
 
     fn wake_reader(&mut self) -> bool {
-        self.reader.take().map(Waker::wake).is_some()
+        let Some(waker) = self.reader.take() else { return false };
+        waker.wake();
+        self.set(Self::CALLED, true);
+        true
     }
 
     fn reads_freely(&self) -> bool {
-        self.has(Self::SPLIT)
+        self.has(Self::SPLIT) && !self.has(Self::HELD_BACK)
     }
 
-    fn suspended(&mut self) {
-        self.set(Self::SUSPENDED, true);
+    fn suspended(&mut self) -> bool {
+        // Who was only woken to look at a deadline of its own has not stopped listening to the peer.
+        let called = self.take(Self::CALLED);
+        self.set(Self::SUSPENDED, !called);
+        called
+    }
+
+    fn closing(&mut self) {
+        self.wake_writer();
+        Application::<C>::wake_reader(self);
     }
 
     fn outlives(&self) -> bool {
@@ -188,13 +221,42 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     }
 
     /// A visit of a connection that is gone: all that it has is what was received before.
-    pub(super) fn haunt(&mut self, occasion: Occasion) -> Fate {
+    pub(super) fn haunt(&mut self, occasion: &Occasion) -> Fate {
         match occasion {
             Occasion::Again => self.link.set(Link::AGAIN, false),
             Occasion::Shed => self.link.input = Default::default(),
             _ => {}
         }
         Fate::Keep
+    }
+
+    /// The task that had the channel has failed: that is why the connection is closed, unless there is another reason.
+    pub(super) fn server_failed(&mut self, core: &mut Core, token: Token, reason: &mut Option<Closed>) -> Fate {
+        let done = self.link.closing.as_ref().is_none_or(|closing| matches!(**closing, Closed::Done));
+        if self.is_gone() || !done || self.link.has(Link::SHUT) {
+            return Fate::Keep;
+        }
+        reason.take().map_or(Fate::Keep, |reason| self.break_off(core, token, reason))
+    }
+
+    /// Closes because of something that went wrong on our side; as with a handler, the peer must not take what it got
+    /// for the whole.
+    fn break_off(&mut self, core: &mut Core, token: Token, reason: Closed) -> Fate {
+        let reason = Rc::new(reason);
+        if self.codec.ends_with_connection() {
+            return Fate::Close { reason, reset: true };
+        }
+        self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
+        self.link.closing = Some(reason);
+        self.touch(core, token);
+        Fate::Keep
+    }
+
+    /// Asks for a visit: at the end of the pass, unless one follows anyway when the tasks that were woken have run.
+    pub(crate) fn touch(&mut self, core: &mut Core, token: Token) {
+        if core.hot != Some(token) && !self.is_gone() {
+            self.again(core, token);
+        }
     }
 }
 
@@ -211,6 +273,7 @@ impl<C: Codec> Connection<C, Ends> {
         token: Token,
         waker: &Waker,
     ) -> Poll<Result<Option<C::In>, ChannelError>> {
+        self.application.set(Ends::CALLED, false);
         if self.link.has(Link::READ_CLOSED) {
             return Poll::Ready(Ok(None));
         }
@@ -228,6 +291,8 @@ impl<C: Codec> Connection<C, Ends> {
         let step = if ended { self.codec.end(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
         if !gone && (outbound.written() != before.0 || self.codec.held() != before.1) {
             self.link.update_level(&self.codec);
+            let unread = self.link.cost(&self.codec) > self.link.settings().limits.water.replies_cap;
+            self.application.set(Ends::HELD_BACK, unread);
             self.touch(core, token);
         }
         match step {
@@ -266,6 +331,13 @@ impl<C: Codec> Connection<C, Ends> {
             self.touch(core, token);
         }
         Poll::Pending
+    }
+
+    /// Whoever waited for a message does so no more.
+    pub(crate) fn stop_waiting(&mut self, core: &mut Core, token: Token) {
+        self.application.reader = None;
+        self.application.set(Ends::CALLED, false);
+        self.touch(core, token);
     }
 
     /// What is said when no further message will come: nothing more, if all was in order.
@@ -353,26 +425,12 @@ impl<C: Codec> Connection<C, Ends> {
         Poll::Ready(self.end::<()>().map(drop))
     }
 
-    pub(crate) fn close(&mut self, core: &mut Core, token: Token, reason: Closed) {
-        if self.application.has(Ends::GONE) || self.link.is_closing() {
-            return;
+    /// Begins to close in good order.
+    pub(crate) fn close(&mut self, core: &mut Core, token: Token) {
+        if !self.application.has(Ends::GONE) && !self.link.is_closing() {
+            self.link.closing = Some(Rc::new(Closed::Done));
+            self.touch(core, token);
         }
-        if !matches!(reason, Closed::Done) {
-            self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
-        }
-        self.link.closing = Some(Rc::new(reason));
-        self.touch(core, token);
-    }
-
-    /// The task that had the channel has failed: that is why the connection is closed, unless there is another reason.
-    pub(crate) fn fail(&mut self, core: &mut Core, token: Token, reason: &mut Option<Closed>) {
-        let done = self.link.closing.as_ref().is_none_or(|closing| matches!(**closing, Closed::Done));
-        if self.application.has(Ends::GONE) || !done || self.link.has(Link::SHUT) {
-            return;
-        }
-        self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
-        self.link.closing = reason.take().map(Rc::new);
-        self.touch(core, token);
     }
 
     pub(crate) fn shutdown_write(&mut self, core: &mut Core, token: Token) {
@@ -393,7 +451,9 @@ impl<C: Codec> Connection<C, Ends> {
         if deadline.is_set() || self.application.rare.is_some() {
             self.application.rare().deadline = deadline;
         }
-        self.link.set_deadline(deadline);
+        if !self.link.is_closing() {
+            self.link.set_deadline(deadline);
+        }
         // Whoever waits has a new deadline.
         self.application.wake_writer();
         Application::<C>::wake_reader(&mut self.application);
@@ -403,7 +463,7 @@ impl<C: Codec> Connection<C, Ends> {
     /// Whoever waits wants to be woken by then.
     pub(crate) fn wake_by(&mut self, core: &mut Core, token: Token, deadline: Tick) {
         let sooner = self.link.deadline.sooner(deadline);
-        if sooner != self.link.deadline {
+        if sooner != self.link.deadline && !self.link.is_closing() {
             self.link.set_deadline(sooner);
             self.touch(core, token);
         }
@@ -414,24 +474,26 @@ impl<C: Codec> Connection<C, Ends> {
     }
 
     /// Takes note of a handle that was dropped. Says whether it was the last of a connection that is gone already.
-    pub(crate) fn dropped(&mut self, core: &mut Core, token: Token, half: Half, panicking: bool) -> bool {
+    pub(crate) fn dropped(&mut self, core: &mut Core, token: Token, half: Half, panicking: bool) -> (bool, Fate) {
         self.application.forget(half);
         let last = !self.application.has(Ends::READER | Ends::WRITER);
         if self.application.has(Ends::GONE) {
-            return last;
+            return (last, Fate::Keep);
         }
-        if panicking {
-            self.close(core, token, Closed::Panicked);
+        let mut fate = Fate::Keep;
+        if panicking && !self.link.is_closing() {
+            fate = self.break_off(core, token, Closed::Panicked);
         } else if last {
-            self.close(core, token, Closed::Done);
+            self.close(core, token);
         } else if half == Half::Writer {
             self.shutdown_write(core, token);
         }
-        false
+        (false, fate)
     }
 
     pub(crate) fn set_split(&mut self, split: bool) {
         self.application.set(Ends::SPLIT, split);
+        self.application.set(Ends::HELD_BACK, false);
     }
 
     /// Goes on with another codec, once what this one has said is on its way.
@@ -460,13 +522,6 @@ impl<C: Codec> Connection<C, Ends> {
 
     pub(crate) fn link(&self) -> &Link {
         &self.link
-    }
-
-    /// Asks for a visit: at the end of the pass, unless one follows anyway when the tasks that were woken have run.
-    pub(crate) fn touch(&mut self, core: &mut Core, token: Token) {
-        if core.hot != Some(token) && !self.application.has(Ends::GONE) {
-            self.again(core, token);
-        }
     }
 }
 

@@ -16,7 +16,7 @@ use tidegate_buffer::{LoadError, Slice};
 use tidegate_codec::{Codec, Output, Step};
 use tidegate_sys::{Completion, Operation, Token};
 
-use super::{Application, Connection, Fate, Link, Occasion, Occupant};
+use super::{Application, Connection, Fate, Link, Occasion, Occupant, Presence};
 use crate::closed::Closed;
 use crate::context::Context;
 use crate::core::Core;
@@ -69,7 +69,7 @@ impl Budget {
 impl<C: Codec, A: Application<C>> Occupant for Connection<C, A> {
     fn visit(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Fate {
         if self.is_gone() {
-            return self.haunt(occasion);
+            return self.haunt(&occasion);
         }
         let visited = match self.take_in(core, token, occasion) {
             Ok(Next::Work) => self.work(core, token),
@@ -100,7 +100,18 @@ impl<C: Codec, A: Application<C>> Occupant for Connection<C, A> {
             return None;
         }
         self.link.closing = Some(reason);
+        // What was received before can still be asked for; it does not keep the scratch.
+        self.link.input.settle(&core.pool);
+        self.codec.settle(&core.pool);
         Some(self)
+    }
+
+    fn fail(&mut self, core: &mut Core, token: Token, reason: &mut Option<Closed>) -> Fate {
+        if A::PULLS { self.server_failed(core, token, reason) } else { Fate::Keep }
+    }
+
+    fn presence(&self) -> Presence {
+        if self.is_gone() { Presence::Gone } else { Presence::Open }
     }
 
     fn holds(&self) -> usize {
@@ -261,9 +272,9 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             if self.link.acknowledges(core.driver.unacknowledged(token)) {
                 // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours yet.
                 self.link.progress = Tick::NEVER;
-                return Ok(());
+            } else {
+                return Err(Stop::Close { reason: self.reason_or(Closed::WriteTimeout), reset: true });
             }
-            return Err(Stop::Close { reason: self.reason_or(Closed::WriteTimeout), reset: true });
         }
         if self.link.is_closing() {
             return Ok(());
@@ -540,8 +551,11 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     fn rest(&mut self, core: &mut Core, token: Token) -> Visited<C> {
         self.link.input.settle(&core.pool);
         self.codec.settle(&core.pool);
-        if A::PULLS && !self.application.wants_message() {
-            self.application.suspended();
+        if A::PULLS && self.link.is_closing() {
+            self.application.closing();
+        }
+        if A::PULLS && !self.application.wants_message() && self.application.suspended() {
+            self.again(core, token);
         }
         let receive = self.wants_bytes();
         if receive != self.link.has(Link::RECEIVING) {

@@ -103,7 +103,7 @@ impl Tasks {
                 quietly(|| act(local));
             }
             match self.next(&mut rounds) {
-                Some(token) => self.poll(token),
+                Some(token) => self.poll(local, token),
                 None if self.later.borrow().is_empty() => return,
                 None => {}
             }
@@ -123,7 +123,7 @@ impl Tasks {
         token
     }
 
-    fn poll(&self, token: Token) {
+    fn poll(&self, local: &Local, token: Token) {
         let taken = {
             let mut table = self.table.borrow_mut();
             table.get_mut(token).and_then(|entry| Some((entry.future.take()?, entry.waker.clone()?)))
@@ -133,12 +133,12 @@ impl Tasks {
         self.messages.set(MESSAGES_PER_VISIT_MAX);
         let waker = Waker::from(waker);
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
-        if matches!(polled, Ok(Poll::Pending)) {
-            if let Some(entry) = self.table.borrow_mut().get_mut(token) {
-                entry.future = Some(future);
-                return;
-            }
-            // It was cancelled meanwhile.
+        // If it is not there any more, it was cancelled meanwhile.
+        if matches!(polled, Ok(Poll::Pending))
+            && let Some(entry) = self.table.borrow_mut().get_mut(token)
+        {
+            entry.future = Some(future);
+            return;
         }
         let entry = self.table.borrow_mut().release(token);
         drop(entry);
@@ -146,6 +146,7 @@ impl Tasks {
         if let Err(panic) = polled {
             discard(panic);
             self.panicked.set(self.panicked.get() + 1);
+            local.core.borrow_mut().log.task_panicked(local.now());
         }
     }
 

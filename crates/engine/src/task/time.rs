@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use tidegate_sys::Token;
 
 use super::NO_LOOP;
-use crate::connection::{Fate, Occasion, Occupant};
+use crate::connection::{Fate, Occasion, Occupant, Presence};
 use crate::core::Core;
 use crate::local::Local;
 
@@ -241,6 +241,10 @@ impl Occupant for Sleeper {
             waker.wake();
         }
         Fate::Keep
+    }
+
+    fn presence(&self) -> Presence {
+        Presence::Gone
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

@@ -1,0 +1,123 @@
+//! `Habits`: a codec of lines that does what a peer tells it to.
+
+use std::fmt;
+use std::time::Instant;
+
+use tidegate_codec::framing::{Lines, Payload};
+use tidegate_codec::{Blame, Codec, Fault, Input, Output, Slice, Step};
+
+/// Lines, with what else a protocol may do: `reply N` is answered by the codec, with N bytes; `error` is refused with a
+/// last word; `panic` panics, in either direction; `end` ends the messages; `quit` finishes the protocol.
+
+#[derive(Debug, Default)]
+pub(crate) struct Habits {
+    pub(crate) lines: Lines,
+    pub(crate) knows_its_end: bool,
+    pub(crate) ends_with_connection: bool,
+    pub(crate) deadline: Option<Instant>,
+    /// How often its time began anew.
+    pub(crate) restarts: u32,
+    pub(crate) ended: bool,
+    pub(crate) finished: bool,
+}
+
+impl Codec for Habits {
+    type In = Slice;
+    type Out = Payload;
+    type Error = Habit;
+
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, Habit> {
+        loop {
+            if self.ended {
+                return Ok(Step::End);
+            }
+            let line = match self.lines.decode(input, reply).map_err(|_| Habit::Refused)? {
+                Step::Message(line) => line,
+                other => return Ok(other),
+            };
+            match &*line {
+                b"error" => {
+                    reply.write(b"sorry\n");
+                    return Err(Habit::Refused);
+                }
+                b"panic" => panic!("the codec was told to"),
+                b"end" => self.ended = true,
+                b"quit" => self.finished = true,
+                command if command.starts_with(b"reply ") => {
+                    let count = std::str::from_utf8(&command[6..]).expect("digits").parse().expect("a number");
+                    reply.write(&vec![b'r'; count]);
+                }
+                _ => return Ok(Step::Message(line)),
+            }
+        }
+    }
+
+    fn encode(&mut self, line: Payload, out: &mut Output<'_>) -> Result<(), Habit> {
+        if let Payload::Bytes(bytes) = &line {
+            assert!(&bytes[..] != b"panic", "the codec was told to");
+        }
+        self.lines.encode(line, out).map_err(|_| Habit::Refused)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    fn knows_its_end(&self) -> bool {
+        self.knows_its_end
+    }
+
+    fn ends_with_connection(&self) -> bool {
+        self.ends_with_connection
+    }
+
+    fn restart_timeouts(&mut self, now: Instant) {
+        self.restarts += 1;
+        if self.deadline.is_some() {
+            self.deadline = Some(now + PATIENCE);
+        }
+    }
+
+    fn fail(&mut self, out: &mut Output<'_>) {
+        out.write(b"failed\n");
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Habit> {
+        assert!(self.deadline.take().is_some_and(|at| at <= reply.now()), "called before its time");
+        reply.write(b"late\n");
+        Err(Habit::Late)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Habit {
+    Refused,
+    Late,
+}
+
+impl Fault for Habit {
+    fn blame(&self) -> Blame {
+        match self {
+            Self::Refused => Blame::Peer,
+            Self::Late => Blame::Limit,
+        }
+    }
+}
+
+impl fmt::Display for Habit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Refused => "refused",
+            Self::Late => "late",
+        })
+    }
+}
+
+impl std::error::Error for Habit {}
+
+/// How long a peer may take, once it is listened to.
+pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);

@@ -1,0 +1,353 @@
+//! Sending: marks, the caps, and what happens if the peer does not read.
+
+use std::time::Duration;
+
+use tidegate_codec::framing::{Lines, Payload};
+use tidegate_engine::{Channel, Limits, SendError, task};
+use tidegate_testkit::Embedded;
+
+use crate::support::{Journal, Place, Plain, Served, Stack, Toy, echo, marks, once};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn line(bytes: usize) -> Payload {
+    vec![b'x'; bytes].into()
+}
+
+#[test]
+fn what_a_task_sends_before_it_waits_leaves_together() {
+    let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
+        channel.send("a".into())?;
+        channel.send("b".into())?;
+        assert!(channel.pending_bytes() > 0 && channel.is_writable());
+        task::sleep(SECOND).await;
+        assert_eq!(channel.pending_bytes(), 0);
+        channel.send("c".into())?;
+        Served::Ok(())
+    });
+    assert_eq!(pipe.written(), b"a\nb\n");
+    pipe.advance(SECOND);
+    assert_eq!(pipe.written(), b"c\n");
+}
+
+#[test]
+fn past_the_hard_cap_the_message_comes_back() {
+    let limits = marks(1000, 500);
+    let mut pipe = Embedded::serving_with_limits(
+        Lines::new(),
+        |mut channel: Channel<Lines>| async move {
+            let mut accepted = 0;
+            let back = loop {
+                match channel.send(line(100)) {
+                    Ok(_) => accepted += 1,
+                    Err(SendError::Full(message)) => break message,
+                    Err(error) => return Err(error.into()),
+                }
+                assert!(accepted < 100);
+            };
+            assert!(matches!(&back, Payload::Bytes(bytes) if bytes.len() == 100));
+            channel.ready().await?;
+            assert!(channel.pending_bytes() < 500);
+            channel.send(back)?;
+            Served::Ok(())
+        },
+        limits,
+    );
+    let written = pipe.written();
+    assert!(written.len() > 1000 && written.len() % 101 == 0 && pipe.is_ended(), "{}", written.len());
+}
+
+#[test]
+fn a_codec_that_refuses_a_message_leaves_the_channel_as_it_was() {
+    let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
+        assert!(matches!(channel.send("two\nlines".into()), Err(SendError::Codec(_))));
+        channel.send("one".into())?;
+        Served::Ok(())
+    });
+    assert_eq!(pipe.written(), b"one\n");
+}
+
+#[test]
+fn flushed_waits_for_the_kernel_and_is_as_good_after_it_was_dropped() {
+    fn claim(stack: impl Stack) {
+        let journal = Journal::default();
+        let notes = journal.clone();
+        let mut pipe = Embedded::serving(stack.codec(), move |mut channel| async move {
+            let first = channel.send("ebb".into())?;
+            let second = channel.send("flow".into())?;
+            loop {
+                if once(channel.flushed(first)).await.transpose()?.is_some() {
+                    break;
+                }
+                let within = channel.flushed(first).within(Duration::from_millis(1)).await;
+                if within.is_ok() {
+                    break;
+                }
+            }
+            notes.note("first");
+            channel.flushed(second).await?;
+            notes.note("second");
+            channel.flushed(first).await?;
+            Served::Ok(())
+        });
+        pipe.take_at_most(0);
+        pipe.receive(&stack.hello());
+        pipe.advance(SECOND);
+        // Nothing, or what filters do not hold back, has been taken in the meantime.
+        let before = journal.take();
+        pipe.take_at_most(usize::MAX);
+        pipe.advance(SECOND);
+        assert_eq!([before, journal.take()].concat(), ["first", "second"]);
+        assert_eq!(stack.heard(&pipe.written()), b"ebb\nflow\n");
+    }
+    claim(Plain);
+    claim(Toy);
+}
+
+#[test]
+fn ready_waits_for_the_peer_and_is_as_good_after_it_was_dropped() {
+    let mut pipe = Embedded::serving_with_limits(
+        Lines::new(),
+        |mut channel: Channel<Lines>| async move {
+            for _ in 0..50 {
+                while once(channel.ready()).await.transpose()?.is_none() {
+                    let _ = task::timeout(Duration::from_millis(1), channel.ready()).await;
+                }
+                channel.send(line(100))?;
+            }
+            Served::Ok(())
+        },
+        marks(1000, 500),
+    );
+    let mut seen = pipe.written();
+    for _ in 0..100 {
+        pipe.take_at_most(101);
+        pipe.advance(Duration::from_millis(2));
+        seen.extend(pipe.written());
+    }
+    assert_eq!(seen.len(), 50 * 101);
+}
+
+#[test]
+fn flushed_fails_if_the_peer_resets() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let mut pipe = Embedded::serving(Lines::new(), move |mut channel: Channel<Lines>| async move {
+        channel.recv().await?;
+        let mark = channel.send("never".into())?;
+        notes.note(format!("{:?}", channel.flushed(mark).await.is_err()));
+        notes.note(format!("{:?}", channel.ready().await.is_err()));
+        notes.note(format!("{:?}", matches!(channel.send("x".into()), Err(SendError::Closed(_)))));
+        Served::Ok(())
+    });
+    pipe.take_at_most(0);
+    pipe.receive(b"go\n");
+    pipe.reset();
+    assert_eq!(journal.take(), ["true", "true", "true"]);
+}
+
+#[test]
+fn an_echo_stops_receiving_while_its_peer_does_not_read_and_goes_on_when_it_does() {
+    fn claim(stack: impl Stack) {
+        let flood = b"0123456789abcdef\n".repeat(20_000);
+        let mut pipe = Embedded::serving(stack.codec(), echo);
+        pipe.receive(&stack.hello());
+        pipe.take_at_most(0);
+        pipe.receive(&stack.say(&flood));
+        assert!(!pipe.is_receiving());
+        let used = pipe.pool().ledger().used();
+        assert!(used < 400_000, "{used} bytes are held");
+        let mut seen = Vec::new();
+        while seen.len() < 100_000_000 {
+            pipe.take_at_most(10_000);
+            let more = pipe.written();
+            seen.extend_from_slice(&more);
+            if more.is_empty() {
+                break;
+            }
+        }
+        pipe.take_at_most(usize::MAX);
+        seen.extend(pipe.written());
+        assert!(stack.heard(&seen) == flood);
+        assert!(pipe.is_receiving());
+    }
+    claim(Plain);
+    claim(Toy);
+}
+
+#[test]
+fn a_peer_that_takes_nothing_is_cut_off_and_the_task_is_told() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let limits = Limits { write_timeout: Duration::from_secs(10), ..marks(1000, 500) };
+    let mut pipe = Embedded::serving_with_limits(
+        Lines::new(),
+        move |mut channel: Channel<Lines>| async move {
+            channel.recv().await?;
+            let error = loop {
+                if let Err(error) = channel.ready().await {
+                    break error;
+                }
+                channel.send(line(100))?;
+            };
+            notes.note(error.to_string());
+            Served::Ok(())
+        },
+        limits,
+    );
+    pipe.take_at_most(0);
+    pipe.receive(b"go\n");
+    pipe.advance(Duration::from_secs(11));
+    assert_eq!(journal.take().len(), 1);
+    assert!(pipe.is_cut_off());
+    assert_eq!(pipe.counts().closed_write_timeout, 1);
+}
+
+#[test]
+fn an_unread_echo_ends_by_the_write_deadline() {
+    let limits = Limits { write_timeout: Duration::from_secs(10), ..marks(1000, 500) };
+    let mut pipe = Embedded::serving_with_limits(Lines::new(), echo, limits);
+    pipe.take_at_most(0);
+    pipe.receive(&b"0123456789\n".repeat(1000));
+    pipe.advance(Duration::from_secs(9));
+    assert!(!pipe.is_closed());
+    pipe.advance(Duration::from_secs(2));
+    assert!(pipe.is_cut_off());
+    assert_eq!(pipe.counts().closed_write_timeout, 1);
+}
+
+#[test]
+fn after_shutdown_write_nothing_is_sent_and_receiving_goes_on() {
+    fn claim(stack: impl Stack) {
+        let journal = Journal::default();
+        let notes = journal.clone();
+        let mut pipe = Embedded::serving(stack.codec(), move |mut channel| async move {
+            channel.send("last".into())?;
+            channel.shutdown_write();
+            assert!(matches!(channel.send("more".into()), Err(SendError::Closed(_))));
+            assert!(channel.ready().await.is_err());
+            while let Some(line) = channel.recv().await? {
+                notes.note(line.escape_ascii().to_string());
+            }
+            Served::Ok(())
+        });
+        pipe.receive(&[stack.hello(), stack.say(b"one\n")].concat());
+        assert!(pipe.is_ended() && !pipe.is_closed());
+        pipe.receive(&[stack.say(b"two\n"), stack.goodbye()].concat());
+        pipe.end();
+        assert_eq!(journal.take(), ["one", "two"]);
+        assert_eq!(stack.heard(&pipe.written()), b"last\n");
+        assert!(pipe.is_closed() && !pipe.is_cut_off());
+    }
+    claim(Plain);
+    claim(Toy);
+}
+
+#[test]
+fn a_channel_that_is_dropped_sends_what_is_queued_and_then_closes() {
+    fn claim(stack: impl Stack) {
+        let mut pipe = Embedded::serving(stack.codec(), |mut channel| async move {
+            channel.recv().await?;
+            for _ in 0..30 {
+                channel.send(line(1_000))?;
+            }
+            Served::Ok(())
+        });
+        pipe.take_at_most(1000);
+        pipe.receive(&[stack.hello(), stack.say(b"go\n")].concat());
+        assert!(!pipe.is_ended());
+        pipe.take_at_most(usize::MAX);
+        assert!(pipe.is_ended() && !pipe.is_closed(), "the peer has a moment to end its side");
+        assert_eq!(stack.heard(&pipe.written()).len(), 30_030);
+        pipe.end();
+        assert!(pipe.is_closed() && !pipe.is_cut_off());
+        assert_eq!(pipe.counts().closed_done, 1);
+    }
+    claim(Plain);
+    claim(Toy);
+}
+
+#[test]
+fn a_channel_that_is_dropped_with_bytes_queued_closes_by_the_deadline() {
+    let limits = Limits { write_timeout: Duration::from_secs(10), ..Limits::default() };
+    let mut pipe = Embedded::serving_with_limits(
+        Lines::new(),
+        |mut channel: Channel<Lines>| async move {
+            channel.recv().await?;
+            for _ in 0..30 {
+                channel.send(line(1_000))?;
+            }
+            Served::Ok(())
+        },
+        limits,
+    );
+    pipe.take_at_most(0);
+    pipe.receive(b"go\n");
+    pipe.advance(Duration::from_secs(11));
+    assert!(pipe.is_cut_off());
+}
+
+#[test]
+fn close_waits_until_the_connection_is_gone_and_says_whether_all_was_sent() {
+    for resets in [false, true] {
+        let journal = Journal::default();
+        let notes = journal.clone();
+        let mut pipe = Embedded::serving(Lines::new(), move |mut channel: Channel<Lines>| async move {
+            channel.recv().await?;
+            channel.send("bye".into())?;
+            notes.note(format!("closed {}", channel.close().await.is_ok()));
+            Served::Ok(())
+        });
+        pipe.take_at_most(0);
+        pipe.receive(b"go\n");
+        assert_eq!(journal.take(), [""; 0]);
+        if resets {
+            pipe.reset();
+        }
+        pipe.take_at_most(usize::MAX);
+        pipe.end();
+        assert_eq!(journal.take(), [format!("closed {}", !resets)]);
+    }
+}
+
+#[test]
+fn a_close_that_is_dropped_closes_all_the_same() {
+    let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
+        channel.send("bye".into())?;
+        assert!(once(channel.close()).await.is_none());
+        task::sleep(Duration::from_secs(3600)).await;
+        Served::Ok(())
+    });
+    assert_eq!(pipe.written(), b"bye\n");
+    pipe.end();
+    assert!(pipe.is_closed());
+}
+
+#[test]
+fn an_error_of_the_task_is_the_reason_and_what_was_sent_before_leaves() {
+    let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
+        channel.send("sorry".into())?;
+        Served::Err("nothing works".into())
+    });
+    assert_eq!(pipe.written(), b"sorry\n");
+    pipe.end();
+    assert_eq!(pipe.counts().closed_failed, 1);
+}
+
+#[test]
+fn a_channel_may_move_to_another_task() {
+    let place = Place::new();
+    let there = place.clone();
+    let mut pipe = Embedded::serving(Lines::new(), move |mut channel: Channel<Lines>| async move {
+        // It has waited here before.
+        assert!(once(channel.recv()).await.is_none());
+        there.put(channel);
+        Served::Ok(())
+    });
+    let channel = place.take().expect("it is there");
+    let echo = pipe.spawn(async { echo(channel).await.is_ok() });
+    pipe.receive(b"ebb\n");
+    assert_eq!(pipe.written(), b"ebb\n");
+    pipe.end();
+    assert!(echo.is_finished() && pipe.is_closed());
+}

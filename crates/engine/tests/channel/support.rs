@@ -1,0 +1,178 @@
+//! A journal, futures that are given up, and the two stacks over which everything is tried.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use tidegate_buffer::WaterMarks;
+use tidegate_codec::framing::{Lines, Payload};
+use tidegate_codec::{Codec, Over, Slice};
+use tidegate_engine::{Channel, ChannelError, Limits};
+use tidegate_testkit::filters::ToyTls;
+
+pub(crate) type Served = Result<(), Box<dyn std::error::Error>>;
+
+/// What happened, in order; shared by a test and its tasks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Journal(Rc<RefCell<Vec<String>>>);
+
+impl Journal {
+    pub(crate) fn note(&self, what: impl Into<String>) {
+        self.0.borrow_mut().push(what.into());
+    }
+
+    pub(crate) fn last(&self) -> String {
+        self.0.borrow().last().cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.borrow().len()
+    }
+
+    /// Everything since this was last asked.
+    pub(crate) fn take(&self) -> Vec<String> {
+        self.0.take()
+    }
+}
+
+/// Polls a future once, and drops it.
+pub(crate) async fn once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// Where a task leaves a channel for the test.
+#[derive(Debug)]
+pub(crate) struct Place<T>(Rc<RefCell<Option<T>>>);
+
+impl<T> Place<T> {
+    pub(crate) fn new() -> Self {
+        Self(Rc::default())
+    }
+
+    pub(crate) fn put(&self, what: T) {
+        *self.0.borrow_mut() = Some(what);
+    }
+
+    pub(crate) fn take(&self) -> Option<T> {
+        self.0.take()
+    }
+}
+
+impl<T> Clone for Place<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// Notes what `recv` came to.
+pub(crate) fn note(journal: &Journal, come: &Result<Option<Slice>, ChannelError>) {
+    journal.note(match come {
+        Ok(Some(message)) => message.escape_ascii().to_string(),
+        Ok(None) => "none".to_owned(),
+        Err(error) => format!("error: {error}"),
+    });
+}
+
+/// Notes every message, and how it ends.
+pub(crate) async fn listen<C: Codec<In = Slice>>(journal: Journal, mut channel: Channel<C>) -> Served {
+    loop {
+        let come = channel.recv().await;
+        note(&journal, &come);
+        if !matches!(come, Ok(Some(_))) {
+            return Ok(());
+        }
+    }
+}
+
+/// Sends every message back.
+pub(crate) async fn echo<C: Codec<In = Slice, Out = Payload>>(mut channel: Channel<C>) -> Served {
+    while let Some(message) = channel.recv().await? {
+        channel.send(message.into())?;
+    }
+    Ok(())
+}
+
+/// Limits with these water marks; both caps are four times the high one.
+pub(crate) fn marks(high: u64, low: u64) -> Limits {
+    Limits { water: WaterMarks::new(high, low), ..Limits::default() }
+}
+
+/// A codec of lines, and how its peer speaks.
+pub(crate) trait Stack: Copy + 'static {
+    type C: Codec<In = Slice, Out = Payload>;
+    fn codec(self) -> Self::C;
+    /// What the peer says first.
+    fn hello(self) -> Vec<u8>;
+    fn say(self, plain: &[u8]) -> Vec<u8>;
+    /// How the peer ends in good order.
+    fn goodbye(self) -> Vec<u8>;
+    /// What was meant by all that was written.
+    fn heard(self, wire: &[u8]) -> Vec<u8>;
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Plain;
+
+impl Stack for Plain {
+    type C = Lines;
+
+    fn codec(self) -> Lines {
+        Lines::new()
+    }
+
+    fn hello(self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn say(self, plain: &[u8]) -> Vec<u8> {
+        plain.to_vec()
+    }
+
+    fn goodbye(self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn heard(self, wire: &[u8]) -> Vec<u8> {
+        wire.to_vec()
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Toy;
+
+pub(crate) const KEY: u8 = 0xa5;
+
+impl Stack for Toy {
+    type C = Over<ToyTls, Lines>;
+
+    fn codec(self) -> Self::C {
+        Over::new(ToyTls::server(KEY), Lines::new())
+    }
+
+    fn hello(self) -> Vec<u8> {
+        b"TOY?".to_vec()
+    }
+
+    fn say(self, plain: &[u8]) -> Vec<u8> {
+        let wire = ToyTls::client_wire(KEY, plain, 5);
+        wire[4..wire.len() - 2].to_vec()
+    }
+
+    fn goodbye(self) -> Vec<u8> {
+        vec![0, 0]
+    }
+
+    fn heard(self, wire: &[u8]) -> Vec<u8> {
+        ToyTls::opened(KEY, wire).0
+    }
+}
+
+/// What the driver and the pool hold when nobody else does.
+pub(crate) const SCRATCH_BYTES: usize = 72 * 1024;

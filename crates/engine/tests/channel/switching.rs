@@ -1,0 +1,277 @@
+//! Switching to another codec: what was read comes along, and what can go wrong.
+
+use std::time::Duration;
+
+use tidegate_codec::framing::{LengthField, Lines};
+use tidegate_codec::{Over, Slice};
+use tidegate_engine::{Channel, ChannelError, Context, Event, Handler, Outcome, SendError, task};
+use tidegate_testkit::Embedded;
+use tidegate_testkit::filters::ToyTls;
+
+use crate::pairs::Pairs;
+use crate::support::{Journal, KEY, Served, listen, note, once};
+
+/// What a peer sends that speaks lines, then lines within a toy TLS, then lines again.
+fn three_phases() -> Vec<u8> {
+    [b"plain\nSTARTTLS\n", &ToyTls::client_wire(KEY, b"secret\nSTOP\n", 3)[..], b"plain again\n"].concat()
+}
+
+/// Lines, then a toy TLS until the peer's goodbye, then lines again.
+async fn three(notes: Journal, mut lines: Channel<Lines>) -> Served {
+    while let Some(line) = lines.recv().await? {
+        notes.note(line.escape_ascii().to_string());
+        lines.send(line.into())?;
+        if notes.clone().last() == "STARTTLS" {
+            break;
+        }
+    }
+    let mut sealed = lines.switch(|lines| Over::new(ToyTls::server(KEY), lines))?;
+    while let Some(line) = sealed.recv().await? {
+        notes.note(line.escape_ascii().to_string());
+        sealed.send(line.into())?;
+    }
+    // It ended with the filter; what follows the goodbye is plain.
+    let lines = sealed.switch(|over| {
+        let (_, lines, rest) = over.into_parts();
+        assert!(rest.is_empty());
+        lines
+    })?;
+    listen(notes, lines).await
+}
+
+#[test]
+fn bytes_of_all_phases_find_their_codec_in_one_piece_and_one_by_one_and_at_every_split() {
+    let wire = three_phases();
+    for split in 0..=wire.len() + 1 {
+        let journal = Journal::default();
+        let notes = journal.clone();
+        let mut pipe = Embedded::serving(Lines::new(), move |lines: Channel<Lines>| three(notes, lines));
+        if split > wire.len() {
+            pipe.receive_bytewise(&wire);
+        } else {
+            pipe.receive(&wire[..split]);
+            pipe.receive(&wire[split..]);
+        }
+        pipe.end();
+        let told = journal.take();
+        assert_eq!(told, ["plain", "STARTTLS", "secret", "STOP", "plain again", "none"], "split at {split}");
+        let written = pipe.written();
+        assert!(written.starts_with(b"plain\nSTARTTLS\nTOY!"), "{}", written.escape_ascii());
+    }
+}
+
+#[test]
+fn lines_become_frames() {
+    let wire = b"BINARY\n\0\x03ebb\0\x04flow";
+    for split in 0..=wire.len() {
+        let mut pipe = Embedded::serving(Lines::new(), |mut lines: Channel<Lines>| async move {
+            lines.recv().await?;
+            lines.send("OK".into())?;
+            let mut frames = lines.switch(|_| LengthField::new(2))?;
+            while let Some(frame) = frames.recv().await? {
+                frames.send(frame.into())?;
+            }
+            Served::Ok(())
+        });
+        pipe.receive(&wire[..split]);
+        pipe.receive(&wire[split..]);
+        assert_eq!(pipe.written(), b"OK\n\0\x03ebb\0\x04flow", "split at {split}");
+    }
+}
+
+#[test]
+fn what_the_old_codec_said_leaves_first_even_if_the_peer_reads_late() {
+    let mut pipe = Embedded::serving(Lines::new(), |mut lines: Channel<Lines>| async move {
+        lines.recv().await?;
+        lines.send("OK".into())?;
+        let mut frames = lines.switch(|_| LengthField::new(2))?;
+        let mark = frames.send("ebb".into())?;
+        frames.flushed(mark).await?;
+        frames.close().await?;
+        Served::Ok(())
+    });
+    pipe.take_at_most(0);
+    pipe.receive(b"BINARY\n");
+    pipe.take_at_most(usize::MAX);
+    pipe.end();
+    assert_eq!(pipe.written(), b"OK\n\0\x03ebb");
+    assert_eq!(pipe.counts().closed_done, 1);
+}
+
+#[test]
+fn a_switch_whose_closure_panics_is_an_error_and_closes_the_connection() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let mut pipe = Embedded::serving(Lines::new(), move |mut lines: Channel<Lines>| async move {
+        lines.recv().await?;
+        match lines.switch(|_| -> LengthField { panic!("told to") }) {
+            Ok(_) => notes.note("switched"),
+            Err(error) => notes.note(error.to_string()),
+        }
+        Served::Ok(())
+    });
+    pipe.receive(b"BINARY\n");
+    assert_eq!(journal.take(), ["the handler panicked"]);
+    assert!(pipe.is_closed());
+    let counts = pipe.counts();
+    assert_eq!((counts.closed_panicked, counts.connections, counts.tasks_panicked), (1, 0, 0));
+    pipe.drain(Duration::from_secs(1));
+}
+
+#[test]
+fn a_connection_that_is_gone_can_be_switched_and_still_has_what_it_had_received() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let mut pipe = Embedded::serving(Lines::new(), move |mut lines: Channel<Lines>| async move {
+        lines.recv().await?;
+        task::sleep(Duration::from_secs(1)).await;
+        let mut frames = lines.switch(|_| LengthField::new(2))?;
+        note(&notes, &frames.recv().await);
+        notes.note(format!("{:?}", matches!(frames.send("x".into()), Err(SendError::Closed(_)))));
+        note(&notes, &frames.recv().await);
+        Served::Ok(())
+    });
+    pipe.receive(b"BINARY\n\0\x03ebb\0\x04fl");
+    pipe.reset();
+    pipe.advance(Duration::from_secs(1));
+    let told = journal.take();
+    assert_eq!(told[..2], ["ebb", "true"]);
+    assert!(told[2].starts_with("error: the connection broke"), "{told:?}");
+}
+
+#[test]
+fn a_connection_that_is_gone_can_be_lost_in_a_switch_and_is_counted_once() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let mut pipe = Embedded::serving(Lines::new(), move |mut lines: Channel<Lines>| async move {
+        lines.recv().await?;
+        task::sleep(Duration::from_secs(1)).await;
+        notes.note(format!("{}", lines.switch(|_| -> LengthField { panic!("told to") }).is_err()));
+        Served::Ok(())
+    });
+    pipe.receive(b"BINARY\n");
+    pipe.reset();
+    pipe.advance(Duration::from_secs(1));
+    assert_eq!(journal.take(), ["true"]);
+    let counts = pipe.counts();
+    assert_eq!((counts.connections, counts.closed_broken, counts.closed_panicked, counts.tasks_panicked), (0, 1, 0, 0));
+    pipe.drain(Duration::from_secs(1));
+}
+
+#[test]
+fn an_error_of_the_task_after_a_switch_is_the_connections_as_well() {
+    let mut pipe = Embedded::serving(Lines::new(), |lines: Channel<Lines>| async move {
+        let mut frames = lines.switch(|_| LengthField::new(2))?;
+        frames.recv().await?;
+        Served::Err("nothing works".into())
+    });
+    pipe.receive(b"\0\x03ebb");
+    pipe.end();
+    assert_eq!(pipe.counts().closed_failed, 1);
+}
+
+/// Lines until `BINARY`, then a channel.
+struct Text(Journal);
+
+impl Handler<Lines> for Text {
+    type Post = ();
+
+    fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        let notes = self.0.clone();
+        match &*line {
+            b"BINARY" => {
+                drop(cx.send("OK".into()));
+                Outcome::channel(|_| LengthField::new(2), |channel| listen(notes, channel))
+            }
+            b"PANIC" => Outcome::channel(|_| -> LengthField { panic!("told to") }, |channel| listen(notes, channel)),
+            b"FAIL" => Outcome::channel(|_| LengthField::new(2), |_| async { Served::Err("no".into()) }),
+            _ => Outcome::Continue,
+        }
+    }
+
+    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        match event {
+            Event::Drain => Outcome::Continue,
+            event => event.by_default(cx),
+        }
+    }
+}
+
+#[test]
+fn a_handler_hands_its_connection_to_a_channel_with_the_bytes_that_follow() {
+    let wire = b"text\nBINARY\n\0\x03ebb\0\x04flow";
+    for split in 0..=wire.len() {
+        let journal = Journal::default();
+        let mut pipe = Embedded::new(Lines::new(), Text(journal.clone()));
+        pipe.receive(&wire[..split]);
+        pipe.receive(&wire[split..]);
+        pipe.end();
+        assert_eq!(journal.take(), ["ebb", "flow", "none"], "split at {split}");
+        assert_eq!(pipe.written(), b"OK\n");
+        assert!(pipe.is_closed() && !pipe.is_cut_off());
+    }
+}
+
+#[test]
+fn a_hand_over_that_panics_or_whose_task_fails_ends_the_connection() {
+    for (line, failed, panicked) in [(&b"PANIC\n"[..], 0, 1), (b"FAIL\n", 1, 0)] {
+        let mut pipe = Embedded::new(Lines::new(), Text(Journal::default()));
+        pipe.receive(line);
+        pipe.end();
+        assert!(pipe.is_closed());
+        let counts = pipe.counts();
+        assert_eq!((counts.closed_failed, counts.closed_panicked, counts.connections), (failed, panicked, 0));
+    }
+}
+
+#[test]
+fn a_channel_that_begins_during_a_drain_is_told_of_it() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(Lines::new(), Text(journal.clone()));
+    pipe.drain(Duration::from_secs(60));
+    pipe.receive(b"BINARY\n\0\x03ebb");
+    assert_eq!(journal.take(), ["ebb", "none"]);
+    assert!(pipe.is_ended());
+}
+
+#[test]
+fn a_channel_that_a_handler_uses_says_that_it_is_busy() {
+    struct Meddler(Option<Channel<Lines>>, Journal);
+
+    impl Handler<Lines> for Meddler {
+        type Post = ();
+
+        fn message(&mut self, line: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+            let mut channel = self.0.take().expect("there is one");
+            self.1.note(format!("{}", matches!(channel.send(line.into()), Err(SendError::Busy(_)))));
+            self.1.note(format!("{}", matches!(channel.with_codec(|_| ()), Err(ChannelError::Busy))));
+            // Dropped here, within the visit; it is closed as soon as that is over.
+            Outcome::Continue
+        }
+    }
+
+    let journal = Journal::default();
+    let mut pairs = Pairs::new();
+    let (channel, mut peer) = pairs.open(Lines::new());
+    let mut other = pairs.adopt(Lines::new(), Meddler(Some(channel), journal.clone()));
+    other.say(b"x\n");
+    pairs.turn_until(|| journal.len() == 2);
+    assert_eq!(journal.take(), ["true", "true"]);
+    pairs.turn_until(|| peer.has_ended());
+}
+
+#[test]
+fn a_codec_may_be_looked_at_and_changed() {
+    let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
+        channel.recv().await?;
+        channel.with_codec(|lines| *lines = Lines::new().with_crlf())?;
+        channel.send("ebb".into())?;
+        assert!(channel.with_codec(|_| -> () { panic!("told to") }).is_err());
+        assert!(once(channel.recv()).await.expect("it is over").is_err());
+        Served::Ok(())
+    });
+    pipe.receive(b"go\n");
+    assert_eq!(pipe.written(), b"ebb\r\n");
+    pipe.end();
+    assert_eq!(pipe.counts().closed_panicked, 1);
+}

@@ -1,0 +1,406 @@
+//! Deadlines of the channel and of its codec, drains, and faults.
+
+use std::time::Duration;
+
+use tidegate_codec::framing::Lines;
+use tidegate_engine::{Channel, ChannelError, Limits, SendError, task};
+use tidegate_testkit::Embedded;
+
+use crate::habits::{Habits, PATIENCE};
+use crate::pairs::Pairs;
+use crate::support::{Journal, Plain, Served, Stack, Toy, listen, marks, note, once};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn past_the_deadline_everything_that_would_wait_fails_and_nothing_is_lost() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let serve = move |mut channel: Channel<Lines>| async move {
+        channel.recv().await?;
+        channel.set_deadline_after(SECOND * 5);
+        note(&notes, &channel.recv().await);
+        while channel.is_writable() {
+            channel.send(vec![b'x'; 100].into())?;
+        }
+        notes.note(format!("{}", matches!(channel.ready().await, Err(ChannelError::Deadline))));
+        let mark = channel.send("last".into())?;
+        notes.note(format!("{}", matches!(channel.flushed(mark).await, Err(ChannelError::Deadline))));
+        channel.set_deadline(None);
+        channel.flushed(mark).await?;
+        note(&notes, &channel.recv().await);
+        Served::Ok(())
+    };
+    let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, marks(1000, 500));
+    pipe.take_at_most(0);
+    pipe.receive(b"go\nhal");
+    pipe.advance(SECOND * 4);
+    assert_eq!(journal.take(), [""; 0]);
+    pipe.advance(SECOND);
+    assert_eq!(journal.take(), ["error: the deadline has come", "true", "true"]);
+    pipe.take_at_most(usize::MAX);
+    pipe.receive(b"f\n");
+    assert_eq!(journal.take(), ["half"]);
+}
+
+/// A deadline that has come stays so; the loop must neither spin on it nor forget its other timers.
+#[test]
+fn a_deadline_that_has_come_lets_the_loop_sleep_and_other_timers_fire() {
+    let limits = Limits { write_timeout: Duration::from_secs(10), ..marks(1000, 500) };
+    let serve = |mut channel: Channel<Lines>| async move {
+        channel.recv().await?;
+        channel.set_deadline_after(SECOND);
+        task::sleep(SECOND * 600).await;
+        channel.send("never taken".into())?;
+        task::sleep(SECOND * 600).await;
+        Served::Ok(())
+    };
+    let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, limits);
+    pipe.receive(b"go\n");
+    pipe.take_at_most(0);
+    let before = pipe.counts().turns;
+    pipe.advance(SECOND * 599);
+    assert!(pipe.counts().turns - before < 1000, "{} turns", pipe.counts().turns - before);
+    pipe.advance(SECOND * 12);
+    assert!(pipe.is_cut_off(), "the write deadline is ten seconds");
+    assert_eq!(pipe.counts().closed_write_timeout, 1);
+}
+
+#[test]
+fn the_deadline_outlives_a_switch() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let mut pipe = Embedded::serving(Lines::new(), move |mut channel: Channel<Lines>| async move {
+        channel.set_deadline_after(SECOND);
+        let mut switched = channel.switch(|lines| lines)?;
+        note(&notes, &switched.recv().await);
+        let mut again = switched.switch(|lines| lines)?;
+        note(&notes, &again.recv().await);
+        again.set_deadline(None);
+        listen(notes, again).await
+    });
+    pipe.advance(SECOND);
+    assert_eq!(journal.take(), ["error: the deadline has come", "error: the deadline has come"]);
+    let before = pipe.counts().turns;
+    pipe.advance(SECOND * 600);
+    assert!(pipe.counts().turns - before < 1000);
+    pipe.receive(b"ebb\n");
+    assert_eq!(journal.take(), ["ebb"]);
+}
+
+#[test]
+fn within_ends_one_wait_only_and_two_halves_have_their_own() {
+    let journal = Journal::default();
+    let (notes, others) = (journal.clone(), journal.clone());
+    let serve = move |channel: Channel<Lines>| async move {
+        let (mut reader, mut writer) = channel.split();
+        while writer.is_writable() {
+            writer.send(vec![b'x'; 100].into())?;
+        }
+        let writing = task::spawn(async move {
+            others.note(format!("writer {:?}", writer.ready().within(SECOND * 3).await.is_err()));
+            writer
+        });
+        for seconds in [1, 4] {
+            let come = reader.recv().within(SECOND * seconds).await;
+            notes.note(format!("reader {seconds} {}", matches!(come, Err(ChannelError::Deadline))));
+        }
+        note(&notes, &reader.recv().await);
+        drop(writing.await);
+        Served::Ok(())
+    };
+    let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, marks(1000, 500));
+    // All that was sent at first was taken; so was what followed.
+    assert!(pipe.is_receiving());
+    pipe.advance(SECOND);
+    assert!(journal.take().contains(&"reader 1 true".to_owned()));
+    pipe.advance(SECOND * 4);
+    assert!(journal.take().contains(&"reader 4 true".to_owned()));
+    pipe.receive(b"ebb\n");
+    assert_eq!(journal.take(), ["ebb"]);
+}
+
+fn timed(serve: impl AsyncFnOnce(Channel<Habits>) -> Served + 'static) -> Embedded<std::convert::Infallible> {
+    Embedded::serving(Habits::default(), move |mut channel: Channel<Habits>| async move {
+        let deadline = task::now() + PATIENCE;
+        channel.with_codec(|codec| codec.deadline = Some(deadline))?;
+        serve(channel).await
+    })
+}
+
+#[test]
+fn a_slow_peer_does_not_stretch_the_codecs_deadline() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let mut pipe = timed(async move |channel| listen(notes, channel).await);
+    for _ in 0..9 {
+        pipe.advance(SECOND);
+        pipe.receive(b"x");
+    }
+    assert!(!pipe.is_ended());
+    pipe.advance(SECOND);
+    assert_eq!(pipe.written(), b"late\n");
+    assert!(pipe.is_ended());
+    assert_eq!(journal.take(), ["error: late"], "the reader is told before the farewell is over");
+}
+
+#[test]
+fn nor_do_the_tasks_own_timers() {
+    for kind in 0..3 {
+        let mut pipe = timed(async move |mut channel| {
+            loop {
+                let come = match kind {
+                    0 => channel.recv().within(SECOND).await,
+                    1 => task::timeout(SECOND, channel.recv()).await.unwrap_or(Err(ChannelError::Deadline)),
+                    _ => {
+                        channel.set_deadline_after(SECOND);
+                        channel.recv().await
+                    }
+                };
+                match come {
+                    Err(ChannelError::Deadline) => {}
+                    Err(_) => return Served::Ok(()),
+                    Ok(_) => unreachable!("there is no message"),
+                }
+            }
+        });
+        for _ in 0..12 {
+            pipe.advance(SECOND);
+            pipe.receive(b"x");
+        }
+        assert_eq!(pipe.written(), b"late\n", "kind {kind}");
+    }
+}
+
+#[test]
+fn the_codecs_deadline_rests_while_nobody_is_in_recv() {
+    for kind in 0..3 {
+        let mut pipe = timed(async move |mut channel| {
+            match kind {
+                0 => assert!(once(channel.recv()).await.is_none()),
+                1 => assert!(channel.recv().within(SECOND).await.is_err()),
+                _ => assert!(task::timeout(SECOND, channel.recv()).await.is_err()),
+            }
+            task::sleep(SECOND * 60).await;
+            listen(Journal::default(), channel).await
+        });
+        pipe.advance(SECOND * 62);
+        assert!(!pipe.is_ended(), "kind {kind}");
+        pipe.advance(SECOND * 7);
+        assert!(!pipe.is_ended(), "kind {kind}: its time began anew");
+        pipe.advance(SECOND * 5);
+        assert_eq!(pipe.written(), b"late\n", "kind {kind}");
+    }
+}
+
+#[test]
+fn a_drain_ends_the_loop_over_messages_once_and_whoever_wants_to_go_on_does() {
+    fn claim(stack: impl Stack) {
+        let journal = Journal::default();
+        let notes = journal.clone();
+        let mut pipe = Embedded::serving(stack.codec(), move |mut channel| async move {
+            while let Some(line) = channel.recv().await? {
+                notes.note(line.escape_ascii().to_string());
+            }
+            notes.note(format!("draining {}", channel.is_draining()));
+            listen(notes, channel).await
+        });
+        pipe.receive(&[stack.hello(), stack.say(b"one\ntw")].concat());
+        pipe.drain(SECOND * 60);
+        assert_eq!(journal.take(), ["one", "draining true"]);
+        pipe.receive(&stack.say(b"o\n"));
+        assert_eq!(journal.take(), ["two"]);
+        pipe.receive(&stack.goodbye());
+        pipe.end();
+        assert_eq!(journal.take(), ["none"]);
+        assert!(pipe.is_closed());
+    }
+    claim(Plain);
+    claim(Toy);
+}
+
+#[test]
+fn messages_that_have_arrived_come_before_the_none_of_a_drain() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let mut pipe = Embedded::serving(Lines::new(), move |mut channel: Channel<Lines>| async move {
+        channel.recv().await?;
+        task::sleep(SECOND).await;
+        listen(notes, channel).await
+    });
+    pipe.receive(b"go\none\ntwo\nthr");
+    pipe.drain(SECOND * 60);
+    pipe.advance(SECOND);
+    assert_eq!(journal.take(), ["one", "two", "none"]);
+    assert!(pipe.is_ended());
+}
+
+#[test]
+fn a_protocol_that_knows_its_end_is_left_to_find_it() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let codec = Habits { knows_its_end: true, ..Habits::default() };
+    let mut pipe = Embedded::serving(codec, |channel| listen(notes, channel));
+    pipe.drain(SECOND * 60);
+    pipe.receive(b"one\n");
+    assert_eq!(journal.take(), ["one"]);
+    pipe.receive(b"quit\n");
+    assert_eq!(journal.take(), ["none"]);
+    assert!(pipe.is_ended());
+}
+
+#[test]
+fn at_the_deadline_of_a_drain_whoever_is_left_is_closed_and_told() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let mut pipe = Embedded::serving(Lines::new(), move |mut channel: Channel<Lines>| async move {
+        while channel.recv().await?.is_some() {}
+        note(&notes, &channel.recv().await);
+        task::sleep(SECOND * 3600).await;
+        Served::Ok(())
+    });
+    pipe.drain(SECOND * 10);
+    pipe.advance(SECOND * 9);
+    assert!(!pipe.is_closed());
+    pipe.advance(SECOND * 2);
+    assert!(pipe.is_closed());
+    assert_eq!(journal.take(), ["error: the deadline of the drain had come"]);
+    assert!(pipe.is_drained(), "it does not wait for a task longer than that");
+}
+
+#[test]
+fn a_drain_waits_for_the_tasks_that_serve() {
+    let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
+        while channel.recv().await?.is_some() {}
+        drop(channel);
+        task::sleep(SECOND * 5).await;
+        Served::Ok(())
+    });
+    pipe.drain(SECOND * 60);
+    pipe.end();
+    assert!(pipe.is_closed() && !pipe.is_drained());
+    pipe.advance(SECOND * 5);
+    assert!(pipe.is_drained());
+}
+
+#[test]
+fn a_fault_of_the_peer_is_told_and_the_codec_has_the_last_word() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let mut pipe = Embedded::serving(Habits::default(), |channel| listen(notes, channel));
+    pipe.receive(b"one\nerror\nunheard\n");
+    assert_eq!(journal.take(), ["one", "error: refused"]);
+    assert_eq!(pipe.written(), b"sorry\n");
+    pipe.end();
+    assert_eq!(pipe.counts().closed_protocol, 1);
+}
+
+#[test]
+fn a_codec_that_panics_ends_its_connection_and_is_an_error_to_the_task() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let mut pipe = Embedded::serving(Habits::default(), |channel| listen(notes, channel));
+    pipe.receive(b"one\npanic\n");
+    assert_eq!(journal.take(), ["one", "error: the handler panicked"]);
+    assert_eq!(pipe.written(), b"failed\n");
+    pipe.end();
+    assert_eq!((pipe.counts().closed_panicked, pipe.counts().tasks_panicked), (1, 0));
+
+    let notes = journal.clone();
+    let mut pipe = Embedded::serving(Habits::default(), move |mut channel: Channel<Habits>| async move {
+        notes.note(format!("{}", matches!(channel.send("panic".into()), Err(SendError::Panicked))));
+        notes.note(format!("{}", matches!(channel.send("more".into()), Err(SendError::Closed(_)))));
+        Served::Ok(())
+    });
+    assert_eq!(journal.take(), ["true", "true"]);
+    assert_eq!(pipe.written(), b"failed\n");
+}
+
+#[test]
+fn a_task_that_fails_in_a_message_that_ends_with_the_connection_cuts_it_off() {
+    for panics in [false, true] {
+        let codec = Habits { ends_with_connection: true, ..Habits::default() };
+        let mut pipe = Embedded::serving(codec, move |mut channel: Channel<Habits>| async move {
+            channel.send("half of it".into())?;
+            let _ = channel.recv().await;
+            assert!(!panics, "told to");
+            Served::Err("nothing works".into())
+        });
+        pipe.receive(b"go\n");
+        assert!(pipe.is_cut_off(), "or the peer would take it for the whole");
+        let counts = pipe.counts();
+        assert_eq!((counts.closed_failed, counts.closed_panicked), (u64::from(!panics), u64::from(panics)));
+    }
+}
+
+#[test]
+fn a_protocol_that_finishes_while_halves_wait_wakes_them() {
+    let journal = Journal::default();
+    let (notes, others) = (journal.clone(), journal.clone());
+    let serve = move |channel: Channel<Habits>| async move {
+        let (mut reader, mut writer) = channel.split();
+        task::spawn(async move {
+            while writer.is_writable() {
+                writer.send(vec![b'x'; 100].into()).expect("it is open");
+            }
+            others.note(format!("writer {}", writer.ready().await.is_err()));
+        });
+        note(&notes, &reader.recv().await);
+        Served::Ok(())
+    };
+    let mut pipe = Embedded::serving_with_limits(Habits::default(), serve, marks(1000, 500));
+    pipe.take_at_most(0);
+    pipe.receive(b"quit\n");
+    assert!(journal.take().contains(&"none".to_owned()));
+}
+
+#[test]
+fn a_handle_is_two_words() {
+    assert_eq!(size_of::<Channel<Lines>>(), 16);
+    assert_eq!(size_of::<tidegate_engine::Reader<Lines>>(), 16);
+    assert_eq!(size_of::<tidegate_engine::Writer<Lines>>(), 16);
+}
+
+/// The peer has read a little, so it is given more time; that must not swallow the deadline of the same moment.
+#[test]
+fn a_deadline_that_comes_together_with_a_look_at_a_slow_peer_is_kept() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let limits = Limits { write_timeout: SECOND * 10, ..Limits::default() };
+    let serve = move |mut channel: Channel<Lines>| async move {
+        channel.recv().await?;
+        channel.send("slowly".into())?;
+        let come = channel.recv().within(SECOND * 10).await;
+        notes.note(format!("{}", matches!(come, Err(ChannelError::Deadline))));
+        Served::Ok(())
+    };
+    let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, limits);
+    pipe.take_at_most(3);
+    pipe.leave_unread(3);
+    pipe.receive(b"go\n");
+    pipe.leave_unread(2);
+    pipe.advance(SECOND * 10);
+    assert_eq!(journal.take(), ["true"]);
+    assert!(!pipe.is_cut_off());
+}
+
+/// Over sockets, in real time: nobody can move the clock of two kernels.
+#[test]
+fn two_ends_that_both_stop_reading_end_by_the_write_deadline() {
+    let mut pairs = Pairs::new();
+    let limits = Limits { write_timeout: Duration::from_millis(100), ..marks(1000, 500) };
+    let ends = pairs.connected(&limits, Lines::new);
+    let tasks = ends.map(|mut channel| {
+        pairs.event_loop.spawn(async move {
+            loop {
+                // Each writes and never reads; as an echo of an echo would, once both queues are full.
+                if let Err(error) = channel.ready().await {
+                    return error.closed().is_some_and(|reason| reason.blame().is_some());
+                }
+                channel.send(vec![b'x'; 1000].into()).expect("it was ready");
+            }
+        })
+    });
+    pairs.turn_until(|| tasks.iter().all(task::Task::is_finished));
+    assert!(pairs.event_loop.counts().closed_write_timeout >= 1);
+}

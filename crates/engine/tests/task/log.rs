@@ -1,0 +1,60 @@
+//! What is logged of a task that panics.
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+
+use tidegate_engine::task;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use crate::support::{event_loop, turns};
+
+/// Keeps what is said in events.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<String>>);
+
+impl Subscriber for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut Line(&mut self.0.lock().expect("nobody panics here")));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+struct Line<'a>(&'a mut String);
+
+impl Visit for Line<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "message" {
+            writeln!(self.0, "{value:?}").expect("a string has room");
+        }
+    }
+}
+
+#[test]
+fn a_task_that_panics_is_logged() {
+    let lines = Lines::default();
+    tracing::subscriber::with_default(lines.clone(), || {
+        let mut event_loop = event_loop();
+        event_loop.spawn(async {
+            drop(task::spawn(async { panic!("told to") }));
+        });
+        turns(&mut event_loop, 1);
+    });
+    assert_eq!(*lines.0.lock().expect("nobody panics here"), "a task panicked\n");
+}

@@ -1,0 +1,10 @@
+//! Tasks, on real loops: their order, their ends, their time, and what they leave behind.
+
+#![forbid(unsafe_code)]
+
+mod ends;
+mod fairness;
+mod log;
+mod order;
+mod support;
+mod time;
