@@ -269,9 +269,11 @@ fn what_is_spawned_while_the_loop_ends_is_dropped_with_it() {
         fn closed(&mut self, _: &Closed) {
             let guard = Drops(self.0.0.clone());
             let channel = self.1.take();
+            // It holds the loop, which holds the task.
+            let sleep = task::sleep(Duration::from_secs(1));
             task::spawn(async move {
                 let _guard = (guard, channel);
-                task::sleep(Duration::from_secs(1)).await;
+                sleep.await;
             });
         }
     }
