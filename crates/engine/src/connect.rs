@@ -236,10 +236,11 @@ impl Race {
     fn install(&mut self, winner: Winner, make: impl FnOnce(Link) -> Box<dyn Occupant>) -> Token {
         let mut core = self.local.core.borrow_mut();
         let settings = Settings::new(self.client.limits.clone(), Arc::new(AtomicUsize::new(1)));
-        let link = Link::new(settings, &winner.address, &core.pool);
-        drop(core.slots.take(winner.token));
-        core.enter(winner.token, make(link), Occasion::Opened);
-        winner.token
+        let Winner { token, address } = winner;
+        let link = Link::new(settings, &address, &core.pool);
+        drop(core.slots.take(token));
+        core.enter(token, make(link), Occasion::Opened);
+        token
     }
 }
 
