@@ -32,6 +32,10 @@ STUCK_BODY_BYTES = 16384
 PROBE_INTERVAL_SECONDS = 0.1
 PROBE_ANSWER_SECONDS_MAX = 1
 
+BROADCAST_LINES = 5
+BROADCAST_LINE_BYTES = 1024
+BROADCAST_PAUSE_SECONDS = 0.3
+
 # From Linux's headers: Python names neither. The first byte of TCP_INFO is the connection's state.
 IP_BIND_ADDRESS_NO_PORT = 24
 TCP_ESTABLISHED = 1
@@ -325,6 +329,32 @@ def waves(server, options):
     return {"start": start, "after_each_wave": after, "growth": max(after) - start}
 
 
+def broadcast(server, options):
+    """Lines of one guest to all the others of a chat: what the server grows by meanwhile, at most."""
+    with Clients() as clients:
+        clients.open(options.connections, server, b"reader\n", lambda data: data.endswith(b"\n"))
+        start = peak = server.settled_rss()
+        for client in clients.all:
+            client.incoming = b""
+            client.is_answer = lambda data: data.count(b"\n") == BROADCAST_LINES
+            clients.selector.register(client, selectors.EVENT_READ)
+        with socket.create_connection(server.address) as crier:
+            crier.sendall(b"crier\n")
+            for _ in range(BROADCAST_LINES):
+                crier.sendall(b"x" * (BROADCAST_LINE_BYTES - 1) + b"\n")
+                time.sleep(BROADCAST_PAUSE_SECONDS)
+                peak = max(peak, server.rss())
+            while clients.selector.get_map():
+                peak = max(peak, server.rss())
+                clients.drive_on()
+        for client in clients.all:
+            if not client.incoming.endswith(b"x\n") or len(client.incoming) < BROADCAST_LINES * BROADCAST_LINE_BYTES:
+                raise Failure(f"a reader got {len(client.incoming)} bytes")
+        after = server.settled_rss()
+        clients.check_open()
+    return {"start": start, "peak": peak, "after": after, "growth": peak - start}
+
+
 def allow_descriptors(count):
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if count + DESCRIPTORS_SPARE > hard:
@@ -347,13 +377,14 @@ def main():
         (stuck, 1_000, f"connections that ask {STUCK_DEPTH} times for {STUCK_TARGET} and never read"),
         (shed, 1_000, "the same against a server with little memory: give it a budget, and --max"),
         (waves, 10_000, "connections that came, made one request each, and went"),
+        (broadcast, 10_000, f"readers of a chat, to whom one other says {BROADCAST_LINES} lines of 1 KiB"),
     ]:
         command = commands.add_parser(measure.__name__, help=help, description=help)
         command.set_defaults(measure=measure)
         command.add_argument("--server", required=True, help="the server's command line")
         command.add_argument("--connections", type=int, default=default)
         command.add_argument("--json", action="store_true", help="print one line of JSON")
-        whose = "in all" if measure in (waves, shed) else "per connection"
+        whose = "in all" if measure in (waves, shed, broadcast) else "per connection"
         command.add_argument("--max", type=int, metavar="BYTES", help=f"fail above this growth, {whose}")
     commands.choices["waves"].add_argument("--waves", type=int, default=2)
     options = parser.parse_args()
