@@ -85,8 +85,8 @@ impl<C: Codec, H: Handler<C>> Future for ConnectWith<C, H> {
         let winner = winner?;
         let (codec, handler) = self.ours.take().expect(AWAITED_TWICE);
         let token = self.race.install(winner, |link| Box::new(Connection::new(link, codec, handler)));
-        let mailbox = self.race.local.core.borrow().mailbox.clone();
-        Poll::Ready(Ok(Remote::new(mailbox, token)))
+        let remote = self.race.local.core.borrow_mut().remote(token);
+        Poll::Ready(Ok(remote))
     }
 }
 

@@ -153,8 +153,8 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
 
     /// A handle to this connection for other threads.
     #[must_use]
-    pub fn remote(&self) -> Remote<P> {
-        Remote::new(self.core.mailbox.clone(), self.token)
+    pub fn remote(&mut self) -> Remote<P> {
+        self.core.remote(self.token)
     }
 
     /// Makes the connection a member of a group, until it leaves or is gone. Joining twice is joining once.

@@ -19,6 +19,7 @@ use crate::group::{Cast, Groups, Heard, Shared};
 use crate::limits::AGAIN_KEPT_MAX;
 use crate::log::Log;
 use crate::mailbox::Mailbox;
+use crate::remote::{Reachable, Remote};
 use crate::slots::Slots;
 use crate::task::Tasks;
 use crate::wheel::{Tick, Wheel};
@@ -32,6 +33,7 @@ pub(crate) struct Core {
     pub(crate) wheel: Wheel,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) tasks: Rc<Tasks>,
+    reachable: Reachable,
     pub(crate) tally: Tally,
     pub(crate) log: Log,
     pub(crate) groups: Groups,
@@ -55,6 +57,7 @@ impl Core {
             time: Time::new(now, driver.wall()),
             tasks: Rc::new(Tasks::new(mailbox.clone())),
             mailbox,
+            reachable: Reachable::default(),
             driver,
             pool,
             slots: Slots::default(),
@@ -237,6 +240,16 @@ impl Core {
         self.awaited == 0
     }
 
+    /// A handle to a connection for other threads.
+    pub(crate) fn remote<P>(&mut self, token: Token) -> Remote<P> {
+        let remote = self.reachable.remote(&self.mailbox, token);
+        if !self.slots.contains(token) {
+            // It did not outlive its first visit.
+            self.reachable.forget(token);
+        }
+        remote
+    }
+
     /// Asks for another visit once this pass is over.
     pub(crate) fn visit_again(&mut self, token: Token) {
         self.again.push_back(token);
@@ -299,6 +312,7 @@ impl Core {
     /// The driver has nothing of an occupant any more.
     fn bury(&mut self, token: Token, occupant: Box<dyn Occupant>, reason: Rc<Closed>) {
         self.awaited -= 1;
+        self.reachable.forget(token);
         self.wheel.set(&mut self.slots, token.slot, Tick::NEVER);
         let left = catch_unwind(AssertUnwindSafe(|| occupant.gone(self, reason))).unwrap_or_else(|panic| {
             discard(panic);

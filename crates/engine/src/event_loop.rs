@@ -190,7 +190,7 @@ impl EventLoop {
         let mut core = self.local.core.borrow_mut();
         let link = lone_link(limits, peer, &core);
         let token = core.admit(socket, Box::new(Connection::new(link, codec, handler)))?;
-        Ok(Remote::new(core.mailbox.clone(), token))
+        Ok(core.remote(token))
     }
 
     /// Takes over a connected stream as a channel, for the tasks of this loop.

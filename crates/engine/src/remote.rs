@@ -1,8 +1,10 @@
 //! `Remote`: reaching a connection from another thread.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidegate_sys::Token;
 
@@ -14,51 +16,85 @@ use crate::mailbox::{Letter, Mailbox, Refused};
 /// ```no_run
 /// # fn example(remote: tidegate_engine::Remote<String>) {
 /// if remote.post("news".to_owned()).is_err() {
-///     println!("the loop of that connection has ended");
+///     println!("that connection is gone");
 /// }
 /// # }
 /// ```
 pub struct Remote<P> {
-    mailbox: Arc<Mailbox>,
-    token: Token,
+    target: Arc<Target>,
     post: PhantomData<fn(P)>,
 }
 
 impl<P: Send + 'static> Remote<P> {
-    pub(crate) fn new(mailbox: Arc<Mailbox>, token: Token) -> Self {
-        Self { mailbox, token, post: PhantomData }
-    }
-
-    /// Posts to the connection. If that is gone by the time the letter arrives, or has switched to a handler with
-    /// another [`Post`](crate::Handler::Post), the letter is dropped.
+    /// Posts to the connection. A letter that is under way when the connection goes, or switches to a handler with
+    /// another [`Post`](crate::Handler::Post), is dropped.
     ///
     /// # Errors
     /// [`PostError`] with what was posted.
     pub fn post(&self, post: P) -> Result<(), PostError<P>> {
-        let letter = Letter::Post { token: self.token, post: Box::new(post) };
-        self.mailbox.send(letter).map_err(|refused| match refused {
+        let Target { mailbox, token, gone } = &*self.target;
+        if gone.load(Ordering::Relaxed) {
+            return Err(PostError::Gone(post));
+        }
+        let letter = Letter::Post { token: *token, post: Box::new(post) };
+        mailbox.send(letter).map_err(|refused| match refused {
             Refused::Ended(letter) => PostError::Gone(letter.into_post()),
             Refused::Full(letter) => PostError::Full(letter.into_post()),
         })
+    }
+
+    /// Whether the connection is gone, as far as its loop has told.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.target.gone.load(Ordering::Relaxed)
     }
 }
 
 impl<P> Clone for Remote<P> {
     fn clone(&self) -> Self {
-        Self { mailbox: self.mailbox.clone(), token: self.token, post: PhantomData }
+        Self { target: self.target.clone(), post: PhantomData }
+    }
+}
+
+/// A connection as other threads know it.
+struct Target {
+    mailbox: Arc<Mailbox>,
+    token: Token,
+    gone: AtomicBool,
+}
+
+/// The connections of a loop to which somebody was given a handle. The others pay nothing for there being such handles.
+#[derive(Default)]
+pub(crate) struct Reachable(BTreeMap<Token, Arc<Target>>);
+
+impl Reachable {
+    /// A handle to a connection that is there.
+    pub(crate) fn remote<P>(&mut self, mailbox: &Arc<Mailbox>, token: Token) -> Remote<P> {
+        let target = self
+            .0
+            .entry(token)
+            .or_insert_with(|| Arc::new(Target { mailbox: mailbox.clone(), token, gone: AtomicBool::new(false) }));
+        Remote { target: target.clone(), post: PhantomData }
+    }
+
+    /// A connection is gone: whoever has a handle to it gets to know.
+    pub(crate) fn forget(&mut self, token: Token) {
+        if let Some(target) = self.0.remove(&token) {
+            target.gone.store(true, Ordering::Relaxed);
+        }
     }
 }
 
 impl<P> fmt::Debug for Remote<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Remote({}/{})", self.token.slot, self.token.generation)
+        write!(f, "Remote({}/{})", self.target.token.slot, self.target.token.generation)
     }
 }
 
 /// Why something was not posted; it comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PostError<P> {
-    /// The loop has ended.
+    /// The connection is gone, or its loop has ended.
     Gone(P),
     /// A million letters wait for the loop already: it does not keep up. Later there may be room.
     Full(P),
@@ -67,7 +103,7 @@ pub enum PostError<P> {
 impl<P> fmt::Display for PostError<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Gone(_) => "the event loop has ended",
+            Self::Gone(_) => "the connection is gone",
             Self::Full(_) => "too many letters wait for the event loop",
         })
     }

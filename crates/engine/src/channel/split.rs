@@ -13,6 +13,18 @@ use crate::context::SendError;
 use crate::group::{Group, Member};
 
 /// The half of a [`Channel`] that receives. Dropping it means that nothing more is received.
+///
+/// A half cannot be switched to another codec, since the other half would still have the old one:
+///
+/// ```compile_fail
+/// use tidegate_codec::framing::{Lines, Raw};
+/// use tidegate_engine::Channel;
+///
+/// fn switch_a_half(channel: Channel<Lines>) {
+///     let (reader, writer) = channel.split();
+///     reader.switch(|_| Raw);
+/// }
+/// ```
 pub struct Reader<C: Codec> {
     handle: Handle<C>,
 }

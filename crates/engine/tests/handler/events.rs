@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tidegate_buffer::Mark;
-use tidegate_codec::Over;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Event, Outcome, PostError};
+use tidegate_codec::{Over, Slice};
+use tidegate_engine::{Context, Event, Handler, Outcome, PostError};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::{StripPrefix, ToyTls};
 
@@ -68,8 +68,27 @@ fn a_post_to_a_connection_that_is_closing_or_gone_is_dropped() {
     let mut pipe = Embedded::new(Lines::new(), Probe::new(&journal, |_, _| Outcome::Close));
     pipe.post("while it lingers");
     pipe.end();
-    pipe.post("when it is gone");
+    let remote = pipe.remote();
+    assert!(remote.is_gone());
+    assert_eq!(remote.post("when it is gone"), Err(PostError::Gone("when it is gone")));
     assert_eq!(journal.take(), ["open", "closed: done"]);
+}
+
+#[test]
+fn a_handle_to_a_connection_that_did_not_outlive_its_first_visit_knows() {
+    struct Refuse;
+    impl Handler<Lines> for Refuse {
+        type Post = ();
+        fn open(&mut self, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+            panic!("told to")
+        }
+        fn message(&mut self, _: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+            Outcome::Continue
+        }
+    }
+    let mut pipe = Embedded::new(Lines::new(), Refuse);
+    pipe.end();
+    assert!(pipe.is_closed() && pipe.remote().is_gone());
 }
 
 #[test]
