@@ -58,7 +58,7 @@ impl Codec for Tides {
     fn encode(&mut self, answer: Answer, out: &mut Output<'_>) -> Result<(), Wrong> {
         let line = match answer {
             Answer::Ok => "OK".into(),
-            Answer::At { station, level } => format!("AT {} {level}", sound(&station)?).into(),
+            Answer::At { station, level } => format!("AT {} {level}", sayable(&station)?).into(),
             Answer::Unknown => "UNKNOWN".into(),
             Answer::Full => "FULL".into(),
             Answer::Failed => "FAILED".into(),
@@ -92,8 +92,8 @@ impl Codec for TidesClient {
 
     fn encode(&mut self, request: Request, out: &mut Output<'_>) -> Result<(), Wrong> {
         let line = match request {
-            Request::Set { station, level } => format!("SET {} {level}", sound(&station)?).into(),
-            Request::Get { station } => format!("GET {}", sound(&station)?).into(),
+            Request::Set { station, level } => format!("SET {} {level}", sayable(&station)?).into(),
+            Request::Get { station } => format!("GET {}", sayable(&station)?).into(),
             Request::List => "LIST".into(),
             Request::Watch => "WATCH".into(),
             Request::Save => "SAVE".into(),
@@ -119,8 +119,8 @@ fn parsed<T>(step: Step<Slice>, parse: impl FnOnce(&str) -> Result<T, Wrong>) ->
 fn parse_request(line: &str) -> Result<Request, Wrong> {
     let words: Vec<_> = line.splitn(4, ' ').collect();
     match words[..] {
-        ["SET", station, level] => Ok(Request::Set { station: sound(station)?.into(), level: number(level)? }),
-        ["GET", station] => Ok(Request::Get { station: sound(station)?.into() }),
+        ["SET", station, level] => Ok(Request::Set { station: named(station)?, level: number(level)? }),
+        ["GET", station] => Ok(Request::Get { station: named(station)? }),
         ["LIST"] => Ok(Request::List),
         ["WATCH"] => Ok(Request::Watch),
         ["SAVE"] => Ok(Request::Save),
@@ -132,7 +132,7 @@ fn parse_answer(line: &str) -> Result<Answer, Wrong> {
     let words: Vec<_> = line.splitn(4, ' ').collect();
     match words[..] {
         ["OK"] => Ok(Answer::Ok),
-        ["AT", station, level] => Ok(Answer::At { station: sound(station)?.into(), level: number(level)? }),
+        ["AT", station, level] => Ok(Answer::At { station: named(station)?, level: number(level)? }),
         ["UNKNOWN"] => Ok(Answer::Unknown),
         ["FULL"] => Ok(Answer::Full),
         ["FAILED"] => Ok(Answer::Failed),
@@ -144,11 +144,19 @@ fn number(text: &str) -> Result<i32, Wrong> {
     text.parse().map_err(|_| Wrong::Malformed)
 }
 
-/// A name that can be said in this protocol; both sides check it, so that no name can be taken for two words.
-fn sound(station: &str) -> Result<&str, Wrong> {
-    let is_sound = (1..=STATION_BYTES_MAX).contains(&station.len())
-        && station.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    if is_sound { Ok(station) } else { Err(Wrong::Station) }
+/// A station that a peer has named.
+fn named(station: &str) -> Result<Box<str>, Wrong> {
+    if is_station(station) { Ok(station.into()) } else { Err(Wrong::Malformed) }
+}
+
+/// A station that is to be named to a peer. One with a space in it would be taken for two words.
+fn sayable(station: &str) -> Result<&str, Wrong> {
+    if is_station(station) { Ok(station) } else { Err(Wrong::Station) }
+}
+
+fn is_station(text: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    (1..=STATION_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_letter)
 }
 
 /// What can be wrong, sorted by whose fault it is.
@@ -163,7 +171,8 @@ impl Fault for Wrong {
     fn blame(&self) -> Blame {
         match self {
             Self::Line(error) => error.blame(),
-            Self::Malformed | Self::Station => Blame::Peer,
+            Self::Malformed => Blame::Peer,
+            Self::Station => Blame::Caller,
         }
     }
 }
