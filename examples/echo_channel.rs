@@ -1,4 +1,4 @@
-//! Echo again, as a loop over a channel; beside `echo.rs`, which is called with each message.
+//! Echo again, as straight-line code: a channel is asked for each message, where the handler of `echo.rs` is called with it.
 //!
 //! ```text
 //! cargo run --example echo_channel                      # talks to itself, says what happened and ends

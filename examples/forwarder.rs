@@ -5,8 +5,8 @@
 //! cargo run --example forwarder -- 127.0.0.1:7000 127.0.0.1:8080      # listens on the first, connects to the second
 //! ```
 //!
-//! What one side sends faster than the other reads is not received: each direction waits until its writer is ready, so
-//! a connection holds two water marks of bytes at most. Large pieces are not copied: what was received is what is sent.
+//! What one side sends faster than the other reads stays with that side: each direction receives nothing until its
+//! writer is ready, so little more than a water mark of bytes waits in it. Large pieces are not copied.
 
 #![forbid(unsafe_code)]
 
@@ -24,12 +24,14 @@ type Any = Box<dyn Error>;
 async fn pump(mut from: Reader<Raw>, mut to: Writer<Raw>) -> Result<(), Any> {
     while let Some(bytes) = from.recv().await? {
         to.send(bytes.into())?;
+        // The halves of a channel do not wait for each other: without this line a slow sink would fill our memory.
         to.ready().await?;
     }
     Ok(())
 }
 
 async fn forward(near: Channel<Raw>, upstream: Client) -> Result<(), Any> {
+    // If nobody is there the error closes the near side, and is logged.
     let far = upstream.connect(Raw).await?;
     let (near_reader, near_writer) = near.split();
     let (far_reader, far_writer) = far.split();

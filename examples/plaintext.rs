@@ -1,4 +1,4 @@
-//! The same small HTTP server twice: called as a handler, and written as a loop over a channel.
+//! One small HTTP server, written twice: as a handler, which is called, and as a loop over a channel, which asks.
 //!
 //! ```text
 //! cargo run --example plaintext                               # asks both, says what they answered and ends
@@ -36,7 +36,7 @@ impl Handler<http1::Server> for Site {
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, http1::Server>) -> Outcome<http1::Server> {
         match message {
             Incoming::Head(head) => cx.send(answer(head.path_bytes())).into(),
-            // Of a body that nobody asked for.
+            // A body that nobody wants is read and dropped, up to the limits of HTTP.
             Incoming::Data(_) | Incoming::End => Outcome::Continue,
         }
     }

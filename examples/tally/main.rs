@@ -1,40 +1,52 @@
-//! Tally: a binary protocol of our own, from the bytes to a running server.
+//! Tally: a binary protocol of our own, from the bytes to a running server and its client.
 //!
-//! Clients add to counters and ask for them. `protocol.rs` is the codec, `service.rs` the handler and its test without
-//! a network; this file is the server.
+//! Clients add to counters and ask for them. `protocol.rs` is the codec, one for each side; `service.rs` the handler and
+//! its test without a network; `client.rs` the client; this file is the server, and the command.
 //!
 //! ```text
-//! cargo run --example tally                      # talks to itself, says what happened and ends
-//! cargo run --example tally -- 127.0.0.1:7001    # serves until it is killed
+//! cargo run --example tally                                  # talks to itself, says what happened and ends
+//! cargo run --example tally -- 127.0.0.1:7001                # serves until it is killed
+//! cargo run --example tally -- 127.0.0.1:7001 add boat 5     # adds five boats
+//! cargo run --example tally -- 127.0.0.1:7001 ask boat       # how many boats?
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod client;
 mod protocol;
 mod service;
 
 use std::error::Error;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
-use tidegate::{Address, Running, Server};
+use tidegate::{Address, EventLoop, Running, Server};
 
-use crate::protocol::Protocol;
+use crate::client::Counters;
+use crate::protocol::ServerSide;
 use crate::service::{Service, Tallies};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let address = std::env::args().nth(1);
-    let server = start(address.as_deref().unwrap_or("127.0.0.1:0"))?;
-    println!("listening on {}", server.address());
-    if address.is_some() {
-        server.wait();
-        return Ok(());
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => check(),
+        [address] => {
+            let server = start(address)?;
+            println!("listening on {}", server.address());
+            server.wait();
+            Ok(())
+        }
+        [address, "add", name, amount] => {
+            let (address, name, amount) = (address.to_string(), name.to_string(), amount.parse()?);
+            let added = async move { Counters::connect(&address).await?.add(&name, amount).await };
+            EventLoop::readiness()?.block_on(added)?.map(|total| println!("{total}"))
+        }
+        [address, "ask", name] => {
+            let (address, name) = (address.to_string(), name.to_string());
+            let asked = async move { Counters::connect(&address).await?.ask(&name).await };
+            EventLoop::readiness()?.block_on(asked)?.map(|total| println!("{total}"))
+        }
+        _ => Err("usage: tally [ADDRESS [add NAME AMOUNT | ask NAME]]".into()),
     }
-    check(server.address().ip().ok_or("the address is an IP address")?)?;
-    server.drain(Duration::from_secs(1));
-    println!("the server has drained");
-    Ok(())
 }
 
 /// The counters belong to one loop, whose connections share them without a lock. With more loops each would have
@@ -42,30 +54,27 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn start(address: &str) -> Result<Running, tidegate::StartError> {
     Server::bind(address)?.loops(1).start_each(|_| {
         let tallies = Tallies::default();
-        move |_: &Address| (Protocol::new(), Service::new(tallies.clone()))
+        move |_: &Address| (ServerSide::new(), Service::new(tallies.clone()))
     })
 }
 
-/// Talks to the server as a client would, in bytes.
-fn check(server: std::net::SocketAddr) -> Result<(), Box<dyn Error>> {
-    let mut stream = TcpStream::connect(server)?;
-    let mut ask = |request: &[u8]| -> std::io::Result<Vec<u8>> {
-        stream.write_all(request)?;
-        let mut length = [0; 2];
-        stream.read_exact(&mut length)?;
-        let mut answer = vec![0; u16::from_be_bytes(length).into()];
-        stream.read_exact(&mut answer).map(|()| answer)
+/// A server, and a client that talks to it.
+fn check() -> Result<(), Box<dyn Error>> {
+    let server = start("127.0.0.1:0")?;
+    let address = server.address().to_string();
+    let talk = async move {
+        let mut counters = Counters::connect(&address).await?;
+        println!("add 5 boats: {}", counters.add("boat", 5).await?);
+        println!("add 2 more: {}", counters.add("boat", 2).await?);
+        let (boats, gulls) = (counters.ask("boat").await?, counters.ask("gull").await?);
+        println!("boats: {boats}, gulls: {gulls}");
+        assert_eq!((boats, gulls), (7, 0));
+        let refused = counters.ask("").await.expect_err("a name has at least one byte");
+        println!("no name: {refused}");
+        Ok::<_, Box<dyn Error>>(())
     };
-    // Each begins with its length, then version 1, a kind, and what belongs to it.
-    let total = ask(b"\x00\x0a\x01\x01\x00\x00\x00\x05boat")?;
-    println!("add 5 boats: {}", total.escape_ascii());
-    assert_eq!(total, b"\x01\x81\0\0\0\0\0\0\0\x05");
-    let total = ask(b"\x00\x06\x01\x02boat")?;
-    println!("how many boats? {}", total.escape_ascii());
-    assert_eq!(total, b"\x01\x81\0\0\0\0\0\0\0\x05");
-    let refused = ask(b"\x00\x06\x07\x02boat")?;
-    println!("the same in version 7: {}", refused.escape_ascii());
-    assert_eq!(refused, b"\x01\x80unsupported version");
-    assert_eq!(stream.read(&mut [0])?, 0, "then the server closes");
+    EventLoop::readiness()?.block_on(talk)??;
+    server.drain(Duration::from_secs(1));
+    println!("the server has drained");
     Ok(())
 }

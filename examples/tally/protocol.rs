@@ -1,4 +1,4 @@
-//! The protocol: frames on the wire, requests and responses to the handler.
+//! The protocol: frames on the wire; requests and responses to those who speak it, one codec for each side.
 //!
 //! ```text
 //! length u16 | version u8 = 1 | kind u8 | body          all big endian, the length counts what follows it
@@ -13,27 +13,28 @@ use std::fmt;
 use tidegate::framing::{FramingError, LengthField};
 use tidegate::{Blame, Codec, Fault, Input, Output, Slice, Step};
 
-/// What a client wants. A name is a view of what was received: whoever keeps it copies it.
+/// What a client wants. To the server a name is a view of what was received, and whoever keeps it copies it; a client
+/// has names of its own.
 #[derive(Debug)]
-pub(crate) enum Request {
-    Add { name: Slice, amount: u32 },
-    Ask { name: Slice },
+pub(crate) enum Request<Name> {
+    Add { name: Name, amount: u32 },
+    Ask { name: Name },
 }
 
 /// What it is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Response {
     Total(u64),
+    Refused(Slice),
 }
 
-/// The codec: a framing that exists already, and what is in the frames.
+/// The server's side: a framing that exists already, and what is in the frames.
 #[derive(Debug, Clone)]
-pub(crate) struct Protocol(LengthField);
+pub(crate) struct ServerSide(LengthField);
 
-impl Protocol {
+impl ServerSide {
     pub(crate) const fn new() -> Self {
-        // A longer frame is refused as soon as its length is there, before any of it is waited for.
-        Self(LengthField::builder(2).frame_bytes_max(FRAME_BYTES_MAX).build())
+        Self(FRAMES)
     }
 
     /// Says to the peer what it did wrong. The connection closes once that was sent.
@@ -41,71 +42,130 @@ impl Protocol {
         let why: &[u8] = match error {
             Error::Framing(_) => b"bad frame",
             Error::Version(_) => b"unsupported version",
-            Error::Malformed => b"malformed request",
+            Error::Malformed | Error::TooLong => b"malformed request",
         };
-        write(REFUSED, why, reply);
+        write(REFUSED, &[why], reply);
         error
     }
 }
 
-impl Codec for Protocol {
-    type In = Request;
+impl Codec for ServerSide {
+    type In = Request<Slice>;
     type Out = Response;
     type Error = Error;
 
-    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Request>, Error> {
-        let frame = match self.0.decode(input, reply) {
-            Ok(Step::Message(frame)) => frame,
-            Ok(Step::More | Step::End) => return Ok(Step::More),
-            Err(error) => return Err(Self::refuse(Error::Framing(error), reply)),
-        };
-        parse(&frame).map(Step::Message).map_err(|error| Self::refuse(error, reply))
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Self::In>, Error> {
+        let frame = self.0.decode(input, reply).map_err(Error::Framing);
+        frame.and_then(|frame| parsed(frame, parse_request)).map_err(|error| Self::refuse(error, reply))
     }
 
-    fn encode(&mut self, Response::Total(total): Response, out: &mut Output<'_>) -> Result<(), Error> {
-        write(TOTAL, &total.to_be_bytes(), out);
+    fn encode(&mut self, response: Response, out: &mut Output<'_>) -> Result<(), Error> {
+        match response {
+            Response::Total(total) => write(TOTAL, &[&total.to_be_bytes()], out),
+            Response::Refused(why) => write(REFUSED, &[checked(&why)?], out),
+        }
         Ok(())
     }
 
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Request>, Error> {
-        match self.decode(input, reply)? {
-            Step::More if input.is_empty() => Ok(Step::End),
-            // Half a request: the client means to be done, and is not.
-            Step::More => Err(Error::Framing(FramingError::Truncated { bytes: input.len() })),
-            step => Ok(step),
-        }
+    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Self::In>, Error> {
+        // Half a request: the client means to be done, and is not. The framing says so.
+        let frame = self.0.end(input, reply).map_err(Error::Framing)?;
+        parsed(frame, parse_request).map_err(|error| Self::refuse(error, reply))
     }
+}
+
+/// The client's side.
+#[derive(Debug, Clone)]
+pub(crate) struct ClientSide(LengthField);
+
+impl ClientSide {
+    pub(crate) const fn new() -> Self {
+        Self(FRAMES)
+    }
+}
+
+impl Codec for ClientSide {
+    type In = Response;
+    type Out = Request<String>;
+    type Error = Error;
+
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Response>, Error> {
+        parsed(self.0.decode(input, reply).map_err(Error::Framing)?, parse_response)
+    }
+
+    fn encode(&mut self, request: Request<String>, out: &mut Output<'_>) -> Result<(), Error> {
+        match &request {
+            Request::Add { name, amount } => write(ADD, &[&amount.to_be_bytes(), checked(name.as_bytes())?], out),
+            Request::Ask { name } => write(ASK, &[checked(name.as_bytes())?], out),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Response>, Error> {
+        parsed(self.0.end(input, reply).map_err(Error::Framing)?, parse_response)
+    }
+}
+
+/// What is in a frame, if it is one.
+fn parsed<T>(step: Step<Slice>, parse: impl FnOnce(&Slice) -> Result<T, Error>) -> Result<Step<T>, Error> {
+    Ok(match step {
+        Step::Message(frame) => Step::Message(parse(&frame)?),
+        Step::More => Step::More,
+        Step::End => Step::End,
+    })
 }
 
 /// Parses into a type that cannot be wrong, so that the handler has nothing left to check.
-fn parse(frame: &Slice) -> Result<Request, Error> {
-    let [version, kind, body @ ..] = &**frame else { return Err(Error::Malformed) };
+fn parse_request(frame: &Slice) -> Result<Request<Slice>, Error> {
     let name = |start: usize| if start < frame.len() { Ok(frame.slice(start..)) } else { Err(Error::Malformed) };
-    match (*version, *kind, body) {
-        (VERSION, ADD, [a, b, c, d, ..]) => {
-            Ok(Request::Add { amount: u32::from_be_bytes([*a, *b, *c, *d]), name: name(6)? })
-        }
-        (VERSION, ASK, _) => Ok(Request::Ask { name: name(2)? }),
-        (VERSION, ..) => Err(Error::Malformed),
-        (other, ..) => Err(Error::Version(other)),
+    match *kind_and_body(frame)? {
+        [ADD, a, b, c, d, ..] => Ok(Request::Add { amount: u32::from_be_bytes([a, b, c, d]), name: name(6)? }),
+        [ASK, ..] => Ok(Request::Ask { name: name(2)? }),
+        _ => Err(Error::Malformed),
     }
 }
 
-/// Writes a frame straight into the connection's queue: no message is kept, and no buffer stands in between.
-fn write(kind: u8, body: &[u8], out: &mut Output<'_>) {
-    let length = (2 + body.len()) as u16;
-    let mut writer = out.writer(2 + usize::from(length));
-    writer.put(&length.to_be_bytes());
-    writer.put(&[VERSION, kind]);
-    writer.put(body);
+fn parse_response(frame: &Slice) -> Result<Response, Error> {
+    match *kind_and_body(frame)? {
+        [TOTAL, ref total @ ..] => {
+            total.try_into().map(|total| Response::Total(u64::from_be_bytes(total))).map_err(|_| Error::Malformed)
+        }
+        [REFUSED, ..] => Ok(Response::Refused(frame.slice(2..))),
+        _ => Err(Error::Malformed),
+    }
 }
 
-/// What can be wrong with what a peer sends.
+fn kind_and_body(frame: &[u8]) -> Result<&[u8], Error> {
+    match frame {
+        [VERSION, rest @ ..] => Ok(rest),
+        [other, ..] => Err(Error::Version(*other)),
+        [] => Err(Error::Malformed),
+    }
+}
+
+/// A name or a text that fits into a frame.
+fn checked(text: &[u8]) -> Result<&[u8], Error> {
+    if text.len() <= TEXT_BYTES_MAX { Ok(text) } else { Err(Error::TooLong) }
+}
+
+/// Writes a frame straight into the connection's queue: no message is kept, and no buffer stands in between.
+fn write(kind: u8, body: &[&[u8]], out: &mut Output<'_>) {
+    let length = 2 + body.iter().map(|part| part.len()).sum::<usize>();
+    let mut writer = out.writer(2 + length);
+    writer.put(&(length as u16).to_be_bytes());
+    writer.put(&[VERSION, kind]);
+    for part in body {
+        writer.put(part);
+    }
+}
+
+/// What can be wrong with what a peer sends, and with what is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Error {
     Framing(FramingError),
     Version(u8),
     Malformed,
+    TooLong,
 }
 
 impl Fault for Error {
@@ -113,6 +173,7 @@ impl Fault for Error {
         match self {
             Self::Framing(error) => error.blame(),
             Self::Version(_) | Self::Malformed => Blame::Peer,
+            Self::TooLong => Blame::Caller,
         }
     }
 }
@@ -122,7 +183,8 @@ impl fmt::Display for Error {
         match self {
             Self::Framing(error) => error.fmt(f),
             Self::Version(version) => write!(f, "version {version} is not spoken here"),
-            Self::Malformed => f.write_str("a request that is not one"),
+            Self::Malformed => f.write_str("a message that is not one"),
+            Self::TooLong => write!(f, "a name has at most {TEXT_BYTES_MAX} bytes"),
         }
     }
 }
@@ -135,5 +197,11 @@ const ASK: u8 = 0x02;
 const TOTAL: u8 = 0x81;
 const REFUSED: u8 = 0x80;
 
-/// Length included; a name has at most 120 bytes.
+/// A longer frame is refused as soon as its length is there, before any of it is waited for.
+const FRAMES: LengthField = LengthField::builder(2).frame_bytes_max(FRAME_BYTES_MAX).build();
+
+/// Length included.
 const FRAME_BYTES_MAX: usize = 128;
+
+/// What is left for a name beside an amount.
+const TEXT_BYTES_MAX: usize = FRAME_BYTES_MAX - 8;

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use tidegate::{Context, Handler, Outcome};
+use tidegate::{Context, Handler, Outcome, Slice};
 
-use crate::protocol::{Protocol, Request, Response};
+use crate::protocol::{Request, Response, ServerSide};
 
 /// The counters of one loop. A loop is one thread, so no lock is needed.
 pub(crate) type Tallies = Rc<RefCell<BTreeMap<Box<[u8]>, u64>>>;
@@ -21,7 +21,7 @@ impl Service {
         Self { tallies }
     }
 
-    fn total(&self, request: &Request) -> Option<u64> {
+    fn total(&self, request: &Request<Slice>) -> Option<u64> {
         let mut tallies = self.tallies.borrow_mut();
         match request {
             Request::Ask { name } => Some(tallies.get(&**name).copied().unwrap_or(0)),
@@ -40,10 +40,10 @@ impl Service {
     }
 }
 
-impl Handler<Protocol> for Service {
+impl Handler<ServerSide> for Service {
     type Post = ();
 
-    fn message(&mut self, request: Request, cx: &mut Context<'_, Protocol>) -> Outcome<Protocol> {
+    fn message(&mut self, request: Request<Slice>, cx: &mut Context<'_, ServerSide>) -> Outcome<ServerSide> {
         match self.total(&request).map(|total| cx.send(Response::Total(total))) {
             Some(Ok(_)) => Outcome::Continue,
             Some(Err(error)) => Outcome::fail(error),
@@ -59,13 +59,14 @@ const TALLIES_MAX: usize = 10_000;
 mod tests {
     use tidegate_testkit::{Embedded, contract};
 
-    use super::{Protocol, Service, Tallies};
+    use super::{ServerSide, Service, Tallies};
+    use crate::protocol::ClientSide;
 
     const ADD_FIVE: &[u8] = b"\x00\x0a\x01\x01\x00\x00\x00\x05boat";
     const ASK: &[u8] = b"\x00\x06\x01\x02boat";
 
     fn open() -> Embedded<()> {
-        Embedded::new(Protocol::new(), Service::new(Tallies::default()))
+        Embedded::new(ServerSide::new(), Service::new(Tallies::default()))
     }
 
     #[test]
@@ -95,10 +96,17 @@ mod tests {
     }
 
     #[test]
-    fn the_protocol_keeps_the_contract_of_codecs() {
+    fn the_side_of_the_server_keeps_the_contract_of_codecs() {
         let wire = [ADD_FIVE, ASK].concat();
-        assert_eq!(contract::check(Protocol::new, &wire).messages.len(), 2);
-        contract::never_panics(Protocol::new, &wire, 200);
-        contract::refuses_before_allocating(Protocol::new, b"\xff\xff\x01\x01");
+        assert_eq!(contract::check(ServerSide::new, &wire).messages.len(), 2);
+        contract::never_panics(ServerSide::new, &wire, 200);
+        contract::refuses_before_allocating(ServerSide::new, b"\xff\xff\x01\x01");
+    }
+    #[test]
+    fn the_side_of_the_client_keeps_it_too() {
+        let wire = b"\x00\x0a\x01\x81\0\0\0\0\0\0\0\x05\x00\x04\x01\x80no";
+        assert_eq!(contract::check(ClientSide::new, wire).messages, ["Total(5)", r#"Refused(b"no")"#]);
+        contract::never_panics(ClientSide::new, wire, 200);
+        contract::refuses_before_allocating(ClientSide::new, b"\xff\xff\x01\x81");
     }
 }

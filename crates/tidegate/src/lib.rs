@@ -8,7 +8,11 @@
 //! | [`Codec`] | one protocol, free of I/O: bytes in, messages out; messages in, bytes out |
 //! | [`Filter`] | bytes to bytes, both ways, free of I/O; [`Over`] puts a codec over it |
 //! | [`Handler`] | the application on one connection: gets events, returns an [`Outcome`] |
+//! | [`Channel`] | the same connection as an async handle, for straight-line code |
+//! | [`task`] | futures on the loop's own thread: spawn, sleep, time-outs; [`blocking`] for what would hold it up |
 //! | [`Server`] | an address and its event loops, one per core |
+//! | [`Client`] | where to connect to; yields a [`Channel`], or gives the connection a [`Handler`] |
+//! | [`Group`] | connections on any loop that get the same messages |
 //!
 //! A server that answers every line with itself:
 //!
@@ -34,7 +38,27 @@
 //! # }
 //! ```
 //!
-//! Protocols and handlers are tested without a network: see `tidegate-testkit`.
+//! The same with a channel, which is asked for each line instead of being called with it:
+//!
+//! ```no_run
+//! use tidegate::framing::Lines;
+//! use tidegate::{Channel, Server};
+//!
+//! async fn echo(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
+//!     while let Some(line) = channel.recv().await? {
+//!         channel.send(line.into())?;
+//!     }
+//!     Ok(())
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! Server::bind("127.0.0.1:7000")?.serve(Lines::default, echo)?.wait();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Protocols and handlers are tested without a network: see `tidegate-testkit`. A guide from the first codec on is in
+//! the repository, under `docs/guide`.
 
 #![forbid(unsafe_code)]
 

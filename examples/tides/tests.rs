@@ -1,0 +1,244 @@
+//! Tests without a network, and the promise that the guide shows this code and no other.
+
+use std::cell::Cell;
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tidegate::{Client, Context, Event, EventLoop, Handler, Outcome, Running, Server, StartError, task};
+use tidegate_testkit::{Embedded, contract};
+
+use crate::clerk::{Clerk, IDLE_TIMEOUT, Saved};
+use crate::client::Gauge;
+use crate::protocol::{Answer, Request, Tides, TidesClient};
+use crate::session::session;
+use crate::{limits, office, start};
+
+fn open() -> Embedded<Saved> {
+    Embedded::new(Tides::new(), Clerk::new(office()))
+}
+
+#[test]
+fn what_was_set_is_told() {
+    let mut pipe = open();
+    pipe.receive(b"SET brest 412\nGET br");
+    assert_eq!(pipe.written(), b"OK\n");
+    pipe.receive(b"est\nGET dover\n");
+    assert_eq!(pipe.written(), b"AT brest 412\nUNKNOWN\n");
+    assert!(!pipe.is_closed());
+}
+
+#[test]
+fn who_is_wrong_is_told_so_and_cut_short() {
+    for wire in ["HELLO\n", "GET \n", "GET a b\n", "SET brest high\n", "SET brest 99999999999\n"] {
+        let mut pipe = open();
+        pipe.receive(wire.as_bytes());
+        assert_eq!(pipe.written(), b"ERROR\n", "{wire}");
+        assert!(pipe.is_ended());
+    }
+}
+
+#[test]
+fn who_asks_for_nothing_is_let_go_unless_he_watches() {
+    let mut pipe = open();
+    pipe.advance(IDLE_TIMEOUT - Duration::from_secs(1));
+    pipe.receive(b"GET brest\n");
+    pipe.advance(IDLE_TIMEOUT - Duration::from_secs(1));
+    assert!(!pipe.is_ended());
+    pipe.advance(Duration::from_secs(1));
+    assert!(pipe.is_ended());
+
+    let mut pipe = open();
+    pipe.receive(b"WATCH\nGET brest\n");
+    pipe.advance(10 * IDLE_TIMEOUT);
+    assert!(!pipe.is_ended());
+}
+
+#[test]
+fn a_long_list_waits_for_who_reads_it() {
+    let office = office();
+    for number in 0..10_000 {
+        office.set(format!("station-{number:04}").into(), number).unwrap();
+    }
+    let mut pipe = Embedded::with_limits(Tides::new(), Clerk::new(office), limits());
+    pipe.take_at_most(0);
+    pipe.receive(b"LIST\nGET station-0001\n");
+    // Little more than the high water mark of 16 KiB, and the loop's 64 KiB to receive into; not 240 KB of list.
+    assert!(pipe.pool().ledger().used() < 96 * 1024);
+    assert!(!pipe.is_receiving());
+    pipe.take_at_most(usize::MAX);
+    let written = String::from_utf8(pipe.written()).unwrap();
+    assert_eq!(written.lines().count(), 10_000 + 2);
+    assert!(written.ends_with("AT station-9999 9999\nOK\nAT station-0001 1\n"));
+}
+
+#[test]
+fn a_drain_ends_the_connection() {
+    let mut pipe = open();
+    pipe.receive(b"GET brest\n");
+    pipe.drain(Duration::from_secs(10));
+    assert_eq!(pipe.written(), b"UNKNOWN\n");
+    assert!(pipe.is_ended());
+}
+
+#[test]
+fn both_sides_keep_the_contract_of_codecs() {
+    let requests = b"SET brest 412\r\nGET brest\nLIST\nWATCH\nSAVE\n";
+    assert_eq!(contract::check(Tides::new, requests).messages.len(), 5);
+    contract::never_panics(Tides::new, requests, 200);
+    contract::refuses_before_allocating(Tides::new, &[b'x'; 100]);
+
+    let answers = b"OK\nAT brest -3\nUNKNOWN\nFULL\nFAILED\n";
+    assert_eq!(contract::check(TidesClient::new, answers).messages.len(), 5);
+    contract::never_panics(TidesClient::new, answers, 200);
+}
+
+/// Each block of Rust in the guide stands, line by line, in one of the files here. `// ...` leaves lines out.
+#[test]
+fn the_guide_shows_this_code() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = [texts(&examples.join("tides"), "rs"), texts(examples, "rs")].concat();
+    let mut blocks = 0;
+    for (chapter, text) in texts(&examples.join("../docs/guide"), "md") {
+        assert!(!text.contains("```rust,"), "{chapter}: a block with a flag would not be compared");
+        for block in text.split("```rust\n").skip(1) {
+            let block: Vec<_> = block.lines().map(str::trim).take_while(|line| *line != "```").collect();
+            blocks += 1;
+            for part in block.split(|line| *line == "// ...").map(|part| part.join("\n")) {
+                let part = part.trim();
+                assert!(
+                    sources.iter().any(|(_, code)| code.contains(part)),
+                    "{chapter} shows what is not there:\n{part}"
+                );
+            }
+        }
+    }
+    assert!(blocks > 0, "the guide has examples");
+}
+
+/// The files in a folder, with the white space around their lines taken away.
+fn texts(folder: &Path, extension: &str) -> Vec<(String, String)> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .map(|path| {
+            let text = fs::read_to_string(&path).unwrap();
+            let lines: Vec<_> = text.lines().map(str::trim).collect();
+            (path.display().to_string(), lines.join("\n"))
+        })
+        .collect()
+}
+
+// Pieces of the guide that are no part of the server.
+
+/// Prints what the office says, and asks what other threads want to know.
+struct Print;
+
+impl Handler<TidesClient> for Print {
+    type Post = Request;
+
+    fn message(&mut self, answer: Answer, _: &mut Context<'_, TidesClient, Request>) -> Outcome<TidesClient> {
+        println!("{answer:?}");
+        Outcome::Continue
+    }
+
+    fn event(&mut self, event: Event<Request>, cx: &mut Context<'_, TidesClient, Request>) -> Outcome<TidesClient> {
+        match event {
+            Event::Posted(request) => cx.send(request).into(),
+            other => other.by_default(cx),
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_was_made_may_have_a_handler() {
+    let server = start("127.0.0.1:0").unwrap();
+    let client = Client::at(server.address().clone());
+    let mut event_loop = EventLoop::readiness().unwrap();
+    let remote =
+        event_loop.block_on(async move { client.connect_with(TidesClient::new(), Print).await }).unwrap().unwrap();
+    let reporter = std::thread::spawn(move || remote.post(Request::Set { station: "brest".into(), level: 412 }));
+    reporter.join().unwrap().unwrap();
+    while server.counts().iter().all(|counts| counts.messages == 0) {
+        event_loop.turn(Some(Duration::from_millis(10))).unwrap();
+    }
+}
+
+#[test]
+fn one_of_several_addresses_is_enough() {
+    let server = start("127.0.0.1:0").unwrap();
+    // Nobody has listened on port 1 for a long time.
+    let addresses = ["127.0.0.1:1".parse().unwrap(), server.address().clone()];
+    let client =
+        Client::at_each(addresses).connect_timeout(Duration::from_secs(3)).head_start(Duration::from_millis(100));
+    let asked = async move {
+        let mut channel = client.connect(TidesClient::new()).await?;
+        channel.send(Request::Get { station: "brest".into() })?;
+        Ok::<_, Box<dyn Error>>(channel.recv().within(Duration::from_secs(1)).await?)
+    };
+    let answer = EventLoop::readiness().unwrap().block_on(asked).unwrap().unwrap();
+    assert_eq!(answer, Some(Answer::Unknown));
+}
+
+#[test]
+fn tasks_run_beside_each_other() {
+    async fn ask_both(one: String, other: String) -> Result<(Answer, Answer), Box<dyn Error>> {
+        let first = task::spawn(async move { Gauge::connect(&one).await?.get("brest").await });
+        let second = Gauge::connect(&other).await?.get("brest").await?;
+        Ok((first.await??, second))
+    }
+
+    async fn report_each_minute(target: String, level: impl Fn() -> i32) -> Result<(), Box<dyn Error>> {
+        let mut gauge = Gauge::connect(&target).await?;
+        let mut minute = task::interval(Duration::from_secs(60));
+        loop {
+            minute.tick().await;
+            gauge.set("brest", level()).await?;
+        }
+    }
+
+    let server = start("127.0.0.1:0").unwrap();
+    let address = server.address().to_string();
+    let talk = async move {
+        let report = task::spawn(report_each_minute(address.clone(), || 412));
+        let reported = async {
+            let mut gauge = Gauge::connect(&address).await?;
+            while gauge.get("brest").await? == Answer::Unknown {
+                task::sleep(Duration::from_millis(5)).await;
+            }
+            Ok::<_, Box<dyn Error>>(())
+        };
+        task::timeout(Duration::from_secs(5), reported).await??;
+        report.cancel();
+        ask_both(address.clone(), address).await
+    };
+    let (first, second) = EventLoop::readiness().unwrap().block_on(talk).unwrap().unwrap();
+    assert_eq!((&first, &first), (&second, &Answer::At { station: "brest".into(), level: 412 }));
+}
+
+#[test]
+fn each_loop_may_have_something_of_its_own() {
+    let running = start_counting("127.0.0.1:0").unwrap();
+    let address = running.address().to_string();
+    let answer = async move { Gauge::connect(&address).await?.get("brest").await };
+    assert_eq!(EventLoop::readiness().unwrap().block_on(answer).unwrap().unwrap(), Answer::Unknown);
+    let counts = running.counts();
+    assert_eq!(counts.iter().map(|counts| counts.accepted).sum::<u64>(), 1);
+    assert!(counts.iter().all(|counts| counts.stalls == 0));
+    running.drain(Duration::from_secs(1));
+}
+
+/// Counts the sessions of each loop in a cell: tasks of one loop share a thread.
+fn start_counting(address: &str) -> Result<Running, StartError> {
+    let office = office();
+    Server::bind(address)?.serve_each(move |number| {
+        let (office, served) = (office.clone(), Rc::new(Cell::new(0)));
+        (Tides::new, move |channel| {
+            served.set(served.get() + 1);
+            println!("loop {number}: session {}", served.get());
+            session(channel, office.clone())
+        })
+    })
+}
