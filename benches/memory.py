@@ -332,7 +332,7 @@ def waves(server, options):
 def broadcast(server, options):
     """Lines of one guest to all the others of a chat: what the server grows by meanwhile, at most."""
     with Clients() as clients:
-        clients.open(options.connections, server, b"reader\n", lambda data: data.endswith(b"\n"))
+        clients.open(options.connections, server, b"reader\n", lambda data: data.count(b"\n") == 2)
         start = peak = server.settled_rss()
         for client in clients.all:
             client.incoming = b""

@@ -7,13 +7,13 @@
 //!
 //! A line is encoded once and linked to the queue of every member, on whichever loop that is. Who reads too slowly misses
 //! lines instead of holding anybody up. It is a channel and not a handler because a guest's life is a sequence: a name,
-//! then lines, then the farewell; a handler would have to remember where in it the guest is.
+//! then lines; a handler would have to remember where in it the guest is.
 
 #![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use tidegate::framing::Lines;
@@ -21,23 +21,17 @@ use tidegate::{Channel, Group, Running, Server, Slice, Slow, StartError};
 
 type Any = Box<dyn Error>;
 
-/// A guest, from the name to the farewell.
+/// A guest, from the name to the last word.
 async fn guest(mut channel: Channel<Lines>, everybody: Group<Lines>) -> Result<(), Any> {
     channel.send("your name?".into())?;
     let Some(name) = channel.recv().within(PATIENCE).await? else { return Ok(()) };
     let name = text(&name);
+    // Whoever is in the room is in it until the connection is gone. Nobody's coming and going is announced: with ten
+    // thousand guests that would be a hundred million lines before the first word.
     channel.join(&everybody)?;
-    say(&everybody, format!("* {name} is here"))?;
-    let talked = talk(&mut channel, &name, &everybody).await;
-    // The farewell is due even if the connection broke.
-    channel.leave(&everybody)?;
-    say(&everybody, format!("* {name} is gone"))?;
-    talked
-}
-
-async fn talk(channel: &mut Channel<Lines>, name: &str, everybody: &Group<Lines>) -> Result<(), Any> {
+    channel.send(format!("welcome, {name}").into())?;
     while let Some(line) = channel.recv().await? {
-        say(everybody, format!("{name}: {}", text(&line)))?;
+        say(&everybody, format!("{name}: {}", text(&line)))?;
     }
     Ok(())
 }
@@ -55,7 +49,7 @@ fn text(line: &Slice) -> String {
 fn start(address: &str) -> Result<Running, StartError> {
     let everybody = Group::new(Slow::Skip);
     // What may come is shorter than what may be sent: a name and a line fit into one.
-    let lines = || Lines::new().with_line_bytes_max(1024);
+    let lines = || Lines::new().with_line_bytes_max(4096);
     Server::bind(address)?.loops(2).serve(lines, move |channel| guest(channel, everybody.clone()))
 }
 
@@ -69,14 +63,13 @@ fn main() -> Result<(), Any> {
     }
     let at = server.address().ip().ok_or("not an IP address")?;
     let mut gull = Guest::enter(at, "gull")?;
-    gull.hears("* gull is here")?;
     let mut tern = Guest::enter(at, "tern")?;
-    gull.hears("* tern is here")?;
-    tern.hears("* tern is here")?;
     writeln!(tern.0.get_mut(), "the tide is out")?;
     gull.hears("tern: the tide is out")?;
-    tern.0.get_mut().shutdown(Shutdown::Write)?;
-    gull.hears("* tern is gone")?;
+    tern.hears("tern: the tide is out")?;
+    drop(tern);
+    writeln!(gull.0.get_mut(), "is anybody there?")?;
+    gull.hears("gull: is anybody there?")?;
     server.drain(Duration::from_secs(1));
     Ok(())
 }
@@ -89,6 +82,7 @@ impl Guest {
         let mut guest = Self(BufReader::new(TcpStream::connect(at)?));
         guest.hears("your name?")?;
         writeln!(guest.0.get_mut(), "{name}")?;
+        guest.hears(&format!("welcome, {name}"))?;
         Ok(guest)
     }
 

@@ -56,7 +56,7 @@ impl Codec for ServerSide {
 
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Self::In>, Error> {
         let frame = self.0.decode(input, reply).map_err(Error::Framing);
-        frame.and_then(|frame| parsed(frame, parse_request)).map_err(|error| Self::refuse(error, reply))
+        frame.and_then(|frame| frame.try_map(|frame| parse_request(&frame))).map_err(|error| Self::refuse(error, reply))
     }
 
     fn encode(&mut self, response: Response, out: &mut Output<'_>) -> Result<(), Error> {
@@ -70,7 +70,7 @@ impl Codec for ServerSide {
     fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Self::In>, Error> {
         // Half a request: the client means to be done, and is not. The framing says so.
         let frame = self.0.end(input, reply).map_err(Error::Framing)?;
-        parsed(frame, parse_request).map_err(|error| Self::refuse(error, reply))
+        frame.try_map(|frame| parse_request(&frame)).map_err(|error| Self::refuse(error, reply))
     }
 }
 
@@ -90,7 +90,7 @@ impl Codec for ClientSide {
     type Error = Error;
 
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Response>, Error> {
-        parsed(self.0.decode(input, reply).map_err(Error::Framing)?, parse_response)
+        self.0.decode(input, reply).map_err(Error::Framing)?.try_map(|frame| parse_response(&frame))
     }
 
     fn encode(&mut self, request: Request<String>, out: &mut Output<'_>) -> Result<(), Error> {
@@ -102,17 +102,8 @@ impl Codec for ClientSide {
     }
 
     fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Response>, Error> {
-        parsed(self.0.end(input, reply).map_err(Error::Framing)?, parse_response)
+        self.0.end(input, reply).map_err(Error::Framing)?.try_map(|frame| parse_response(&frame))
     }
-}
-
-/// What is in a frame, if it is one.
-fn parsed<T>(step: Step<Slice>, parse: impl FnOnce(&Slice) -> Result<T, Error>) -> Result<Step<T>, Error> {
-    Ok(match step {
-        Step::Message(frame) => Step::Message(parse(&frame)?),
-        Step::More => Step::More,
-        Step::End => Step::End,
-    })
 }
 
 /// Parses into a type that cannot be wrong, so that the handler has nothing left to check.

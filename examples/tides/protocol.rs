@@ -52,7 +52,7 @@ impl Codec for Tides {
 
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Request>, Wrong> {
         let step = self.0.decode(input, reply).map_err(Wrong::Line);
-        step.and_then(|step| parsed(step, parse_request)).inspect_err(|_| reply.write(b"ERROR\n"))
+        step.and_then(|step| step.try_map(|line| parse_request(text(&line)?))).inspect_err(|_| reply.write(b"ERROR\n"))
     }
 
     fn encode(&mut self, answer: Answer, out: &mut Output<'_>) -> Result<(), Wrong> {
@@ -67,7 +67,7 @@ impl Codec for Tides {
     }
 
     fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Request>, Wrong> {
-        parsed(self.0.end(input, reply).map_err(Wrong::Line)?, parse_request)
+        self.0.end(input, reply).map_err(Wrong::Line)?.try_map(|line| parse_request(text(&line)?))
     }
 }
 
@@ -87,7 +87,7 @@ impl Codec for TidesClient {
     type Error = Wrong;
 
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Answer>, Wrong> {
-        parsed(self.0.decode(input, reply).map_err(Wrong::Line)?, parse_answer)
+        self.0.decode(input, reply).map_err(Wrong::Line)?.try_map(|line| parse_answer(text(&line)?))
     }
 
     fn encode(&mut self, request: Request, out: &mut Output<'_>) -> Result<(), Wrong> {
@@ -102,17 +102,13 @@ impl Codec for TidesClient {
     }
 
     fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Answer>, Wrong> {
-        parsed(self.0.end(input, reply).map_err(Wrong::Line)?, parse_answer)
+        self.0.end(input, reply).map_err(Wrong::Line)?.try_map(|line| parse_answer(text(&line)?))
     }
 }
 
-/// What a line means, if there is one.
-fn parsed<T>(step: Step<Slice>, parse: impl FnOnce(&str) -> Result<T, Wrong>) -> Result<Step<T>, Wrong> {
-    Ok(match step {
-        Step::Message(line) => Step::Message(parse(std::str::from_utf8(&line).map_err(|_| Wrong::Malformed)?)?),
-        Step::More => Step::More,
-        Step::End => Step::End,
-    })
+/// A line, which has to be text.
+fn text(line: &Slice) -> Result<&str, Wrong> {
+    std::str::from_utf8(line).map_err(|_| Wrong::Malformed)
 }
 
 /// Parses into a type that cannot be wrong: whoever gets a request has nothing left to check.

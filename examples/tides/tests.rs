@@ -84,6 +84,17 @@ fn a_drain_ends_the_connection() {
 }
 
 #[test]
+fn a_session_is_tested_like_a_handler() {
+    let office = office();
+    let mut pipe = Embedded::serving(Tides::new(), |channel| session(channel, office));
+    pipe.receive(b"SET brest 412\nGET br");
+    pipe.receive(b"est\n");
+    assert_eq!(pipe.written(), b"OK\nAT brest 412\n");
+    pipe.advance(IDLE_TIMEOUT);
+    assert!(pipe.is_ended());
+}
+
+#[test]
 fn both_sides_keep_the_contract_of_codecs() {
     let requests = b"SET brest 412\r\nGET brest\nLIST\nWATCH\nSAVE\n";
     assert_eq!(contract::check(Tides::new, requests).messages.len(), 5);

@@ -18,6 +18,29 @@ pub enum Step<T> {
     End,
 }
 
+impl<T> Step<T> {
+    /// The same step with another message: what a codec over a framing does with each frame.
+    ///
+    /// ```
+    /// use tidegate_codec::Step;
+    ///
+    /// let parse = |text: &str| text.parse::<u32>();
+    /// assert_eq!(Step::Message("412").try_map(parse), Ok(Step::Message(412)));
+    /// assert_eq!(Step::More.try_map(parse), Ok(Step::More));
+    /// assert!(Step::Message("high").try_map(parse).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `map`.
+    pub fn try_map<U, E>(self, map: impl FnOnce(T) -> Result<U, E>) -> Result<Step<U>, E> {
+        Ok(match self {
+            Self::Message(message) => Step::Message(map(message)?),
+            Self::More => Step::More,
+            Self::End => Step::End,
+        })
+    }
+}
+
 /// One protocol: bytes in, messages out; messages in, bytes out.
 ///
 /// The loop calls [`decode`](Codec::decode) until it says [`More`](Step::More); every call either yields a message or

@@ -5,13 +5,14 @@
 //! that woke them, before the next. At the end of a turn memory is looked at: if the budget is used up, receiving is held back and the connection with most bytes waiting is
 //! shed, until there is room.
 
-use std::cell::Cell;
 use std::error::Error;
 use std::future::Future;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
@@ -31,7 +32,7 @@ use crate::local::Local;
 use crate::mailbox::{Letter, Mailbox};
 use crate::remote::Remote;
 use crate::serve::Serving;
-use crate::task::{self, Task};
+use crate::task::{self, Call, Task};
 
 /// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns it
 /// by hand.
@@ -217,7 +218,8 @@ impl EventLoop {
         task::spawn(future)
     }
 
-    /// Turns until a future has come to its end, and returns what it came to.
+    /// Turns until a future has come to its end, and returns what it came to. It may borrow what is around it, and runs
+    /// between turns, where tasks run within them.
     ///
     /// ```
     /// use tidegate_engine::EventLoop;
@@ -228,17 +230,20 @@ impl EventLoop {
     ///
     /// # Errors
     /// The driver's, if waiting fails.
-    ///
-    /// # Panics
-    /// If the future panicked.
-    pub fn block_on<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> io::Result<T> {
-        let result = Rc::new(Cell::new(None));
-        let slot = result.clone();
-        let task = self.spawn(async move { slot.set(Some(future.await)) });
-        while !task.is_finished() {
+    pub fn block_on<F: Future>(&mut self, future: F) -> io::Result<F::Output> {
+        let mut future = pin!(future);
+        let call = Call::new(self.mailbox());
+        let waker = Waker::from(call.clone());
+        loop {
+            if call.was_made() {
+                let _entered = self.local.enter();
+                self.local.tasks.admit_messages();
+                if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    return Ok(output);
+                }
+            }
             self.turn(None)?;
         }
-        Ok(result.take().expect("the future panicked"))
     }
 
     /// Begins to drain: nothing more is accepted, every connection is told, and after `deadline` those that are left are

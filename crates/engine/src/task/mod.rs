@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_sys::Token;
 
-pub(crate) use self::table::Tasks;
+pub(crate) use self::table::{Call, Tasks};
 pub(crate) use self::time::Alarm;
 pub use self::time::{Elapsed, Interval, Sleep, Tick, Timeout, interval, now, sleep, sleep_until, timeout};
 use crate::local::Local;

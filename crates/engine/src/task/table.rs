@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use tidegate_sys::Token;
@@ -130,7 +131,7 @@ impl Tasks {
         };
         let Some((mut future, waker)) = taken else { return };
         waker.begin();
-        self.messages.set(MESSAGES_PER_VISIT_MAX);
+        self.admit_messages();
         let waker = Waker::from(waker);
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
         // If it is not there any more, it was cancelled meanwhile.
@@ -148,6 +149,11 @@ impl Tasks {
             self.panicked.set(self.panicked.get() + 1);
             local.core.borrow_mut().log.task_panicked(local.now());
         }
+    }
+
+    /// Whoever runs next may take so many messages.
+    pub(crate) fn admit_messages(&self) {
+        self.messages.set(MESSAGES_PER_VISIT_MAX);
     }
 
     /// Whether the task that runs may take another message now; if not, it is woken again after the others.
@@ -184,5 +190,38 @@ impl Tasks {
         quietly(move || drop(later));
     }
 }
+
+/// Wakes the future that a loop is blocked on, which is no task: it belongs to whoever calls.
+pub(crate) struct Call {
+    mailbox: Arc<Mailbox>,
+    made: AtomicBool,
+}
+
+impl Call {
+    /// A call that was made once already: the future has not been polled yet.
+    pub(crate) fn new(mailbox: Arc<Mailbox>) -> Arc<Self> {
+        Arc::new(Self { mailbox, made: AtomicBool::new(true) })
+    }
+
+    /// Whether it was made since this was last asked.
+    pub(crate) fn was_made(&self) -> bool {
+        self.made.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.made.swap(true, Ordering::AcqRel) {
+            // No task has this number; it only keeps the loop from sleeping.
+            self.mailbox.wake(NOBODY);
+        }
+    }
+}
+
+const NOBODY: Token = Token { slot: u32::MAX, generation: u32::MAX };
 
 const _: () = assert!(place_bytes::<Entry>() == 32);

@@ -90,7 +90,7 @@ fn a_letter_to_a_connection_that_is_gone_reaches_nobody_else() {
     // The next connection gets the same slot.
     let mut second = connect(&server);
     let remote = told.recv().unwrap();
-    gone.post((1, 1)).unwrap();
+    assert_eq!(gone.post((1, 1)), Err(PostError::Gone((1, 1))));
     remote.post((2, 2)).unwrap();
     assert_eq!(crate::support::read_line(&mut second), "2 2");
 }
