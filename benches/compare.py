@@ -96,6 +96,9 @@ def compare(commands, options):
             references.append(("/ floor", lambda own: ratio(own, rows["floor"])))
         if "tidegate" in rows:
             references.append(("tidegate / it", lambda own: ratio(rows["tidegate"], own)))
+        if not references:
+            first, base = next(iter(rows.items()))
+            references.append((f"/ {first}", lambda own: ratio(own, base)))
         table(f"depth {depth}, CPU seconds per million requests", rows, references)
 
 

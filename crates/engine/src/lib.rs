@@ -1,16 +1,19 @@
 //! The event loop: one thread, one driver, its connections, timers and buffers; it shares nothing.
 //!
-//! An application is a [`Handler`]: it gets events of one connection and answers each with an [`Outcome`]. It is
-//! never re-entered, and there is neither a future nor a task. [`Server`] accepts connections and runs the loops.
+//! An application is a [`Handler`], which gets events of one connection and answers each with an [`Outcome`], and is
+//! never re-entered; or it is a task with a [`Channel`], which asks for one message after the other. [`Server`] accepts
+//! connections and runs the loops, and [`Client`] connects.
 //!
 //! | what | where |
 //! |---|---|
-//! | what an application writes | `handler.rs`, and what it is handed: `context.rs` |
+//! | what an application writes as a handler | `handler.rs`, and what it is handed: `context.rs` |
+//! | what it uses as a task | `channel/`, `task/`, `serve.rs` |
+//! | connecting | `client.rs`, `connect.rs` |
 //! | what happens to one connection | `connection/` |
 //! | what happens in one turn of a loop | `event_loop.rs` |
 //! | accepting | `acceptor.rs` |
 //! | one message to many connections | `group/` |
-//! | slots, timers, mail from other threads | `slots.rs`, `wheel.rs`, `remote.rs` |
+//! | slots, timers, mail from other threads | `slots.rs`, `wheel.rs`, `mailbox.rs`, `remote.rs` |
 //! | addresses and listeners | `server.rs` |
 //! | threads, drain | `running.rs` |
 //! | a restart without a gap | `takeover.rs` |
