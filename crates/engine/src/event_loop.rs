@@ -20,7 +20,6 @@ use tidegate_codec::Codec;
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Completion, Driver, Operation, Socket, Token, memory};
 
-use crate::acceptor::{Acceptor, Admit, Handling};
 use crate::channel::{Channel, Handle as ChannelHandle};
 use crate::connection::{Connection, Link, Occasion, Settings};
 use crate::core::{Core, quietly};
@@ -31,7 +30,8 @@ use crate::limits::{EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits, TURN_PATIENCE
 use crate::local::Local;
 use crate::mailbox::{Letter, Mailbox};
 use crate::remote::Remote;
-use crate::serve::Serving;
+use crate::server::acceptor::{Acceptor, Admit, Handling};
+use crate::server::serve::Serving;
 use crate::task::{self, Call, Task};
 
 /// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns it

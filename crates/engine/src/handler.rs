@@ -9,7 +9,7 @@ use crate::channel::Channel;
 use crate::closed::Closed;
 use crate::connection::{Application, Ends, Pushed, Successor};
 use crate::context::Context;
-use crate::serve::start;
+use crate::server::serve::start;
 
 /// The application on one connection: it gets events, one at a time, and answers each with an [`Outcome`].
 ///

@@ -7,27 +7,20 @@
 //! | what | where |
 //! |---|---|
 //! | what an application writes as a handler | `handler.rs`, and what it is handed: `context.rs` |
-//! | what it uses as a task | `channel/`, `task/`, `serve.rs` |
-//! | connecting | `client.rs`, `connect.rs` |
-//! | what happens to one connection | `connection/` |
-//! | what happens in one turn of a loop | `event_loop.rs` |
-//! | accepting | `acceptor.rs` |
+//! | what it uses as a task | `channel/`, `task/` |
 //! | one message to many connections | `group/` |
+//! | listening, accepting, threads, drain, restarts | `server/` |
+//! | connecting | `client/` |
+//! | what happens to one connection | `connection/` |
+//! | what happens in one turn of a loop | `event_loop.rs`, and what it lends: `core.rs`, `local.rs` |
 //! | slots, timers, mail from other threads | `slots.rs`, `wheel.rs`, `mailbox.rs`, `remote.rs` |
-//! | addresses and listeners | `server.rs` |
-//! | threads, drain | `running.rs` |
-//! | a restart without a gap | `takeover.rs` |
-//! | a loop that hangs, and who says so | `watchdog.rs`, `counters.rs`, `log.rs` |
-//! | work that blocks, names to addresses | `blocking.rs`, `resolve.rs` |
+//! | what is counted, what is logged | `counters.rs`, `log.rs` |
 
 #![forbid(unsafe_code)]
 
-mod acceptor;
-mod blocking;
 mod channel;
 mod client;
 mod closed;
-mod connect;
 mod connection;
 mod context;
 mod core;
@@ -41,23 +34,15 @@ mod log;
 mod mailbox;
 mod pages;
 mod remote;
-mod resolve;
-mod running;
-mod serve;
 mod server;
 mod slots;
-mod start_error;
 mod sync;
-mod takeover;
 pub mod task;
-mod watchdog;
 mod wheel;
 
-pub use blocking::{Blocking, BlockingError, blocking};
 pub use channel::{Channel, ChannelError, Close, Flushed, Reader, Ready, Recv, Within, Writer};
-pub use client::{Client, ConnectError};
+pub use client::{Client, Connect, ConnectError, ConnectWith};
 pub use closed::Closed;
-pub use connect::{Connect, ConnectWith};
 pub use context::{Context, SendError};
 pub use counters::Counts;
 pub use event_loop::EventLoop;
@@ -65,6 +50,5 @@ pub use group::{Group, GroupFull, Member, PublishError, Slow};
 pub use handler::{Event, Handler, Outcome, Switch};
 pub use limits::Limits;
 pub use remote::{PostError, Remote};
-pub use running::{Running, Superseded};
-pub use server::{Server, Transport, UnknownTransport};
-pub use start_error::StartError;
+pub use server::{Running, Server, StartError, Superseded, Transport, UnknownTransport};
+pub use task::blocking::{Blocking, BlockingError, blocking};

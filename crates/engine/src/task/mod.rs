@@ -2,8 +2,10 @@
 //!
 //! A task runs right after the completion that woke it, before the next one. Its waker knows a number and a mailbox,
 //! and nothing of the future: so it may be used on any thread, and after the loop has ended, when it does nothing.
-//! Read next: `table.rs`, where tasks are kept and polled; `time.rs`, what they wait for.
+//! Read next: `table.rs`, where tasks are kept and polled; `time.rs`, what they wait for; `blocking.rs`, for what must not
+//! be done on a loop.
 
+pub(crate) mod blocking;
 mod table;
 mod time;
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-use crate::blocking::{Blocking, blocking};
+use crate::task::blocking::{Blocking, blocking};
 
 /// The addresses of a name, in the order in which to try them; at least one. What is an address already is not looked
 /// up.

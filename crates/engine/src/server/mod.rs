@@ -1,6 +1,14 @@
 //! `Server`: where it listens, how many loops it has, and which of them accepts from what.
 //!
-//! Read next: `running.rs`, what it becomes; `takeover.rs`, where listeners may come from.
+//! Read next: `running.rs`, what it becomes; `acceptor.rs`, what a loop does with a listener; `serve.rs`, how a stream
+//! becomes a channel with a task; `takeover.rs`, where listeners may come from.
+
+pub(crate) mod acceptor;
+mod running;
+pub(crate) mod serve;
+mod start_error;
+mod takeover;
+mod watchdog;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -16,13 +24,13 @@ use std::sync::atomic::AtomicUsize;
 use tidegate_codec::Codec;
 use tidegate_sys::{Address, ListenOptions, Side, Socket, handover, inherited};
 
+pub use self::running::{Running, Superseded};
+pub use self::start_error::StartError;
+use self::takeover::Takeover;
 use crate::core::quietly;
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
-use crate::running::Running;
-use crate::start_error::StartError;
-use crate::takeover::Takeover;
 
 /// A server that has not been started.
 ///

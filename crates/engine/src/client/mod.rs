@@ -1,6 +1,9 @@
 //! `Client`: where to connect to and how; the connection is a channel, or has a handler.
 //!
-//! How several addresses are tried is in `connect.rs`.
+//! How several addresses are tried is in `connect.rs`, how a name becomes addresses in `resolve.rs`.
+
+mod connect;
+mod resolve;
 
 use std::fmt;
 use std::io;
@@ -11,7 +14,7 @@ use std::time::Duration;
 use tidegate_codec::Codec;
 use tidegate_sys::{Address, SocketOptions};
 
-use crate::connect::{Connect, ConnectWith};
+pub use self::connect::{Connect, ConnectWith};
 use crate::handler::Handler;
 use crate::limits::{CONNECT_TIMEOUT, HEAD_START, Limits};
 

@@ -14,9 +14,9 @@ use crate::counters::{Counts, Published};
 use crate::event_loop::EventLoop;
 use crate::mailbox::{Letter, Mailbox};
 use crate::server::Transport;
-use crate::start_error::StartError;
-use crate::takeover::Control;
-use crate::watchdog::Watchdog;
+use crate::server::start_error::StartError;
+use crate::server::takeover::Control;
+use crate::server::watchdog::Watchdog;
 
 /// A server that runs. Dropping it ends it at once; [`drain`](Running::drain) ends it in good order.
 #[derive(Debug)]

@@ -12,15 +12,15 @@ use pin_project_lite::pin_project;
 use tidegate_codec::Codec;
 use tidegate_sys::{Address, Socket, Token};
 
-use crate::acceptor::Admit;
+use super::Server;
+use super::acceptor::Admit;
+use super::running::Running;
+use super::start_error::StartError;
 use crate::channel::{Channel, ChannelError, Handle};
 use crate::closed::Closed;
 use crate::connection::{Connection, Link};
 use crate::core::Core;
 use crate::local::Local;
-use crate::running::Running;
-use crate::server::Server;
-use crate::start_error::StartError;
 use crate::task::Tasks;
 
 impl Server {

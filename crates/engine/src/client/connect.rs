@@ -17,8 +17,8 @@ use std::time::Instant;
 use tidegate_codec::Codec;
 use tidegate_sys::{Address, Completion, Operation, Token};
 
-use crate::blocking::{Blocking, BlockingError};
 use crate::channel::{Channel, Handle};
+use crate::client::resolve::{interleave, resolve};
 use crate::client::{Client, ConnectError, Target};
 use crate::closed::Closed;
 use crate::connection::{Connection, Fate, Link, Occasion, Occupant, Settings};
@@ -26,7 +26,7 @@ use crate::core::Core;
 use crate::handler::Handler;
 use crate::local::Local;
 use crate::remote::Remote;
-use crate::resolve::{interleave, resolve};
+use crate::task::blocking::{Blocking, BlockingError};
 use crate::task::{Alarm, NO_LOOP};
 
 /// The future of [`Client::connect`].

@@ -22,7 +22,7 @@ use tidegate_sys::{Socket, handover};
 
 use crate::core::quietly;
 use crate::limits::ACCEPT_PAUSE;
-use crate::running::Superseded;
+use crate::server::running::Superseded;
 
 /// A takeover that has begun: listeners may have been received, and nobody was told that we are ready.
 pub(crate) struct Takeover {
