@@ -120,6 +120,8 @@ fn log_to_stderr(quiet: bool) {
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
+        // Whatever features others ask of the crate: lines are read by programs too.
+        .with_ansi(false)
         .with_writer(io::stderr)
         .log_internal_errors(false)
         .init();

@@ -47,7 +47,8 @@ impl Stage {
         until(&format!("a line about {shown:?}"), || self.program.log().len() > lines);
         let log = self.program.log().split_off(lines);
         assert_eq!(log.len(), 1, "{shown:?}: {log:?}");
-        assert!(log[0].contains("connection closed") && log[0].contains("127.0.0.1:") && log[0].contains("cause="));
+        let told = log[0].contains("connection closed") && log[0].contains("127.0.0.1:") && log[0].contains("cause=");
+        assert!(told, "{shown:?}: {log:?}");
     }
 
     /// That nothing is left of anybody but the witness.
