@@ -186,6 +186,7 @@ impl EventLoop {
         C: Codec,
         H: Handler<C>,
     {
+        self.catch_up();
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
         let link = lone_link(limits, peer, &core);
@@ -204,6 +205,7 @@ impl EventLoop {
         limits: Limits,
         codec: C,
     ) -> io::Result<Channel<C>> {
+        self.catch_up();
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
         let link = lone_link(limits, peer, &core);
@@ -244,6 +246,11 @@ impl EventLoop {
     /// Begins to drain: nothing more is accepted, every connection is told, and after `deadline` those that are left are
     /// closed.
     pub fn drain(&mut self, deadline: Duration) {
+        self.catch_up();
+        self.begin_drain(deadline);
+    }
+
+    fn begin_drain(&mut self, deadline: Duration) {
         let _entered = self.local.enter();
         let tokens = {
             let mut core = self.local.core.borrow_mut();
@@ -302,6 +309,15 @@ impl EventLoop {
         Ok(())
     }
 
+    /// Between two turns the time stands still as well, and the last one may be long ago: what begins now is not to be
+    /// late already.
+    fn catch_up(&self) {
+        let core = &mut *self.local.core.borrow_mut();
+        let now = core.driver.now();
+        core.time.advance(now, || core.driver.wall());
+        self.local.set_now(now);
+    }
+
     /// Waits, and says what time it is then.
     fn wait(&mut self, patience: Option<Duration>) -> io::Result<Instant> {
         let local = self.local.clone();
@@ -316,11 +332,9 @@ impl EventLoop {
         let waited = core.driver.wait(timeout);
         core.mailbox.awake();
         waited?;
-        let now = core.driver.now();
-        let Core { driver, time, .. } = &mut *core;
-        time.advance(now, || driver.wall());
-        local.set_now(now);
-        Ok(now)
+        drop(core);
+        self.catch_up();
+        Ok(local.now())
     }
 
     /// What the loop has done so far.
@@ -427,7 +441,7 @@ impl EventLoop {
                         return;
                     }
                 }
-                Some(Letter::Drain(deadline)) => self.drain(deadline),
+                Some(Letter::Drain(deadline)) => self.begin_drain(deadline),
                 None => {
                     // What held them goes as well.
                     self.letters = Vec::new().into_iter();

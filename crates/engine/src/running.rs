@@ -188,7 +188,10 @@ impl Running {
 
     fn join(&mut self) {
         for running in &mut self.loops {
-            if let Some(thread) = running.thread.take() {
+            if let Some(thread) = running.thread.take()
+                // A loop that ends its own server ends when whoever does so has returned to it.
+                && thread.thread().id() != std::thread::current().id()
+            {
                 // A loop catches the panics of its users; one of its own was printed by its thread.
                 let _ = thread.join();
             }
