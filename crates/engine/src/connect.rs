@@ -54,7 +54,7 @@ impl<C: Codec> Future for Connect<C> {
         let Poll::Ready(winner) = self.race.poll(cx.waker()) else { return Poll::Pending };
         let winner = winner?;
         let codec = self.codec.take().expect(AWAITED_TWICE);
-        let token = self.race.install(winner, |link| Box::new(Connection::pulled(link, codec)));
+        let token = self.race.install(winner, |link| Box::new(Connection::ours(link, codec)));
         Poll::Ready(Ok(Channel::new(Handle::new(self.race.local.clone(), token))))
     }
 }
@@ -240,6 +240,7 @@ impl Race {
         let link = Link::new(settings, &address, &core.pool);
         drop(core.slots.take(token));
         core.enter(token, make(link), Occasion::Opened);
+        core.tell_of_drain(token);
         token
     }
 }

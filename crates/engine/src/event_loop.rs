@@ -261,6 +261,7 @@ impl EventLoop {
         for token in tokens {
             self.local.visit(token, Occasion::Drain);
         }
+        self.mind_drain();
     }
 
     /// Whether a drain has come to its end.
@@ -295,6 +296,7 @@ impl EventLoop {
         self.local.visit_again();
         // Whoever was spawned or woken from outside of any visit.
         self.local.run_tasks();
+        self.mind_drain();
         self.mind_memory(held);
         let mut core = self.local.core.borrow_mut();
         core.tally.tasks_panicked = core.tasks.panicked();
@@ -377,6 +379,20 @@ impl EventLoop {
         };
         for token in overdue {
             self.local.visit(token, Occasion::Overdue);
+        }
+    }
+
+    /// When the last of the tasks that serve has ended in a drain, connections that were made for them are told.
+    fn mind_drain(&mut self) {
+        let tokens = {
+            let mut core = self.local.core.borrow_mut();
+            if !core.becomes_forsaken() {
+                return;
+            }
+            core.tokens()
+        };
+        for token in tokens {
+            self.local.visit(token, Occasion::Forsaken);
         }
     }
 
