@@ -436,6 +436,9 @@ impl EventLoop {
     }
 
     fn deliver(&mut self) {
+        if self.ends_unread() {
+            return self.begin_drain(Duration::ZERO);
+        }
         let mut budget = Budget::new(&self.local.core.borrow());
         if !self.go_on_casting(&mut budget) {
             return;
@@ -457,7 +460,10 @@ impl EventLoop {
                         return;
                     }
                 }
-                Some(Letter::Drain(deadline)) => self.begin_drain(deadline),
+                Some(Letter::Drain(by)) => {
+                    let left = by.saturating_duration_since(self.local.now());
+                    self.begin_drain(left);
+                }
                 None => {
                     // What held them goes as well.
                     self.letters = Vec::new().into_iter();
@@ -465,6 +471,14 @@ impl EventLoop {
                 }
             }
         }
+    }
+
+    /// Whether the loop is to have ended, and has more to read before it would come to the letter that says so. What is
+    /// not read by then would come to nobody any more.
+    fn ends_unread(&self) -> bool {
+        let behind = self.cast.is_some() || self.letters.len() > 0;
+        let core = self.local.core.borrow();
+        behind && !core.is_draining() && core.mailbox.is_overdue(core.time.now())
     }
 
     /// Brings the message of a group to its members, as far as the turn's budget goes. Says whether all have it. Until

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
 use tidegate_sys::readiness::Readiness;
@@ -179,9 +179,11 @@ impl Running {
         // First, since it holds the listeners too: what nobody accepts from any more has to refuse.
         self.control = None;
         self.superseded.will_not_come();
+        let now = Instant::now();
+        let by = now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400));
         for running in &self.loops {
             // A loop that takes no letters has ended already.
-            let _ = running.mailbox.send(Letter::Drain(deadline));
+            let _ = running.mailbox.send(Letter::Drain(by));
         }
         self.join();
     }
