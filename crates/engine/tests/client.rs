@@ -277,7 +277,7 @@ fn a_drain_does_not_wait_for_a_connection_that_nobody_awaits() {
         .block_on(async move {
             let mut connect = Client::at(address).connect(Lines::new());
             begin(&mut connect).await;
-            connect
+            [connect]
         })
         .unwrap();
     event_loop.drain(Duration::from_millis(20));
