@@ -47,6 +47,8 @@ pub(crate) struct Core {
     awaited: usize,
     /// When the drain that is under way ends.
     pub(crate) drain_until: Option<Instant>,
+    /// Everybody was told that none of the tasks that serve is left.
+    is_forsaken: bool,
 }
 
 impl Core {
@@ -70,6 +72,7 @@ impl Core {
             unflushed: 0,
             awaited: 0,
             drain_until: None,
+            is_forsaken: false,
         }
     }
 
@@ -212,11 +215,25 @@ impl Core {
     pub(crate) fn admit(&mut self, socket: Socket, connection: Box<dyn Occupant>) -> io::Result<Token> {
         let (token, _) = self.reserve(Operation::Adopt(socket))?;
         self.enter(token, connection, Occasion::Opened);
+        self.tell_of_drain(token);
+        Ok(token)
+    }
+
+    /// Tells somebody new what the others have been told already, if there is a drain.
+    pub(crate) fn tell_of_drain(&mut self, token: Token) {
         if self.is_draining() {
-            // The others have been told already.
             self.visit(token, Occasion::Drain);
         }
-        Ok(token)
+        if self.is_forsaken {
+            self.visit(token, Occasion::Forsaken);
+        }
+    }
+
+    /// Says once of each drain that none of the tasks that serve is left.
+    pub(crate) fn becomes_forsaken(&mut self) -> bool {
+        let becomes = self.is_draining() && !self.is_forsaken && self.tasks.serving() == 0;
+        self.is_forsaken |= becomes;
+        becomes
     }
 
     /// Gives a slot away to somebody whom a drain waits for, and begins an operation on their socket. If that has come

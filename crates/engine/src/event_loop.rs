@@ -187,6 +187,7 @@ impl EventLoop {
         C: Codec,
         H: Handler<C>,
     {
+        self.catch_up();
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
         let link = lone_link(limits, peer, &core);
@@ -205,6 +206,7 @@ impl EventLoop {
         limits: Limits,
         codec: C,
     ) -> io::Result<Channel<C>> {
+        self.catch_up();
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
         let link = lone_link(limits, peer, &core);
@@ -249,6 +251,11 @@ impl EventLoop {
     /// Begins to drain: nothing more is accepted, every connection is told, and after `deadline` those that are left are
     /// closed.
     pub fn drain(&mut self, deadline: Duration) {
+        self.catch_up();
+        self.begin_drain(deadline);
+    }
+
+    fn begin_drain(&mut self, deadline: Duration) {
         let _entered = self.local.enter();
         let tokens = {
             let mut core = self.local.core.borrow_mut();
@@ -259,6 +266,7 @@ impl EventLoop {
         for token in tokens {
             self.local.visit(token, Occasion::Drain);
         }
+        self.mind_drain();
     }
 
     /// Whether a drain has come to its end.
@@ -293,6 +301,7 @@ impl EventLoop {
         self.local.visit_again();
         // Whoever was spawned or woken from outside of any visit.
         self.local.run_tasks();
+        self.mind_drain();
         self.mind_memory(held);
         let mut core = self.local.core.borrow_mut();
         core.tally.tasks_panicked = core.tasks.panicked();
@@ -305,6 +314,15 @@ impl EventLoop {
         self.published.publish(&core.tally, core.pool.ledger().used());
         self.published.end_turn();
         Ok(())
+    }
+
+    /// Between two turns the time stands still as well, and the last one may be long ago: what begins now is not to be
+    /// late already.
+    fn catch_up(&self) {
+        let core = &mut *self.local.core.borrow_mut();
+        let now = core.driver.now();
+        core.time.advance(now, || core.driver.wall());
+        self.local.set_now(now);
     }
 
     /// Waits, and says what time it is then.
@@ -321,11 +339,9 @@ impl EventLoop {
         let waited = core.driver.wait(timeout);
         core.mailbox.awake();
         waited?;
-        let now = core.driver.now();
-        let Core { driver, time, .. } = &mut *core;
-        time.advance(now, || driver.wall());
-        local.set_now(now);
-        Ok(now)
+        drop(core);
+        self.catch_up();
+        Ok(local.now())
     }
 
     /// What the loop has done so far.
@@ -371,6 +387,20 @@ impl EventLoop {
         }
     }
 
+    /// When the last of the tasks that serve has ended in a drain, connections that were made for them are told.
+    fn mind_drain(&mut self) {
+        let tokens = {
+            let mut core = self.local.core.borrow_mut();
+            if !core.becomes_forsaken() {
+                return;
+            }
+            core.tokens()
+        };
+        for token in tokens {
+            self.local.visit(token, Occasion::Forsaken);
+        }
+    }
+
     /// Visits whoever a completion is for, one at a time. The driver bounds their number. Says whether receiving is
     /// held back.
     fn complete(&mut self) -> bool {
@@ -411,6 +441,9 @@ impl EventLoop {
     }
 
     fn deliver(&mut self) {
+        if self.ends_unread() {
+            return self.begin_drain(Duration::ZERO);
+        }
         let mut budget = Budget::new(&self.local.core.borrow());
         if !self.go_on_casting(&mut budget) {
             return;
@@ -432,7 +465,10 @@ impl EventLoop {
                         return;
                     }
                 }
-                Some(Letter::Drain(deadline)) => self.drain(deadline),
+                Some(Letter::Drain(by)) => {
+                    let left = by.saturating_duration_since(self.local.now());
+                    self.begin_drain(left);
+                }
                 None => {
                     // What held them goes as well.
                     self.letters = Vec::new().into_iter();
@@ -440,6 +476,14 @@ impl EventLoop {
                 }
             }
         }
+    }
+
+    /// Whether the loop is to have ended, and has more to read before it would come to the letter that says so. What is
+    /// not read by then would come to nobody any more.
+    fn ends_unread(&self) -> bool {
+        let behind = self.cast.is_some() || self.letters.len() > 0;
+        let core = self.local.core.borrow();
+        behind && !core.is_draining() && core.mailbox.is_overdue(core.time.now())
     }
 
     /// Brings the message of a group to its members, as far as the turn's budget goes. Says whether all have it. Until

@@ -31,7 +31,8 @@ pub struct Limits {
     /// After our last byte, how long a silent peer may take to end the connection before we do, so that it can read that
     /// byte; 2 s. One that goes on sending has half a minute.
     pub linger_timeout: Duration,
-    /// Connections of the whole server; further ones wait in the kernel. Three quarters of the process's limit of
+    /// Connections of the whole server; further ones wait in the kernel. One that is gone counts for as long as a task
+    /// keeps its channel. Three quarters of the process's limit of
     /// descriptors, and never more than a million.
     pub connections_max: usize,
     /// Memory that the connections of the whole server may hold, in bytes, inbound and outbound; half of the machine's,

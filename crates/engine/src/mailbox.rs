@@ -21,7 +21,7 @@ use std::fmt;
 use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::Instant;
 
 use tidegate_sys::{Token, Waker};
 
@@ -43,6 +43,8 @@ pub(crate) struct Mailbox {
 struct Waiting {
     letters: Vec<Letter>,
     woken: Vec<Token>,
+    /// When the loop is to have ended, if it was told so by one of the letters.
+    end_by: Option<Instant>,
 }
 
 impl Mailbox {
@@ -53,11 +55,15 @@ impl Mailbox {
     /// Puts a letter in, from any thread.
     pub(crate) fn send(&self, letter: Letter) -> Result<(), Refused> {
         match &mut *self.lock() {
-            // However many letters wait, the loop has to hear that it is to end.
-            Some(Waiting { letters, .. }) if letters.len() < LETTERS_MAX || matches!(letter, Letter::Drain(_)) => {
-                letters.push(letter);
-            }
-            Some(_) => return Err(Refused::Full(letter)),
+            Some(Waiting { letters, end_by, .. }) => match letter {
+                // However many letters wait, the loop has to hear that it is to end.
+                Letter::Drain(by) => {
+                    *end_by = Some(end_by.map_or(by, |before| before.min(by)));
+                    letters.push(letter);
+                }
+                letter if letters.len() >= LETTERS_MAX => return Err(Refused::Full(letter)),
+                letter => letters.push(letter),
+            },
             None => return Err(Refused::Ended(letter)),
         }
         self.tell(LETTERS);
@@ -67,6 +73,11 @@ impl Mailbox {
     /// Whether there is a letter to collect.
     pub(crate) fn has_letters(&self) -> bool {
         self.has(LETTERS)
+    }
+
+    /// Whether the loop is to have ended by now, which it need not have read yet.
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
+        self.lock().as_ref().is_some_and(|waiting| waiting.end_by.is_some_and(|by| by <= now))
     }
 
     /// Takes every letter that is there.
@@ -163,8 +174,8 @@ pub(crate) enum Letter {
     Post { token: Token, post: Box<dyn Any + Send> },
     /// To the members of a group.
     Broadcast(Arc<News>),
-    /// Stop accepting, let connections finish, and end after so long.
-    Drain(Duration),
+    /// Stop accepting, let connections finish, and end by then.
+    Drain(Instant),
 }
 
 impl Letter {

@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
@@ -255,4 +257,61 @@ fn bytes_that_came_before_the_first_recv_are_received() {
         greeting
     });
     assert_eq!((greeting, peer.join().unwrap()), (b"220 ready".to_vec(), b"QUIT\n".to_vec()));
+}
+
+/// Polls a future once, which has to wait.
+async fn begin(future: impl Future + Unpin) {
+    let mut future = future;
+    std::future::poll_fn(|cx| {
+        assert!(Pin::new(&mut future).poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+}
+
+#[test]
+fn a_drain_does_not_wait_for_a_connection_that_nobody_awaits() {
+    let (_listener, address, _fillers) = silent();
+    let mut event_loop = EventLoop::readiness().unwrap();
+    let _kept = event_loop
+        .block_on(async move {
+            let mut connect = Client::at(address).connect(Lines::new());
+            begin(&mut connect).await;
+            [connect]
+        })
+        .unwrap();
+    event_loop.drain(Duration::from_millis(20));
+    let begun = Instant::now();
+    while !event_loop.is_drained() {
+        assert!(begun.elapsed() < Duration::from_secs(5), "it does not end");
+        event_loop.turn(Some(Duration::from_millis(10))).unwrap();
+    }
+}
+
+#[test]
+fn a_head_start_without_end_tries_one_address_at_a_time() {
+    let ((_first, first, _), (_second, second, _)) = (silent(), silent());
+    let shown = block_on(async move {
+        let client = Client::at_each([first.into(), second.into()]).head_start(Duration::MAX);
+        let mut connect = client.connect(Lines::new());
+        begin(&mut connect).await;
+        format!("{connect:?}")
+    });
+    assert!(shown.contains(&first.to_string()) && !shown.contains(&second.to_string()), "{shown}");
+    let (refuses, server) = (vacant(), server("127.0.0.1:0"));
+    let addresses = [refuses.into(), server.address().clone()];
+    assert_eq!(block_on(ask(Client::at_each(addresses).head_start(Duration::MAX))).unwrap(), b"ebb");
+}
+
+#[test]
+fn what_begins_between_two_turns_is_not_late_already() {
+    let server = server("127.0.0.1:0");
+    let client = Client::at(server.address().clone());
+    let mut event_loop = EventLoop::readiness().unwrap();
+    let _channel = event_loop.block_on(async move { client.connect(Lines::new()).await.unwrap() }).unwrap();
+    std::thread::sleep(Duration::from_millis(30));
+    event_loop.drain(Duration::from_millis(30));
+    let begun = Instant::now();
+    event_loop.run().unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(25), "after {:?}", begun.elapsed());
 }

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Wake as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use loom::model::Builder;
 use loom::sync::atomic::Ordering;
@@ -203,7 +203,10 @@ fn a_full_mailbox_gives_a_letter_back_but_takes_a_drain() {
             Err(Refused::Full(letter)) => assert_eq!(letter.into_post::<u32>(), 3),
             _ => panic!("there is no room"),
         }
-        assert!(sleeper.mailbox.send(Letter::Drain(Duration::ZERO)).is_ok());
+        let (now, second) = (Instant::now(), Duration::from_secs(1));
+        assert!(sleeper.mailbox.send(Letter::Drain(now)).is_ok());
+        // Before it is read, and until it has been.
+        assert!(sleeper.mailbox.is_overdue(now) && !sleeper.mailbox.is_overdue(now - second));
         assert_eq!(sleeper.mailbox.collect().len(), 3);
         assert!(!sleeper.mailbox.has_letters());
     });

@@ -62,11 +62,12 @@ fn claim(first: RawFd, count: usize) -> io::Result<Vec<OwnedFd>> {
         // SAFETY: it was just seen to be open, and is only looked at here.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         handover::check(descriptor)?;
-        rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC)?;
     }
     // SAFETY: all of them are open. By the protocol behind the variables they belong to whoever reads those, which `take`
     // does once in the life of a process.
-    Ok(numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect())
+    let listeners: Vec<_> = numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect();
+    listeners.iter().try_for_each(|listener| rustix::io::fcntl_setfd(listener, FdFlags::CLOEXEC))?;
+    Ok(listeners)
 }
 
 fn is_open(number: RawFd) -> bool {

@@ -172,12 +172,18 @@ impl Peer {
         }
     }
 
+    /// What was not read yet, as far as somebody would look at it.
+    fn shown(&self) -> String {
+        let shown = &self.unread[..self.unread.len().min(500)];
+        format!("{} bytes, \"{}\"", self.unread.len(), shown.escape_ascii())
+    }
+
     fn more(&mut self) {
         let mut piece = [0; 64 * 1024];
         match (&self.socket).read(&mut piece) {
-            Ok(0) => panic!("the connection ended; what was left: {:?}", String::from_utf8_lossy(&self.unread)),
+            Ok(0) => panic!("the connection ended; what was left: {}", self.shown()),
             Ok(length) => self.unread.extend_from_slice(&piece[..length]),
-            Err(error) => panic!("{error}; what was left: {:?}", String::from_utf8_lossy(&self.unread)),
+            Err(error) => panic!("{error}; what was left: {}", self.shown()),
         }
     }
 }

@@ -46,6 +46,11 @@ impl Codec for Raw {
         bytes.write_bare(out);
         Ok(())
     }
+
+    /// Always: whoever gets the bytes sees that they are all there by the end of the stream, if at all.
+    fn ends_with_connection(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

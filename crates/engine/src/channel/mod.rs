@@ -67,7 +67,9 @@ impl<C: Codec> Channel<C> {
     ///
     /// When the server begins to drain, and the protocol does not know its own end as HTTP does, the next message that has
     /// not arrived yet is answered with one `None`, so that a loop over messages ends. Whoever wants to go on asks again;
-    /// [`is_draining`](Channel::is_draining) tells the one from the other.
+    /// [`is_draining`](Channel::is_draining) tells the one from the other. Where the end of the stream means something to
+    /// the protocol, that is what to do. A connection that a [`Client`](crate::Client) made is left alone until no task of
+    /// [`Server::serve`](crate::Server::serve) is left on the loop that may need it.
     ///
     /// # Errors
     /// [`ChannelError::Closed`] when the connection broke or was closed, after all messages that had arrived before.

@@ -63,6 +63,12 @@ impl<C: Codec> Reader<C> {
         let _ = self.handle.with(|connection, core, token| connection.pause(core, token, false));
     }
 
+    /// As [`Channel::is_draining`].
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.handle.with(|_, core, _| core.is_draining()).unwrap_or(false)
+    }
+
     /// As [`Channel::set_deadline`]; it is the deadline of both halves.
     pub fn set_deadline(&mut self, at: Option<Instant>) {
         self.handle.set_deadline(at);

@@ -54,7 +54,7 @@ impl<C: Codec> Future for Connect<C> {
         let Poll::Ready(winner) = self.race.poll(cx.waker()) else { return Poll::Pending };
         let winner = winner?;
         let codec = self.codec.take().expect(AWAITED_TWICE);
-        let token = self.race.install(winner, |link| Box::new(Connection::pulled(link, codec)));
+        let token = self.race.install(winner, |link| Box::new(Connection::ours(link, codec)));
         Poll::Ready(Ok(Channel::new(Handle::new(self.race.local.clone(), token))))
     }
 }
@@ -97,8 +97,8 @@ struct Race {
     resolving: Option<Blocking<io::Result<Vec<std::net::SocketAddr>>>>,
     addresses: VecDeque<Address>,
     attempts: Vec<(Token, Address)>,
-    /// When the next address has its turn.
-    next: Instant,
+    /// When the next address has its turn; `None` is not before this one has failed.
+    next: Option<Instant>,
     deadline: Option<Instant>,
     alarm: Alarm,
     failed: Option<ConnectError>,
@@ -124,7 +124,7 @@ impl Race {
             resolving,
             addresses,
             attempts: Vec::new(),
-            next: now,
+            next: Some(now),
             alarm: Alarm::new(local.clone()),
             failed: None,
             local,
@@ -142,8 +142,8 @@ impl Race {
             return Poll::Ready(Ok(winner));
         }
         let now = self.local.now();
-        while !self.addresses.is_empty() && (self.attempts.is_empty() || self.next <= now) {
-            self.next = now.checked_add(self.client.head_start).unwrap_or(now);
+        while !self.addresses.is_empty() && (self.attempts.is_empty() || self.next.is_some_and(|next| next <= now)) {
+            self.next = now.checked_add(self.client.head_start);
             if let Some(winner) = self.start(waker) {
                 return Poll::Ready(Ok(winner));
             }
@@ -152,7 +152,7 @@ impl Race {
             return Poll::Ready(Err(self.failed.take().unwrap_or(ConnectError::NoAddress)));
         }
         self.register(waker);
-        let next = (!self.addresses.is_empty()).then_some(self.next);
+        let next = self.next.filter(|_| !self.addresses.is_empty());
         self.wait(next, waker)
     }
 
@@ -240,6 +240,7 @@ impl Race {
         let link = Link::new(settings, &address, &core.pool);
         drop(core.slots.take(token));
         core.enter(token, make(link), Occasion::Opened);
+        core.tell_of_drain(token);
         token
     }
 }
@@ -273,20 +274,26 @@ struct Attempt {
     waker: Option<Waker>,
 }
 
+impl Attempt {
+    fn note(&mut self, outcome: io::Result<()>) -> Fate {
+        self.outcome.get_or_insert(outcome);
+        Fate::Keep
+    }
+}
+
 impl Occupant for Attempt {
     fn visit(&mut self, _: &mut Core, _: Token, occasion: Occasion) -> Fate {
-        let outcome = match occasion {
-            Occasion::Connected(result) => result,
-            Occasion::Failed(error) => Err(error),
-            // The loop ends.
-            Occasion::Overdue => Err(io::ErrorKind::ConnectionAborted.into()),
+        let fate = match occasion {
+            Occasion::Connected(result) => self.note(result),
+            Occasion::Failed(error) => self.note(Err(error)),
+            // Nobody may look at it any more, and the drain waits for it. Who does look finds it gone.
+            Occasion::Overdue => Fate::close(Closed::Drained),
             _ => return Fate::Keep,
         };
-        self.outcome.get_or_insert(outcome);
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
-        Fate::Keep
+        fate
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

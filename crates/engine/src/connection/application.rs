@@ -45,6 +45,9 @@ pub(crate) trait Application<C: Codec>: 'static {
         false
     }
 
+    /// If it pulls: the loop drains, and none of the tasks that serve is left.
+    fn forsaken(&mut self, _knows_its_end: bool) {}
+
     /// If it pulls: the connection closes, which whoever waits wants to know before the farewell is over.
     fn closing(&mut self) {}
 

@@ -105,6 +105,8 @@ pub(crate) enum Occasion {
     /// It asked to be visited again.
     Again,
     Drain,
+    /// The loop drains, and none of the tasks that serve is left.
+    Forsaken,
     /// The deadline of the drain has come.
     Overdue,
     Shed,

@@ -35,7 +35,7 @@ pub(crate) struct Ends {
     /// Who waits for a message.
     reader: Option<Waker>,
     rare: Option<Box<Rare>>,
-    state: u8,
+    state: u16,
 }
 
 /// What few connections need.
@@ -53,21 +53,23 @@ type Start = Box<dyn FnOnce(&Rc<Local>, Token)>;
 
 impl Ends {
     /// The reading half has a handle.
-    const READER: u8 = 1;
+    const READER: u16 = 1;
     /// The writing half has a handle.
-    const WRITER: u8 = 1 << 1;
+    const WRITER: u16 = 1 << 1;
     /// The halves have a handle each.
-    const SPLIT: u8 = 1 << 2;
+    const SPLIT: u16 = 1 << 2;
     /// The server drains, and the reader has not been told yet.
-    const DRAIN_DUE: u8 = 1 << 3;
+    const DRAIN_DUE: u16 = 1 << 3;
     /// Nobody waited for a message when the connection was last put to rest.
-    const SUSPENDED: u8 = 1 << 4;
+    const SUSPENDED: u16 = 1 << 4;
     /// The connection is gone; only handles are left.
-    const GONE: u8 = 1 << 5;
+    const GONE: u16 = 1 << 5;
     /// Who waited for a message was woken, and has not come back yet.
-    const CALLED: u8 = 1 << 6;
+    const CALLED: u16 = 1 << 6;
     /// The codec replies more than the peer reads: the halves hold each other back until it has read.
-    const HELD_BACK: u8 = 1 << 7;
+    const HELD_BACK: u16 = 1 << 7;
+    /// It was connected from here: a drain concerns it only when nobody is left who may need it to serve.
+    const OURS: u16 = 1 << 8;
 
     /// The ends of a connection that has one handle.
     pub(crate) fn new() -> Self {
@@ -83,19 +85,19 @@ impl Ends {
 
     /// The ends of the same connection with another codec: nobody waits, and everything else stays.
     fn successor(&mut self) -> Self {
-        let kept = Self::READER | Self::WRITER | Self::DRAIN_DUE | Self::GONE;
+        let kept = Self::READER | Self::WRITER | Self::DRAIN_DUE | Self::GONE | Self::OURS;
         Self { reader: None, rare: self.rare.take(), state: self.state & kept }
     }
 
-    fn has(&self, flag: u8) -> bool {
+    fn has(&self, flag: u16) -> bool {
         self.state & flag != 0
     }
 
-    fn set(&mut self, flag: u8, on: bool) {
+    fn set(&mut self, flag: u16, on: bool) {
         self.state = if on { self.state | flag } else { self.state & !flag };
     }
 
-    fn take(&mut self, flag: u8) -> bool {
+    fn take(&mut self, flag: u16) -> bool {
         let had = self.has(flag);
         self.set(flag, false);
         had
@@ -164,6 +166,7 @@ impl<C: Codec> Application<C> for Ends {
                 self.wake_writer();
                 Application::<C>::wake_reader(self);
             }
+            Event::Drain if self.has(Self::OURS) => {}
             Event::Drain => {
                 self.set(Self::DRAIN_DUE, !cx.codec().knows_its_end());
                 Application::<C>::wake_reader(self);
@@ -199,6 +202,13 @@ impl<C: Codec> Application<C> for Ends {
         let called = self.take(Self::CALLED);
         self.set(Self::SUSPENDED, !called);
         called
+    }
+
+    fn forsaken(&mut self, knows_its_end: bool) {
+        if self.has(Self::OURS) {
+            self.set(Self::DRAIN_DUE, !knows_its_end);
+            Application::<C>::wake_reader(self);
+        }
     }
 
     fn closing(&mut self) {
@@ -264,6 +274,13 @@ impl<C: Codec> Connection<C, Ends> {
     pub(crate) fn pulled(mut link: Link, codec: C) -> Self {
         link.input.set_escaping(true);
         Self { link, codec, application: Ends::new() }
+    }
+
+    /// A connection that was made from here.
+    pub(crate) fn ours(link: Link, codec: C) -> Self {
+        let mut connection = Self::pulled(link, codec);
+        connection.application.set(Ends::OURS, true);
+        connection
     }
 
     /// The next message, or a promise to wake `waker` when there may be one.

@@ -218,6 +218,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 return Ok(Next::Rest);
             }
             Occasion::Drain => self.drain(core, token)?,
+            Occasion::Forsaken => self.application.forsaken(self.codec.knows_its_end()),
             Occasion::Overdue => {
                 let reset = !self.link.outbound_is_empty() || self.codec.ends_with_connection();
                 return Err(Stop::close(Closed::Drained, reset));

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
 use tidegate_sys::readiness::Readiness;
@@ -179,16 +179,21 @@ impl Running {
         // First, since it holds the listeners too: what nobody accepts from any more has to refuse.
         self.control = None;
         self.superseded.will_not_come();
+        let now = Instant::now();
+        let by = now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400));
         for running in &self.loops {
             // A loop that takes no letters has ended already.
-            let _ = running.mailbox.send(Letter::Drain(deadline));
+            let _ = running.mailbox.send(Letter::Drain(by));
         }
         self.join();
     }
 
     fn join(&mut self) {
         for running in &mut self.loops {
-            if let Some(thread) = running.thread.take() {
+            if let Some(thread) = running.thread.take()
+                // A loop that ends its own server ends when whoever does so has returned to it.
+                && thread.thread().id() != std::thread::current().id()
+            {
                 // A loop catches the panics of its users; one of its own was printed by its thread.
                 let _ = thread.join();
             }

@@ -151,17 +151,20 @@ where
 /// Makes the error the reason why the connection is closed. If that is gone already, it is logged all the same.
 #[cold]
 fn report(token: Token, error: Box<dyn Error>) {
-    let reason = match error.downcast_ref() {
-        // That is logged when it happens.
-        Some(ChannelError::Closed(_)) => return,
-        Some(ChannelError::Deadline) => Closed::Deadline,
-        _ => Closed::Failed(error),
+    let (reason, is_logged) = match error.downcast_ref() {
+        Some(ChannelError::Closed(reason)) if matches!(**reason, Closed::Done) => return,
+        // That is logged when it happens. It may have happened to another connection than the one that is served.
+        Some(ChannelError::Closed(_)) => (Closed::Failed(error), true),
+        Some(ChannelError::Deadline) => (Closed::Deadline, false),
+        _ => (Closed::Failed(error), false),
     };
     let Some(local) = Local::current() else { return };
     let mut core = local.core.borrow_mut();
     let mut reason = Some(reason);
     core.fail(token, &mut reason);
-    if let Some(reason) = reason {
+    if let Some(reason) = reason
+        && !is_logged
+    {
         let now = core.time.now();
         core.log.closed(now, &"somebody who is gone", &reason);
     }

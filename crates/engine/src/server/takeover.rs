@@ -11,7 +11,7 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -300,6 +300,8 @@ impl Door {
         if path.file_name().is_none() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not the path of a file"));
         }
+        // The socket is renamed to it, which works for any length; but nobody could connect there.
+        SocketAddr::from_pathname(path)?;
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let temporary = path.with_file_name(format!(".tg{}-{number}", std::process::id()));
         // Left behind by a process of the same number that was killed.

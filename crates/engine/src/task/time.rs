@@ -72,7 +72,7 @@ pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
 pub fn interval(period: Duration) -> Interval {
     assert!(!period.is_zero(), "an interval needs a period above zero");
     let local = Local::current().expect(NO_LOOP);
-    let next = local.now();
+    let next = Some(local.now());
     Interval { alarm: Alarm::new(local), next, period }
 }
 
@@ -89,7 +89,7 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match self.at {
-            Some(at) => self.alarm.poll(at, cx.waker()),
+            Some(at) => self.alarm.poll_in_turn(at, cx.waker()),
             None => Poll::Pending,
         }
     }
@@ -134,7 +134,8 @@ impl std::error::Error for Elapsed {}
 #[derive(Debug)]
 pub struct Interval {
     alarm: Alarm,
-    next: Instant,
+    /// `None` is never: too far away to be told.
+    next: Option<Instant>,
     period: Duration,
 }
 
@@ -155,13 +156,13 @@ impl Future for Tick<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Instant> {
         let Interval { alarm, next, period } = &mut *self.0;
-        if alarm.poll(*next, cx.waker()).is_pending() {
+        let Some(due) = *next else { return Poll::Pending };
+        if alarm.poll_in_turn(due, cx.waker()).is_pending() {
             return Poll::Pending;
         }
-        let due = *next;
         let missed = alarm.local.now().saturating_duration_since(due).as_nanos() / period.as_nanos();
         let steps = u32::try_from(missed + 1).unwrap_or(u32::MAX);
-        *next = due.checked_add(period.saturating_mul(steps)).unwrap_or(due);
+        *next = due.checked_add(period.saturating_mul(steps));
         Poll::Ready(due)
     }
 }
@@ -203,6 +204,17 @@ impl Alarm {
             ((), Fate::Keep)
         });
         Poll::Pending
+    }
+
+    /// The same, but whoever has waited again and again for a time that had come is woken after the others. Otherwise it
+    /// would hold the loop for ever, whose time stands still meanwhile.
+    fn poll_in_turn(&mut self, at: Instant, waker: &Waker) -> Poll<()> {
+        let polled = self.poll(at, waker);
+        if polled.is_ready() && !self.local.tasks.admits_message() {
+            waker.wake_by_ref();
+            return Poll::Pending;
+        }
+        polled
     }
 
     fn release(&mut self) {

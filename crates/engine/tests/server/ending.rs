@@ -2,9 +2,12 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate_engine::Limits;
+use tidegate_codec::framing::Lines;
+use tidegate_engine::{Channel, ChannelError, Limits, Running, Server};
 
 use crate::support::{PATIENCE, ask, connect, has_ended, port, read_line, serve, sum, until};
 
@@ -88,4 +91,26 @@ fn a_server_ends_while_connections_keep_coming() {
     until(|| sum(&server, |counts| counts.accepted) > 4);
     server.drain(Duration::from_millis(50));
     crowd.join().unwrap();
+}
+
+#[test]
+fn a_task_may_drain_its_own_server() {
+    let slot: Arc<Mutex<Option<Running>>> = Arc::default();
+    let (ends, (tell, told)) = (slot.clone(), channel());
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(2).serve(Lines::new, move |mut channel: Channel<Lines>| {
+        let (ends, tell) = (ends.clone(), tell.clone());
+        async move {
+            channel.recv().await?;
+            let server = ends.lock().unwrap().take();
+            server.into_iter().for_each(|server| server.drain(Duration::from_millis(50)));
+            tell.send(()).unwrap();
+            Ok::<_, ChannelError>(())
+        }
+    });
+    let server = server.unwrap();
+    let (mut client, address) = (connect(&server), port(&server));
+    *slot.lock().unwrap() = Some(server);
+    client.write_all(b"end\n").unwrap();
+    told.recv_timeout(PATIENCE).expect("it did not panic");
+    until(|| TcpStream::connect(address).is_err());
 }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
@@ -93,4 +94,41 @@ fn a_letter_to_a_connection_that_is_gone_reaches_nobody_else() {
     assert_eq!(gone.post((1, 1)), Err(PostError::Gone((1, 1))));
     remote.post((2, 2)).unwrap();
     assert_eq!(crate::support::read_line(&mut second), "2 2");
+}
+
+/// Takes its time over each letter.
+struct Slow(Sender<Remote<()>>);
+
+impl Handler<Lines> for Slow {
+    type Post = ();
+
+    fn open(&mut self, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        self.0.send(cx.remote()).expect("the test waits for it");
+        Outcome::Continue
+    }
+
+    fn message(&mut self, _: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        Outcome::Close
+    }
+
+    fn event(&mut self, _: Event<()>, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        std::thread::sleep(Duration::from_micros(100));
+        Outcome::Continue
+    }
+}
+
+#[test]
+fn letters_that_nobody_can_read_in_time_do_not_put_off_the_end() {
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(1);
+    let server = server.start(move || (Lines::new(), Slow(tell.lock().unwrap().clone()))).unwrap();
+    let mut client = connect(&server);
+    let remote = told.recv().unwrap();
+    // To read all of them would take ten seconds.
+    (0..100_000).for_each(|_| remote.post(()).unwrap());
+    let begun = Instant::now();
+    server.drain(Duration::from_millis(10));
+    assert!(begun.elapsed() < Duration::from_secs(5), "it took {:?}", begun.elapsed());
+    assert!(has_ended(&mut client));
 }

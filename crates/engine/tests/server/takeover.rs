@@ -213,7 +213,9 @@ fn a_path_that_cannot_be_used_is_an_error_and_nothing_is_touched() {
     fs::write(&file.0, b"precious").unwrap();
     let long = file.0.join("x".repeat(200));
     let missing = std::env::temp_dir().join("tidegate-there-is-no-such-directory/socket");
-    for path in [file.0.clone(), missing, "/".into(), "/proc/version".into(), "/proc/none".into(), long] {
+    // Nothing is there, but no socket can be.
+    let longer = std::env::temp_dir().join("x".repeat(200));
+    for path in [file.0.clone(), missing, "/".into(), "/proc/version".into(), "/proc/none".into(), long, longer] {
         let error = begin(Server::bind("127.0.0.1:0").unwrap().takeover(&path), 1).unwrap_err();
         assert!(matches!(&error, StartError::Takeover(named, _) if *named == path), "{error}");
         assert!(error.to_string().contains(&*path.to_string_lossy()), "{error}");

@@ -156,3 +156,38 @@ fn a_sleep_may_move_to_another_task() {
     clock.advance(SECOND);
     assert!(moved.is_finished());
 }
+
+#[test]
+fn an_interval_that_is_too_long_to_be_told_ticks_once() {
+    let mut clock = clock();
+    let ticks = Rc::new(Cell::new(0));
+    let counted = ticks.clone();
+    clock.spawn(async move {
+        let mut interval = task::interval(Duration::MAX);
+        while counted.get() < 10 {
+            interval.tick().await;
+            counted.set(counted.get() + 1);
+        }
+    });
+    clock.advance(SECOND * 100_000);
+    assert_eq!(ticks.get(), 1);
+}
+
+#[test]
+fn who_sleeps_for_no_time_again_and_again_does_not_hold_the_loop() {
+    let over = Rc::new(Cell::new(false));
+    let tell = over.clone();
+    let slept = event_loop().block_on(async move {
+        let other = task::spawn(async move {
+            task::sleep(Duration::from_millis(5)).await;
+            tell.set(true);
+        });
+        let begun = std::time::Instant::now();
+        while !over.get() && begun.elapsed() < SECOND * 5 {
+            task::sleep(Duration::ZERO).await;
+        }
+        assert!(over.get(), "nobody else ran");
+        other.await
+    });
+    slept.expect("waiting does not fail").expect("it is fine");
+}
