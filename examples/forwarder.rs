@@ -11,62 +11,36 @@
 #![forbid(unsafe_code)]
 
 use std::error::Error;
-use std::future::poll_fn;
 use std::io::{Read, Write};
-use std::mem::replace;
 use std::net::{Shutdown, TcpStream};
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use tidegate::framing::Raw;
-use tidegate::{Channel, Client, Reader, Running, Server, Writer};
+use tidegate::{Channel, Client, Reader, Running, Server, Writer, task};
 
 type Any = Box<dyn Error>;
 
-/// One direction. When its source ends, so does its sink: dropping a writer tells the peer. A drain is not the end of the
-/// source, so after its `None` we ask again; what is not over by its deadline is cut off.
+/// One direction. When its source ends, so does its sink: dropping a writer tells the peer.
 async fn pump(mut from: Reader<Raw>, mut to: Writer<Raw>) -> Result<(), Any> {
-    let mut asked_again = false;
-    loop {
-        while let Some(bytes) = from.recv().await? {
-            to.send(bytes.into())?;
-            // The halves of a channel do not wait for each other: without this line a slow sink would fill our memory.
-            to.ready().await?;
-        }
-        if !from.is_draining() || replace(&mut asked_again, true) {
-            return Ok(());
-        }
+    while let Some(bytes) = from.recv().await? {
+        to.send(bytes.into())?;
+        // The halves of a channel do not wait for each other: without this line a slow sink would fill our memory.
+        to.ready().await?;
     }
+    Ok(())
 }
 
-/// Both directions, until they have ended or one has failed: a connection that broke takes the other one with it.
-async fn both(
-    up: impl Future<Output = Result<(), Any>>,
-    down: impl Future<Output = Result<(), Any>>,
-) -> Result<(), Any> {
-    let (mut up, mut down) = (pin!(up), pin!(down));
-    let (mut up_runs, mut down_runs) = (true, true);
-    poll_fn(|cx| {
-        if up_runs && let Poll::Ready(result) = up.as_mut().poll(cx) {
-            result?;
-            up_runs = false;
-        }
-        if down_runs && let Poll::Ready(result) = down.as_mut().poll(cx) {
-            result?;
-            down_runs = false;
-        }
-        if up_runs || down_runs { Poll::Pending } else { Poll::Ready(Ok(())) }
-    })
-    .await
-}
-
-async fn forward(near: Channel<Raw>, upstream: Client) -> Result<(), Any> {
+async fn forward(mut near: Channel<Raw>, upstream: Client) -> Result<(), Any> {
     // If nobody is there the error closes the near side, and is logged.
-    let far = upstream.connect(Raw).await?;
+    let mut far = upstream.connect(Raw).await?;
+    // Only the two ends know when they are done.
+    near.ignore_drain();
+    far.ignore_drain();
     let (near_reader, near_writer) = near.split();
     let (far_reader, far_writer) = far.split();
-    both(pump(near_reader, far_writer), pump(far_reader, near_writer)).await
+    // If one direction fails, since a connection broke, the other one ends with it.
+    task::try_join(pump(near_reader, far_writer), pump(far_reader, near_writer)).await?;
+    Ok(())
 }
 
 fn start(listen: &str, upstream: &str) -> Result<Running, Any> {

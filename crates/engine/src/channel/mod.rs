@@ -173,6 +173,13 @@ impl<C: Codec> Channel<C> {
         self.set_deadline(at);
     }
 
+    /// From now on a drain does not end the messages: for protocols that have no good moment to stop, such as a
+    /// forwarder's. [`is_draining`](Channel::is_draining) still tells, and what is not over by the drain's deadline is cut
+    /// off.
+    pub fn ignore_drain(&mut self) {
+        let _ = self.handle.with(|connection, _, _| connection.ignore_drain());
+    }
+
     /// Two halves, for two tasks: one that receives, one that sends. While they are apart, reading goes on however much
     /// waits to be sent.
     #[must_use = "dropping both halves closes the connection"]

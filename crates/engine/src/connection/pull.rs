@@ -71,6 +71,9 @@ impl Ends {
     /// It was connected from here: a drain concerns it only when nobody is left who may need it to serve.
     const OURS: u16 = 1 << 8;
 
+    /// A drain is not told.
+    const IGNORES_DRAIN: u16 = 1 << 9;
+
     /// The ends of a connection that has one handle.
     pub(crate) fn new() -> Self {
         Self { reader: None, rare: None, state: Self::READER | Self::WRITER }
@@ -85,7 +88,7 @@ impl Ends {
 
     /// The ends of the same connection with another codec: nobody waits, and everything else stays.
     fn successor(&mut self) -> Self {
-        let kept = Self::READER | Self::WRITER | Self::DRAIN_DUE | Self::GONE | Self::OURS;
+        let kept = Self::READER | Self::WRITER | Self::DRAIN_DUE | Self::GONE | Self::OURS | Self::IGNORES_DRAIN;
         Self { reader: None, rare: self.rare.take(), state: self.state & kept }
     }
 
@@ -116,6 +119,15 @@ impl Ends {
 
     fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
+    }
+
+    /// The next message that has not arrived yet is answered with `None`, unless the protocol or the application sees
+    /// to its end by itself.
+    fn drain<C: Codec>(&mut self, knows_its_end: bool) {
+        if !knows_its_end && !self.has(Self::IGNORES_DRAIN) {
+            self.set(Self::DRAIN_DUE, true);
+            Application::<C>::wake_reader(self);
+        }
     }
 
     fn wake_writer(&mut self) {
@@ -167,10 +179,7 @@ impl<C: Codec> Application<C> for Ends {
                 Application::<C>::wake_reader(self);
             }
             Event::Drain if self.has(Self::OURS) => {}
-            Event::Drain => {
-                self.set(Self::DRAIN_DUE, !cx.codec().knows_its_end());
-                Application::<C>::wake_reader(self);
-            }
+            Event::Drain => self.drain::<C>(cx.codec().knows_its_end()),
             Event::Posted(()) | Event::ReadClosed => {}
         }
         Outcome::Continue
@@ -206,8 +215,7 @@ impl<C: Codec> Application<C> for Ends {
 
     fn forsaken(&mut self, knows_its_end: bool) {
         if self.has(Self::OURS) {
-            self.set(Self::DRAIN_DUE, !knows_its_end);
-            Application::<C>::wake_reader(self);
+            self.drain::<C>(knows_its_end);
         }
     }
 
@@ -506,6 +514,11 @@ impl<C: Codec> Connection<C, Ends> {
             self.shutdown_write(core, token);
         }
         (false, fate)
+    }
+
+    pub(crate) fn ignore_drain(&mut self) {
+        self.application.set(Ends::IGNORES_DRAIN, true);
+        self.application.set(Ends::DRAIN_DUE, false);
     }
 
     pub(crate) fn set_split(&mut self, split: bool) {

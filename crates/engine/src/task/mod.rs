@@ -6,6 +6,7 @@
 //! be done on a loop.
 
 pub(crate) mod blocking;
+mod join;
 mod table;
 mod time;
 
@@ -18,6 +19,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_sys::Token;
 
+pub use self::join::{TryJoin, try_join};
 pub(crate) use self::table::{Call, Tasks};
 pub(crate) use self::time::Alarm;
 pub use self::time::{Elapsed, Interval, Sleep, Tick, Timeout, interval, now, sleep, sleep_until, timeout};

@@ -30,6 +30,8 @@ pub(crate) struct Tasks {
     panicked: Cell<u64>,
     /// Tasks that serve a connection: a drain waits for them.
     serving: Cell<usize>,
+    /// Once the loop has ended: how many tasks may still be spawned, by what is dropped.
+    last_spawns: Cell<Option<u32>>,
 }
 
 type Later = Box<dyn FnOnce(&Rc<Local>)>;
@@ -58,11 +60,17 @@ impl Tasks {
             messages: Cell::new(0),
             panicked: Cell::new(0),
             serving: Cell::new(0),
+            last_spawns: Cell::new(None),
         }
     }
 
     /// Takes a future in; it runs when the tasks run next.
     pub(crate) fn spawn(&self, future: Pin<Box<dyn Future<Output = ()>>>) -> Token {
+        if self.is_exhausted() {
+            // Dropping it might spawn the next one, and so on for ever.
+            std::mem::forget(future);
+            return NOBODY;
+        }
         let mut table = self.table.borrow_mut();
         let token = table.reserve();
         let waker = TaskWaker::new(self.mailbox.clone(), token);
@@ -178,8 +186,16 @@ impl Tasks {
         self.serving.get()
     }
 
+    /// Whether the loop has ended, and what was dropped then has spawned more than can be meant.
+    fn is_exhausted(&self) -> bool {
+        let Some(left) = self.last_spawns.get() else { return false };
+        self.last_spawns.set(Some(left.saturating_sub(1)));
+        left == 0
+    }
+
     /// Drops all tasks: the loop has ended.
     pub(crate) fn end(&self) {
+        self.last_spawns.set(Some(SPAWNS_AT_END_MAX));
         loop {
             // What is dropped may spawn, for a while.
             let token = self.table.borrow().iter().next().map(|(token, _)| token);
@@ -221,6 +237,9 @@ impl Wake for Call {
         }
     }
 }
+
+/// Tasks that may be spawned by what is dropped when a loop ends.
+const SPAWNS_AT_END_MAX: u32 = 10_000;
 
 const NOBODY: Token = Token { slot: u32::MAX, generation: u32::MAX };
 

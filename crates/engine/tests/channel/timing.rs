@@ -269,6 +269,26 @@ fn at_the_deadline_of_a_drain_whoever_is_left_is_closed_and_told() {
 }
 
 #[test]
+fn a_channel_that_ignores_drains_goes_on_until_the_deadline() {
+    let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
+        channel.ignore_drain();
+        while let Some(line) = channel.recv().await? {
+            let answer = if channel.is_draining() { "draining".into() } else { line.into() };
+            channel.send(answer)?;
+        }
+        Served::Ok(())
+    });
+    pipe.receive(b"one\n");
+    pipe.drain(SECOND * 60);
+    pipe.receive(b"two\n");
+    assert_eq!(pipe.written(), b"one\ndraining\n");
+    pipe.advance(SECOND * 59);
+    assert!(!pipe.is_ended());
+    pipe.advance(SECOND);
+    assert!(pipe.is_closed());
+}
+
+#[test]
 fn a_drain_waits_for_the_tasks_that_serve() {
     let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
         while channel.recv().await?.is_some() {}

@@ -331,3 +331,27 @@ fn thousands_of_tasks_come_and_go() {
         assert_eq!(sum.expect("waiting does not fail"), 49_995_000);
     }
 }
+
+/// Starts itself again when it is dropped: a supervisor that means it.
+struct Supervisor;
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        let again = Self;
+        drop(task::spawn(async move {
+            let _again = again;
+            std::future::pending::<()>().await;
+        }));
+    }
+}
+
+#[test]
+fn a_loop_ends_even_if_what_it_drops_spawns_for_ever() {
+    let mut event_loop = event_loop();
+    event_loop.spawn(async {
+        let _supervisor = Supervisor;
+        std::future::pending::<()>().await;
+    });
+    turns(&mut event_loop, 1);
+    drop(event_loop);
+}
