@@ -65,7 +65,7 @@ use crate::task::{self, Call, Task};
 /// let mut event_loop = EventLoop::new(Box::new(Readiness::new(&pool)?), pool);
 /// let (mut peer, ours) = UnixStream::pair()?;
 /// let unnamed = Address::Unix(PathBuf::new());
-/// event_loop.adopt(Socket::from_stream(ours)?, &unnamed, Limits::default(), Lines::new(), Echo);
+/// event_loop.adopt(Socket::from_stream(ours)?, &unnamed, Limits::default(), Lines::new(), Echo)?;
 ///
 /// peer.write_all(b"ebb\n")?;
 /// event_loop.turn(Some(Duration::from_secs(10)))?;
