@@ -76,8 +76,7 @@ use crate::core::quietly;
 ///         match event {
 ///             Event::Posted(Ok(bytes)) => cx.send(bytes.to_string().into()).into(),
 ///             Event::Posted(Err(_)) => cx.send("no such file".into()).into(),
-///             Event::ReadClosed => Outcome::Close,
-///             _ => Outcome::Continue,
+///             other => other.by_default(cx),
 ///         }
 ///     }
 /// }
