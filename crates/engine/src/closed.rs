@@ -10,17 +10,17 @@ use tidegate_codec::{Blame, Fault};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Closed {
-    /// The handler, or the protocol, was done.
+    /// The handler, the channel or the protocol was done.
     Done,
     /// The peer broke the connection, or the network did.
     Broken(io::Error),
     /// The peer broke the protocol, or a limit of it was reached.
     Protocol(Box<dyn Fault>),
-    /// The handler failed.
+    /// The handler failed, or the task that served the connection.
     Failed(Box<dyn Error>),
     /// A deadline that the application had set has come.
     Deadline,
-    /// The handler panicked.
+    /// The handler panicked, the codec, or the task that had the channel.
     Panicked,
     /// The peer took no bytes for longer than [`Limits::write_timeout`](crate::Limits::write_timeout).
     WriteTimeout,

@@ -134,7 +134,7 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
     /// The connection's number on its loop; no two connections have the same at the same time.
     #[must_use]
     pub fn id(&self) -> u64 {
-        u64::from(self.token.generation) << 32 | u64::from(self.token.slot)
+        crate::channel::id(self.token)
     }
 
     /// Who is at the other end.

@@ -46,9 +46,9 @@ pub struct Counts {
     pub closed_broken: u64,
     /// Connections that the protocol ended: violations, limits, time-outs.
     pub closed_protocol: u64,
-    /// Connections whose handler failed.
+    /// Connections whose handler or task failed.
     pub closed_failed: u64,
-    /// Connections whose handler panicked.
+    /// Connections whose handler, codec or task panicked.
     pub closed_panicked: u64,
     /// Connections whose peer took no bytes for too long.
     pub closed_write_timeout: u64,

@@ -2,8 +2,8 @@
 //!
 //! A turn: wait; timers that are due; completions, one at a time, each decoded, handled and flushed while it is hot;
 //! letters from other threads; whoever asked to be visited again. Each of these is bounded. Tasks run after the visit
-//! that woke them, before the next. At the end of a turn memory is looked at: if the budget is used up, receiving is held back and the connection with most bytes waiting is
-//! shed, until there is room.
+//! that woke them, before the next. At the end of a turn memory is looked at: if the budget is used up, receiving is held
+//! back and the connection with most bytes waiting is shed, until there is room.
 
 use std::error::Error;
 use std::future::Future;
@@ -27,7 +27,7 @@ use crate::counters::{Counts, Published};
 use crate::group::{Budget, Cast};
 use crate::handler::Handler;
 use crate::limits::{EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits, TURN_PATIENCE};
-use crate::local::Local;
+use crate::local::{Entered, Local};
 use crate::mailbox::{Letter, Mailbox};
 use crate::remote::Remote;
 use crate::server::acceptor::{Acceptor, Admit, Handling};
@@ -65,7 +65,7 @@ use crate::task::{self, Call, Task};
 /// let mut event_loop = EventLoop::new(Box::new(Readiness::new(&pool)?), pool);
 /// let (mut peer, ours) = UnixStream::pair()?;
 /// let unnamed = Address::Unix(PathBuf::new());
-/// event_loop.adopt(Socket::from_stream(ours)?, &unnamed, Limits::default(), Lines::new(), Echo);
+/// event_loop.adopt(Socket::from_stream(ours)?, &unnamed, Limits::default(), Lines::new(), Echo)?;
 ///
 /// peer.write_all(b"ebb\n")?;
 /// event_loop.turn(Some(Duration::from_secs(10)))?;
@@ -212,6 +212,11 @@ impl EventLoop {
         let link = lone_link(limits, peer, &core);
         let token = core.admit(socket, Box::new(Connection::pulled(link, codec)))?;
         Ok(Channel::new(ChannelHandle::new(self.local.clone(), token)))
+    }
+
+    /// Makes this the loop of the thread, until the guard is dropped.
+    pub(crate) fn enter(&self) -> Entered {
+        self.local.enter()
     }
 
     /// Starts a task on this loop: [`task::spawn`](crate::task::spawn) from outside.

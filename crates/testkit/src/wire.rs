@@ -109,6 +109,10 @@ impl Driver for Wire {
             self.listener = Some(token);
             return None;
         }
+        if let Operation::Connect { .. } = operation {
+            // At once, and not when a test has waited for the connect time-out.
+            return Some(Completion::Failed(io::ErrorKind::Unsupported.into()));
+        }
         if !matches!(operation, Operation::Adopt(_)) && self.token != Some(token) {
             return matches!(operation, Operation::Close { .. }).then_some(Completion::Closed);
         }
@@ -123,6 +127,7 @@ impl Driver for Wire {
                 (ends.closed, ends.receiving, self.token) = (Some(reset), false, None);
                 return Some(Completion::Closed);
             }
+            // Seen to above, all but `Accept`, which nobody asks of the one stream.
             Operation::Listen(_) | Operation::Accept(_) | Operation::Connect { .. } => {
                 return Some(Completion::Failed(io::ErrorKind::Unsupported.into()));
             }

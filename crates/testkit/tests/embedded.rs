@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Closed, Context, Event, Handler, Limits, Outcome};
+use tidegate_engine::{Client, Closed, Context, Event, Handler, Limits, Outcome};
 use tidegate_testkit::Embedded;
 
 /// Answers lines with themselves; `later` after ten seconds, `die` never.
@@ -161,6 +161,18 @@ fn posts_come_from_the_test_and_from_threads() {
     std::thread::spawn(move || remote.post("from a thread").unwrap()).join().unwrap();
     pipe.advance(Duration::from_millis(1));
     assert_eq!(pipe.written(), b"from the test\nfrom a thread\n");
+}
+
+#[test]
+fn connecting_from_an_embedded_loop_fails_at_once() {
+    let mut pipe = Embedded::serving(Lines::new(), |mut channel| async move {
+        let error = Client::to("127.0.0.1:1")?.connect(Lines::new()).await.expect_err("there is no network");
+        channel.send(error.to_string().into())?;
+        Ok::<_, Box<dyn std::error::Error>>(())
+    });
+    let written = String::from_utf8(pipe.written()).expect("it is text");
+    assert!(written.starts_with("cannot connect to 127.0.0.1:1"), "{written}");
+    assert!(pipe.is_ended());
 }
 
 #[test]

@@ -40,7 +40,7 @@ use crate::group::{Group, Member};
 ///
 /// ```
 /// use tidegate_codec::framing::Lines;
-/// use tidegate_engine::{Channel, ChannelError, Server};
+/// use tidegate_engine::{Channel, Server};
 ///
 /// async fn echo(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
 ///     while let Some(line) = channel.recv().await? {
@@ -182,6 +182,30 @@ impl<C: Codec> Channel<C> {
 
     /// Two halves, for two tasks: one that receives, one that sends. While they are apart, reading goes on however much
     /// waits to be sent.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tidegate_codec::framing::Lines;
+    /// use tidegate_engine::{Channel, ChannelError, task};
+    ///
+    /// /// Says every second that it is there, and listens meanwhile.
+    /// async fn session(channel: Channel<Lines>) -> Result<(), ChannelError> {
+    ///     let (mut reader, mut writer) = channel.split();
+    ///     let ticking = task::spawn(async move {
+    ///         let mut second = task::interval(Duration::from_secs(1));
+    ///         while writer.ready().await.is_ok() && writer.send("here".into()).is_ok() {
+    ///             second.tick().await;
+    ///         }
+    ///     });
+    ///     while let Some(line) = reader.recv().await? {
+    ///         println!("{line:?}");
+    ///     }
+    ///     // Otherwise the task would keep its half, and so the connection.
+    ///     ticking.cancel();
+    ///     Ok(())
+    /// }
+    /// ```
     #[must_use = "dropping both halves closes the connection"]
     pub fn split(mut self) -> (Reader<C>, Writer<C>) {
         let _ = self.handle.with(|connection, _, _| connection.set_split(true));
@@ -261,7 +285,7 @@ impl<C: Codec> Channel<C> {
     /// The address of our own end.
     ///
     /// # Errors
-    /// The system's, if the connection broke.
+    /// The system's, if the connection broke; [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) from within a handler.
     pub fn local(&self) -> std::io::Result<Address> {
         self.handle.address(Side::Local)
     }

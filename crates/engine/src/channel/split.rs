@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tidegate_buffer::Mark;
 use tidegate_codec::Codec;
+use tidegate_sys::Address;
 
 use super::{Channel, ChannelError, Flushed, Handle, Ready, Recv, id};
 use crate::connection::Half;
@@ -72,6 +73,20 @@ impl<C: Codec> Reader<C> {
     /// As [`Channel::set_deadline`]; it is the deadline of both halves.
     pub fn set_deadline(&mut self, at: Option<Instant>) {
         self.handle.set_deadline(at);
+    }
+
+    /// As [`Channel::is_draining`].
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.handle.with(|_, core, _| core.is_draining()).unwrap_or(false)
+    }
+
+    /// As [`Channel::peer`].
+    ///
+    /// # Errors
+    /// As [`Channel::peer`].
+    pub fn peer(&self) -> Result<Address, ChannelError> {
+        self.handle.with(|connection, _, _| connection.link().peer())
     }
 
     /// Makes the channel whole again.
@@ -145,6 +160,12 @@ impl<C: Codec> Writer<C> {
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.handle.with(|connection, _, _| connection.link().is_writable()).unwrap_or(false)
+    }
+
+    /// As [`Channel::pending_bytes`].
+    #[must_use]
+    pub fn pending_bytes(&self) -> u64 {
+        self.handle.with(|connection, _, _| connection.pending_bytes()).unwrap_or(0)
     }
 }
 

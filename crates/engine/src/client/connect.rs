@@ -18,7 +18,7 @@ use tidegate_codec::Codec;
 use tidegate_sys::{Address, Completion, Operation, Token};
 
 use crate::channel::{Channel, Handle};
-use crate::client::resolve::{interleave, resolve};
+use crate::client::resolve::resolve;
 use crate::client::{Client, ConnectError, Target};
 use crate::closed::Closed;
 use crate::connection::{Connection, Fate, Link, Occasion, Occupant, Settings};
@@ -164,7 +164,7 @@ impl Race {
         let Target::Name(name, _) = &self.client.target else { return Ok(()) };
         let addresses = resolved.unwrap_or_else(|error| Err(io::Error::other(error)));
         let addresses = addresses.map_err(|error| ConnectError::Name(name.clone(), error))?;
-        self.addresses = interleave(addresses).into_iter().map(Address::Ip).collect();
+        self.addresses = addresses.into_iter().map(Address::Ip).collect();
         Ok(())
     }
 

@@ -22,7 +22,7 @@ pub(crate) fn resolve(name: &str, port: u16) -> Blocking<io::Result<Vec<SocketAd
 
 /// RFC 8305 §4: the families take turns, beginning with that of the first address, so that a family that does not work
 /// here costs one attempt and not all of its addresses. Within a family the order stays: it is the resolver's preference.
-pub(crate) fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else { return addresses };
     let mut ordered = Vec::with_capacity(addresses.len());
     let (first, second): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|address| address.is_ipv6() == first);

@@ -1,4 +1,4 @@
-//! `Link`: what a connection is made of, apart from its codec and its handler.
+//! `Link`: what a connection is made of, apart from its codec and its application.
 
 use std::cell::RefCell;
 use std::net::{SocketAddr, SocketAddrV4};

@@ -1,8 +1,9 @@
 //! What happens to one connection.
 //!
 //! The loop takes whoever occupies a slot out of it and *visits* them with an [`Occasion`]; the visit ends with a
-//! [`Fate`]. A connection's visit is in `visit.rs`, in the order in which things happen; what a connection is made
-//! of, apart from its codec and its handler, is the [`Link`].
+//! [`Fate`]. A connection's visit is in `visit.rs`, in the order in which things happen; who uses it, a handler or a
+//! channel, in `application.rs`; what a channel's handles do with it outside of visits in `pull.rs`. What it is made
+//! of, apart from its codec and its application, is the [`Link`].
 
 mod application;
 mod link;
@@ -88,7 +89,7 @@ pub(crate) enum Presence {
 pub(crate) enum Occasion {
     /// It is new.
     Opened,
-    /// It has a new codec and handler.
+    /// It has a new codec and a new application.
     Switched,
     Received(Slice),
     /// The peer sends no more.

@@ -230,7 +230,7 @@ impl Server {
     }
 
     /// Starts the loops. `each` is called once on each loop's thread, with its number, and what it returns makes a codec
-    /// and a handler for each connection there, knowing the peer; so handlers of one loop can share what is not `Send`.
+    /// and a handler for each connection there, knowing the peer; so handlers of one loop can share what is not `Send`. It may start tasks, which end with the loop.
     ///
     /// # Errors
     /// [`StartError`], with what to do about it.

@@ -231,7 +231,10 @@ fn run_loop(
     let ready = driver.and_then(|driver| {
         let transport = driver.name();
         let mut event_loop = EventLoop::new(driver, pool);
+        // What prepares a loop may start tasks there: a pool of connections, a report each minute.
+        let entered = event_loop.enter();
         listen(&mut event_loop)?;
+        drop(entered);
         Ok((event_loop, transport))
     });
     match ready {

@@ -49,7 +49,41 @@ impl Server {
     }
 
     /// Starts the loops. `each` is called once on each loop's thread, with its number; what it returns makes a codec
-    /// for each connection there, and serves its channel. So the tasks of one loop can share what is not `Send`.
+    /// for each connection there, and serves its channel. So the tasks of one loop can share what is not `Send`. It may start
+    /// tasks that belong to no connection, which end with the loop: a pool of connections, a report each minute.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    /// use std::rc::Rc;
+    /// use std::time::Duration;
+    ///
+    /// use tidegate_codec::framing::Lines;
+    /// use tidegate_engine::{Channel, ChannelError, Server, task};
+    ///
+    /// let server = Server::bind("127.0.0.1:0")?.serve_each(|number| {
+    ///     let lines = Rc::new(Cell::new(0_u64));
+    ///     let reported = lines.clone();
+    ///     task::spawn(async move {
+    ///         let mut minute = task::interval(Duration::from_secs(60));
+    ///         loop {
+    ///             minute.tick().await;
+    ///             println!("loop {number}: {} lines", reported.take());
+    ///         }
+    ///     });
+    ///     let count = move |mut channel: Channel<Lines>| {
+    ///         let lines = lines.clone();
+    ///         async move {
+    ///             while channel.recv().await?.is_some() {
+    ///                 lines.set(lines.get() + 1);
+    ///             }
+    ///             Ok::<_, ChannelError>(())
+    ///         }
+    ///     };
+    ///     (Lines::new, count)
+    /// })?;
+    /// server.drain(Duration::ZERO);
+    /// # Ok::<(), tidegate_engine::StartError>(())
+    /// ```
     ///
     /// # Errors
     /// [`StartError`], with what to do about it.

@@ -33,28 +33,14 @@ use crate::core::quietly;
 /// that does not end takes a thread away from everybody else.
 ///
 /// ```
-/// # use std::pin::pin;
-/// # use std::task::{Context, Poll, Wake, Waker};
-/// # struct Unpark(std::thread::Thread);
-/// # impl Wake for Unpark { fn wake(self: std::sync::Arc<Self>) { self.0.unpark(); } }
-/// # fn block_on<F: Future>(future: F) -> F::Output {
-/// #     let waker = Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
-/// #     let mut future = pin!(future);
-/// #     loop {
-/// #         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-/// #             Poll::Ready(output) => return output,
-/// #             Poll::Pending => std::thread::park(),
-/// #         }
-/// #     }
-/// # }
-/// use tidegate_engine::{BlockingError, blocking};
+/// use tidegate_engine::{BlockingError, EventLoop, blocking};
 ///
-/// # block_on(async {
-/// let sum = blocking(|| (1..=100).sum::<u32>()).await?;
+/// let sum = EventLoop::readiness()?.block_on(async {
+///     let sum = blocking(|| (1..=100).sum::<u32>()).await?;
+///     Ok::<_, BlockingError>(sum)
+/// })??;
 /// assert_eq!(sum, 5050);
-/// # Ok::<(), BlockingError>(())
-/// # })?;
-/// # Ok::<(), BlockingError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// A handler has no future to wait in. It lets the work post what it came to, and gets it as
@@ -90,8 +76,7 @@ use crate::core::quietly;
 ///         match event {
 ///             Event::Posted(Ok(bytes)) => cx.send(bytes.to_string().into()).into(),
 ///             Event::Posted(Err(_)) => cx.send("no such file".into()).into(),
-///             Event::ReadClosed => Outcome::Close,
-///             _ => Outcome::Continue,
+///             other => other.by_default(cx),
 ///         }
 ///     }
 /// }

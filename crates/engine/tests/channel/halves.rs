@@ -51,6 +51,26 @@ fn two_tasks_have_a_half_each_and_do_not_hold_each_other_back() {
 }
 
 #[test]
+fn each_half_knows_what_concerns_it() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let mut pipe = Embedded::serving(Lines::new(), move |channel: Channel<Lines>| async move {
+        let peer = channel.peer()?;
+        let (mut reader, mut writer) = channel.split();
+        assert_eq!(reader.peer()?, peer);
+        assert!(!reader.is_draining() && writer.pending_bytes() == 0);
+        writer.send("ebb".into())?;
+        assert!(writer.pending_bytes() > 0);
+        let end = reader.recv().await?;
+        notes.note(format!("{end:?}, {}", reader.is_draining()));
+        Served::Ok(())
+    });
+    pipe.drain(Duration::from_secs(10));
+    assert_eq!(journal.take(), ["None, true"]);
+    assert_eq!(pipe.written(), b"ebb\n");
+}
+
+#[test]
 fn a_writer_that_is_dropped_ends_our_side_and_the_reader_goes_on() {
     let journal = Journal::default();
     let notes = journal.clone();

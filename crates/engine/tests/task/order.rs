@@ -1,12 +1,14 @@
 //! When tasks run, and who may wake them.
 
+use std::convert::Infallible;
 use std::sync::mpsc;
 use std::task::Waker;
 use std::time::Duration;
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Channel, Context, Handler, Outcome, task};
+use tidegate_engine::{Channel, Context, Handler, Outcome, Server, task};
+use tidegate_sys::Address;
 use tidegate_testkit::Embedded;
 
 use crate::support::{Journal, event_loop, heard, never, open, say, turns, waker, yield_now};
@@ -136,30 +138,63 @@ fn a_waker_that_outlives_its_loop_does_nothing_on_any_thread() {
     here.wake();
 }
 
+/// Starts a task for each line, which starts another.
+struct Spawner(Journal);
+
+impl Handler<Lines> for Spawner {
+    type Post = ();
+
+    fn message(&mut self, line: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        let notes = self.0.clone();
+        let line = line.escape_ascii().to_string();
+        self.0.note(format!("handled {line}"));
+        task::spawn(async move {
+            notes.note(format!("ran {line}"));
+            let inner = task::spawn(async move { line.len() });
+            notes.note(format!("{:?}", inner.await));
+        });
+        Outcome::Continue
+    }
+}
+
 #[test]
 fn handlers_and_tasks_spawn() {
-    struct Spawner(Journal);
-
-    impl Handler<Lines> for Spawner {
-        type Post = ();
-
-        fn message(&mut self, line: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
-            let notes = self.0.clone();
-            let line = line.escape_ascii().to_string();
-            self.0.note(format!("handled {line}"));
-            task::spawn(async move {
-                notes.note(format!("ran {line}"));
-                let inner = task::spawn(async move { line.len() });
-                notes.note(format!("{:?}", inner.await));
-            });
-            Outcome::Continue
-        }
-    }
-
     let journal = Journal::default();
     let mut pipe = Embedded::new(Lines::new(), Spawner(journal.clone()));
     pipe.receive(b"ebb\n");
     assert_eq!(journal.take(), ["handled ebb", "ran ebb", "Ok(3)"]);
+}
+
+#[test]
+fn what_prepares_a_loop_may_start_tasks_there() {
+    let (ran, runs) = mpsc::channel();
+    let start = move |number| {
+        let ran = ran.clone();
+        task::spawn(async move {
+            task::sleep(Duration::from_millis(1)).await;
+            ran.send(number).expect("the test waits");
+            never().await;
+        });
+    };
+    let bind = || Server::bind("127.0.0.1:0").expect("a port is free").loops(2);
+    let serving = bind().serve_each({
+        let start = start.clone();
+        move |number| {
+            start(number);
+            (Lines::new, async |_| Ok::<_, Infallible>(()))
+        }
+    });
+    let handling = bind().start_each(move |number| {
+        start(number);
+        |_: &Address| (Lines::new(), Spawner(Journal::default()))
+    });
+    let mut numbers: Vec<_> = runs.iter().take(4).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [0, 0, 1, 1]);
+    // No drain waits for such tasks: they end with their loops.
+    serving.expect("it starts").drain(Duration::from_secs(10));
+    handling.expect("it starts").drain(Duration::from_secs(10));
+    assert!(runs.recv().is_err());
 }
 
 #[test]
