@@ -48,6 +48,8 @@ pub struct Counts {
     pub closed_protocol: u64,
     /// Connections whose handler or task failed.
     pub closed_failed: u64,
+    /// Connections that a deadline of the application ended.
+    pub closed_deadline: u64,
     /// Connections whose handler, codec or task panicked.
     pub closed_panicked: u64,
     /// Connections whose peer took no bytes for too long.
@@ -176,6 +178,7 @@ impl Published {
             closed_broken: closed(Cause::Broken),
             closed_protocol: closed(Cause::Protocol),
             closed_failed: closed(Cause::Failed),
+            closed_deadline: closed(Cause::Deadline),
             closed_panicked: closed(Cause::Panicked),
             closed_write_timeout: closed(Cause::WriteTimeout),
             closed_replies_unread: closed(Cause::RepliesUnread),

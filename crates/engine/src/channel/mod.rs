@@ -40,9 +40,9 @@ use crate::group::{Group, Member};
 ///
 /// ```
 /// use tidegate_codec::framing::Lines;
-/// use tidegate_engine::{Channel, Server};
+/// use tidegate_engine::{Channel, ChannelError, Server};
 ///
-/// async fn echo(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
+/// async fn echo(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
 ///     while let Some(line) = channel.recv().await? {
 ///         channel.send(line.into())?;
 ///     }

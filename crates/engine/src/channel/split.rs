@@ -75,12 +75,6 @@ impl<C: Codec> Reader<C> {
         self.handle.set_deadline(at);
     }
 
-    /// As [`Channel::is_draining`].
-    #[must_use]
-    pub fn is_draining(&self) -> bool {
-        self.handle.with(|_, core, _| core.is_draining()).unwrap_or(false)
-    }
-
     /// As [`Channel::peer`].
     ///
     /// # Errors

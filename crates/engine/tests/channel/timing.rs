@@ -289,6 +289,27 @@ fn a_channel_that_ignores_drains_goes_on_until_the_deadline() {
 }
 
 #[test]
+fn a_session_that_returns_a_channel_error_may_ask_and_send_with_it() {
+    async fn session(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
+        let patience = SECOND * 10;
+        while let Some(line) = channel.recv().within(patience).await? {
+            let mark = channel.send(line.into())?;
+            channel.flushed(mark).await?;
+        }
+        Ok(())
+    }
+    let mut pipe = Embedded::serving(Lines::new(), session);
+    pipe.receive(b"ebb\n");
+    assert_eq!(pipe.written(), b"ebb\n");
+    pipe.advance(SECOND * 10);
+    pipe.end();
+    assert!(pipe.is_closed());
+    assert_eq!((pipe.counts().closed_deadline, pipe.counts().closed_failed), (1, 0));
+    let full: ChannelError = SendError::<_, std::convert::Infallible>::Full("a message").into();
+    assert!(matches!(full, ChannelError::Full));
+}
+
+#[test]
 fn a_drain_waits_for_the_tasks_that_serve() {
     let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
         while channel.recv().await?.is_some() {}
