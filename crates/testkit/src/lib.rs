@@ -1,10 +1,11 @@
-//! What tests of protocols and applications need, without a network.
+//! What tests of protocols and applications need, without a real network.
 //!
 //! - [`contract`] puts any codec through the contract that all codecs share: the same bytes in whatever pieces give
 //!   the same messages, nothing leaks, nothing panics, nothing is allocated because a peer declared it.
 //! - [`Stand`] does with one codec what an event loop does with a connection, step by step.
 //! - [`Embedded`] runs a codec and its application, a handler or a channel, on a real event loop, with the test as the
 //!   peer and as the clock: what users test their protocols with.
+//! - [`network`] runs several event loops on hosts of a simulated network, with virtual time and seeded faults.
 //! - [`filters`] holds two filters made for tests, a toy TLS among them.
 //! - [`Random`] is small, seeded, and the same everywhere. A failing test names the seed that replays it.
 //!
@@ -17,10 +18,11 @@
 pub mod contract;
 mod embedded;
 pub mod filters;
+pub mod network;
 mod random;
 mod stand;
 mod wire;
 
 pub use embedded::Embedded;
-pub use random::{Random, seed};
+pub use random::{Random, seed, seeds};
 pub use stand::Stand;

@@ -1,6 +1,7 @@
 //! `Random`: a small generator, the same from the same seed everywhere.
 
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 
 /// SplitMix64: a few instructions, good enough for tests, and never for secrets.
 ///
@@ -69,13 +70,32 @@ impl Random {
 /// If the variable is set to something that is no number.
 #[must_use]
 pub fn seed() -> u64 {
-    let Some(text) = std::env::var_os("TIDEGATE_SEED") else { return RandomState::new().hash_one("seed") };
+    given().unwrap_or_else(|| RandomState::new().hash_one("seed"))
+}
+
+/// The seeds of a test that goes through `count` of them: the first numbers, and only the one that `TIDEGATE_SEED` says
+/// if that is set. A test that goes through them prints the one that fails, as a [`Network`](crate::network::Network)
+/// does.
+///
+/// # Panics
+/// If the variable is set to something that is no number.
+#[must_use]
+pub fn seeds(count: u64) -> Range<u64> {
+    match given() {
+        Some(seed) => seed..seed.saturating_add(1),
+        None => 0..count,
+    }
+}
+
+/// The seed that the environment names.
+fn given() -> Option<u64> {
+    let text = std::env::var_os("TIDEGATE_SEED")?;
     let text = text.to_string_lossy();
     let number = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    number.unwrap_or_else(|_| panic!("TIDEGATE_SEED is `{text}`, which is no number of 64 bits"))
+    Some(number.unwrap_or_else(|_| panic!("TIDEGATE_SEED is `{text}`, which is no number of 64 bits")))
 }
 
 #[cfg(test)]

@@ -208,31 +208,39 @@ impl Ends {
         if self.reset {
             return Some(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let mut parts = [const { std::mem::MaybeUninit::uninit() }; 64];
-        let before = self.outbound.len();
-        match queue.gather(&mut parts, bytes_max.min(self.window)) {
-            _ if self.window == 0 => {
-                self.blocked = true;
-                return None;
-            }
-            Gathered::Nothing => {}
-            Gathered::Parts(parts) => parts.iter().for_each(|part| self.outbound.extend_from_slice(part)),
-            Gathered::File(region) => {
-                let mut bytes = vec![0; usize::try_from(region.length).unwrap_or(usize::MAX).min(FILE_PIECE_BYTES)];
-                bytes.truncate(bytes.len().min(self.window));
-                match std::os::unix::fs::FileExt::read_at(&*region.file, &mut bytes, region.offset) {
-                    Ok(0) => return Some(Err(io::ErrorKind::UnexpectedEof.into())),
-                    Ok(read) => self.outbound.extend_from_slice(&bytes[..read]),
-                    Err(error) => return Some(Err(error)),
-                }
-            }
+        if self.window == 0 {
+            self.blocked = true;
+            return None;
         }
-        let sent = self.outbound.len() - before;
+        let sent = match copy_front(queue, bytes_max.min(self.window), &mut self.outbound) {
+            Ok(sent) => sent,
+            Err(error) => return Some(Err(error)),
+        };
         if self.window != usize::MAX {
             self.window -= sent;
         }
         Some(Ok(sent))
     }
+}
+
+/// Copies what is to be sent next, at most `bytes_max` bytes of it, as one gathering write would. Says how many.
+pub(crate) fn copy_front(queue: &Outbound, bytes_max: usize, to: &mut Vec<u8>) -> io::Result<usize> {
+    let mut parts = [const { std::mem::MaybeUninit::uninit() }; 64];
+    let before = to.len();
+    match queue.gather(&mut parts, bytes_max) {
+        Gathered::Nothing => {}
+        Gathered::Parts(parts) => parts.iter().for_each(|part| to.extend_from_slice(part)),
+        Gathered::File(region) => {
+            let wanted = usize::try_from(region.length).unwrap_or(usize::MAX).min(bytes_max).min(FILE_PIECE_BYTES);
+            to.resize(before + wanted, 0);
+            let read = std::os::unix::fs::FileExt::read_at(&*region.file, &mut to[before..], region.offset);
+            to.truncate(before + *read.as_ref().unwrap_or(&0));
+            if read? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+    Ok(to.len() - before)
 }
 
 /// Who is at the other end.

@@ -1,0 +1,155 @@
+//! `Host` and `Station`: an address, and the event loops that run there.
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use tidegate_buffer::Pool;
+use tidegate_codec::Codec;
+use tidegate_engine::task::Task;
+use tidegate_engine::{Channel, Counts, EventLoop, Handler, Limits};
+use tidegate_sys::{Address, Driver, Socket};
+
+use super::Network;
+use super::driver::Simulated;
+use super::world::Desk;
+
+/// A host of a [`Network`]: an IP address that loops listen at and connect from.
+#[derive(Debug, Clone)]
+pub struct Host {
+    pub(super) network: Network,
+    pub(super) ip: IpAddr,
+}
+
+impl Host {
+    /// Its address.
+    #[must_use]
+    pub const fn ip(&self) -> IpAddr {
+        self.ip
+    }
+
+    /// A driver on this host, which receives into memory of `pool`. Whoever makes a loop of it turns that loop;
+    /// [`station`](Host::station) makes one that the network turns.
+    #[must_use]
+    pub fn driver(&self, pool: &Pool) -> Box<dyn Driver> {
+        Box::new(self.new_driver(pool).0)
+    }
+
+    /// An event loop on this host, turned by the network.
+    #[must_use]
+    pub fn station(&self) -> Station {
+        let pool = Pool::new();
+        let (driver, desk) = self.new_driver(&pool);
+        let event_loop = Rc::new(RefCell::new(EventLoop::new(Box::new(driver), pool.clone())));
+        self.network.loops.borrow_mut().push((desk, event_loop.clone()));
+        Station { host: self.clone(), event_loop, desk, pool }
+    }
+
+    /// A listener at a port of this host, for a loop of it.
+    ///
+    /// # Errors
+    /// `AddrInUse` if there is one.
+    pub fn listener(&self, port: u16) -> io::Result<Socket> {
+        let id = self.network.world.borrow_mut().listen(SocketAddr::new(self.ip, port))?;
+        Ok(Socket::Simulated(id))
+    }
+
+    fn new_driver(&self, pool: &Pool) -> (Simulated, usize) {
+        let mut world = self.network.world.borrow_mut();
+        let desk = world.desks.len();
+        world.desks.push(Desk::new(self.ip));
+        drop(world);
+        (Simulated::new(self.network.world.clone(), desk, pool), desk)
+    }
+}
+
+/// An event loop on a host of a [`Network`], which turns it. What is done here happens at the present time of the
+/// network, and its consequences when the network runs.
+#[derive(Debug)]
+pub struct Station {
+    host: Host,
+    event_loop: Rc<RefCell<EventLoop>>,
+    desk: usize,
+    pool: Pool,
+}
+
+impl Station {
+    /// Listens at a port, with a handler for each connection: [`EventLoop::listen`]. Says at which address.
+    ///
+    /// # Errors
+    /// `AddrInUse` if somebody does already.
+    pub fn listen<C, H, M>(&self, port: u16, limits: Limits, make: M) -> io::Result<Address>
+    where
+        C: Codec,
+        H: Handler<C>,
+        M: FnMut(&Address) -> (C, H) + 'static,
+    {
+        let listener = self.host.listener(port)?;
+        self.with(|event_loop| event_loop.listen(listener, limits, Arc::new(AtomicUsize::new(0)), make))?;
+        Ok(self.address(port))
+    }
+
+    /// Listens at a port, with a task for each connection: [`EventLoop::serve`]. Says at which address.
+    ///
+    /// # Errors
+    /// `AddrInUse` if somebody does already.
+    pub fn serve<C, F, E, M, S>(&self, port: u16, limits: Limits, codec: M, serve: S) -> io::Result<Address>
+    where
+        C: Codec,
+        F: Future<Output = Result<(), E>> + 'static,
+        E: Into<Box<dyn Error>> + 'static,
+        M: FnMut() -> C + 'static,
+        S: Fn(Channel<C>) -> F + 'static,
+    {
+        let listener = self.host.listener(port)?;
+        self.with(|event_loop| event_loop.serve(listener, limits, Arc::new(AtomicUsize::new(0)), codec, serve))?;
+        Ok(self.address(port))
+    }
+
+    /// Starts a task: a client, say, which connects with [`Client`](tidegate_engine::Client).
+    pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Task<T> {
+        self.with(|event_loop| event_loop.spawn(future))
+    }
+
+    /// Begins to drain.
+    pub fn drain(&self, deadline: Duration) {
+        self.with(|event_loop| event_loop.drain(deadline));
+    }
+
+    /// Whether a drain has come to its end.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.event_loop.borrow().is_drained()
+    }
+
+    /// What the loop has counted.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.event_loop.borrow().counts()
+    }
+
+    /// The loop's memory.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Does something with the loop that there is no method for here.
+    ///
+    /// # Panics
+    /// If the loop is being turned: only a test may call this, nothing that runs on the loop.
+    pub fn with<T>(&self, act: impl FnOnce(&mut EventLoop) -> T) -> T {
+        self.host.network.world.borrow_mut().desks[self.desk].restless = true;
+        act(&mut self.event_loop.borrow_mut())
+    }
+
+    fn address(&self, port: u16) -> Address {
+        Address::Ip(SocketAddr::new(self.host.ip, port))
+    }
+}

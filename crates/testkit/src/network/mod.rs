@@ -1,0 +1,229 @@
+//! `Network`: event loops on several hosts, in one thread, with a clock that does not wait and faults from a seed.
+//!
+//! Loops, queues, timers and closing are those that serve real connections; beneath them is a driver that looks
+//! everything up in a world that they share. Time passes only when no loop has anything left to do: then the clock
+//! moves to whatever comes next, so that a minute's time-out costs no time. All randomness comes from the seed, so a
+//! run that fails can be had again.
+//!
+//! | what | where |
+//! |---|---|
+//! | who runs where | `host.rs` |
+//! | the clock, what happens later, connecting | `world.rs` |
+//! | bytes on their way, and the ends of streams | `flow.rs`, and what a kernel knows of an end: `stream.rs` |
+//! | the driver | `driver.rs` |
+//! | what goes wrong | `faults.rs` |
+//! | whether two runs were the same | `trace.rs` |
+//!
+//! Kernels here have buffers of fixed size, know no Nagle and lose no segment: a real one repeats what was lost, which
+//! is a delay to those above. Sockets have IP addresses only.
+
+mod driver;
+mod faults;
+mod flow;
+mod host;
+mod stream;
+mod trace;
+mod world;
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tidegate_engine::EventLoop;
+
+pub use self::faults::{Fault, Faults, Fired};
+pub use self::host::{Host, Station};
+use self::world::World;
+
+/// A simulated network. Clones are the same network.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_codec::framing::Lines;
+/// use tidegate_engine::{Channel, Client, Limits};
+/// use tidegate_testkit::network::{Faults, Network};
+///
+/// async fn echo(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
+///     while let Some(line) = channel.recv().await? {
+///         channel.send(line.into())?;
+///     }
+///     Ok(())
+/// }
+///
+/// let network = Network::new(7);
+/// network.set_faults(Faults::benign());
+/// let (server, client) = (network.host("10.0.0.1").station(), network.host("10.0.0.2").station());
+/// let address = server.serve(7, Limits::default(), Lines::new, echo)?;
+/// let answer = client.spawn(async move {
+///     let mut channel = Client::at(address).connect(Lines::new()).await?;
+///     channel.send("ebb and flow".into())?;
+///     Ok::<_, Box<dyn std::error::Error>>(channel.recv().await?)
+/// });
+/// assert!(network.run_until(Duration::from_secs(10), || answer.is_finished()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// When the last handle goes while the thread panics, the seed is printed with the command that replays it.
+#[derive(Clone)]
+pub struct Network {
+    world: Rc<RefCell<World>>,
+    loops: Rc<RefCell<Vec<(usize, Rc<RefCell<EventLoop>>)>>>,
+}
+
+/// How bytes travel from one host to another.
+#[derive(Debug, Clone, Copy)]
+pub struct Link {
+    /// How long a segment takes.
+    pub latency: Duration,
+    /// How many bytes of a stream leave in a second.
+    pub bytes_per_second: u64,
+}
+
+impl Default for Link {
+    /// A millisecond, and a hundred megabytes in a second.
+    fn default() -> Self {
+        Self { latency: Duration::from_millis(1), bytes_per_second: 100_000_000 }
+    }
+}
+
+impl Network {
+    /// An empty network without faults. [`seeds`](crate::seeds) gives seeds that can be replayed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { world: Rc::new(RefCell::new(World::new(seed))), loops: Rc::default() }
+    }
+
+    /// The host at an address.
+    ///
+    /// # Panics
+    /// If it is no IP address.
+    #[must_use]
+    pub fn host(&self, ip: &str) -> Host {
+        let ip: IpAddr = ip.parse().unwrap_or_else(|_| panic!("`{ip}` is no IP address"));
+        Host { network: self.clone(), ip }
+    }
+
+    /// From now on these faults strike, and no others.
+    pub fn set_faults(&self, faults: Faults) {
+        self.world.borrow_mut().faults = faults;
+    }
+
+    /// How bytes travel, unless it is told for two hosts.
+    pub fn set_link(&self, link: Link) {
+        self.world.borrow_mut().link = link;
+    }
+
+    /// How bytes travel from one host to another; the way back is another link.
+    pub fn set_link_between(&self, from: &Host, to: &Host, link: Link) {
+        self.world.borrow_mut().links.insert((from.ip, to.ip), link);
+    }
+
+    /// How often each fault has struck.
+    #[must_use]
+    pub fn fired(&self) -> Fired {
+        self.world.borrow().fired
+    }
+
+    /// A hash of everything that drivers have told their loops. With the same seed and the same test it is the same.
+    #[must_use]
+    pub fn trace(&self) -> u64 {
+        self.world.borrow().trace.hash()
+    }
+
+    /// What time it is.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        let world = self.world.borrow();
+        world.start + world.now
+    }
+
+    /// How much time has passed.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.world.borrow().now
+    }
+
+    /// Ends of streams that somebody still has, or has yet to accept.
+    #[must_use]
+    pub fn open_ends(&self) -> usize {
+        self.world.borrow().ends.values().filter(|end| !end.closed).count()
+    }
+
+    /// Lets so much time pass. Whatever is due on the way happens when it is due.
+    ///
+    /// # Panics
+    /// If the loops do not come to rest.
+    pub fn run_for(&self, time: Duration) {
+        self.run_until(time, || false);
+    }
+
+    /// Lets time pass until something is so, which is looked at whenever all loops have come to rest; or until so much
+    /// time is over. Says whether it is so.
+    ///
+    /// # Panics
+    /// If the loops do not come to rest.
+    pub fn run_until(&self, patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+        let end = self.elapsed().saturating_add(patience);
+        loop {
+            self.settle();
+            if is_so() {
+                return true;
+            }
+            let mut world = self.world.borrow_mut();
+            match world.next_time() {
+                Some(at) if at <= end => world.advance(at),
+                _ => {
+                    world.now = world.now.max(end);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Turns all loops until none has anything to do at this time.
+    fn settle(&self) {
+        for _ in 0..ROUNDS_MAX {
+            let loops = self.loops.borrow().clone();
+            let mut at_rest = true;
+            for (desk, event_loop) in loops {
+                if self.has_work(desk) {
+                    at_rest = false;
+                    self.turn(desk, &event_loop);
+                }
+            }
+            if at_rest {
+                return;
+            }
+        }
+        panic!("the loops have not come to rest after {ROUNDS_MAX} rounds");
+    }
+
+    fn has_work(&self, desk: usize) -> bool {
+        let world = self.world.borrow();
+        let desk = &world.desks[desk];
+        let is_due = desk.sleep.is_some_and(|until| until <= world.now);
+        desk.restless || is_due || !desk.attention.is_empty() || desk.woken.load(Ordering::Acquire)
+    }
+
+    /// One turn of a loop. It is at rest only after a turn in which it would have slept and nothing happened, and which
+    /// was not its first at this time: a loop measures its sleep from the end of the turn before.
+    fn turn(&self, desk: usize, event_loop: &RefCell<EventLoop>) {
+        let before = self.world.borrow().desks[desk].activity;
+        event_loop.borrow_mut().turn(None).expect("waiting in a simulation does not fail");
+        let world = &mut *self.world.borrow_mut();
+        let desk = &mut world.desks[desk];
+        let turned_before = desk.turned_at.replace(world.now) == Some(world.now);
+        desk.restless = !(turned_before && desk.slept && desk.activity == before);
+    }
+}
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network").field("seed", &self.world.borrow().seed).finish_non_exhaustive()
+    }
+}
+
+/// A loop that keeps itself busy for ever at one time is a bug of its test.
+const ROUNDS_MAX: usize = 100_000;

@@ -1,0 +1,437 @@
+//! Loops on hosts of a simulated network: what they exchange arrives, and what breaks is told to both sides.
+
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tidegate_codec::Slice;
+use tidegate_codec::framing::{Lines, Raw};
+use tidegate_engine::{Channel, Client, Closed, ConnectError, Context, Event, Handler, Limits, Outcome, task};
+use tidegate_sys::Address;
+use tidegate_testkit::network::{Fault, Faults, Fired, Link, Network, Station};
+use tidegate_testkit::{Random, seeds};
+
+type Served = Result<(), Box<dyn Error>>;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Sends back whatever comes, and counts those of its kind that are gone.
+struct Echo(Rc<Cell<usize>>);
+
+impl Handler<Raw> for Echo {
+    type Post = ();
+
+    fn message(&mut self, bytes: Slice, cx: &mut Context<'_, Raw>) -> Outcome<Raw> {
+        cx.send(bytes.into()).into()
+    }
+
+    fn closed(&mut self, _: &Closed) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+async fn echo(mut channel: Channel<Raw>) -> Served {
+    while let Some(bytes) = channel.recv().await? {
+        channel.ready().await?;
+        channel.send(bytes.into())?;
+    }
+    Ok(())
+}
+
+/// Sends bytes in pieces of this size, ends, and says what comes back until the other side ends.
+async fn exchange(to: Address, bytes: Vec<u8>, piece: usize) -> Result<Vec<u8>, Box<dyn Error>> {
+    let (mut reader, mut writer) = Client::at(to).connect(Raw).await?.split();
+    let sending = task::spawn(async move {
+        for piece in bytes.chunks(piece) {
+            writer.ready().await?;
+            let mark = writer.send(piece.to_vec().into())?;
+            if piece.len() == 1 {
+                writer.flushed(mark).await?;
+            }
+        }
+        writer.shutdown_write();
+        Ok::<_, Box<dyn Error>>(writer)
+    });
+    let mut come = Vec::new();
+    while let Some(bytes) = reader.recv().await? {
+        come.extend_from_slice(&bytes);
+    }
+    drop(sending.await??);
+    Ok(come)
+}
+
+/// Two hosts, a server on one and clients on the other.
+struct Pair {
+    network: Network,
+    server: Station,
+    client: Station,
+    /// Handlers of the server that were told of their end.
+    gone: Rc<Cell<usize>>,
+    made: Rc<Cell<usize>>,
+}
+
+impl Pair {
+    fn new(seed: u64, faults: Faults) -> Self {
+        let network = Network::new(seed);
+        network.set_faults(faults);
+        let (server, client) = (network.host("10.0.0.1").station(), network.host("10.0.0.2").station());
+        Self { network, server, client, gone: Rc::default(), made: Rc::default() }
+    }
+
+    fn serve_with_handlers(&self, limits: Limits) -> Address {
+        let (made, gone) = (self.made.clone(), self.gone.clone());
+        let make = move |_: &Address| {
+            made.set(made.get() + 1);
+            (Raw, Echo(gone.clone()))
+        };
+        self.server.listen(7, limits, make).expect("the port is free")
+    }
+
+    fn serve_with_tasks(&self) -> Address {
+        self.server.serve(8, Limits::default(), || Raw, echo).expect("the port is free")
+    }
+
+    /// Starts a client's task; what it comes to will be in the place.
+    fn start<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Place<T> {
+        let place = Place::default();
+        let there = place.clone();
+        // A task that is let go of goes on.
+        drop(self.client.spawn(async move { *there.0.borrow_mut() = Some(future.await) }));
+        place
+    }
+
+    /// Nothing is left of what was connected, neither in the network nor in memory.
+    fn ends_clean(self) -> (u64, Fired) {
+        let Self { network, server, client, .. } = self;
+        let over = network.run_until(SECOND * 200, || {
+            network.open_ends() == 0 && server.counts().connections == 0 && client.counts().connections == 0
+        });
+        assert!(over, "{} ends, server {:?}, client {:?}", network.open_ends(), server.counts(), client.counts());
+        server.drain(SECOND);
+        client.drain(SECOND);
+        assert!(network.run_until(SECOND * 2, || server.is_drained() && client.is_drained()), "a slot is left");
+        let result = (network.trace(), network.fired());
+        let pools = [server.pool().clone(), client.pool().clone()];
+        drop((network, server, client));
+        for pool in pools {
+            assert_eq!(pool.ledger().used(), 0, "memory is left");
+        }
+        result
+    }
+}
+
+/// Where a task leaves what it came to.
+struct Place<T>(Rc<RefCell<Option<T>>>);
+
+impl<T> Place<T> {
+    fn is_there(&self) -> bool {
+        self.0.borrow().is_some()
+    }
+
+    fn take(&self) -> T {
+        self.0.take().expect("the task has ended")
+    }
+}
+
+impl<T> Default for Place<T> {
+    fn default() -> Self {
+        Self(Rc::default())
+    }
+}
+
+impl<T> Clone for Place<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// Four exchanges at once, large and byte by byte, with handlers and with tasks.
+fn exchange_all(seed: u64, faults: Faults) -> (u64, Fired, usize) {
+    let pair = Pair::new(seed, faults);
+    let mut random = Random::new(seed);
+    let servers = [pair.serve_with_handlers(Limits::default()), pair.serve_with_tasks()];
+    let mut started = Vec::new();
+    for (size, piece) in [(150_000, 9000), (60, 1)] {
+        for server in &servers {
+            let length = 1 + random.below(size);
+            let bytes = random.bytes(length);
+            started.push((bytes.clone(), pair.start(exchange(server.clone(), bytes, piece))));
+        }
+    }
+    let network = pair.network.clone();
+    let over = network.run_until(SECOND * 600, || started.iter().all(|(_, place)| place.is_there()));
+    assert!(over, "an exchange has not ended, of {:?}", pair.server.counts());
+    let mut whole = 0;
+    for (sent, place) in started {
+        match place.take() {
+            Ok(come) => {
+                assert!(sent.starts_with(&come), "other bytes came back, or in another order");
+                whole += usize::from(come == sent);
+            }
+            Err(error) => println!("an exchange failed: {error}"),
+        }
+    }
+    let (made, gone) = (pair.made.clone(), pair.gone.clone());
+    drop(network);
+    let (trace, fired) = pair.ends_clean();
+    assert_eq!(made.get(), gone.get(), "handlers that were made, and those that were told of their end");
+    (trace, fired, whole)
+}
+
+#[test]
+fn every_byte_arrives_in_order_whatever_is_slow_short_or_late() {
+    let mut fired = Fired::default();
+    for seed in seeds(200) {
+        let (_, struck, whole) = exchange_all(seed, Faults::benign());
+        assert_eq!(whole, 4, "exchanges that came back whole with seed {seed}");
+        fired += struck;
+    }
+    if seeds(2).count() == 2 {
+        for fault in Fault::BENIGN {
+            assert!(fired.count(fault) > 0, "{fault:?} has never struck");
+        }
+    }
+}
+
+#[test]
+fn under_resets_every_connection_ends_and_nothing_is_left() {
+    let (mut fired, mut exchanges) = (Fired::default(), 0);
+    let faults = Faults::benign().with(Fault::Reset, 60).with(Fault::Refused, 20).with(Fault::TimedOut, 20);
+    for seed in seeds(200) {
+        let (_, struck, whole) = exchange_all(seed, faults.clone());
+        fired += struck;
+        exchanges += whole;
+    }
+    println!("{exchanges} exchanges came back whole; {fired:?}");
+    if seeds(2).count() == 2 {
+        for fault in Fault::ALL {
+            assert!(fired.count(fault) > 0, "{fault:?} has never struck");
+        }
+    }
+}
+
+#[test]
+fn a_reset_is_told_to_both_sides() {
+    let pair = Pair::new(1, Faults::none());
+    let to = pair.serve_with_handlers(Limits::default());
+    let place = pair.start(async move {
+        let mut channel = Client::at(to).connect(Raw).await?;
+        channel.send("ebb".into())?;
+        let first = channel.recv().await?.map(|bytes| bytes.to_vec());
+        channel.send("flow".into())?;
+        Ok::<_, Box<dyn Error>>((first, channel.recv().await.map(|_| ()).unwrap_err().to_string()))
+    });
+    pair.network.run_until(SECOND, || pair.server.counts().received_bytes == 3);
+    pair.network.set_faults(Faults::none().with(Fault::Reset, 1));
+    pair.network.run_for(SECOND);
+    pair.network.set_faults(Faults::none());
+    match place.take() {
+        Ok((first, error)) => assert!(first.is_some() && error.contains("reset"), "{error}"),
+        Err(error) => assert!(error.to_string().contains("reset"), "{error}"),
+    }
+    assert_eq!(pair.gone.get(), 1);
+    assert_eq!((pair.server.counts().closed_broken, pair.client.counts().closed_broken), (1, 1));
+    pair.ends_clean();
+}
+
+#[test]
+fn the_same_seed_is_the_same_course_of_events_and_another_is_another() {
+    let faults = Faults::benign().with(Fault::Reset, 100);
+    let traces: Vec<_> = (0..20).map(|seed| exchange_all(seed, faults.clone()).0).collect();
+    let again: Vec<_> = (0..20).map(|seed| exchange_all(seed, faults.clone()).0).collect();
+    assert_eq!(traces, again);
+    let mut different = traces;
+    different.sort_unstable();
+    different.dedup();
+    assert_eq!(different.len(), 20);
+}
+
+/// Waits for the end of the stream before it answers.
+struct Late(usize);
+
+impl Handler<Raw> for Late {
+    type Post = ();
+
+    fn message(&mut self, bytes: Slice, _: &mut Context<'_, Raw>) -> Outcome<Raw> {
+        self.0 += bytes.len();
+        Outcome::Continue
+    }
+
+    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, Raw>) -> Outcome<Raw> {
+        if event == Event::ReadClosed
+            && let Err(error) = cx.send(self.0.to_string().into())
+        {
+            return Outcome::fail(error);
+        }
+        event.by_default(cx)
+    }
+}
+
+#[test]
+fn either_side_may_end_first_and_the_other_still_be_heard() {
+    for seed in seeds(20) {
+        let pair = Pair::new(seed, Faults::benign());
+        let to = pair.server.listen(7, Limits::default(), |_| (Raw, Late(0))).expect("the port is free");
+        let counted = pair.start(exchange(to, vec![1; 100_000], 1000));
+        // A server that ends first, and hears the client out.
+        let heard = Rc::new(Cell::new(0));
+        let hears = heard.clone();
+        let serve = move |mut channel: Channel<Raw>| {
+            let hears = hears.clone();
+            async move {
+                channel.send("hello".into())?;
+                channel.shutdown_write();
+                while let Some(bytes) = channel.recv().await? {
+                    hears.set(hears.get() + bytes.len());
+                }
+                Served::Ok(())
+            }
+        };
+        let to = pair.server.serve(8, Limits::default(), || Raw, serve).expect("the port is free");
+        let told = pair.start(async move {
+            let mut channel = Client::at(to).connect(Raw).await?;
+            let mut come = Vec::new();
+            while let Some(bytes) = channel.recv().await? {
+                come.extend_from_slice(&bytes);
+            }
+            channel.send("and goodbye".into())?;
+            channel.close().await?;
+            Ok::<_, Box<dyn Error>>(come)
+        });
+        let network = pair.network.clone();
+        assert!(network.run_until(SECOND * 60, || counted.is_there() && told.is_there()), "seed {seed}");
+        assert_eq!(counted.take().expect("nothing breaks"), b"100000");
+        assert_eq!(told.take().expect("nothing breaks"), b"hello");
+        drop(network);
+        pair.ends_clean();
+        assert_eq!(heard.get(), "and goodbye".len());
+    }
+}
+
+#[test]
+fn who_connects_to_nobody_is_refused() {
+    let pair = Pair::new(1, Faults::none());
+    let nobody: Address = "10.0.0.1:9".parse().expect("it is one");
+    let place = pair.start(async move { Client::at(nobody).connect(Raw).await.map(drop) });
+    assert!(pair.network.run_until(SECOND, || place.is_there()));
+    let Err(ConnectError::Failed(_, error)) = place.take() else { panic!("nobody listens") };
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    assert_eq!(pair.network.elapsed(), Link::default().latency * 2);
+    pair.ends_clean();
+}
+
+#[test]
+fn who_gets_no_answer_gives_up_by_a_clock_that_does_not_wait() {
+    let begun = Instant::now();
+    let pair = Pair::new(1, Faults::none().with(Fault::TimedOut, 1));
+    let to = pair.serve_with_tasks();
+    let patient = Client::at(to.clone()).connect_timeout(SECOND * 3600);
+    let impatient = pair.start(async move { Client::at(to).connect(Raw).await.map(drop) });
+    let patient = pair.start(async move { patient.connect(Raw).await.map(drop) });
+    assert!(pair.network.run_until(SECOND * 11, || impatient.is_there()));
+    assert!(matches!(impatient.take(), Err(ConnectError::Timeout(_))));
+    assert!((SECOND * 10..SECOND * 11).contains(&pair.network.elapsed()));
+    assert!(pair.network.run_until(SECOND * 200, || patient.is_there()));
+    let Err(ConnectError::Failed(_, error)) = patient.take() else { panic!("nobody answers") };
+    assert_eq!((error.kind(), pair.network.elapsed()), (io::ErrorKind::TimedOut, SECOND * 127));
+    pair.ends_clean();
+    assert!(begun.elapsed() < SECOND * 30, "time was waited for");
+}
+
+#[test]
+fn a_drain_ends_connections_that_have_nothing_left_to_say() {
+    let pair = Pair::new(1, Faults::benign());
+    let to = pair.serve_with_handlers(Limits::default());
+    let place = pair.start(async move {
+        let mut channel = Client::at(to).connect(Raw).await?;
+        channel.send("ebb".into())?;
+        let mut come = Vec::new();
+        while let Some(bytes) = channel.recv().await? {
+            come.extend_from_slice(&bytes);
+        }
+        Ok::<_, Box<dyn Error>>(come)
+    });
+    pair.network.run_for(SECOND * 5);
+    assert!(!place.is_there());
+    pair.server.drain(SECOND * 30);
+    assert!(pair.network.run_until(SECOND * 5, || pair.server.is_drained()));
+    assert!(pair.network.run_until(SECOND * 5, || place.is_there()));
+    assert_eq!(place.take().expect("it ended in good order"), b"ebb");
+    pair.ends_clean();
+}
+
+#[test]
+fn a_peer_that_never_reads_is_cut_off_when_the_write_deadline_has_come() {
+    let pair = Pair::new(1, Faults::none());
+    let limits = Limits { write_timeout: SECOND * 40, ..Limits::default() };
+    let to = pair.serve_with_handlers(limits);
+    let place = pair.start(async move {
+        let patient = Limits { write_timeout: SECOND * 600, ..Limits::default() };
+        let (reader, mut writer) = Client::at(to).limits(patient).connect(Raw).await?.split();
+        loop {
+            if let Err(error) = writer.ready().await {
+                drop(reader);
+                return Ok::<_, ConnectError>(error.to_string());
+            }
+            let _ = writer.send(vec![0; 10_000].into());
+        }
+    });
+    pair.network.run_for(SECOND * 39);
+    assert_eq!(pair.server.counts().closed_write_timeout, 0);
+    // What was acknowledged after the last send counts as progress, once.
+    pair.network.run_for(SECOND * 42);
+    assert_eq!(pair.server.counts().closed_write_timeout, 1);
+    let told = place.take().expect("it was connected");
+    assert!(told.contains("reset"), "{told}");
+    pair.ends_clean();
+}
+
+#[test]
+fn bytes_take_as_long_as_their_link_says_in_either_direction() {
+    let network = Network::new(1);
+    let (here, there) = (network.host("10.0.0.1"), network.host("10.0.0.2"));
+    network.set_link_between(&here, &there, Link { latency: SECOND, bytes_per_second: 1000 });
+    network.set_link_between(&there, &here, Link { latency: SECOND * 2, bytes_per_second: 1_000_000 });
+    let (server, client) = (there.station(), here.station());
+    let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
+    let finished = Rc::new(Cell::new(None));
+    let finishes = finished.clone();
+    drop(client.spawn(async move {
+        let mut channel = Client::at(to).connect(Raw).await.expect("somebody listens");
+        channel.send(vec![0; 4000].into()).expect("there is room");
+        let mut come = 0;
+        while come < 4000 {
+            come += channel.recv().await.ok().flatten().expect("the echo comes").len();
+        }
+        finishes.set(Some(task::now()));
+    }));
+    let start = network.now();
+    assert!(network.run_until(SECOND * 60, || finished.get().is_some()));
+    // Connecting takes three seconds, and there and back take as long; four thousand bytes take four, and hardly any
+    // on the way back.
+    assert_eq!(finished.get().map(|at| at - start), Some(SECOND * 10 + Duration::from_millis(4)));
+}
+
+#[test]
+fn several_loops_of_one_host_talk_to_each_other() {
+    let network = Network::new(1);
+    let host = network.host("::1");
+    let (server, client) = (host.station(), host.station());
+    let serve = async |mut channel: Channel<Lines>| {
+        while let Some(line) = channel.recv().await? {
+            channel.send(line.into())?;
+        }
+        Served::Ok(())
+    };
+    let to = server.serve(7, Limits::default(), Lines::new, serve).expect("the port is free");
+    assert!(server.serve(7, Limits::default(), Lines::new, serve).is_err(), "the port is taken");
+    let answer = client.spawn(async move {
+        let mut channel = Client::at(to).connect(Lines::new()).await?;
+        assert_ne!(channel.local()?, channel.peer()?);
+        channel.send("ebb".into())?;
+        Ok::<_, Box<dyn Error>>(channel.recv().await?.map(|line| line.to_vec()))
+    });
+    assert!(network.run_until(SECOND, || answer.is_finished()));
+}
