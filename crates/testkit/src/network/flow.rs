@@ -96,6 +96,9 @@ impl World {
     /// Takes what there is room for into the send buffer.
     pub(super) fn send(&mut self, id: u64, queue: &Outbound, bytes_max: usize) -> Option<io::Result<usize>> {
         let end = self.ends.get_mut(&id)?;
+        if end.broken && !std::mem::replace(&mut end.break_told, true) {
+            return Some(Err(io::ErrorKind::ConnectionReset.into()));
+        }
         if end.broken || end.shut {
             return Some(Err(io::ErrorKind::BrokenPipe.into()));
         }

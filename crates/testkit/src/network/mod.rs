@@ -69,8 +69,11 @@ use self::world::World;
 #[derive(Clone)]
 pub struct Network {
     world: Rc<RefCell<World>>,
-    loops: Rc<RefCell<Vec<(usize, Rc<RefCell<EventLoop>>)>>>,
+    loops: Rc<RefCell<Vec<Turned>>>,
 }
+
+/// A loop that the network turns, and its driver's number.
+type Turned = (usize, Rc<RefCell<EventLoop>>);
 
 /// How bytes travel from one host to another.
 #[derive(Debug, Clone, Copy)]
