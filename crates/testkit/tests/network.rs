@@ -4,11 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tidegate_buffer::{Pool, WaterMarks};
 use tidegate_codec::Slice;
 use tidegate_codec::framing::{Lines, Raw};
-use tidegate_engine::{Channel, Client, Closed, ConnectError, Context, Event, Handler, Limits, Outcome, task};
+use tidegate_engine::{
+    Channel, Client, Closed, ConnectError, Context, Event, EventLoop, Handler, Limits, Outcome, task,
+};
 use tidegate_sys::Address;
 use tidegate_testkit::network::{Fault, Faults, Fired, Link, Network, Station};
 use tidegate_testkit::{Random, seeds};
@@ -434,4 +438,48 @@ fn several_loops_of_one_host_talk_to_each_other() {
         Ok::<_, Box<dyn Error>>(channel.recv().await?.map(|line| line.to_vec()))
     });
     assert!(network.run_until(SECOND, || answer.is_finished()));
+}
+
+#[test]
+fn a_loop_that_the_test_turns_itself_is_on_the_network_as_well() {
+    let network = Network::new(1);
+    let (here, there) = (network.host("10.0.0.1"), network.host("10.0.0.2"));
+    let pool = Pool::new();
+    let mut server = EventLoop::new(here.driver(&pool), pool);
+    let listener = here.listener(7).expect("the port is free");
+    server.serve(listener, Limits::default(), Arc::default(), || Raw, echo).expect("it is a listener");
+    let to: Address = "10.0.0.1:7".parse().expect("it is one");
+    let client = there.station();
+    let come = client.spawn(exchange(to, vec![7; 10_000], 100));
+    let turned = network.run_until(SECOND, || {
+        server.turn(None).expect("nothing is waited for");
+        come.is_finished()
+    });
+    assert!(turned, "{:?}", server.counts());
+}
+
+/// Receiving is held back while memory is used up, and goes on when who did not read was shed.
+#[test]
+fn a_loop_whose_memory_is_used_up_sheds_and_goes_on() {
+    for seed in seeds(20) {
+        let pair = Pair::new(seed, Faults::benign());
+        pair.server.pool().ledger().set_budget(400_000);
+        let limits = Limits { water: WaterMarks::new(1 << 20, 1 << 19), ..Limits::default() };
+        let to = pair.serve_with_handlers(limits);
+        for _ in 0..8 {
+            let to = to.clone();
+            pair.start(async move {
+                let (reader, mut writer) = Client::at(to).connect(Raw).await?.split();
+                while writer.ready().await.is_ok() && writer.send(vec![0; 5000].into()).is_ok() {}
+                drop(reader);
+                Ok::<_, ConnectError>(())
+            });
+        }
+        let whole = pair.start(exchange(to, vec![1; 20_000], 500));
+        assert!(pair.network.run_until(SECOND * 60, || whole.is_there()), "seed {seed}");
+        assert!(whole.take().is_ok_and(|come| come == [1; 20_000]), "who reads is not shed");
+        assert!(pair.server.counts().closed_shed > 0);
+        pair.server.drain(SECOND);
+        pair.ends_clean();
+    }
 }

@@ -34,8 +34,9 @@ impl Host {
         self.ip
     }
 
-    /// A driver on this host, which receives into memory of `pool`. Whoever makes a loop of it turns that loop;
-    /// [`station`](Host::station) makes one that the network turns.
+    /// A driver on this host, which receives into memory of `pool`. It never blocks, and what it would wait for does not
+    /// move the clock: whoever has it turns its loop between other things. [`station`](Host::station) makes a loop that
+    /// the network turns.
     #[must_use]
     pub fn driver(&self, pool: &Pool) -> Box<dyn Driver> {
         Box::new(self.new_driver(pool).0)
@@ -46,6 +47,7 @@ impl Host {
     pub fn station(&self) -> Station {
         let pool = Pool::new();
         let (driver, desk) = self.new_driver(&pool);
+        self.network.world.borrow_mut().desks[desk].is_turned = true;
         let event_loop = Rc::new(RefCell::new(EventLoop::new(Box::new(driver), pool.clone())));
         self.network.loops.borrow_mut().push((desk, event_loop.clone()));
         Station { host: self.clone(), event_loop, desk, pool }

@@ -51,6 +51,8 @@ pub(super) struct Desk {
     pub(super) turn: usize,
     pub(super) held: bool,
     pub(super) woken: Arc<AtomicBool>,
+    /// The network turns the loop, so that its sleep moves the clock.
+    pub(super) is_turned: bool,
     /// Until when the loop would sleep; none is until something happens.
     pub(super) sleep: Option<Duration>,
     /// The loop would have slept when it was last turned.
@@ -72,6 +74,7 @@ impl Desk {
             turn: 0,
             held: false,
             woken: Arc::default(),
+            is_turned: false,
             sleep: None,
             slept: false,
             turned_at: None,
@@ -174,7 +177,7 @@ impl World {
     /// When something happens next, or a loop has slept enough.
     pub(super) fn next_time(&self) -> Option<Duration> {
         let event = self.agenda.keys().next().map(|(at, _)| *at);
-        let sleeps = self.desks.iter().filter_map(|desk| desk.sleep);
+        let sleeps = self.desks.iter().filter(|desk| desk.is_turned).filter_map(|desk| desk.sleep);
         sleeps.chain(event).min()
     }
 
