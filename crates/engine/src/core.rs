@@ -45,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) unflushed: u64,
     /// Occupants that a drain waits for.
     awaited: usize,
+    /// Those among them that are closed but for the driver's last word.
+    closing: usize,
     /// When the drain that is under way ends.
     pub(crate) drain_until: Option<Instant>,
     /// Everybody was told that none of the tasks that serve is left.
@@ -71,6 +73,7 @@ impl Core {
             hot: None,
             unflushed: 0,
             awaited: 0,
+            closing: 0,
             drain_until: None,
             is_forsaken: false,
         }
@@ -257,6 +260,11 @@ impl Core {
         self.awaited == 0
     }
 
+    /// Whether a drain waits for nobody, or for the driver's last words only, which end the loop's sleep.
+    pub(crate) fn awaits_driver_only(&self) -> bool {
+        self.awaited == self.closing
+    }
+
     /// A handle to a connection for other threads.
     pub(crate) fn remote<P>(&mut self, token: Token) -> Remote<P> {
         let remote = self.reachable.remote(&self.mailbox, token);
@@ -314,15 +322,23 @@ impl Core {
 
     /// Closes the socket first, and only then releases what was queued: nobody is told of writability meanwhile.
     pub(crate) fn close(&mut self, token: Token, occupant: Box<dyn Occupant>, reason: Rc<Closed>, reset: bool) {
+        if occupant.presence() == Presence::Closing {
+            // The driver was told, and its last word comes once.
+            return self.slots.put(token, occupant);
+        }
         match self.driver.submit(token, Operation::Close { reset }) {
             Some(Completion::Closed) => self.bury(token, occupant, reason),
-            _ => self.slots.put(token, Box::new(Closing { occupant, reason })),
+            _ => {
+                self.closing += 1;
+                self.slots.put(token, Box::new(Closing { occupant, reason }));
+            }
         }
     }
 
     fn bury_closing(&mut self, token: Token, closing: Box<dyn Occupant>) {
         let closing = closing.into_any().downcast::<Closing>().expect("only what is closing is buried");
         let Closing { occupant, reason } = *closing;
+        self.closing -= 1;
         self.bury(token, occupant, reason);
     }
 

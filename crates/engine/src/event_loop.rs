@@ -373,7 +373,7 @@ impl EventLoop {
         // The clock was read a moment ago, when the last turn ended.
         let now = self.ended;
         // Once it has come, and nobody is left to be told, there is no reason to wake up any more.
-        let ahead = core.drain_until.filter(|until| *until > core.time.now() || !core.is_deserted());
+        let ahead = core.drain_until.filter(|until| *until > core.time.now() || !core.awaits_driver_only());
         let drain = ahead.map(|until| until.saturating_duration_since(now));
         let exhausted = self.exhausted.then_some(EXHAUSTED_PAUSE);
         [patience, core.wheel.timeout(now), drain, exhausted].into_iter().flatten().min()
