@@ -366,6 +366,21 @@ fn a_drain_ends_connections_that_have_nothing_left_to_say() {
     pair.ends_clean();
 }
 
+/// It spun once, from the drain's deadline until the last socket was closed.
+#[test]
+fn past_a_drains_deadline_the_loop_sleeps_until_the_driver_has_let_go() {
+    let pair = Pair::new(1, Faults::none().with(Fault::LateClose, 1));
+    let to = pair.serve_with_handlers(Limits::default());
+    let place =
+        pair.start(async move { Client::at(to).connect(Raw).await?.recv().await.map_err(Box::<dyn Error>::from) });
+    pair.network.run_for(SECOND);
+    let turns = pair.server.counts().turns;
+    pair.server.drain(Duration::ZERO);
+    assert!(pair.network.run_until(SECOND, || pair.server.is_drained() && place.is_there()));
+    assert!(pair.server.counts().turns - turns < 20);
+    pair.ends_clean();
+}
+
 #[test]
 fn a_peer_that_never_reads_is_cut_off_when_the_write_deadline_has_come() {
     let pair = Pair::new(1, Faults::none());
