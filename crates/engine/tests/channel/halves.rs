@@ -7,7 +7,8 @@ use tidegate_engine::{Channel, Limits, task};
 use tidegate_testkit::Embedded;
 
 use crate::habits::Habits;
-use crate::support::{Journal, Place, Plain, Served, Stack, Toy, listen, marks, note, once};
+use crate::journal::{Journal, once};
+use crate::support::{Place, Plain, Served, Stack, Toy, listen, marks, note};
 
 #[test]
 fn two_tasks_have_a_half_each_and_do_not_hold_each_other_back() {

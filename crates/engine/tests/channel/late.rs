@@ -12,7 +12,7 @@ use tidegate_codec::framing::{LengthField, Lines};
 use tidegate_engine::{Channel, ChannelError, Closed, Context, EventLoop, Handler, Limits, Outcome};
 use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
-use crate::support::Journal;
+use crate::journal::Journal;
 
 /// Breaks every connection at once, and is done with it when it is told to be.
 #[derive(Default)]

@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../common/journal.rs"]
+mod journal;
+
 mod habits;
 mod halves;
 mod late;

@@ -6,7 +6,8 @@ use tidegate_codec::framing::Lines;
 use tidegate_engine::{Channel, ChannelError, task};
 use tidegate_testkit::Embedded;
 
-use crate::support::{Journal, Plain, SCRATCH_BYTES, Served, Stack, Toy, echo, listen, note, once};
+use crate::journal::{Journal, once};
+use crate::support::{Plain, SCRATCH_BYTES, Served, Stack, Toy, echo, listen, note};
 
 const MOMENT: Duration = Duration::from_millis(1);
 

@@ -6,7 +6,8 @@ use tidegate_codec::framing::{Lines, Payload};
 use tidegate_engine::{Channel, Limits, SendError, task};
 use tidegate_testkit::Embedded;
 
-use crate::support::{Journal, Place, Plain, Served, Stack, Toy, echo, marks, once};
+use crate::journal::{Journal, once};
+use crate::support::{Place, Plain, Served, Stack, Toy, echo, marks};
 
 const SECOND: Duration = Duration::from_secs(1);
 

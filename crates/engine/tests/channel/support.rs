@@ -1,10 +1,7 @@
-//! A journal, futures that are given up, and the two stacks over which everything is tried.
+//! What tasks do in many tests, and the two stacks over which everything is tried.
 
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use tidegate_buffer::WaterMarks;
 use tidegate_codec::framing::{Lines, Payload};
@@ -12,40 +9,9 @@ use tidegate_codec::{Codec, Over, Slice};
 use tidegate_engine::{Channel, ChannelError, Limits};
 use tidegate_testkit::filters::ToyTls;
 
+use crate::journal::Journal;
+
 pub(crate) type Served = Result<(), Box<dyn std::error::Error>>;
-
-/// What happened, in order; shared by a test and its tasks.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Journal(Rc<RefCell<Vec<String>>>);
-
-impl Journal {
-    pub(crate) fn note(&self, what: impl Into<String>) {
-        self.0.borrow_mut().push(what.into());
-    }
-
-    pub(crate) fn last(&self) -> String {
-        self.0.borrow().last().cloned().unwrap_or_default()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.borrow().len()
-    }
-
-    /// Everything since this was last asked.
-    pub(crate) fn take(&self) -> Vec<String> {
-        self.0.take()
-    }
-}
-
-/// Polls a future once, and drops it.
-pub(crate) async fn once<F: Future>(future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
-}
 
 /// Where a task leaves a channel for the test.
 #[derive(Debug)]

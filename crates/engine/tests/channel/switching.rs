@@ -8,8 +8,9 @@ use tidegate_engine::{Channel, ChannelError, Context, Event, Handler, Outcome, S
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::ToyTls;
 
+use crate::journal::{Journal, once};
 use crate::pairs::Pairs;
-use crate::support::{Journal, KEY, Served, listen, note, once};
+use crate::support::{KEY, Served, listen, note};
 
 /// What a peer sends that speaks lines, then lines within a toy TLS, then lines again.
 fn three_phases() -> Vec<u8> {
@@ -20,8 +21,9 @@ fn three_phases() -> Vec<u8> {
 async fn three(notes: Journal, mut lines: Channel<Lines>) -> Served {
     while let Some(line) = lines.recv().await? {
         notes.note(line.escape_ascii().to_string());
+        let starts = &*line == b"STARTTLS";
         lines.send(line.into())?;
-        if notes.clone().last() == "STARTTLS" {
+        if starts {
             break;
         }
     }

@@ -7,8 +7,9 @@ use tidegate_engine::{Channel, ChannelError, Limits, SendError, task};
 use tidegate_testkit::Embedded;
 
 use crate::habits::{Habits, PATIENCE};
+use crate::journal::{Journal, once};
 use crate::pairs::Pairs;
-use crate::support::{Journal, Plain, Served, Stack, Toy, listen, marks, note, once};
+use crate::support::{Plain, Served, Stack, Toy, listen, marks, note};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -10,7 +10,8 @@ use tidegate_engine::task::{Task, TaskError};
 use tidegate_engine::{Channel, ChannelError, Closed, Context, EventLoop, Handler, Outcome, task};
 use tidegate_testkit::Embedded;
 
-use crate::support::{Drops, event_loop, never, once, open, say, turns, yield_now};
+use crate::journal::once;
+use crate::support::{Drops, event_loop, never, open, say, turns, yield_now};
 
 #[test]
 fn a_handle_tells_how_its_task_ended() {

@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../common/journal.rs"]
+mod journal;
+
 mod ends;
 mod fairness;
 mod log;

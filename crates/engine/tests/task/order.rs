@@ -11,7 +11,8 @@ use tidegate_engine::{Channel, Context, Handler, Outcome, Server, task};
 use tidegate_sys::Address;
 use tidegate_testkit::Embedded;
 
-use crate::support::{Journal, event_loop, heard, never, open, say, turns, waker, yield_now};
+use crate::journal::Journal;
+use crate::support::{event_loop, heard, never, open, say, turns, waker, yield_now};
 
 #[test]
 fn a_task_runs_right_after_the_completion_that_woke_it_and_before_the_next() {

@@ -1,11 +1,10 @@
-//! A journal, loops with socket pairs, and futures that do one thing.
+//! Loops with socket pairs, and futures that do one thing.
 
-use std::cell::{Cell, RefCell};
-use std::future::{Future, poll_fn};
+use std::cell::Cell;
+use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -13,25 +12,6 @@ use std::time::Duration;
 use tidegate_codec::framing::Lines;
 use tidegate_engine::{Channel, EventLoop, Limits};
 use tidegate_sys::{Address, Socket};
-
-/// What happened, in order; shared by a test and its tasks.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Journal(Rc<RefCell<Vec<String>>>);
-
-impl Journal {
-    pub(crate) fn note(&self, what: impl Into<String>) {
-        self.0.borrow_mut().push(what.into());
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.borrow().len()
-    }
-
-    /// Everything since this was last asked.
-    pub(crate) fn take(&self) -> Vec<String> {
-        self.0.take()
-    }
-}
 
 /// Notes when it is dropped.
 pub(crate) struct Drops(pub(crate) Rc<Cell<u32>>);
@@ -58,16 +38,6 @@ pub(crate) async fn yield_now() {
 /// Waits for ever.
 pub(crate) async fn never() {
     std::future::pending::<()>().await;
-}
-
-/// Polls a future once, and drops it.
-pub(crate) async fn once<F: Future>(future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
 }
 
 /// The waker of the task that awaits this.

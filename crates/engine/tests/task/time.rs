@@ -8,7 +8,8 @@ use tidegate_codec::framing::Lines;
 use tidegate_engine::{Channel, task};
 use tidegate_testkit::Embedded;
 
-use crate::support::{Drops, Journal, event_loop, never, once};
+use crate::journal::{Journal, once};
+use crate::support::{Drops, event_loop, never};
 
 const SECOND: Duration = Duration::from_secs(1);
 
