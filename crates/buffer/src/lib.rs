@@ -16,6 +16,8 @@ mod entries;
 mod input;
 mod ledger;
 mod outbound;
+#[doc(hidden)]
+pub mod planted;
 mod pool;
 mod scratch;
 mod segment;

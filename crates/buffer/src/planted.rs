@@ -1,0 +1,107 @@
+//! Bugs that can be planted, to see that the tests notice them. In a usual build there are none: only one that was made
+//! with `--cfg tidegate_planted` looks at the environment, and the compiler removes the question from all others.
+//!
+//! Each is a bug that an event loop of somebody's once had. `.ci/planted` plants one after the other and runs the contract
+//! of drivers, which has to fail each time.
+
+/// A bug that can be planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// A send that was taken in part, or not at all, is never told that it may go on.
+    NoRearm,
+    /// A mark counts as flushed when the byte before it was sent.
+    MarkOffByOne,
+    /// Letters to a loop that sleeps wake nobody.
+    LostWakeUp,
+    /// A slot that is given back keeps its generation, so that what was meant for its last user comes to the next.
+    StaleSlot,
+    /// The handler is told of writability twice.
+    WritableTwice,
+    /// Bytes that came together with the end are read, and the end is not.
+    FinMissed,
+    /// What the queue held is not given back to the ledger when it is cleared.
+    LedgerNotCharged,
+    /// After a partial write the next one starts with a whole part again.
+    PartRestarted,
+    /// Of more parts than one write takes, those behind count as sent as well.
+    PartsForgotten,
+    /// A file that is shorter than its region counts as sent.
+    ShortFile,
+    /// A paused connection is told of messages.
+    PauseIgnored,
+    /// A deadline that is moved back does not come any more.
+    DeadlineLost,
+    /// After a failure, accepting does not go on.
+    AcceptStops,
+    /// Letters of one turn are delivered in reverse.
+    PostsReversed,
+    /// The peer's end is told once more.
+    EndedTwice,
+    /// What was sent after our own end was announced is accepted.
+    SentAfterShutdown,
+    /// What was received and not decoded is forgotten when a message is incomplete.
+    RestForgotten,
+    /// The last bytes are not waited for when a connection closes.
+    ClosedUnsent,
+    /// A handler is not told when its connection broke.
+    ClosedUntold,
+    /// Who is unwritable goes on reading.
+    NoBackPressure,
+}
+
+impl Bug {
+    /// All there are.
+    pub const ALL: [Self; 20] = [
+        Self::NoRearm,
+        Self::MarkOffByOne,
+        Self::LostWakeUp,
+        Self::StaleSlot,
+        Self::WritableTwice,
+        Self::FinMissed,
+        Self::LedgerNotCharged,
+        Self::PartRestarted,
+        Self::PartsForgotten,
+        Self::ShortFile,
+        Self::PauseIgnored,
+        Self::DeadlineLost,
+        Self::AcceptStops,
+        Self::PostsReversed,
+        Self::EndedTwice,
+        Self::SentAfterShutdown,
+        Self::RestForgotten,
+        Self::ClosedUnsent,
+        Self::ClosedUntold,
+        Self::NoBackPressure,
+    ];
+}
+
+/// Whether this one is planted: `TIDEGATE_PLANTED` names it.
+#[cfg(tidegate_planted)]
+#[must_use]
+pub fn has(bug: Bug) -> bool {
+    planted() == Some(bug)
+}
+
+/// Whether this one is planted, which it is not in this build.
+#[cfg(not(tidegate_planted))]
+#[inline(always)]
+#[must_use]
+pub const fn has(_: Bug) -> bool {
+    false
+}
+
+/// Whether there is one.
+#[must_use]
+pub fn any() -> bool {
+    Bug::ALL.into_iter().any(has)
+}
+
+#[cfg(tidegate_planted)]
+fn planted() -> Option<Bug> {
+    static PLANTED: std::sync::OnceLock<Option<Bug>> = std::sync::OnceLock::new();
+    *PLANTED.get_or_init(|| {
+        let name = std::env::var("TIDEGATE_PLANTED").ok()?;
+        let bug = Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == name);
+        Some(bug.unwrap_or_else(|| panic!("TIDEGATE_PLANTED is `{name}`, which is none of {:?}", Bug::ALL)))
+    })
+}

@@ -1,0 +1,217 @@
+//! `Bare`: a peer without an event loop, which uses a driver's operations one by one and notes what it is told.
+//!
+//! Scenarios use it for what no application of ours would do: reset, be silent, send half a record. It is also the
+//! smallest user that a driver can have, so that a driver is seen without an engine that might mend what it does.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tidegate_buffer::{Outbound, Pool};
+use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, SocketOptions, Token};
+
+/// The peer. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Bare(Rc<RefCell<Inner>>);
+
+struct Inner {
+    driver: Box<dyn Driver>,
+    pool: Pool,
+    ends: Vec<End>,
+}
+
+/// What is known of one of its sockets.
+struct End {
+    queue: Outbound,
+    /// A send waits for the driver.
+    sending: bool,
+    said: Said,
+}
+
+/// What a driver has told of a socket.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Said {
+    pub(crate) connected: Option<Result<(), io::ErrorKind>>,
+    pub(crate) received: Vec<u8>,
+    pub(crate) sent: usize,
+    /// How often the end of the other side was told.
+    pub(crate) ended: usize,
+    pub(crate) failed: Vec<io::ErrorKind>,
+    /// Connections that were accepted, by their numbers.
+    pub(crate) accepted: Vec<(usize, Address)>,
+    pub(crate) closed: bool,
+}
+
+impl Bare {
+    pub(crate) fn new(driver: Box<dyn Driver>, pool: Pool) -> Self {
+        Self(Rc::new(RefCell::new(Inner { driver, pool, ends: Vec::new() })))
+    }
+
+    /// Begins to connect. Says by which number the socket is known here.
+    pub(crate) fn connect(&self, address: &Address) -> usize {
+        let options = SocketOptions::default();
+        self.0.borrow_mut().begin(Operation::Connect { address, local: None, options: &options })
+    }
+
+    /// Begins to listen, and to receive from whoever is accepted.
+    pub(crate) fn listen(&self, socket: Socket) -> usize {
+        self.0.borrow_mut().begin(Operation::Listen(socket))
+    }
+
+    pub(crate) fn receive(&self, end: usize, on: bool) {
+        self.0.borrow_mut().submit(end, Operation::Receive(on));
+    }
+
+    /// Goes on, or stops, accepting.
+    pub(crate) fn accept(&self, end: usize, on: bool) {
+        self.0.borrow_mut().submit(end, Operation::Accept(on));
+    }
+
+    /// Sends what is there and then this.
+    pub(crate) fn send(&self, end: usize, bytes: &[u8]) {
+        let inner = &mut *self.0.borrow_mut();
+        inner.ends[end].queue.write(bytes);
+        inner.ends[end].queue.flush();
+        inner.flush(end);
+    }
+
+    /// Sends whatever is put into the queue.
+    pub(crate) fn send_with(&self, end: usize, put: impl FnOnce(&mut Outbound)) {
+        let inner = &mut *self.0.borrow_mut();
+        put(&mut inner.ends[end].queue);
+        inner.ends[end].queue.flush();
+        inner.flush(end);
+    }
+
+    pub(crate) fn shut(&self, end: usize) {
+        self.0.borrow_mut().submit(end, Operation::ShutdownWrite);
+    }
+
+    /// Lets go of a socket, and of what it has not sent.
+    pub(crate) fn close(&self, end: usize, reset: bool) {
+        self.0.borrow_mut().submit(end, Operation::Close { reset });
+    }
+
+    pub(crate) fn said(&self, end: usize) -> Said {
+        self.0.borrow().ends[end].said.clone()
+    }
+
+    /// A look at what was said, without copying it.
+    pub(crate) fn look<T>(&self, end: usize, look: impl FnOnce(&Said) -> T) -> T {
+        look(&self.0.borrow().ends[end].said)
+    }
+
+    /// Bytes that wait to be sent.
+    pub(crate) fn pending(&self, end: usize) -> u64 {
+        self.0.borrow().ends[end].queue.pending()
+    }
+
+    pub(crate) fn address(&self, end: usize, side: Side) -> io::Result<Address> {
+        self.0.borrow().driver.address(token(end), side)
+    }
+
+    pub(crate) fn pool(&self) -> Pool {
+        self.0.borrow().pool.clone()
+    }
+
+    /// Closes what is open still.
+    pub(crate) fn close_all(&self) {
+        let count = self.0.borrow().ends.len();
+        (0..count).filter(|end| !self.look(*end, |said| said.closed)).for_each(|end| self.close(end, true));
+    }
+
+    /// Hears what the driver has to say now.
+    pub(crate) fn turn(&self) {
+        let inner = &mut *self.0.borrow_mut();
+        for _ in 0..TURNS_MAX {
+            inner.driver.wait(Some(Duration::ZERO)).expect("waiting does not fail");
+            let mut silent = true;
+            while let Some((token, completion)) = inner.driver.next() {
+                silent = false;
+                if let Some(end) = inner.ends.get(token.slot as usize).map(|_| token.slot as usize) {
+                    inner.complete(end, completion);
+                }
+            }
+            if silent {
+                return;
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn begin(&mut self, operation: Operation<'_>) -> usize {
+        let end = self.ends.len();
+        self.ends.push(End { queue: Outbound::new(&self.pool), sending: false, said: Said::default() });
+        self.submit(end, operation);
+        end
+    }
+
+    fn submit(&mut self, end: usize, operation: Operation<'_>) {
+        if let Some(completion) = self.driver.submit(token(end), operation) {
+            self.complete(end, completion);
+        }
+    }
+
+    fn complete(&mut self, end: usize, completion: Completion) {
+        let said = &mut self.ends[end].said;
+        match completion {
+            Completion::Accepted(Ok(accepted)) => {
+                let new = self.begin(Operation::Adopt(accepted.socket));
+                self.ends[end].said.accepted.push((new, accepted.peer));
+                self.submit(new, Operation::Receive(true));
+            }
+            Completion::Accepted(Err(error)) => {
+                said.failed.push(error.kind());
+                // As whoever waits for descriptors to come back does.
+                self.submit(end, Operation::Accept(true));
+            }
+            Completion::Connected(result) => {
+                said.connected = Some(result.map_err(|error| error.kind()));
+                self.flush(end);
+            }
+            Completion::Received(bytes) => said.received.extend_from_slice(&bytes),
+            Completion::Ended => said.ended += 1,
+            Completion::Sent(Ok(count)) => {
+                said.sent += count;
+                let end_ = &mut self.ends[end];
+                end_.sending = false;
+                end_.queue.advance(count as u64);
+                self.flush(end);
+            }
+            Completion::Sent(Err(error)) | Completion::Failed(error) => {
+                said.failed.push(error.kind());
+                self.ends[end].queue.clear();
+            }
+            Completion::Closed => {
+                said.closed = true;
+                self.ends[end].queue.clear();
+            }
+            Completion::Woken => {}
+        }
+    }
+
+    /// Sends while the driver takes something.
+    fn flush(&mut self, end: usize) {
+        while self.ends[end].queue.has_flushed() && !self.ends[end].sending {
+            let Self { driver, ends, .. } = self;
+            let operation = Operation::Send { queue: &ends[end].queue, bytes_max: 1 << 20 };
+            match driver.submit(token(end), operation) {
+                None => ends[end].sending = true,
+                Some(Completion::Sent(Ok(count))) => {
+                    ends[end].said.sent += count;
+                    ends[end].queue.advance(count as u64);
+                }
+                Some(completion) => return self.complete(end, completion),
+            }
+        }
+    }
+}
+
+const fn token(end: usize) -> Token {
+    Token { slot: end as u32, generation: 1 }
+}
+
+/// Who has more to say than this is asked again when time has passed.
+const TURNS_MAX: usize = 1000;

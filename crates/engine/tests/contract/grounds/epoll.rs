@@ -1,0 +1,155 @@
+//! The ground of a real kernel: epoll, on loopback, in real time.
+
+use std::cell::{Cell, RefCell};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tidegate_buffer::Pool;
+use tidegate_engine::EventLoop;
+use tidegate_sys::readiness::Readiness;
+use tidegate_sys::{Address, Driver, ListenOptions, Side as End, Socket};
+
+use crate::stage::{Family, Ground, Side, Site};
+
+pub(crate) struct Epoll {
+    loops: RefCell<Vec<Rc<RefCell<EventLoop>>>>,
+    directory: PathBuf,
+    paths: Cell<u32>,
+    /// A listener that nobody accepts from, and who fills it.
+    deaf: RefCell<Vec<Deaf>>,
+    /// Sockets that were open before.
+    before: usize,
+    /// One after the other, so that sockets can be counted.
+    _turn: MutexGuard<'static, ()>,
+}
+
+struct Deaf {
+    _listener: TcpListener,
+    _waiting: Vec<TcpStream>,
+}
+
+impl Epoll {
+    pub(crate) fn new() -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        // Who failed before has told why.
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = std::env::temp_dir().join(format!("tidegate-contract-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory can be made");
+        Self {
+            loops: RefCell::default(),
+            directory,
+            paths: Cell::new(0),
+            deaf: RefCell::default(),
+            before: open_sockets(),
+            _turn: turn,
+        }
+    }
+}
+
+impl Ground for Epoll {
+    fn site(&self, _: Side) -> Site {
+        let pool = Pool::new();
+        let driver = Readiness::new(&pool).expect("there are descriptors");
+        let event_loop = Rc::new(RefCell::new(EventLoop::new(Box::new(driver), pool.clone())));
+        self.loops.borrow_mut().push(event_loop.clone());
+        Site::Real(event_loop, pool)
+    }
+
+    fn driver(&self, _: Side, pool: &Pool) -> Box<dyn Driver> {
+        Box::new(Readiness::new(pool).expect("there are descriptors"))
+    }
+
+    fn listener(&self, family: Family) -> (Socket, Address) {
+        let address = match family {
+            Family::V4 => Address::Ip((Ipv4Addr::LOCALHOST, 0).into()),
+            Family::V6 => Address::Ip((Ipv6Addr::LOCALHOST, 0).into()),
+            Family::Unix => {
+                self.paths.set(self.paths.get() + 1);
+                Address::Unix(self.directory.join(format!("{}.sock", self.paths.get())))
+            }
+        };
+        let socket = Socket::listen(&address, &ListenOptions::default()).expect("loopback can be listened at");
+        let address = socket.address(End::Local).expect("a listener has an address");
+        (socket, address)
+    }
+
+    fn nowhere(&self) -> Address {
+        // Bound and never listening would do as well; who was just closed is as deaf.
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback can be listened at");
+        Address::Ip(listener.local_addr().expect("a listener has an address"))
+    }
+
+    /// When the queue of a listener is full, the kernel drops who else comes.
+    fn deaf(&self) -> Address {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a port is free");
+        socket.listen(0).expect("it can listen");
+        let listener = TcpListener::from(socket);
+        let address = listener.local_addr().expect("a listener has an address");
+        let brief = Duration::from_millis(50);
+        let waiting = std::iter::from_fn(|| TcpStream::connect_timeout(&address, brief).ok()).take(16).collect();
+        self.deaf.borrow_mut().push(Deaf { _listener: listener, _waiting: waiting });
+        Address::Ip(address)
+    }
+
+    fn unit(&self) -> Duration {
+        Duration::from_millis(60)
+    }
+
+    fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool {
+        let begun = Instant::now();
+        let mut round = 0_u32;
+        loop {
+            for event_loop in self.loops.borrow().clone() {
+                event_loop.borrow_mut().turn(Some(Duration::ZERO)).expect("waiting does not fail");
+            }
+            if is_so() {
+                return true;
+            }
+            if begun.elapsed() >= patience {
+                return false;
+            }
+            round += 1;
+            if round.is_multiple_of(ROUNDS_AWAKE) {
+                std::thread::sleep(NAP);
+            }
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(if tidegate_buffer::planted::any() { 3 } else { 30 })
+    }
+
+    fn sockets(&self) -> usize {
+        self.deaf.take();
+        open_sockets().saturating_sub(self.before)
+    }
+}
+
+impl Drop for Epoll {
+    fn drop(&mut self) {
+        for path in 1..=self.paths.get() {
+            let _ = std::fs::remove_file(self.directory.join(format!("{path}.sock")));
+        }
+        // Whoever is last succeeds.
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+/// Sockets that this process has open. Other tests have files, and no sockets.
+fn open_sockets() -> usize {
+    let names = std::fs::read_dir("/proc/self/fd").expect("the system has /proc");
+    names.flatten().filter_map(|name| std::fs::read_link(name.path()).ok()).filter(|to| is_socket(to)).count()
+}
+
+fn is_socket(link: &std::path::Path) -> bool {
+    link.to_string_lossy().starts_with("socket:")
+}
+
+/// Turns of all loops before the processor is given to the kernel's own work.
+const ROUNDS_AWAKE: u32 = 8;
+
+const NAP: Duration = Duration::from_micros(50);

@@ -1,0 +1,97 @@
+//! The ground of a simulated network: everything in one thread, virtual time, faults from a seed.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tidegate_buffer::Pool;
+use tidegate_sys::{Address, Driver, Socket};
+use tidegate_testkit::network::{Fault, Faults, Fired, Host, Network};
+
+use crate::stage::{Family, Ground, Side, Site};
+
+pub(crate) struct Simulator {
+    network: Network,
+    server: Host,
+    server_v6: Host,
+    client: Host,
+    port: Cell<u16>,
+    fired: Rc<Cell<Fired>>,
+}
+
+impl Simulator {
+    /// `fired` will say which faults struck.
+    pub(crate) fn new(seed: u64, fired: &Rc<Cell<Fired>>) -> Self {
+        let network = Network::new(seed);
+        // The first seed is a network as it should be: what fails there has nothing to do with faults.
+        network.set_faults(if seed == 0 { Faults::none() } else { Faults::benign() });
+        let [server, server_v6, client] = ["10.0.0.1", "fd00::1", "10.0.0.2"].map(|ip| network.host(ip));
+        Self { network, server, server_v6, client, port: Cell::new(1000), fired: fired.clone() }
+    }
+
+    fn host(&self, side: Side) -> &Host {
+        match side {
+            Side::Server => &self.server,
+            Side::Client => &self.client,
+        }
+    }
+
+    fn next_port(&self) -> u16 {
+        self.port.set(self.port.get() + 1);
+        self.port.get()
+    }
+}
+
+impl Ground for Simulator {
+    fn site(&self, side: Side) -> Site {
+        Site::Simulated(Rc::new(self.host(side).station()))
+    }
+
+    fn driver(&self, side: Side, pool: &Pool) -> Box<dyn Driver> {
+        self.host(side).driver(pool)
+    }
+
+    fn listener(&self, family: Family) -> (Socket, Address) {
+        let port = self.next_port();
+        let host = match family {
+            Family::V4 => &self.server,
+            Family::V6 => &self.server_v6,
+            Family::Unix => todo!("Unix addresses"),
+        };
+        let socket = host.listener(port).expect("the port is free");
+        (socket, Address::Ip((host.ip(), port).into()))
+    }
+
+    fn nowhere(&self) -> Address {
+        Address::Ip((self.server.ip(), self.next_port()).into())
+    }
+
+    fn deaf(&self) -> Address {
+        self.network.set_faults(Faults::none().with(Fault::TimedOut, 1));
+        self.nowhere()
+    }
+
+    fn unit(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
+    fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool {
+        self.network.run_until(patience, is_so)
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(3600)
+    }
+
+    fn sockets(&self) -> usize {
+        self.network.open_ends()
+    }
+}
+
+impl Drop for Simulator {
+    fn drop(&mut self) {
+        let mut fired = self.fired.get();
+        fired += self.network.fired();
+        self.fired.set(fired);
+    }
+}

@@ -1,0 +1,85 @@
+//! The contract of drivers: what connections must do, whatever is beneath them.
+//!
+//! Each scenario is written once and played on each driver, over bytes as they are and below a filter. At the end of
+//! each, nothing may be left: no connection, no socket, no byte in a ledger, no handler that was not told.
+//!
+//! | | |
+//! |---|---|
+//! | where a scenario plays | `stage.rs` |
+//! | what is beneath: a real kernel, a simulated one | `grounds/` |
+//! | over which pipelines | `stack.rs` |
+//! | a peer without an event loop | `bare.rs` |
+//! | all of it with many seeds | `seeds.rs` |
+//! | what is played | a file for each subject, and the list below |
+//!
+//! A new driver is one more ground, and one more module in `contract!`.
+
+mod bare;
+mod grounds;
+mod seeds;
+mod stack;
+mod stage;
+
+mod echo;
+
+use std::rc::Rc;
+
+use self::grounds::{Epoll, Simulator};
+use self::stage::Stage;
+
+/// Something to be played on a stage.
+type Play = fn(&Stage);
+
+/// A scenario, as it is listed.
+struct Scenario {
+    name: &'static str,
+    plays: [Play; 2],
+}
+
+/// Lists the scenarios, and makes a test of each on each ground and over each pipeline.
+macro_rules! contract {
+    ($($room:ident { $($name:ident),* $(,)? })*) => {
+        const SCENARIOS: &[Scenario] = &[$($(Scenario {
+            name: concat!(stringify!($room), "::", stringify!($name)),
+            plays: [$room::$name::<stack::Plain>, $room::$name::<stack::Filtered>],
+        }),*),*];
+        mod epoll { tests! { crate::play_on_epoll, $($room { $($name),* })* } }
+        mod simulator { tests! { crate::play_in_simulator, $($room { $($name),* })* } }
+    };
+}
+
+macro_rules! tests {
+    ($play:path, $($room:ident { $($name:ident),* })*) => {
+        $(mod $room {
+            $(mod $name {
+                #[test]
+                fn plain() {
+                    $play(crate::$room::$name::<crate::stack::Plain>);
+                }
+
+                #[test]
+                fn filtered() {
+                    $play(crate::$room::$name::<crate::stack::Filtered>);
+                }
+            })*
+        })*
+    };
+}
+
+contract! {
+    echo { comes_back_whole, comes_back_byte_by_byte, comes_back_to_a_channel }
+}
+
+fn play_on_epoll(play: Play) {
+    let stage = Stage::new(Epoll::new());
+    play(&stage);
+    stage.finish();
+}
+
+/// A few seeds; `seeds.rs` has more.
+fn play_in_simulator(play: Play) {
+    let fired = Rc::default();
+    for seed in tidegate_testkit::seeds(8) {
+        seeds::play(play, seed, &fired);
+    }
+}

@@ -1,0 +1,112 @@
+//! The two pipelines that every scenario runs over: bytes as they are, and bytes below a filter.
+
+use tidegate_codec::framing::{Payload, Raw};
+use tidegate_codec::{Codec, Over, Slice};
+use tidegate_testkit::filters::ToyTls;
+
+/// A pipeline of bytes, with what its other end says and hears if that is no pipeline but a bare socket.
+pub(crate) trait Stack: 'static {
+    type Codec: Codec<In = Slice, Out = Payload>;
+
+    /// Whether bytes are other bytes on the wire.
+    const FILTERED: bool;
+
+    fn server() -> Self::Codec;
+    fn client() -> Self::Codec;
+
+    /// What a client sends before anything else.
+    fn hello() -> Vec<u8>;
+
+    /// How a client says these bytes, once it has said hello.
+    fn said(plain: &[u8]) -> Vec<u8>;
+
+    /// How a client says that it is done.
+    fn goodbye() -> Vec<u8>;
+
+    /// What a server meant by all that it has sent, as far as it is whole.
+    fn heard(wire: &[u8]) -> Vec<u8>;
+}
+
+/// Nothing between the application and the socket.
+pub(crate) struct Plain;
+
+impl Stack for Plain {
+    type Codec = Raw;
+
+    const FILTERED: bool = false;
+
+    fn server() -> Raw {
+        Raw
+    }
+
+    fn client() -> Raw {
+        Raw
+    }
+
+    fn hello() -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn said(plain: &[u8]) -> Vec<u8> {
+        plain.to_vec()
+    }
+
+    fn goodbye() -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn heard(wire: &[u8]) -> Vec<u8> {
+        wire.to_vec()
+    }
+}
+
+/// A filter with a handshake, records and a goodbye.
+pub(crate) struct Filtered;
+
+impl Stack for Filtered {
+    type Codec = Over<ToyTls, Raw>;
+
+    const FILTERED: bool = true;
+
+    fn server() -> Self::Codec {
+        Over::new(ToyTls::server(KEY), Raw)
+    }
+
+    fn client() -> Self::Codec {
+        Over::new(ToyTls::client(KEY), Raw)
+    }
+
+    fn hello() -> Vec<u8> {
+        ToyTls::client_wire(KEY, b"", 1)[..HELLO_BYTES].to_vec()
+    }
+
+    fn said(plain: &[u8]) -> Vec<u8> {
+        let wire = ToyTls::client_wire(KEY, plain, RECORD_BYTES);
+        wire[HELLO_BYTES..wire.len() - GOODBYE_BYTES].to_vec()
+    }
+
+    fn goodbye() -> Vec<u8> {
+        vec![0; GOODBYE_BYTES]
+    }
+
+    fn heard(wire: &[u8]) -> Vec<u8> {
+        let mut whole = wire.len().min(HELLO_BYTES);
+        while let Some((length, rest)) = wire[whole..].split_first_chunk()
+            && let length = usize::from(u16::from_be_bytes(*length))
+            && rest.len() >= length
+        {
+            whole += 2 + length;
+        }
+        if whole < HELLO_BYTES { Vec::new() } else { ToyTls::opened(KEY, &wire[..whole]).0 }
+    }
+}
+
+const KEY: u8 = 0x5A;
+
+/// Short records, so that one message is several.
+const RECORD_BYTES: usize = 700;
+
+const HELLO_BYTES: usize = 4;
+
+/// A record without bytes.
+const GOODBYE_BYTES: usize = 2;

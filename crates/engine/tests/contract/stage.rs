@@ -1,0 +1,355 @@
+//! `Stage`: where a scenario plays: event loops, bare peers and addresses, on whatever is beneath them.
+//!
+//! A scenario says what happens and what must have come of it. What is beneath, a real kernel or a simulated one, is the
+//! [`Ground`]'s affair: a scenario knows no descriptor and no clock, and waits by saying what it waits for.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use tidegate_buffer::Pool;
+use tidegate_codec::{Codec, Slice};
+use tidegate_engine::task::Task;
+use tidegate_engine::{Channel, Closed, Context, Counts, Event, EventLoop, Handler, Limits, Outcome};
+use tidegate_sys::{Address, Driver, Socket};
+use tidegate_testkit::network::Station;
+
+use crate::bare::Bare;
+
+/// What is beneath the loops of a scenario.
+pub(crate) trait Ground {
+    /// A loop.
+    fn site(&self, side: Side) -> Site;
+
+    /// A driver that no loop has.
+    fn driver(&self, side: Side, pool: &Pool) -> Box<dyn Driver>;
+
+    /// A listener at an address that nobody has.
+    fn listener(&self, family: Family) -> (Socket, Address);
+
+    /// An address at which nobody listens.
+    fn nowhere(&self) -> Address;
+
+    /// An address from which no answer comes.
+    fn deaf(&self) -> Address;
+
+    /// A time that is long for what is beneath.
+    fn unit(&self) -> Duration;
+
+    /// Lets time pass until something is so, at most for so long; says whether it is.
+    fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool;
+
+    /// How long to wait for what is certain to happen.
+    fn patience(&self) -> Duration;
+
+    /// Sockets that are open still.
+    fn sockets(&self) -> usize;
+}
+
+/// On which host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Server,
+    Client,
+}
+
+/// Kinds of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    V4,
+    V6,
+    Unix,
+}
+
+/// An event loop of the stage.
+#[derive(Clone)]
+pub(crate) enum Site {
+    Simulated(Rc<Station>),
+    Real(Rc<RefCell<EventLoop>>, Pool),
+}
+
+impl Site {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut EventLoop) -> T) -> T {
+        match self {
+            Self::Simulated(station) => station.with(act),
+            Self::Real(event_loop, _) => act(&mut event_loop.borrow_mut()),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.with(|event_loop| event_loop.counts())
+    }
+
+    pub(crate) fn pool(&self) -> Pool {
+        match self {
+            Self::Simulated(station) => station.pool().clone(),
+            Self::Real(_, pool) => pool.clone(),
+        }
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.with(|event_loop| event_loop.is_drained())
+    }
+}
+
+/// A place for a scenario, with everything that it has set up.
+pub(crate) struct Stage {
+    ground: Box<dyn Ground>,
+    sites: RefCell<Vec<Site>>,
+    bares: RefCell<Vec<Bare>>,
+    life: Rc<Life>,
+}
+
+/// Handlers that were made, and those that were told of their end.
+#[derive(Debug, Default)]
+pub(crate) struct Life {
+    made: Cell<usize>,
+    gone: Cell<usize>,
+}
+
+impl Stage {
+    pub(crate) fn new(ground: impl Ground + 'static) -> Self {
+        Self { ground: Box::new(ground), sites: RefCell::default(), bares: RefCell::default(), life: Rc::default() }
+    }
+
+    pub(crate) fn server(&self) -> Site {
+        self.site(Side::Server)
+    }
+
+    pub(crate) fn client(&self) -> Site {
+        self.site(Side::Client)
+    }
+
+    fn site(&self, side: Side) -> Site {
+        let site = self.ground.site(side);
+        self.sites.borrow_mut().push(site.clone());
+        site
+    }
+
+    /// A peer without a loop, on the clients' host.
+    pub(crate) fn bare(&self) -> Bare {
+        let pool = Pool::new();
+        let bare = Bare::new(self.ground.driver(Side::Client, &pool), pool);
+        self.bares.borrow_mut().push(bare.clone());
+        bare
+    }
+
+    /// A listener on the servers' host, for whoever wants to listen there.
+    pub(crate) fn listener(&self, family: Family) -> (Socket, Address) {
+        self.ground.listener(family)
+    }
+
+    pub(crate) fn nowhere(&self) -> Address {
+        self.ground.nowhere()
+    }
+
+    pub(crate) fn deaf(&self) -> Address {
+        self.ground.deaf()
+    }
+
+    /// So many times a span that is long for what is beneath: for deadlines.
+    pub(crate) fn units(&self, count: u32) -> Duration {
+        self.ground.unit() * count
+    }
+
+    /// Listens with a handler for each connection, made of a closure.
+    pub(crate) fn listen<C, A>(
+        &self,
+        site: &Site,
+        limits: Limits,
+        codec: impl Fn() -> C + 'static,
+        act: impl Fn() -> A + 'static,
+    ) -> Address
+    where
+        C: Codec<In = Slice>,
+        A: FnMut(Told, &mut Cx<'_, C>) -> Outcome<C> + 'static,
+    {
+        self.listen_at(Family::V4, site, limits, codec, act)
+    }
+
+    pub(crate) fn listen_at<C, A>(
+        &self,
+        family: Family,
+        site: &Site,
+        limits: Limits,
+        codec: impl Fn() -> C + 'static,
+        act: impl Fn() -> A + 'static,
+    ) -> Address
+    where
+        C: Codec<In = Slice>,
+        A: FnMut(Told, &mut Cx<'_, C>) -> Outcome<C> + 'static,
+    {
+        let (socket, address) = self.listener(family);
+        let life = self.life.clone();
+        let make = move |_: &Address| (codec(), Probe::new(&life, act()));
+        site.with(|event_loop| event_loop.listen(socket, limits, live(), make)).expect("the listener is taken");
+        address
+    }
+
+    /// Listens with a task for each connection.
+    pub(crate) fn serve<C, F>(
+        &self,
+        site: &Site,
+        limits: Limits,
+        codec: impl Fn() -> C + 'static,
+        serve: impl Fn(Channel<C>) -> F + 'static,
+    ) -> Address
+    where
+        C: Codec,
+        F: Future<Output = Served> + 'static,
+    {
+        let (socket, address) = self.listener(Family::V4);
+        site.with(|event_loop| event_loop.serve(socket, limits, live(), codec, serve)).expect("the listener is taken");
+        address
+    }
+
+    /// A handler made of a closure, whose life is watched.
+    pub(crate) fn probe<A>(&self, act: A) -> Probe<A> {
+        Probe::new(&self.life, act)
+    }
+
+    /// Starts a task on a loop; what it comes to is waited for with [`outcome`](Self::outcome).
+    pub(crate) fn start<T: 'static>(&self, site: &Site, future: impl Future<Output = T> + 'static) -> Started<T> {
+        let started = Started::default();
+        let place = started.0.clone();
+        let task: Task<()> =
+            site.with(|event_loop| event_loop.spawn(async move { *place.borrow_mut() = Some(future.await) }));
+        // A task that is let go of goes on.
+        drop(task);
+        started
+    }
+
+    /// What a task comes to.
+    pub(crate) fn outcome<T>(&self, started: &Started<T>) -> T {
+        self.until("a task ends", || started.0.borrow().is_some());
+        started.0.take().expect("it has ended")
+    }
+
+    /// Waits for what must happen.
+    #[track_caller]
+    pub(crate) fn until(&self, what: &str, is_so: impl FnMut() -> bool) {
+        let happened = self.happens(self.ground.patience(), is_so);
+        assert!(happened, "it never happened that {what}; {}", self.describe());
+    }
+
+    /// Lets so much time pass.
+    pub(crate) fn rest(&self, time: Duration) {
+        self.happens(time, || false);
+    }
+
+    /// Whether something happens within some time.
+    pub(crate) fn happens(&self, within: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+        let bares = self.bares.borrow().clone();
+        self.ground.run_until(within, &mut || {
+            bares.iter().for_each(Bare::turn);
+            is_so()
+        })
+    }
+
+    /// Nothing is left when a scenario has ended: no connection, no socket, no byte, and every handler was told.
+    pub(crate) fn finish(self) {
+        self.bares.borrow().iter().for_each(Bare::close_all);
+        let sites = self.sites.borrow().clone();
+        self.until("all connections are gone", || sites.iter().all(|site| site.counts().connections == 0));
+        sites.iter().for_each(|site| site.with(|event_loop| event_loop.drain(Duration::ZERO)));
+        self.until("all loops are drained", || sites.iter().all(Site::is_drained));
+        // What a simulated driver has yet to say of sockets that were closed.
+        self.until("all sockets are closed", || self.ground.sockets() == 0);
+        assert_eq!(self.life.made.get(), self.life.gone.get(), "handlers made, and told of their end");
+        let bares = self.bares.take();
+        let pools: Vec<_> = sites.iter().map(Site::pool).chain(bares.iter().map(Bare::pool)).collect();
+        drop((sites, bares, self));
+        for pool in pools {
+            assert_eq!(pool.ledger().used(), 0, "bytes are left in the ledger");
+        }
+    }
+
+    fn describe(&self) -> String {
+        let counts: Vec<_> = self.sites.borrow().iter().map(Site::counts).collect();
+        format!("{} sockets are open, {:?}, {counts:#?}", self.ground.sockets(), self.life)
+    }
+}
+
+/// What a handler is told, as one type.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Open,
+    Message(Slice),
+    Event(Event<Post>),
+}
+
+impl Told {
+    /// What happens unless a scenario says otherwise.
+    pub(crate) fn by_default<C: Codec>(self, cx: &Cx<'_, C>) -> Outcome<C> {
+        match self {
+            Self::Event(event) => event.by_default(cx),
+            _ => Outcome::Continue,
+        }
+    }
+}
+
+/// What handlers are posted.
+pub(crate) type Post = u32;
+
+pub(crate) type Cx<'a, C> = Context<'a, C, Post>;
+
+pub(crate) type Served = Result<(), Box<dyn std::error::Error>>;
+
+/// A handler made of a closure.
+pub(crate) struct Probe<A> {
+    life: Rc<Life>,
+    act: A,
+}
+
+impl<A> Probe<A> {
+    fn new(life: &Rc<Life>, act: A) -> Self {
+        life.made.set(life.made.get() + 1);
+        Self { life: life.clone(), act }
+    }
+}
+
+impl<C, A> Handler<C> for Probe<A>
+where
+    C: Codec<In = Slice>,
+    A: FnMut(Told, &mut Cx<'_, C>) -> Outcome<C> + 'static,
+{
+    type Post = Post;
+
+    fn open(&mut self, cx: &mut Cx<'_, C>) -> Outcome<C> {
+        (self.act)(Told::Open, cx)
+    }
+
+    fn message(&mut self, message: Slice, cx: &mut Cx<'_, C>) -> Outcome<C> {
+        (self.act)(Told::Message(message), cx)
+    }
+
+    fn event(&mut self, event: Event<Post>, cx: &mut Cx<'_, C>) -> Outcome<C> {
+        (self.act)(Told::Event(event), cx)
+    }
+
+    fn closed(&mut self, _: &Closed) {
+        self.life.gone.set(self.life.gone.get() + 1);
+    }
+}
+
+/// Where a task leaves what it came to.
+pub(crate) struct Started<T>(Rc<RefCell<Option<T>>>);
+
+impl<T> Started<T> {
+    pub(crate) fn has_ended(&self) -> bool {
+        self.0.borrow().is_some()
+    }
+}
+
+impl<T> Default for Started<T> {
+    fn default() -> Self {
+        Self(Rc::default())
+    }
+}
+
+fn live() -> Arc<AtomicUsize> {
+    Arc::new(AtomicUsize::new(0))
+}
