@@ -21,6 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bytes::Bytes;
 
 use crate::entries::{ENTRY_BYTES, Entry, FileRegion, NIL, Part};
+use crate::planted::{self, Bug};
 use crate::pool::Pool;
 use crate::segment::{SEGMENT_BYTES, Segment, block_bytes};
 use crate::slice::Slice;
@@ -548,7 +549,9 @@ impl Outbound {
         self.list.entries -= 1;
         let ledger = self.pool_ref().ledger();
         ledger.refund(ENTRY_BYTES);
-        if let Part::Bytes { charge, .. } = &part {
+        if let Part::Bytes { charge, .. } = &part
+            && !planted::has(Bug::LedgerNotCharged)
+        {
             ledger.refund(*charge as usize);
         }
         part
@@ -652,7 +655,10 @@ impl Sent<'_> {
             let head = entries.get_mut(self.queue.list.head);
             let length = head.part.len();
             if self.left < length {
-                head.part.advance(std::mem::take(&mut self.left));
+                let sent = std::mem::take(&mut self.left);
+                if !planted::has(Bug::PartRestarted) {
+                    head.part.advance(sent);
+                }
                 return;
             }
             drop(entries);

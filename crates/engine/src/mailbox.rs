@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
+use tidegate_buffer::planted::{self, Bug};
 use tidegate_sys::{Token, Waker};
 
 use crate::group::News;
@@ -85,7 +86,11 @@ impl Mailbox {
         if !self.clear(LETTERS) {
             return Vec::new();
         }
-        self.lock().as_mut().map(|waiting| mem::take(&mut waiting.letters)).unwrap_or_default()
+        let mut letters = self.lock().as_mut().map(|waiting| mem::take(&mut waiting.letters)).unwrap_or_default();
+        if planted::has(Bug::PostsReversed) {
+            letters.reverse();
+        }
+        letters
     }
 
     /// Takes nothing more, neither letters nor tasks. The letters that wait are dropped by the caller, outside the lock.
@@ -142,6 +147,9 @@ impl Mailbox {
     fn tell(&self, compartment: u32) {
         // Released, so that the loop, which clears the bit, finds what was put in.
         let before = self.bits.fetch_or(compartment, Ordering::Release);
+        if planted::has(Bug::LostWakeUp) {
+            return;
+        }
         if before & ASLEEP != 0 && self.bits.fetch_and(!ASLEEP, Ordering::Relaxed) & ASLEEP != 0 {
             self.waker.wake();
         }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{Gathered, Outbound, Pool, Scratch};
 use tidegate_sys::{Accepted, Address, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
@@ -225,17 +226,24 @@ impl Ends {
 
 /// Copies what is to be sent next, at most `bytes_max` bytes of it, as one gathering write would. Says how many.
 pub(crate) fn copy_front(queue: &Outbound, bytes_max: usize, to: &mut Vec<u8>) -> io::Result<usize> {
-    let mut parts = [const { std::mem::MaybeUninit::uninit() }; 64];
+    let mut parts = [const { std::mem::MaybeUninit::uninit() }; PARTS];
     let before = to.len();
     match queue.gather(&mut parts, bytes_max) {
         Gathered::Nothing => {}
-        Gathered::Parts(parts) => parts.iter().for_each(|part| to.extend_from_slice(part)),
+        Gathered::Parts(parts) => {
+            parts.iter().for_each(|part| to.extend_from_slice(part));
+            if planted::has(Bug::PartsForgotten) && parts.len() == PARTS {
+                return Ok(queue.pending() as usize);
+            }
+        }
         Gathered::File(region) => {
             let wanted = usize::try_from(region.length).unwrap_or(usize::MAX).min(bytes_max).min(FILE_PIECE_BYTES);
             to.resize(before + wanted, 0);
             let read = std::os::unix::fs::FileExt::read_at(&*region.file, &mut to[before..], region.offset);
             to.truncate(before + *read.as_ref().unwrap_or(&0));
-            if read? == 0 {
+            if planted::has(Bug::ShortFile) {
+                to.resize(before + wanted, 0);
+            } else if read? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
@@ -256,5 +264,8 @@ impl Wake for Nobody {
 }
 
 const COMPLETIONS_PER_TURN: u32 = 64;
+
+/// Parts of one gathering write.
+const PARTS: usize = 64;
 
 const FILE_PIECE_BYTES: usize = 64 * 1024;

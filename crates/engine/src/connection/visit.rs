@@ -12,6 +12,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
+use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{LoadError, Slice};
 use tidegate_codec::{Codec, Output, Step};
 use tidegate_sys::{Completion, Operation, Token};
@@ -94,7 +95,9 @@ impl<C: Codec, A: Application<C>> Occupant for Connection<C, A> {
         core.tally.connections -= 1;
         core.tally.count_closed(reason.cause());
         self.link.outbound().clear();
-        self.application.closed(&reason);
+        if !(planted::has(Bug::ClosedUntold) && matches!(*reason, Closed::Broken(_))) {
+            self.application.closed(&reason);
+        }
         core.log.closed(core.time.now(), &self.link.peer(), &reason);
         if !self.application.outlives() {
             return None;
@@ -335,8 +338,12 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     #[inline]
     pub(super) fn may_decode(&self) -> bool {
         !self.link.is_closing()
-            && !self.link.has(Link::PAUSED | Link::READ_CLOSED)
-            && (self.link.is_writable() || self.application.reads_freely())
+            && !self.link.has(if planted::has(Bug::PauseIgnored) {
+                Link::READ_CLOSED
+            } else {
+                Link::PAUSED | Link::READ_CLOSED
+            })
+            && (self.link.is_writable() || self.application.reads_freely() || planted::has(Bug::NoBackPressure))
     }
 
     /// Decodes and handles messages. Says whether it stopped for want of input.
@@ -369,6 +376,9 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 Ok(Step::More) => return Ok(true),
                 Ok(Step::End) => {
                     self.link.set(Link::READ_CLOSED, true);
+                    if planted::has(Bug::EndedTwice) {
+                        self.tell(core, token, Event::ReadClosed)?;
+                    }
                     self.tell(core, token, Event::ReadClosed)?;
                 }
                 Err(fault) => self.or_close(Err(fault)),
@@ -437,7 +447,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 break;
             }
         }
-        if self.link.outbound().is_empty() && self.held() == 0 {
+        let unsent = planted::has(Bug::ClosedUnsent) && self.link.is_closing();
+        if unsent || (self.link.outbound().is_empty() && self.held() == 0) {
             self.all_sent(core, token)?;
         }
         Ok(())
@@ -526,6 +537,9 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             if std::mem::take(&mut budget.edge) {
                 self.link.set(Link::EDGE_DUE, false);
                 self.codec.restart_timeouts(core.time.now());
+                if planted::has(Bug::WritableTwice) {
+                    self.tell(core, token, Event::Writable)?;
+                }
                 self.tell(core, token, Event::Writable)?;
                 told = true;
             } else {
@@ -545,11 +559,15 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             self.link.watched = offset;
             self.link.set(Link::SETTLED, true);
         }
-        self.link.outbound().sent().0 >= self.link.watched
+        self.link.outbound().sent().0 + u64::from(planted::has(Bug::MarkOffByOne)) >= self.link.watched
     }
 
     /// Puts the connection to rest: no hold on the scratch, receiving switched as it should be, one timer.
     fn rest(&mut self, core: &mut Core, token: Token) -> Visited<C> {
+        if planted::has(Bug::RestForgotten) {
+            let rest = self.link.input.len();
+            self.link.input.consume(rest);
+        }
         self.link.input.settle(&core.pool);
         self.codec.settle(&core.pool);
         if A::PULLS && self.link.is_closing() {

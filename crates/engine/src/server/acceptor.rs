@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tidegate_buffer::planted::{self, Bug};
 use tidegate_codec::Codec;
 use tidegate_sys::{Accepted, Address, Operation, Socket, Token};
 
@@ -98,7 +99,9 @@ impl<M: Admit> Acceptor<M> {
             return self.pause(core, token, CAP_PAUSE);
         }
         self.paused = false;
-        core.driver.submit(token, Operation::Accept(true));
+        if !planted::has(Bug::AcceptStops) {
+            core.driver.submit(token, Operation::Accept(true));
+        }
     }
 }
 

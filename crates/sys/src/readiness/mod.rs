@@ -28,6 +28,7 @@ use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll};
 use rustix::net::SocketFlags;
+use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{Pool, Scratch};
 
 use self::send::IoVectors;
@@ -168,7 +169,7 @@ impl Readiness {
         }
         if flags.take(Flags::WRITABLE) && flags.take(Flags::SEND_BLOCKED) {
             line_up(&mut self.attention, socket, token);
-            return Some(Completion::Sent(Ok(0)));
+            return (!planted::has(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
         }
         let may_receive = flags.has(Flags::RECEIVING) && !flags.has_any(Flags::ENDED.and(Flags::FAILED));
         if may_receive && flags.has_any(Flags::READABLE.and(Flags::ERROR)) {

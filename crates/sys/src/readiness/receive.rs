@@ -3,6 +3,7 @@
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use tidegate_buffer::RECEIVE_BYTES_MAX;
+use tidegate_buffer::planted::{self, Bug};
 
 use super::table::Flags;
 use super::{Readiness, line_up};
@@ -39,7 +40,8 @@ impl Readiness {
                     socket.receive_shift = socket.receive_shift.saturating_sub(1);
                 }
                 socket.flags.set(Flags::RECEIVED_LITTLE, little);
-                let drained = length < size && !socket.flags.has_any(Flags::HUNG_UP.and(Flags::ERROR));
+                let hung_up = socket.flags.has_any(Flags::HUNG_UP.and(Flags::ERROR)) && !planted::has(Bug::FinMissed);
+                let drained = length < size && !hung_up;
                 if drained {
                     socket.flags.set(Flags::READABLE, false);
                 } else {

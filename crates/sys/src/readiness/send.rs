@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{FileRegion, Gathered, Outbound};
 
 use super::Readiness;
@@ -21,6 +22,9 @@ impl Readiness {
         let bytes_max = bytes_max.clamp(1, CALL_BYTES_MAX);
         let sent = match queue.gather(self.vectors.empty(), bytes_max) {
             Gathered::Nothing => Ok((0, 0)),
+            Gathered::Parts(parts) if planted::has(Bug::PartsForgotten) && parts.len() == IOVECTORS => {
+                send_parts(socket, parts).map(|_| (queue.pending() as usize, 0))
+            }
             Gathered::Parts(parts) => send_parts(socket, parts),
             Gathered::File(region) => send_file(socket, &region, bytes_max),
         };
@@ -61,6 +65,7 @@ fn send_file(socket: &Entry, region: &FileRegion, bytes_max: usize) -> io::Resul
     loop {
         match rustix::fs::sendfile(&socket.descriptor, &*region.file, Some(&mut offset), wanted) {
             Err(Errno::INTR) => {}
+            Ok(0) if planted::has(Bug::ShortFile) => return Ok((wanted, 0)),
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             // A short count may be the file's doing as well as the socket's, so only the next call can tell whether
             // the socket is full.

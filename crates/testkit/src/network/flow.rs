@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{Outbound, Scratch};
 use tidegate_sys::{Accepted, Address, Completion, Socket, Token};
 
@@ -55,7 +56,7 @@ impl World {
         if end.is_writable_again() {
             end.blocked = false;
             self.line_up(Place::End(id));
-            return Some(Completion::Sent(Ok(0)));
+            return (!planted::has(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
         }
         if end.broken {
             let told = std::mem::replace(&mut end.break_told, true);
@@ -82,6 +83,9 @@ impl World {
         if let Some(end) = self.ends.get_mut(&id) {
             for (to, byte) in space.iter_mut().zip(end.inbound.drain(..length)) {
                 *to = byte;
+            }
+            if planted::has(Bug::FinMissed) && end.fin_came && end.inbound.is_empty() {
+                end.end_told = true;
             }
             sender = end.peer;
         }
@@ -112,8 +116,12 @@ impl World {
             return None;
         }
         let mut bytes = Vec::new();
-        if let Err(error) = copy_front(queue, bytes_max.min(room), &mut bytes) {
-            return Some(Err(error));
+        let taken = match copy_front(queue, bytes_max.min(room), &mut bytes) {
+            Ok(taken) => taken,
+            Err(error) => return Some(Err(error)),
+        };
+        if planted::has(Bug::PartsForgotten) && taken > bytes.len() {
+            return Some(Ok(taken));
         }
         if bytes.len() > 1 && self.strikes(Fault::ShortWrite) {
             bytes.truncate(1 + self.random.below(bytes.len() - 1));
