@@ -15,7 +15,7 @@
 //! | whether two runs were the same | `trace.rs` |
 //!
 //! Kernels here have buffers of fixed size, know no Nagle and lose no segment: a real one repeats what was lost, which
-//! is a delay to those above. Sockets have IP addresses only.
+//! is a delay to those above. To connect to a Unix path takes no time, and its bytes travel as others do.
 
 mod driver;
 mod faults;
