@@ -23,6 +23,7 @@ use crate::random::Random;
 /// Everything that the hosts of a network share.
 pub(super) struct World {
     pub(super) seed: u64,
+    pub(super) replay_told: bool,
     pub(super) random: Random,
     pub(super) faults: Faults,
     pub(super) fired: Fired,
@@ -135,6 +136,7 @@ impl World {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             seed,
+            replay_told: false,
             random: Random::new(seed),
             faults: Faults::none(),
             fired: Fired::default(),
@@ -258,7 +260,7 @@ impl World {
     /// Takes note of what a driver tells its loop.
     pub(super) fn told(&mut self, owner: Owner, completion: &Completion) {
         self.desks[owner.desk].activity += 1;
-        self.trace.note(self.now.as_nanos(), owner.desk, owner.token, completion);
+        self.trace.note(self.now.as_nanos() as u64, owner.desk, owner.token, completion);
     }
 
     /// Listens on a host. A Unix path belongs to the network.
@@ -385,15 +387,6 @@ impl World {
         let port = self.next_port;
         self.next_port = port.checked_add(1).unwrap_or(PORT_FIRST);
         port
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let test = std::thread::current().name().unwrap_or_default().to_owned();
-            eprintln!("replay: TIDEGATE_SEED={:#x} cargo test {test}", self.seed);
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod pair;
+mod seeds;
 
 use std::cell::Cell;
 use std::error::Error;
@@ -21,7 +22,7 @@ use tidegate_testkit::{Random, seeds};
 use crate::pair::{Pair, SECOND, Served, echo, exchange};
 
 /// Four exchanges at once, large and byte by byte, with handlers and with tasks.
-fn exchange_all(seed: u64, faults: Faults) -> (u64, Fired, usize) {
+pub(crate) fn exchange_all(seed: u64, faults: Faults) -> (u64, Fired, usize) {
     let pair = Pair::new(seed, faults);
     let mut random = Random::new(seed);
     let servers = [pair.serve_with_handlers(Limits::default()), pair.serve_with_tasks()];
@@ -61,11 +62,7 @@ fn every_byte_arrives_in_order_whatever_is_slow_short_or_late() {
         assert_eq!(whole, 4, "exchanges that came back whole with seed {seed}");
         fired += struck;
     }
-    if seeds(2).count() == 2 {
-        for fault in Fault::BENIGN {
-            assert!(fired.count(fault) > 0, "{fault:?} has never struck");
-        }
-    }
+    fired.assert_all(&Fault::BENIGN);
 }
 
 #[test]
@@ -77,12 +74,8 @@ fn under_resets_every_connection_ends_and_nothing_is_left() {
         fired += struck;
         exchanges += whole;
     }
-    println!("{exchanges} exchanges came back whole; {fired:?}");
-    if seeds(2).count() == 2 {
-        for fault in Fault::ALL {
-            assert!(fired.count(fault) > 0, "{fault:?} has never struck");
-        }
-    }
+    println!("{exchanges} exchanges came back whole\n{fired}");
+    fired.assert_all(&Fault::ALL);
 }
 
 #[test]
@@ -107,18 +100,6 @@ fn a_reset_is_told_to_both_sides() {
     assert_eq!(pair.gone.get(), 1);
     assert_eq!((pair.server.counts().closed_broken, pair.client.counts().closed_broken), (1, 1));
     pair.ends_clean();
-}
-
-#[test]
-fn the_same_seed_is_the_same_course_of_events_and_another_is_another() {
-    let faults = Faults::benign().with(Fault::Reset, 100);
-    let traces: Vec<_> = (0..20).map(|seed| exchange_all(seed, faults.clone()).0).collect();
-    let again: Vec<_> = (0..20).map(|seed| exchange_all(seed, faults.clone()).0).collect();
-    assert_eq!(traces, again);
-    let mut different = traces;
-    different.sort_unstable();
-    different.dedup();
-    assert_eq!(different.len(), 20);
 }
 
 /// Waits for the end of the stream before it answers.
