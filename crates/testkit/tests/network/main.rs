@@ -1,6 +1,7 @@
 //! Loops on hosts of a simulated network: what they exchange arrives, and what breaks is told to both sides.
 
 mod addresses;
+mod crowd;
 mod pair;
 mod seeds;
 
