@@ -7,7 +7,8 @@
 //!   peer and as the clock: what users test their protocols with.
 //! - [`network`] runs several event loops on hosts of a simulated network, with virtual time and seeded faults.
 //! - [`filters`] holds two filters made for tests, a toy TLS among them.
-//! - [`Random`] is small, seeded, and the same everywhere. A failing test names the seed that replays it.
+//! - [`Random`] is small, seeded, and the same everywhere. A failing test names the seed, and [`replay`]
+//!   is the command that runs it again.
 //!
 //! Only tests and examples may depend on this crate.
 //!
@@ -20,9 +21,11 @@ mod embedded;
 pub mod filters;
 pub mod network;
 mod random;
+mod replay;
 mod stand;
 mod wire;
 
 pub use embedded::Embedded;
 pub use random::{Random, seed, seeds};
+pub use replay::replay;
 pub use stand::Stand;

@@ -78,13 +78,7 @@ impl Driver for Simulated {
         let completion = match (operation, place) {
             (Operation::Listen(socket), _) => Self::adopt(world, owner, &socket, true),
             (Operation::Adopt(socket), _) => Self::adopt(world, owner, &socket, false),
-            (Operation::Connect { address, local, .. }, _) => match address {
-                Address::Ip(to) => {
-                    world.connect(owner, *to, local.and_then(Address::ip));
-                    None
-                }
-                Address::Unix(_) => Some(Completion::Connected(Err(io::ErrorKind::Unsupported.into()))),
-            },
+            (Operation::Connect { address, local, .. }, _) => world.connect(owner, address, local),
             (Operation::Accept(on), Some(Place::Listener(id))) => {
                 world.listeners.get_mut(&id).into_iter().for_each(|listener| listener.accepting = on);
                 world.line_up(Place::Listener(id));
@@ -175,14 +169,16 @@ impl Driver for Simulated {
     fn address(&self, token: Token, side: Side) -> io::Result<Address> {
         let world = self.world.borrow();
         let address = match (world.desks[self.desk].sockets.get(&token), side) {
-            (Some(Place::Listener(id)), Side::Local) => world.listeners.get(id).map(|listener| listener.address),
-            (Some(Place::End(id)), Side::Local) => world.ends.get(id).map(|end| end.local),
+            (Some(Place::Listener(id)), Side::Local) => {
+                world.listeners.get(id).map(|listener| listener.address.clone())
+            }
+            (Some(Place::End(id)), Side::Local) => world.ends.get(id).map(|end| end.local.clone()),
             (Some(Place::End(id)), Side::Peer) => {
-                world.ends.get(id).filter(|end| !end.broken && !end.connecting).map(|end| end.remote)
+                world.ends.get(id).filter(|end| !end.broken && !end.connecting).map(|end| end.remote.clone())
             }
             _ => None,
         };
-        address.map(Address::Ip).ok_or_else(|| io::ErrorKind::NotConnected.into())
+        address.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 

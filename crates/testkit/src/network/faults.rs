@@ -1,6 +1,9 @@
 //! `Faults`: what goes wrong in a network, how often, and how often it did.
 
+use std::fmt;
 use std::ops::AddAssign;
+
+use crate::random::seeds;
 
 /// A way in which a network or a kernel makes things hard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +111,26 @@ impl Default for Faults {
     }
 }
 
-/// How often each fault has struck.
+/// How often each fault has struck. It is displayed as a table, a line for each.
+///
+/// ```
+/// use tidegate_testkit::network::{Fault, Faults, Fired, Network};
+/// use tidegate_testkit::seeds;
+///
+/// let mut fired = Fired::default();
+/// for seed in seeds(10) {
+///     let network = Network::new(seed);
+///     network.set_faults(Faults::none().with(Fault::Jitter, 6));
+///     // ...
+///     fired += network.fired();
+/// }
+/// println!("{fired}");
+/// # assert_eq!(fired.to_string().lines().count(), Fault::ALL.len());
+/// // A suite that never met what it is for has shown nothing.
+/// # if false {
+/// fired.assert_all(&[Fault::Jitter]);
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fired {
     counts: [u64; FAULTS],
@@ -121,8 +143,30 @@ impl Fired {
         self.counts[fault as usize]
     }
 
+    /// Fails a suite in which one of these never struck. If `TIDEGATE_SEED` asks for one seed only, it does not: one run
+    /// need not meet everything.
+    ///
+    /// # Panics
+    /// With the names of those that have not struck.
+    pub fn assert_all(&self, faults: &[Fault]) {
+        let missing: Vec<_> = faults.iter().filter(|fault| self.count(**fault) == 0).collect();
+        let is_suite = seeds(2).count() > 1;
+        assert!(!is_suite || missing.is_empty(), "{missing:?} never struck; what did:\n{self}");
+    }
+
     pub(super) const fn note(&mut self, fault: Fault) {
         self.counts[fault as usize] += 1;
+    }
+}
+
+impl fmt::Display for Fired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.counts.iter().max().map_or(0, |most| most.to_string().len());
+        for (place, fault) in Fault::ALL.into_iter().enumerate() {
+            let end = if place > 0 { "\n" } else { "" };
+            write!(f, "{end}{:<14}{:>width$}", format!("{fault:?}"), self.count(fault))?;
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{Outbound, Scratch};
-use tidegate_sys::{Accepted, Address, Completion, Socket, Token};
+use tidegate_sys::{Accepted, Completion, Socket, Token};
 
 use super::faults::Fault;
 use super::stream::{End, Owner, RECEIVE_BUFFER_BYTES, SEGMENT_BYTES};
@@ -41,7 +41,7 @@ impl World {
         }
         self.listeners.get_mut(&id)?.backlog.pop_front();
         self.line_up(Place::Listener(id));
-        let peer = Address::Ip(self.ends.get(&next)?.remote);
+        let peer = self.ends.get(&next)?.remote.clone();
         Some(Completion::Accepted(Ok(Accepted { socket: Socket::Simulated(next), peer })))
     }
 
@@ -246,7 +246,7 @@ impl World {
     /// When what leaves an end now will arrive.
     pub(super) fn arrival(&mut self, id: u64, bytes: usize) -> Duration {
         let Some(end) = self.ends.get(&id) else { return self.now };
-        let link = self.link_between(end.local.ip(), end.remote.ip());
+        let link = self.link_between(end.route);
         let takes = Duration::from_nanos(bytes as u64 * NANOS_PER_SECOND / link.bytes_per_second.max(1));
         let free_at = end.free_at.max(self.now) + takes;
         let jitter = if self.strikes(Fault::Jitter) { self.some_time(JITTER_MAX) } else { Duration::ZERO };
@@ -257,7 +257,7 @@ impl World {
     }
 
     fn latency_back(&self, id: u64) -> Duration {
-        self.ends.get(&id).map_or(Duration::ZERO, |end| self.link_between(end.local.ip(), end.remote.ip()).latency)
+        self.ends.get(&id).map_or(Duration::ZERO, |end| self.link_between(end.route).latency)
     }
 
     /// Forgets both ends of a stream when nobody has either: what is on the way concerns nobody any more.

@@ -45,10 +45,17 @@ impl Host {
     /// An event loop on this host, turned by the network.
     #[must_use]
     pub fn station(&self) -> Station {
+        self.station_over(|driver| driver)
+    }
+
+    /// An event loop on this host over a driver of the test's, which is to pass what it is asked on to the one that it
+    /// is given: a shim that counts, or that breaks something of its own.
+    #[must_use]
+    pub fn station_over(&self, wrap: impl FnOnce(Box<dyn Driver>) -> Box<dyn Driver>) -> Station {
         let pool = Pool::new();
         let (driver, desk) = self.new_driver(&pool);
         self.network.world.borrow_mut().desks[desk].is_turned = true;
-        let event_loop = Rc::new(RefCell::new(EventLoop::new(Box::new(driver), pool.clone())));
+        let event_loop = Rc::new(RefCell::new(EventLoop::new(wrap(Box::new(driver)), pool.clone())));
         self.network.loops.borrow_mut().push((desk, event_loop.clone()));
         Station { host: self.clone(), event_loop, desk, pool }
     }
@@ -58,8 +65,18 @@ impl Host {
     /// # Errors
     /// `AddrInUse` if there is one.
     pub fn listener(&self, port: u16) -> io::Result<Socket> {
-        let id = self.network.world.borrow_mut().listen(SocketAddr::new(self.ip, port))?;
-        Ok(Socket::Simulated(id))
+        self.listener_at(&Address::Ip(SocketAddr::new(self.ip, port)))
+    }
+
+    /// A listener at an address of this host or at a Unix path, for a loop of this host. All hosts of a network share
+    /// the paths, and a path stays when its listener is gone, as a socket file does: who connects to it then is refused,
+    /// and `NotFound` is for a path at which nobody has ever listened.
+    ///
+    /// # Errors
+    /// `AddrInUse` if there is a listener, `AddrNotAvailable` if the address is another host's, and `InvalidInput` if
+    /// the path is empty.
+    pub fn listener_at(&self, address: &Address) -> io::Result<Socket> {
+        Ok(Socket::Simulated(self.network.world.borrow_mut().listen(self.ip, address)?))
     }
 
     fn new_driver(&self, pool: &Pool) -> (Simulated, usize) {

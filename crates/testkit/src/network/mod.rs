@@ -15,7 +15,7 @@
 //! | whether two runs were the same | `trace.rs` |
 //!
 //! Kernels here have buffers of fixed size, know no Nagle and lose no segment: a real one repeats what was lost, which
-//! is a delay to those above. Sockets have IP addresses only.
+//! is a delay to those above. To connect to a Unix path takes no time, and its bytes travel as others do.
 
 mod driver;
 mod faults;
@@ -36,6 +36,7 @@ use tidegate_engine::EventLoop;
 pub use self::faults::{Fault, Faults, Fired};
 pub use self::host::{Host, Station};
 use self::world::World;
+use crate::replay::replay;
 
 /// A simulated network. Clones are the same network.
 ///
@@ -65,7 +66,8 @@ use self::world::World;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// When the last handle goes while the thread panics, the seed is printed with the command that replays it.
+/// When a handle goes while the thread panics, the [command](replay) that runs this test again with this seed is printed,
+/// once.
 #[derive(Clone)]
 pub struct Network {
     world: Rc<RefCell<World>>,
@@ -129,7 +131,7 @@ impl Network {
         self.world.borrow().fired
     }
 
-    /// A hash of everything that drivers have told their loops. With the same seed and the same test it is the same.
+    /// A hash of everything that drivers have told their loops, and of when, bytes included. With the same seed and the same test it is the same.
     #[must_use]
     pub fn trace(&self) -> u64 {
         self.world.borrow().trace.hash()
@@ -219,6 +221,17 @@ impl Network {
         let desk = &mut world.desks[desk];
         let turned_before = desk.turned_at.replace(world.now) == Some(world.now);
         desk.restless = !(turned_before && desk.slept && desk.activity == before);
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Ok(mut world) = self.world.try_borrow_mut()
+            && !std::mem::replace(&mut world.replay_told, true)
+        {
+            eprintln!("replay: {}", replay(world.seed));
+        }
     }
 }
 

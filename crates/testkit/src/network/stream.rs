@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use tidegate_sys::Token;
+use tidegate_sys::{Address, Token};
 
 /// Who has a socket: a driver, by its number, and what the socket is called there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,8 +20,10 @@ pub(super) struct Owner {
 /// and the driver's scratch. The first two are bounded by the send buffer, the second and third by the receive buffer.
 #[derive(Debug)]
 pub(super) struct End {
-    pub(super) local: SocketAddr,
-    pub(super) remote: SocketAddr,
+    pub(super) local: Address,
+    pub(super) remote: Address,
+    /// From which host to which.
+    pub(super) route: (IpAddr, IpAddr),
     /// The other end; none until the network has found it.
     pub(super) peer: Option<u64>,
     /// None until it was adopted, and after it was closed.
@@ -62,10 +64,11 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) const fn new(local: SocketAddr, remote: SocketAddr) -> Self {
+    pub(super) const fn new(local: Address, remote: Address, route: (IpAddr, IpAddr)) -> Self {
         Self {
             local,
             remote,
+            route,
             peer: None,
             owner: None,
             lined_up: false,
@@ -116,7 +119,8 @@ impl End {
 /// A listener.
 #[derive(Debug)]
 pub(super) struct Listener {
-    pub(super) address: SocketAddr,
+    pub(super) address: Address,
+    pub(super) ip: IpAddr,
     pub(super) owner: Option<Owner>,
     pub(super) lined_up: bool,
     pub(super) accepting: bool,
@@ -125,8 +129,8 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) const fn new(address: SocketAddr) -> Self {
-        Self { address, owner: None, lined_up: false, accepting: true, backlog: VecDeque::new() }
+    pub(super) const fn new(address: Address, ip: IpAddr) -> Self {
+        Self { address, ip, owner: None, lined_up: false, accepting: true, backlog: VecDeque::new() }
     }
 }
 

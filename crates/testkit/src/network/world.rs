@@ -4,14 +4,15 @@
 //! Nothing is kept in a hash map, and all randomness is that of the seed, so one seed is one course of events. What
 //! happens to bytes is in `flow.rs`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use tidegate_sys::{Completion, Token};
+use tidegate_sys::{Address, Completion, Token};
 
 use super::Link;
 use super::faults::{Fault, Faults, Fired};
@@ -22,6 +23,7 @@ use crate::random::Random;
 /// Everything that the hosts of a network share.
 pub(super) struct World {
     pub(super) seed: u64,
+    pub(super) replay_told: bool,
     pub(super) random: Random,
     pub(super) faults: Faults,
     pub(super) fired: Fired,
@@ -35,6 +37,8 @@ pub(super) struct World {
     pub(super) links: BTreeMap<(IpAddr, IpAddr), Link>,
     pub(super) ends: BTreeMap<u64, End>,
     pub(super) listeners: BTreeMap<u64, Listener>,
+    /// Where somebody has listened: a socket file stays when its listener is gone.
+    paths: BTreeSet<PathBuf>,
     pub(super) desks: Vec<Desk>,
     agenda: BTreeMap<(Duration, u64), Event>,
     /// Counts sockets and events.
@@ -132,6 +136,7 @@ impl World {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             seed,
+            replay_told: false,
             random: Random::new(seed),
             faults: Faults::none(),
             fired: Fired::default(),
@@ -143,6 +148,7 @@ impl World {
             links: BTreeMap::new(),
             ends: BTreeMap::new(),
             listeners: BTreeMap::new(),
+            paths: BTreeSet::new(),
             desks: Vec::new(),
             agenda: BTreeMap::new(),
             number: 0,
@@ -254,32 +260,48 @@ impl World {
     /// Takes note of what a driver tells its loop.
     pub(super) fn told(&mut self, owner: Owner, completion: &Completion) {
         self.desks[owner.desk].activity += 1;
-        self.trace.note(self.now.as_nanos(), owner.desk, owner.token, completion);
+        self.trace.note(self.now.as_nanos() as u64, owner.desk, owner.token, completion);
     }
 
-    pub(super) fn listen(&mut self, address: SocketAddr) -> io::Result<u64> {
-        if self.listener_at(address).is_some() {
-            return Err(io::ErrorKind::AddrInUse.into());
+    /// Listens on a host. A Unix path belongs to the network.
+    pub(super) fn listen(&mut self, ip: IpAddr, address: &Address) -> io::Result<u64> {
+        match address {
+            Address::Ip(there) if there.ip() != ip => return Err(io::ErrorKind::AddrNotAvailable.into()),
+            Address::Unix(path) if path.as_os_str().is_empty() => return Err(io::ErrorKind::InvalidInput.into()),
+            _ if self.listener_at(address).is_some() => return Err(io::ErrorKind::AddrInUse.into()),
+            Address::Ip(_) => {}
+            Address::Unix(path) => drop(self.paths.insert(path.clone())),
         }
         let id = self.new_number();
-        self.listeners.insert(id, Listener::new(address));
+        self.listeners.insert(id, Listener::new(address.clone(), ip));
         Ok(id)
     }
 
-    fn listener_at(&self, address: SocketAddr) -> Option<u64> {
-        self.listeners.iter().find(|(_, listener)| listener.address == address).map(|(id, _)| *id)
+    fn listener_at(&self, address: &Address) -> Option<u64> {
+        self.listeners.iter().find(|(_, listener)| listener.address == *address).map(|(id, _)| *id)
     }
 
     /// Begins to connect.
-    pub(super) fn connect(&mut self, owner: Owner, to: SocketAddr, local: Option<SocketAddr>) {
-        let ip = local.map_or(self.desks[owner.desk].ip, |local| local.ip());
+    pub(super) fn connect(&mut self, owner: Owner, to: &Address, local: Option<&Address>) -> Option<Completion> {
+        match to {
+            Address::Ip(to) => {
+                self.connect_to_ip(owner, *to, local.and_then(Address::ip));
+                None
+            }
+            Address::Unix(path) => Some(Completion::Connected(self.connect_to_path(owner, path, local))),
+        }
+    }
+
+    /// Connects over the wire.
+    fn connect_to_ip(&mut self, owner: Owner, to: SocketAddr, local: Option<SocketAddr>) {
+        let here = self.desks[owner.desk].ip;
+        let ip = local.map_or(here, |local| local.ip());
         let port = local.map_or(0, |local| local.port());
         let port = if port == 0 { self.free_port() } else { port };
-        let id = self.new_number();
-        let mut end = End::new(SocketAddr::new(ip, port), to);
-        (end.owner, end.connecting) = (Some(owner), true);
-        self.ends.insert(id, end);
-        self.desks[owner.desk].sockets.insert(owner.token, Place::End(id));
+        let local = Address::Ip(SocketAddr::new(ip, port));
+        let mut end = End::new(local, Address::Ip(to), (here, to.ip()));
+        end.connecting = true;
+        let id = self.place(owner, end);
         if self.strikes(Fault::TimedOut) {
             self.put(CONNECT_PATIENCE, Event::Decided { end: id, outcome: Err(io::ErrorKind::TimedOut) });
             return;
@@ -292,33 +314,68 @@ impl World {
         }
     }
 
+    /// Connects to a path, which as on Linux succeeds or fails at once.
+    fn connect_to_path(&mut self, owner: Owner, path: &Path, local: Option<&Address>) -> io::Result<()> {
+        let address = Address::Unix(path.to_owned());
+        let Some(listener) = self.listener_at(&address) else {
+            let is_there = self.paths.contains(path);
+            return Err(if is_there { io::ErrorKind::ConnectionRefused } else { io::ErrorKind::NotFound }.into());
+        };
+        if self.strikes(Fault::Refused) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        if self.listeners[&listener].backlog.len() >= BACKLOG_MAX {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let (here, there) = (self.desks[owner.desk].ip, self.listeners[&listener].ip);
+        let local = local.cloned().unwrap_or_else(|| Address::Unix(PathBuf::new()));
+        let id = self.place(owner, End::new(local, address, (here, there)));
+        self.queue_up(listener, id);
+        Ok(())
+    }
+
+    /// Gives a driver a new end.
+    fn place(&mut self, owner: Owner, mut end: End) -> u64 {
+        let id = self.new_number();
+        end.owner = Some(owner);
+        self.ends.insert(id, end);
+        self.desks[owner.desk].sockets.insert(owner.token, Place::End(id));
+        id
+    }
+
     /// A request to connect has come to its host.
     fn knock(&mut self, from: u64) {
         let Some(client) = self.ends.get(&from) else { return };
-        let (client_address, address) = (client.local, client.remote);
-        let back = self.link_between(address.ip(), client_address.ip()).latency;
-        let listener = self.listener_at(address);
+        let (here, there) = client.route;
+        let listener = self.listener_at(&client.remote);
         let Some(listener) = listener.filter(|id| self.listeners[id].backlog.len() < BACKLOG_MAX) else {
             let outcome = Err(io::ErrorKind::ConnectionRefused);
+            let back = self.link_between((there, here)).latency;
             return self.put(back, Event::Decided { end: from, outcome });
         };
-        let id = self.new_number();
-        let mut end = End::new(address, client_address);
-        end.peer = Some(from);
-        self.ends.insert(id, end);
-        if let Some(client) = self.ends.get_mut(&from) {
-            client.peer = Some(id);
-        }
+        let id = self.queue_up(listener, from);
         let at = self.arrival(id, 0);
         self.put_at(at, Event::Decided { end: from, outcome: Ok(()) });
+    }
+
+    /// Makes the other end of a stream, which waits to be accepted.
+    fn queue_up(&mut self, listener: u64, from: u64) -> u64 {
+        let id = self.new_number();
+        let client = self.ends.get_mut(&from).expect("it was looked at a moment ago");
+        client.peer = Some(id);
+        let (here, there) = client.route;
+        let mut end = End::new(client.remote.clone(), client.local.clone(), (there, here));
+        end.peer = Some(from);
+        self.ends.insert(id, end);
         if let Some(found) = self.listeners.get_mut(&listener) {
             found.backlog.push_back(id);
         }
         self.line_up(Place::Listener(listener));
+        id
     }
 
-    pub(super) fn link_between(&self, from: IpAddr, to: IpAddr) -> Link {
-        self.links.get(&(from, to)).copied().unwrap_or(self.link)
+    pub(super) fn link_between(&self, route: (IpAddr, IpAddr)) -> Link {
+        self.links.get(&route).copied().unwrap_or(self.link)
     }
 
     fn new_number(&mut self) -> u64 {
@@ -330,15 +387,6 @@ impl World {
         let port = self.next_port;
         self.next_port = port.checked_add(1).unwrap_or(PORT_FIRST);
         port
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let test = std::thread::current().name().unwrap_or_default().to_owned();
-            eprintln!("replay: TIDEGATE_SEED={:#x} cargo test {test}", self.seed);
-        }
     }
 }
 

@@ -1,0 +1,152 @@
+//! Unix paths, and loops over drivers of the test's own.
+
+use std::cell::Cell;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tidegate_codec::framing::Raw;
+use tidegate_engine::{Client, ConnectError, Limits};
+use tidegate_sys::{Address, Completion, Driver, Operation, Side, Token, Waker};
+use tidegate_testkit::network::{Fault, Faults, Network};
+use tidegate_testkit::seeds;
+
+use crate::pair::{Echo, Pair, SECOND, echo, exchange};
+
+fn path() -> Address {
+    Address::Unix("/run/app.sock".into())
+}
+
+#[test]
+fn a_path_is_an_address_like_any_other() {
+    for seed in seeds(20) {
+        let pair = Pair::new(seed, Faults::benign());
+        let host = pair.network.host("10.0.0.1");
+        let listener = host.listener_at(&path()).expect("the path is free");
+        assert_eq!(host.listener_at(&path()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(host);
+        let peers = Rc::new(Cell::new(0));
+        let (gone, seen) = (pair.gone.clone(), peers.clone());
+        let make = move |peer: &Address| {
+            assert_eq!(*peer, Address::Unix(PathBuf::new()), "whoever connects has no name");
+            seen.set(seen.get() + 1);
+            (Raw, Echo(gone.clone()))
+        };
+        let listens = |event_loop: &mut tidegate_engine::EventLoop| {
+            event_loop.listen(listener, Limits::default(), std::sync::Arc::default(), make)
+        };
+        pair.server.with(listens).expect("it is a listener");
+        let whole = pair.start(exchange(path(), vec![7; 100_000], 1000));
+        let named = pair.start(async {
+            let channel = Client::at(path()).connect(Raw).await?;
+            Ok::<_, ConnectError>((channel.local().expect("it is open"), channel.peer().expect("it is open")))
+        });
+        assert!(pair.network.run_until(SECOND * 60, || whole.is_there() && named.is_there()), "seed {seed}");
+        assert!(whole.take().is_ok_and(|come| come == [7; 100_000]), "seed {seed}");
+        assert_eq!(named.take().expect("somebody listens"), (Address::Unix(PathBuf::new()), path()));
+        // Who was gone before is accepted all the same.
+        pair.ends_clean();
+        assert_eq!(peers.get(), 2);
+    }
+}
+
+#[test]
+fn a_path_at_which_nobody_listens_any_more_refuses_and_another_is_not_found() {
+    let pair = Pair::new(1, Faults::none());
+    let outcome = || {
+        let place = pair.start(async { Client::at(path()).connect(Raw).await.map(drop) });
+        pair.network.run_for(Duration::ZERO);
+        match place.take() {
+            Err(ConnectError::Failed(_, error)) => error.kind(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(outcome(), io::ErrorKind::NotFound);
+    let listener = pair.network.host("10.0.0.1").listener_at(&path()).expect("the path is free");
+    let listens = |event_loop: &mut tidegate_engine::EventLoop| {
+        event_loop.serve(listener, Limits::default(), std::sync::Arc::default(), || Raw, echo)
+    };
+    pair.server.with(listens).expect("it is a listener");
+    pair.network.set_faults(Faults::none().with(Fault::Refused, 1));
+    assert_eq!(outcome(), io::ErrorKind::ConnectionRefused);
+    pair.network.set_faults(Faults::none());
+    pair.server.drain(Duration::ZERO);
+    assert!(pair.network.run_until(SECOND, || pair.server.is_drained()));
+    assert_eq!(outcome(), io::ErrorKind::ConnectionRefused);
+    assert!(pair.network.host("10.0.0.3").listener_at(&path()).is_ok(), "it is free again");
+    pair.ends_clean();
+}
+
+#[test]
+fn who_listens_at_what_is_not_his_is_told_so() {
+    let host = Network::new(1).host("10.0.0.1");
+    let others: Address = "10.0.0.2:7".parse().expect("it is one");
+    assert_eq!(host.listener_at(&others).unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
+    let unnamed = Address::Unix(PathBuf::new());
+    assert_eq!(host.listener_at(&unnamed).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+}
+
+/// Counts what passes.
+struct Counting(Box<dyn Driver>, Rc<Cell<(usize, usize)>>);
+
+impl Driver for Counting {
+    fn name(&self) -> &'static str {
+        "counting"
+    }
+
+    fn waker(&self) -> Waker {
+        self.0.waker()
+    }
+
+    fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
+        let (submitted, told) = self.1.get();
+        self.1.set((submitted + 1, told));
+        self.0.submit(token, operation)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.wait(timeout)
+    }
+
+    fn next(&mut self) -> Option<(Token, Completion)> {
+        let next = self.0.next()?;
+        let (submitted, told) = self.1.get();
+        self.1.set((submitted, told + 1));
+        Some(next)
+    }
+
+    fn hold_receives(&mut self, hold: bool) {
+        self.0.hold_receives(hold);
+    }
+
+    fn unacknowledged(&self, token: Token) -> Option<u64> {
+        self.0.unacknowledged(token)
+    }
+
+    fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    fn wall(&self) -> SystemTime {
+        self.0.wall()
+    }
+
+    fn address(&self, token: Token, side: Side) -> io::Result<Address> {
+        self.0.address(token, side)
+    }
+}
+
+#[test]
+fn a_test_may_have_a_driver_of_its_own_over_that_of_the_network() {
+    let network = Network::new(1);
+    let counts = Rc::new(Cell::new((0, 0)));
+    let counting = counts.clone();
+    let server = network.host("10.0.0.1").station_over(|driver| Box::new(Counting(driver, counting)));
+    let client = network.host("10.0.0.2").station();
+    let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
+    let come = client.spawn(exchange(to, vec![1; 1000], 1000));
+    assert!(network.run_until(SECOND, || come.is_finished()));
+    let (submitted, told) = counts.get();
+    assert!(submitted > 4 && told > 2, "{submitted} submitted, {told} told");
+}

@@ -1,0 +1,273 @@
+//! Many connections that do not all behave: each of them ends, and is accounted for.
+//!
+//! `TIDEGATE_CONNECTIONS=1000000 cargo test --release -p tidegate-testkit --test network crowd` is the long run.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tidegate_buffer::WaterMarks;
+use tidegate_codec::framing::Raw;
+use tidegate_engine::{Channel, Client, Counts, Limits, task};
+use tidegate_sys::Address;
+use tidegate_testkit::network::{Fault, Faults, Fired, Network, Station};
+use tidegate_testkit::{Random, seeds};
+
+use crate::pair::{Echo, SECOND, Served, echo, exchange};
+
+/// What a client does with its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Behaviour {
+    /// Has a few bytes sent back.
+    Small,
+    /// Has many bytes sent back.
+    Large,
+    /// Talks to a server that ends its side first.
+    Heard,
+    /// Goes away without a word while bytes are on their way.
+    Aborts,
+    /// Sends, and never reads.
+    NeverReads,
+    /// Says nothing for a while.
+    Idles,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    /// Everything that was to be said and heard was.
+    Whole,
+    /// It was not connected.
+    Unconnected,
+    /// It ended in good order, but early.
+    Short,
+    /// It broke.
+    Broken,
+}
+
+type Tally = BTreeMap<(Behaviour, Outcome), u64>;
+
+/// Where the servers of a round listen.
+#[derive(Clone)]
+struct Servers {
+    echoes: Vec<Address>,
+    heralds: Vec<Address>,
+}
+
+async fn behave(behaviour: Behaviour, servers: Servers, seed: u64) -> Outcome {
+    let mut random = Random::new(seed);
+    task::sleep(Duration::from_micros(random.below(2_000_000) as u64)).await;
+    let echoes = random.pick(&servers.echoes).clone();
+    let result = match behaviour {
+        Behaviour::Small => sends_and_hears(echoes, 1 + random.below(100), &mut random).await,
+        Behaviour::Large => sends_and_hears(echoes, 20_000 + random.below(60_000), &mut random).await,
+        Behaviour::Heard => is_heard(random.pick(&servers.heralds).clone()).await,
+        Behaviour::Aborts => aborts(echoes, &mut random).await,
+        Behaviour::NeverReads => never_reads(echoes).await,
+        Behaviour::Idles => idles(echoes, &mut random).await,
+    };
+    result.unwrap_or_else(|error| {
+        let is_unconnected = error.is::<tidegate_engine::ConnectError>();
+        if is_unconnected { Outcome::Unconnected } else { Outcome::Broken }
+    })
+}
+
+type Behaved = Result<Outcome, Box<dyn Error>>;
+
+async fn sends_and_hears(to: Address, length: usize, random: &mut Random) -> Behaved {
+    let bytes = random.bytes(length);
+    let piece = 1 + random.below(length.min(9000));
+    let come = exchange(to, bytes.clone(), piece.max(length / 50)).await?;
+    assert!(bytes.starts_with(&come), "other bytes came back, or in another order");
+    Ok(if come == bytes { Outcome::Whole } else { Outcome::Short })
+}
+
+async fn is_heard(to: Address) -> Behaved {
+    let mut channel = Client::at(to).connect(Raw).await?;
+    let mut come = Vec::new();
+    while let Some(bytes) = channel.recv().await? {
+        come.extend_from_slice(&bytes);
+    }
+    channel.send("and goodbye".into())?;
+    channel.close().await?;
+    Ok(if come == HERALD { Outcome::Whole } else { Outcome::Short })
+}
+
+async fn aborts(to: Address, random: &mut Random) -> Behaved {
+    let mut channel = Client::at(to).connect(Raw).await?;
+    let length = 1 + random.below(50_000);
+    channel.send(random.bytes(length).into())?;
+    task::sleep(Duration::from_micros(random.below(20_000) as u64)).await;
+    Ok(Outcome::Whole)
+}
+
+async fn never_reads(to: Address) -> Behaved {
+    let patient = Limits { write_timeout: SECOND * 600, ..Limits::default() };
+    let (reader, mut writer) = Client::at(to).limits(patient).connect(Raw).await?.split();
+    while writer.ready().await.is_ok() && writer.send(vec![0; 30_000].into()).is_ok() {}
+    drop(reader);
+    Ok(Outcome::Whole)
+}
+
+async fn idles(to: Address, random: &mut Random) -> Behaved {
+    let mut channel = Client::at(to).connect(Raw).await?;
+    let silence = Duration::from_millis(random.below(30_000) as u64);
+    let ended = match task::timeout(silence, channel.recv()).await {
+        Err(_) => false,
+        Ok(received) => {
+            assert!(received?.is_none(), "nobody said anything");
+            true
+        }
+    };
+    channel.close().await?;
+    Ok(if ended { Outcome::Short } else { Outcome::Whole })
+}
+
+const HERALD: &[u8] = b"hear ye";
+
+/// Says something, ends its side, and hears the other out.
+async fn herald(mut channel: Channel<Raw>) -> Served {
+    channel.send(HERALD.into())?;
+    channel.shutdown_write();
+    while channel.recv().await?.is_some() {}
+    Ok(())
+}
+
+/// A round: so many connections between two servers of two loops each and two hosts of clients.
+struct Round {
+    network: Network,
+    servers: Vec<Station>,
+    clients: Vec<Station>,
+    made: Rc<Cell<usize>>,
+    gone: Rc<Cell<usize>>,
+}
+
+impl Round {
+    fn new(seed: u64, faults: Faults) -> Self {
+        let network = Network::new(seed);
+        network.set_faults(faults);
+        let stations = |ips: &[&str]| ips.iter().map(|ip| network.host(ip).station()).collect::<Vec<_>>();
+        let servers = stations(&["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2"]);
+        let clients = stations(&["10.0.1.1", "10.0.1.2"]);
+        Self { network, servers, clients, made: Rc::default(), gone: Rc::default() }
+    }
+
+    fn listen(&self) -> Servers {
+        let limits =
+            || Limits { write_timeout: SECOND * 5, water: WaterMarks::new(20_000, 10_000), ..Limits::default() };
+        let mut servers = Servers { echoes: Vec::new(), heralds: Vec::new() };
+        for (port, station) in (7000..).zip(&self.servers) {
+            let (made, gone) = (self.made.clone(), self.gone.clone());
+            let make = move |_: &Address| {
+                made.set(made.get() + 1);
+                (Raw, Echo(gone.clone()))
+            };
+            servers.echoes.push(station.listen(port, limits(), make).expect("the port is free"));
+            servers.echoes.push(station.serve(port + 100, limits(), || Raw, echo).expect("the port is free"));
+            servers.heralds.push(station.serve(port + 200, limits(), || Raw, herald).expect("the port is free"));
+        }
+        servers
+    }
+
+    fn run(self, seed: u64, connections: u64, drains: bool) -> (Tally, Fired, Counts) {
+        let servers = self.listen();
+        let tally = Rc::new(RefCell::new(Tally::new()));
+        let mut random = Random::new(seed);
+        for number in 0..connections {
+            let behaviour = match random.below(100) {
+                0..70 => Behaviour::Small,
+                70..75 => Behaviour::Large,
+                75..85 => Behaviour::Heard,
+                85..92 => Behaviour::Aborts,
+                92..93 => Behaviour::NeverReads,
+                _ => Behaviour::Idles,
+            };
+            let (servers, tally, seed) = (servers.clone(), tally.clone(), random.bits());
+            let behaves = async move {
+                let outcome = behave(behaviour, servers, seed).await;
+                *tally.borrow_mut().entry((behaviour, outcome)).or_default() += 1;
+            };
+            drop(self.clients[number as usize % self.clients.len()].spawn(behaves));
+        }
+        if drains {
+            self.network.run_for(SECOND);
+            self.servers[0].drain(SECOND * 2);
+        }
+        let ended = || tally.borrow().values().sum::<u64>();
+        let over = self.network.run_until(SECOND * 3600, || ended() == connections);
+        assert!(over, "{} of {connections} have ended", ended());
+        let tally = tally.take();
+        (tally, self.network.fired(), self.ends_clean())
+    }
+
+    /// Nothing is left, anywhere.
+    fn ends_clean(self) -> Counts {
+        let Self { network, servers, clients, made, gone } = self;
+        let stations = || servers.iter().chain(&clients);
+        let left = || network.open_ends() as u64 + stations().map(|station| station.counts().connections).sum::<u64>();
+        assert!(network.run_until(SECOND * 300, || left() == 0), "{} ends or connections are left", left());
+        assert_eq!(made.get(), gone.get(), "handlers that were made, and those that were told of their end");
+        stations().for_each(|station| station.drain(SECOND));
+        assert!(network.run_until(SECOND * 2, || stations().all(Station::is_drained)), "a slot is left");
+        let counts = servers.iter().map(Station::counts).reduce(add).expect("there are servers");
+        let pools: Vec<_> = stations().map(|station| station.pool().clone()).collect();
+        drop((network, servers, clients));
+        assert!(pools.iter().all(|pool| pool.ledger().used() == 0), "memory is left");
+        counts
+    }
+}
+
+fn add(one: Counts, other: Counts) -> Counts {
+    let mut sum = one;
+    sum.accepted += other.accepted;
+    sum.accepts_failed += other.accepts_failed;
+    sum.received_bytes += other.received_bytes;
+    sum.sent_bytes += other.sent_bytes;
+    sum.turns += other.turns;
+    sum.closed_done += other.closed_done;
+    sum.closed_broken += other.closed_broken;
+    sum.closed_failed += other.closed_failed;
+    sum.closed_write_timeout += other.closed_write_timeout;
+    sum.closed_drained += other.closed_drained;
+    sum
+}
+
+#[test]
+fn every_connection_of_a_crowd_ends_and_is_accounted_for() {
+    let begun = Instant::now();
+    let wanted: u64 = std::env::var("TIDEGATE_CONNECTIONS").map_or(2_000, |number| number.parse().expect("a number"));
+    let (mut sum, mut fired, mut counts) = (Tally::new(), Fired::default(), Counts::default());
+    for seed in seeds(wanted.div_ceil(ROUND)) {
+        // Every other round nothing may break; in every fourth a server drains.
+        let harsh = seed % 2 == 1;
+        let faults = match harsh {
+            false => Faults::benign(),
+            true => Faults::benign().with(Fault::Reset, 150).with(Fault::Refused, 30).with(Fault::TimedOut, 30),
+        };
+        let drains = seed % 4 > 1;
+        let (tally, struck, counted) = Round::new(seed, faults).run(seed, ROUND, drains);
+        assert_eq!(tally.values().sum::<u64>(), ROUND);
+        for ((behaviour, outcome), count) in tally {
+            let may_break = harsh || drains || outcome == Outcome::Whole;
+            assert!(may_break, "{count} of {behaviour:?} were {outcome:?} though nothing breaks, with seed {seed}");
+            *sum.entry((behaviour, outcome)).or_default() += count;
+        }
+        fired += struck;
+        counts = add(counts, counted);
+    }
+    for ((behaviour, outcome), count) in &sum {
+        println!("{:<12}{:<12}{count:>9}", format!("{behaviour:?}"), format!("{outcome:?}"));
+    }
+    let total: u64 = sum.values().sum();
+    let took = begun.elapsed();
+    println!(
+        "{fired}\n{counts:?}\n{total} connections in {took:.1?}: {:.0} in a second",
+        total as f64 / took.as_secs_f64()
+    );
+    fired.assert_all(&Fault::ALL);
+}
+
+/// Connections of a round.
+const ROUND: u64 = 250;
