@@ -26,7 +26,7 @@ use crate::core::{Core, quietly};
 use crate::counters::{Counts, Published};
 use crate::group::{Budget, Cast};
 use crate::handler::Handler;
-use crate::limits::{EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits, TURN_PATIENCE};
+use crate::limits::{EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits, TURN_PATIENCE, WAITS_FAILED_MAX};
 use crate::local::{Entered, Local};
 use crate::mailbox::{Letter, Mailbox};
 use crate::remote::Remote;
@@ -85,6 +85,8 @@ pub struct EventLoop {
     ended: Instant,
     burst: Burst,
     exhausted: bool,
+    /// How often waiting has failed in a row.
+    waits_failed: u32,
 }
 
 impl EventLoop {
@@ -101,6 +103,7 @@ impl EventLoop {
             cast: None,
             burst: Burst::default(),
             exhausted: false,
+            waits_failed: 0,
         }
     }
 
@@ -236,7 +239,7 @@ impl EventLoop {
     /// ```
     ///
     /// # Errors
-    /// The driver's, if waiting fails.
+    /// The driver's, if waiting fails again and again.
     pub fn block_on<F: Future>(&mut self, future: F) -> io::Result<F::Output> {
         let mut future = pin!(future);
         let call = Call::new(self.mailbox());
@@ -284,7 +287,7 @@ impl EventLoop {
     /// Turns until a drain has come to its end.
     ///
     /// # Errors
-    /// The driver's, if waiting fails.
+    /// The driver's, if waiting fails again and again.
     pub fn run(&mut self) -> io::Result<()> {
         while !self.is_drained() {
             self.turn(None)?;
@@ -295,7 +298,7 @@ impl EventLoop {
     /// One turn. It waits for something to happen, at most for `patience`.
     ///
     /// # Errors
-    /// The driver's, if waiting fails.
+    /// The driver's, if waiting fails again and again.
     pub fn turn(&mut self, patience: Option<Duration>) -> io::Result<()> {
         let _entered = self.local.enter();
         let begun = self.wait(patience)?;
@@ -343,7 +346,18 @@ impl EventLoop {
         }
         let waited = core.driver.wait(timeout);
         core.mailbox.awake();
-        waited?;
+        match waited {
+            Ok(()) => self.waits_failed = 0,
+            // Most causes pass, the want of memory for one, and a server must not end of them.
+            Err(error) => {
+                self.waits_failed += 1;
+                if self.waits_failed > WAITS_FAILED_MAX {
+                    return Err(error);
+                }
+                let now = core.time.now();
+                core.log.wait_failed(now, &error);
+            }
+        }
         drop(core);
         self.catch_up();
         Ok(local.now())

@@ -99,6 +99,9 @@ pub(crate) const CAP_PAUSE: Duration = Duration::from_millis(20);
 /// How long a loop sleeps at most while its memory is used up and nobody can be shed.
 pub(crate) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(10);
 
+/// How often waiting may fail in a row before the loop gives up.
+pub(crate) const WAITS_FAILED_MAX: u32 = 100;
+
 /// A turn that takes longer makes everybody else on the loop wait noticeably.
 pub(crate) const SLOW_TURN: Duration = Duration::from_millis(100);
 

@@ -62,6 +62,13 @@ impl Log {
         }
     }
 
+    /// Says that waiting failed, which is tried again at once.
+    pub(crate) fn wait_failed(&mut self, now: Instant, error: &std::io::Error) {
+        if self.admits(now) {
+            quietly(|| tracing::warn!(%error, "waiting failed; it is tried again"));
+        }
+    }
+
     /// Says something about the loop itself.
     pub(crate) fn warn(&mut self, now: Instant, what: &str) {
         if self.admits(now) {

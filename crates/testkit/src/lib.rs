@@ -6,6 +6,7 @@
 //! - [`Embedded`] runs a codec and its application, a handler or a channel, on a real event loop, with the test as the
 //!   peer and as the clock: what users test their protocols with.
 //! - [`network`] runs several event loops on hosts of a simulated network, with virtual time and seeded faults.
+//! - [`shim`] is a driver around any other, in which calls to the system fail as planned.
 //! - [`filters`] holds two filters made for tests, a toy TLS among them.
 //! - [`Random`] is small, seeded, and the same everywhere. A failing test names the seed, and [`replay`]
 //!   is the command that runs it again.
@@ -22,6 +23,7 @@ pub mod filters;
 pub mod network;
 mod random;
 mod replay;
+pub mod shim;
 mod stand;
 mod wire;
 

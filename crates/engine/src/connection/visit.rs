@@ -701,9 +701,10 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
     }
 
-    /// The connection broke: for a reason that is known already, if it was closing.
+    /// The connection broke: for a reason that is known already, if it was closing. Where that is news to the peer, since
+    /// it was our system that failed, it must not take what has come for all there is.
     fn broken(&mut self, error: io::Error) -> Stop<C> {
-        Stop::Close { reason: self.reason_or(Closed::Broken(error)), reset: false }
+        Stop::Close { reason: self.reason_or(Closed::Broken(error)), reset: true }
     }
 
     /// Why the connection was being closed, if it was; except that it was not done if bytes are left.

@@ -10,6 +10,7 @@
 //! | over which pipelines | `stack.rs` |
 //! | a peer without an event loop | `bare.rs` |
 //! | all of it with many seeds | `seeds.rs` |
+//! | calls to the system that fail | `troubles.rs` |
 //! | what is played | a file for each subject, and the list below |
 //!
 //! A new driver is one more ground, and one more module in `contract!`.
@@ -21,6 +22,7 @@ mod stack;
 mod stage;
 
 mod echo;
+mod troubles;
 
 use std::rc::Rc;
 

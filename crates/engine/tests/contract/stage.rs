@@ -21,8 +21,8 @@ use crate::bare::Bare;
 
 /// What is beneath the loops of a scenario.
 pub(crate) trait Ground {
-    /// A loop.
-    fn site(&self, side: Side) -> Site;
+    /// A loop, over the driver that is made of one of this ground.
+    fn site(&self, side: Side, wrap: Wrap) -> Site;
 
     /// A driver that no loop has.
     fn driver(&self, side: Side, pool: &Pool) -> Box<dyn Driver>;
@@ -42,12 +42,18 @@ pub(crate) trait Ground {
     /// Lets time pass until something is so, at most for so long; says whether it is.
     fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool;
 
+    /// Whether time is real.
+    fn is_real(&self) -> bool;
+
     /// How long to wait for what is certain to happen.
     fn patience(&self) -> Duration;
 
     /// Sockets that are open still.
     fn sockets(&self) -> usize;
 }
+
+/// Puts something between a loop and its driver.
+pub(crate) type Wrap = Box<dyn FnOnce(Box<dyn Driver>) -> Box<dyn Driver>>;
 
 /// On which host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,10 +109,10 @@ pub(crate) struct Stage {
     life: Rc<Life>,
 }
 
-/// Handlers that were made, and those that were told of their end.
+/// Handlers that were told of their connection, and those that were told of its end.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
-    made: Cell<usize>,
+    opened: Cell<usize>,
     gone: Cell<usize>,
 }
 
@@ -116,15 +122,16 @@ impl Stage {
     }
 
     pub(crate) fn server(&self) -> Site {
-        self.site(Side::Server)
+        self.site_over(Side::Server, Box::new(|driver| driver))
     }
 
     pub(crate) fn client(&self) -> Site {
-        self.site(Side::Client)
+        self.site_over(Side::Client, Box::new(|driver| driver))
     }
 
-    fn site(&self, side: Side) -> Site {
-        let site = self.ground.site(side);
+    /// A loop over a driver that is made of the ground's.
+    pub(crate) fn site_over(&self, side: Side, wrap: Wrap) -> Site {
+        let site = self.ground.site(side, wrap);
         self.sites.borrow_mut().push(site.clone());
         site
     }
@@ -148,6 +155,10 @@ impl Stage {
 
     pub(crate) fn deaf(&self) -> Address {
         self.ground.deaf()
+    }
+
+    pub(crate) fn is_real(&self) -> bool {
+        self.ground.is_real()
     }
 
     /// So many times a span that is long for what is beneath: for deadlines.
@@ -258,7 +269,7 @@ impl Stage {
         self.until("all loops are drained", || sites.iter().all(Site::is_drained));
         // What a simulated driver has yet to say of sockets that were closed.
         self.until("all sockets are closed", || self.ground.sockets() == 0);
-        assert_eq!(self.life.made.get(), self.life.gone.get(), "handlers made, and told of their end");
+        assert_eq!(self.life.opened.get(), self.life.gone.get(), "handlers told of a connection, and of its end");
         let bares = self.bares.take();
         let pools: Vec<_> = sites.iter().map(Site::pool).chain(bares.iter().map(Bare::pool)).collect();
         drop((sites, bares, self));
@@ -306,7 +317,6 @@ pub(crate) struct Probe<A> {
 
 impl<A> Probe<A> {
     fn new(life: &Rc<Life>, act: A) -> Self {
-        life.made.set(life.made.get() + 1);
         Self { life: life.clone(), act }
     }
 }
@@ -319,6 +329,7 @@ where
     type Post = Post;
 
     fn open(&mut self, cx: &mut Cx<'_, C>) -> Outcome<C> {
+        self.life.opened.set(self.life.opened.get() + 1);
         (self.act)(Told::Open, cx)
     }
 
@@ -341,6 +352,12 @@ pub(crate) struct Started<T>(Rc<RefCell<Option<T>>>);
 impl<T> Started<T> {
     pub(crate) fn has_ended(&self) -> bool {
         self.0.borrow().is_some()
+    }
+}
+
+impl<T> Clone for Started<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 

@@ -12,7 +12,7 @@ use tidegate_engine::EventLoop;
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Driver, ListenOptions, Side as End, Socket};
 
-use crate::stage::{Family, Ground, Side, Site};
+use crate::stage::{Family, Ground, Side, Site, Wrap};
 
 pub(crate) struct Epoll {
     loops: RefCell<Vec<Rc<RefCell<EventLoop>>>>,
@@ -50,10 +50,10 @@ impl Epoll {
 }
 
 impl Ground for Epoll {
-    fn site(&self, _: Side) -> Site {
+    fn site(&self, _: Side, wrap: Wrap) -> Site {
         let pool = Pool::new();
         let driver = Readiness::new(&pool).expect("there are descriptors");
-        let event_loop = Rc::new(RefCell::new(EventLoop::new(Box::new(driver), pool.clone())));
+        let event_loop = Rc::new(RefCell::new(EventLoop::new(wrap(Box::new(driver)), pool.clone())));
         self.loops.borrow_mut().push(event_loop.clone());
         Site::Real(event_loop, pool)
     }
@@ -117,6 +117,10 @@ impl Ground for Epoll {
                 std::thread::sleep(NAP);
             }
         }
+    }
+
+    fn is_real(&self) -> bool {
+        true
     }
 
     fn patience(&self) -> Duration {

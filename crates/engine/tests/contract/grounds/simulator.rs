@@ -8,7 +8,7 @@ use tidegate_buffer::Pool;
 use tidegate_sys::{Address, Driver, Socket};
 use tidegate_testkit::network::{Fault, Faults, Fired, Host, Network};
 
-use crate::stage::{Family, Ground, Side, Site};
+use crate::stage::{Family, Ground, Side, Site, Wrap};
 
 pub(crate) struct Simulator {
     network: Network,
@@ -43,8 +43,8 @@ impl Simulator {
 }
 
 impl Ground for Simulator {
-    fn site(&self, side: Side) -> Site {
-        Site::Simulated(Rc::new(self.host(side).station()))
+    fn site(&self, side: Side, wrap: Wrap) -> Site {
+        Site::Simulated(Rc::new(self.host(side).station_over(wrap)))
     }
 
     fn driver(&self, side: Side, pool: &Pool) -> Box<dyn Driver> {
@@ -56,7 +56,10 @@ impl Ground for Simulator {
         let host = match family {
             Family::V4 => &self.server,
             Family::V6 => &self.server_v6,
-            Family::Unix => todo!("Unix addresses"),
+            Family::Unix => {
+                let address = Address::Unix(format!("/run/{port}.sock").into());
+                return (self.server.listener_at(&address).expect("the path is free"), address);
+            }
         };
         let socket = host.listener(port).expect("the port is free");
         (socket, Address::Ip((host.ip(), port).into()))
@@ -77,6 +80,10 @@ impl Ground for Simulator {
 
     fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool {
         self.network.run_until(patience, is_so)
+    }
+
+    fn is_real(&self) -> bool {
+        false
     }
 
     fn patience(&self) -> Duration {
