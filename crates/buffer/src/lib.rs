@@ -15,6 +15,7 @@
 mod entries;
 mod input;
 mod ledger;
+mod lent;
 mod outbound;
 #[doc(hidden)]
 pub mod planted;
@@ -27,6 +28,7 @@ mod water;
 pub use entries::{ENTRY_BYTES, FileRegion};
 pub use input::Input;
 pub use ledger::Ledger;
+pub use lent::Lent;
 pub use outbound::{Gathered, LINK_BYTES_MIN, LoadError, Mark, Outbound, Writer};
 pub use pool::Pool;
 pub use scratch::{HEADROOM_BYTES, RECEIVE_BYTES_MAX, Scratch};

@@ -237,6 +237,20 @@ impl Outbound {
         Gathered::Parts(unsafe { parts[..count].assume_init_ref() })
     }
 
+    /// What was flushed, in order.
+    pub(crate) fn for_each_flushed(&self, mut see: impl FnMut(&Part) -> bool) {
+        let Some(pool) = &self.pool else { return };
+        let entries = pool.shared().entries.borrow();
+        let mut index = self.list.head;
+        while index != self.list.unflushed {
+            let entry = entries.get(index);
+            if !see(&entry.part) {
+                return;
+            }
+            index = entry.next;
+        }
+    }
+
     /// The first flushed bytes, in one piece; `None` if there are none, or if a piece of a file comes first.
     #[must_use]
     pub fn front(&self) -> Option<&[u8]> {

@@ -26,6 +26,8 @@ pub const HEADROOM_BYTES: usize = 4 * 1024;
 pub struct Scratch {
     pool: Pool,
     segment: Option<Segment>,
+    /// The largest space that can be asked for.
+    room: usize,
     /// The space that was asked for last. What lies behind it is left from an earlier receive, perhaps of somebody
     /// else, and must not show.
     asked: usize,
@@ -35,10 +37,17 @@ impl Scratch {
     /// A scratch without memory: the first receive takes it.
     #[must_use]
     pub fn new(pool: &Pool) -> Self {
-        Self { pool: pool.clone(), segment: None, asked: 0 }
+        Self::with_room(pool, RECEIVE_BYTES_MAX)
     }
 
-    /// Up to `length` bytes to receive into, at most [`RECEIVE_BYTES_MAX`]. What was received before and not kept is
+    /// One of several: a driver that has many receives in flight has a smaller one for each.
+    #[must_use]
+    pub fn with_room(pool: &Pool, room: usize) -> Self {
+        Self { pool: pool.clone(), segment: None, room, asked: 0 }
+    }
+
+    /// Up to `length` bytes to receive into, at most what there is room for, [`RECEIVE_BYTES_MAX`] unless it was made
+    /// [with less](Self::with_room). What was received before and not kept is
     /// gone. The bytes are initialised with whatever was there.
     pub fn space(&mut self, length: usize) -> &mut [u8] {
         let segment = match self.segment.take() {
@@ -46,7 +55,7 @@ impl Scratch {
             _ => self.fresh(),
         };
         segment.set_floor(HEADROOM_BYTES);
-        self.asked = length.min(RECEIVE_BYTES_MAX);
+        self.asked = length.min(self.room);
         let segment = self.segment.insert(segment);
         // SAFETY: the headroom lies within the segment.
         let first = unsafe { segment.base().add(HEADROOM_BYTES) };
@@ -72,15 +81,14 @@ impl Scratch {
     }
 
     fn fresh(&self) -> Segment {
-        let segment = self.pool.segment_for(SCRATCH_BYTES);
+        let capacity = HEADROOM_BYTES + self.room;
+        let segment = self.pool.segment_for(capacity);
         // SAFETY: the segment was allocated with this capacity and nobody else has it.
-        unsafe { segment.base().write_bytes(0, SCRATCH_BYTES) };
+        unsafe { segment.base().write_bytes(0, capacity) };
         // All of it counts as filled: nobody may append to memory that the next receive writes into.
-        segment.set_filled(SCRATCH_BYTES);
+        segment.set_filled(capacity);
         segment
     }
 }
 
-const SCRATCH_BYTES: usize = HEADROOM_BYTES + RECEIVE_BYTES_MAX;
-
-const _: () = assert!(SCRATCH_BYTES.is_multiple_of(8));
+const _: () = assert!((HEADROOM_BYTES + RECEIVE_BYTES_MAX).is_multiple_of(8));

@@ -10,12 +10,14 @@
 
 mod address;
 mod driver;
+mod gather;
 pub mod handover;
 pub mod inherited;
 pub mod memory;
 mod options;
 pub mod readiness;
 mod socket;
+pub mod uring;
 mod wake;
 
 pub use address::{Address, BadAddress};

@@ -26,7 +26,7 @@ mod troubles;
 
 use std::rc::Rc;
 
-use self::grounds::{Epoll, Simulator};
+use self::grounds::Loopback;
 use self::stage::Stage;
 
 /// Something to be played on a stage.
@@ -46,6 +46,7 @@ macro_rules! contract {
             plays: [$room::$name::<stack::Plain>, $room::$name::<stack::Filtered>],
         }),*),*];
         mod epoll { tests! { crate::play_on_epoll, $($room { $($name),* })* } }
+        mod uring { tests! { crate::play_on_uring, $($room { $($name),* })* } }
         mod simulator { tests! { crate::play_in_simulator, $($room { $($name),* })* } }
     };
 }
@@ -73,7 +74,13 @@ contract! {
 }
 
 fn play_on_epoll(play: Play) {
-    let stage = Stage::new(Epoll::new());
+    let stage = Stage::new(Loopback::epoll());
+    play(&stage);
+    stage.finish();
+}
+
+fn play_on_uring(play: Play) {
+    let stage = Stage::new(Loopback::uring());
     play(&stage);
     stage.finish();
 }

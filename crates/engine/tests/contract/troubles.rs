@@ -15,7 +15,7 @@ use tidegate_sys::{Address, Driver};
 use tidegate_testkit::shim::{Call, Plan, Shim, Trouble};
 
 use crate::echo::{echo, echo_task, exchange, pattern};
-use crate::grounds::{Epoll, Simulator};
+use crate::grounds::{Loopback, Simulator};
 use crate::stack::Plain;
 use crate::stage::{Cx, Side, Site, Stage, Started, Told};
 
@@ -32,7 +32,17 @@ fn no_call_that_fails_in_a_simulation_costs_more_than_its_connection() {
 #[test]
 fn no_call_that_fails_on_epoll_costs_more_than_its_connection() {
     everything_strikes(3, |plan| {
-        let stage = Stage::new(Epoll::new());
+        let stage = Stage::new(Loopback::epoll());
+        let struck = survives(&stage, plan, Duration::from_secs(10));
+        stage.finish();
+        struck
+    });
+}
+
+#[test]
+fn no_call_that_fails_on_uring_costs_more_than_its_connection() {
+    everything_strikes(3, |plan| {
+        let stage = Stage::new(Loopback::uring());
         let struck = survives(&stage, plan, Duration::from_secs(10));
         stage.finish();
         struck

@@ -31,10 +31,10 @@ use rustix::net::SocketFlags;
 use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{Pool, Scratch};
 
-use self::send::IoVectors;
 use self::table::{Flags, Sockets};
 use crate::address::Address;
 use crate::driver::{Accepted, Completion, Driver, Operation, Side, Token};
+use crate::gather::IoVectors;
 use crate::options::SocketOptions;
 use crate::socket::{self, Socket};
 use crate::wake::{Wake, Waker};

@@ -1,7 +1,7 @@
 //! What is beneath the loops of a scenario.
 
-mod epoll;
+mod loopback;
 mod simulator;
 
-pub(crate) use self::epoll::Epoll;
+pub(crate) use self::loopback::Loopback;
 pub(crate) use self::simulator::Simulator;

@@ -1,4 +1,4 @@
-//! The ground of a real kernel: epoll, on loopback, in real time.
+//! The ground of a real kernel: loopback, in real time, through one of the drivers.
 
 use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 use tidegate_buffer::Pool;
 use tidegate_engine::EventLoop;
 use tidegate_sys::readiness::Readiness;
+use tidegate_sys::uring::Uring;
 use tidegate_sys::{Address, Driver, ListenOptions, Side as End, Socket};
 
 use crate::stage::{Family, Ground, Side, Site, Wrap};
 
-pub(crate) struct Epoll {
+pub(crate) struct Loopback {
+    make: fn(&Pool) -> Box<dyn Driver>,
     loops: RefCell<Vec<Rc<RefCell<EventLoop>>>>,
     directory: PathBuf,
     paths: Cell<u32>,
@@ -31,14 +33,23 @@ struct Deaf {
     _waiting: Vec<TcpStream>,
 }
 
-impl Epoll {
-    pub(crate) fn new() -> Self {
+impl Loopback {
+    pub(crate) fn epoll() -> Self {
+        Self::new(|pool| Box::new(Readiness::new(pool).expect("there are descriptors")))
+    }
+
+    pub(crate) fn uring() -> Self {
+        Self::new(|pool| Box::new(Uring::new(pool).expect("the kernel has io_uring")))
+    }
+
+    fn new(make: fn(&Pool) -> Box<dyn Driver>) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         // Who failed before has told why.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = std::env::temp_dir().join(format!("tidegate-contract-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory can be made");
         Self {
+            make,
             loops: RefCell::default(),
             directory,
             paths: Cell::new(0),
@@ -49,17 +60,17 @@ impl Epoll {
     }
 }
 
-impl Ground for Epoll {
+impl Ground for Loopback {
     fn site(&self, _: Side, wrap: Wrap) -> Site {
         let pool = Pool::new();
-        let driver = Readiness::new(&pool).expect("there are descriptors");
-        let event_loop = Rc::new(RefCell::new(EventLoop::new(wrap(Box::new(driver)), pool.clone())));
+        let driver = (self.make)(&pool);
+        let event_loop = Rc::new(RefCell::new(EventLoop::new(wrap(driver), pool.clone())));
         self.loops.borrow_mut().push(event_loop.clone());
         Site::Real(event_loop, pool)
     }
 
     fn driver(&self, _: Side, pool: &Pool) -> Box<dyn Driver> {
-        Box::new(Readiness::new(pool).expect("there are descriptors"))
+        (self.make)(pool)
     }
 
     fn listener(&self, family: Family) -> (Socket, Address) {
@@ -133,7 +144,7 @@ impl Ground for Epoll {
     }
 }
 
-impl Drop for Epoll {
+impl Drop for Loopback {
     fn drop(&mut self) {
         for path in 1..=self.paths.get() {
             let _ = std::fs::remove_file(self.directory.join(format!("{path}.sock")));

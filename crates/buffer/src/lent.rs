@@ -1,0 +1,74 @@
+//! `Lent`: memory that a kernel reads while a send is in flight.
+
+use bytes::Bytes;
+
+use crate::entries::Part;
+use crate::outbound::Outbound;
+use crate::segment::Segment;
+
+/// Keeps what was [gathered](Outbound::gather) where it is and as it is, whatever becomes of the queue: a driver whose
+/// sends are in flight holds it until the kernel has let go.
+///
+/// ```
+/// use tidegate_buffer::{Outbound, Pool};
+///
+/// let pool = Pool::new();
+/// let mut queue = Outbound::new(&pool);
+/// queue.write(b"ebb");
+/// queue.flush();
+/// let lent = queue.lend(1);
+/// queue.clear();
+/// assert!(pool.ledger().used() > 0, "it is there still");
+/// drop((lent, queue));
+/// assert_eq!(pool.ledger().used(), 0);
+/// ```
+#[derive(Debug, Default)]
+pub struct Lent(Kept);
+
+#[derive(Debug, Default)]
+enum Kept {
+    #[default]
+    Nothing,
+    /// Most sends are of one part, and need no memory of their own for this.
+    One(Held),
+    Many(#[expect(dead_code, reason = "it is held, and not looked at")] Box<[Held]>),
+}
+
+/// What keeps the bytes of one part.
+#[derive(Debug)]
+#[expect(dead_code, reason = "it is held, and not looked at")]
+enum Held {
+    Segment(Segment),
+    Bytes(Bytes),
+}
+
+impl Outbound {
+    /// Holds the memory of the first `parts` parts, as [`gather`](Self::gather) counts them. Pieces of files have none.
+    #[must_use]
+    pub fn lend(&self, parts: usize) -> Lent {
+        let mut held = Vec::new();
+        let mut only = None;
+        self.for_each_flushed(|part| {
+            match hold(part) {
+                Some(part) if parts == 1 => only = Some(part),
+                Some(part) => held.push(part),
+                None => {}
+            }
+            only.is_none() && held.len() < parts
+        });
+        Lent(match only {
+            Some(only) => Kept::One(only),
+            None if held.is_empty() => Kept::Nothing,
+            None => Kept::Many(held.into()),
+        })
+    }
+}
+
+fn hold(part: &Part) -> Option<Held> {
+    match part {
+        Part::Copied { segment, start, end } if start != end => Some(Held::Segment(segment.clone())),
+        Part::Slice(slice) if !slice.is_empty() => Some(Held::Segment(slice.segment().clone())),
+        Part::Bytes { bytes, .. } if !bytes.is_empty() => Some(Held::Bytes(bytes.clone())),
+        _ => None,
+    }
+}

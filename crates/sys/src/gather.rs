@@ -1,0 +1,51 @@
+//! What the drivers share of sending: the one array of a gathering write, and pieces of files.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use tidegate_buffer::FileRegion;
+use tidegate_buffer::planted::{self, Bug};
+
+/// Sends a piece of a file without passing it through memory. A file that ends within its region is an error: the
+/// kernel would go on reporting zero bytes for ever.
+pub(crate) fn send_file(socket: impl AsFd, region: &FileRegion, bytes_max: usize) -> io::Result<(usize, usize)> {
+    let wanted = usize::try_from(region.length).unwrap_or(usize::MAX).min(bytes_max);
+    let mut offset = region.offset;
+    loop {
+        match rustix::fs::sendfile(&socket, &*region.file, Some(&mut offset), wanted) {
+            Err(Errno::INTR) => {}
+            Ok(0) if planted::has(Bug::ShortFile) => return Ok((wanted, 0)),
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            // A short count may be the file's doing as well as the socket's, so only the next call can tell whether
+            // the socket is full.
+            other => return Ok((other?, 0)),
+        }
+    }
+}
+
+/// The loop's one array for gathering writes. It never grows: what does not fit goes with the next call.
+pub(crate) struct IoVectors(Box<[MaybeUninit<IoSlice<'static>>]>);
+
+impl IoVectors {
+    pub(crate) fn new() -> Self {
+        Self(Box::new_uninit_slice(IOVECTORS))
+    }
+
+    /// The array, as if nothing was ever in it: what earlier writes left there is not looked at again.
+    pub(crate) fn empty<'a>(&mut self) -> &mut [MaybeUninit<IoSlice<'a>>] {
+        let first = self.0.as_mut_ptr().cast::<MaybeUninit<IoSlice<'a>>>();
+        // SAFETY: the two element types differ in a lifetime only, so the layout is the same; an element that is
+        // `MaybeUninit` holds no promise, neither the old lifetime's nor the new one's; `self` is borrowed mutably
+        // for as long as the result lives.
+        unsafe { std::slice::from_raw_parts_mut(first, self.0.len()) }
+    }
+}
+
+/// Linux sends no more than this in one call (MAX_RW_COUNT, of the smallest pages). A count that is short for that
+/// reason must not be taken for a full buffer: no edge would follow.
+pub(crate) const CALL_BYTES_MAX: usize = i32::MAX as usize & !4095;
+
+/// UIO_MAXIOV of Linux: more are refused by the system.
+pub(crate) const IOVECTORS: usize = 1024;

@@ -1,0 +1,59 @@
+//! The seam between the driver and a kernel: requests in, events out. A test puts a kernel of its own in its place.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// Something that the kernel is to do.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Request {
+    /// Receive into a provided buffer; again and again, or once.
+    Receive { fd: RawFd, multishot: bool },
+    /// Send bytes that lie in one piece.
+    Send { fd: RawFd, bytes: *const u8, length: u32 },
+    /// Send what a header points to. The header may go once the request was submitted.
+    SendMessage { fd: RawFd, header: *const libc::msghdr },
+    /// Accept, again and again.
+    Accept { fd: RawFd },
+    /// Wait for events of a descriptor.
+    Poll { fd: RawFd, events: i16, multishot: bool },
+    /// Let go of the operation of this name.
+    Cancel { name: u64 },
+}
+
+/// What came of a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Event {
+    /// The request's.
+    pub(super) name: u64,
+    /// A count, a descriptor, or an error's number, negated.
+    pub(super) result: i32,
+    /// Whether others will follow.
+    pub(super) more: bool,
+    /// The provided buffer in which the bytes are.
+    pub(super) buffer: Option<u16>,
+}
+
+/// A kernel.
+pub(super) trait Kernel {
+    /// Queues a request, and submits those before it if there is no room.
+    fn push(&mut self, request: Request, name: u64) -> io::Result<()>;
+
+    /// Requests that can be queued before they are submitted.
+    fn room(&mut self) -> usize;
+
+    /// Submits what is queued.
+    fn submit(&mut self) -> io::Result<()>;
+
+    /// Submits what is queued, and waits until there are events or the time is over.
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// Events that can be read now.
+    fn completions(&mut self) -> usize;
+
+    /// The next event.
+    fn next(&mut self) -> Option<Event>;
+
+    /// Gives a buffer to receive into. It is the kernel's until an event names it.
+    fn provide(&mut self, buffer: u16, address: *mut u8, length: u32);
+}

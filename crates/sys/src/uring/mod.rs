@@ -1,0 +1,521 @@
+//! The completion driver: io_uring.
+//!
+//! | what | where |
+//! |---|---|
+//! | the states of an operation | `operation.rs` |
+//! | the seam to a kernel, and the real one behind it | `kernel.rs`, `ring.rs` |
+//! | receiving, and the buffers that are provided for it | `receive.rs` |
+//! | sending | `send.rs` |
+//! | sockets | `table.rs` |
+//!
+//! What the loop asks for is queued, and submitted with the next wait: one call to the kernel for a turn. What is armed
+//! and what is not is decided then as well, in `settle`, the one place that does: whoever stops receiving and goes on in
+//! the same turn costs nothing.
+//!
+//! Three things that the kernel demands, and where they are kept:
+//! - an operation in flight owns its memory: buffers belong to the ring, and what is sent is lent by its queue (`send.rs`);
+//! - what was cancelled may still complete, so a socket is closed when its last operation has ended (`release`);
+//! - where buffers are used up a receive ends, which is no error: it is armed again once they were given back.
+
+mod kernel;
+mod operation;
+mod receive;
+mod ring;
+mod send;
+mod table;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use tidegate_buffer::Pool;
+
+use self::kernel::{Event, Kernel, Request};
+use self::operation::{Kind, State, Step, name, parse};
+use self::receive::Buffers;
+use self::ring::Ring;
+use self::send::{Sends, sent};
+use self::table::{Entry, Flags, Sockets};
+use crate::address::Address;
+use crate::driver::{Accepted, Completion, Driver, Operation, Side, Token};
+use crate::options::SocketOptions;
+use crate::socket::{self, Socket};
+use crate::wake::{Wake, Waker};
+
+/// The driver on io_uring. It is made on the thread that uses it.
+pub struct Uring(Machine<Ring>);
+
+impl Uring {
+    /// A driver that receives into memory of `pool`.
+    ///
+    /// # Errors
+    /// The system's: `PermissionDenied` where a sandbox forbids io_uring, `Unsupported` where the kernel has none or one
+    /// that is older than Linux 6.0.
+    pub fn new(pool: &Pool) -> io::Result<Self> {
+        let buffers = Buffers::new(pool);
+        Machine::new(Ring::new(buffers.count())?, buffers).map(Self)
+    }
+}
+
+/// The driver, over a kernel.
+struct Machine<K: Kernel> {
+    kernel: K,
+    sockets: Sockets,
+    buffers: Buffers,
+    sends: Sends,
+    /// Sockets whose operations have to be looked at before the next wait. Each is in here at most once.
+    line: Vec<Token>,
+    /// What is told before the kernel's next event.
+    told: VecDeque<(Token, Completion)>,
+    /// Events that may still be read in this turn.
+    turn: usize,
+    waker: Arc<EventWaker>,
+    wakes: bool,
+    held: bool,
+    /// Operations that the kernel has.
+    in_flight: usize,
+}
+
+impl<K: Kernel> Machine<K> {
+    fn new(kernel: K, buffers: Buffers) -> io::Result<Self> {
+        let waker = Arc::new(EventWaker(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?));
+        Ok(Self {
+            kernel,
+            sockets: Sockets::default(),
+            buffers,
+            sends: Sends::new(),
+            line: Vec::new(),
+            told: VecDeque::new(),
+            turn: 0,
+            waker,
+            wakes: false,
+            held: false,
+            in_flight: 0,
+        })
+    }
+
+    fn adopt(&mut self, token: Token, socket: Socket, flags: Flags) -> Option<Completion> {
+        let Socket::Descriptor(descriptor) = socket else {
+            return Some(Completion::Failed(io::ErrorKind::Unsupported.into()));
+        };
+        self.sockets.insert(token, descriptor, flags);
+        self.line_up(token);
+        None
+    }
+
+    fn connect(
+        &mut self,
+        token: Token,
+        address: &Address,
+        local: Option<&Address>,
+        options: &SocketOptions,
+    ) -> Option<Completion> {
+        match socket::connect(address, local, options) {
+            Ok((descriptor, pending)) => {
+                self.sockets.insert(token, descriptor, if pending { Flags::CONNECTING } else { Flags::NONE });
+                self.line_up(token);
+                (!pending).then_some(Completion::Connected(Ok(())))
+            }
+            Err(error) => Some(Completion::Connected(Err(error))),
+        }
+    }
+
+    /// Has a socket's operations looked at before the next wait.
+    fn line_up(&mut self, token: Token) {
+        if let Some(socket) = self.sockets.get_mut(token)
+            && !socket.flags.has(Flags::LINED_UP)
+        {
+            socket.flags.set(Flags::LINED_UP, true);
+            self.line.push(token);
+        }
+    }
+
+    fn switch(&mut self, token: Token, on: bool) {
+        if let Some(socket) = self.sockets.get_mut(token) {
+            socket.flags.set(Flags::RECEIVING, on);
+            self.line_up(token);
+        }
+    }
+
+    /// Arms and cancels what the state of a socket asks for: the one place that does.
+    fn settle(&mut self, token: Token) -> io::Result<()> {
+        let held = self.held;
+        let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
+        socket.flags.set(Flags::LINED_UP, false);
+        let (flags, flights, fd) = (socket.flags, socket.flights, socket.descriptor.as_raw_fd());
+        if flags.has(Flags::CLOSING) {
+            return Ok(());
+        }
+        if flags.has(Flags::CONNECTING) {
+            return self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot: false });
+        }
+        let over = flags.has_any(Flags::ENDED.and(Flags::FAILED));
+        let wanted = flags.has(Flags::RECEIVING) && !over && (!held || flags.has(Flags::LISTENER));
+        if flags.has(Flags::LISTENER) {
+            return match flights.state(Kind::Accept) {
+                State::Idle if wanted => self.arm(token, Kind::Accept, Request::Accept { fd }),
+                State::Armed if !wanted => self.cancel(token, Kind::Accept),
+                _ => Ok(()),
+            };
+        }
+        match flights.state(Kind::Receive) {
+            State::Idle if wanted => {
+                let multishot = !flags.has(Flags::ONE_SHOT);
+                self.arm(token, Kind::Receive, Request::Receive { fd, multishot })?;
+            }
+            // A receive that comes once may as well come.
+            State::Armed if !wanted && !flags.has(Flags::ONE_SHOT) => {
+                self.cancel(token, Kind::Receive)?;
+                self.sockets.get_mut(token).into_iter().for_each(|socket| socket.flags.set(Flags::ONE_SHOT, true));
+            }
+            _ => {}
+        }
+        if !wanted && !flags.has(Flags::FAILED) && flights.is_idle(Kind::HangUp) {
+            // That a connection broke is told even to who asks for nothing.
+            self.arm(token, Kind::HangUp, Request::Poll { fd, events: 0, multishot: true })?;
+        }
+        Ok(())
+    }
+
+    /// Submits an operation, unless the kernel has one of that kind.
+    fn arm(&mut self, token: Token, kind: Kind, request: Request) -> io::Result<()> {
+        let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
+        if socket.flights.step(kind, Step::Arm) {
+            self.in_flight += 1;
+            if let Err(error) = self.kernel.push(request, name(token, kind)) {
+                self.in_flight -= 1;
+                // As if it had ended at once.
+                if let Some(socket) = self.sockets.get_mut(token) {
+                    socket.flights.step(kind, Step::Last);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self, token: Token, kind: Kind) -> io::Result<()> {
+        let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
+        if socket.flights.state(kind) == State::Armed {
+            self.kernel.push(Request::Cancel { name: name(token, kind) }, name(token, Kind::Cancel))?;
+            if let Some(socket) = self.sockets.get_mut(token) {
+                socket.flights.step(kind, Step::Cancel);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of a socket: at once if the kernel has nothing of it.
+    fn close(&mut self, token: Token, reset: bool) -> Option<Completion> {
+        let Some(socket) = self.sockets.get_mut(token) else { return Some(Completion::Closed) };
+        socket.flags.set(Flags::CLOSING, true);
+        socket.flags.set(Flags::RESET, reset);
+        self.told.retain(|(of, _)| *of != token);
+        if self.release(token) {
+            return Some(Completion::Closed);
+        }
+        for kind in Kind::OF_SOCKETS {
+            // Where it cannot be cancelled the connection is shut, which ends whatever waits for it.
+            if self.cancel(token, kind).is_err()
+                && let Some(socket) = self.sockets.get(token)
+            {
+                let _ = rustix::net::shutdown(&socket.descriptor, rustix::net::Shutdown::Both);
+            }
+        }
+        None
+    }
+
+    /// Closes a socket that was let go of, if the last of its operations has ended.
+    fn release(&mut self, token: Token) -> bool {
+        let over = |socket: &Entry| socket.flags.has(Flags::CLOSING) && socket.flights.are_over();
+        if !self.sockets.get(token).is_some_and(over) {
+            return false;
+        }
+        if let Some(socket) = self.sockets.remove(token)
+            && socket.flags.has(Flags::RESET)
+        {
+            // A linger time of zero makes close send RST. If it cannot be set, an orderly close has to do.
+            let _ = socket2::SockRef::from(&socket.descriptor).set_linger(Some(Duration::ZERO));
+        }
+        true
+    }
+
+    /// Takes an event in, and says what is told of it, if anything.
+    fn complete(&mut self, event: Event) -> Option<(Token, Completion)> {
+        let (slot, generation, kind) = parse(event.name);
+        match kind {
+            Kind::Cancel => return None,
+            Kind::Wake => return self.woken(event),
+            _ => {}
+        }
+        let token = self.sockets.token(slot, generation);
+        let socket = token.and_then(|token| self.sockets.get_mut(token));
+        let (Some(token), Some(socket)) = (token, socket) else {
+            self.discard(event);
+            return None;
+        };
+        if !socket.flights.step(kind, if event.more { Step::More } else { Step::Last }) {
+            // A kernel that repeats itself is not believed.
+            self.discard(event);
+            return None;
+        }
+        self.in_flight -= usize::from(!event.more);
+        if kind == Kind::Send {
+            self.sends.give_back(&mut socket.lent);
+        }
+        if socket.flags.has(Flags::CLOSING) {
+            self.discard(event);
+            return self.release(token).then_some((token, Completion::Closed));
+        }
+        let completion = match kind {
+            Kind::Accept => self.accepted(token, event),
+            Kind::Receive => self.received(token, event),
+            Kind::Send => Some(sent(event)),
+            Kind::Writable => self.writable(token),
+            Kind::HangUp => self.hung_up(token, event),
+            Kind::Wake | Kind::Cancel => None,
+        };
+        completion.map(|completion| (token, completion))
+    }
+
+    /// Gives back what an event brought that nobody wants any more.
+    fn discard(&mut self, event: Event) {
+        if let Some(buffer) = event.buffer {
+            self.buffers.give_back(buffer, &mut self.kernel);
+        }
+        if let (_, _, Kind::Accept) = parse(event.name)
+            && event.result >= 0
+        {
+            // SAFETY: the kernel made this descriptor for us, in answer to our request to accept, and nobody else has it.
+            drop(unsafe { OwnedFd::from_raw_fd(event.result) });
+        }
+    }
+
+    fn accepted(&mut self, token: Token, event: Event) -> Option<Completion> {
+        if !event.more {
+            // It goes on with the next request to, or by itself if nothing was wrong.
+            self.line_up(token);
+        }
+        if event.result >= 0 {
+            // SAFETY: the kernel made this descriptor for us, in answer to our request to accept, and nobody else has it.
+            let descriptor = unsafe { OwnedFd::from_raw_fd(event.result) };
+            let peer = socket::address_of(descriptor.as_fd(), Side::Peer);
+            // Who is gone already has no address, and is found to be gone like anybody else.
+            let peer = peer.unwrap_or_else(|_| Address::Unix(std::path::PathBuf::new()));
+            return Some(Completion::Accepted(Ok(Accepted { socket: Socket::Descriptor(descriptor), peer })));
+        }
+        match -event.result {
+            libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::ECONNABORTED => None,
+            errno => {
+                // To try again at once would fail again, for as long as it lasts.
+                if let Some(socket) = self.sockets.get_mut(token) {
+                    socket.flags.set(Flags::RECEIVING, false);
+                }
+                Some(Completion::Accepted(Err(io::Error::from_raw_os_error(errno))))
+            }
+        }
+    }
+
+    /// A connection is made, or a file can be sent on.
+    fn writable(&mut self, token: Token) -> Option<Completion> {
+        let socket = self.sockets.get_mut(token)?;
+        if !socket.flags.take(Flags::CONNECTING) {
+            return Some(Completion::Sent(Ok(0)));
+        }
+        let result = rustix::net::sockopt::socket_error(&socket.descriptor).unwrap_or_else(Err);
+        socket.flags.set(Flags::FAILED, result.is_err());
+        if socket.flags.take(Flags::SEND_WAITS) && result.is_ok() {
+            self.told.push_back((token, Completion::Sent(Ok(0))));
+        }
+        self.line_up(token);
+        Some(Completion::Connected(result.map_err(Into::into)))
+    }
+
+    /// A connection that is not received from has ended on both sides, or broke.
+    fn hung_up(&mut self, token: Token, event: Event) -> Option<Completion> {
+        let socket = self.sockets.get_mut(token)?;
+        let broke = event.result > 0 && event.result & i32::from(libc::POLLERR) != 0;
+        // Who receives gets what came before first, and then the error.
+        let receives = !socket.flights.is_idle(Kind::Receive) && !socket.flags.has(Flags::ENDED);
+        if !broke || receives || socket.flags.has(Flags::FAILED) {
+            return None;
+        }
+        socket.flags.set(Flags::FAILED, true);
+        let error = rustix::net::sockopt::socket_error(&socket.descriptor);
+        let error = error.ok().and_then(Result::err).unwrap_or(rustix::io::Errno::CONNRESET);
+        Some(Completion::Failed(error.into()))
+    }
+
+    fn woken(&mut self, event: Event) -> Option<(Token, Completion)> {
+        self.wakes &= event.more;
+        self.in_flight -= usize::from(!event.more);
+        self.waker.calm();
+        Some((NOBODY, Completion::Woken))
+    }
+
+    /// Listens to the waker.
+    fn mind_waker(&mut self) -> io::Result<()> {
+        if !self.wakes {
+            let request = Request::Poll { fd: self.waker.0.as_raw_fd(), events: libc::POLLIN, multishot: true };
+            self.kernel.push(request, name(NOBODY, Kind::Wake))?;
+            self.in_flight += 1;
+            self.wakes = true;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.buffers.reclaim(&mut self.kernel);
+        self.mind_waker()?;
+        while let Some(token) = self.line.pop() {
+            if let Err(error) = self.settle(token) {
+                self.line_up(token);
+                return Err(error);
+            }
+        }
+        let timeout = if self.told.is_empty() { timeout } else { Some(Duration::ZERO) };
+        let waited = self.kernel.wait(timeout);
+        // Whatever was queued is with the kernel.
+        self.sends.submitted();
+        self.turn = self.kernel.completions().min(EVENTS_PER_TURN_MAX);
+        waited
+    }
+
+    fn next(&mut self) -> Option<(Token, Completion)> {
+        self.buffers.reclaim(&mut self.kernel);
+        if let Some(told) = self.told.pop_front() {
+            return Some(told);
+        }
+        while self.turn > 0 {
+            self.turn -= 1;
+            let event = self.kernel.next()?;
+            if let Some(completion) = self.complete(event) {
+                return Some(completion);
+            }
+        }
+        None
+    }
+
+    fn hold_receives(&mut self, hold: bool) {
+        if std::mem::replace(&mut self.held, hold) != hold {
+            let tokens: Vec<_> = self.sockets.tokens().collect();
+            tokens.into_iter().for_each(|token| self.line_up(token));
+        }
+    }
+
+    fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
+        match operation {
+            Operation::Listen(socket) => self.adopt(token, socket, Flags::LISTENER.and(Flags::RECEIVING)),
+            Operation::Adopt(socket) => self.adopt(token, socket, Flags::NONE),
+            Operation::Connect { address, local, options } => self.connect(token, address, local, options),
+            Operation::Accept(on) | Operation::Receive(on) => {
+                self.switch(token, on);
+                None
+            }
+            Operation::Send { queue, bytes_max } => self.send(token, queue, bytes_max),
+            Operation::ShutdownWrite => {
+                if let Some(socket) = self.sockets.get(token) {
+                    // It fails only where the connection is broken already, which is told in another way.
+                    let _ = rustix::net::shutdown(&socket.descriptor, rustix::net::Shutdown::Write);
+                }
+                None
+            }
+            Operation::Close { reset } => self.close(token, reset),
+        }
+    }
+}
+
+impl<K: Kernel> Drop for Machine<K> {
+    /// Memory is given back only when the kernel has let go of it: everything is cancelled, and waited for.
+    fn drop(&mut self) {
+        let tokens: Vec<_> = self.sockets.tokens().collect();
+        for token in tokens {
+            self.close(token, false);
+        }
+        if self.wakes {
+            let _ = self.kernel.push(Request::Cancel { name: name(NOBODY, Kind::Wake) }, name(NOBODY, Kind::Cancel));
+        }
+        for _ in 0..FAREWELL_WAITS_MAX {
+            if self.in_flight == 0 {
+                return;
+            }
+            let _ = self.kernel.wait(Some(FAREWELL_WAIT));
+            while let Some(event) = self.kernel.next() {
+                self.complete(event);
+            }
+        }
+        // It would be written to by somebody who does not know that it is gone.
+        self.buffers.leak();
+        self.sends.leak();
+    }
+}
+
+impl Driver for Uring {
+    fn name(&self) -> &'static str {
+        "uring"
+    }
+
+    fn waker(&self) -> Waker {
+        Waker::new(self.0.waker.clone())
+    }
+
+    fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
+        self.0.submit(token, operation)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.wait(timeout)
+    }
+
+    fn next(&mut self) -> Option<(Token, Completion)> {
+        self.0.next()
+    }
+
+    fn unacknowledged(&self, token: Token) -> Option<u64> {
+        socket::unacknowledged(self.0.sockets.get(token)?.descriptor.as_fd())
+    }
+
+    fn hold_receives(&mut self, hold: bool) {
+        self.0.hold_receives(hold);
+    }
+
+    fn address(&self, token: Token, side: Side) -> io::Result<Address> {
+        let socket = self.0.sockets.get(token).ok_or(io::ErrorKind::NotConnected)?;
+        socket::address_of(socket.descriptor.as_fd(), side)
+    }
+}
+
+impl std::fmt::Debug for Uring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Uring").field("in_flight", &self.0.in_flight).finish_non_exhaustive()
+    }
+}
+
+struct EventWaker(OwnedFd);
+
+impl EventWaker {
+    /// Makes it silent until it is used again.
+    fn calm(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl Wake for EventWaker {
+    fn wake(&self) {
+        // It fails only if the counter overflows, and then a wake-up is under way already.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+/// No loop has a slot of this number.
+const NOBODY: Token = Token { slot: u32::MAX, generation: u32::MAX };
+
+/// Events read in one turn; the others keep their place.
+const EVENTS_PER_TURN_MAX: usize = 2048;
+
+/// How long the kernel may take to let go of everything.
+const FAREWELL_WAITS_MAX: u32 = 100;
+const FAREWELL_WAIT: Duration = Duration::from_millis(10);

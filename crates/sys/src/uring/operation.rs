@@ -1,0 +1,166 @@
+//! Operations in flight: what they are called in the ring, and which states they go through.
+//!
+//! Of each kind a socket has at most one. Its memory belongs to the kernel until the *terminal* completion, which is the
+//! last that comes of it; a cancellation's own completion is none, and what is cancelled may still succeed.
+
+use crate::driver::Token;
+
+/// What is asked of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// Receiving. Many completions may come of one.
+    Receive,
+    /// Sending: one at a time, or bytes would overtake each other.
+    Send,
+    /// Waiting until a file can be sent on, or until connecting has come to an end.
+    Writable,
+    /// Waiting for the end of a connection that is not received from.
+    HangUp,
+    /// Accepting. Many completions may come of one.
+    Accept,
+    /// The loop's waker. It belongs to no socket.
+    Wake,
+    /// A cancellation, of whatever. What it came to is of no interest.
+    Cancel,
+}
+
+impl Kind {
+    /// Those that sockets have.
+    pub(super) const OF_SOCKETS: [Self; 5] = [Self::Receive, Self::Send, Self::Writable, Self::HangUp, Self::Accept];
+}
+
+/// Where an operation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum State {
+    /// There is none.
+    Idle,
+    /// The kernel has it.
+    Armed,
+    /// The kernel has it, and was asked to let go of it.
+    Cancelling,
+}
+
+/// What happens to an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It is submitted.
+    Arm,
+    /// Its cancellation is submitted.
+    Cancel,
+    /// A completion that is not the last.
+    More,
+    /// The terminal completion.
+    Last,
+}
+
+impl State {
+    /// The state after a step; none if that must not happen.
+    pub(super) const fn after(self, step: Step) -> Option<Self> {
+        match (self, step) {
+            (Self::Idle, Step::Arm) => Some(Self::Armed),
+            (Self::Armed, Step::More) => Some(Self::Armed),
+            (Self::Armed, Step::Cancel) => Some(Self::Cancelling),
+            (Self::Cancelling, Step::More) => Some(Self::Cancelling),
+            (Self::Armed | Self::Cancelling, Step::Last) => Some(Self::Idle),
+            _ => None,
+        }
+    }
+}
+
+/// The states of a socket's operations, two bits each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Flights(u16);
+
+impl Flights {
+    pub(super) const fn state(self, kind: Kind) -> State {
+        match self.0 >> (2 * kind as u8) & 3 {
+            0 => State::Idle,
+            1 => State::Armed,
+            _ => State::Cancelling,
+        }
+    }
+
+    /// Takes a step. One that must not happen is a bug of ours, or of the kernel's, and changes nothing.
+    pub(super) fn step(&mut self, kind: Kind, step: Step) -> bool {
+        let Some(state) = self.state(kind).after(step) else { return false };
+        self.0 = self.0 & !(3 << (2 * kind as u8)) | (state as u16) << (2 * kind as u8);
+        true
+    }
+
+    pub(super) const fn is_idle(self, kind: Kind) -> bool {
+        matches!(self.state(kind), State::Idle)
+    }
+
+    /// Whether the kernel has nothing of the socket.
+    pub(super) const fn are_over(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// The name of an operation in the ring: slot, kind, and as much of the generation as there is room for. A socket's entry
+/// stays until all its operations have ended, so the generation only guards against a kernel that errs.
+pub(super) const fn name(token: Token, kind: Kind) -> u64 {
+    (token.slot as u64) << 32 | (token.generation as u64 & GENERATION_MASK) << 8 | kind as u64
+}
+
+/// The slot, what is left of the generation, and the kind.
+pub(super) const fn parse(name: u64) -> (u32, u32, Kind) {
+    let kind = match name as u8 {
+        0 => Kind::Receive,
+        1 => Kind::Send,
+        2 => Kind::Writable,
+        3 => Kind::HangUp,
+        4 => Kind::Accept,
+        5 => Kind::Wake,
+        _ => Kind::Cancel,
+    };
+    ((name >> 32) as u32, (name >> 8 & GENERATION_MASK) as u32, kind)
+}
+
+/// What of a generation is in a name.
+pub(super) const GENERATION_MASK: u64 = 0x00FF_FFFF;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_kernel_has_completes_and_only_once() {
+        let steps = [Step::Arm, Step::Cancel, Step::More, Step::Last];
+        let table = |state: State| steps.map(|step| state.after(step));
+        assert_eq!(table(State::Idle), [Some(State::Armed), None, None, None]);
+        assert_eq!(table(State::Armed), [None, Some(State::Cancelling), Some(State::Armed), Some(State::Idle)]);
+        assert_eq!(table(State::Cancelling), [None, None, Some(State::Cancelling), Some(State::Idle)]);
+    }
+
+    #[test]
+    fn operations_of_one_socket_do_not_mix() {
+        let mut flights = Flights::default();
+        for kind in Kind::OF_SOCKETS {
+            assert!(flights.step(kind, Step::Arm));
+        }
+        assert!(flights.step(Kind::Send, Step::Cancel));
+        assert!(!flights.step(Kind::Send, Step::Arm), "it is not over");
+        assert!(flights.step(Kind::Receive, Step::Last));
+        let states = Kind::OF_SOCKETS.map(|kind| flights.state(kind));
+        assert_eq!(states, [State::Idle, State::Cancelling, State::Armed, State::Armed, State::Armed]);
+        for kind in [Kind::Send, Kind::Writable, Kind::HangUp, Kind::Accept] {
+            assert!(!flights.are_over());
+            assert!(flights.step(kind, Step::Last));
+        }
+        assert!(flights.are_over());
+    }
+
+    #[test]
+    fn a_name_comes_back_as_it_was() {
+        for slot in [0, 1, u32::MAX] {
+            for generation in [1, 0x00FF_FFFF] {
+                for kind in Kind::OF_SOCKETS.into_iter().chain([Kind::Wake, Kind::Cancel]) {
+                    assert_eq!(parse(name(Token { slot, generation }, kind)), (slot, generation, kind));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Receiving: the buffers that the kernel fills, and what comes in them.
+
+use std::io;
+
+use tidegate_buffer::{Pool, Scratch, Slice};
+
+use super::Machine;
+use super::kernel::{Event, Kernel};
+use super::table::Flags;
+use crate::driver::{Completion, Token};
+
+/// The buffers of a loop. Each is the kernel's until an event names it; then it is looked at by one visit, and given back.
+/// Whoever keeps a view of it keeps the memory, and the ring gets other.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    all: Vec<Scratch>,
+    /// What was told last: while it is looked at, it is not given back.
+    last: Option<u16>,
+    provided: bool,
+}
+
+impl Buffers {
+    pub(super) fn new(pool: &Pool) -> Self {
+        let all = (0..BUFFERS).map(|_| Scratch::with_room(pool, BUFFER_BYTES)).collect();
+        Self { all, last: None, provided: false }
+    }
+
+    pub(super) fn count(&self) -> u16 {
+        self.all.len() as u16
+    }
+
+    /// Gives back what was looked at; in the beginning, everything.
+    pub(super) fn reclaim(&mut self, kernel: &mut impl Kernel) {
+        if let Some(buffer) = self.last.take() {
+            self.give_back(buffer, kernel);
+        }
+        if !std::mem::replace(&mut self.provided, true) {
+            (0..self.count()).for_each(|buffer| self.give_back(buffer, kernel));
+        }
+    }
+
+    pub(super) fn give_back(&mut self, buffer: u16, kernel: &mut impl Kernel) {
+        let Some(scratch) = self.all.get_mut(usize::from(buffer)) else { return };
+        let space = scratch.space(BUFFER_BYTES);
+        kernel.provide(buffer, space.as_mut_ptr(), space.len() as u32);
+    }
+
+    fn take(&mut self, buffer: u16, length: usize) -> Option<Slice> {
+        let scratch = self.all.get(usize::from(buffer))?;
+        self.last = Some(buffer);
+        Some(scratch.received(length.min(BUFFER_BYTES)))
+    }
+
+    /// Leaves the memory to a kernel that has not let go of it.
+    pub(super) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.all));
+    }
+}
+
+impl<K: Kernel> Machine<K> {
+    pub(super) fn received(&mut self, token: Token, event: Event) -> Option<Completion> {
+        if !event.more {
+            self.line_up(token);
+        }
+        let socket = self.sockets.get_mut(token)?;
+        if socket.flags.has_any(Flags::ENDED.and(Flags::FAILED)) {
+            self.discard(event);
+            return None;
+        }
+        match (event.result, event.buffer) {
+            (0, buffer) => {
+                socket.flags.set(Flags::ENDED, true);
+                if buffer.is_some() {
+                    self.discard(event);
+                }
+                Some(Completion::Ended)
+            }
+            (length @ 1.., Some(buffer)) => self.buffers.take(buffer, length as usize).map(Completion::Received),
+            // Used up, cancelled, interrupted: nothing is lost, and it is armed again where it is wanted.
+            (result, _) if matches!(-result, libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => None,
+            (result, _) => {
+                socket.flags.set(Flags::FAILED, true);
+                let errno = if result < 0 { -result } else { libc::EIO };
+                Some(Completion::Failed(io::Error::from_raw_os_error(errno)))
+            }
+        }
+    }
+}
+
+/// Buffers of a loop, a power of two.
+const BUFFERS: u16 = 128;
+
+/// Bytes that one receive may bring.
+const BUFFER_BYTES: usize = 8 * 1024;

@@ -1,0 +1,234 @@
+//! The rings of a real kernel.
+
+use std::alloc::{self, Layout};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
+
+use super::kernel::{Event, Kernel, Request};
+
+/// An io_uring with one ring of provided buffers.
+pub(super) struct Ring {
+    ring: IoUring,
+    buffers: BufferRing,
+}
+
+impl Ring {
+    /// Sets the rings up on the thread that will use them.
+    ///
+    /// # Errors
+    /// The system's, or `Unsupported` where the kernel is older than 6.0.
+    pub(super) fn new(buffers: u16) -> io::Result<Self> {
+        let ring = set_up()?;
+        let params = ring.params();
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        // What came with the receives that stay armed.
+        let is_recent = probe.is_supported(opcode::SendZc::CODE);
+        if !(is_recent && params.is_feature_ext_arg() && params.is_feature_nodrop() && params.is_feature_fast_poll()) {
+            let wanted = "the kernel's io_uring is older than that of Linux 6.0";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, wanted));
+        }
+        let buffers = BufferRing::new(buffers);
+        // SAFETY: the memory is that of `buffers`, of the size that is told, and is given back after the ring was closed.
+        unsafe {
+            ring.submitter().register_buf_ring_with_flags(buffers.address(), buffers.entries, BUFFER_GROUP, 0)?;
+        }
+        // It spares a look-up with each call; not every kernel has it.
+        let _ = ring.submitter().register_ring_fd();
+        Ok(Self { ring, buffers })
+    }
+}
+
+/// With everything that makes a loop of one thread fast, as far as the kernel knows it.
+fn set_up() -> io::Result<IoUring> {
+    let with = |single: bool, cooperative: bool| {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(COMPLETIONS).setup_clamp().setup_submit_all();
+        if single {
+            builder.setup_single_issuer().setup_defer_taskrun();
+        }
+        if cooperative {
+            builder.setup_coop_taskrun();
+        }
+        builder.build(SUBMISSIONS)
+    };
+    let unknown = |error: &io::Error| error.kind() == io::ErrorKind::InvalidInput;
+    let first = with(true, true);
+    match first {
+        Err(error) if unknown(&error) => with(false, true).or_else(|error| match unknown(&error) {
+            true => with(false, false),
+            false => Err(error),
+        }),
+        other => other,
+    }
+}
+
+impl Kernel for Ring {
+    fn push(&mut self, request: Request, name: u64) -> io::Result<()> {
+        let entry = build(request).user_data(name);
+        loop {
+            // SAFETY: whatever the request points to stays until its terminal completion: the driver holds the memory of
+            // sends, and that of messages' headers until the next submission, and buffers belong to the ring.
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                return Ok(());
+            }
+            self.ring.submit()?;
+        }
+    }
+
+    fn room(&mut self) -> usize {
+        let queue = self.ring.submission();
+        queue.capacity() - queue.len()
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.ring.submit().map(drop)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        if !self.ring.completion().is_empty() || timeout == Some(Duration::ZERO) {
+            // Deferred work is done only for who asks for events, even if nothing is waited for.
+            return ignore_interrupts(self.ring.submitter().submit_and_wait(0)).and_then(|()| self.flush_deferred());
+        }
+        let waited = match timeout {
+            None => self.ring.submitter().submit_and_wait(1),
+            Some(timeout) => {
+                let time = Timespec::from(timeout);
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time))
+            }
+        };
+        ignore_interrupts(waited)
+    }
+
+    fn completions(&mut self) -> usize {
+        self.ring.completion().len()
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        let entry = self.ring.completion().next()?;
+        let flags = entry.flags();
+        Some(Event {
+            name: entry.user_data(),
+            result: entry.result(),
+            more: cqueue::more(flags),
+            buffer: cqueue::buffer_select(flags),
+        })
+    }
+
+    fn provide(&mut self, buffer: u16, address: *mut u8, length: u32) {
+        self.buffers.provide(buffer, address, length);
+    }
+}
+
+impl Ring {
+    fn flush_deferred(&mut self) -> io::Result<()> {
+        // SAFETY: nothing is passed but numbers.
+        let entered = unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 0, ENTER_GETEVENTS, None) };
+        ignore_interrupts(entered)
+    }
+}
+
+/// Neither a signal nor the end of the time is a failure; and when the queue of completions is full, they are read first.
+fn ignore_interrupts(result: io::Result<usize>) -> io::Result<()> {
+    match result {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ETIME | libc::EBUSY)) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+fn build(request: Request) -> squeue::Entry {
+    match request {
+        Request::Receive { fd, multishot: true } => opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP).build(),
+        Request::Receive { fd, multishot: false } => {
+            let receive = opcode::Recv::new(Fd(fd), std::ptr::null_mut(), 0).buf_group(BUFFER_GROUP);
+            receive.build().flags(squeue::Flags::BUFFER_SELECT)
+        }
+        Request::Send { fd, bytes, length } => {
+            opcode::Send::new(Fd(fd), bytes, length).flags(libc::MSG_NOSIGNAL).build()
+        }
+        Request::SendMessage { fd, header } => {
+            opcode::SendMsg::new(Fd(fd), header).flags(libc::MSG_NOSIGNAL as u32).build()
+        }
+        Request::Accept { fd } => {
+            opcode::AcceptMulti::new(Fd(fd)).flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC).build()
+        }
+        Request::Poll { fd, events, multishot } => {
+            opcode::PollAdd::new(Fd(fd), u32::from(events as u16)).multi(multishot).build()
+        }
+        Request::Cancel { name } => opcode::AsyncCancel2::new(CancelBuilder::user_data(name)).build(),
+    }
+}
+
+/// The ring through which buffers are provided: memory that the kernel reads, a page or two of it.
+struct BufferRing {
+    entries: u16,
+    first: NonNull<BufRingEntry>,
+    tail: u16,
+}
+
+impl BufferRing {
+    fn new(entries: u16) -> Self {
+        assert!(entries.is_power_of_two(), "a ring has a power of two of places");
+        let layout = Self::layout(entries);
+        // SAFETY: the layout is not empty.
+        let memory = unsafe { alloc::alloc_zeroed(layout) };
+        let first = NonNull::new(memory.cast()).unwrap_or_else(|| alloc::handle_alloc_error(layout));
+        Self { entries, first, tail: 0 }
+    }
+
+    fn layout(entries: u16) -> Layout {
+        let bytes = usize::from(entries) * size_of::<BufRingEntry>();
+        Layout::from_size_align(bytes, PAGE_BYTES).expect("it is a few pages at most")
+    }
+
+    fn address(&self) -> u64 {
+        self.first.as_ptr() as u64
+    }
+
+    fn provide(&mut self, buffer: u16, address: *mut u8, length: u32) {
+        let place = usize::from(self.tail & (self.entries - 1));
+        // SAFETY: the place is less than the number of entries.
+        let entry = unsafe { self.first.as_ptr().add(place) };
+        // SAFETY: the kernel does not look at this entry before the tail says that it is there, and we are the only ones
+        // to write it; zeroed memory is an entry.
+        let entry = unsafe { &mut *entry };
+        entry.set_addr(address as u64);
+        entry.set_len(length);
+        entry.set_bid(buffer);
+        self.tail = self.tail.wrapping_add(1);
+        // SAFETY: `first` is the start of the ring, where the kernel reads the tail.
+        let tail = unsafe { BufRingEntry::tail(self.first.as_ptr()) };
+        // SAFETY: it is aligned as part of an entry, lives as long as the ring, and is only ever used atomically once
+        // the kernel knows of it.
+        let tail = unsafe { AtomicU16::from_ptr(tail.cast_mut()) };
+        // Released, so that the kernel finds the entry written.
+        tail.store(self.tail, Ordering::Release);
+    }
+}
+
+impl Drop for BufferRing {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout. The ring, a field before this one, is closed, and its registration keeps
+        // the pages themselves.
+        unsafe { alloc::dealloc(self.first.as_ptr().cast(), Self::layout(self.entries)) };
+    }
+}
+
+/// Places for requests between two calls to the kernel. More of them are submitted early.
+const SUBMISSIONS: u32 = 512;
+
+/// Places for completions. What does not fit waits in the kernel.
+const COMPLETIONS: u32 = 4096;
+
+/// The one group of provided buffers.
+const BUFFER_GROUP: u16 = 0;
+
+const PAGE_BYTES: usize = 4096;
+
+/// `IORING_ENTER_GETEVENTS`.
+const ENTER_GETEVENTS: u32 = 1;

@@ -1,0 +1,118 @@
+//! The sockets of a completion driver, by slot; 16 bytes each.
+
+use std::os::fd::OwnedFd;
+
+use super::operation::{Flights, GENERATION_MASK};
+use crate::driver::Token;
+
+/// What is known of a socket.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) descriptor: OwnedFd,
+    generation: u32,
+    pub(super) flags: Flags,
+    pub(super) flights: Flights,
+    /// Where the memory of the send in flight is held.
+    pub(super) lent: u32,
+}
+
+/// A set of yes-or-no facts about a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Flags(u16);
+
+impl Flags {
+    pub(super) const NONE: Self = Self(0);
+    /// The loop wants what arrives; of a listener, who arrives.
+    pub(super) const RECEIVING: Self = Self(1);
+    /// It is in the line of those whose operations are looked at before the next wait.
+    pub(super) const LINED_UP: Self = Self(1 << 1);
+    /// It is received from again and again, so each receive is an operation of its own.
+    pub(super) const ONE_SHOT: Self = Self(1 << 2);
+    /// The peer's end was told.
+    pub(super) const ENDED: Self = Self(1 << 3);
+    /// The failure was told.
+    pub(super) const FAILED: Self = Self(1 << 4);
+    pub(super) const CONNECTING: Self = Self(1 << 5);
+    pub(super) const LISTENER: Self = Self(1 << 6);
+    /// The loop has let go of it.
+    pub(super) const CLOSING: Self = Self(1 << 7);
+    /// Closing cuts it off.
+    pub(super) const RESET: Self = Self(1 << 8);
+    /// Something was to be sent before it could be.
+    pub(super) const SEND_WAITS: Self = Self(1 << 9);
+
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(super) const fn has(self, flag: Self) -> bool {
+        self.0 & flag.0 == flag.0
+    }
+
+    pub(super) const fn has_any(self, flags: Self) -> bool {
+        self.0 & flags.0 != 0
+    }
+
+    pub(super) const fn set(&mut self, flag: Self, on: bool) {
+        if on {
+            self.0 |= flag.0;
+        } else {
+            self.0 &= !flag.0;
+        }
+    }
+
+    /// Clears a flag and says whether it was set.
+    pub(super) const fn take(&mut self, flag: Self) -> bool {
+        let had = self.has(flag);
+        self.set(flag, false);
+        had
+    }
+}
+
+/// The table. A slot that is looked up with an old generation is empty.
+#[derive(Debug, Default)]
+pub(super) struct Sockets(Vec<Option<Entry>>);
+
+impl Sockets {
+    pub(super) fn insert(&mut self, token: Token, descriptor: OwnedFd, flags: Flags) {
+        let slot = token.slot as usize;
+        if slot >= self.0.len() {
+            self.0.resize_with(slot + 1, || None);
+        }
+        let (generation, flights) = (token.generation, Flights::default());
+        self.0[slot] = Some(Entry { descriptor, generation, flags, flights, lent: NOTHING });
+    }
+
+    pub(super) fn get(&self, token: Token) -> Option<&Entry> {
+        self.0.get(token.slot as usize)?.as_ref().filter(|entry| entry.generation == token.generation)
+    }
+
+    pub(super) fn get_mut(&mut self, token: Token) -> Option<&mut Entry> {
+        self.0.get_mut(token.slot as usize)?.as_mut().filter(|entry| entry.generation == token.generation)
+    }
+
+    /// Who an operation's name belongs to.
+    pub(super) fn token(&self, slot: u32, generation: u32) -> Option<Token> {
+        let entry = self.0.get(slot as usize)?.as_ref()?;
+        let same = u64::from(entry.generation) & GENERATION_MASK == u64::from(generation);
+        same.then_some(Token { slot, generation: entry.generation })
+    }
+
+    pub(super) fn remove(&mut self, token: Token) -> Option<Entry> {
+        self.get(token)?;
+        self.0[token.slot as usize].take()
+    }
+
+    /// All there are.
+    pub(super) fn tokens(&self) -> impl Iterator<Item = Token> {
+        let entries = self.0.iter().enumerate();
+        entries.filter_map(|(slot, entry)| {
+            entry.as_ref().map(|entry| Token { slot: slot as u32, generation: entry.generation })
+        })
+    }
+}
+
+/// No send is in flight.
+pub(super) const NOTHING: u32 = u32::MAX;
+
+const _: () = assert!(size_of::<Option<Entry>>() == 16);
