@@ -24,7 +24,7 @@ pub(crate) struct Options {
     /// Event loops, each on a thread of its own [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     loops: Option<u16>,
-    /// The driver: auto or epoll
+    /// The driver: auto, epoll or uring
     #[arg(long, value_name = "NAME", default_value = "auto")]
     transport: Transport,
     /// Connections at a time; further ones wait [default: three quarters of the descriptor limit]

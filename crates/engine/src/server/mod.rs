@@ -8,10 +8,10 @@ mod running;
 pub(crate) mod serve;
 mod start_error;
 mod takeover;
+mod transport;
 mod watchdog;
 
 use std::cell::RefCell;
-use std::fmt;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,6 +27,7 @@ use tidegate_sys::{Address, ListenOptions, Side, Socket, handover, inherited};
 pub use self::running::{Running, Superseded};
 pub use self::start_error::StartError;
 use self::takeover::Takeover;
+pub use self::transport::{Transport, UnknownTransport};
 use crate::core::quietly;
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
@@ -91,17 +92,6 @@ fn deal(listeners: Vec<Socket>, loops: usize) -> io::Result<Vec<Vec<Socket>>> {
         }
     }
     Ok(hands)
-}
-
-/// Which driver the loops run on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Transport {
-    /// The best that is there.
-    #[default]
-    Auto,
-    /// Readiness, through epoll.
-    Epoll,
 }
 
 impl Server {
@@ -259,6 +249,7 @@ impl Server {
         + 'static,
     ) -> Result<Running, StartError> {
         self.check()?;
+        let transport = self.transport.choose()?;
         let takeover = self.begin_takeover()?;
         let listeners = self.listeners()?;
         let none = || StartError::System(io::Error::new(io::ErrorKind::InvalidInput, "there is no listener"));
@@ -272,9 +263,8 @@ impl Server {
         let hands = deal(listeners, self.loops).map_err(StartError::System)?;
         for (number, hand) in hands.into_iter().enumerate() {
             let (listen, live, limits) = (listen.clone(), live.clone(), limits.clone());
-            running.add(self.transport, limits.memory_max, move |event_loop| {
-                listen(number, event_loop, hand, limits, live)
-            })?;
+            running
+                .add(transport, limits.memory_max, move |event_loop| listen(number, event_loop, hand, limits, live))?;
         }
         running.watch()?;
         if let Some((path, takeover)) = takeover {
@@ -367,27 +357,3 @@ impl Server {
         ListenOptions { reuse_port: true, ..self.options.clone() }
     }
 }
-
-impl std::str::FromStr for Transport {
-    type Err = UnknownTransport;
-
-    fn from_str(text: &str) -> Result<Self, UnknownTransport> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "epoll" => Ok(Self::Epoll),
-            _ => Err(UnknownTransport),
-        }
-    }
-}
-
-/// A transport that there is not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnknownTransport;
-
-impl fmt::Display for UnknownTransport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no such transport: there are auto and epoll")
-    }
-}
-
-impl std::error::Error for UnknownTransport {}

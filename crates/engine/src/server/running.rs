@@ -7,8 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
-use tidegate_sys::readiness::Readiness;
-use tidegate_sys::{Address, Driver};
+use tidegate_sys::Address;
 
 use crate::counters::{Counts, Published};
 use crate::event_loop::EventLoop;
@@ -126,7 +125,7 @@ impl Running {
         &self.address
     }
 
-    /// The driver that was chosen: `epoll`.
+    /// The driver that was chosen: `epoll` or `uring`.
     #[must_use]
     pub fn transport(&self) -> &'static str {
         self.transport
@@ -225,10 +224,7 @@ fn run_loop(
     // Something is left for what the ledger does not count: connections themselves, the loop's own tables, and the
     // allocator's gaps.
     pool.ledger().set_budget(memory_max - memory_max / 8 - (memory_max / 8).min(LOOP_BYTES));
-    let driver = match transport {
-        Transport::Auto | Transport::Epoll => Readiness::new(&pool).map(|driver| Box::new(driver) as Box<dyn Driver>),
-    };
-    let ready = driver.and_then(|driver| {
+    let ready = transport.open(&pool).and_then(|driver| {
         let transport = driver.name();
         let mut event_loop = EventLoop::new(driver, pool);
         // What prepares a loop may start tasks there: a pool of connections, a report each minute.

@@ -32,6 +32,10 @@ pub enum StartError {
         /// How many loops were to share it.
         loops: usize,
     },
+    /// What `TIDEGATE_TRANSPORT` names is no transport.
+    Transport(Box<str>),
+    /// io_uring was asked for by name, and is not there.
+    Uring(io::Error),
     /// The closure that makes codecs and handlers for a loop panicked.
     Panicked,
     /// The system failed in another way.
@@ -58,6 +62,10 @@ impl fmt::Display for StartError {
             Self::Memory { bytes, loops } => {
                 write!(f, "{bytes} bytes of memory are too little for {loops} loops: each needs {MEMORY_PER_LOOP_MIN}")
             }
+            Self::Transport(name) => {
+                write!(f, "TIDEGATE_TRANSPORT is '{name}', which is no transport: there are auto, epoll and uring")
+            }
+            Self::Uring(error) => write!(f, "cannot use io_uring: {error}; choose epoll, or auto to use what is there"),
             Self::Panicked => f.write_str("cannot start: the closure that prepares a loop panicked"),
             Self::System(error) => write!(f, "cannot start: {error}"),
         }
@@ -67,9 +75,11 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Listen(_, error) | Self::Takeover(_, error) | Self::Inherited(error) | Self::System(error) => {
-                Some(error)
-            }
+            Self::Listen(_, error)
+            | Self::Takeover(_, error)
+            | Self::Inherited(error)
+            | Self::Uring(error)
+            | Self::System(error) => Some(error),
             _ => None,
         }
     }

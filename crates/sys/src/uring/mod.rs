@@ -49,6 +49,14 @@ use crate::wake::{Wake, Waker};
 pub struct Uring(Machine<Ring>);
 
 impl Uring {
+    /// Whether there is an io_uring, of a kind that this driver can use.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new), which it makes and drops one to find.
+    pub fn probe() -> io::Result<()> {
+        Ring::new(1).map(drop)
+    }
+
     /// A driver that receives into memory of `pool`.
     ///
     /// # Errors
