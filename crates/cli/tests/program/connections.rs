@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::peer::{Peer, request};
+use crate::peer::{LAST, Peer, request};
 use crate::program::{Program, until};
 
 #[test]
@@ -99,9 +99,6 @@ fn answer_all(peers: Vec<Peer>) {
         thread.join().unwrap();
     }
 }
-
-/// A request after which the connection ends.
-const LAST: &str = "GET /plaintext HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
 /// How long the server is watched while it has nothing to do.
 const WHILE: Duration = Duration::from_secs(1);

@@ -258,5 +258,8 @@ pub(crate) fn assert_same(actual: &[u8], expected: &[u8]) {
     assert_eq!(difference, None, "the first byte that is not the same");
 }
 
+/// A request after which the connection ends.
+pub(crate) const LAST: &str = "GET /plaintext HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+
 /// The receive buffer of a peer that is to be full soon.
 const NARROW_BYTES: usize = 8 * 1024;
