@@ -26,6 +26,13 @@ pub fn descriptors_max() -> usize {
     limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
+/// Whether an error says that the process, or the machine, has as many descriptors as it may have.
+#[must_use]
+pub fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    let errno = error.raw_os_error();
+    [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].iter().any(|out| errno == Some(out.raw_os_error()))
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -130,6 +130,17 @@ impl Program {
         self.child.try_wait().unwrap().is_none()
     }
 
+    /// What the server has counted, by its name.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        let said = || self.output().into_iter().filter(|line| line.starts_with("tidegate: counts:")).collect::<Vec<_>>();
+        let before = said().len();
+        self.signal(Signal::USR1);
+        until("the counts", || said().len() > before);
+        let line = said().pop().expect("there is one more than before");
+        let count = line.split(' ').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        count.unwrap_or_else(|| panic!("no {name} in {line}")).parse().unwrap()
+    }
+
     /// The processor time it has used, in clock ticks: a hundredth of a second each.
     pub(crate) fn ticks(&self) -> u64 {
         let stat = self.read("stat");
