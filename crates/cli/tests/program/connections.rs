@@ -55,10 +55,12 @@ fn a_server_without_descriptors_goes_on_with_the_connections_it_has() {
         peer.send(request("GET", "/plaintext"));
     }
     program.until_logged("accepting failed", 1);
-    let before = program.ticks();
+    let (before, failed) = (program.ticks(), program.count("accepts_failed"));
     std::thread::sleep(WHILE);
-    let used = program.ticks() - before;
+    let (used, failed) = (program.ticks() - before, program.count("accepts_failed") - failed);
     assert!(used < TICKS_MAX, "{used} ticks were spent on waiting");
+    // It looks whether there are descriptors again, now and then.
+    assert!((1..100).contains(&failed), "accepting was tried {failed} times");
 
     let mut first = peers.remove(0);
     assert_eq!(first.reply().status, 200);
@@ -71,6 +73,7 @@ fn a_server_without_descriptors_goes_on_with_the_connections_it_has() {
     assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
     let lines: Vec<_> = program.log().into_iter().filter(|line| line.contains("accepting failed")).collect();
     assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("raise the limit of descriptors"), "{lines:?}");
     until("descriptors to be given back", || program.descriptors() < 20);
 }
 
