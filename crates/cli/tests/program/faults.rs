@@ -15,6 +15,8 @@
 use std::io::{self, ErrorKind, Read};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::peer::{LAST, Peer, assert_same, letters, request};
 use crate::program::{Directory, Program, can_use, strace, until};
 
@@ -25,6 +27,22 @@ fn accepting_goes_on_after_any_error() {
         let broken = ask_under(&[&format!("accept4:error={error}:when=1+7")]);
         // A stream stays in the queue if accepting it fails.
         assert!(broken.is_none_or(|broken| broken == 0), "{error}: {broken:?} broke");
+    }
+}
+
+#[test]
+fn accepting_that_fails_for_as_long_as_it_is_tried_costs_no_time() {
+    if !can_trace() {
+        return;
+    }
+    let directory = Directory::new();
+    for error in ["EMFILE", "ENOBUFS"] {
+        let fault = format!("accept4:error={error}:when=1+");
+        let program = Program::under_strace(&[&fault], &directory.path("strace"), &["--loops", "1"]);
+        let _waiting: Vec<_> = (0..10).map(|_| Peer::connect(&program)).collect();
+        program.until_logged("accepting failed", 1);
+        assert_idle(&program, &[&fault]);
+        assert_eq!(program.log().len(), 1, "{:?}", program.log());
     }
 }
 
@@ -68,6 +86,31 @@ fn a_stream_that_epoll_does_not_take_is_closed_and_the_next_one_served() {
 fn a_shutdown_that_fails_changes_nothing() {
     let broken = ask_under(&["shutdown:error=ENOTCONN:when=1+2"]);
     assert!(broken.is_none_or(|broken| broken == 0), "{broken:?} broke");
+}
+
+/// The first lines are its address, and the first of the loop.
+#[test]
+fn a_log_that_cannot_be_written_changes_nothing() {
+    for error in ["ENOSPC", "EAGAIN", "EIO"] {
+        let broken = ask_under(&[&format!("write:error={error}:when=2+1")]);
+        assert!(broken.is_none_or(|broken| broken == 0), "{error}: {broken:?} broke");
+    }
+}
+
+/// It never does unless the driver has a bug. But then nobody should wait for a server that hangs.
+#[test]
+fn a_loop_that_cannot_wait_ends_the_program_and_says_so() {
+    if !can_trace() {
+        return;
+    }
+    let directory = Directory::new();
+    let fault = "epoll_wait:error=EINVAL:when=3";
+    let mut program = Program::under_strace(&[fault], &directory.path("strace"), &["--loops", "2"]);
+    while Peer::try_to(&program.address(), None).is_ok_and(|mut peer| peer.try_send(LAST).is_ok())
+        && program.is_running()
+    {}
+    assert_eq!(program.until_ended().code(), Some(1));
+    program.until_logged("an event loop has ended", 1);
 }
 
 #[test]
@@ -142,6 +185,10 @@ fn ask_under(faults: &[&str]) -> Option<usize> {
     assert!(answers.count() > 1, "{faults:?}");
     until("descriptors to be given back", || program.descriptors() <= descriptors);
     assert!(program.is_running(), "{faults:?}: {:?}", program.log());
+    if faults.iter().all(|fault| LOOPS_ONLY.iter().any(|call| fault.starts_with(call))) {
+        program.signal(Signal::TERM);
+        assert_eq!(program.until_ended().code(), Some(0), "{faults:?}: {:?}", program.log());
+    }
     assert!(program.log().len() < LINES_MAX, "{faults:?}: {:?}", program.log());
 
     let log = std::fs::read_to_string(log).unwrap();
@@ -201,6 +248,10 @@ fn assert_idle(program: &Program, faults: &[&str]) {
 fn can_trace() -> bool {
     can_use("strace", &["-f", "--seccomp-bpf", "-o", "/dev/null", "true"])
 }
+
+/// Calls that nobody makes but the loops. A signal comes to its thread through a socket of our own, and from there to a
+/// loop through an eventfd, which do not fail.
+const LOOPS_ONLY: [&str; 5] = ["accept4", "epoll_wait", "epoll_ctl", "sendmsg", "shutdown"];
 
 /// Connections that are kept and asked again.
 const KEPT: usize = 4;
