@@ -107,8 +107,7 @@ fn a_server_without_descriptors_can_be_taken_over() {
 fn a_server_without_descriptors_says_once_that_it_cannot_be_taken_over() {
     let directory = Directory::new();
     let path = directory.path("takeover");
-    let program =
-        Program::with_descriptors(64, &["--loops", "1", "--max-connections", "1000", "--takeover", &path]);
+    let program = Program::with_descriptors(64, &["--loops", "1", "--max-connections", "1000", "--takeover", &path]);
     let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();
     for peer in &mut peers {
         peer.send(request("GET", "/plaintext"));

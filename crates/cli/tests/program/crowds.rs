@@ -156,7 +156,7 @@ impl Scene {
         let begun = Instant::now();
         until("descriptors to be given back", || self.program.descriptors() <= self.descriptors);
         until("connections to be gone", || self.count("connections") == 0);
-        println!("{what}: gone after {:.2?}", begun.elapsed());
+        println!("{what}: gone after {:.2?}; {} slow turns", begun.elapsed(), self.count("slow_turns"));
         assert_eq!((self.count("memory_bytes"), self.program.descriptors()), (self.bytes, self.descriptors), "{what}");
         assert_growth(what, self.resident, settled(&self.program), GROWTH_MAX);
         // A flood of peers is no flood of lines.

@@ -132,7 +132,8 @@ impl Program {
 
     /// What the server has counted, by its name.
     pub(crate) fn count(&self, name: &str) -> u64 {
-        let said = || self.output().into_iter().filter(|line| line.starts_with("tidegate: counts:")).collect::<Vec<_>>();
+        let said =
+            || self.output().into_iter().filter(|line| line.starts_with("tidegate: counts:")).collect::<Vec<_>>();
         let before = said().len();
         self.signal(Signal::USR1);
         until("the counts", || said().len() > before);
