@@ -41,4 +41,12 @@ mod tests {
         assert!(super::total_bytes() > 1 << 20);
         assert!(super::descriptors_max() > 2);
     }
+
+    #[test]
+    fn only_two_errors_say_that_there_is_no_descriptor() {
+        let is_out = |errno| super::is_out_of_descriptors(&std::io::Error::from_raw_os_error(errno));
+        assert!(is_out(libc::EMFILE) && is_out(libc::ENFILE));
+        assert!(!is_out(libc::ENOBUFS) && !is_out(0));
+        assert!(!super::is_out_of_descriptors(&std::io::ErrorKind::Other.into()));
+    }
 }
