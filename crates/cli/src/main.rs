@@ -23,7 +23,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve /, /plaintext, /json, /bytes/N, /stream/N and /echo over HTTP/1.1
+    /// Serve /, /plaintext, /json, /bytes/N, /stream/N and /echo over HTTP/1.1; SIGUSR1 makes it print its counts
     Serve(serve::Options),
 }
 
