@@ -26,7 +26,9 @@ use crate::core::{Core, quietly};
 use crate::counters::{Counts, Published};
 use crate::group::{Budget, Cast};
 use crate::handler::Handler;
-use crate::limits::{EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits, TURN_PATIENCE, WAITS_FAILED_MAX};
+use crate::limits::{
+    EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits, TIMERS_PER_TURN_MAX, TURN_PATIENCE, WAITS_FAILED_MAX,
+};
 use crate::local::{Entered, Local};
 use crate::mailbox::{Letter, Mailbox};
 use crate::remote::Remote;
@@ -394,7 +396,9 @@ impl EventLoop {
     }
 
     fn fire_timers(&mut self, now: Instant) {
-        while let Some(token) = self.next_expired(now) {
+        // The others keep their place: the wheel says that it is time at once.
+        for _ in 0..TIMERS_PER_TURN_MAX {
+            let Some(token) = self.next_expired(now) else { break };
             self.local.visit(token, Occasion::Timer);
         }
         let overdue = {

@@ -26,6 +26,13 @@ pub fn descriptors_max() -> usize {
     limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
+/// Whether an error says that the process, or the machine, has as many descriptors as it may have.
+#[must_use]
+pub fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    let errno = error.raw_os_error();
+    [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].iter().any(|out| errno == Some(out.raw_os_error()))
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -33,5 +40,13 @@ mod tests {
         super::give_back();
         assert!(super::total_bytes() > 1 << 20);
         assert!(super::descriptors_max() > 2);
+    }
+
+    #[test]
+    fn only_two_errors_say_that_there_is_no_descriptor() {
+        let is_out = |errno| super::is_out_of_descriptors(&std::io::Error::from_raw_os_error(errno));
+        assert!(is_out(libc::EMFILE) && is_out(libc::ENFILE));
+        assert!(!is_out(libc::ENOBUFS) && !is_out(0));
+        assert!(!super::is_out_of_descriptors(&std::io::ErrorKind::Other.into()));
     }
 }
