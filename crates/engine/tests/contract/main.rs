@@ -8,13 +8,14 @@
 //! | where a scenario plays | `stage.rs` |
 //! | what is beneath: a real kernel, a simulated one | `grounds/` |
 //! | over which pipelines | `stack.rs` |
-//! | a peer without an event loop | `bare.rs` |
+//! | a peer without an event loop | `bare.rs`, `caller.rs` |
 //! | all of it with many seeds | `seeds.rs` |
 //! | what is played | a file for each subject, and the list below |
 //!
 //! A new driver is one more ground, and one more module in `contract!`.
 
 mod bare;
+mod caller;
 mod grounds;
 mod seeds;
 mod stack;
@@ -67,7 +68,18 @@ macro_rules! tests {
 }
 
 contract! {
-    echo { comes_back_whole, comes_back_byte_by_byte, comes_back_to_a_channel }
+    echo {
+        comes_back_whole,
+        comes_back_byte_by_byte,
+        comes_back_though_no_buffer_holds_it,
+        comes_back_to_a_channel,
+        comes_back_to_a_bare_peer_in_random_pieces,
+        comes_back_to_each_of_many,
+        comes_back_though_a_handler_pauses,
+        comes_back_though_a_channel_pauses,
+        comes_back_from_a_handler_to_a_handler,
+        comes_back_from_a_channel_to_a_handler,
+    }
 }
 
 fn play_on_epoll(play: Play) {

@@ -11,8 +11,14 @@ pub(crate) trait Stack: 'static {
     /// Whether bytes are other bytes on the wire.
     const FILTERED: bool;
 
+    /// The same pipeline with another codec on top.
+    type With<C: Codec>: Codec<In = C::In, Out = C::Out>;
+
     fn server() -> Self::Codec;
     fn client() -> Self::Codec;
+
+    fn server_with<C: Codec>(codec: C) -> Self::With<C>;
+    fn client_with<C: Codec>(codec: C) -> Self::With<C>;
 
     /// What a client sends before anything else.
     fn hello() -> Vec<u8>;
@@ -32,6 +38,7 @@ pub(crate) struct Plain;
 
 impl Stack for Plain {
     type Codec = Raw;
+    type With<C: Codec> = C;
 
     const FILTERED: bool = false;
 
@@ -41,6 +48,14 @@ impl Stack for Plain {
 
     fn client() -> Raw {
         Raw
+    }
+
+    fn server_with<C: Codec>(codec: C) -> C {
+        codec
+    }
+
+    fn client_with<C: Codec>(codec: C) -> C {
+        codec
     }
 
     fn hello() -> Vec<u8> {
@@ -65,15 +80,24 @@ pub(crate) struct Filtered;
 
 impl Stack for Filtered {
     type Codec = Over<ToyTls, Raw>;
+    type With<C: Codec> = Over<ToyTls, C>;
 
     const FILTERED: bool = true;
 
     fn server() -> Self::Codec {
-        Over::new(ToyTls::server(KEY), Raw)
+        Self::server_with(Raw)
     }
 
     fn client() -> Self::Codec {
-        Over::new(ToyTls::client(KEY), Raw)
+        Self::client_with(Raw)
+    }
+
+    fn server_with<C: Codec>(codec: C) -> Over<ToyTls, C> {
+        Over::new(ToyTls::server(KEY), codec)
+    }
+
+    fn client_with<C: Codec>(codec: C) -> Over<ToyTls, C> {
+        Over::new(ToyTls::client(KEY), codec)
     }
 
     fn hello() -> Vec<u8> {
