@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use tidegate_sys::Address;
+use tidegate_sys::{Address, SocketOptions};
 
 use crate::bare::{Bare, Said};
 use crate::stack::Stack;
@@ -19,7 +19,9 @@ impl<S: Stack> Caller<S> {
     /// Connects, says hello, and receives.
     pub(crate) fn new(stage: &Stage, to: &Address) -> Self {
         let bare = stage.bare();
-        let end = bare.connect(to);
+        // A kernel that may choose gives ever more room to who reads quickly, and then nothing waits anywhere else.
+        let options = SocketOptions { receive_buffer_bytes: Some(64 * 1024), ..SocketOptions::default() };
+        let end = bare.connect_with(to, &options);
         bare.send(end, &S::hello());
         bare.receive(end, true);
         Self { bare, end, stack: PhantomData }

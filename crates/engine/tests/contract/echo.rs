@@ -114,7 +114,7 @@ pub(crate) fn comes_back_to_each_of_many<S: Stack>(stage: &Stage) {
     let (server, client) = (stage.server(), stage.client());
     let to = stage.listen(&server, Limits::default(), S::server, || echo::<S>);
     let all: Vec<_> = (0..MANY).map(|caller| pattern(300 + caller)[caller..].to_vec()).collect();
-    let started = all.iter().map(|bytes| stage.start(&client, exchange::<S>(to.clone(), bytes.clone(), 120)));
+    let started = all.iter().map(|bytes| stage.start(&client, exchange::<S>(to.clone(), bytes.clone(), 200)));
     for (bytes, started) in all.iter().zip(started.collect::<Vec<_>>()) {
         assert!(stage.outcome(&started).expect("nothing breaks") == *bytes, "somebody else's bytes came back");
     }

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | where a scenario plays | `stage.rs` |
 //! | what is beneath: a real kernel, a simulated one | `grounds/` |
-//! | over which pipelines | `stack.rs` |
+//! | over which pipelines | `stack.rs`, `parcels.rs` |
 //! | a peer without an event loop | `bare.rs`, `caller.rs` |
 //! | all of it with many seeds | `seeds.rs` |
 //! | what is played | a file for each subject, and the list below |
@@ -17,11 +17,13 @@
 mod bare;
 mod caller;
 mod grounds;
+mod parcels;
 mod seeds;
 mod stack;
 mod stage;
 
 mod echo;
+mod writing;
 
 use std::rc::Rc;
 
@@ -79,6 +81,23 @@ contract! {
         comes_back_though_a_channel_pauses,
         comes_back_from_a_handler_to_a_handler,
         comes_back_from_a_channel_to_a_handler,
+    }
+    writing {
+        three_thousand_linked_pieces_leave_in_order,
+        linked_pieces_that_no_buffer_holds_leave_in_order,
+        pieces_of_every_kind_leave_in_order,
+        what_is_empty_is_sent_at_once,
+        a_file_shorter_than_its_region_cuts_off_what_follows,
+        what_is_sent_when_a_handler_opens_arrives,
+        what_is_sent_as_soon_as_a_channel_is_there_arrives,
+        after_its_end_a_handler_sends_nothing_and_hears_all,
+        after_its_end_a_channel_sends_nothing_and_hears_all,
+        what_a_bare_peer_did_not_send_is_cut_off_behind_what_it_did,
+        what_waits_when_a_channel_is_dropped_arrives_whole,
+        a_close_is_over_when_everything_has_left,
+        a_promise_that_is_dropped_takes_nothing_back,
+        a_mark_is_flushed_when_its_bytes_have_left_and_not_before,
+        a_watched_mark_is_told_once_when_its_bytes_have_left,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use tidegate_codec::framing::{Payload, Raw};
 use tidegate_codec::{Codec, Over, Slice};
-use tidegate_testkit::filters::ToyTls;
+use tidegate_testkit::filters::{RECORD_BYTES_MAX, ToyTls};
 
 /// A pipeline of bytes, with what its other end says and hears if that is no pipeline but a bare socket.
 pub(crate) trait Stack: 'static {
@@ -19,6 +19,9 @@ pub(crate) trait Stack: 'static {
 
     fn server_with<C: Codec>(codec: C) -> Self::With<C>;
     fn client_with<C: Codec>(codec: C) -> Self::With<C>;
+
+    /// How many bytes a side has sent, at the least, when it has said so many, its hello included.
+    fn wire_bytes(plain: usize) -> usize;
 
     /// What a client sends before anything else.
     fn hello() -> Vec<u8>;
@@ -56,6 +59,10 @@ impl Stack for Plain {
 
     fn client_with<C: Codec>(codec: C) -> C {
         codec
+    }
+
+    fn wire_bytes(plain: usize) -> usize {
+        plain
     }
 
     fn hello() -> Vec<u8> {
@@ -98,6 +105,10 @@ impl Stack for Filtered {
 
     fn client_with<C: Codec>(codec: C) -> Over<ToyTls, C> {
         Over::new(ToyTls::client(KEY), codec)
+    }
+
+    fn wire_bytes(plain: usize) -> usize {
+        HELLO_BYTES + plain + 2 * plain.div_ceil(RECORD_BYTES_MAX)
     }
 
     fn hello() -> Vec<u8> {

@@ -76,9 +76,9 @@ impl Ground for Simulator {
         Duration::from_secs(10)
     }
 
-    /// A send buffer and a receive buffer hold 112 KiB, and a queue may have 64 KiB before it is unwritable.
+    /// A send buffer and a receive buffer hold 112 KiB.
     fn bulk(&self) -> usize {
-        320 * 1024
+        144 * 1024
     }
 
     fn seed(&self) -> u64 {
