@@ -23,6 +23,7 @@ mod stack;
 mod stage;
 
 mod echo;
+mod reading;
 mod writing;
 
 use std::rc::Rc;
@@ -81,6 +82,18 @@ contract! {
         comes_back_though_a_channel_pauses,
         comes_back_from_a_handler_to_a_handler,
         comes_back_from_a_channel_to_a_handler,
+    }
+    reading {
+        a_handler_that_pauses_from_the_start_is_delivered_nothing,
+        a_pause_in_a_batch_of_messages_holds_back_the_very_next,
+        a_pause_in_the_middle_of_a_message_holds_it_back,
+        a_channel_that_does_not_receive_holds_nothing,
+        writability_alone_moves_everything,
+        two_ends_that_write_and_read_do_not_wait_for_each_other,
+        two_handlers_that_wait_for_each_other_are_parted,
+        a_pause_outlasts_being_unwritable,
+        memory_on_the_way_is_bounded_by_the_marks,
+        a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back,
     }
     writing {
         three_thousand_linked_pieces_leave_in_order,
