@@ -18,22 +18,26 @@ pub(crate) struct Caller<S> {
 impl<S: Stack> Caller<S> {
     /// Connects, says hello, and receives.
     pub(crate) fn new(stage: &Stage, to: &Address) -> Self {
+        let caller = Self::deaf(stage, to);
+        caller.listen(true);
+        caller
+    }
+
+    /// Connects, says hello, and receives nothing.
+    pub(crate) fn deaf(stage: &Stage, to: &Address) -> Self {
         let bare = stage.bare();
         // A kernel that may choose gives ever more room to who reads quickly, and then nothing waits anywhere else.
         let options = SocketOptions { receive_buffer_bytes: Some(64 * 1024), ..SocketOptions::default() };
         let end = bare.connect_with(to, &options);
         bare.send(end, &S::hello());
-        bare.receive(end, true);
         Self { bare, end, stack: PhantomData }
     }
 
-    /// As [`new`](Self::new), and waits until the pipelines know each other; then it receives nothing.
-    pub(crate) fn deaf(stage: &Stage, to: &Address) -> Self {
-        let caller = Self::new(stage, to);
-        let is_known = |said: &Said| said.connected.is_some() && said.received.len() >= S::hello().len();
-        stage.until("a caller is known", || caller.bare.look(caller.end, is_known));
-        caller.listen(false);
-        caller
+    /// Waits until the server has said hello as well, and receives nothing more.
+    pub(crate) fn is_greeted(&self, stage: &Stage) {
+        let is_greeted = |said: &Said| said.connected.is_some() && said.received.len() >= S::hello().len();
+        stage.until("a caller is greeted", || self.look(is_greeted));
+        self.listen(false);
     }
 
     pub(crate) fn say(&self, plain: &[u8]) {
