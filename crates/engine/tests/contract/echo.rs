@@ -32,7 +32,11 @@ pub(crate) async fn echo_task<S: Stack>(mut channel: Channel<S::Codec>) -> Serve
 
 /// Bytes that tell where they belong.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|index| (index % 251) as u8 ^ (index / 251) as u8).collect()
+    let mut bytes = vec![0; length];
+    for (row, bytes) in bytes.chunks_mut(251).enumerate() {
+        bytes.iter_mut().zip(0_u8..).for_each(|(byte, column)| *byte = column ^ row as u8);
+    }
+    bytes
 }
 
 /// Sends bytes in pieces, ends, and says what came back by the end of the other side.

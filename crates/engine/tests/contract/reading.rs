@@ -101,7 +101,7 @@ pub(crate) fn a_handler_that_pauses_from_the_start_is_delivered_nothing<S: Stack
 /// So many short lines, and what they are without their ends.
 fn lines(count: usize) -> (Vec<u8>, Vec<u8>) {
     let lines: Vec<_> = (0..count).map(|number| format!("line {number}")).collect();
-    (lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect(), lines.concat().into_bytes())
+    ((lines.join("\n") + "\n").into_bytes(), lines.concat().into_bytes())
 }
 
 /// Many messages come in one segment, and a handler pauses after some of them.

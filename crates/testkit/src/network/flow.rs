@@ -1,6 +1,6 @@
 //! How bytes get from one end of a stream to the other, and how a stream ends.
 
-use std::io;
+use std::io::{self, Read};
 use std::time::Duration;
 
 use tidegate_buffer::{Outbound, Scratch};
@@ -80,9 +80,7 @@ impl World {
         let length = space.len();
         let mut sender = None;
         if let Some(end) = self.ends.get_mut(&id) {
-            for (to, byte) in space.iter_mut().zip(end.inbound.drain(..length)) {
-                *to = byte;
-            }
+            end.inbound.read_exact(space).expect("so many have arrived");
             sender = end.peer;
         }
         // Now there is room for more, of which the other end hears at once.
@@ -152,7 +150,8 @@ impl World {
             let splits = length > 1 && self.strikes(Fault::SplitRead);
             let length = if splits { 1 + self.random.below(length - 1) } else { length };
             let Some(end) = self.ends.get_mut(&id) else { return };
-            let bytes: Vec<_> = end.unsent.drain(..length).collect();
+            let mut bytes = vec![0; length];
+            end.unsent.read_exact(&mut bytes).expect("so many wait");
             end.travelling += length;
             end.unacknowledged += length;
             let at = self.arrival(id, length);
