@@ -92,6 +92,7 @@ contract! {
         two_ends_that_write_and_read_do_not_wait_for_each_other,
         two_handlers_that_wait_for_each_other_are_parted,
         a_pause_outlasts_being_unwritable,
+        who_holds_its_connection_is_not_read_from,
         memory_on_the_way_is_bounded_by_the_marks,
         a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back,
     }
@@ -108,8 +109,10 @@ contract! {
         what_a_bare_peer_did_not_send_is_cut_off_behind_what_it_did,
         what_waits_when_a_channel_is_dropped_arrives_whole,
         a_close_is_over_when_everything_has_left,
+        what_waits_when_a_handler_fails_arrives_in_whole_messages,
         a_promise_that_is_dropped_takes_nothing_back,
         a_mark_is_flushed_when_its_bytes_have_left_and_not_before,
+        marks_that_are_a_byte_apart_are_kept_apart,
         a_watched_mark_is_told_once_when_its_bytes_have_left,
     }
 }

@@ -155,7 +155,7 @@ async fn hear_late<C: Codec<In = tidegate_codec::Slice>>(
     // As long as nobody asks, nobody receives; and to have asked once changes nothing.
     drop(channel.recv().within(Duration::ZERO).await);
     while !goes_on.get() {
-        task::sleep(MOMENT * 10).await;
+        task::sleep(MOMENT * 50).await;
     }
     while let Some(message) = channel.recv().await? {
         heard.note(&message);
@@ -365,6 +365,40 @@ pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
     caller.end(stage);
     let expected: Vec<u8> = answer.chunks(5000).flat_map(|piece| [hex(piece), vec![b'\n']].concat()).collect();
     assert!(caller.all_heard(stage) == expected, "other bytes arrived");
+    assert!(*heard.bytes.borrow() == plain, "other messages arrived");
+}
+
+/// An application's own reason not to write counts like any other: nothing is read, and the end of it is told.
+pub(crate) fn who_holds_its_connection_is_not_read_from<S: Stack>(stage: &Stage) {
+    let (server, heard, writable) = (stage.server(), Rc::<Heard>::default(), Rc::new(Cell::new(0)));
+    let (note, told) = (heard.clone(), writable.clone());
+    let to = stage.listen(&server, Limits::default(), || S::server_with(Lines::new()), move || {
+        let (heard, told) = (note.clone(), told.clone());
+        move |what, cx: &mut Cx<'_, S::With<Lines>>| {
+            match what {
+                Told::Open => *heard.remote.borrow_mut() = Some(cx.remote()),
+                Told::Message(message) => {
+                    heard.note(&message);
+                    cx.hold(heard.messages.get() == 10);
+                }
+                Told::Event(Event::Writable) => told.set(told.get() + 1),
+                Told::Event(Event::Posted(_)) => cx.hold(false),
+                what => return what.by_default(cx),
+            }
+            Outcome::Continue
+        }
+    });
+    let caller = Caller::<S>::new(stage, &to);
+    let (wire, plain) = lines(100);
+    caller.say(&wire);
+    stage.until("some were delivered", || heard.messages.get() >= 10);
+    stage.rest(MOMENT * 10);
+    assert_eq!((heard.messages.get(), writable.get()), (10, 0), "messages, and edges");
+    heard.post(1);
+    stage.until("all were delivered", || heard.messages.get() == 100);
+    assert_eq!(writable.get(), 1, "edges");
+    caller.end(stage);
+    assert!(caller.all_heard(stage).is_empty());
     assert!(*heard.bytes.borrow() == plain, "other messages arrived");
 }
 
