@@ -365,6 +365,13 @@ impl EventLoop {
         Ok(local.now())
     }
 
+    /// Whether the next turn would not wait: there are letters, woken tasks or visits, or a timer has come. For whoever
+    /// turns a loop and does not block in [`turn`](Self::turn), so that nobody rings who brings something meanwhile.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.timeout(&self.local.core.borrow(), None) == Some(Duration::ZERO)
+    }
+
     /// What the loop has done so far.
     #[must_use]
     pub fn counts(&self) -> Counts {

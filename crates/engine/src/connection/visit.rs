@@ -54,8 +54,6 @@ enum Next {
 pub(super) struct Budget {
     messages: u32,
     sends: u32,
-    /// The handler may be told that it can write again.
-    edge: bool,
     /// The handler may be told that what it watched is with the kernel.
     watched: bool,
 }
@@ -63,7 +61,7 @@ pub(super) struct Budget {
 impl Budget {
     /// For a flush between two codecs: nothing is decoded, and nobody is told of edges.
     pub(super) const fn barrier() -> Self {
-        Self { messages: 0, sends: SENDS_PER_VISIT_MAX, edge: false, watched: false }
+        Self { messages: 0, sends: SENDS_PER_VISIT_MAX, watched: false }
     }
 }
 
@@ -314,8 +312,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// Decodes, flushes and tells, in rounds, until there is nothing left to do or the budget is used up.
     fn work(&mut self, core: &mut Core, token: Token) -> Visited<C> {
-        let mut budget =
-            Budget { messages: MESSAGES_PER_VISIT_MAX, sends: SENDS_PER_VISIT_MAX, edge: true, watched: true };
+        let mut budget = Budget { messages: MESSAGES_PER_VISIT_MAX, sends: SENDS_PER_VISIT_MAX, watched: true };
         loop {
             let starved = self.decode(core, token, &mut budget)?;
             self.link.set(Link::BEHIND, !starved);
@@ -534,7 +531,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             }
         }
         if self.link.has(Link::EDGE_DUE) && self.link.is_writable() {
-            if std::mem::take(&mut budget.edge) {
+            if self.link.takes_edge(core.tally.turns) {
                 self.link.set(Link::EDGE_DUE, false);
                 self.codec.restart_timeouts(core.time.now());
                 if planted::has(Bug::WritableTwice) {

@@ -50,8 +50,11 @@ impl Bare {
 
     /// Begins to connect. Says by which number the socket is known here.
     pub(crate) fn connect(&self, address: &Address) -> usize {
-        let options = SocketOptions::default();
-        self.0.borrow_mut().begin(Operation::Connect { address, local: None, options: &options })
+        self.connect_with(address, &SocketOptions::default())
+    }
+
+    pub(crate) fn connect_with(&self, address: &Address, options: &SocketOptions) -> usize {
+        self.0.borrow_mut().begin(Operation::Connect { address, local: None, options })
     }
 
     /// Begins to listen, and to receive from whoever is accepted.

@@ -8,13 +8,14 @@ use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
 use tidegate_codec::{Codec, Slice};
 use tidegate_engine::task::Task;
 use tidegate_engine::{Channel, Closed, Context, Counts, Event, EventLoop, Handler, Limits, Outcome};
 use tidegate_sys::{Address, Driver, Socket};
+use tidegate_testkit::Random;
 use tidegate_testkit::network::Station;
 
 use crate::bare::Bare;
@@ -38,6 +39,12 @@ pub(crate) trait Ground {
 
     /// A time that is long for what is beneath.
     fn unit(&self) -> Duration;
+
+    /// More bytes than all buffers beneath hold together.
+    fn bulk(&self) -> usize;
+
+    /// What the randomness of a scenario begins with.
+    fn seed(&self) -> u64;
 
     /// Lets time pass until something is so, at most for so long; says whether it is.
     fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool;
@@ -98,6 +105,16 @@ impl Site {
 
     pub(crate) fn is_drained(&self) -> bool {
         self.with(|event_loop| event_loop.is_drained())
+    }
+
+    /// Whether the loop sleeps when nothing happens. A simulated one does: the network would not come to rest otherwise.
+    pub(crate) fn comes_to_rest(&self) -> bool {
+        let Self::Real(event_loop, _) = self else { return true };
+        (0..TURNS_AWAKE_MAX).any(|_| {
+            let begun = Instant::now();
+            event_loop.borrow_mut().turn(Some(SLEEP)).expect("waiting does not fail");
+            begun.elapsed() >= SLEEP
+        })
     }
 }
 
@@ -164,6 +181,16 @@ impl Stage {
     /// So many times a span that is long for what is beneath: for deadlines.
     pub(crate) fn units(&self, count: u32) -> Duration {
         self.ground.unit() * count
+    }
+
+    /// More bytes than the buffers beneath a connection hold together.
+    pub(crate) fn bulk(&self) -> usize {
+        self.ground.bulk()
+    }
+
+    /// Randomness that is the same with the same seed.
+    pub(crate) fn random(&self) -> Random {
+        Random::new(self.ground.seed())
     }
 
     /// Listens with a handler for each connection, made of a closure.
@@ -370,3 +397,8 @@ impl<T> Default for Started<T> {
 fn live() -> Arc<AtomicUsize> {
     Arc::new(AtomicUsize::new(0))
 }
+
+/// Turns in which a loop may still have something to do.
+const TURNS_AWAKE_MAX: usize = 100;
+
+const SLEEP: Duration = Duration::from_millis(5);

@@ -1,6 +1,6 @@
 //! How bytes get from one end of a stream to the other, and how a stream ends.
 
-use std::io;
+use std::io::{self, Read};
 use std::time::Duration;
 
 use tidegate_buffer::planted::{self, Bug};
@@ -81,9 +81,7 @@ impl World {
         let length = space.len();
         let mut sender = None;
         if let Some(end) = self.ends.get_mut(&id) {
-            for (to, byte) in space.iter_mut().zip(end.inbound.drain(..length)) {
-                *to = byte;
-            }
+            end.inbound.read_exact(space).expect("so many have arrived");
             if planted::has(Bug::FinMissed) && end.fin_came && end.inbound.is_empty() {
                 end.end_told = true;
             }
@@ -160,7 +158,8 @@ impl World {
             let splits = length > 1 && self.strikes(Fault::SplitRead);
             let length = if splits { 1 + self.random.below(length - 1) } else { length };
             let Some(end) = self.ends.get_mut(&id) else { return };
-            let bytes: Vec<_> = end.unsent.drain(..length).collect();
+            let mut bytes = vec![0; length];
+            end.unsent.read_exact(&mut bytes).expect("so many wait");
             end.travelling += length;
             end.unacknowledged += length;
             let at = self.arrival(id, length);

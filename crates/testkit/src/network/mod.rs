@@ -193,7 +193,7 @@ impl Network {
             let loops = self.loops.borrow().clone();
             let mut at_rest = true;
             for (desk, event_loop) in loops {
-                if self.has_work(desk) {
+                if self.has_work(desk) || event_loop.borrow().is_busy() {
                     at_rest = false;
                     self.turn(desk, &event_loop);
                 }

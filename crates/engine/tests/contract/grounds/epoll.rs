@@ -99,6 +99,15 @@ impl Ground for Epoll {
         Duration::from_millis(60)
     }
 
+    /// The kernel takes 128 KiB that it cannot send, and its other end as much again.
+    fn bulk(&self) -> usize {
+        2 << 20
+    }
+
+    fn seed(&self) -> u64 {
+        0
+    }
+
     fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool {
         let begun = Instant::now();
         let mut round = 0_u32;

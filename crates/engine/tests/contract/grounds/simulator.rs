@@ -12,6 +12,7 @@ use crate::stage::{Family, Ground, Side, Site, Wrap};
 
 pub(crate) struct Simulator {
     network: Network,
+    seed: u64,
     server: Host,
     server_v6: Host,
     client: Host,
@@ -26,7 +27,7 @@ impl Simulator {
         // The first seed is a network as it should be: what fails there has nothing to do with faults.
         network.set_faults(if seed == 0 { Faults::none() } else { Faults::benign() });
         let [server, server_v6, client] = ["10.0.0.1", "fd00::1", "10.0.0.2"].map(|ip| network.host(ip));
-        Self { network, server, server_v6, client, port: Cell::new(1000), fired: fired.clone() }
+        Self { network, seed, server, server_v6, client, port: Cell::new(1000), fired: fired.clone() }
     }
 
     fn host(&self, side: Side) -> &Host {
@@ -76,6 +77,15 @@ impl Ground for Simulator {
 
     fn unit(&self) -> Duration {
         Duration::from_secs(10)
+    }
+
+    /// A send buffer and a receive buffer hold 112 KiB.
+    fn bulk(&self) -> usize {
+        144 * 1024
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
     }
 
     fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool {
