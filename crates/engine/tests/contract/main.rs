@@ -9,6 +9,7 @@
 //! | what is beneath: a real kernel, a simulated one | `grounds/` |
 //! | over which pipelines | `stack.rs` |
 //! | a peer without an event loop | `bare.rs` |
+//! | what handlers were told | `journal.rs` |
 //! | all of it with many seeds | `seeds.rs` |
 //! | what is played | a file for each subject, and the list below |
 //!
@@ -16,11 +17,14 @@
 
 mod bare;
 mod grounds;
+mod journal;
 mod seeds;
 mod stack;
 mod stage;
 
+mod closing;
 mod echo;
+mod resets;
 
 use std::rc::Rc;
 
@@ -68,6 +72,27 @@ macro_rules! tests {
 
 contract! {
     echo { comes_back_whole, comes_back_byte_by_byte, comes_back_to_a_channel }
+    closing {
+        our_end_leaves_the_peers_side_open,
+        the_peers_end_leaves_our_side_open,
+        an_end_that_comes_with_data_is_seen_after_it,
+        both_sides_may_end_at_once,
+        what_waits_arrives_before_the_close,
+        a_channel_that_is_dropped_sends_what_waits,
+        a_handler_that_fails_cuts_its_connection_off,
+        a_panic_ends_its_own_connection_only,
+    }
+    resets {
+        before_it_is_accepted,
+        right_after_connecting,
+        while_idle,
+        with_data_that_nobody_wanted,
+        with_bytes_that_wait,
+        after_our_end,
+        after_the_peers_end,
+        while_the_peer_is_waited_for,
+        a_peer_that_never_reads_is_cut_off,
+    }
 }
 
 fn play_on_epoll(play: Play) {
