@@ -22,8 +22,11 @@ mod seeds;
 mod stack;
 mod stage;
 
+mod accepting;
 mod closing;
+mod connecting;
 mod echo;
+mod posts;
 mod resets;
 
 use std::rc::Rc;
@@ -92,6 +95,31 @@ contract! {
         after_the_peers_end,
         while_the_peer_is_waited_for,
         a_peer_that_never_reads_is_cut_off,
+    }
+    connecting {
+        is_refused_where_nobody_listens,
+        takes_too_long_where_nobody_answers,
+        is_given_up_with_its_future,
+        succeeds_twice_with_the_same_client,
+        goes_on_with_the_next_address,
+        comes_from_the_address_that_was_asked_for,
+        hands_its_connection_to_a_handler,
+    }
+    accepting {
+        all_who_come_at_once_are_served,
+        no_more_are_served_than_may_be,
+        a_driver_that_is_told_to_pauses,
+        a_listener_that_goes_takes_along_who_waits,
+        nothing_of_the_old_reaches_the_new,
+    }
+    posts {
+        arrive_in_order,
+        of_another_thread_arrive_in_order,
+        wake_a_loop_that_sleeps,
+        of_several_threads_wake_it_each_time,
+        to_who_is_gone_are_refused,
+        that_come_too_late_come_to_nobody,
+        and_messages_do_not_mix,
     }
 }
 

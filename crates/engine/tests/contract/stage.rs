@@ -47,6 +47,9 @@ pub(crate) trait Ground {
     /// How long to wait for what is certain to happen.
     fn patience(&self) -> Duration;
 
+    /// Whether time goes by itself, and threads come when they like.
+    fn is_real(&self) -> bool;
+
     /// How many are many here.
     fn many(&self) -> usize;
 
@@ -60,7 +63,7 @@ pub(crate) trait Ground {
     fn turns_within(&self, site: &Site, time: Duration) -> u64;
 
     /// Lets a loop fall asleep for good, does something from another thread meanwhile, and says whether the loop has
-    /// turned since.
+    /// turned since. Loops of a simulation do not sleep in earnest: they turn whenever somebody looks.
     fn wakes(&self, site: &Site, act: Box<dyn FnOnce() + Send>) -> bool;
 
     /// Sockets that are open still.
@@ -262,6 +265,11 @@ impl Stage {
             self.until("a bare peer has sent everything", || bare.pending(end) == 0);
         }
         bare.shut(end);
+    }
+
+    /// Whether time goes by itself, and threads come when they like.
+    pub(crate) fn is_real(&self) -> bool {
+        self.ground.is_real()
     }
 
     /// How many are many here.

@@ -123,6 +123,10 @@ impl Ground for Epoll {
         Duration::from_secs(if tidegate_buffer::planted::any() { 3 } else { 30 })
     }
 
+    fn is_real(&self) -> bool {
+        true
+    }
+
     fn many(&self) -> usize {
         40
     }

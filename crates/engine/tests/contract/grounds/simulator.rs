@@ -83,6 +83,10 @@ impl Ground for Simulator {
         Duration::from_secs(3600)
     }
 
+    fn is_real(&self) -> bool {
+        false
+    }
+
     fn many(&self) -> usize {
         10
     }
