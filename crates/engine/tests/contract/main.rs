@@ -23,8 +23,11 @@ mod stack;
 mod stage;
 
 mod accepting;
+mod addresses;
 mod closing;
 mod connecting;
+mod deadlines;
+mod draining;
 mod echo;
 mod posts;
 mod resets;
@@ -120,6 +123,32 @@ contract! {
         to_who_is_gone_are_refused,
         that_come_too_late_come_to_nobody,
         and_messages_do_not_mix,
+    }
+    deadlines {
+        come_once_and_in_time,
+        are_moved_back,
+        are_moved_ahead,
+        are_taken_back,
+        follow_one_another,
+        of_many_come_together,
+        come_to_who_cannot_write,
+        of_channels_lose_nothing,
+        of_tasks_come_in_their_order,
+    }
+    draining {
+        idle_connections_end_at_once,
+        nothing_more_is_accepted,
+        a_request_under_way_is_answered,
+        who_does_not_end_is_cut_off_in_time,
+        channels_are_told_once,
+        a_connection_that_is_being_made_is_given_up_in_time,
+        a_second_drain_shortens_the_first,
+    }
+    addresses {
+        are_right_on_both_sides,
+        are_those_of_the_listener_to_a_driver,
+        of_the_peer_are_gone_after_a_reset,
+        of_the_peer_are_remembered_by_channels,
     }
 }
 
