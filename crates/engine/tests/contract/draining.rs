@@ -88,7 +88,7 @@ pub(crate) fn who_does_not_end_is_cut_off_in_time<S: Stack>(stage: &Stage) {
     let much = stage.much();
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
         Told::Message(_) => cx.send(pattern(much).into()).into(),
-        Told::Event(Event::Drain) if cx.pending_bytes() > 0 => Outcome::Close,
+        Told::Event(Event::Drain) if !cx.is_writable() => Outcome::Close,
         _ => Outcome::Continue,
     });
     let [stuck, idle] = [stage.call::<S>(&bare, &to), stage.call::<S>(&bare, &to)];
