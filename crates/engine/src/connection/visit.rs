@@ -493,20 +493,26 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// Everything is with the kernel: now our side may be shut down, and the connection closed.
     fn all_sent(&mut self, core: &mut Core, token: Token) -> Visited<C> {
-        let over = self.link.is_closing() || (self.link.has(Link::SHUT) && self.link.has(Link::READ_CLOSED));
-        if over && self.link.has(Link::PEER_ENDED) {
+        if self.link.has(Link::READ_CLOSED) && self.link.is_write_shut() {
+            // Nothing more will come, and nothing more will be said.
+            self.link.closing.get_or_insert_with(|| Rc::new(Closed::Done));
+        }
+        if self.link.is_closing() && self.link.has(Link::PEER_ENDED) {
             return Err(self.close_now());
         }
-        if !(self.link.is_closing() || self.link.has(Link::SHUT_WANTED)) || self.link.has(Link::SHUT) {
+        if !(self.link.is_closing() || self.link.is_write_shut()) {
             return Ok(());
         }
-        self.link.set(Link::SHUT | Link::MUTE, true);
-        self.link.progress = Tick::NEVER;
-        if self.link.is_closing() {
+        let shuts = !self.link.has(Link::SHUT);
+        if shuts {
+            self.link.set(Link::SHUT | Link::MUTE, true);
+            self.link.progress = Tick::NEVER;
+            core.driver.submit(token, Operation::ShutdownWrite);
+        }
+        if self.link.is_closing() && (self.link.take(Link::SHUT_WANTED) || shuts) {
             // The handler's deadline is of no use any more: it bounds the farewell.
             self.link.deadline = core.wheel.tick_after(core.time.now(), LINGER_MAX);
         }
-        core.driver.submit(token, Operation::ShutdownWrite);
         Ok(())
     }
 

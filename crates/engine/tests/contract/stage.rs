@@ -19,6 +19,8 @@ use tidegate_testkit::Random;
 use tidegate_testkit::network::Station;
 
 use crate::bare::Bare;
+use crate::journal::Journal;
+use crate::stack::Stack;
 
 /// What is beneath the loops of a scenario.
 pub(crate) trait Ground {
@@ -49,11 +51,27 @@ pub(crate) trait Ground {
     /// Lets time pass until something is so, at most for so long; says whether it is.
     fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool;
 
-    /// Whether time is real.
-    fn is_real(&self) -> bool;
-
     /// How long to wait for what is certain to happen.
     fn patience(&self) -> Duration;
+
+    /// Whether time goes by itself, and threads come when they like.
+    fn is_real(&self) -> bool;
+
+    /// How many are many here.
+    fn many(&self) -> usize;
+
+    /// More bytes than are taken for a peer that reads none.
+    fn much(&self) -> usize;
+
+    /// Which kinds of addresses there are.
+    fn families(&self) -> &'static [Family];
+
+    /// Leaves a loop alone with its sleep for some time, and says how often it turned.
+    fn turns_within(&self, site: &Site, time: Duration) -> u64;
+
+    /// Lets a loop fall asleep for good, does something from another thread meanwhile, and says whether the loop has
+    /// turned since. Loops of a simulation do not sleep in earnest: they turn whenever somebody looks.
+    fn wakes(&self, site: &Site, act: Box<dyn FnOnce() + Send>) -> bool;
 
     /// Sockets that are open still.
     fn sockets(&self) -> usize;
@@ -131,6 +149,10 @@ pub(crate) struct Stage {
 pub(crate) struct Life {
     opened: Cell<usize>,
     gone: Cell<usize>,
+    /// Why, in the order in which they were told.
+    reasons: RefCell<Vec<String>>,
+    /// Handlers that were told something after their end.
+    haunted: Cell<usize>,
 }
 
 impl Stage {
@@ -172,10 +194,6 @@ impl Stage {
 
     pub(crate) fn deaf(&self) -> Address {
         self.ground.deaf()
-    }
-
-    pub(crate) fn is_real(&self) -> bool {
-        self.ground.is_real()
     }
 
     /// So many times a span that is long for what is beneath: for deadlines.
@@ -227,6 +245,24 @@ impl Stage {
         address
     }
 
+    /// Listens with handlers that take notes of all that they are told, and act alike.
+    pub(crate) fn listen_noting<S: Stack>(
+        &self,
+        site: &Site,
+        limits: Limits,
+        journal: &Journal,
+        act: impl Fn(Told, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + 'static,
+    ) -> Address {
+        let (journal, act) = (journal.clone(), Rc::new(act));
+        self.listen(site, limits, S::server, move || {
+            let (journal, act) = (journal.clone(), act.clone());
+            move |told: Told, cx: &mut Cx<'_, S::Codec>| {
+                journal.told(&told);
+                act(told, cx)
+            }
+        })
+    }
+
     /// Listens with a task for each connection.
     pub(crate) fn serve<C, F>(
         &self,
@@ -242,6 +278,66 @@ impl Stage {
         let (socket, address) = self.listener(Family::V4);
         site.with(|event_loop| event_loop.serve(socket, limits, live(), codec, serve)).expect("the listener is taken");
         address
+    }
+
+    /// Connects a bare peer, which receives whatever comes, and says hello.
+    pub(crate) fn call<S: Stack>(&self, bare: &Bare, to: &Address) -> usize {
+        let end = bare.connect(to);
+        self.until("a bare peer is connected", || bare.look(end, |said| said.connected == Some(Ok(()))));
+        bare.receive(end, true);
+        bare.send(end, &S::hello());
+        end
+    }
+
+    /// A bare peer says that it is done, and ends its side.
+    pub(crate) fn hang_up<S: Stack>(&self, bare: &Bare, end: usize) {
+        bare.send(end, &S::goodbye());
+        if bare.pending(end) > 0 {
+            self.until("a bare peer has sent everything", || bare.pending(end) == 0);
+        }
+        bare.shut(end);
+    }
+
+    /// Whether time goes by itself, and threads come when they like.
+    pub(crate) fn is_real(&self) -> bool {
+        self.ground.is_real()
+    }
+
+    /// How many are many here.
+    pub(crate) fn many(&self) -> usize {
+        self.ground.many()
+    }
+
+    /// More bytes than are taken for a peer that reads none.
+    pub(crate) fn much(&self) -> usize {
+        self.ground.much()
+    }
+
+    /// Which kinds of addresses there are.
+    pub(crate) fn families(&self) -> &'static [Family] {
+        self.ground.families()
+    }
+
+    /// How often a loop turns while nothing happens.
+    pub(crate) fn turns_within(&self, site: &Site, time: Duration) -> u64 {
+        self.ground.turns_within(site, time)
+    }
+
+    /// Whether what another thread does ends a loop's sleep, which nothing else would.
+    pub(crate) fn wakes(&self, site: &Site, act: impl FnOnce() + Send + 'static) -> bool {
+        self.ground.wakes(site, Box::new(act))
+    }
+
+    /// Why the handlers that are gone were closed, in that order.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        self.life.reasons.borrow().clone()
+    }
+
+    /// Waits for the end of so many handlers in all, and says why the last of them ended.
+    #[track_caller]
+    pub(crate) fn reason(&self, count: usize) -> String {
+        self.until("handlers are told of their end", || self.life.gone.get() >= count);
+        self.life.reasons.borrow().last().cloned().unwrap_or_default()
     }
 
     /// A handler made of a closure, whose life is watched.
@@ -297,6 +393,7 @@ impl Stage {
         // What a simulated driver has yet to say of sockets that were closed.
         self.until("all sockets are closed", || self.ground.sockets() == 0);
         assert_eq!(self.life.opened.get(), self.life.gone.get(), "handlers told of a connection, and of its end");
+        assert_eq!(self.life.haunted.get(), 0, "handlers that were told something after their end");
         let bares = self.bares.take();
         let pools: Vec<_> = sites.iter().map(Site::pool).chain(bares.iter().map(Bare::pool)).collect();
         drop((sites, bares, self));
@@ -340,11 +437,17 @@ pub(crate) type Served = Result<(), Box<dyn std::error::Error>>;
 pub(crate) struct Probe<A> {
     life: Rc<Life>,
     act: A,
+    is_gone: bool,
 }
 
 impl<A> Probe<A> {
     fn new(life: &Rc<Life>, act: A) -> Self {
-        Self { life: life.clone(), act }
+        Self { life: life.clone(), act, is_gone: false }
+    }
+
+    /// A panic in here would be caught, and would end one connection: so it is counted, and looked at in the end.
+    fn haunts(&self) {
+        self.life.haunted.set(self.life.haunted.get() + usize::from(self.is_gone));
     }
 }
 
@@ -356,19 +459,25 @@ where
     type Post = Post;
 
     fn open(&mut self, cx: &mut Cx<'_, C>) -> Outcome<C> {
+        self.haunts();
         self.life.opened.set(self.life.opened.get() + 1);
         (self.act)(Told::Open, cx)
     }
 
     fn message(&mut self, message: Slice, cx: &mut Cx<'_, C>) -> Outcome<C> {
+        self.haunts();
         (self.act)(Told::Message(message), cx)
     }
 
     fn event(&mut self, event: Event<Post>, cx: &mut Cx<'_, C>) -> Outcome<C> {
+        self.haunts();
         (self.act)(Told::Event(event), cx)
     }
 
-    fn closed(&mut self, _: &Closed) {
+    fn closed(&mut self, reason: &Closed) {
+        self.haunts();
+        self.is_gone = true;
+        self.life.reasons.borrow_mut().push(reason.to_string());
         self.life.gone.set(self.life.gone.get() + 1);
     }
 }

@@ -384,16 +384,21 @@ pub(crate) fn what_waits_when_a_handler_fails_arrives_in_whole_messages<S: Stack
     let server = stage.server();
     let (lines, bytes) = lines(stage);
     let lines = Rc::new(lines);
-    let to = stage.listen(&server, unlimited(), || S::server_with(Lines::new()), move || {
-        let lines = lines.clone();
-        move |told, cx: &mut Cx<'_, S::With<Lines>>| match told {
-            Told::Open => {
-                let sent = lines.iter().try_for_each(|line| cx.send(Payload::from(line.clone())).map(drop));
-                sent.map_or_else(Outcome::fail, |()| Outcome::fail("as was to be seen"))
+    let to = stage.listen(
+        &server,
+        unlimited(),
+        || S::server_with(Lines::new()),
+        move || {
+            let lines = lines.clone();
+            move |told, cx: &mut Cx<'_, S::With<Lines>>| match told {
+                Told::Open => {
+                    let sent = lines.iter().try_for_each(|line| cx.send(Payload::from(line.clone())).map(drop));
+                    sent.map_or_else(Outcome::fail, |()| Outcome::fail("as was to be seen"))
+                }
+                told => told.by_default(cx),
             }
-            told => told.by_default(cx),
-        }
-    });
+        },
+    );
     let caller = Caller::<S>::deaf(stage, &to);
     stage.rest(stage.units(1));
     assert!((server.counts().sent_bytes as usize) < bytes.len(), "not everything can have left");

@@ -171,6 +171,8 @@ impl Network {
     /// If the loops do not come to rest.
     pub fn run_until(&self, patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
         let end = self.elapsed().saturating_add(patience);
+        // Something may have been posted to a loop since the network last ran, and the world knows nothing of letters.
+        self.world.borrow_mut().desks.iter_mut().for_each(|desk| desk.restless = true);
         loop {
             self.settle();
             if is_so() {

@@ -128,12 +128,46 @@ impl Ground for Epoll {
         }
     }
 
+    fn patience(&self) -> Duration {
+        Duration::from_secs(if tidegate_buffer::planted::any() { 3 } else { 30 })
+    }
+
     fn is_real(&self) -> bool {
         true
     }
 
-    fn patience(&self) -> Duration {
-        Duration::from_secs(if tidegate_buffer::planted::any() { 3 } else { 30 })
+    fn many(&self) -> usize {
+        40
+    }
+
+    fn much(&self) -> usize {
+        16 << 20
+    }
+
+    fn families(&self) -> &'static [Family] {
+        &[Family::V4, Family::V6, Family::Unix]
+    }
+
+    fn turns_within(&self, site: &Site, time: Duration) -> u64 {
+        let (begun, before) = (Instant::now(), site.counts().turns);
+        while let Some(left) = time.checked_sub(begun.elapsed()) {
+            site.with(|event_loop| event_loop.turn(Some(left))).expect("waiting does not fail");
+        }
+        site.counts().turns - before
+    }
+
+    fn wakes(&self, site: &Site, act: Box<dyn FnOnce() + Send>) -> bool {
+        // What is left to do is done first.
+        self.run_until(NAP, &mut || false);
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(NAP * 40);
+                act();
+            });
+            site.with(|event_loop| event_loop.turn(Some(self.patience()))).expect("waiting does not fail");
+        });
+        begun.elapsed() < self.patience()
     }
 
     fn sockets(&self) -> usize {

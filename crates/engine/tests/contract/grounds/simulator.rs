@@ -92,12 +92,38 @@ impl Ground for Simulator {
         self.network.run_until(patience, is_so)
     }
 
+    fn patience(&self) -> Duration {
+        Duration::from_secs(3600)
+    }
+
     fn is_real(&self) -> bool {
         false
     }
 
-    fn patience(&self) -> Duration {
-        Duration::from_secs(3600)
+    fn many(&self) -> usize {
+        10
+    }
+
+    fn much(&self) -> usize {
+        200_000
+    }
+
+    fn families(&self) -> &'static [Family] {
+        // `Family::Unix` as well, as soon as a host listens at paths.
+        &[Family::V4, Family::V6]
+    }
+
+    fn turns_within(&self, site: &Site, time: Duration) -> u64 {
+        let before = site.counts().turns;
+        self.network.run_for(time);
+        site.counts().turns - before
+    }
+
+    fn wakes(&self, site: &Site, act: Box<dyn FnOnce() + Send>) -> bool {
+        self.network.run_until(Duration::ZERO, || false);
+        let before = site.counts().turns;
+        std::thread::spawn(act).join().expect("it does not panic");
+        self.network.run_until(Duration::ZERO, || site.counts().turns > before)
     }
 
     fn sockets(&self) -> usize {
