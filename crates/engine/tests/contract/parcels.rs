@@ -119,7 +119,9 @@ fn file(content: &[u8]) -> File {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("tidegate-parcels-{}-{number}", std::process::id()));
-    File::create(&path).and_then(|mut file| file.write_all(content)).expect("the temporary directory can be written to");
+    File::create(&path)
+        .and_then(|mut file| file.write_all(content))
+        .expect("the temporary directory can be written to");
     let file = File::open(&path).expect("it was just written");
     std::fs::remove_file(&path).expect("it was just opened");
     file
