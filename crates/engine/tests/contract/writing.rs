@@ -291,6 +291,7 @@ pub(crate) fn what_a_bare_peer_did_not_send_is_cut_off_behind_what_it_did<S: Sta
     caller.is_greeted(stage);
     let bytes = pattern(stage.bulk());
     caller.say(&bytes);
+    stage.until("something has left", || caller.look(|said| said.sent > S::hello().len()));
     stage.rest(MOMENT * 20);
     assert!(caller.pending() > 0, "more than anybody takes");
     caller.close();
