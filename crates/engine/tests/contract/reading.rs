@@ -108,7 +108,7 @@ fn lines(count: usize) -> (Vec<u8>, Vec<u8>) {
 pub(crate) fn a_pause_in_a_batch_of_messages_holds_back_the_very_next<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let batch = 50 + stage.random().below(400);
-    let pauses = move |heard: &Heard| heard.messages.get() > 0 && heard.messages.get() % batch == 0;
+    let pauses = move |heard: &Heard| heard.messages.get() > 0 && heard.messages.get().is_multiple_of(batch);
     let (to, heard) = hears::<S, _>(stage, &server, || S::server_with(Lines::new()), pauses);
     let caller = Caller::<S>::new(stage, &to);
     let count = 1000;
