@@ -30,13 +30,13 @@ impl<S: Stack> Caller<S> {
         let options = SocketOptions { receive_buffer_bytes: Some(64 * 1024), ..SocketOptions::default() };
         let end = bare.connect_with(to, &options);
         bare.send(end, &S::hello());
+        stage.until("a caller is connected", || bare.look(end, |said| said.connected == Some(Ok(()))));
         Self { bare, end, stack: PhantomData }
     }
 
     /// Waits until the server has said hello as well, and receives nothing more.
     pub(crate) fn is_greeted(&self, stage: &Stage) {
-        let is_greeted = |said: &Said| said.connected.is_some() && said.received.len() >= S::hello().len();
-        stage.until("a caller is greeted", || self.look(is_greeted));
+        stage.until("a caller is greeted", || self.look(|said| said.received.len() >= S::hello().len()));
         self.listen(false);
     }
 

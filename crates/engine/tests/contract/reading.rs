@@ -108,7 +108,7 @@ fn lines(count: usize) -> (Vec<u8>, Vec<u8>) {
 pub(crate) fn a_pause_in_a_batch_of_messages_holds_back_the_very_next<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let batch = 50 + stage.random().below(400);
-    let pauses = move |heard: &Heard| heard.messages.get() > 0 && heard.messages.get() % batch == 0;
+    let pauses = move |heard: &Heard| heard.messages.get() > 0 && heard.messages.get().is_multiple_of(batch);
     let (to, heard) = hears::<S, _>(stage, &server, || S::server_with(Lines::new()), pauses);
     let caller = Caller::<S>::new(stage, &to);
     let count = 1000;
@@ -230,6 +230,10 @@ pub(crate) fn writability_alone_moves_everything<S: Stack>(stage: &Stage) {
         (turns, told) = (counts.turns, poured.writable.get());
         most = most.max(server.pool().ledger().used());
     };
+    stage.until("as much has left as anybody takes", || {
+        look();
+        poured.left.get() > 0
+    });
     stage.happens(stage.units(1) / 10, || {
         look();
         false
@@ -357,7 +361,8 @@ pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
     let caller = Caller::<S>::deaf(stage, &to);
     let (wire, plain) = lines(100);
     caller.say(&wire);
-    stage.rest(stage.units(1) / 10);
+    stage.until("a line is delivered", || heard.messages.get() == 1);
+    stage.rest(MOMENT * 10);
     assert_eq!((heard.messages.get(), writable.get()), (1, 0), "messages, and edges");
     // The peer reads: what is left is the pause.
     caller.listen(true);
@@ -450,10 +455,8 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back<S: St
     });
     let caller = Caller::<S>::deaf(stage, &to);
     caller.say(b"go on");
-    stage.rest(stage.units(1));
-    assert_eq!((server.counts().connections, server.counts().closed_write_timeout), (1, 0), "it has time still");
     let used = || server.pool().ledger().used();
-    assert!(used() > stage.bulk() / 2, "what waits is counted");
+    stage.until("what waits is counted", || used() > stage.bulk() / 2);
     stage.until("the peer is cut off", || server.counts().closed_write_timeout == 1);
     stage.until("the memory comes back", || used() < HELD_BYTES_MAX.min(stage.bulk() / 2));
     caller.listen(true);

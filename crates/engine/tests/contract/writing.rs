@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tidegate_buffer::{LINK_BYTES_MIN, Mark, WaterMarks};
 use tidegate_codec::framing::{Lines, Payload};
-use tidegate_engine::{Channel, Client, Event, Limits, Outcome, SendError, task};
+use tidegate_engine::{Channel, ChannelError, Client, Event, Limits, Outcome, Remote, SendError, task};
 use tidegate_sys::Address;
 
 use crate::caller::Caller;
 use crate::echo::pattern;
 use crate::parcels::{Packer, Parcel, Parcels, TIDES, short_region};
 use crate::stack::Stack;
-use crate::stage::{Cx, Served, Site, Stage, Told};
+use crate::stage::{Cx, Post, Served, Site, Stage, Told};
 
 /// Limits of a connection on which anything may wait.
 fn unlimited() -> Limits {
@@ -202,6 +202,7 @@ struct Found {
     heard: RefCell<Vec<u8>>,
     refused: Cell<usize>,
     accepted: Cell<usize>,
+    remote: RefCell<Option<Remote<Post>>>,
 }
 
 impl Found {
@@ -270,24 +271,19 @@ pub(crate) fn after_its_end_a_channel_sends_nothing_and_hears_all<S: Stack>(stag
 pub(crate) fn what_a_bare_peer_did_not_send_is_cut_off_behind_what_it_did<S: Stack>(stage: &Stage) {
     let (server, found) = (stage.server(), Rc::<Found>::default());
     let note = found.clone();
-    let wait = stage.units(1);
     let to = stage.listen(&server, Limits::default(), S::server, move || {
         let note = note.clone();
-        move |told, cx: &mut Cx<'_, S::Codec>| match told {
-            Told::Open => {
-                cx.pause();
-                cx.deadline_after(wait);
-                Outcome::Continue
+        move |told, cx: &mut Cx<'_, S::Codec>| {
+            match told {
+                Told::Open => {
+                    *note.remote.borrow_mut() = Some(cx.remote());
+                    cx.pause();
+                }
+                Told::Event(Event::Posted(_)) => cx.resume(),
+                Told::Message(message) => note.heard.borrow_mut().extend_from_slice(&message),
+                told => return told.by_default(cx),
             }
-            Told::Event(Event::Deadline) => {
-                cx.resume();
-                Outcome::Continue
-            }
-            Told::Message(message) => {
-                note.heard.borrow_mut().extend_from_slice(&message);
-                Outcome::Continue
-            }
-            told => told.by_default(cx),
+            Outcome::Continue
         }
     });
     let caller = Caller::<S>::new(stage, &to);
@@ -295,10 +291,12 @@ pub(crate) fn what_a_bare_peer_did_not_send_is_cut_off_behind_what_it_did<S: Sta
     caller.is_greeted(stage);
     let bytes = pattern(stage.bulk());
     caller.say(&bytes);
-    stage.rest(wait / 2);
+    stage.until("something has left", || caller.look(|said| said.sent > S::hello().len()));
+    stage.rest(MOMENT * 20);
     assert!(caller.pending() > 0, "more than anybody takes");
     caller.close();
-    stage.until("what was not sent is gone", || caller.pending() == 0);
+    stage.until("what was not sent is gone", || caller.pending() == 0 && found.remote.borrow().is_some());
+    found.remote.take().expect("it has opened").post(1).expect("the connection is there");
     stage.until("the server hears of it", || server.counts().accepted == 1 && server.counts().connections == 0);
     let heard = found.heard.take();
     assert!(!heard.is_empty() && heard.len() < bytes.len() && bytes.starts_with(&heard), "{} arrived", heard.len());
@@ -412,15 +410,19 @@ pub(crate) fn what_waits_when_a_handler_fails_arrives_in_whole_messages<S: Stack
 pub(crate) fn a_promise_that_is_dropped_takes_nothing_back<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let (lines, bytes) = lines(stage);
-    let wait = stage.units(1) / 4;
-    let to = serves_lines::<S, _>(stage, &server, lines, move |mut channel, mark| async move {
-        let late = channel.flushed(mark).within(wait).await;
-        drop(task::timeout(wait, channel.flushed(mark)).await);
-        channel.flushed(mark).await?;
-        late.map_or(Ok(()), |()| Err("it was flushed while nobody read".into()))
+    let was_late = Rc::new(Cell::new(false));
+    let note = was_late.clone();
+    let to = serves_lines::<S, _>(stage, &server, lines, move |mut channel, mark| {
+        let note = note.clone();
+        async move {
+            let late = channel.flushed(mark).within(MOMENT).await;
+            drop(task::timeout(MOMENT, channel.flushed(mark)).await);
+            note.set(matches!(late, Err(ChannelError::Deadline)));
+            Ok(channel.flushed(mark).await?)
+        }
     });
     let caller = Caller::<S>::deaf(stage, &to);
-    stage.rest(stage.units(1));
+    stage.until("a promise is late", || was_late.get());
     caller.listen(true);
     assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
     caller.end(stage);
@@ -452,6 +454,7 @@ impl Marks {
 fn follow<S: Stack>(stage: &Stage, server: &Site, to: &Address, marks: &Marks, bytes: &[u8]) {
     let sent = || server.counts().sent_bytes;
     let caller = Caller::<S>::deaf(stage, to);
+    stage.until("everything was said", || !marks.all.borrow().is_empty());
     for listens in [false, true, false] {
         caller.listen(listens);
         stage.happens(stage.units(1) / 10, || {
