@@ -2,8 +2,10 @@
 
 mod addresses;
 mod crowd;
+mod faults;
 mod pair;
 mod seeds;
+mod shim;
 
 use std::cell::Cell;
 use std::error::Error;
