@@ -33,12 +33,16 @@ mod trace;
 mod world;
 
 use std::cell::RefCell;
+use std::future::Future;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tidegate_engine::EventLoop;
+use tidegate_engine::task::Task;
 
 pub use self::faults::{Fault, Faults, Fired};
 pub use self::host::{Host, Station};
@@ -69,7 +73,8 @@ use crate::replay::replay;
 ///     channel.send("ebb and flow".into())?;
 ///     Ok::<_, Box<dyn std::error::Error>>(channel.recv().await?)
 /// });
-/// assert!(network.run_until(Duration::from_secs(10), || answer.is_finished()));
+/// let answer = network.run_task(Duration::from_secs(10), answer)?;
+/// assert_eq!(answer.as_deref(), Some(&b"ebb and flow"[..]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -204,6 +209,30 @@ impl Network {
                     return false;
                 }
             }
+        }
+    }
+
+    /// Lets time pass until a task has ended, and returns what it came to.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_engine::task;
+    /// use tidegate_testkit::network::Network;
+    ///
+    /// let network = Network::new(7);
+    /// let hour = network.host("10.0.0.1").station().spawn(task::sleep(Duration::from_secs(3600)));
+    /// network.run_task(Duration::from_secs(4000), hour);
+    /// assert_eq!(network.elapsed().as_secs(), 3600);
+    /// ```
+    ///
+    /// # Panics
+    /// If it has not ended when so much time is over, if it was cancelled, and if it has panicked.
+    pub fn run_task<T>(&self, patience: Duration, mut task: Task<T>) -> T {
+        assert!(self.run_until(patience, || task.is_finished()), "a task has not ended after {patience:?}");
+        match Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(value)) => value,
+            Poll::Ready(Err(error)) => panic!("{error}"),
+            Poll::Pending => unreachable!("it has ended"),
         }
     }
 
