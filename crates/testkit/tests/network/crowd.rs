@@ -294,3 +294,51 @@ fn every_connection_of_a_crowd_ends_and_is_accounted_for() {
 
 /// Connections of a round.
 const ROUND: u64 = 250;
+
+/// Short connections one after the other, beside many that say nothing: what a simulated connection costs.
+#[test]
+fn short_connections_take_their_turns() {
+    let wanted: usize = std::env::var("TIDEGATE_CONNECTIONS").map_or(2_000, |number| number.parse().expect("a number"));
+    let network = Network::new(1);
+    let stations: Vec<_> = (1..5).map(|last| network.host(&format!("10.0.0.{last}")).station()).collect();
+    let limits = || Limits { connections_max: usize::MAX, ..Limits::default() };
+    let to = stations[0].serve(7, limits(), || Raw, echo).expect("the port is free");
+    let client = Client::at(to);
+    let idle = Rc::new(Cell::new(0));
+    for number in 0..wanted / 20 {
+        let (client, idle) = (client.clone(), idle.clone());
+        drop(stations[1 + number % 3].spawn(async move {
+            let mut channel = client.connect(Raw).await.expect("somebody listens");
+            idle.set(idle.get() + 1);
+            drop(channel.recv().await);
+        }));
+        // No more at once than the backlog holds.
+        if number % 100 == 99 {
+            network.run_for(Duration::from_millis(10));
+        }
+    }
+    network.run_for(SECOND);
+    assert_eq!(idle.get(), wanted / 20);
+    let begun = Instant::now();
+    let done = Rc::new(Cell::new(0));
+    for number in 0..100 {
+        let (client, done) = (client.clone(), done.clone());
+        drop(stations[1 + number % 3].spawn(async move {
+            for _ in 0..wanted / 100 {
+                let mut channel = client.connect(Raw).await.expect("somebody listens");
+                channel.send("ebb and flow".into()).expect("there is room");
+                let come = channel.recv().await.expect("nothing breaks").expect("it is sent back");
+                assert_eq!(&come[..], b"ebb and flow");
+                drop(channel);
+                done.set(done.get() + 1);
+            }
+        }));
+    }
+    assert!(network.run_until(SECOND * 3600, || done.get() == wanted / 100 * 100));
+    let took = begun.elapsed();
+    println!(
+        "{} short connections in {took:.1?}: {:.0} in a second",
+        done.get(),
+        done.get() as f64 / took.as_secs_f64()
+    );
+}
