@@ -45,12 +45,17 @@ impl Simulated {
     }
 
     fn close(world: &mut World, owner: Owner, reset: bool) -> Option<Completion> {
+        let mut in_flight = false;
         match world.desks[owner.desk].sockets.remove(owner.token) {
-            Some(Place::End(id)) => world.close(id, reset),
+            Some(Place::End(id)) => {
+                // The bytes are the loop's until that send is over, and the last word comes after it.
+                in_flight = world.ends.get(id).is_some_and(|end| end.taken.is_some());
+                world.close(id, reset);
+            }
             Some(Place::Listener(id)) => world.close_listener(id),
             Some(Place::Closed(_)) | None => {}
         }
-        if world.strikes(Fault::LateClose) {
+        if in_flight || world.strikes(Fault::LateClose) {
             let later = world.some_time(CLOSE_MAX);
             world.put(later, Event::Closed { desk: owner.desk, token: owner.token });
             return None;

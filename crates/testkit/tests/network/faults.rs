@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_buffer::{Outbound, Pool};
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Channel, Client, ConnectError, Limits, task};
-use tidegate_sys::{Accepted, Address, Completion, Operation, Token};
+use tidegate_sys::{Accepted, Address, Completion, Driver, Operation, SocketOptions, Token};
 use tidegate_testkit::network::{Fault, Faults, Fired, Network, Station};
 use tidegate_testkit::seeds;
 
@@ -174,30 +174,49 @@ fn what_is_delayed_is_told_later_than_the_links_would_have_it() {
     assert!(takes(Faults::none().with(Fault::Delayed, 2)) > takes(Faults::none()));
 }
 
-/// The loop would never do this, so a driver does it for the loop.
-#[test]
-#[should_panic(expected = "a second send of a socket while one is in flight")]
-fn a_second_send_while_one_is_in_flight_fails_the_test() {
-    let network = Network::new(1);
-    network.set_faults(Faults::none().with(Fault::LateSend, 1));
+/// A driver whose loop is the test, something that it has connected to an echo, and bytes to send there.
+fn connected(network: &Network) -> (Box<dyn Driver>, Token, Outbound) {
     let pool = Pool::new();
-    let (here, there) = (network.host("10.0.0.1"), network.host("10.0.0.2"));
-    let mut driver = here.driver(&pool);
-    let server = there.station();
+    let mut driver = network.host("10.0.0.1").driver(&pool);
+    let server = network.host("10.0.0.2").station();
     let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
     let token = Token { slot: 0, generation: 0 };
-    driver.submit(token, Operation::Connect { address: &to, local: None, options: &Default::default() });
+    driver.submit(token, Operation::Connect { address: &to, local: None, options: &SocketOptions::default() });
     network.run_for(SECOND);
     driver.wait(None).expect("nothing is waited for");
     assert!(matches!(driver.next(), Some((_, Completion::Connected(Ok(()))))));
     let mut queue = Outbound::new(&pool);
     queue.write(b"ebb");
     queue.flush();
+    (driver, token, queue)
+}
+
+/// No loop does this, so the test does.
+#[test]
+#[should_panic(expected = "a second send of a socket while one is in flight")]
+fn a_second_send_while_one_is_in_flight_fails_the_test() {
+    let network = Network::new(1);
+    network.set_faults(Faults::none().with(Fault::LateSend, 1));
+    let (mut driver, token, mut queue) = connected(&network);
     for _ in 0..2 {
         assert!(driver.submit(token, Operation::Send { queue: &queue, bytes_max: 100 }).is_none());
     }
     queue.clear();
     network.run_for(SECOND);
+}
+
+#[test]
+fn the_last_word_on_a_socket_comes_after_a_send_that_was_in_flight() {
+    let network = Network::new(1);
+    network.set_faults(Faults::none().with(Fault::LateSend, 1));
+    let (mut driver, token, mut queue) = connected(&network);
+    assert!(driver.submit(token, Operation::Send { queue: &queue, bytes_max: 100 }).is_none());
+    assert!(driver.submit(token, Operation::Close { reset: true }).is_none());
+    network.run_for(SECOND);
+    driver.wait(None).expect("nothing is waited for");
+    assert!(matches!(driver.next(), Some((closed, Completion::Closed)) if closed == token));
+    assert!(driver.next().is_none());
+    queue.clear();
 }
 
 #[test]

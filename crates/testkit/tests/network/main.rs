@@ -6,6 +6,7 @@ mod faults;
 mod pair;
 mod seeds;
 mod shim;
+mod uses;
 
 use std::cell::Cell;
 use std::error::Error;
