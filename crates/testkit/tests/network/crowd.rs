@@ -16,7 +16,7 @@ use tidegate_sys::Address;
 use tidegate_testkit::network::{Fault, Faults, Fired, Network, Station};
 use tidegate_testkit::{Random, seeds};
 
-use crate::pair::{Echo, SECOND, Served, echo, exchange};
+use crate::pair::{Echo, SECOND, Served, echo, exchange, weather};
 
 /// What a client does with its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -266,8 +266,8 @@ fn every_connection_of_a_crowd_ends_and_is_accounted_for() {
         // In every other round nothing may break.
         let harsh = seed % 2 == 1;
         let faults = match harsh {
-            false => Faults::benign(),
-            true => Faults::benign().with(Fault::Reset, 150).with(Fault::Refused, 30).with(Fault::TimedOut, 30),
+            false => weather(seed),
+            true => weather(seed).with(Fault::Reset, 150).with(Fault::Refused, 30).with(Fault::TimedOut, 30),
         };
         let mishap = [Mishap::None, Mishap::Drain, Mishap::Cut][(seed / 2 % 3) as usize];
         let (tally, struck, counted) = Round::new(seed, faults).run(seed, ROUND, mishap);

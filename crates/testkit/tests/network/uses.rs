@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::fmt::Write;
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate_codec::framing::{FramingError, Lines};
@@ -16,7 +16,7 @@ use tidegate_testkit::filters::ToyTls;
 use tidegate_testkit::network::{Fault, Faults, Fired, Network, Station};
 use tidegate_testkit::{Random, seeds};
 
-use crate::pair::{SECOND, Served};
+use crate::pair::{SECOND, Served, weather};
 
 /// Lines in, lines and files out.
 struct Mixed(Lines);
@@ -137,8 +137,13 @@ fn file_line(number: u64) -> String {
 
 const FILE_LINE_BYTES: u64 = 64;
 
-/// A file of which nothing is left in the end.
+/// The file, of which nothing is left in the end.
 fn file() -> Arc<File> {
+    static FILE: OnceLock<Arc<File>> = OnceLock::new();
+    FILE.get_or_init(make_file).clone()
+}
+
+fn make_file() -> Arc<File> {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("uses-{}", std::process::id()));
     let text: String = (0..1500).map(file_line).collect();
     std::fs::write(&path, text).expect("the target directory can be written to");
@@ -368,7 +373,8 @@ fn round(seed: u64, faults: Faults, harsh: bool) -> (usize, Fired) {
     }
     for listener in listeners {
         let heard = network.run_task(SECOND * 60, listener);
-        assert!(harsh || heard.is_ok_and(|heard| heard > 50), "seed {seed}: a member did not hear the group");
+        let is_heard = heard.as_ref().is_ok_and(|heard| *heard > 10);
+        assert!(harsh || is_heard, "seed {seed}: a member heard {heard:?} of the group");
     }
     let left = || network.open_ends() as u64 + server.counts().connections + other.counts().connections;
     assert!(network.run_until(SECOND * 600, || left() == 0), "seed {seed}: {} are left", left());
@@ -391,7 +397,7 @@ fn rounds() -> u64 {
 fn whatever_is_asked_for_is_answered_whatever_is_slow_short_or_late() {
     let mut fired = Fired::default();
     for seed in seeds(rounds()) {
-        let (whole, struck) = round(seed, Faults::benign(), false);
+        let (whole, struck) = round(seed, weather(seed), false);
         assert_eq!(whole, 16);
         fired += struck;
     }
@@ -401,9 +407,9 @@ fn whatever_is_asked_for_is_answered_whatever_is_slow_short_or_late() {
 #[test]
 fn under_resets_and_for_want_of_memory_what_is_answered_is_right_and_nothing_is_left() {
     let (mut fired, mut sum) = (Fired::default(), 0);
-    let faults = Faults::benign().with(Fault::Reset, 300).with(Fault::Refused, 20).with(Fault::TimedOut, 20);
     for seed in seeds(rounds()) {
-        let (whole, struck) = round(seed, faults.clone(), true);
+        let faults = weather(seed).with(Fault::Reset, 300).with(Fault::Refused, 20).with(Fault::TimedOut, 20);
+        let (whole, struck) = round(seed, faults, true);
         fired += struck;
         sum += whole;
     }
