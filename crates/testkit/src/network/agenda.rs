@@ -31,7 +31,7 @@ pub(super) enum Event {
     /// A send that was taken a while ago is told.
     SendDue { end: u64 },
     /// Nothing that was on its way can come any more.
-    Cancelled { end: u64 },
+    Cancelled { place: Place },
     /// What was held back for a while is told.
     Attend { place: Place },
     /// The last word on a socket is due.

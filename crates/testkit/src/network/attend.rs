@@ -48,7 +48,12 @@ impl World {
     }
 
     fn accept(&mut self, desk: usize, id: u64) -> Option<Completion> {
-        let next = *self.listeners.get(id).filter(|listener| listener.accepting)?.backlog.front()?;
+        let listener = self.listeners.get_mut(id).filter(|listener| listener.has_a_say())?;
+        let next = *listener.backlog.front()?;
+        if !listener.accepting {
+            listener.one_more = false;
+            self.fired.note(Fault::LateCancel);
+        }
         if self.strikes(Fault::NoDescriptor) {
             // Not lined up again: it goes on with the next connection, or when it is asked to.
             return Some(Completion::Accepted(Err(io::Error::from_raw_os_error(EMFILE))));

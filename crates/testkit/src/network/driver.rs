@@ -83,13 +83,9 @@ impl Driver for Simulated {
             (Operation::Listen(socket), _) => Self::adopt(world, owner, &socket, true),
             (Operation::Adopt(socket), _) => Self::adopt(world, owner, &socket, false),
             (Operation::Connect { address, local, .. }, _) => world.connect(owner, address, local),
-            (Operation::Accept(on), Some(Place::Listener(id))) => {
-                world.listeners.get_mut(id).into_iter().for_each(|listener| listener.accepting = on);
-                world.line_up(Place::Listener(id));
-                None
-            }
-            (Operation::Receive(on), Some(Place::End(id))) => {
-                world.receive_or_not(id, on);
+            (Operation::Accept(on), Some(place @ Place::Listener(_)))
+            | (Operation::Receive(on), Some(place @ Place::End(_))) => {
+                world.go_on(place, on);
                 None
             }
             (Operation::Send { queue, bytes_max }, Some(Place::End(id))) => {

@@ -34,7 +34,7 @@ pub enum Fault {
     LateSend,
     /// What happened to a socket is told some time later.
     Delayed,
-    /// A completion was on its way when receiving was stopped, and still comes, as with io_uring: one, bytes or the end.
+    /// A completion was on its way when receiving or accepting was stopped, and still comes, as with io_uring: one.
     LateCancel,
     /// The driver's last word on a socket comes some time after it was closed.
     LateClose,

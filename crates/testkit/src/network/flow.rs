@@ -162,19 +162,6 @@ impl World {
         self.forget(id);
     }
 
-    /// Goes on receiving, or stops.
-    pub(super) fn receive_or_not(&mut self, id: u64, on: bool) {
-        let Some(end) = self.ends.get_mut(id) else { return };
-        let stops = std::mem::replace(&mut end.receiving, on) && !on;
-        end.one_more = false;
-        if stops && self.threatens(Fault::LateCancel) {
-            let pause = self.some_time(CANCEL_MAX);
-            self.ends.get_mut(id).into_iter().for_each(|end| end.one_more = true);
-            self.put(pause, Event::Cancelled { end: id });
-        }
-        self.line_up(Place::End(id));
-    }
-
     /// A driver is gone.
     pub(super) fn leave_desk(&mut self, desk: usize) {
         self.desks[desk].is_turned = false;
@@ -263,9 +250,6 @@ const SMALL_BUFFER_MAX: Duration = Duration::from_millis(100);
 
 /// How much later than it was done a send may be told.
 const LATE_SEND_MAX: Duration = Duration::from_millis(10);
-
-/// How long something may be on its way after receiving was stopped.
-const CANCEL_MAX: Duration = Duration::from_millis(5);
 
 /// How long sending may be held back though there is room.
 const STALL_MAX: Duration = Duration::from_millis(20);

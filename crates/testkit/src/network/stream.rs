@@ -187,19 +187,21 @@ pub(super) struct Listener {
     pub(super) owner: Option<Owner>,
     pub(super) lined_up: bool,
     pub(super) accepting: bool,
+    /// Accepting was stopped, and one completion is on its way.
+    pub(super) one_more: bool,
     /// Ends that wait to be accepted.
     pub(super) backlog: VecDeque<u64>,
 }
 
 impl Listener {
     pub(super) const fn new(address: Address, ip: IpAddr) -> Self {
-        Self { address, ip, owner: None, lined_up: false, accepting: true, backlog: VecDeque::new() }
+        Self { address, ip, owner: None, lined_up: false, accepting: true, one_more: false, backlog: VecDeque::new() }
     }
 }
 
 impl Listener {
     pub(super) fn has_a_say(&self) -> bool {
-        self.accepting && !self.backlog.is_empty()
+        (self.accepting || self.one_more) && !self.backlog.is_empty()
     }
 }
 

@@ -230,7 +230,7 @@ impl World {
             Event::Unstalled { end } => self.change(end, |end| end.stalled = false),
             Event::Roomy { end } => self.change(end, |end| end.send_buffer = SEND_BUFFER_BYTES),
             Event::SendDue { end } => self.change(end, |end| end.send_is_due = true),
-            Event::Cancelled { end } => self.change(end, |end| end.one_more = false),
+            Event::Cancelled { place } => self.set_one_more(place, false),
             Event::Attend { place } => {
                 match place {
                     Place::End(id) => self.ends.get_mut(id).into_iter().for_each(|end| end.lined_up = false),
@@ -240,6 +240,36 @@ impl World {
                 self.line_up(place);
             }
             Event::Closed { desk, token } => self.desks[desk].attention.push_back(Place::Closed(token)),
+        }
+    }
+
+    /// Goes on with receiving or accepting, or stops; then one completion may be on its way.
+    pub(super) fn go_on(&mut self, place: Place, on: bool) {
+        let (goes_on, one_more) = match place {
+            Place::End(id) => match self.ends.get_mut(id) {
+                Some(end) => (&mut end.receiving, &mut end.one_more),
+                None => return,
+            },
+            Place::Listener(id) => match self.listeners.get_mut(id) {
+                Some(listener) => (&mut listener.accepting, &mut listener.one_more),
+                None => return,
+            },
+            Place::Closed(_) => return,
+        };
+        *one_more = false;
+        if std::mem::replace(goes_on, on) && !on && self.threatens(Fault::LateCancel) {
+            let pause = self.some_time(CANCEL_MAX);
+            self.set_one_more(place, true);
+            self.put(pause, Event::Cancelled { place });
+        }
+        self.line_up(place);
+    }
+
+    fn set_one_more(&mut self, place: Place, one_more: bool) {
+        match place {
+            Place::End(id) => self.ends.get_mut(id).into_iter().for_each(|end| end.one_more = one_more),
+            Place::Listener(id) => self.listeners.get_mut(id).into_iter().for_each(|it| it.one_more = one_more),
+            Place::Closed(_) => {}
         }
     }
 
@@ -309,6 +339,9 @@ impl World {
         self.links.get(&route).copied().unwrap_or(self.link)
     }
 }
+
+/// How long something may be on its way after receiving or accepting was stopped.
+const CANCEL_MAX: Duration = Duration::from_millis(5);
 
 /// How far the clock leaps at most.
 const LEAP_MAX: Duration = Duration::from_millis(300);

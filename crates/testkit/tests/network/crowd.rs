@@ -266,8 +266,10 @@ fn every_connection_of_a_crowd_ends_and_is_accounted_for() {
         // In every other round nothing may break.
         let harsh = seed % 2 == 1;
         let faults = match harsh {
-            false => weather(seed),
-            true => weather(seed).with(Fault::Reset, 150).with(Fault::Refused, 30).with(Fault::TimedOut, 30),
+            false => weather(seed, &[0, 4, 8, 30]),
+            true => {
+                weather(seed, &[0, 4, 8, 30]).with(Fault::Reset, 150).with(Fault::Refused, 30).with(Fault::TimedOut, 30)
+            }
         };
         let mishap = [Mishap::None, Mishap::Drain, Mishap::Cut][(seed / 2 % 3) as usize];
         let (tally, struck, counted) = Round::new(seed, faults).run(seed, ROUND, mishap);

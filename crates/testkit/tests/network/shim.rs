@@ -23,7 +23,7 @@ pub(crate) type Promptly = bool;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     Listen,
-    Accept,
+    Accept(bool),
     Adopt,
     Connect,
     Receive(bool),
@@ -99,7 +99,7 @@ impl Driver for Shim {
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
         let asked = match operation {
             Operation::Listen(_) => Asked::Listen,
-            Operation::Accept(_) => Asked::Accept,
+            Operation::Accept(on) => Asked::Accept(on),
             Operation::Adopt(_) => Asked::Adopt,
             Operation::Connect { .. } => Asked::Connect,
             Operation::Receive(on) => Asked::Receive(on),
