@@ -328,8 +328,8 @@ fn broadcast(server: &Station) -> Address {
     address
 }
 
-/// A round; in a harsh one something may break. Says how many were told everything.
-fn round(seed: u64, faults: Faults, harsh: bool) -> (usize, Fired) {
+/// A round; in a harsh one something may break. Says how many were told everything, and its trace.
+fn round(seed: u64, faults: Faults, harsh: bool) -> (usize, Fired, u64) {
     let network = Network::new(seed);
     network.set_faults(faults);
     let (server, other) = (network.host("10.0.0.1").station(), network.host("10.0.0.2").station());
@@ -381,7 +381,7 @@ fn round(seed: u64, faults: Faults, harsh: bool) -> (usize, Fired) {
     let stations = [server, other];
     stations.iter().for_each(|station| station.drain(SECOND));
     assert!(network.run_until(SECOND * 2, || stations.iter().all(Station::is_drained)), "seed {seed}: a slot is left");
-    let result = (whole, network.fired());
+    let result = (whole, network.fired(), network.trace());
     let pools = stations.each_ref().map(|station| station.pool().clone());
     drop((network, stations));
     assert!(pools.iter().all(|pool| pool.ledger().used() == 0), "seed {seed}: memory is left");
@@ -397,11 +397,19 @@ fn rounds() -> u64 {
 fn whatever_is_asked_for_is_answered_whatever_is_slow_short_or_late() {
     let mut fired = Fired::default();
     for seed in seeds(rounds()) {
-        let (whole, struck) = round(seed, weather(seed, &[0, 1, 2, 4, 8, 30]), false);
+        let (whole, struck, _) = round(seed, weather(seed, &[0, 1, 2, 4, 8, 30]), false);
         assert_eq!(whole, 16);
         fired += struck;
     }
     fired.assert_all(&Fault::BENIGN);
+}
+
+#[test]
+fn whatever_is_asked_for_a_run_is_a_function_of_its_seed() {
+    let trace = |seed| round(seed, Faults::benign().with(Fault::Reset, 300), true).2;
+    let traces: Vec<_> = (0..8).map(trace).collect();
+    assert_eq!(traces, (0..8).map(trace).collect::<Vec<_>>());
+    assert!((1..8).all(|seed| traces[seed] != traces[seed - 1]));
 }
 
 #[test]
@@ -412,7 +420,7 @@ fn under_resets_and_for_want_of_memory_what_is_answered_is_right_and_nothing_is_
             .with(Fault::Reset, 300)
             .with(Fault::Refused, 20)
             .with(Fault::TimedOut, 20);
-        let (whole, struck) = round(seed, faults, true);
+        let (whole, struck, _) = round(seed, faults, true);
         fired += struck;
         sum += whole;
     }
