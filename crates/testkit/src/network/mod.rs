@@ -220,7 +220,8 @@ impl Network {
     /// use tidegate_testkit::network::Network;
     ///
     /// let network = Network::new(7);
-    /// let hour = network.host("10.0.0.1").station().spawn(task::sleep(Duration::from_secs(3600)));
+    /// let hour = async { task::sleep(Duration::from_secs(3600)).await };
+    /// let hour = network.host("10.0.0.1").station().spawn(hour);
     /// network.run_task(Duration::from_secs(4000), hour);
     /// assert_eq!(network.elapsed().as_secs(), 3600);
     /// ```
