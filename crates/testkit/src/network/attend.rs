@@ -1,6 +1,6 @@
 //! The one place that decides what a socket has to say to its loop.
 
-use std::io;
+use std::io::{self, Read};
 use std::time::Duration;
 
 use tidegate_buffer::Scratch;
@@ -110,7 +110,7 @@ impl World {
         let length = space.len();
         let (mut sender, mut joined) = (None, None);
         if let Some(end) = self.ends.get_mut(id) {
-            end.take_inbound(space);
+            end.inbound.read_exact(space).expect("so many have arrived");
             sender = end.peer;
             joined = end.owner.filter(|_| end.inbound.is_empty() && end.fin_came && end.fin_joined);
         }

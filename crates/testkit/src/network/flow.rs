@@ -1,6 +1,6 @@
 //! How bytes get from one end of a stream to the other, and how a stream ends.
 
-use std::io;
+use std::io::{self, Read};
 use std::time::Duration;
 
 use tidegate_buffer::Outbound;
@@ -106,7 +106,8 @@ impl World {
             let splits = length > 1 && self.strikes(Fault::SplitRead);
             let length = if splits { 1 + self.random.below(length - 1) } else { length };
             let Some(end) = self.ends.get_mut(id) else { return };
-            let bytes = end.take_unsent(length);
+            let mut bytes = vec![0; length];
+            end.unsent.read_exact(&mut bytes).expect("so many wait");
             end.travelling += length;
             end.unacknowledged += length;
             let at = self.arrival(id, length);

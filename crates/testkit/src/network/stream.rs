@@ -152,25 +152,6 @@ impl End {
         !self.broken && !self.connecting && (!self.inbound.is_empty() || (self.fin_came && !self.end_told))
     }
 
-    /// Reads as much as there is room for, which there is no more of than bytes.
-    pub(super) fn take_inbound(&mut self, to: &mut [u8]) {
-        let (front, back) = self.inbound.as_slices();
-        let from_front = front.len().min(to.len());
-        let (start, rest) = to.split_at_mut(from_front);
-        start.copy_from_slice(&front[..from_front]);
-        rest.copy_from_slice(&back[..rest.len()]);
-        self.inbound.drain(..to.len());
-    }
-
-    /// Takes the next bytes that are to be sent.
-    pub(super) fn take_unsent(&mut self, length: usize) -> Vec<u8> {
-        let (front, back) = self.unsent.as_slices();
-        let from_front = front.len().min(length);
-        let bytes = [&front[..from_front], &back[..length - from_front]].concat();
-        self.unsent.drain(..length);
-        bytes
-    }
-
     /// It is over, at once.
     pub(super) fn break_off(&mut self) {
         self.broken = true;
