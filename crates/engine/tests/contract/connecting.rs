@@ -55,7 +55,8 @@ pub(crate) fn is_given_up_with_its_future<S: Stack>(stage: &Stage) {
     stage.until("all are gone", || client.counts().connections + server.counts().connections == 0);
 
     let deaf = stage.deaf();
-    let started = stage.start(&client, async move { task::timeout(brief, Client::at(deaf).connect(S::client())).await });
+    let started =
+        stage.start(&client, async move { task::timeout(brief, Client::at(deaf).connect(S::client())).await });
     assert!(stage.outcome(&started).is_err(), "nobody answers");
 }
 

@@ -18,6 +18,7 @@ pub(crate) struct Epoll {
     loops: RefCell<Vec<Rc<RefCell<EventLoop>>>>,
     directory: PathBuf,
     paths: Cell<u32>,
+    seed: u64,
     /// A listener that nobody accepts from, and who fills it.
     deaf: RefCell<Vec<Deaf>>,
     /// Sockets that were open before.
@@ -42,6 +43,7 @@ impl Epoll {
             loops: RefCell::default(),
             directory,
             paths: Cell::new(0),
+            seed: tidegate_testkit::seed(),
             deaf: RefCell::default(),
             before: open_sockets(),
             _turn: turn,
@@ -123,6 +125,10 @@ impl Ground for Epoll {
         Duration::from_secs(if tidegate_buffer::planted::any() { 3 } else { 30 })
     }
 
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
     fn is_real(&self) -> bool {
         true
     }
@@ -169,6 +175,9 @@ impl Ground for Epoll {
 
 impl Drop for Epoll {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("its choices were those of TIDEGATE_SEED={:#x}", self.seed);
+        }
         for path in 1..=self.paths.get() {
             let _ = std::fs::remove_file(self.directory.join(format!("{path}.sock")));
         }

@@ -16,6 +16,7 @@ pub(crate) struct Simulator {
     server_v6: Host,
     client: Host,
     port: Cell<u16>,
+    seed: u64,
     fired: Rc<Cell<Fired>>,
 }
 
@@ -26,7 +27,7 @@ impl Simulator {
         // The first seed is a network as it should be: what fails there has nothing to do with faults.
         network.set_faults(if seed == 0 { Faults::none() } else { Faults::benign() });
         let [server, server_v6, client] = ["10.0.0.1", "fd00::1", "10.0.0.2"].map(|ip| network.host(ip));
-        Self { network, server, server_v6, client, port: Cell::new(1000), fired: fired.clone() }
+        Self { network, server, server_v6, client, port: Cell::new(1000), seed, fired: fired.clone() }
     }
 
     fn host(&self, side: Side) -> &Host {
@@ -83,6 +84,10 @@ impl Ground for Simulator {
         Duration::from_secs(3600)
     }
 
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
     fn is_real(&self) -> bool {
         false
     }
@@ -92,7 +97,7 @@ impl Ground for Simulator {
     }
 
     fn much(&self) -> usize {
-        200_000
+        190_000
     }
 
     fn families(&self) -> &'static [Family] {
