@@ -163,4 +163,4 @@ pub(crate) fn nothing_of_the_old_reaches_the_new<S: Stack>(stage: &Stage) {
 
 const SERVED_MAX: usize = 3;
 
-const WAVES: usize = 6;
+const WAVES: usize = 4;

@@ -79,14 +79,6 @@ impl Bare {
         inner.flush(end);
     }
 
-    /// Sends whatever is put into the queue.
-    pub(crate) fn send_with(&self, end: usize, put: impl FnOnce(&mut Outbound)) {
-        let inner = &mut *self.0.borrow_mut();
-        put(&mut inner.ends[end].queue);
-        inner.ends[end].queue.flush();
-        inner.flush(end);
-    }
-
     pub(crate) fn shut(&self, end: usize) {
         self.0.borrow_mut().submit(end, Operation::ShutdownWrite);
     }

@@ -154,7 +154,7 @@ pub(crate) fn a_channel_that_is_dropped_sends_what_waits<S: Stack>(stage: &Stage
         }
         told => told.by_default(cx),
     });
-    let all = pattern(3 * LONG);
+    let all = pattern(2 * LONG);
     let sent = all.clone();
     let started = stage.start(&client, async move {
         let mut channel = Client::at(to).connect(S::client()).await?;
@@ -197,6 +197,47 @@ pub(crate) fn a_panic_ends_its_own_connection_only<S: Stack>(stage: &Stage) {
     stage.hang_up::<S>(&bare, other);
     assert_eq!(stage.reason(2), "done");
     assert_eq!(server.counts().closed_panicked, 1);
+}
+
+/// Whatever a handler is told may be the last thing that it is told.
+pub(crate) fn a_handler_may_end_whenever_it_is_told_something<S: Stack>(stage: &Stage) {
+    const MOMENTS: [&str; 7] = ["open", "message", "Deadline", "Flushed", "Posted(7)", "ReadClosed", "Drain"];
+    let (bare, mut ended) = (stage.bare(), 0);
+    for ending in ["done", "the handler failed: on purpose", "the handler panicked"] {
+        let server = stage.server();
+        for moment in MOMENTS {
+            let journal = Journal::default();
+            let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| {
+                let name = match &told {
+                    Told::Open => "open".to_owned(),
+                    Told::Message(_) => "message".to_owned(),
+                    Told::Event(event) => format!("{event:?}"),
+                };
+                if let Told::Open = told
+                    && let Ok(mark) = cx.send(pattern(GREETING).into())
+                {
+                    cx.watch(mark);
+                    cx.deadline_after(std::time::Duration::from_millis(1));
+                    let _ = cx.remote().post(7);
+                }
+                match ending {
+                    _ if name != moment => Outcome::Continue,
+                    "done" => Outcome::Close,
+                    "the handler panicked" => resume_unwind(Box::new("on purpose")),
+                    _ => Outcome::fail("on purpose"),
+                }
+            });
+            let end = stage.call::<S>(&bare, &to);
+            bare.send(end, &S::said(b"!"));
+            stage.hang_up::<S>(&bare, end);
+            if moment == "Drain" {
+                stage.until("it has seen the end", || journal.count("ReadClosed") == 1);
+                server.with(|event_loop| event_loop.drain(stage.units(100)));
+            }
+            ended += 1;
+            assert_eq!((stage.reason(ended).as_str(), moment), (ending, moment));
+        }
+    }
 }
 
 const GREETING: usize = 5_000;

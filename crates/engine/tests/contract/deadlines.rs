@@ -60,7 +60,7 @@ fn deadlines<S: Stack>(
     let end = stage.call::<S>(&bare, &to);
     stage.rest(stage.units(1) / 10);
     bare.send(end, &S::said(b"!"));
-    stage.rest(stage.units(4));
+    stage.rest(stage.units(3));
     times.after()
 }
 

@@ -32,6 +32,7 @@ mod connecting;
 mod deadlines;
 mod draining;
 mod echo;
+mod lives;
 mod posts;
 mod reading;
 mod resets;
@@ -136,6 +137,7 @@ contract! {
         a_channel_that_is_dropped_sends_what_waits,
         a_handler_that_fails_cuts_its_connection_off,
         a_panic_ends_its_own_connection_only,
+        a_handler_may_end_whenever_it_is_told_something,
     }
     resets {
         before_it_is_accepted,
@@ -147,6 +149,8 @@ contract! {
         after_the_peers_end,
         while_the_peer_is_waited_for,
         a_peer_that_never_reads_is_cut_off,
+        by_a_peer_that_leaves_in_the_middle,
+        end_whatever_a_channel_waits_for,
     }
     connecting {
         is_refused_where_nobody_listens,
@@ -193,6 +197,7 @@ contract! {
         a_connection_that_is_being_made_is_given_up_in_time,
         a_second_drain_shortens_the_first,
     }
+    lives { of_all_kinds_end_as_they_should }
     addresses {
         are_right_on_both_sides,
         are_those_of_the_listener_to_a_driver,

@@ -45,14 +45,14 @@ pub(crate) trait Ground {
     /// More bytes than all buffers beneath hold together.
     fn bulk(&self) -> usize;
 
-    /// What the randomness of a scenario begins with.
-    fn seed(&self) -> u64;
-
     /// Lets time pass until something is so, at most for so long; says whether it is.
     fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool;
 
     /// How long to wait for what is certain to happen.
     fn patience(&self) -> Duration;
+
+    /// What choices are made by.
+    fn seed(&self) -> u64;
 
     /// Whether time goes by itself, and threads come when they like.
     fn is_real(&self) -> bool;
@@ -144,15 +144,29 @@ pub(crate) struct Stage {
     life: Rc<Life>,
 }
 
-/// Handlers that were told of their connection, and those that were told of its end.
+/// Handlers that were made, that were told of their connection, and that were told of its end.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
+    made: Cell<usize>,
     opened: Cell<usize>,
     gone: Cell<usize>,
-    /// Why, in the order in which they were told.
-    reasons: RefCell<Vec<String>>,
+    /// Which of them, counted as they were made, and why, in the order in which they were told.
+    reasons: RefCell<Vec<(usize, String)>>,
     /// Handlers that were told something after their end.
     haunted: Cell<usize>,
+}
+
+impl Life {
+    /// Handlers that were made: the number of the next one.
+    pub(crate) fn made(&self) -> usize {
+        self.made.get()
+    }
+
+    /// Why one of them was closed, if it was told so.
+    pub(crate) fn reason_of(&self, number: usize) -> Option<String> {
+        let reasons = self.reasons.borrow();
+        reasons.iter().find(|(which, _)| *which == number).map(|(_, reason)| reason.clone())
+    }
 }
 
 impl Stage {
@@ -283,7 +297,8 @@ impl Stage {
     /// Connects a bare peer, which receives whatever comes, and says hello.
     pub(crate) fn call<S: Stack>(&self, bare: &Bare, to: &Address) -> usize {
         let end = bare.connect(to);
-        self.until("a bare peer is connected", || bare.look(end, |said| said.connected == Some(Ok(()))));
+        // Somebody may have accepted and cut it off meanwhile.
+        self.until("a bare peer is connected", || bare.look(end, |said| said.connected.is_some()));
         bare.receive(end, true);
         bare.send(end, &S::hello());
         end
@@ -330,14 +345,24 @@ impl Stage {
 
     /// Why the handlers that are gone were closed, in that order.
     pub(crate) fn reasons(&self) -> Vec<String> {
-        self.life.reasons.borrow().clone()
+        self.life.reasons.borrow().iter().map(|(_, reason)| reason.clone()).collect()
+    }
+
+    /// What is known of the handlers.
+    pub(crate) fn life(&self) -> Rc<Life> {
+        self.life.clone()
+    }
+
+    /// What choices are made by.
+    pub(crate) fn seed(&self) -> u64 {
+        self.ground.seed()
     }
 
     /// Waits for the end of so many handlers in all, and says why the last of them ended.
     #[track_caller]
     pub(crate) fn reason(&self, count: usize) -> String {
         self.until("handlers are told of their end", || self.life.gone.get() >= count);
-        self.life.reasons.borrow().last().cloned().unwrap_or_default()
+        self.reasons().pop().unwrap_or_default()
     }
 
     /// A handler made of a closure, whose life is watched.
@@ -437,12 +462,15 @@ pub(crate) type Served = Result<(), Box<dyn std::error::Error>>;
 pub(crate) struct Probe<A> {
     life: Rc<Life>,
     act: A,
+    number: usize,
     is_gone: bool,
 }
 
 impl<A> Probe<A> {
     fn new(life: &Rc<Life>, act: A) -> Self {
-        Self { life: life.clone(), act, is_gone: false }
+        let number = life.made.get();
+        life.made.set(number + 1);
+        Self { life: life.clone(), act, number, is_gone: false }
     }
 
     /// A panic in here would be caught, and would end one connection: so it is counted, and looked at in the end.
@@ -477,7 +505,7 @@ where
     fn closed(&mut self, reason: &Closed) {
         self.haunts();
         self.is_gone = true;
-        self.life.reasons.borrow_mut().push(reason.to_string());
+        self.life.reasons.borrow_mut().push((self.number, reason.to_string()));
         self.life.gone.set(self.life.gone.get() + 1);
     }
 }

@@ -18,6 +18,7 @@ pub(crate) struct Epoll {
     loops: RefCell<Vec<Rc<RefCell<EventLoop>>>>,
     directory: PathBuf,
     paths: Cell<u32>,
+    seed: u64,
     /// A listener that nobody accepts from, and who fills it.
     deaf: RefCell<Vec<Deaf>>,
     /// Sockets that were open before.
@@ -42,6 +43,7 @@ impl Epoll {
             loops: RefCell::default(),
             directory,
             paths: Cell::new(0),
+            seed: tidegate_testkit::seeds(1).start,
             deaf: RefCell::default(),
             before: open_sockets(),
             _turn: turn,
@@ -104,10 +106,6 @@ impl Ground for Epoll {
         2 << 20
     }
 
-    fn seed(&self) -> u64 {
-        0
-    }
-
     fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool {
         let begun = Instant::now();
         let mut round = 0_u32;
@@ -130,6 +128,10 @@ impl Ground for Epoll {
 
     fn patience(&self) -> Duration {
         Duration::from_secs(if tidegate_buffer::planted::any() { 3 } else { 30 })
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
     }
 
     fn is_real(&self) -> bool {
@@ -178,6 +180,9 @@ impl Ground for Epoll {
 
 impl Drop for Epoll {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("its choices were those of TIDEGATE_SEED={:#x}", self.seed);
+        }
         for path in 1..=self.paths.get() {
             let _ = std::fs::remove_file(self.directory.join(format!("{path}.sock")));
         }
