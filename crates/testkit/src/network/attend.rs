@@ -8,7 +8,7 @@ use tidegate_sys::{Accepted, Completion, Socket, Token};
 
 use super::agenda::Event;
 use super::faults::Fault;
-use super::stream::Owner;
+use super::stream::{Owner, SEGMENT_BYTES};
 use super::world::{Place, World};
 
 impl World {
@@ -91,11 +91,13 @@ impl World {
         if !end.may_receive(held) || !end.is_readable() {
             return None;
         }
+        let mut there = end.inbound.len();
         if !end.receiving {
+            // What is on its way is in one buffer of a ring, which is not as large as the scratch.
+            there = there.min(SEGMENT_BYTES);
             end.one_more = false;
             self.fired.note(Fault::LateCancel);
         }
-        let there = end.inbound.len();
         if there == 0 {
             end.end_told = true;
             return Some(Completion::Ended);
