@@ -79,6 +79,11 @@ impl World {
             self.line_up(Place::End(id));
             return count.map(|count| Completion::Sent(Ok(count)));
         }
+        if end.broken && end.taken.take().is_some() {
+            // Until this is told the bytes are the driver's, so nothing else can tell of the break.
+            (end.in_flight, end.break_told) = (false, true);
+            return Some(Completion::Sent(Err(io::ErrorKind::ConnectionReset.into())));
+        }
         if end.is_writable_again() {
             (end.blocked, end.in_flight) = (false, false);
             self.line_up(Place::End(id));
