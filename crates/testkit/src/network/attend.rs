@@ -9,7 +9,7 @@ use tidegate_sys::{Accepted, Completion, Socket, Token};
 
 use super::agenda::Event;
 use super::faults::Fault;
-use super::stream::Owner;
+use super::stream::{Owner, SEGMENT_BYTES};
 use super::world::{Place, World};
 
 impl World {
@@ -80,6 +80,11 @@ impl World {
             self.line_up(Place::End(id));
             return count.map(|count| Completion::Sent(Ok(count)));
         }
+        if end.broken && end.taken.take().is_some() {
+            // Until this is told the bytes are the driver's, so nothing else can tell of the break.
+            (end.in_flight, end.break_told) = (false, true);
+            return Some(Completion::Sent(Err(io::ErrorKind::ConnectionReset.into())));
+        }
         if end.is_writable_again() {
             (end.blocked, end.in_flight) = (false, false);
             self.line_up(Place::End(id));
@@ -92,11 +97,13 @@ impl World {
         if !end.may_receive(held) || !end.is_readable() {
             return None;
         }
+        let mut there = end.inbound.len();
         if !end.receiving {
+            // What is on its way is in one buffer of a ring, which is not as large as the scratch.
+            there = there.min(SEGMENT_BYTES);
             end.one_more = false;
             self.fired.note(Fault::LateCancel);
         }
-        let there = end.inbound.len();
         if there == 0 {
             end.end_told = true;
             return Some(Completion::Ended);

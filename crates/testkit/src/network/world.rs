@@ -229,7 +229,7 @@ impl World {
             Event::Acknowledged { end, count } => self.change(end, |end| end.unacknowledged -= count),
             Event::Unstalled { end } => self.change(end, |end| end.stalled = false),
             Event::Roomy { end } => self.change(end, |end| end.send_buffer = SEND_BUFFER_BYTES),
-            Event::SendDue { end } => self.change(end, |end| end.send_is_due = true),
+            Event::SendDue { end } => self.change(end, |end| end.send_is_due = end.taken.is_some()),
             Event::Cancelled { place } => self.set_one_more(place, false),
             Event::Attend { place } => {
                 match place {

@@ -229,6 +229,33 @@ fn a_second_send_while_one_is_in_flight_fails_the_test() {
     network.run_for(SECOND);
 }
 
+/// Until a send is told of, its bytes are the driver's: nothing may end the connection before.
+#[test]
+fn a_break_is_told_after_the_send_that_is_in_flight_or_by_it() {
+    let (mut after, mut by) = (0, 0);
+    for seed in 0..20 {
+        let network = Network::new(seed);
+        network.set_faults(Faults::none().with(Fault::LateSend, 1));
+        let (mut driver, token, mut queue) = connected(&network);
+        assert!(driver.submit(token, Operation::Send { queue: &queue, bytes_max: 100 }).is_none());
+        // What the echo sends back cuts the stream.
+        network.set_faults(Faults::none().with(Fault::Reset, 1));
+        let mut told = Vec::new();
+        network.run_until(SECOND, || {
+            driver.wait(None).expect("nothing is waited for");
+            told.extend(std::iter::from_fn(|| driver.next()).map(|(_, completion)| completion));
+            false
+        });
+        match &told[..] {
+            [Completion::Sent(Ok(3)), Completion::Failed(_)] => after += 1,
+            [Completion::Sent(Err(error))] if error.kind() == io::ErrorKind::ConnectionReset => by += 1,
+            told => panic!("{told:?} with seed {seed}"),
+        }
+        queue.clear();
+    }
+    assert!(after > 0 && by > 0, "{after} and {by}");
+}
+
 #[test]
 fn the_last_word_on_a_socket_comes_after_a_send_that_was_in_flight() {
     let network = Network::new(1);
