@@ -93,6 +93,10 @@ pub(crate) fn a_listener_that_goes_takes_along_who_waits<S: Stack>(stage: &Stage
         guest.receive(*end, true);
     }
     host.close(listener, false);
+    // One more may have been on its way when accepting was stopped.
+    for (late, _) in host.said(listener).accepted {
+        host.close(late, true);
+    }
     for end in ends {
         stage.until("it is told", || guest.look(end, |said| said.failed.len() + said.ended == 1));
     }

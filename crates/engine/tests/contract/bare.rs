@@ -24,8 +24,10 @@ struct Inner {
 /// What is known of one of its sockets.
 struct End {
     queue: Outbound,
-    /// A send waits for the driver.
+    /// A send waits for the driver, whose the queue's memory is until then.
     sending: bool,
+    /// What has not been sent never will be.
+    broken: bool,
     said: Said,
 }
 
@@ -138,7 +140,7 @@ impl Bare {
 impl Inner {
     fn begin(&mut self, operation: Operation<'_>) -> usize {
         let end = self.ends.len();
-        self.ends.push(End { queue: Outbound::new(&self.pool), sending: false, said: Said::default() });
+        self.ends.push(End { queue: Outbound::new(&self.pool), sending: false, broken: false, said: Said::default() });
         self.submit(end, operation);
         end
     }
@@ -170,20 +172,38 @@ impl Inner {
             Completion::Ended => said.ended += 1,
             Completion::Sent(Ok(count)) => {
                 said.sent += count;
-                let end_ = &mut self.ends[end];
-                end_.sending = false;
-                end_.queue.advance(count as u64);
+                self.ends[end].queue.advance(count as u64);
+                self.sent(end);
                 self.flush(end);
             }
-            Completion::Sent(Err(error)) | Completion::Failed(error) => {
+            Completion::Sent(Err(error)) => {
                 said.failed.push(error.kind());
-                self.ends[end].queue.clear();
+                self.ends[end].broken = true;
+                self.sent(end);
+            }
+            Completion::Failed(error) => {
+                said.failed.push(error.kind());
+                self.ends[end].broken = true;
+                self.forget_unsent(end);
             }
             Completion::Closed => {
                 said.closed = true;
                 self.ends[end].queue.clear();
             }
             Completion::Woken => {}
+        }
+    }
+
+    /// No send is in flight any more.
+    fn sent(&mut self, end: usize) {
+        self.ends[end].sending = false;
+        self.forget_unsent(end);
+    }
+
+    fn forget_unsent(&mut self, end: usize) {
+        let end = &mut self.ends[end];
+        if end.broken && !end.sending {
+            end.queue.clear();
         }
     }
 

@@ -464,8 +464,9 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back<S: St
     assert!(bytes.starts_with(&caller.heard()), "other bytes arrived");
 }
 
-/// What a connection with narrow marks may hold: what was received last, and what it may make of that.
-const HELD_BYTES_MAX: usize = 3 * RECEIVE_BYTES_MAX;
+/// What a connection with narrow marks may hold: what was received last, what it may make of that, and what came although
+/// receiving was stopped.
+const HELD_BYTES_MAX: usize = 4 * RECEIVE_BYTES_MAX;
 
 /// A time that is short for everybody.
 const MOMENT: Duration = Duration::from_millis(1);
