@@ -47,16 +47,17 @@ fn run<C: Codec>(contract: Contract<'_, C>, options: u8, seed: u8, wire: &[u8]) 
 
 /// A whole response, in the shape that was chosen.
 fn answer<C: Codec<Out = Outgoing, Error = tidegate_http1::Error>>(options: u8, codec: &mut C, out: &mut Output<'_>) {
-    let mut say = |message: Outgoing| codec.encode(message, out).expect("a response is owed");
-    match options >> 6 {
-        0 => say(Response::text("ok").into()),
-        1 => say(Response::new(Status::NO_CONTENT).into()),
-        2 => say(Response::text("the last").close().into()),
-        _ => {
-            say(ResponseHead::new(Status::OK).into());
-            say(Chunk::new(b"piece by piece").into());
-            say(Outgoing::End);
-        }
+    let response = match options >> 6 {
+        0 => Response::text("ok").into(),
+        1 => Response::new(Status::NO_CONTENT).into(),
+        2 => Response::text("the last").close().into(),
+        _ => ResponseHead::new(Status::OK).into(),
+    };
+    codec.encode(response, out).expect("a response is owed");
+    if options >> 6 == 3 {
+        // Not to a CONNECT: it was granted, and what follows is not of this protocol.
+        let _ = codec.encode(Chunk::new(b"piece by piece").into(), out);
+        let _ = codec.encode(Outgoing::End, out);
     }
 }
 
