@@ -30,7 +30,9 @@ pub fn connections(data: &[u8]) {
     if choices.byte() & 1 == 0 {
         play(scene, choices, || Raw, || Raw);
     } else {
-        let server = || Over::new(ToyTls::server(KEY), Raw);
+        // Who does not shake hands in time is sent away.
+        let deadline = scene.network.now() + Duration::from_millis(choices.length(4096) as u64);
+        let server = move || Over::new(ToyTls::server(KEY).with_deadline(deadline), Raw);
         play(scene, choices, server, || Over::new(ToyTls::client(KEY), Raw));
     }
 }

@@ -64,6 +64,9 @@ pub fn length_field(data: &[u8]) {
     let seed = choices.byte();
     let options = choices.byte();
     let (width, offset) = (1 + usize::from(options & 7), usize::from(options >> 3 & 3));
+    if options & !7 == 0 {
+        return check(&LengthField::new(width), LengthField::encoded, choices.rest(), seed);
+    }
     let mut builder = LengthField::builder(width).offset(offset);
     if options & 32 != 0 {
         builder = builder.little_endian();

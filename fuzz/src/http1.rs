@@ -8,7 +8,9 @@ mod support;
 use std::sync::{Arc, LazyLock};
 
 use tidegate_codec::{Codec, Output};
-use tidegate_http1::{Chunk, Config, Incoming, Limits, Outgoing, RequestHead, Response, ResponseHead, Server, Status};
+use tidegate_http1::{
+    Chunk, Config, Incoming, Limits, Method, Outgoing, RequestHead, Response, ResponseHead, Server, Status,
+};
 use tidegate_testkit::contract::{Contract, Transcript};
 
 pub(crate) use self::support::seen_with;
@@ -32,8 +34,11 @@ pub fn http1(data: &[u8]) {
             Incoming::Data(_) | Incoming::End => String::new(),
         });
         let answer = |incoming, codec: &mut Server, out: &mut Output<'_>| {
-            assert!(matches!(incoming, Incoming::Head(_)), "the body of a request that was answered");
+            let Incoming::Head(head) = incoming else { panic!("the body of a request that was answered") };
             answer(options, codec, out);
+            assert_eq!(codec.is_switched(), head.method() == Method::Connect, "what is granted is a tunnel");
+            let elsewhere = out.pool().copy(b"HTTP/1.1 200 OK");
+            assert!(codec.encoded(elsewhere, out).is_err(), "a response that was not encoded for this request");
         };
         run(contract.answer(answer), options, seed, wire);
     }

@@ -1,21 +1,24 @@
 //! Requests on a simulated network: a server of HTTP/1.1 with deadlines, drains and faults, and a client that sends
 //! anything.
 //!
-//! The bytes choose the network and how the server answers; the rest is what the client sends, in pieces with pauses
+//! The bytes choose the network, whether there is a filter, and how the server answers; the rest is what the client sends, in pieces with pauses
 //! between them. Whatever comes of it, the handler sees the beginning of what the codec alone makes of the same bytes,
 //! and in the end everybody is gone and nothing is left, as in `connections.rs`.
 
 use std::cell::{Cell, RefCell};
+use std::error::Error;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_codec::framing::Raw;
+use tidegate_codec::framing::{Payload, Raw};
+use tidegate_codec::{Codec, Over, Slice};
 use tidegate_engine::{
     Channel, ChannelError, Client, Closed, Context, Event, Handler, Limits, Outcome, SendError, task,
 };
-use tidegate_http1::{Chunk, Config, Error, Incoming, Outgoing, Response, ResponseHead, Server, Status};
+use tidegate_http1::{Chunk, Config, Incoming, Outgoing, Response, ResponseHead, Server, Status};
 use tidegate_sys::Address;
+use tidegate_testkit::filters::ToyTls;
 
 use crate::choices::Choices;
 use crate::connections::{Scene, limits};
@@ -27,41 +30,63 @@ pub fn requests(data: &[u8]) {
     let scene = Scene::new(&mut choices);
     let options = choices.byte();
     let config = &CONFIGS[usize::from(options & 7)];
+    let server = {
+        let config = Arc::clone(config);
+        move || Server::new(Arc::clone(&config))
+    };
+    if options & FILTERED == 0 {
+        play(scene, choices, options, config, server, Raw);
+    } else {
+        let server = move || Over::new(ToyTls::server(KEY), server());
+        play(scene, choices, options, config, server, Over::new(ToyTls::client(KEY), Raw));
+    }
+}
+
+fn play<C, D>(
+    scene: Scene,
+    mut choices: Choices<'_>,
+    options: u8,
+    config: &Config,
+    server: impl Fn() -> C + 'static,
+    client: D,
+) where
+    C: Codec<In = Incoming, Out = Outgoing>,
+    D: Codec<In = Slice, Out = Payload>,
+{
     let way = *choices.pick(&[Way::AtTheEnd, Way::AtOnce, Way::Later, Way::InPieces, Way::Fails]);
-    let server_limits = limits(&mut choices);
-    let told = Rc::new(Cell::new(0));
+    let limits = limits(&mut choices);
+    let (made, told) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let heard: Rc<RefCell<Vec<String>>> = Rc::default();
-    let made = Rc::new(Cell::new(0));
     let make = {
-        let (config, told, heard, made) = (Arc::clone(config), Rc::clone(&told), Rc::clone(&heard), Rc::clone(&made));
+        let (made, told, heard) = (Rc::clone(&made), Rc::clone(&told), Rc::clone(&heard));
         move |_: &Address| {
             made.set(made.get() + 1);
-            (Server::new(Arc::clone(&config)), Answering { way, told: Rc::clone(&told), heard: Rc::clone(&heard) })
+            (server(), Answering { way, told: Rc::clone(&told), heard: Rc::clone(&heard) })
         }
     };
-    let address = scene.server.listen(PORT, server_limits, make).expect("the port is free");
-    let drain = (options & 8 != 0).then(|| Duration::from_millis(choices.length(4096) as u64 * 8));
+    let address = scene.server.listen(PORT, limits, make).expect("the port is free");
+    let drain = (options & DRAINS != 0).then(|| Duration::from_millis(choices.length(4096) as u64 * 8));
     let manner = Sending {
         piece: 1 + choices.length(600),
         pause: Duration::from_millis(choices.length(4096) as u64 * 4),
-        ends: options & 16 == 0,
+        ends: options & STAYS_OPEN == 0,
         patience: Duration::from_secs(choices.length(200) as u64),
     };
     let wire = choices.take(WIRE_BYTES_MAX);
     let come: Rc<RefCell<Vec<u8>>> = Rc::default();
     let is_over = Rc::new(Cell::new(false));
-    let client = {
+    let run = {
         let (come, is_over, wire) = (Rc::clone(&come), Rc::clone(&is_over), wire.to_vec());
         async move {
             // That something breaks is as good an end as any.
-            if let Ok(channel) = Client::at(address).limits(client_limits()).connect(Raw).await {
+            if let Ok(channel) = Client::at(address).limits(client_limits()).connect(client).await {
                 let _ = manner.send(channel, &wire, &come).await;
             }
             is_over.set(true);
         }
     };
     // A task that is let go of goes on.
-    drop(scene.client.spawn(client));
+    drop(scene.client.spawn(run));
     if let Some(after) = drain {
         scene.network.run_for(after);
         scene.server.drain(Duration::from_secs(100));
@@ -104,7 +129,7 @@ struct Answering {
 }
 
 impl Answering {
-    fn begin(&self, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+    fn begin<C: Codec<In = Incoming, Out = Outgoing>>(&self, cx: &mut Context<'_, C>) -> Outcome<C> {
         match self.way {
             Way::AtTheEnd | Way::AtOnce => said(cx.send(Response::text("ok").into())),
             Way::Later => {
@@ -120,10 +145,10 @@ impl Answering {
     }
 }
 
-impl Handler<Server> for Answering {
+impl<C: Codec<In = Incoming, Out = Outgoing>> Handler<C> for Answering {
     type Post = ();
 
-    fn message(&mut self, message: Incoming, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+    fn message(&mut self, message: Incoming, cx: &mut Context<'_, C>) -> Outcome<C> {
         match message {
             Incoming::Head(head) => {
                 self.heard.borrow_mut().push(format!("{} {}", head.method_text(), head.target()));
@@ -134,7 +159,7 @@ impl Handler<Server> for Answering {
         }
     }
 
-    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
         match event {
             Event::Deadline if self.way == Way::InPieces => match said(cx.send(Chunk::new(b"piece by piece").into())) {
                 Outcome::Continue => said(cx.send(Outgoing::End)),
@@ -152,7 +177,7 @@ impl Handler<Server> for Answering {
 
 /// What sending came to. Not everything may be said to every request, since a CONNECT that succeeds has no body; then the
 /// connection fails.
-fn said<T>(result: Result<T, SendError<Outgoing, Error>>) -> Outcome<Server> {
+fn said<C: Codec, T, E: Error + 'static>(result: Result<T, SendError<Outgoing, E>>) -> Outcome<C> {
     result.into()
 }
 
@@ -168,8 +193,10 @@ struct Sending {
 }
 
 impl Sending {
-    async fn send(self, channel: Channel<Raw>, wire: &[u8], come: &RefCell<Vec<u8>>) -> Result<(), ChannelError> {
-        let mut channel = channel;
+    async fn send<D>(self, mut channel: Channel<D>, wire: &[u8], come: &RefCell<Vec<u8>>) -> Result<(), ChannelError>
+    where
+        D: Codec<In = Slice, Out = Payload>,
+    {
         for piece in wire.chunks(self.piece) {
             channel.ready().await?;
             channel.send(piece.to_vec().into())?;
@@ -191,6 +218,11 @@ fn client_limits() -> Limits {
     Limits { connections_max: 16, memory_max: usize::MAX, ..Limits::default() }
 }
 
+const DRAINS: u8 = 8;
+const STAYS_OPEN: u8 = 16;
+const FILTERED: u8 = 32;
+
+const KEY: u8 = 0x5a;
 const PORT: u16 = 80;
 const PAUSE: Duration = Duration::from_millis(1500);
 

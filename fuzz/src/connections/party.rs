@@ -91,7 +91,8 @@ impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
         event.by_default(cx)
     }
 
-    fn closed(&mut self, _: &Closed) {
+    fn closed(&mut self, reason: &Closed) {
+        assert!(!reason.to_string().is_empty(), "an end without a word: {reason:?}");
         self.told.set(self.told.get() + 1);
     }
 }
@@ -187,9 +188,15 @@ impl Exchange {
     where
         C: Codec<In = Slice, Out = Payload>,
     {
-        // That something breaks is as good an end as any.
-        if let Ok(channel) = Client::at(address).limits(limits).connect(codec).await {
-            let _ = self.go_through(channel, steps).await;
+        if let Ok(channel) = Client::at(address).limits(limits).connect(codec).await
+            && let Err(error) = self.go_through(channel, steps).await
+        {
+            // That something breaks is as good an end as any, if it is told.
+            let mut cause: Option<&dyn Error> = Some(&error);
+            while let Some(error) = cause {
+                assert!(!error.to_string().is_empty(), "an error without a word: {error:?}");
+                cause = error.source();
+            }
         }
         self.is_over.set(true);
     }
