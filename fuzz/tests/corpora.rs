@@ -64,5 +64,5 @@ impl Drop for TellOnPanic<'_> {
     }
 }
 
-const INPUTS_MAX: usize = 250;
+const INPUTS_MAX: usize = 150;
 const CORPORA_BYTES_MAX: u64 = 500_000;
