@@ -1,7 +1,7 @@
 //! `Choices`: the bytes of a fuzzer as a row of decisions.
 //!
-//! One byte is one decision, wherever it can be: a fuzzer that changes a byte then changes one thing. When the bytes are
-//! used up every decision is the first one.
+//! One byte is one decision, wherever it can be: a fuzzer that changes a byte then changes one thing. When the bytes
+//! are used up every decision is the first one.
 
 /// Decisions that are left.
 #[derive(Debug)]

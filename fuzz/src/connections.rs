@@ -1,8 +1,8 @@
 //! Whole connections on a simulated network: a server that echoes, clients that do as they like, and faults.
 //!
 //! The bytes choose the seed and the faults, how the server treats its connections, and what each client does, step by
-//! step. Whatever that comes to: what comes back is the beginning of what was sent, every connection ends, every handler
-//! is told so once, and nothing is left, neither in the network nor in memory.
+//! step. Whatever that comes to: what comes back is the beginning of what was sent, every connection ends, every
+//! handler is told so once, and nothing is left, neither in the network nor in memory.
 //!
 //! Read next: `party.rs` in the folder of this name, for what the two sides do.
 

@@ -1,9 +1,9 @@
 //! Requests on a simulated network: a server of HTTP/1.1 with deadlines, drains and faults, and a client that sends
 //! anything.
 //!
-//! The bytes choose the network, whether there is a filter, and how the server answers; the rest is what the client sends, in pieces with pauses
-//! between them. Whatever comes of it, the handler sees the beginning of what the codec alone makes of the same bytes,
-//! and in the end everybody is gone and nothing is left, as in `connections.rs`.
+//! The bytes choose the network, whether there is a filter, and how the server answers; the rest is what the client
+//! sends, in pieces with pauses between them. Whatever comes of it, the handler sees the beginning of what the codec
+//! alone makes of the same bytes, and in the end everybody is gone and nothing is left, as in `connections.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -175,8 +175,8 @@ impl<C: Codec<In = Incoming, Out = Outgoing>> Handler<C> for Answering {
     }
 }
 
-/// What sending came to. Not everything may be said to every request, since a CONNECT that succeeds has no body; then the
-/// connection fails.
+/// What sending came to. Not everything may be said to every request, since a CONNECT that succeeds has no body; then
+/// the connection fails.
 fn said<C: Codec, T, E: Error + 'static>(result: Result<T, SendError<Outgoing, E>>) -> Outcome<C> {
     result.into()
 }
