@@ -383,8 +383,20 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
         if (A::PULLS || !self.may_decode()) && self.wants_input() {
             self.pump(core);
+            if self.link.has(Link::PEER_ENDED) && !self.link.is_closing() && !self.codec.is_established() {
+                self.end_handshake(core);
+            }
         }
         Ok(A::PULLS)
+    }
+
+    /// The peer has ended within the handshake, so what was sent can never leave. Nobody may ask for the message that
+    /// would be the error: whoever waits for room, or for what was sent to be flushed, does not.
+    #[cold]
+    fn end_handshake(&mut self, core: &Core) {
+        let (outbound, input) = self.link.queues();
+        let ended = self.codec.end(input, &mut Output::new(outbound, &core.pool, &core.time));
+        self.or_close(ended.map(drop));
     }
 
     /// Whether the codec wants bytes even if nobody wants its messages. While the peer does not read what waits on the
