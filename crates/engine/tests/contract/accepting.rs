@@ -66,7 +66,8 @@ pub(crate) fn a_driver_that_is_told_to_pauses<S: Stack>(stage: &Stage) {
     host.accept(listener, false);
     let others: Vec<_> = (0..5).map(|_| guest.connect(&to)).collect();
     stage.rest(stage.units(1) / 4);
-    assert_eq!(accepted(), 1, "it accepts though it pauses");
+    // One more may have been on its way.
+    assert!(accepted() <= 2, "it accepts though it pauses");
     host.accept(listener, true);
     stage.until("the others are accepted", || accepted() == 1 + others.len());
     // Each is the one that it says it is.

@@ -33,6 +33,7 @@ mod deadlines;
 mod draining;
 mod echo;
 mod lives;
+mod marks;
 mod posts;
 mod reading;
 mod resets;
@@ -124,9 +125,12 @@ contract! {
         a_close_is_over_when_everything_has_left,
         what_waits_when_a_handler_fails_arrives_in_whole_messages,
         a_promise_that_is_dropped_takes_nothing_back,
+    }
+    marks {
         a_mark_is_flushed_when_its_bytes_have_left_and_not_before,
         marks_that_are_a_byte_apart_are_kept_apart,
         a_watched_mark_is_told_once_when_its_bytes_have_left,
+        a_mark_one_byte_ahead_waits,
     }
     closing {
         our_end_leaves_the_peers_side_open,
