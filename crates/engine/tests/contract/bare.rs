@@ -28,6 +28,8 @@ struct End {
     sending: bool,
     /// What has not been sent never will be.
     broken: bool,
+    /// It was told to accept nobody.
+    pauses: bool,
     said: Said,
 }
 
@@ -70,6 +72,7 @@ impl Bare {
 
     /// Goes on, or stops, accepting.
     pub(crate) fn accept(&self, end: usize, on: bool) {
+        self.0.borrow_mut().ends[end].pauses = !on;
         self.0.borrow_mut().submit(end, Operation::Accept(on));
     }
 
@@ -140,7 +143,13 @@ impl Bare {
 impl Inner {
     fn begin(&mut self, operation: Operation<'_>) -> usize {
         let end = self.ends.len();
-        self.ends.push(End { queue: Outbound::new(&self.pool), sending: false, broken: false, said: Said::default() });
+        self.ends.push(End {
+            queue: Outbound::new(&self.pool),
+            sending: false,
+            broken: false,
+            pauses: false,
+            said: Said::default(),
+        });
         self.submit(end, operation);
         end
     }
@@ -162,7 +171,9 @@ impl Inner {
             Completion::Accepted(Err(error)) => {
                 said.failed.push(error.kind());
                 // As whoever waits for descriptors to come back does.
-                self.submit(end, Operation::Accept(true));
+                if !self.ends[end].pauses {
+                    self.submit(end, Operation::Accept(true));
+                }
             }
             Completion::Connected(result) => {
                 said.connected = Some(result.map_err(|error| error.kind()));

@@ -105,7 +105,7 @@ impl Ground for Simulator {
     }
 
     fn much(&self) -> usize {
-        190_000
+        300_000
     }
 
     fn families(&self) -> &'static [Family] {
