@@ -55,12 +55,14 @@ class Server:
 
     def _await_address(self):
         self.port = None
+        self.lines = 0
         self.last_lines = collections.deque(maxlen=10)
         told = threading.Event()
 
         # Reads for as long as the server lives: a full pipe would stop it.
         def read_output():
             for line in self.process.stdout:
+                self.lines += 1
                 self.last_lines.append(line)
                 found = ADDRESS.search(line)
                 if found and self.port is None:

@@ -10,6 +10,8 @@
 
 mod clerk;
 mod client;
+#[cfg(test)]
+mod network;
 mod office;
 mod protocol;
 mod session;

@@ -13,8 +13,8 @@ pub enum Bug {
     MarkOffByOne,
     /// Letters to a loop that sleeps wake nobody.
     LostWakeUp,
-    /// A slot that is given back keeps its generation, so that what was meant for its last user comes to the next.
-    StaleSlot,
+    /// A slot that somebody has is given to the next as well, as if it had been given back twice.
+    SlotGivenTwice,
     /// The handler is told of writability twice.
     WritableTwice,
     /// Bytes that came together with the end are read, and the end is not.
@@ -55,7 +55,7 @@ impl Bug {
         Self::NoRearm,
         Self::MarkOffByOne,
         Self::LostWakeUp,
-        Self::StaleSlot,
+        Self::SlotGivenTwice,
         Self::WritableTwice,
         Self::FinMissed,
         Self::LedgerNotCharged,

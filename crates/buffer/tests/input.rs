@@ -1,5 +1,7 @@
 //! What is received, decoded, kept and let go: `Input`, `Scratch`, `Slice` and `Pool`.
 
+#[path = "support/properties.rs"]
+mod properties;
 mod support;
 
 use bytes::Bytes;
@@ -532,7 +534,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(support::config())]
+    #![proptest_config(properties::config())]
 
     #[test]
     fn inputs_that_share_a_scratch_show_what_was_received(operations in prop::collection::vec(operation(), 1..80)) {

@@ -1,10 +1,11 @@
 //! The program `tidegate`.
 //!
 //! `serve` starts a small HTTP/1.1 server, to look at and to measure; `serve.rs` is its life, `site.rs` what it
-//! answers. It is an application like any other: it uses the facade, and nothing beneath it.
+//! answers, `counts.rs` what it says of itself. It is an application like any other: it uses the facade, and nothing beneath it.
 
 #![forbid(unsafe_code)]
 
+mod counts;
 mod serve;
 mod site;
 
@@ -22,7 +23,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve /, /plaintext, /json, /bytes/N, /stream/N and /echo over HTTP/1.1
+    /// Serve /, /plaintext, /json, /bytes/N, /stream/N and /echo over HTTP/1.1; SIGUSR1 makes it print its counts
     Serve(serve::Options),
 }
 

@@ -7,11 +7,12 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tidegate::http1::{self, Config};
 use tidegate::{Address, Limits, Running, Server, StartError, Transport};
 
+use crate::counts;
 use crate::site::Site;
 
 /// The flags of `serve`.
@@ -33,6 +34,9 @@ pub(crate) struct Options {
     /// Memory that connections may hold, in bytes [default: half of the machine's]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(MEMORY_MAX_FLOOR..))]
     memory_max: Option<u64>,
+    /// Seconds that a request's head may take, and each piece of its body [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    request_timeout: Option<u32>,
     /// Restart without a gap: take the listeners of the server that was started with the same PATH over, if one runs,
     /// which then drains and ends; and wait there for the next one
     #[arg(long, value_name = "PATH")]
@@ -42,13 +46,20 @@ pub(crate) struct Options {
     quiet: bool,
 }
 
-/// Serves until SIGTERM, Ctrl-C or a server that takes over, then drains.
+/// What a signal, or a server that takes over, asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    End,
+    Counts,
+}
+
+/// Serves until SIGTERM, Ctrl-C or a server that takes over, then drains. SIGUSR1 asks for the counts.
 pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     log_to_stderr(options.quiet);
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;
     // Before the server is there, so that no signal is missed once it has said so.
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(StartError::System)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(StartError::System)?;
     let running = start(options, inherited)?;
     announce(&running);
 
@@ -57,26 +68,33 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     let successor = move || {
         if superseded.wait() {
             // Nobody waits any more only when the process is about to end.
-            let _ = told.send(());
+            let _ = told.send(Asked::End);
         }
     };
     std::thread::Builder::new().name("tidegate-successor".into()).spawn(successor).map_err(StartError::System)?;
     let watcher = move || {
-        for (count, _) in signals.forever().enumerate() {
-            if count > 0 {
+        let mut is_ending = false;
+        for signal in signals.forever() {
+            let what = if signal == SIGUSR1 { Asked::Counts } else { Asked::End };
+            if what == Asked::End && std::mem::replace(&mut is_ending, true) {
                 // Whoever asks twice does not want to wait.
                 std::process::exit(130);
             }
             // Nobody waits any more only when the process is about to end.
-            let _ = asked.send(());
+            let _ = asked.send(what);
         }
     };
     std::thread::Builder::new().name("tidegate-signals".into()).spawn(watcher).map_err(StartError::System)?;
     // A sender lives as long as the process, so what ends this is a signal or a successor.
-    while wait.recv_timeout(LOOK_AGAIN).is_err() {
-        if !running.is_whole() {
-            eprintln!("tidegate: an event loop has ended; nothing can be served without it");
-            std::process::exit(1);
+    loop {
+        match wait.recv_timeout(LOOK_AGAIN) {
+            Ok(Asked::End) => break,
+            Ok(Asked::Counts) => counts::print(&running),
+            Err(_) if running.is_whole() => {}
+            Err(_) => {
+                eprintln!("tidegate: an event loop has ended; nothing can be served without it");
+                std::process::exit(1);
+            }
         }
     }
     running.drain(DRAIN_DEADLINE);
@@ -99,7 +117,11 @@ fn start(options: &Options, inherited: Option<Server>) -> Result<Running, StartE
     if let Some(loops) = options.loops {
         server = server.loops(loops.into());
     }
-    let limits_of_http = http1::Limits { body_bytes_max: BODY_BYTES_MAX, ..http1::Limits::default() };
+    let mut limits_of_http = http1::Limits { body_bytes_max: BODY_BYTES_MAX, ..http1::Limits::default() };
+    if let Some(seconds) = options.request_timeout {
+        let timeout = Duration::from_secs(seconds.into());
+        (limits_of_http.head_timeout, limits_of_http.body_timeout) = (timeout, timeout);
+    }
     let config = Arc::new(Config::new(limits_of_http));
     server.start(move || (http1::Server::new(config.clone()), Site::new()))
 }

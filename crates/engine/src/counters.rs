@@ -26,7 +26,8 @@ pub struct Counts {
     pub received_bytes: u64,
     /// Bytes that the kernel took.
     pub sent_bytes: u64,
-    /// Bytes of memory that the connections hold.
+    /// Bytes of memory that the connections hold, and what the loop receives into, which is 68 KiB from the first receive
+    /// on.
     pub memory_bytes: u64,
     /// Tasks that panicked.
     pub tasks_panicked: u64,

@@ -26,7 +26,9 @@ use crate::core::{Core, quietly};
 use crate::counters::{Counts, Published};
 use crate::group::{Budget, Cast};
 use crate::handler::Handler;
-use crate::limits::{EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits, TURN_PATIENCE, WAITS_FAILED_MAX};
+use crate::limits::{
+    EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits, TIMERS_PER_TURN_MAX, TURN_PATIENCE, WAITS_FAILED_MAX,
+};
 use crate::local::{Entered, Local};
 use crate::mailbox::{Letter, Mailbox};
 use crate::remote::Remote;
@@ -363,6 +365,13 @@ impl EventLoop {
         Ok(local.now())
     }
 
+    /// Whether the next turn would not wait: there are letters, woken tasks or visits, or a timer has come. For whoever
+    /// turns a loop and does not block in [`turn`](Self::turn), so that nobody rings who brings something meanwhile.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.timeout(&self.local.core.borrow(), None) == Some(Duration::ZERO)
+    }
+
     /// What the loop has done so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -394,7 +403,9 @@ impl EventLoop {
     }
 
     fn fire_timers(&mut self, now: Instant) {
-        while let Some(token) = self.next_expired(now) {
+        // The others keep their place: the wheel says that it is time at once.
+        for _ in 0..TIMERS_PER_TURN_MAX {
+            let Some(token) = self.next_expired(now) else { break };
             self.local.visit(token, Occasion::Timer);
         }
         let overdue = {

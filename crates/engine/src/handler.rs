@@ -53,7 +53,8 @@ pub trait Handler<C: Codec>: 'static {
     /// By default the end of the peer's stream, and the wish of the application to drain, close the connection once
     /// everything was sent; except that a protocol which knows its own end, as HTTP does, is left to find it. Whoever
     /// writes this method does that by itself: a connection that answers [`Event::ReadClosed`] with
-    /// [`Outcome::Continue`] stays open for as long as the peer does not reset it.
+    /// [`Outcome::Continue`] stays open until it [ends its own side](Context::shutdown_write) as well, or the peer resets
+    /// it.
     fn event(&mut self, event: Event<Self::Post>, cx: &mut Context<'_, C, Self::Post>) -> Outcome<C> {
         event.by_default(cx)
     }

@@ -114,6 +114,10 @@ pub(crate) const ACCEPT_LINE_PAUSE: Duration = Duration::from_secs(60);
 /// How many that asked for another visit may have room in the line without being in it.
 pub(crate) const AGAIN_KEPT_MAX: usize = 4096;
 
+/// Timers that fire in one turn. A crowd that fell silent together is let go together, and whoever still asks must not
+/// wait for all of that.
+pub(crate) const TIMERS_PER_TURN_MAX: usize = 1024;
+
 /// Letters taken from the mailbox in one turn.
 pub(crate) const LETTERS_PER_TURN_MAX: usize = 1024;
 

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use tidegate_codec::Blame;
+use tidegate_sys::memory;
 
 use crate::closed::Closed;
 use crate::core::quietly;
@@ -43,7 +44,12 @@ impl Log {
         let is_news = self.accept_failed.is_none_or(|said| now.saturating_duration_since(said) >= ACCEPT_LINE_PAUSE);
         if is_news && self.admits(now) {
             self.accept_failed = Some(now);
-            quietly(|| tracing::error!(%error, "accepting failed; it pauses for a moment and goes on"));
+            let advice = if memory::is_out_of_descriptors(error) {
+                "; raise the limit of descriptors, as with ulimit -n, or allow fewer connections"
+            } else {
+                ""
+            };
+            quietly(|| tracing::error!(%error, "accepting failed; it pauses for a moment and goes on{advice}"));
         }
     }
 

@@ -30,13 +30,14 @@ struct Place<T> {
 impl<T: Default> Pages<T> {
     /// Gives a place away. Its value is the default one.
     pub(crate) fn reserve(&mut self) -> Token {
-        if !(planted::has(Bug::StaleSlot) && self.generation > 0) {
-            self.generation = self.generation.checked_add(1).unwrap_or(1);
-        }
+        self.generation = self.generation.checked_add(1).unwrap_or(1);
         let number = self.page_with_room();
         let generation = self.generation;
         let page = self.page(number).expect("a page with room exists");
-        let index = page.places.iter().position(|place| place.generation == 0).expect("the page has room");
+        let mut index = page.places.iter().position(|place| place.generation == 0).expect("the page has room");
+        if planted::has(Bug::SlotGivenTwice) && index > 2 {
+            index -= 1;
+        }
         page.used += 1;
         page.places[index].generation = generation;
         self.len += 1;

@@ -1,4 +1,5 @@
-//! What a burst of posts costs: one use of the driver's waker if the loop sleeps, none if it is awake.
+//! What a burst of posts costs: one use of the driver's waker if the loop sleeps, none if it is awake. And a burst of
+//! deadlines: several turns, and no sleep between them.
 
 #![forbid(unsafe_code)]
 
@@ -42,6 +43,57 @@ fn a_burst_of_posts_to_a_loop_that_is_awake_rings_never_and_is_not_slept_over() 
     event_loop.turn(None).expect("waiting does not fail");
     assert_eq!((posted.get(), bed.bell.0.load(Ordering::Relaxed)), (POSTS, 0));
     assert_eq!(bed.sleeps.get(), 1, "letters were there");
+}
+
+#[test]
+fn a_burst_of_deadlines_takes_several_turns_and_no_sleep() {
+    const CONNECTIONS: usize = 5_000;
+    let bed = Bed::default();
+    let mut event_loop = EventLoop::new(Box::new(bed.clone()), Pool::new());
+    let (unnamed, told) = (Address::Unix(PathBuf::new()), Rc::<Cell<usize>>::default());
+    for number in 0..CONNECTIONS {
+        // Some are due together, and some one after the other; the burst finds all of them due.
+        let after = Duration::from_millis(if number % 2 == 0 { 70 } else { number as u64 % 64 });
+        event_loop
+            .adopt(Socket::Simulated(0), &unnamed, Limits::default(), Lines::new(), Clock { after, told: told.clone() })
+            .expect("the driver takes it");
+    }
+    std::thread::sleep(Duration::from_millis(75));
+    let mut turns = 0;
+    while told.get() < CONNECTIONS {
+        let before = told.get();
+        event_loop.turn(None).expect("waiting does not fail");
+        turns += 1;
+        assert!(told.get() > before && told.get() - before <= 1024, "{} in one turn", told.get() - before);
+    }
+    // Before the first, nobody had looked at the clock.
+    assert_eq!((turns, bed.sleeps.get()), (CONNECTIONS.div_ceil(1024), 1));
+}
+
+/// Counts deadlines that it was told of.
+struct Clock {
+    after: Duration,
+    told: Rc<Cell<usize>>,
+}
+
+impl Handler<Lines> for Clock {
+    type Post = ();
+
+    fn open(&mut self, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        cx.deadline_after(self.after);
+        Outcome::Continue
+    }
+
+    fn message(&mut self, _: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        unreachable!("nothing is received")
+    }
+
+    fn event(&mut self, event: Event<()>, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        if let Event::Deadline = event {
+            self.told.set(self.told.get() + 1);
+        }
+        Outcome::Continue
+    }
 }
 
 /// A loop with one connection, a way to post to it, and how much was.

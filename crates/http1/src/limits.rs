@@ -30,8 +30,8 @@ pub struct Limits {
     pub head_timeout: Duration,
     /// From one piece of a body to the next; beyond it 408. 30 seconds.
     pub body_timeout: Duration,
-    /// From a response to the first byte of the next request; beyond it the connection closes without a word. 75
-    /// seconds.
+    /// From a response to the first byte of the next request; beyond it the connection closes without a word. Also from a
+    /// response that grants another protocol to when the application puts that in place. 75 seconds.
     pub idle_timeout: Duration,
     /// How long a connection that waits for a request goes on waiting for one when the server drains: one that is on its
     /// way already is answered, and that answer is the last. It counts from the beginning of the drain, or from the

@@ -325,7 +325,9 @@ impl Server {
                 (limits.idle_timeout.min(limits.drain_grace), Deadline::Idle)
             }
             Inbound::Head => (limits.idle_timeout, Deadline::Idle),
-            Inbound::Await | Inbound::Closed | Inbound::Switched => return None,
+            // Who says yes to everything says it to CONNECT as well, and then speaks no other protocol.
+            Inbound::Switched => (limits.idle_timeout, Deadline::Idle),
+            Inbound::Await | Inbound::Closed => return None,
             _ if self.flags & HUNGRY == 0 => return None,
             _ => (limits.body_timeout, Deadline::Body),
         };

@@ -436,3 +436,15 @@ fn a_tunnel_that_was_granted_is_another_protocol_too() {
     talk.say(Response::new(Status::FORBIDDEN)).expect("a response is owed");
     assert!(!talk.stand.codec().is_switched());
 }
+
+/// It stayed for ever once, even when the peer was gone: nothing is received meanwhile.
+#[test]
+fn a_tunnel_that_nobody_speaks_through_is_closed_when_it_was_idle_for_long() {
+    let mut talk = Talk::new();
+    talk.hear(b"CONNECT b.example:443 HTTP/1.1\r\nHost: b.example:443\r\n\r\n").expect("it is good");
+    talk.say(Response::text("yes, whatever it was")).expect("a response is owed");
+    talk.wait(74).expect("there is time");
+    assert!(!talk.is_finished());
+    talk.wait(1).expect("it ends in good order");
+    assert!(talk.is_finished());
+}

@@ -29,7 +29,7 @@ pub struct Token {
 pub enum Operation<'a> {
     /// Take a listening socket over, and accept from it until told otherwise.
     Listen(Socket),
-    /// Go on, or stop, accepting.
+    /// Go on, or stop, accepting. Who was on their way still comes.
     Accept(bool),
     /// Take a connected stream over. Nothing is received yet.
     Adopt(Socket),

@@ -1,5 +1,7 @@
 //! What the machine and the process have: memory, descriptors; and giving memory back.
 
+use std::sync::LazyLock;
+
 /// Gives memory that the allocator keeps for later back to the system. It walks the allocator's free lists, so it is
 /// for the quiet after a burst, not for every day. Does nothing where the allocator has no such call.
 pub fn give_back() {
@@ -10,9 +12,15 @@ pub fn give_back() {
     }
 }
 
-/// The machine's memory in bytes, or the limit of this process's control group where that is less.
+/// The machine's memory in bytes, or the limit of this process's control group where that is less; as it was when it
+/// was first asked for, since default limits ask for it with every client that is made.
 #[must_use]
 pub fn total_bytes() -> u64 {
+    static TOTAL: LazyLock<u64> = LazyLock::new(look_up_total);
+    *TOTAL
+}
+
+fn look_up_total() -> u64 {
     let info = rustix::system::sysinfo();
     let machine = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)));
     let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
@@ -26,6 +34,13 @@ pub fn descriptors_max() -> usize {
     limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
+/// Whether an error says that the process, or the machine, has as many descriptors as it may have.
+#[must_use]
+pub fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    let errno = error.raw_os_error();
+    [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].iter().any(|out| errno == Some(out.raw_os_error()))
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -33,5 +48,13 @@ mod tests {
         super::give_back();
         assert!(super::total_bytes() > 1 << 20);
         assert!(super::descriptors_max() > 2);
+    }
+
+    #[test]
+    fn only_two_errors_say_that_there_is_no_descriptor() {
+        let is_out = |errno| super::is_out_of_descriptors(&std::io::Error::from_raw_os_error(errno));
+        assert!(is_out(libc::EMFILE) && is_out(libc::ENFILE));
+        assert!(!is_out(libc::ENOBUFS) && !is_out(0));
+        assert!(!super::is_out_of_descriptors(&std::io::ErrorKind::Other.into()));
     }
 }

@@ -175,6 +175,17 @@ impl<'a, C: Codec> Contract<'a, C> {
         whole
     }
 
+    /// Decodes `wire` whole and once in random pieces, from the [`seed`](Contract::seed); says what was decoded. It is
+    /// what there is time for where somebody else, a fuzzer, sees to it that many bytes and seeds are tried.
+    ///
+    /// # Panics
+    /// As [`check`](Contract::check).
+    pub fn check_once(&self, wire: &[u8]) -> Transcript {
+        let whole = self.run(wire, Plan::whole(wire.len()));
+        self.compare(wire, &whole, Plan::random(wire.len(), self.seed));
+        whole
+    }
+
     /// Decodes `wire`, whole and byte by byte, and checks that it is refused before the peer ends, with the blame on
     /// the peer or on a limit, and that at no time more memory is in use than the bytes themselves explain. Memory
     /// that does not come from the [`Pool`] is not seen.

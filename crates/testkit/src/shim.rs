@@ -10,6 +10,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
+use tidegate_buffer::Outbound;
 use tidegate_sys::{Accepted, Address, Completion, Driver, Operation, Side, Socket, Token, Waker};
 
 /// What a driver asks of a system, one kind of call after the other.
@@ -264,8 +265,7 @@ impl Shim {
         Some(Completion::Failed(self.plan.trouble.error()))
     }
 
-    fn send(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
-        let Operation::Send { queue, bytes_max } = operation else { return None };
+    fn send(&mut self, token: Token, queue: &Outbound, bytes_max: usize) -> Option<Completion> {
         let call = if queue.starts_with_file() { Call::SendFile } else { Call::Send };
         if !queue.has_flushed() || !self.strikes(call) {
             return self.beneath.submit(token, Operation::Send { queue, bytes_max });
@@ -333,7 +333,7 @@ impl Driver for Shim {
         match operation {
             Operation::Listen(_) | Operation::Adopt(_) => self.register(token, operation),
             Operation::Connect { .. } => self.connect(token, operation),
-            Operation::Send { .. } => self.send(token, operation),
+            Operation::Send { queue, bytes_max } => self.send(token, queue, bytes_max),
             Operation::Close { reset } => self.close(token, reset),
             Operation::Accept(true) => {
                 while let Some(accepted) = self.accept(token) {

@@ -1,6 +1,8 @@
-//! What the tests of this crate share: files, and the far end of a queue.
+//! What the tests of this crate share: files, and the far end of a queue. `fuzz/src/outbound.rs` shares it as well.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
+
+pub(crate) mod model;
 
 use std::fs::File;
 use std::io::{IoSlice, Write};
@@ -10,20 +12,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use proptest::prelude::ProptestConfig;
-use proptest::test_runner::FileFailurePersistence;
 use tidegate_buffer::{ENTRY_BYTES, FileRegion, Gathered, Outbound};
 
 /// As many parts as an event loop gathers at once.
 pub(crate) const PARTS: usize = 1024;
-
-/// How properties are tested: what has failed once is kept beside the test, and tried first from then on.
-pub(crate) fn config() -> ProptestConfig {
-    ProptestConfig {
-        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
-        ..ProptestConfig::default()
-    }
-}
 
 /// A file without a name that holds `bytes`.
 pub(crate) fn file(bytes: &[u8]) -> Arc<File> {

@@ -1,9 +1,12 @@
 //! More connections than there is room for.
 
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::peer::{Peer, request};
-use crate::program::{Program, until};
+use rustix::process::Signal;
+
+use crate::peer::{LAST, Peer, request};
+use crate::program::{Directory, Program, until};
 
 #[test]
 fn whoever_finds_the_server_full_waits_and_is_served_once_somebody_goes() {
@@ -55,10 +58,12 @@ fn a_server_without_descriptors_goes_on_with_the_connections_it_has() {
         peer.send(request("GET", "/plaintext"));
     }
     program.until_logged("accepting failed", 1);
-    let before = program.ticks();
+    let (before, failed) = (program.ticks(), program.count("accepts_failed"));
     std::thread::sleep(WHILE);
-    let used = program.ticks() - before;
+    let (used, failed) = (program.ticks() - before, program.count("accepts_failed") - failed);
     assert!(used < TICKS_MAX, "{used} ticks were spent on waiting");
+    // It looks whether there are descriptors again, now and then.
+    assert!((1..100).contains(&failed), "accepting was tried {failed} times");
 
     let mut first = peers.remove(0);
     assert_eq!(first.reply().status, 200);
@@ -71,7 +76,72 @@ fn a_server_without_descriptors_goes_on_with_the_connections_it_has() {
     assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
     let lines: Vec<_> = program.log().into_iter().filter(|line| line.contains("accepting failed")).collect();
     assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("raise the limit of descriptors"), "{lines:?}");
     until("descriptors to be given back", || program.descriptors() < 20);
+}
+
+/// More descriptors are to be had by a restart, so that must not need one.
+#[test]
+fn a_server_without_descriptors_can_be_taken_over() {
+    let directory = Directory::new();
+    let path = directory.path("takeover");
+    let arguments = ["--loops", "1", "--max-connections", "1000", "--takeover", &path];
+    let mut program = Program::with_descriptors(64, &arguments);
+    let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();
+    for peer in &mut peers {
+        peer.send(request("GET", "/plaintext"));
+    }
+    program.until_logged("accepting failed", 1);
+
+    let next = Program::serve(&arguments);
+    next.until_logged("taken over from a running server", 1);
+    // Some are answered by the one, and those that waited by the other.
+    for peer in &mut peers {
+        assert_eq!(peer.reply().status, 200);
+    }
+    assert_eq!(program.until_ended().code(), Some(0));
+}
+
+/// Whoever waits to take over must not make a flood of lines of it.
+#[test]
+fn a_server_without_descriptors_says_once_that_it_cannot_be_taken_over() {
+    let directory = Directory::new();
+    let path = directory.path("takeover");
+    let program = Program::with_descriptors(64, &["--loops", "1", "--max-connections", "1000", "--takeover", &path]);
+    let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();
+    for peer in &mut peers {
+        peer.send(request("GET", "/plaintext"));
+    }
+    program.until_logged("accepting failed", 1);
+    // It hangs up without a word; the descriptor that it had is another connection's now.
+    let stranger = || UnixStream::connect(&path).unwrap();
+    drop(stranger());
+    program.until_logged("no takeover", 1);
+    std::thread::sleep(WHILE);
+    let waiting: Vec<_> = (0..3).map(|_| stranger()).collect();
+    let before = program.ticks();
+    std::thread::sleep(WHILE);
+    let used = program.ticks() - before;
+    assert!(used < TICKS_MAX, "{used} ticks were spent on waiting");
+    let lines: Vec<_> = program.log().into_iter().filter(|line| line.contains("no takeover")).collect();
+    assert!(lines.len() <= 3, "{lines:?}");
+    drop((waiting, peers));
+    let mut next = Program::serve(&["--loops", "1", "--takeover", &path]);
+    assert_eq!(Peer::connect(&next).get("/plaintext").status, 200);
+    next.signal(Signal::TERM);
+    assert_eq!(next.until_ended().code(), Some(0));
+}
+
+#[test]
+fn a_server_without_descriptors_ends_as_it_is_asked_to() {
+    let mut program = Program::with_descriptors(64, &["--loops", "2", "--max-connections", "1000"]);
+    let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();
+    for peer in &mut peers {
+        peer.send(request("GET", "/plaintext"));
+    }
+    program.until_logged("accepting failed", 1);
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0));
 }
 
 #[test]
@@ -99,9 +169,6 @@ fn answer_all(peers: Vec<Peer>) {
         thread.join().unwrap();
     }
 }
-
-/// A request after which the connection ends.
-const LAST: &str = "GET /plaintext HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
 /// How long the server is watched while it has nothing to do.
 const WHILE: Duration = Duration::from_secs(1);

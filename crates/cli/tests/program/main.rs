@@ -7,6 +7,8 @@ mod bad_input;
 mod breaks;
 mod clients;
 mod connections;
+mod crowds;
+mod faults;
 mod memory;
 mod panics;
 mod peer;

@@ -6,7 +6,7 @@ use crate::peer::{Peer, assert_same, letters, request};
 use crate::program::{Program, until};
 
 /// Everything that the server touches once has been touched, and given back what it gives back.
-fn warm_up(program: &Program) {
+pub(crate) fn warm_up(program: &Program) {
     for _ in 0..3 {
         let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(program)).collect();
         for peer in &mut peers {
@@ -23,7 +23,7 @@ fn warm_up(program: &Program) {
 }
 
 /// Resident memory, once it has stopped to change.
-fn settled(program: &Program) -> u64 {
+pub(crate) fn settled(program: &Program) -> u64 {
     let mut last = program.resident();
     until("resident memory to settle", || {
         std::thread::sleep(Duration::from_millis(50));
@@ -33,7 +33,7 @@ fn settled(program: &Program) -> u64 {
     last
 }
 
-fn assert_growth(what: &str, before: u64, after: u64, bound: u64) {
+pub(crate) fn assert_growth(what: &str, before: u64, after: u64, bound: u64) {
     let growth = after.saturating_sub(before);
     println!("{what}: resident memory grew by {growth} bytes; {bound} are allowed");
     assert!(growth <= bound, "{what}: {growth} bytes of growth are more than {bound}");

@@ -1,7 +1,7 @@
 //! A client that can do what no well-behaved client does, and that reads answers strictly.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -32,15 +32,27 @@ impl Peer {
         Self::try_to(address, None).unwrap()
     }
 
+    /// A peer at an address of its own.
+    pub(crate) fn from(local: SocketAddr, program: &Program) -> Self {
+        Self::try_at(Some(local), &program.address(), None).unwrap()
+    }
+
     /// A peer whose kernel takes only little of what it does not read.
     pub(crate) fn narrow(program: &Program) -> Self {
         Self::try_to(&program.address(), Some(NARROW_BYTES)).unwrap()
     }
 
     pub(crate) fn try_to(address: &SockAddr, receive_buffer: Option<usize>) -> io::Result<Self> {
+        Self::try_at(None, address, receive_buffer)
+    }
+
+    fn try_at(local: Option<SocketAddr>, address: &SockAddr, receive_buffer: Option<usize>) -> io::Result<Self> {
         let socket = Socket::new(Domain::from(i32::from(address.family())), Type::STREAM, None)?;
         if let Some(bytes) = receive_buffer {
             socket.set_recv_buffer_size(bytes)?;
+        }
+        if let Some(local) = local {
+            socket.bind(&local.into())?;
         }
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.set_write_timeout(Some(PATIENCE))?;
@@ -257,6 +269,9 @@ pub(crate) fn assert_same(actual: &[u8], expected: &[u8]) {
     let difference = actual.iter().zip(expected).position(|(actual, expected)| actual != expected);
     assert_eq!(difference, None, "the first byte that is not the same");
 }
+
+/// A request after which the connection ends.
+pub(crate) const LAST: &str = "GET /plaintext HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
 /// The receive buffer of a peer that is to be full soon.
 const NARROW_BYTES: usize = 8 * 1024;

@@ -84,6 +84,7 @@ fn what_the_user_got_wrong_is_one_line_and_exit_2() {
         (&["serve", "--max-connections", "0"], "--max-connections"),
         (&["serve", "--memory-max", "12"], "--memory-max"),
         (&["serve", "--memory-max", "1e9"], "1e9"),
+        (&["serve", "--request-timeout", "0"], "--request-timeout"),
         (&["serve", "--quiet=yes"], "--quiet"),
         (&["sail"], "sail"),
         (&[], "subcommand"),
@@ -102,7 +103,16 @@ fn help_and_version_are_told_to_who_asks() {
         assert!(!output.is_empty());
     }
     let help = run(&["serve", "--help"]).1.join("\n");
-    for flag in ["--listen", "--loops", "--transport", "--max-connections", "--memory-max", "--takeover", "--quiet"] {
+    for flag in [
+        "--listen",
+        "--loops",
+        "--transport",
+        "--max-connections",
+        "--memory-max",
+        "--request-timeout",
+        "--takeover",
+        "--quiet",
+    ] {
         assert!(help.contains(flag), "{flag} is missing: {help}");
     }
 }
@@ -233,6 +243,24 @@ fn who_never_reads_cannot_keep_the_server_from_ending() {
         peer.send(request("GET", "/bytes/50000000"));
         peer.head();
     }
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0));
+}
+
+#[test]
+fn the_counts_are_told_to_who_asks_and_nothing_ends() {
+    let mut program = Program::serve(&["--loops", "2", "--quiet"]);
+    let mut peer = Peer::connect(&program);
+    for _ in 0..3 {
+        assert_eq!(peer.get("/plaintext").status, 200);
+    }
+    until("the loop to publish what it did", || program.count("messages") >= 3);
+    assert_eq!((program.count("connections"), program.count("accepted")), (1, 1));
+    assert_eq!(peer.get("/plaintext").status, 200);
+    drop(peer);
+    until("the connection to be counted out", || program.count("connections") == 0);
+    assert_eq!(program.count("closed_done"), 1);
+    // It is no signal to end, and what follows it is the first.
     program.signal(Signal::TERM);
     assert_eq!(program.until_ended().code(), Some(0));
 }

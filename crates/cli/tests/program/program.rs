@@ -1,5 +1,6 @@
 //! The program as a child process, and what the system knows about it.
 
+use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,6 +41,14 @@ impl Program {
     pub(crate) fn with_descriptors(count: u32, arguments: &[&str]) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -n {count}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tidegate")]);
+        command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
+        Self::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
+    }
+
+    /// A server with strace at it, which makes system calls fail. The process is the server's own: strace stands beside
+    /// it, writes to `log`, and ends with it.
+    pub(crate) fn under_strace(inject: &[&str], log: &str, arguments: &[&str]) -> Self {
+        let mut command = strace(inject, log);
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
         Self::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
     }
@@ -121,6 +130,18 @@ impl Program {
         self.child.try_wait().unwrap().is_none()
     }
 
+    /// What the server has counted, by its name.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        let said =
+            || self.output().into_iter().filter(|line| line.starts_with("tidegate: counts:")).collect::<Vec<_>>();
+        let before = said().len();
+        self.signal(Signal::USR1);
+        until("the counts", || said().len() > before);
+        let line = said().pop().expect("there is one more than before");
+        let count = line.split(' ').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        count.unwrap_or_else(|| panic!("no {name} in {line}")).parse().unwrap()
+    }
+
     /// The processor time it has used, in clock ticks: a hundredth of a second each.
     pub(crate) fn ticks(&self) -> u64 {
         let stat = self.read("stat");
@@ -177,6 +198,41 @@ pub(crate) fn run(arguments: &[&str]) -> (Option<i32>, Vec<String>, Vec<String>)
     let output = tidegate(arguments).stdin(Stdio::null()).output().unwrap();
     let lines = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect();
     (output.status.code(), lines(&output.stdout), lines(&output.stderr))
+}
+
+/// strace, to be given the program's arguments. Each of `inject` is a call, what it comes to, and how often.
+pub(crate) fn strace(inject: &[&str], log: &str) -> Command {
+    let mut command = Command::new("strace");
+    command.args(["-D", "-f", "--quiet=all", "-o", log]);
+    for fault in inject {
+        command.arg(format!("--inject={fault}"));
+    }
+    // Other calls are neither written down nor slowed down.
+    let calls: Vec<_> = inject.iter().filter_map(|fault| fault.split(':').next()).collect();
+    command.args([&format!("--trace={}", calls.join(",")), "--seccomp-bpf", env!("CARGO_BIN_EXE_tidegate")]);
+    command
+}
+
+/// Whether a tool can be used; if not, that is printed, or fails the test if tools are required.
+pub(crate) fn can_use(tool: &str, arguments: &[&str]) -> bool {
+    match Command::new(tool).args(arguments).stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => {
+            skip(tool, &String::from_utf8_lossy(&output.stderr));
+            false
+        }
+        Err(error) => {
+            skip(tool, &error);
+            false
+        }
+    }
+}
+
+/// A test is skipped for want of a tool, and says so, unless `TIDEGATE_TOOLS_REQUIRED=1` is in the environment.
+pub(crate) fn skip(tool: &str, why: &dyn Display) {
+    let required = std::env::var_os("TIDEGATE_TOOLS_REQUIRED").is_some_and(|value| value == "1");
+    assert!(!required, "{tool} is required: {why}");
+    println!("skipped: there is no {tool} here: {why}");
 }
 
 /// Waits until `is_so`, and panics with `what` if it does not become so.

@@ -48,6 +48,8 @@ pub(crate) struct Link {
     acknowledged: u32,
     flags: u16,
     level: Writability,
+    /// The turn in which the application was last told that it can write again, wrapping.
+    edge_turn: u8,
 }
 
 impl Link {
@@ -97,6 +99,7 @@ impl Link {
             acknowledged: 0,
             flags: 0,
             level: Writability::default(),
+            edge_turn: 0,
         }
     }
 
@@ -192,6 +195,13 @@ impl Link {
         if !self.level.is_writable() {
             self.set(Self::EDGE_DUE, true);
         }
+    }
+
+    /// Whether the application may be told in this turn that it can write again: once, however often the connection is
+    /// visited. Every 256th turn may be taken for the one before it, and costs a turn more.
+    pub(super) fn takes_edge(&mut self, turn: u64) -> bool {
+        let turn = turn as u8;
+        std::mem::replace(&mut self.edge_turn, turn) != turn
     }
 
     /// Pauses or resumes; says whether it was paused.

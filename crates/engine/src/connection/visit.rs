@@ -54,8 +54,6 @@ enum Next {
 pub(super) struct Budget {
     messages: u32,
     sends: u32,
-    /// The handler may be told that it can write again.
-    edge: bool,
     /// The handler may be told that what it watched is with the kernel.
     watched: bool,
 }
@@ -63,7 +61,7 @@ pub(super) struct Budget {
 impl Budget {
     /// For a flush between two codecs: nothing is decoded, and nobody is told of edges.
     pub(super) const fn barrier() -> Self {
-        Self { messages: 0, sends: SENDS_PER_VISIT_MAX, edge: false, watched: false }
+        Self { messages: 0, sends: SENDS_PER_VISIT_MAX, watched: false }
     }
 }
 
@@ -314,8 +312,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// Decodes, flushes and tells, in rounds, until there is nothing left to do or the budget is used up.
     fn work(&mut self, core: &mut Core, token: Token) -> Visited<C> {
-        let mut budget =
-            Budget { messages: MESSAGES_PER_VISIT_MAX, sends: SENDS_PER_VISIT_MAX, edge: true, watched: true };
+        let mut budget = Budget { messages: MESSAGES_PER_VISIT_MAX, sends: SENDS_PER_VISIT_MAX, watched: true };
         loop {
             let starved = self.decode(core, token, &mut budget)?;
             self.link.set(Link::BEHIND, !starved);
@@ -386,8 +383,20 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
         if (A::PULLS || !self.may_decode()) && self.wants_input() {
             self.pump(core);
+            if self.link.has(Link::PEER_ENDED) && !self.link.is_closing() && !self.codec.is_established() {
+                self.end_handshake(core);
+            }
         }
         Ok(A::PULLS)
+    }
+
+    /// The peer has ended within the handshake, so what was sent can never leave. Nobody may ask for the message that
+    /// would be the error: whoever waits for room, or for what was sent to be flushed, does not.
+    #[cold]
+    fn end_handshake(&mut self, core: &Core) {
+        let (outbound, input) = self.link.queues();
+        let ended = self.codec.end(input, &mut Output::new(outbound, &core.pool, &core.time));
+        self.or_close(ended.map(drop));
     }
 
     /// Whether the codec wants bytes even if nobody wants its messages. While the peer does not read what waits on the
@@ -496,20 +505,26 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// Everything is with the kernel: now our side may be shut down, and the connection closed.
     fn all_sent(&mut self, core: &mut Core, token: Token) -> Visited<C> {
-        let over = self.link.is_closing() || (self.link.has(Link::SHUT) && self.link.has(Link::READ_CLOSED));
-        if over && self.link.has(Link::PEER_ENDED) {
+        if self.link.has(Link::READ_CLOSED) && self.link.is_write_shut() {
+            // Nothing more will come, and nothing more will be said.
+            self.link.closing.get_or_insert_with(|| Rc::new(Closed::Done));
+        }
+        if self.link.is_closing() && self.link.has(Link::PEER_ENDED) {
             return Err(self.close_now());
         }
-        if !(self.link.is_closing() || self.link.has(Link::SHUT_WANTED)) || self.link.has(Link::SHUT) {
+        if !(self.link.is_closing() || self.link.is_write_shut()) {
             return Ok(());
         }
-        self.link.set(Link::SHUT | Link::MUTE, true);
-        self.link.progress = Tick::NEVER;
-        if self.link.is_closing() {
+        let shuts = !self.link.has(Link::SHUT);
+        if shuts {
+            self.link.set(Link::SHUT | Link::MUTE, true);
+            self.link.progress = Tick::NEVER;
+            core.driver.submit(token, Operation::ShutdownWrite);
+        }
+        if self.link.is_closing() && (self.link.take(Link::SHUT_WANTED) || shuts) {
             // The handler's deadline is of no use any more: it bounds the farewell.
             self.link.deadline = core.wheel.tick_after(core.time.now(), LINGER_MAX);
         }
-        core.driver.submit(token, Operation::ShutdownWrite);
         Ok(())
     }
 
@@ -534,7 +549,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             }
         }
         if self.link.has(Link::EDGE_DUE) && self.link.is_writable() {
-            if std::mem::take(&mut budget.edge) {
+            if self.link.takes_edge(core.tally.turns) {
                 self.link.set(Link::EDGE_DUE, false);
                 self.codec.restart_timeouts(core.time.now());
                 if planted::has(Bug::WritableTwice) {

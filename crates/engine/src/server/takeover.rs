@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tidegate_sys::{Socket, handover};
 
 use crate::core::quietly;
-use crate::limits::ACCEPT_PAUSE;
+use crate::limits::{ACCEPT_LINE_PAUSE, ACCEPT_PAUSE};
 use crate::server::running::Superseded;
 
 /// A takeover that has begun: listeners may have been received, and nobody was told that we are ready.
@@ -129,15 +129,15 @@ struct Shared {
 struct Waits {
     ending: bool,
     /// Until it has ended: who is in its queue then has to see that nobody will come.
-    listener: Option<UnixListener>,
-    stream: Option<UnixStream>,
+    listener: Option<Arc<UnixListener>>,
+    stream: Option<Arc<UnixStream>>,
 }
 
 impl Control {
     fn start(door: Door, listeners: Vec<Socket>, superseded: Superseded) -> io::Result<Self> {
-        let waits = Waits { ending: false, listener: Some(door.listener.try_clone()?), stream: None };
+        let waits = Waits { ending: false, listener: Some(door.listener.clone()), stream: None };
         let shared = Arc::new(Shared { waits: Mutex::new(waits), ending: Condvar::new() });
-        let mut keeper = Keeper { door, listeners, shared: shared.clone() };
+        let mut keeper = Keeper { door, listeners, shared: shared.clone(), accept_failed: None };
         let keep = move || {
             let has_successor = keeper.keep();
             keeper.shared.lock().listener = None;
@@ -179,7 +179,7 @@ impl Shared {
     }
 
     /// Says what the thread waits for now; false if it is to end.
-    fn wait_for(&self, stream: Option<UnixStream>) -> bool {
+    fn wait_for(&self, stream: Option<Arc<UnixStream>>) -> bool {
         let mut waits = self.lock();
         waits.stream = stream;
         !waits.ending
@@ -194,21 +194,24 @@ impl Shared {
     }
 }
 
-/// The life of the control thread.
+/// The life of the control thread. It takes one descriptor for a successor and no other, and the system sets that one
+/// aside while it waits: a server that has used up its descriptors can be restarted with more of them.
 struct Keeper {
     door: Door,
     listeners: Vec<Socket>,
     shared: Arc<Shared>,
+    /// When it was last said that nobody can be accepted.
+    accept_failed: Option<Instant>,
 }
 
 impl Keeper {
     /// Serves until there is a successor, or it is told to end. Says which.
     fn keep(&mut self) -> bool {
         loop {
-            let accepted = self.door.listener.accept().and_then(|(stream, _)| Ok((stream.try_clone()?, stream)));
-            let failed = match accepted {
-                Ok((copy, stream)) => {
-                    if !self.shared.wait_for(Some(copy)) {
+            let (failed, is_news) = match self.door.listener.accept() {
+                Ok((stream, _)) => {
+                    let stream = Arc::new(stream);
+                    if !self.shared.wait_for(Some(stream.clone())) {
                         return false;
                     }
                     let handed_over = self.hand_over(&stream);
@@ -220,21 +223,35 @@ impl Keeper {
                             quietly(|| tracing::info!(process, "handing over to a new server"));
                             return true;
                         }
-                        Err(error) => error,
+                        Err(error) => (error, true),
                     }
                 }
                 Err(error) if self.shared.wait_for(None) => {
                     self.shared.pause();
-                    error
+                    (error, self.is_news())
                 }
                 Err(_) => return false,
             };
-            quietly(|| tracing::warn!(error = %failed, "no takeover; this server goes on"));
-            if let Err(error) = self.come_back() {
+            if is_news {
+                quietly(|| tracing::warn!(error = %failed, "no takeover; this server goes on"));
+            }
+            if let Err(error) = self.come_back()
+                && is_news
+            {
                 let path = self.door.path.display();
                 quietly(|| tracing::error!(%error, %path, "this server cannot be found for a takeover any more"));
             }
         }
+    }
+
+    /// Where descriptors are used up, accepting fails again and again: that is said now and then.
+    fn is_news(&mut self) -> bool {
+        let now = Instant::now();
+        let is_news = self.accept_failed.is_none_or(|said| now.duration_since(said) >= ACCEPT_LINE_PAUSE);
+        if is_news {
+            self.accept_failed = Some(now);
+        }
+        is_news
     }
 
     /// Hands the listeners to who has connected. Returns its number once it is ready.
@@ -272,7 +289,7 @@ impl Keeper {
             return Ok(());
         }
         let mut door = Door::open(&self.door.path)?;
-        let listener = door.listener.try_clone()?;
+        let listener = door.listener.clone();
         door.publish()?;
         self.door = door;
         let mut waits = self.shared.lock();
@@ -286,7 +303,7 @@ impl Keeper {
 
 /// A control socket and its file, which goes with it unless somebody has replaced it.
 struct Door {
-    listener: UnixListener,
+    listener: Arc<UnixListener>,
     path: PathBuf,
     /// Where it is until it is published.
     temporary: Option<PathBuf>,
@@ -306,7 +323,7 @@ impl Door {
         let temporary = path.with_file_name(format!(".tg{}-{number}", std::process::id()));
         // Left behind by a process of the same number that was killed.
         let _ = std::fs::remove_file(&temporary);
-        let listener = handover::listen(&temporary)?;
+        let listener = Arc::new(handover::listen(&temporary)?);
         let identity = identity(&temporary)?;
         Ok(Self { listener, path: path.into(), temporary: Some(temporary), identity })
     }

@@ -24,8 +24,12 @@ struct Inner {
 /// What is known of one of its sockets.
 struct End {
     queue: Outbound,
-    /// A send waits for the driver.
+    /// A send waits for the driver, whose the queue's memory is until then.
     sending: bool,
+    /// What has not been sent never will be.
+    broken: bool,
+    /// It was told to accept nobody.
+    pauses: bool,
     said: Said,
 }
 
@@ -50,8 +54,11 @@ impl Bare {
 
     /// Begins to connect. Says by which number the socket is known here.
     pub(crate) fn connect(&self, address: &Address) -> usize {
-        let options = SocketOptions::default();
-        self.0.borrow_mut().begin(Operation::Connect { address, local: None, options: &options })
+        self.connect_with(address, &SocketOptions::default())
+    }
+
+    pub(crate) fn connect_with(&self, address: &Address, options: &SocketOptions) -> usize {
+        self.0.borrow_mut().begin(Operation::Connect { address, local: None, options })
     }
 
     /// Begins to listen, and to receive from whoever is accepted.
@@ -65,6 +72,7 @@ impl Bare {
 
     /// Goes on, or stops, accepting.
     pub(crate) fn accept(&self, end: usize, on: bool) {
+        self.0.borrow_mut().ends[end].pauses = !on;
         self.0.borrow_mut().submit(end, Operation::Accept(on));
     }
 
@@ -72,14 +80,6 @@ impl Bare {
     pub(crate) fn send(&self, end: usize, bytes: &[u8]) {
         let inner = &mut *self.0.borrow_mut();
         inner.ends[end].queue.write(bytes);
-        inner.ends[end].queue.flush();
-        inner.flush(end);
-    }
-
-    /// Sends whatever is put into the queue.
-    pub(crate) fn send_with(&self, end: usize, put: impl FnOnce(&mut Outbound)) {
-        let inner = &mut *self.0.borrow_mut();
-        put(&mut inner.ends[end].queue);
         inner.ends[end].queue.flush();
         inner.flush(end);
     }
@@ -143,7 +143,13 @@ impl Bare {
 impl Inner {
     fn begin(&mut self, operation: Operation<'_>) -> usize {
         let end = self.ends.len();
-        self.ends.push(End { queue: Outbound::new(&self.pool), sending: false, said: Said::default() });
+        self.ends.push(End {
+            queue: Outbound::new(&self.pool),
+            sending: false,
+            broken: false,
+            pauses: false,
+            said: Said::default(),
+        });
         self.submit(end, operation);
         end
     }
@@ -165,7 +171,9 @@ impl Inner {
             Completion::Accepted(Err(error)) => {
                 said.failed.push(error.kind());
                 // As whoever waits for descriptors to come back does.
-                self.submit(end, Operation::Accept(true));
+                if !self.ends[end].pauses {
+                    self.submit(end, Operation::Accept(true));
+                }
             }
             Completion::Connected(result) => {
                 said.connected = Some(result.map_err(|error| error.kind()));
@@ -175,20 +183,38 @@ impl Inner {
             Completion::Ended => said.ended += 1,
             Completion::Sent(Ok(count)) => {
                 said.sent += count;
-                let end_ = &mut self.ends[end];
-                end_.sending = false;
-                end_.queue.advance(count as u64);
+                self.ends[end].queue.advance(count as u64);
+                self.sent(end);
                 self.flush(end);
             }
-            Completion::Sent(Err(error)) | Completion::Failed(error) => {
+            Completion::Sent(Err(error)) => {
                 said.failed.push(error.kind());
-                self.ends[end].queue.clear();
+                self.ends[end].broken = true;
+                self.sent(end);
+            }
+            Completion::Failed(error) => {
+                said.failed.push(error.kind());
+                self.ends[end].broken = true;
+                self.forget_unsent(end);
             }
             Completion::Closed => {
                 said.closed = true;
                 self.ends[end].queue.clear();
             }
             Completion::Woken => {}
+        }
+    }
+
+    /// No send is in flight any more.
+    fn sent(&mut self, end: usize) {
+        self.ends[end].sending = false;
+        self.forget_unsent(end);
+    }
+
+    fn forget_unsent(&mut self, end: usize) {
+        let end = &mut self.ends[end];
+        if end.broken && !end.sending {
+            end.queue.clear();
         }
     }
 

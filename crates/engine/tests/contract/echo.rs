@@ -1,12 +1,15 @@
-//! Bytes come back as they were sent, whole, in pieces, with pauses.
+//! Bytes come back as they were sent: whole, in pieces, with pauses, to many at once, between handlers and channels.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use tidegate_codec::framing::Payload;
-use tidegate_engine::{Channel, Client, Event, Limits, Outcome};
+use tidegate_engine::{Channel, ChannelError, Client, Event, Limits, Outcome, task};
 use tidegate_sys::Address;
 
+use crate::caller::Caller;
 use crate::stack::Stack;
 use crate::stage::{Cx, Served, Stage, Told};
 
@@ -29,14 +32,18 @@ pub(crate) async fn echo_task<S: Stack>(mut channel: Channel<S::Codec>) -> Serve
 
 /// Bytes that tell where they belong.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|index| (index % 251) as u8 ^ (index / 251) as u8).collect()
+    let mut bytes = vec![0; length];
+    for (row, bytes) in bytes.chunks_mut(251).enumerate() {
+        bytes.iter_mut().zip(0_u8..).for_each(|(byte, column)| *byte = column ^ row as u8);
+    }
+    bytes
 }
 
 /// Sends bytes in pieces, ends, and says what came back by the end of the other side.
 pub(crate) async fn exchange<S: Stack>(to: Address, bytes: Vec<u8>, piece: usize) -> Result<Vec<u8>, String> {
     let channel = Client::at(to).connect(S::client()).await.map_err(|error| error.to_string())?;
     let (mut reader, mut writer) = channel.split();
-    let sending = tidegate_engine::task::spawn(async move {
+    let sending = task::spawn(async move {
         for piece in bytes.chunks(piece) {
             writer.ready().await.map_err(|error| error.to_string())?;
             let mark = writer.send(Payload::from(piece.to_vec())).map_err(|error| error.to_string())?;
@@ -55,12 +62,18 @@ pub(crate) async fn exchange<S: Stack>(to: Address, bytes: Vec<u8>, piece: usize
     Ok(come)
 }
 
-fn echoes<S: Stack>(stage: &Stage, length: usize, piece: usize) {
-    let (server, client) = (stage.server(), stage.client());
-    let to = stage.listen(&server, Limits::default(), S::server, || echo::<S>);
+/// Bytes go to a server, in pieces, and have to come back.
+fn come_back<S: Stack>(stage: &Stage, to: Address, length: usize, piece: usize) {
+    let client = stage.client();
     let bytes = pattern(length);
     let started = stage.start(&client, exchange::<S>(to, bytes.clone(), piece));
     assert!(stage.outcome(&started).expect("nothing breaks") == bytes, "other bytes came back");
+}
+
+fn echoes<S: Stack>(stage: &Stage, length: usize, piece: usize) {
+    let server = stage.server();
+    let to = stage.listen(&server, Limits::default(), S::server, || echo::<S>);
+    come_back::<S>(stage, to, length, piece);
 }
 
 pub(crate) fn comes_back_whole<S: Stack>(stage: &Stage) {
@@ -71,10 +84,147 @@ pub(crate) fn comes_back_byte_by_byte<S: Stack>(stage: &Stage) {
     echoes::<S>(stage, 60, 1);
 }
 
-pub(crate) fn comes_back_to_a_channel<S: Stack>(stage: &Stage) {
-    let (server, client) = (stage.server(), stage.client());
-    let to = stage.serve(&server, Limits::default(), S::server, echo_task::<S>);
-    let bytes = pattern(50_000);
-    let started = stage.start(&client, exchange::<S>(to, bytes.clone(), 3000));
-    assert!(stage.outcome(&started).expect("nothing breaks") == bytes, "other bytes came back");
+pub(crate) fn comes_back_though_no_buffer_holds_it<S: Stack>(stage: &Stage) {
+    echoes::<S>(stage, stage.bulk(), 10_000);
 }
+
+pub(crate) fn comes_back_to_a_channel<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let to = stage.serve(&server, Limits::default(), S::server, echo_task::<S>);
+    come_back::<S>(stage, to, 50_000, 3000);
+}
+
+pub(crate) fn comes_back_to_a_bare_peer_in_random_pieces<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let to = stage.listen(&server, Limits::default(), S::server, || echo::<S>);
+    let caller = Caller::<S>::new(stage, &to);
+    let mut random = stage.random();
+    let bytes = pattern(10_000);
+    let wire = S::said(&bytes);
+    let mut rest = &wire[..];
+    while !rest.is_empty() {
+        let (piece, behind) = rest.split_at(rest.len().min(1 + random.below(1000)));
+        caller.send(piece);
+        if random.once_in(3) {
+            stage.rest(MOMENT);
+        }
+        rest = behind;
+    }
+    caller.end(stage);
+    assert!(caller.all_heard(stage) == bytes, "other bytes came back");
+}
+
+pub(crate) fn comes_back_to_each_of_many<S: Stack>(stage: &Stage) {
+    let (server, client) = (stage.server(), stage.client());
+    let to = stage.listen(&server, Limits::default(), S::server, || echo::<S>);
+    let all: Vec<_> = (0..MANY).map(|caller| pattern(300 + caller)[caller..].to_vec()).collect();
+    let started = all.iter().map(|bytes| stage.start(&client, exchange::<S>(to.clone(), bytes.clone(), 200)));
+    for (bytes, started) in all.iter().zip(started.collect::<Vec<_>>()) {
+        assert!(stage.outcome(&started).expect("nothing breaks") == *bytes, "somebody else's bytes came back");
+    }
+    assert_eq!(server.counts().accepted, MANY as u64);
+}
+
+pub(crate) fn comes_back_though_a_handler_pauses<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let to = stage.listen(&server, Limits::default(), S::server, || {
+        |told, cx: &mut Cx<'_, S::Codec>| match told {
+            Told::Message(message) => {
+                cx.pause();
+                cx.deadline_after(MOMENT);
+                cx.send(message.into()).into()
+            }
+            Told::Event(Event::Deadline) => {
+                cx.resume();
+                Outcome::Continue
+            }
+            told => told.by_default(cx),
+        }
+    });
+    come_back::<S>(stage, to, 50_000, 3000);
+}
+
+/// Between messages, and in the middle of waiting for one.
+pub(crate) fn comes_back_though_a_channel_pauses<S: Stack>(stage: &Stage) {
+    async fn serve<S: Stack>(mut channel: Channel<S::Codec>) -> Served {
+        loop {
+            let come = match channel.recv().within(MOMENT).await {
+                Err(ChannelError::Deadline) => None,
+                come => Some(come?),
+            };
+            channel.pause();
+            task::sleep(MOMENT).await;
+            channel.resume();
+            match come {
+                None => {}
+                Some(None) => return Ok(()),
+                Some(Some(message)) => drop(channel.send(message.into()).map_err(|_| "refused")?),
+            }
+        }
+    }
+    let server = stage.server();
+    let to = stage.serve(&server, Limits::default(), S::server, serve::<S>);
+    come_back::<S>(stage, to, 50_000, 3000);
+}
+
+/// What a handler at the client's end has been told.
+#[derive(Clone, Default)]
+struct Come {
+    bytes: Rc<RefCell<Vec<u8>>>,
+    over: Rc<Cell<bool>>,
+}
+
+/// Sends what it has while the connection is writable, ends, and keeps what comes back.
+fn ask<S: Stack>(come: &Come, bytes: &[u8]) -> impl FnMut(Told, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + 'static {
+    let (come, mut left) = (come.clone(), Bytes::copy_from_slice(bytes));
+    move |told, cx| {
+        match told {
+            Told::Message(message) => come.bytes.borrow_mut().extend_from_slice(&message),
+            Told::Event(Event::ReadClosed) => {
+                come.over.set(true);
+                return Outcome::Close;
+            }
+            _ => {}
+        }
+        while cx.is_writable() && !left.is_empty() {
+            let piece = left.split_to(left.len().min(3000));
+            if let Err(error) = cx.send(piece.into()) {
+                return Outcome::fail(error);
+            }
+            if left.is_empty() {
+                cx.shutdown_write();
+            }
+        }
+        Outcome::Continue
+    }
+}
+
+/// A handler asks, whoever answers.
+fn comes_back_to_a_handler<S: Stack>(stage: &Stage, to: Address) {
+    let client = stage.client();
+    let (come, bytes) = (Come::default(), pattern(60_000));
+    let probe = stage.probe(ask::<S>(&come, &bytes));
+    let connected = stage.start(&client, async move { Client::at(to).connect_with(S::client(), probe).await.is_ok() });
+    assert!(stage.outcome(&connected), "nobody hinders it");
+    stage.until("the answer has ended", || come.over.get());
+    assert!(*come.bytes.borrow() == bytes, "other bytes came back");
+    stage.until("the client is done", || client.counts().closed_done == 1);
+}
+
+pub(crate) fn comes_back_from_a_handler_to_a_handler<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let to = stage.listen(&server, Limits::default(), S::server, || echo::<S>);
+    comes_back_to_a_handler::<S>(stage, to);
+}
+
+pub(crate) fn comes_back_from_a_channel_to_a_handler<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let to = stage.serve(&server, Limits::default(), S::server, echo_task::<S>);
+    comes_back_to_a_handler::<S>(stage, to);
+}
+
+/// Connections at once.
+const MANY: usize = 50;
+
+/// A time that is short for everybody.
+const MOMENT: Duration = Duration::from_millis(1);

@@ -7,8 +7,9 @@
 //! |---|---|
 //! | where a scenario plays | `stage.rs` |
 //! | what is beneath: a real kernel, a simulated one | `grounds/` |
-//! | over which pipelines | `stack.rs` |
-//! | a peer without an event loop | `bare.rs` |
+//! | over which pipelines | `stack.rs`, `parcels.rs` |
+//! | a peer without an event loop | `bare.rs`, `caller.rs` |
+//! | what handlers were told | `journal.rs` |
 //! | all of it with many seeds | `seeds.rs` |
 //! | calls to the system that fail | `troubles.rs` |
 //! | what is played | a file for each subject, and the list below |
@@ -16,13 +17,28 @@
 //! A new driver is one more ground, and one more module in `contract!`.
 
 mod bare;
+mod caller;
 mod grounds;
+mod journal;
+mod parcels;
 mod seeds;
 mod stack;
 mod stage;
 
+mod accepting;
+mod addresses;
+mod closing;
+mod connecting;
+mod deadlines;
+mod draining;
 mod echo;
+mod lives;
+mod marks;
+mod posts;
+mod reading;
+mod resets;
 mod troubles;
+mod writing;
 
 use std::rc::Rc;
 
@@ -70,7 +86,129 @@ macro_rules! tests {
 }
 
 contract! {
-    echo { comes_back_whole, comes_back_byte_by_byte, comes_back_to_a_channel }
+    echo {
+        comes_back_whole,
+        comes_back_byte_by_byte,
+        comes_back_though_no_buffer_holds_it,
+        comes_back_to_a_channel,
+        comes_back_to_a_bare_peer_in_random_pieces,
+        comes_back_to_each_of_many,
+        comes_back_though_a_handler_pauses,
+        comes_back_though_a_channel_pauses,
+        comes_back_from_a_handler_to_a_handler,
+        comes_back_from_a_channel_to_a_handler,
+    }
+    reading {
+        a_handler_that_pauses_from_the_start_is_delivered_nothing,
+        a_pause_in_a_batch_of_messages_holds_back_the_very_next,
+        a_pause_in_the_middle_of_a_message_holds_it_back,
+        a_channel_that_does_not_receive_holds_nothing,
+        writability_alone_moves_everything,
+        two_ends_that_write_and_read_do_not_wait_for_each_other,
+        two_handlers_that_wait_for_each_other_are_parted,
+        a_pause_outlasts_being_unwritable,
+        who_holds_its_connection_is_not_read_from,
+        memory_on_the_way_is_bounded_by_the_marks,
+        a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back,
+    }
+    writing {
+        three_thousand_linked_pieces_leave_in_order,
+        linked_pieces_that_no_buffer_holds_leave_in_order,
+        pieces_of_every_kind_leave_in_order,
+        what_is_empty_is_sent_at_once,
+        a_file_shorter_than_its_region_cuts_off_what_follows,
+        what_is_sent_when_a_handler_opens_arrives,
+        what_is_sent_as_soon_as_a_channel_is_there_arrives,
+        after_its_end_a_handler_sends_nothing_and_hears_all,
+        after_its_end_a_channel_sends_nothing_and_hears_all,
+        what_a_bare_peer_did_not_send_is_cut_off_behind_what_it_did,
+        what_waits_when_a_channel_is_dropped_arrives_whole,
+        a_close_is_over_when_everything_has_left,
+        what_waits_when_a_handler_fails_arrives_in_whole_messages,
+        a_promise_that_is_dropped_takes_nothing_back,
+    }
+    marks {
+        a_mark_is_flushed_when_its_bytes_have_left_and_not_before,
+        marks_that_are_a_byte_apart_are_kept_apart,
+        a_watched_mark_is_told_once_when_its_bytes_have_left,
+        a_mark_one_byte_ahead_waits,
+    }
+    closing {
+        our_end_leaves_the_peers_side_open,
+        the_peers_end_leaves_our_side_open,
+        an_end_that_comes_with_data_is_seen_after_it,
+        both_sides_may_end_at_once,
+        what_waits_arrives_before_the_close,
+        a_channel_that_is_dropped_sends_what_waits,
+        a_handler_that_fails_cuts_its_connection_off,
+        a_panic_ends_its_own_connection_only,
+        a_handler_may_end_whenever_it_is_told_something,
+    }
+    resets {
+        before_it_is_accepted,
+        right_after_connecting,
+        while_idle,
+        with_data_that_nobody_wanted,
+        with_bytes_that_wait,
+        after_our_end,
+        after_the_peers_end,
+        while_the_peer_is_waited_for,
+        a_peer_that_never_reads_is_cut_off,
+        by_a_peer_that_leaves_in_the_middle,
+        end_whatever_a_channel_waits_for,
+    }
+    connecting {
+        is_refused_where_nobody_listens,
+        takes_too_long_where_nobody_answers,
+        is_given_up_with_its_future,
+        succeeds_twice_with_the_same_client,
+        goes_on_with_the_next_address,
+        comes_from_the_address_that_was_asked_for,
+        hands_its_connection_to_a_handler,
+    }
+    accepting {
+        all_who_come_at_once_are_served,
+        no_more_are_served_than_may_be,
+        a_driver_that_is_told_to_pauses,
+        a_listener_that_goes_takes_along_who_waits,
+        nothing_of_the_old_reaches_the_new,
+    }
+    posts {
+        arrive_in_order,
+        of_another_thread_arrive_in_order,
+        wake_a_loop_that_sleeps,
+        of_several_threads_wake_it_each_time,
+        to_who_is_gone_are_refused,
+        that_come_too_late_come_to_nobody,
+        and_messages_do_not_mix,
+    }
+    deadlines {
+        come_once_and_in_time,
+        are_moved_back,
+        are_moved_ahead,
+        are_taken_back,
+        follow_one_another,
+        of_many_come_together,
+        come_to_who_cannot_write,
+        of_channels_lose_nothing,
+        of_tasks_come_in_their_order,
+    }
+    draining {
+        idle_connections_end_at_once,
+        nothing_more_is_accepted,
+        a_request_under_way_is_answered,
+        who_does_not_end_is_cut_off_in_time,
+        channels_are_told_once,
+        a_connection_that_is_being_made_is_given_up_in_time,
+        a_second_drain_shortens_the_first,
+    }
+    lives { of_all_kinds_end_as_they_should }
+    addresses {
+        are_right_on_both_sides,
+        are_those_of_the_listener_to_a_driver,
+        of_the_peer_are_gone_after_a_reset,
+        of_the_peer_are_remembered_by_channels,
+    }
 }
 
 fn play_on_epoll(play: Play) {

@@ -2,7 +2,7 @@
 
 use tidegate_codec::framing::{Payload, Raw};
 use tidegate_codec::{Codec, Over, Slice};
-use tidegate_testkit::filters::ToyTls;
+use tidegate_testkit::filters::{RECORD_BYTES_MAX, ToyTls};
 
 /// A pipeline of bytes, with what its other end says and hears if that is no pipeline but a bare socket.
 pub(crate) trait Stack: 'static {
@@ -11,8 +11,17 @@ pub(crate) trait Stack: 'static {
     /// Whether bytes are other bytes on the wire.
     const FILTERED: bool;
 
+    /// The same pipeline with another codec on top.
+    type With<C: Codec>: Codec<In = C::In, Out = C::Out>;
+
     fn server() -> Self::Codec;
     fn client() -> Self::Codec;
+
+    fn server_with<C: Codec>(codec: C) -> Self::With<C>;
+    fn client_with<C: Codec>(codec: C) -> Self::With<C>;
+
+    /// How many bytes a side has sent, at the least, when it has said so many, its hello included.
+    fn wire_bytes(plain: usize) -> usize;
 
     /// What a client sends before anything else.
     fn hello() -> Vec<u8>;
@@ -32,6 +41,7 @@ pub(crate) struct Plain;
 
 impl Stack for Plain {
     type Codec = Raw;
+    type With<C: Codec> = C;
 
     const FILTERED: bool = false;
 
@@ -41,6 +51,18 @@ impl Stack for Plain {
 
     fn client() -> Raw {
         Raw
+    }
+
+    fn server_with<C: Codec>(codec: C) -> C {
+        codec
+    }
+
+    fn client_with<C: Codec>(codec: C) -> C {
+        codec
+    }
+
+    fn wire_bytes(plain: usize) -> usize {
+        plain
     }
 
     fn hello() -> Vec<u8> {
@@ -65,15 +87,28 @@ pub(crate) struct Filtered;
 
 impl Stack for Filtered {
     type Codec = Over<ToyTls, Raw>;
+    type With<C: Codec> = Over<ToyTls, C>;
 
     const FILTERED: bool = true;
 
     fn server() -> Self::Codec {
-        Over::new(ToyTls::server(KEY), Raw)
+        Self::server_with(Raw)
     }
 
     fn client() -> Self::Codec {
-        Over::new(ToyTls::client(KEY), Raw)
+        Self::client_with(Raw)
+    }
+
+    fn server_with<C: Codec>(codec: C) -> Over<ToyTls, C> {
+        Over::new(ToyTls::server(KEY), codec)
+    }
+
+    fn client_with<C: Codec>(codec: C) -> Over<ToyTls, C> {
+        Over::new(ToyTls::client(KEY), codec)
+    }
+
+    fn wire_bytes(plain: usize) -> usize {
+        HELLO_BYTES + plain + 2 * plain.div_ceil(RECORD_BYTES_MAX)
     }
 
     fn hello() -> Vec<u8> {

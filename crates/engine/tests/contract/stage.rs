@@ -8,16 +8,19 @@ use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
 use tidegate_codec::{Codec, Slice};
 use tidegate_engine::task::Task;
 use tidegate_engine::{Channel, Closed, Context, Counts, Event, EventLoop, Handler, Limits, Outcome};
 use tidegate_sys::{Address, Driver, Socket};
+use tidegate_testkit::Random;
 use tidegate_testkit::network::Station;
 
 use crate::bare::Bare;
+use crate::journal::Journal;
+use crate::stack::Stack;
 
 /// What is beneath the loops of a scenario.
 pub(crate) trait Ground {
@@ -39,14 +42,36 @@ pub(crate) trait Ground {
     /// A time that is long for what is beneath.
     fn unit(&self) -> Duration;
 
+    /// More bytes than all buffers beneath hold together.
+    fn bulk(&self) -> usize;
+
     /// Lets time pass until something is so, at most for so long; says whether it is.
     fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool;
 
-    /// Whether time is real.
-    fn is_real(&self) -> bool;
-
     /// How long to wait for what is certain to happen.
     fn patience(&self) -> Duration;
+
+    /// What choices are made by.
+    fn seed(&self) -> u64;
+
+    /// Whether time goes by itself, and threads come when they like.
+    fn is_real(&self) -> bool;
+
+    /// How many are many here.
+    fn many(&self) -> usize;
+
+    /// More bytes than are taken for a peer that reads none.
+    fn much(&self) -> usize;
+
+    /// Which kinds of addresses there are.
+    fn families(&self) -> &'static [Family];
+
+    /// Leaves a loop alone with its sleep for some time, and says how often it turned.
+    fn turns_within(&self, site: &Site, time: Duration) -> u64;
+
+    /// Lets a loop fall asleep for good, does something from another thread meanwhile, and says whether the loop has
+    /// turned since. Loops of a simulation do not sleep in earnest: they turn whenever somebody looks.
+    fn wakes(&self, site: &Site, act: Box<dyn FnOnce() + Send>) -> bool;
 
     /// Sockets that are open still.
     fn sockets(&self) -> usize;
@@ -99,6 +124,16 @@ impl Site {
     pub(crate) fn is_drained(&self) -> bool {
         self.with(|event_loop| event_loop.is_drained())
     }
+
+    /// Whether the loop sleeps when nothing happens. A simulated one does: the network would not come to rest otherwise.
+    pub(crate) fn comes_to_rest(&self) -> bool {
+        let Self::Real(event_loop, _) = self else { return true };
+        (0..TURNS_AWAKE_MAX).any(|_| {
+            let begun = Instant::now();
+            event_loop.borrow_mut().turn(Some(SLEEP)).expect("waiting does not fail");
+            begun.elapsed() >= SLEEP
+        })
+    }
 }
 
 /// A place for a scenario, with everything that it has set up.
@@ -109,11 +144,29 @@ pub(crate) struct Stage {
     life: Rc<Life>,
 }
 
-/// Handlers that were told of their connection, and those that were told of its end.
+/// Handlers that were made, that were told of their connection, and that were told of its end.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
+    made: Cell<usize>,
     opened: Cell<usize>,
     gone: Cell<usize>,
+    /// Which of them, counted as they were made, and why, in the order in which they were told.
+    reasons: RefCell<Vec<(usize, String)>>,
+    /// Handlers that were told something after their end.
+    haunted: Cell<usize>,
+}
+
+impl Life {
+    /// Handlers that were made: the number of the next one.
+    pub(crate) fn made(&self) -> usize {
+        self.made.get()
+    }
+
+    /// Why one of them was closed, if it was told so.
+    pub(crate) fn reason_of(&self, number: usize) -> Option<String> {
+        let reasons = self.reasons.borrow();
+        reasons.iter().find(|(which, _)| *which == number).map(|(_, reason)| reason.clone())
+    }
 }
 
 impl Stage {
@@ -157,13 +210,19 @@ impl Stage {
         self.ground.deaf()
     }
 
-    pub(crate) fn is_real(&self) -> bool {
-        self.ground.is_real()
-    }
-
     /// So many times a span that is long for what is beneath: for deadlines.
     pub(crate) fn units(&self, count: u32) -> Duration {
         self.ground.unit() * count
+    }
+
+    /// More bytes than the buffers beneath a connection hold together.
+    pub(crate) fn bulk(&self) -> usize {
+        self.ground.bulk()
+    }
+
+    /// Randomness that is the same with the same seed.
+    pub(crate) fn random(&self) -> Random {
+        Random::new(self.ground.seed())
     }
 
     /// Listens with a handler for each connection, made of a closure.
@@ -200,6 +259,24 @@ impl Stage {
         address
     }
 
+    /// Listens with handlers that take notes of all that they are told, and act alike.
+    pub(crate) fn listen_noting<S: Stack>(
+        &self,
+        site: &Site,
+        limits: Limits,
+        journal: &Journal,
+        act: impl Fn(Told, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + 'static,
+    ) -> Address {
+        let (journal, act) = (journal.clone(), Rc::new(act));
+        self.listen(site, limits, S::server, move || {
+            let (journal, act) = (journal.clone(), act.clone());
+            move |told: Told, cx: &mut Cx<'_, S::Codec>| {
+                journal.told(&told);
+                act(told, cx)
+            }
+        })
+    }
+
     /// Listens with a task for each connection.
     pub(crate) fn serve<C, F>(
         &self,
@@ -215,6 +292,77 @@ impl Stage {
         let (socket, address) = self.listener(Family::V4);
         site.with(|event_loop| event_loop.serve(socket, limits, live(), codec, serve)).expect("the listener is taken");
         address
+    }
+
+    /// Connects a bare peer, which receives whatever comes, and says hello.
+    pub(crate) fn call<S: Stack>(&self, bare: &Bare, to: &Address) -> usize {
+        let end = bare.connect(to);
+        // Somebody may have accepted and cut it off meanwhile.
+        self.until("a bare peer is connected", || bare.look(end, |said| said.connected.is_some()));
+        bare.receive(end, true);
+        bare.send(end, &S::hello());
+        end
+    }
+
+    /// A bare peer says that it is done, and ends its side.
+    pub(crate) fn hang_up<S: Stack>(&self, bare: &Bare, end: usize) {
+        bare.send(end, &S::goodbye());
+        if bare.pending(end) > 0 {
+            self.until("a bare peer has sent everything", || bare.pending(end) == 0);
+        }
+        bare.shut(end);
+    }
+
+    /// Whether time goes by itself, and threads come when they like.
+    pub(crate) fn is_real(&self) -> bool {
+        self.ground.is_real()
+    }
+
+    /// How many are many here.
+    pub(crate) fn many(&self) -> usize {
+        self.ground.many()
+    }
+
+    /// More bytes than are taken for a peer that reads none.
+    pub(crate) fn much(&self) -> usize {
+        self.ground.much()
+    }
+
+    /// Which kinds of addresses there are.
+    pub(crate) fn families(&self) -> &'static [Family] {
+        self.ground.families()
+    }
+
+    /// How often a loop turns while nothing happens.
+    pub(crate) fn turns_within(&self, site: &Site, time: Duration) -> u64 {
+        self.ground.turns_within(site, time)
+    }
+
+    /// Whether what another thread does ends a loop's sleep, which nothing else would.
+    pub(crate) fn wakes(&self, site: &Site, act: impl FnOnce() + Send + 'static) -> bool {
+        self.ground.wakes(site, Box::new(act))
+    }
+
+    /// Why the handlers that are gone were closed, in that order.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        self.life.reasons.borrow().iter().map(|(_, reason)| reason.clone()).collect()
+    }
+
+    /// What is known of the handlers.
+    pub(crate) fn life(&self) -> Rc<Life> {
+        self.life.clone()
+    }
+
+    /// What choices are made by.
+    pub(crate) fn seed(&self) -> u64 {
+        self.ground.seed()
+    }
+
+    /// Waits for the end of so many handlers in all, and says why the last of them ended.
+    #[track_caller]
+    pub(crate) fn reason(&self, count: usize) -> String {
+        self.until("handlers are told of their end", || self.life.gone.get() >= count);
+        self.reasons().pop().unwrap_or_default()
     }
 
     /// A handler made of a closure, whose life is watched.
@@ -270,6 +418,7 @@ impl Stage {
         // What a simulated driver has yet to say of sockets that were closed.
         self.until("all sockets are closed", || self.ground.sockets() == 0);
         assert_eq!(self.life.opened.get(), self.life.gone.get(), "handlers told of a connection, and of its end");
+        assert_eq!(self.life.haunted.get(), 0, "handlers that were told something after their end");
         let bares = self.bares.take();
         let pools: Vec<_> = sites.iter().map(Site::pool).chain(bares.iter().map(Bare::pool)).collect();
         drop((sites, bares, self));
@@ -313,11 +462,20 @@ pub(crate) type Served = Result<(), Box<dyn std::error::Error>>;
 pub(crate) struct Probe<A> {
     life: Rc<Life>,
     act: A,
+    number: usize,
+    is_gone: bool,
 }
 
 impl<A> Probe<A> {
     fn new(life: &Rc<Life>, act: A) -> Self {
-        Self { life: life.clone(), act }
+        let number = life.made.get();
+        life.made.set(number + 1);
+        Self { life: life.clone(), act, number, is_gone: false }
+    }
+
+    /// A panic in here would be caught, and would end one connection: so it is counted, and looked at in the end.
+    fn haunts(&self) {
+        self.life.haunted.set(self.life.haunted.get() + usize::from(self.is_gone));
     }
 }
 
@@ -329,19 +487,25 @@ where
     type Post = Post;
 
     fn open(&mut self, cx: &mut Cx<'_, C>) -> Outcome<C> {
+        self.haunts();
         self.life.opened.set(self.life.opened.get() + 1);
         (self.act)(Told::Open, cx)
     }
 
     fn message(&mut self, message: Slice, cx: &mut Cx<'_, C>) -> Outcome<C> {
+        self.haunts();
         (self.act)(Told::Message(message), cx)
     }
 
     fn event(&mut self, event: Event<Post>, cx: &mut Cx<'_, C>) -> Outcome<C> {
+        self.haunts();
         (self.act)(Told::Event(event), cx)
     }
 
-    fn closed(&mut self, _: &Closed) {
+    fn closed(&mut self, reason: &Closed) {
+        self.haunts();
+        self.is_gone = true;
+        self.life.reasons.borrow_mut().push((self.number, reason.to_string()));
         self.life.gone.set(self.life.gone.get() + 1);
     }
 }
@@ -370,3 +534,8 @@ impl<T> Default for Started<T> {
 fn live() -> Arc<AtomicUsize> {
     Arc::new(AtomicUsize::new(0))
 }
+
+/// Turns in which a loop may still have something to do.
+const TURNS_AWAKE_MAX: usize = 100;
+
+const SLEEP: Duration = Duration::from_millis(5);

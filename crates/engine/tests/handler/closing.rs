@@ -85,6 +85,50 @@ fn a_peer_that_goes_on_sending_for_ever_is_not_waited_for_for_ever() {
 }
 
 #[test]
+fn nor_is_it_by_who_had_ended_its_side_before_it_closes() {
+    let journal = Journal::default();
+    let mut pipe = Embedded::new(
+        Habits::default(),
+        Probe::new(&journal, |told, cx| {
+            if let Told::Open = told {
+                cx.shutdown_write();
+                cx.deadline_after(Duration::from_secs(3));
+            }
+            if matches!(&told, Told::Message(line) if **line == *b"bye") { Outcome::Close } else { Outcome::Continue }
+        }),
+    );
+    pipe.receive(b"bye\n");
+    // Neither sooner, by the handler's deadline, nor never.
+    for _ in 0..29 {
+        pipe.receive(b"more");
+        pipe.advance(Duration::from_secs(1));
+        assert!(!pipe.is_closed());
+    }
+    pipe.receive(b"more");
+    pipe.advance(Duration::from_secs(1));
+    assert!(pipe.is_closed());
+}
+
+#[test]
+fn who_has_ended_its_side_is_done_when_the_peer_ends_and_the_other_way_round() {
+    for ends_first in [false, true] {
+        let journal = Journal::default();
+        let mut pipe = Embedded::new(
+            Habits::default(),
+            Probe::new(&journal, move |told, cx| {
+                if matches!(told, Told::Event(Event::ReadClosed)) == ends_first {
+                    cx.shutdown_write();
+                }
+                Outcome::Continue
+            }),
+        );
+        pipe.end();
+        assert!(pipe.is_closed(), "{ends_first}");
+        assert_eq!(journal.take(), ["open", "ReadClosed", "closed: done"]);
+    }
+}
+
+#[test]
 fn fail_sends_what_waits_lets_the_codec_speak_and_reports() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant, SystemTime};
 use tidegate_buffer::{Pool, Scratch};
 use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
+use super::agenda::Event;
 use super::faults::Fault;
 use super::stream::Owner;
-use super::world::{Event, Place, World};
+use super::world::{Place, World};
 
 /// The driver. It keeps nothing but memory: what it has to say is looked up in the world when it is asked.
 pub(super) struct Simulated {
@@ -31,27 +32,30 @@ impl Simulated {
     fn adopt(world: &mut World, owner: Owner, socket: &Socket, listens: bool) -> Option<Completion> {
         let place = match *socket {
             Socket::Simulated(id) if listens => {
-                world.listeners.get_mut(&id).map(|listener| listener.owner = Some(owner)).map(|()| Place::Listener(id))
+                world.listeners.get_mut(id).map(|listener| listener.owner = Some(owner)).map(|()| Place::Listener(id))
             }
-            Socket::Simulated(id) => {
-                world.ends.get_mut(&id).map(|end| end.owner = Some(owner)).map(|()| Place::End(id))
-            }
+            Socket::Simulated(id) => world.ends.get_mut(id).map(|end| end.owner = Some(owner)).map(|()| Place::End(id)),
             Socket::Descriptor(_) => None,
         };
         let Some(place) = place else { return Some(Completion::Failed(io::ErrorKind::Unsupported.into())) };
-        world.desks[owner.desk].sockets.insert(owner.token, place);
+        world.desks[owner.desk].sockets.put(owner.token, place);
         // Much may have happened to it before.
         world.line_up(place);
         None
     }
 
     fn close(world: &mut World, owner: Owner, reset: bool) -> Option<Completion> {
-        match world.desks[owner.desk].sockets.remove(&owner.token) {
-            Some(Place::End(id)) => world.close(id, reset),
+        let mut in_flight = false;
+        match world.desks[owner.desk].sockets.remove(owner.token) {
+            Some(Place::End(id)) => {
+                // The bytes are the loop's until that send is over, and the last word comes after it.
+                in_flight = world.ends.get(id).is_some_and(|end| end.taken.is_some());
+                world.close(id, reset);
+            }
             Some(Place::Listener(id)) => world.close_listener(id),
             Some(Place::Closed(_)) | None => {}
         }
-        if world.strikes(Fault::LateClose) {
+        if in_flight || world.strikes(Fault::LateClose) {
             let later = world.some_time(CLOSE_MAX);
             world.put(later, Event::Closed { desk: owner.desk, token: owner.token });
             return None;
@@ -74,19 +78,14 @@ impl Driver for Simulated {
         let owner = Owner { desk: self.desk, token };
         let desk = &mut world.desks[self.desk];
         desk.activity += 1;
-        let place = desk.sockets.get(&token).copied();
+        let place = desk.sockets.get(token);
         let completion = match (operation, place) {
             (Operation::Listen(socket), _) => Self::adopt(world, owner, &socket, true),
             (Operation::Adopt(socket), _) => Self::adopt(world, owner, &socket, false),
             (Operation::Connect { address, local, .. }, _) => world.connect(owner, address, local),
-            (Operation::Accept(on), Some(Place::Listener(id))) => {
-                world.listeners.get_mut(&id).into_iter().for_each(|listener| listener.accepting = on);
-                world.line_up(Place::Listener(id));
-                None
-            }
-            (Operation::Receive(on), Some(Place::End(id))) => {
-                world.ends.get_mut(&id).into_iter().for_each(|end| end.receiving = on);
-                world.line_up(Place::End(id));
+            (Operation::Accept(on), Some(place @ Place::Listener(_)))
+            | (Operation::Receive(on), Some(place @ Place::End(_))) => {
+                world.go_on(place, on);
                 None
             }
             (Operation::Send { queue, bytes_max }, Some(Place::End(id))) => {
@@ -145,14 +144,14 @@ impl Driver for Simulated {
         let world = &mut *self.world.borrow_mut();
         let held = std::mem::replace(&mut world.desks[self.desk].held, hold);
         if held && !hold {
-            let places: Vec<_> = world.desks[self.desk].sockets.values().copied().collect();
+            let places = world.desks[self.desk].sockets.places();
             places.into_iter().for_each(|place| world.line_up(place));
         }
     }
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {
         let world = self.world.borrow();
-        let Some(Place::End(id)) = world.desks[self.desk].sockets.get(&token) else { return None };
+        let Some(Place::End(id)) = world.desks[self.desk].sockets.get(token) else { return None };
         world.ends.get(id).map(|end| (end.unsent.len() + end.unacknowledged) as u64)
     }
 
@@ -168,7 +167,7 @@ impl Driver for Simulated {
 
     fn address(&self, token: Token, side: Side) -> io::Result<Address> {
         let world = self.world.borrow();
-        let address = match (world.desks[self.desk].sockets.get(&token), side) {
+        let address = match (world.desks[self.desk].sockets.get(token), side) {
             (Some(Place::Listener(id)), Side::Local) => {
                 world.listeners.get(id).map(|listener| listener.address.clone())
             }
@@ -179,6 +178,15 @@ impl Driver for Simulated {
             _ => None,
         };
         address.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl Drop for Simulated {
+    /// A process is gone, and with it its sockets; also those that it has accepted and done nothing with.
+    fn drop(&mut self) {
+        if let Ok(mut world) = self.world.try_borrow_mut() {
+            world.leave_desk(self.desk);
+        }
     }
 }
 

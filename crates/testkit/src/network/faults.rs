@@ -26,6 +26,16 @@ pub enum Fault {
     TimedOut,
     /// Accepting fails for want of a descriptor.
     NoDescriptor,
+    /// A send buffer has room for few bytes only, for a while: one to two thousand.
+    FullBuffer,
+    /// The end of a stream arrives together with its last bytes, and is told in the same turn as they are.
+    FinWithData,
+    /// A send is taken, and only some time later told to have been, as io_uring does.
+    LateSend,
+    /// What happened to a socket is told some time later.
+    Delayed,
+    /// A completion was on its way when receiving or accepting was stopped, and still comes, as with io_uring: one.
+    LateCancel,
     /// The driver's last word on a socket comes some time after it was closed.
     LateClose,
     /// Sockets of a driver get their say in another order than things happened to them.
@@ -46,19 +56,29 @@ impl Fault {
         Self::Refused,
         Self::TimedOut,
         Self::NoDescriptor,
+        Self::FullBuffer,
+        Self::FinWithData,
+        Self::LateSend,
+        Self::Delayed,
+        Self::LateCancel,
         Self::LateClose,
         Self::Reordered,
         Self::ClockJump,
     ];
 
     /// Those that no connection may break of.
-    pub const BENIGN: [Self; 9] = [
+    pub const BENIGN: [Self; 14] = [
         Self::Jitter,
         Self::ShortRead,
         Self::SplitRead,
         Self::ShortWrite,
         Self::WouldBlock,
         Self::NoDescriptor,
+        Self::FullBuffer,
+        Self::FinWithData,
+        Self::LateSend,
+        Self::Delayed,
+        Self::LateCancel,
         Self::LateClose,
         Self::Reordered,
         Self::ClockJump,

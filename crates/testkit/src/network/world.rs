@@ -1,13 +1,11 @@
-//! `World`: the clock, the agenda, and who has which socket.
+//! `World`: the clock, what happens when it moves, and who has which socket.
 //!
-//! Whatever happens later stands on the agenda, by its time and, within that, in the order in which it was put there.
-//! Nothing is kept in a hash map, and all randomness is that of the seed, so one seed is one course of events. What
-//! happens to bytes is in `flow.rs`.
+//! All randomness is that of the seed and nothing is done in the order of a hash map, so one seed is one course of
+//! events. What happens to bytes is in `flow.rs`, how streams begin in `connect.rs`.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -15,8 +13,11 @@ use std::time::{Duration, Instant};
 use tidegate_sys::{Address, Completion, Token};
 
 use super::Link;
+use super::agenda::{Agenda, Event};
+use super::connect::PORT_FIRST;
 use super::faults::{Fault, Faults, Fired};
-use super::stream::{BACKLOG_MAX, End, Listener, Owner};
+use super::stream::{End, Listener, Owner, Route, SEND_BUFFER_BYTES};
+use super::table::Table;
 use super::trace::Trace;
 use crate::random::Random;
 
@@ -34,22 +35,28 @@ pub(super) struct World {
     /// How far the time of day is from what it would be.
     pub(super) wall_ahead: Duration,
     pub(super) link: Link,
-    pub(super) links: BTreeMap<(IpAddr, IpAddr), Link>,
-    pub(super) ends: BTreeMap<u64, End>,
-    pub(super) listeners: BTreeMap<u64, Listener>,
-    /// Where somebody has listened: a socket file stays when its listener is gone.
-    paths: BTreeSet<PathBuf>,
+    pub(super) links: BTreeMap<Route, Link>,
+    /// Ways that are cut.
+    cuts: BTreeSet<Route>,
+    /// What would have arrived there.
+    held_back: Vec<Event>,
+    pub(super) ends: Table<End>,
+    /// Ends that somebody has, or has yet to accept.
+    pub(super) open_ends: usize,
+    pub(super) listeners: Table<Listener>,
+    /// Who listens where. A path stays when its listener is gone. Nobody walks over these, so their order is no matter.
+    pub(super) addresses: HashMap<Address, u64>,
     pub(super) desks: Vec<Desk>,
-    agenda: BTreeMap<(Duration, u64), Event>,
-    /// Counts sockets and events.
-    number: u64,
-    next_port: u16,
+    agenda: Agenda,
+    pub(super) next_port: u16,
+    /// What a loop has asked for that no driver could do.
+    pub(super) violation: Option<&'static str>,
 }
 
 /// What the world knows of a driver.
 pub(super) struct Desk {
     pub(super) ip: IpAddr,
-    pub(super) sockets: BTreeMap<Token, Place>,
+    pub(super) sockets: Sockets,
     /// Who has something to say; each is in here at most once.
     pub(super) attention: VecDeque<Place>,
     pub(super) turn: usize,
@@ -73,7 +80,7 @@ impl Desk {
     pub(super) fn new(ip: IpAddr) -> Self {
         Self {
             ip,
-            sockets: BTreeMap::new(),
+            sockets: Sockets::default(),
             attention: VecDeque::new(),
             turn: 0,
             held: false,
@@ -88,6 +95,35 @@ impl Desk {
     }
 }
 
+/// The sockets of a driver, by slot.
+#[derive(Debug, Default)]
+pub(super) struct Sockets(Vec<Option<(u32, Place)>>);
+
+impl Sockets {
+    pub(super) fn put(&mut self, token: Token, place: Place) {
+        let slot = token.slot as usize;
+        if slot >= self.0.len() {
+            self.0.resize(slot + 1, None);
+        }
+        self.0[slot] = Some((token.generation, place));
+    }
+
+    pub(super) fn get(&self, token: Token) -> Option<Place> {
+        let (generation, place) = (*self.0.get(token.slot as usize)?)?;
+        (generation == token.generation).then_some(place)
+    }
+
+    pub(super) fn remove(&mut self, token: Token) -> Option<Place> {
+        let place = self.get(token)?;
+        self.0[token.slot as usize] = None;
+        Some(place)
+    }
+
+    pub(super) fn places(&self) -> Vec<Place> {
+        self.0.iter().flatten().map(|(_, place)| *place).collect()
+    }
+}
+
 /// Where a token leads, and who is to be attended to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
@@ -95,41 +131,6 @@ pub(super) enum Place {
     Listener(u64),
     /// Not a socket any more: its driver's last word is due.
     Closed(Token),
-}
-
-/// What is going to happen.
-pub(super) enum Event {
-    /// Somebody wants to be connected.
-    Knock {
-        from: u64,
-    },
-    /// Connecting has come to an end.
-    Decided {
-        end: u64,
-        outcome: Result<(), io::ErrorKind>,
-    },
-    Data {
-        to: u64,
-        bytes: Vec<u8>,
-    },
-    Fin {
-        to: u64,
-    },
-    Reset {
-        to: u64,
-    },
-    Acknowledged {
-        end: u64,
-        count: usize,
-    },
-    /// A fault that held sending back is over.
-    Unstalled {
-        end: u64,
-    },
-    Closed {
-        desk: usize,
-        token: Token,
-    },
 }
 
 impl World {
@@ -146,24 +147,38 @@ impl World {
             wall_ahead: Duration::from_secs(1_800_000_000),
             link: Link::default(),
             links: BTreeMap::new(),
-            ends: BTreeMap::new(),
-            listeners: BTreeMap::new(),
-            paths: BTreeSet::new(),
+            cuts: BTreeSet::new(),
+            held_back: Vec::new(),
+            ends: Table::new(),
+            open_ends: 0,
+            listeners: Table::new(),
+            addresses: HashMap::new(),
             desks: Vec::new(),
-            agenda: BTreeMap::new(),
-            number: 0,
+            agenda: Agenda::default(),
             next_port: PORT_FIRST,
+            violation: None,
         }
     }
 
     /// Whether a fault strikes now.
     pub(super) fn strikes(&mut self, fault: Fault) -> bool {
-        let once_in = self.faults.once_in(fault);
-        let strikes = once_in > 0 && self.random.once_in(once_in);
+        let strikes = self.threatens(fault);
         if strikes {
             self.fired.note(fault);
         }
         strikes
+    }
+
+    /// Whether a fault may strike, which whoever asks takes note of when it does.
+    pub(super) fn threatens(&mut self, fault: Fault) -> bool {
+        let once_in = self.faults.once_in(fault);
+        once_in > 0 && self.random.once_in(once_in)
+    }
+
+    /// A new end of a stream.
+    pub(super) fn open(&mut self, end: End) -> u64 {
+        self.open_ends += 1;
+        self.ends.insert(end)
     }
 
     /// Some time up to `most`, and not none.
@@ -176,13 +191,12 @@ impl World {
     }
 
     pub(super) fn put_at(&mut self, at: Duration, event: Event) {
-        self.number += 1;
-        self.agenda.insert((at, self.number), event);
+        self.agenda.put(at, event);
     }
 
     /// When something happens next, or a loop has slept enough.
     pub(super) fn next_time(&self) -> Option<Duration> {
-        let event = self.agenda.keys().next().map(|(at, _)| *at);
+        let event = self.agenda.next_time();
         let sleeps = self.desks.iter().filter(|desk| desk.is_turned).filter_map(|desk| desk.sleep);
         sleeps.chain(event).min()
     }
@@ -197,57 +211,115 @@ impl World {
             let back = self.random.once_in(2);
             self.wall_ahead = if back { self.wall_ahead.saturating_sub(leap) } else { self.wall_ahead + leap };
         }
-        while let Some(entry) = self.agenda.first_entry()
-            && entry.key().0 <= self.now
-        {
-            let event = entry.remove();
+        while let Some(event) = self.agenda.pop(self.now) {
             self.happen(event);
         }
     }
 
     fn happen(&mut self, event: Event) {
+        if !self.cuts.is_empty() && self.route_of(&event).is_some_and(|route| self.cuts.contains(&route)) {
+            return self.hold_back(event);
+        }
         match event {
             Event::Knock { from } => self.knock(from),
-            Event::Decided { end, outcome } => {
-                if let Some(found) = self.ends.get_mut(&end) {
-                    found.outcome = Some(outcome);
-                    self.line_up(Place::End(end));
+            Event::Decided { end, outcome } => self.decided(end, outcome),
+            Event::Data { to, bytes } => self.arrive(to, &bytes),
+            Event::Fin { to, joined } => self.change(to, |end| (end.fin_came, end.fin_joined) = (true, joined)),
+            Event::Reset { to } => self.change(to, End::break_off),
+            Event::Acknowledged { end, count } => self.change(end, |end| end.unacknowledged -= count),
+            Event::Unstalled { end } => self.change(end, |end| end.stalled = false),
+            Event::Roomy { end } => self.change(end, |end| end.send_buffer = SEND_BUFFER_BYTES),
+            Event::SendDue { end } => self.change(end, |end| end.send_is_due = end.taken.is_some()),
+            Event::Cancelled { place } => self.set_one_more(place, false),
+            Event::Attend { place } => {
+                match place {
+                    Place::End(id) => self.ends.get_mut(id).into_iter().for_each(|end| end.lined_up = false),
+                    Place::Listener(id) => self.listeners.get_mut(id).into_iter().for_each(|it| it.lined_up = false),
+                    Place::Closed(_) => {}
                 }
-            }
-            Event::Data { to, bytes } => self.arrive(to, bytes),
-            Event::Fin { to } => {
-                if let Some(end) = self.ends.get_mut(&to) {
-                    end.fin_came = true;
-                    self.line_up(Place::End(to));
-                }
-            }
-            Event::Reset { to } => {
-                if let Some(end) = self.ends.get_mut(&to) {
-                    end.break_off();
-                    self.line_up(Place::End(to));
-                }
-            }
-            Event::Acknowledged { end, count } => {
-                if let Some(found) = self.ends.get_mut(&end) {
-                    found.unacknowledged -= count;
-                    self.line_up(Place::End(end));
-                }
-            }
-            Event::Unstalled { end } => {
-                if let Some(found) = self.ends.get_mut(&end) {
-                    found.stalled = false;
-                    self.line_up(Place::End(end));
-                }
+                self.line_up(place);
             }
             Event::Closed { desk, token } => self.desks[desk].attention.push_back(Place::Closed(token)),
+        }
+    }
+
+    /// Goes on with receiving or accepting, or stops; then one completion may be on its way.
+    pub(super) fn go_on(&mut self, place: Place, on: bool) {
+        let (goes_on, one_more) = match place {
+            Place::End(id) => match self.ends.get_mut(id) {
+                Some(end) => (&mut end.receiving, &mut end.one_more),
+                None => return,
+            },
+            Place::Listener(id) => match self.listeners.get_mut(id) {
+                Some(listener) => (&mut listener.accepting, &mut listener.one_more),
+                None => return,
+            },
+            Place::Closed(_) => return,
+        };
+        *one_more = false;
+        if std::mem::replace(goes_on, on) && !on && self.threatens(Fault::LateCancel) {
+            let pause = self.some_time(CANCEL_MAX);
+            self.set_one_more(place, true);
+            self.put(pause, Event::Cancelled { place });
+        }
+        self.line_up(place);
+    }
+
+    fn set_one_more(&mut self, place: Place, one_more: bool) {
+        match place {
+            Place::End(id) => self.ends.get_mut(id).into_iter().for_each(|end| end.one_more = one_more),
+            Place::Listener(id) => self.listeners.get_mut(id).into_iter().for_each(|it| it.one_more = one_more),
+            Place::Closed(_) => {}
+        }
+    }
+
+    /// Something about an end is otherwise, and it may have something to say for that reason.
+    fn change(&mut self, id: u64, change: impl FnOnce(&mut End)) {
+        if let Some(end) = self.ends.get_mut(id) {
+            change(end);
+            self.line_up(Place::End(id));
+        }
+    }
+
+    /// The way that an event takes, unless it stays within its host.
+    fn route_of(&self, event: &Event) -> Option<Route> {
+        match *event {
+            Event::Knock { from } => self.ends.get(from).map(|end| end.route),
+            Event::Decided { end, outcome: Ok(()) | Err(io::ErrorKind::ConnectionRefused) }
+            | Event::Data { to: end, .. }
+            | Event::Fin { to: end, .. }
+            | Event::Reset { to: end }
+            | Event::Acknowledged { end, .. } => self.ends.get(end).map(|end| (end.route.1, end.route.0)),
+            _ => None,
+        }
+    }
+
+    fn hold_back(&mut self, event: Event) {
+        if let Event::Knock { from } = event {
+            self.answers_nobody(from);
+        }
+        self.held_back.push(event);
+    }
+
+    /// Two hosts hear nothing of each other any more.
+    pub(super) fn cut_between(&mut self, one: IpAddr, other: IpAddr) {
+        self.cuts.extend([(one, other), (other, one)]);
+    }
+
+    /// They do again, and what they have sent meanwhile arrives, in the order in which it would have.
+    pub(super) fn heal_between(&mut self, one: IpAddr, other: IpAddr) {
+        self.cuts.remove(&(one, other));
+        self.cuts.remove(&(other, one));
+        for event in std::mem::take(&mut self.held_back) {
+            self.happen(event);
         }
     }
 
     /// Lines a socket up for its driver's attention, unless it is, or nobody has it.
     pub(super) fn line_up(&mut self, place: Place) {
         let socket = match place {
-            Place::End(id) => self.ends.get_mut(&id).map(|end| (end.owner, &mut end.lined_up)),
-            Place::Listener(id) => self.listeners.get_mut(&id).map(|found| (found.owner, &mut found.lined_up)),
+            Place::End(id) => self.ends.get_mut(id).map(|end| (end.owner, &mut end.lined_up)),
+            Place::Listener(id) => self.listeners.get_mut(id).map(|found| (found.owner, &mut found.lined_up)),
             Place::Closed(_) => None,
         };
         if let Some((Some(owner), lined_up)) = socket
@@ -263,138 +335,13 @@ impl World {
         self.trace.note(self.now.as_nanos() as u64, owner.desk, owner.token, completion);
     }
 
-    /// Listens on a host. A Unix path belongs to the network.
-    pub(super) fn listen(&mut self, ip: IpAddr, address: &Address) -> io::Result<u64> {
-        match address {
-            Address::Ip(there) if there.ip() != ip => return Err(io::ErrorKind::AddrNotAvailable.into()),
-            Address::Unix(path) if path.as_os_str().is_empty() => return Err(io::ErrorKind::InvalidInput.into()),
-            _ if self.listener_at(address).is_some() => return Err(io::ErrorKind::AddrInUse.into()),
-            Address::Ip(_) => {}
-            Address::Unix(path) => drop(self.paths.insert(path.clone())),
-        }
-        let id = self.new_number();
-        self.listeners.insert(id, Listener::new(address.clone(), ip));
-        Ok(id)
-    }
-
-    fn listener_at(&self, address: &Address) -> Option<u64> {
-        self.listeners.iter().find(|(_, listener)| listener.address == *address).map(|(id, _)| *id)
-    }
-
-    /// Begins to connect.
-    pub(super) fn connect(&mut self, owner: Owner, to: &Address, local: Option<&Address>) -> Option<Completion> {
-        match to {
-            Address::Ip(to) => {
-                self.connect_to_ip(owner, *to, local.and_then(Address::ip));
-                None
-            }
-            Address::Unix(path) => Some(Completion::Connected(self.connect_to_path(owner, path, local))),
-        }
-    }
-
-    /// Connects over the wire.
-    fn connect_to_ip(&mut self, owner: Owner, to: SocketAddr, local: Option<SocketAddr>) {
-        let here = self.desks[owner.desk].ip;
-        let ip = local.map_or(here, |local| local.ip());
-        let port = local.map_or(0, |local| local.port());
-        let port = if port == 0 { self.free_port() } else { port };
-        let local = Address::Ip(SocketAddr::new(ip, port));
-        let mut end = End::new(local, Address::Ip(to), (here, to.ip()));
-        end.connecting = true;
-        let id = self.place(owner, end);
-        if self.strikes(Fault::TimedOut) {
-            self.put(CONNECT_PATIENCE, Event::Decided { end: id, outcome: Err(io::ErrorKind::TimedOut) });
-            return;
-        }
-        let at = self.arrival(id, 0);
-        if self.strikes(Fault::Refused) {
-            self.put_at(at, Event::Decided { end: id, outcome: Err(io::ErrorKind::ConnectionRefused) });
-        } else {
-            self.put_at(at, Event::Knock { from: id });
-        }
-    }
-
-    /// Connects to a path, which as on Linux succeeds or fails at once.
-    fn connect_to_path(&mut self, owner: Owner, path: &Path, local: Option<&Address>) -> io::Result<()> {
-        let address = Address::Unix(path.to_owned());
-        let Some(listener) = self.listener_at(&address) else {
-            let is_there = self.paths.contains(path);
-            return Err(if is_there { io::ErrorKind::ConnectionRefused } else { io::ErrorKind::NotFound }.into());
-        };
-        if self.strikes(Fault::Refused) {
-            return Err(io::ErrorKind::ConnectionRefused.into());
-        }
-        if self.listeners[&listener].backlog.len() >= BACKLOG_MAX {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let (here, there) = (self.desks[owner.desk].ip, self.listeners[&listener].ip);
-        let local = local.cloned().unwrap_or_else(|| Address::Unix(PathBuf::new()));
-        let id = self.place(owner, End::new(local, address, (here, there)));
-        self.queue_up(listener, id);
-        Ok(())
-    }
-
-    /// Gives a driver a new end.
-    fn place(&mut self, owner: Owner, mut end: End) -> u64 {
-        let id = self.new_number();
-        end.owner = Some(owner);
-        self.ends.insert(id, end);
-        self.desks[owner.desk].sockets.insert(owner.token, Place::End(id));
-        id
-    }
-
-    /// A request to connect has come to its host.
-    fn knock(&mut self, from: u64) {
-        let Some(client) = self.ends.get(&from) else { return };
-        let (here, there) = client.route;
-        let listener = self.listener_at(&client.remote);
-        let Some(listener) = listener.filter(|id| self.listeners[id].backlog.len() < BACKLOG_MAX) else {
-            let outcome = Err(io::ErrorKind::ConnectionRefused);
-            let back = self.link_between((there, here)).latency;
-            return self.put(back, Event::Decided { end: from, outcome });
-        };
-        let id = self.queue_up(listener, from);
-        let at = self.arrival(id, 0);
-        self.put_at(at, Event::Decided { end: from, outcome: Ok(()) });
-    }
-
-    /// Makes the other end of a stream, which waits to be accepted.
-    fn queue_up(&mut self, listener: u64, from: u64) -> u64 {
-        let id = self.new_number();
-        let client = self.ends.get_mut(&from).expect("it was looked at a moment ago");
-        client.peer = Some(id);
-        let (here, there) = client.route;
-        let mut end = End::new(client.remote.clone(), client.local.clone(), (there, here));
-        end.peer = Some(from);
-        self.ends.insert(id, end);
-        if let Some(found) = self.listeners.get_mut(&listener) {
-            found.backlog.push_back(id);
-        }
-        self.line_up(Place::Listener(listener));
-        id
-    }
-
-    pub(super) fn link_between(&self, route: (IpAddr, IpAddr)) -> Link {
+    pub(super) fn link_between(&self, route: Route) -> Link {
         self.links.get(&route).copied().unwrap_or(self.link)
-    }
-
-    fn new_number(&mut self) -> u64 {
-        self.number += 1;
-        self.number
-    }
-
-    fn free_port(&mut self) -> u16 {
-        let port = self.next_port;
-        self.next_port = port.checked_add(1).unwrap_or(PORT_FIRST);
-        port
     }
 }
 
-/// The first port that is given to who connects.
-const PORT_FIRST: u16 = 49_152;
-
-/// How long a kernel tries to connect to who does not answer.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(127);
+/// How long something may be on its way after receiving or accepting was stopped.
+const CANCEL_MAX: Duration = Duration::from_millis(5);
 
 /// How far the clock leaps at most.
 const LEAP_MAX: Duration = Duration::from_millis(300);

@@ -4,15 +4,16 @@ use std::cell::Cell;
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Client, ConnectError, Limits};
-use tidegate_sys::{Address, Completion, Driver, Operation, Side, Token, Waker};
+use tidegate_sys::Address;
 use tidegate_testkit::network::{Fault, Faults, Network};
 use tidegate_testkit::seeds;
 
 use crate::pair::{Echo, Pair, SECOND, echo, exchange};
+use crate::shim::{Asked, Journal, Seen, Told};
 
 fn path() -> Address {
     Address::Unix("/run/app.sock".into())
@@ -87,66 +88,17 @@ fn who_listens_at_what_is_not_his_is_told_so() {
     assert_eq!(host.listener_at(&unnamed).unwrap_err().kind(), io::ErrorKind::InvalidInput);
 }
 
-/// Counts what passes.
-struct Counting(Box<dyn Driver>, Rc<Cell<(usize, usize)>>);
-
-impl Driver for Counting {
-    fn name(&self) -> &'static str {
-        "counting"
-    }
-
-    fn waker(&self) -> Waker {
-        self.0.waker()
-    }
-
-    fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
-        let (submitted, told) = self.1.get();
-        self.1.set((submitted + 1, told));
-        self.0.submit(token, operation)
-    }
-
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.0.wait(timeout)
-    }
-
-    fn next(&mut self) -> Option<(Token, Completion)> {
-        let next = self.0.next()?;
-        let (submitted, told) = self.1.get();
-        self.1.set((submitted, told + 1));
-        Some(next)
-    }
-
-    fn hold_receives(&mut self, hold: bool) {
-        self.0.hold_receives(hold);
-    }
-
-    fn unacknowledged(&self, token: Token) -> Option<u64> {
-        self.0.unacknowledged(token)
-    }
-
-    fn now(&self) -> Instant {
-        self.0.now()
-    }
-
-    fn wall(&self) -> SystemTime {
-        self.0.wall()
-    }
-
-    fn address(&self, token: Token, side: Side) -> io::Result<Address> {
-        self.0.address(token, side)
-    }
-}
-
 #[test]
 fn a_test_may_have_a_driver_of_its_own_over_that_of_the_network() {
     let network = Network::new(1);
-    let counts = Rc::new(Cell::new((0, 0)));
-    let counting = counts.clone();
-    let server = network.host("10.0.0.1").station_over(|driver| Box::new(Counting(driver, counting)));
+    let journal = Journal::default();
+    let server = network.host("10.0.0.1").station_over(journal.shim());
     let client = network.host("10.0.0.2").station();
     let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
     let come = client.spawn(exchange(to, vec![1; 1000], 1000));
     assert!(network.run_until(SECOND, || come.is_finished()));
-    let (submitted, told) = counts.get();
-    assert!(submitted > 4 && told > 2, "{submitted} submitted, {told} told");
+    let told = |kind| journal.count(|seen| matches!(seen, Seen::Told(_, found, _) if *found == kind));
+    let asked = |kind| journal.count(|seen| matches!(seen, Seen::Asked(_, found) if *found == kind));
+    assert_eq!((told(Told::Accepted), told(Told::Received), told(Told::Ended)), (1, 1, 1));
+    assert_eq!((asked(Asked::Listen), asked(Asked::Adopt), asked(Asked::Close)), (1, 1, 1));
 }

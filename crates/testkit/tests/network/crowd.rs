@@ -6,16 +6,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::WaterMarks;
 use tidegate_codec::framing::Raw;
-use tidegate_engine::{Channel, Client, Counts, Limits, task};
+use tidegate_engine::{Channel, Client, ConnectError, Counts, EventLoop, Limits, task};
 use tidegate_sys::Address;
 use tidegate_testkit::network::{Fault, Faults, Fired, Network, Station};
 use tidegate_testkit::{Random, seeds};
 
-use crate::pair::{Echo, SECOND, Served, echo, exchange};
+use crate::pair::{Echo, SECOND, Served, echo, exchange, weather};
 
 /// What a client does with its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,7 +70,7 @@ async fn behave(behaviour: Behaviour, servers: Servers, seed: u64) -> Outcome {
         Behaviour::Idles => idles(echoes, &mut random).await,
     };
     result.unwrap_or_else(|error| {
-        let is_unconnected = error.is::<tidegate_engine::ConnectError>();
+        let is_unconnected = error.is::<ConnectError>();
         if is_unconnected { Outcome::Unconnected } else { Outcome::Broken }
     })
 }
@@ -135,6 +136,16 @@ async fn herald(mut channel: Channel<Raw>) -> Served {
     Ok(())
 }
 
+/// What happens to everybody after a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mishap {
+    None,
+    /// A server drains.
+    Drain,
+    /// Two hosts hear nothing of each other for three seconds, which nothing breaks of that is not late already.
+    Cut,
+}
+
 /// A round: so many connections between two servers of two loops each and two hosts of clients.
 struct Round {
     network: Network,
@@ -168,10 +179,15 @@ impl Round {
             servers.echoes.push(station.serve(port + 100, limits(), || Raw, echo).expect("the port is free"));
             servers.heralds.push(station.serve(port + 200, limits(), || Raw, herald).expect("the port is free"));
         }
+        let path = Address::Unix("/run/echo.sock".into());
+        let listener = self.network.host("10.0.0.2").listener_at(&path).expect("the path is free");
+        let served = |it: &mut EventLoop| it.serve(listener, limits(), Arc::default(), || Raw, echo);
+        self.servers[3].with(served).expect("it is a listener");
+        servers.echoes.push(path);
         servers
     }
 
-    fn run(self, seed: u64, connections: u64, drains: bool) -> (Tally, Fired, Counts) {
+    fn run(self, seed: u64, connections: u64, mishap: Mishap) -> (Tally, Fired, Counts) {
         let servers = self.listen();
         let tally = Rc::new(RefCell::new(Tally::new()));
         let mut random = Random::new(seed);
@@ -191,9 +207,16 @@ impl Round {
             };
             drop(self.clients[number as usize % self.clients.len()].spawn(behaves));
         }
-        if drains {
-            self.network.run_for(SECOND);
-            self.servers[0].drain(SECOND * 2);
+        self.network.run_for(SECOND);
+        match mishap {
+            Mishap::None => {}
+            Mishap::Drain => self.servers[0].drain(SECOND * 2),
+            Mishap::Cut => {
+                let [one, other] = ["10.0.0.1", "10.0.1.1"].map(|ip| self.network.host(ip));
+                self.network.cut(&one, &other);
+                self.network.run_for(SECOND * 3);
+                self.network.heal(&one, &other);
+            }
         }
         let ended = || tally.borrow().values().sum::<u64>();
         let over = self.network.run_until(SECOND * 3600, || ended() == connections);
@@ -240,17 +263,19 @@ fn every_connection_of_a_crowd_ends_and_is_accounted_for() {
     let wanted: u64 = std::env::var("TIDEGATE_CONNECTIONS").map_or(2_000, |number| number.parse().expect("a number"));
     let (mut sum, mut fired, mut counts) = (Tally::new(), Fired::default(), Counts::default());
     for seed in seeds(wanted.div_ceil(ROUND)) {
-        // Every other round nothing may break; in every fourth a server drains.
+        // In every other round nothing may break.
         let harsh = seed % 2 == 1;
         let faults = match harsh {
-            false => Faults::benign(),
-            true => Faults::benign().with(Fault::Reset, 150).with(Fault::Refused, 30).with(Fault::TimedOut, 30),
+            false => weather(seed, &[0, 4, 8, 30]),
+            true => {
+                weather(seed, &[0, 4, 8, 30]).with(Fault::Reset, 150).with(Fault::Refused, 30).with(Fault::TimedOut, 30)
+            }
         };
-        let drains = seed % 4 > 1;
-        let (tally, struck, counted) = Round::new(seed, faults).run(seed, ROUND, drains);
+        let mishap = [Mishap::None, Mishap::Drain, Mishap::Cut][(seed / 2 % 3) as usize];
+        let (tally, struck, counted) = Round::new(seed, faults).run(seed, ROUND, mishap);
         assert_eq!(tally.values().sum::<u64>(), ROUND);
         for ((behaviour, outcome), count) in tally {
-            let may_break = harsh || drains || outcome == Outcome::Whole;
+            let may_break = harsh || mishap != Mishap::None || outcome == Outcome::Whole;
             assert!(may_break, "{count} of {behaviour:?} were {outcome:?} though nothing breaks, with seed {seed}");
             *sum.entry((behaviour, outcome)).or_default() += count;
         }
@@ -271,3 +296,51 @@ fn every_connection_of_a_crowd_ends_and_is_accounted_for() {
 
 /// Connections of a round.
 const ROUND: u64 = 250;
+
+/// Short connections one after the other, beside many that say nothing: what a simulated connection costs.
+#[test]
+fn short_connections_take_their_turns() {
+    let wanted: usize = std::env::var("TIDEGATE_CONNECTIONS").map_or(2_000, |number| number.parse().expect("a number"));
+    let network = Network::new(1);
+    let stations: Vec<_> = (1..5).map(|last| network.host(&format!("10.0.0.{last}")).station()).collect();
+    let limits = || Limits { connections_max: usize::MAX, ..Limits::default() };
+    let to = stations[0].serve(7, limits(), || Raw, echo).expect("the port is free");
+    let client = Client::at(to);
+    let idle = Rc::new(Cell::new(0));
+    for number in 0..wanted / 20 {
+        let (client, idle) = (client.clone(), idle.clone());
+        drop(stations[1 + number % 3].spawn(async move {
+            let mut channel = client.connect(Raw).await.expect("somebody listens");
+            idle.set(idle.get() + 1);
+            drop(channel.recv().await);
+        }));
+        // No more at once than the backlog holds.
+        if number % 100 == 99 {
+            network.run_for(Duration::from_millis(10));
+        }
+    }
+    network.run_for(SECOND);
+    assert_eq!(idle.get(), wanted / 20);
+    let begun = Instant::now();
+    let done = Rc::new(Cell::new(0));
+    for number in 0..100 {
+        let (client, done) = (client.clone(), done.clone());
+        drop(stations[1 + number % 3].spawn(async move {
+            for _ in 0..wanted / 100 {
+                let mut channel = client.connect(Raw).await.expect("somebody listens");
+                channel.send("ebb and flow".into()).expect("there is room");
+                let come = channel.recv().await.expect("nothing breaks").expect("it is sent back");
+                assert_eq!(&come[..], b"ebb and flow");
+                drop(channel);
+                done.set(done.get() + 1);
+            }
+        }));
+    }
+    assert!(network.run_until(SECOND * 3600, || done.get() == wanted / 100 * 100));
+    let took = begun.elapsed();
+    println!(
+        "{} short connections in {took:.1?}: {:.0} in a second",
+        done.get(),
+        done.get() as f64 / took.as_secs_f64()
+    );
+}

@@ -2,8 +2,11 @@
 
 mod addresses;
 mod crowd;
+mod faults;
 mod pair;
 mod seeds;
+mod shim;
+mod uses;
 
 use std::cell::Cell;
 use std::error::Error;
@@ -344,10 +347,12 @@ fn a_loop_whose_memory_is_used_up_sheds_and_goes_on() {
         let shed = || pair.server.counts().closed_shed > 0;
         assert!(pair.network.run_until(SECOND * 60, shed), "seed {seed}");
         // The others are cut off when they have taken nothing for a minute, if not before.
-        assert!(pair.network.run_until(SECOND * 200, || pair.server.counts().connections == 0), "seed {seed}");
+        let alone = || (pair.server.counts().accepted, pair.server.counts().connections) == (8, 0);
+        assert!(pair.network.run_until(SECOND * 200, alone), "seed {seed}");
         let whole = pair.start(exchange(to, vec![1; 20_000], 500));
         assert!(pair.network.run_until(SECOND * 60, || whole.is_there()), "seed {seed}");
-        assert!(whole.take().is_ok_and(|come| come == [1; 20_000]));
+        let come = whole.take().unwrap_or_else(|error| panic!("{error}, {:?}", pair.server.counts()));
+        assert_eq!(come, [1; 20_000]);
         pair.server.drain(SECOND);
         pair.ends_clean();
     }

@@ -9,11 +9,31 @@ use tidegate_codec::Slice;
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Channel, Client, Closed, Context, Handler, Limits, Outcome, task};
 use tidegate_sys::Address;
-use tidegate_testkit::network::{Faults, Fired, Network, Station};
+use tidegate_testkit::Random;
+use tidegate_testkit::network::{Fault, Faults, Fired, Network, Station};
 
 pub(crate) type Served = Result<(), Box<dyn Error>>;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// A weather of its own for each seed: each benign fault strikes as often as one of these says. So some meet that are
+/// rarely together otherwise, and some are missing.
+pub(crate) fn weather(seed: u64, once_in: &[usize]) -> Faults {
+    // Not the numbers that the network draws.
+    let mut random = Random::new(!seed);
+    Fault::BENIGN.into_iter().fold(Faults::none(), |faults, fault| {
+        let often = *random.pick(once_in);
+        faults.with(
+            fault,
+            match fault {
+                // What strikes each time lets nothing happen at all.
+                Fault::ClockJump => often * 50,
+                Fault::NoDescriptor | Fault::WouldBlock | Fault::Delayed if often == 1 => 2,
+                _ => often,
+            },
+        )
+    })
+}
 
 /// Sends back whatever comes, and counts those of its kind that are gone.
 pub(crate) struct Echo(pub(crate) Rc<Cell<usize>>);

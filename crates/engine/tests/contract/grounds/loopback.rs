@@ -20,6 +20,7 @@ pub(crate) struct Loopback {
     loops: RefCell<Vec<Rc<RefCell<EventLoop>>>>,
     directory: PathBuf,
     paths: Cell<u32>,
+    seed: u64,
     /// A listener that nobody accepts from, and who fills it.
     deaf: RefCell<Vec<Deaf>>,
     /// Sockets that were open before.
@@ -53,6 +54,7 @@ impl Loopback {
             loops: RefCell::default(),
             directory,
             paths: Cell::new(0),
+            seed: tidegate_testkit::seeds(1).start,
             deaf: RefCell::default(),
             before: open_sockets(),
             _turn: turn,
@@ -110,6 +112,11 @@ impl Ground for Loopback {
         Duration::from_millis(60)
     }
 
+    /// The kernel takes 128 KiB that it cannot send, and its other end as much again.
+    fn bulk(&self) -> usize {
+        2 << 20
+    }
+
     fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool {
         let begun = Instant::now();
         let mut round = 0_u32;
@@ -130,12 +137,50 @@ impl Ground for Loopback {
         }
     }
 
+    fn patience(&self) -> Duration {
+        Duration::from_secs(if tidegate_buffer::planted::any() { 3 } else { 30 })
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
     fn is_real(&self) -> bool {
         true
     }
 
-    fn patience(&self) -> Duration {
-        Duration::from_secs(if tidegate_buffer::planted::any() { 3 } else { 30 })
+    fn many(&self) -> usize {
+        40
+    }
+
+    fn much(&self) -> usize {
+        16 << 20
+    }
+
+    fn families(&self) -> &'static [Family] {
+        &[Family::V4, Family::V6, Family::Unix]
+    }
+
+    fn turns_within(&self, site: &Site, time: Duration) -> u64 {
+        let (begun, before) = (Instant::now(), site.counts().turns);
+        while let Some(left) = time.checked_sub(begun.elapsed()) {
+            site.with(|event_loop| event_loop.turn(Some(left))).expect("waiting does not fail");
+        }
+        site.counts().turns - before
+    }
+
+    fn wakes(&self, site: &Site, act: Box<dyn FnOnce() + Send>) -> bool {
+        // What is left to do is done first.
+        self.run_until(NAP, &mut || false);
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(NAP * 40);
+                act();
+            });
+            site.with(|event_loop| event_loop.turn(Some(self.patience()))).expect("waiting does not fail");
+        });
+        begun.elapsed() < self.patience()
     }
 
     fn sockets(&self) -> usize {
@@ -146,6 +191,9 @@ impl Ground for Loopback {
 
 impl Drop for Loopback {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("its choices were those of TIDEGATE_SEED={:#x}", self.seed);
+        }
         for path in 1..=self.paths.get() {
             let _ = std::fs::remove_file(self.directory.join(format!("{path}.sock")));
         }

@@ -16,6 +16,7 @@ pub(crate) struct Simulator {
     server_v6: Host,
     client: Host,
     port: Cell<u16>,
+    seed: u64,
     fired: Rc<Cell<Fired>>,
 }
 
@@ -26,7 +27,7 @@ impl Simulator {
         // The first seed is a network as it should be: what fails there has nothing to do with faults.
         network.set_faults(if seed == 0 { Faults::none() } else { Faults::benign() });
         let [server, server_v6, client] = ["10.0.0.1", "fd00::1", "10.0.0.2"].map(|ip| network.host(ip));
-        Self { network, server, server_v6, client, port: Cell::new(1000), fired: fired.clone() }
+        Self { network, seed, server, server_v6, client, port: Cell::new(1000), fired: fired.clone() }
     }
 
     fn host(&self, side: Side) -> &Host {
@@ -78,16 +79,50 @@ impl Ground for Simulator {
         Duration::from_secs(10)
     }
 
+    /// A send buffer and a receive buffer hold 112 KiB.
+    fn bulk(&self) -> usize {
+        144 * 1024
+    }
+
     fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool {
         self.network.run_until(patience, is_so)
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(3600)
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
     }
 
     fn is_real(&self) -> bool {
         false
     }
 
-    fn patience(&self) -> Duration {
-        Duration::from_secs(3600)
+    fn many(&self) -> usize {
+        10
+    }
+
+    fn much(&self) -> usize {
+        300_000
+    }
+
+    fn families(&self) -> &'static [Family] {
+        &[Family::V4, Family::V6, Family::Unix]
+    }
+
+    fn turns_within(&self, site: &Site, time: Duration) -> u64 {
+        let before = site.counts().turns;
+        self.network.run_for(time);
+        site.counts().turns - before
+    }
+
+    fn wakes(&self, site: &Site, act: Box<dyn FnOnce() + Send>) -> bool {
+        self.network.run_until(Duration::ZERO, || false);
+        let before = site.counts().turns;
+        std::thread::spawn(act).join().expect("it does not panic");
+        self.network.run_until(Duration::ZERO, || site.counts().turns > before)
     }
 
     fn sockets(&self) -> usize {

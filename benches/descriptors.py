@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""What a server does that has no descriptor left: what waiting costs it, and how soon it accepts again.
+
+The server gets few descriptors, and more clients than it has. Meanwhile others knock, so that accepting is tried for
+every reason there is. Works with any server that answers /plaintext and whose own limit of connections is above the
+limit of descriptors.
+"""
+
+import argparse
+import contextlib
+import json
+import selectors
+import shlex
+import socket
+import time
+
+import servers
+from servers import Failure, Server
+
+REQUEST = b"GET /plaintext HTTP/1.1\r\nHost: localhost\r\n\r\n"
+WAITING = 400
+KNOCKS_PER_SECOND = 50
+ROUNDS = 20
+FREED_EACH_ROUND = 5
+SILENCE_SECONDS_MAX = 10
+# After so long without an answer, the server has accepted whom it can.
+FULL_SECONDS = 0.5
+
+
+class Queue:
+    """Clients in the order in which they came. Each has asked; some have been answered, and hold a descriptor."""
+
+    def __init__(self, server, stack):
+        self.server = server
+        self.stack = stack
+        self.selector = stack.enter_context(selectors.DefaultSelector())
+        self.answered = []
+
+    def join(self):
+        client = self.stack.enter_context(socket.create_connection(self.server.address))
+        client.sendall(REQUEST)
+        self.selector.register(client, selectors.EVENT_READ)
+
+    def hear(self, seconds):
+        """Takes the answers that come within `seconds`; returns how many there were."""
+        ready = self.selector.select(seconds)
+        for key, _ in ready:
+            if not key.fileobj.recv(1 << 16).startswith(b"HTTP/1.1 200 "):
+                raise Failure("a client was not answered, but let go")
+            self.selector.unregister(key.fileobj)
+            self.answered.append(key.fileobj)
+        return len(ready)
+
+    def hear_until(self, count):
+        """Takes answers until there were so many; returns how long that took."""
+        start = time.monotonic()
+        while count > 0:
+            heard = self.hear(SILENCE_SECONDS_MAX)
+            if not heard:
+                raise Failure(f"{count} were not accepted in {SILENCE_SECONDS_MAX} seconds")
+            count -= heard
+        return time.monotonic() - start
+
+    def free(self, count):
+        for client in self.answered[:count]:
+            client.close()
+        del self.answered[:count]
+
+
+def measure(server, options):
+    with contextlib.ExitStack() as stack:
+        queue = Queue(server, stack)
+        for _ in range(WAITING):
+            queue.join()
+        while queue.hear(FULL_SECONDS):
+            pass
+        accepted = len(queue.answered)
+        if not 0 < accepted < options.descriptors:
+            raise Failure(f"{accepted} connections of {WAITING} fit into {options.descriptors} descriptors")
+
+        waiting = cpu_share(server, options.seconds, lambda: time.sleep(1 / KNOCKS_PER_SECOND))
+
+        def knock():
+            queue.join()
+            time.sleep(1 / KNOCKS_PER_SECOND)
+
+        knocking = cpu_share(server, options.seconds, knock)
+        resumed = []
+        for _ in range(ROUNDS):
+            queue.free(FREED_EACH_ROUND)
+            resumed.append(queue.hear_until(FREED_EACH_ROUND))
+    return {
+        "accepted": accepted,
+        "cpu_percent_waiting": round(100 * waiting, 2),
+        "cpu_percent_knocking": round(100 * knocking, 2),
+        "slowest_resume_milliseconds": round(1000 * max(resumed)),
+        "log_lines": server.lines,
+    }
+
+
+def cpu_share(server, seconds, act):
+    """The part of a core that the server uses for `seconds`, while `act` is done over and over."""
+    start, cpu = time.monotonic(), server.cpu_seconds()
+    while time.monotonic() < start + seconds:
+        act()
+    return (server.cpu_seconds() - cpu) / (time.monotonic() - start)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", required=True, help="the server's command line")
+    parser.add_argument("--descriptors", type=int, default=64, help="how many it may have")
+    parser.add_argument("--seconds", type=float, default=5, help="how long it is watched, twice")
+    parser.add_argument("--cpu-max", type=float, metavar="PERCENT", help="fail above this much of a core")
+    parser.add_argument("--resume-max", type=float, metavar="SECONDS", help="fail if it accepts again later than this")
+    parser.add_argument("--lines-max", type=int, metavar="N", help="fail if it prints more lines than this")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    options = parser.parse_args()
+
+    limited = f"ulimit -n {options.descriptors}; exec {options.server}"
+    with Server(f"sh -c {shlex.quote(limited)}") as server:
+        result = measure(server, options)
+    if options.json:
+        print(json.dumps(result))
+    else:
+        for name, figure in result.items():
+            print(f"{name.replace('_', ' '):28}{figure:,}")
+    bars = [
+        (max(result["cpu_percent_waiting"], result["cpu_percent_knocking"]), options.cpu_max, "% of a core"),
+        (result["slowest_resume_milliseconds"] / 1000, options.resume_max, "s until it accepted again"),
+        (result["log_lines"], options.lines_max, "lines printed"),
+    ]
+    for figure, most, what in bars:
+        if most is not None and figure > most:
+            raise Failure(f"{figure} {what}, more than the {most} allowed")
+
+
+if __name__ == "__main__":
+    servers.run(main)

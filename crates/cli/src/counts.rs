@@ -1,0 +1,43 @@
+//! What the loops have counted, as one line for whoever asks with SIGUSR1.
+
+use std::io::{self, Write};
+
+use tidegate::{Counts, Running};
+
+/// Prints the sums over all loops, `name=value` each. They are of a moment ago, and each is right by itself.
+pub(crate) fn print(running: &Running) {
+    let counts = running.counts();
+    let mut line = String::from("tidegate: counts:");
+    for (name, count) in COUNTS {
+        let sum: u64 = counts.iter().map(count).sum();
+        line.push_str(&format!(" {name}={sum}"));
+    }
+    line.push('\n');
+    // Serving goes on if nobody reads it.
+    let _ = io::stdout().write_all(line.as_bytes());
+}
+
+type Count = (&'static str, fn(&Counts) -> u64);
+
+const COUNTS: [Count; 20] = [
+    ("connections", |counts| counts.connections),
+    ("memory_bytes", |counts| counts.memory_bytes),
+    ("accepted", |counts| counts.accepted),
+    ("accepts_failed", |counts| counts.accepts_failed),
+    ("messages", |counts| counts.messages),
+    ("received_bytes", |counts| counts.received_bytes),
+    ("sent_bytes", |counts| counts.sent_bytes),
+    ("turns", |counts| counts.turns),
+    ("slow_turns", |counts| counts.slow_turns),
+    ("stalls", |counts| counts.stalls),
+    ("closed_done", |counts| counts.closed_done),
+    ("closed_broken", |counts| counts.closed_broken),
+    ("closed_protocol", |counts| counts.closed_protocol),
+    ("closed_failed", |counts| counts.closed_failed),
+    ("closed_deadline", |counts| counts.closed_deadline),
+    ("closed_panicked", |counts| counts.closed_panicked),
+    ("closed_write_timeout", |counts| counts.closed_write_timeout),
+    ("closed_replies_unread", |counts| counts.closed_replies_unread),
+    ("closed_shed", |counts| counts.closed_shed),
+    ("closed_drained", |counts| counts.closed_drained),
+];

@@ -1,0 +1,189 @@
+//! Crowds: many connections at once, that rest, all ask, break, fall silent and go; and many one after the other. What
+//! is claimed each time: when they are gone, no descriptor is left, and no byte that the server counts.
+//!
+//! A few hundred here; `TIDEGATE_CROWD=15000` asks for as many as two processes with 20,000 descriptors each can have.
+
+use std::time::Instant;
+
+use rustix::process::Resource;
+
+use crate::memory::{assert_growth, settled, warm_up};
+use crate::peer::{LAST, Peer, assert_same, letters, post, request};
+use crate::program::{Program, until};
+
+#[test]
+fn a_crowd_that_rests_and_asks_and_goes_leaves_nothing() {
+    let count = crowd();
+    let scene = Scene::new(&["--loops", "1"]);
+    let mut peers = scene.connect(count);
+    for peer in &mut peers {
+        assert_eq!(peer.get("/plaintext").status, 200);
+    }
+    let idle = settled(&scene.program);
+    let each = idle.saturating_sub(scene.resident) / count as u64;
+    println!("{count} idle connections: {each} bytes of resident memory each");
+    assert_growth("a crowd at rest", scene.resident, idle, IDLE_BYTES_MAX * count as u64 + GROWTH_MAX);
+    assert_eq!((scene.count("connections"), scene.count("memory_bytes")), (count as u64, scene.bytes));
+
+    let echo = post("/echo", b"all at once");
+    for (wire, expected) in [
+        (request("GET", "/plaintext").into_bytes(), b"Hello, World!".to_vec()),
+        (request("GET", "/bytes/5000").into_bytes(), letters(5_000)),
+        (request("GET", "/stream/5000").into_bytes(), letters(5_000)),
+        (echo, b"all at once".to_vec()),
+    ] {
+        let begun = Instant::now();
+        for peer in &mut peers {
+            peer.send(&wire);
+        }
+        for peer in &mut peers {
+            assert_same(&peer.reply().body, &expected);
+        }
+        println!("{count} requests, one on each: {:.2?}", begun.elapsed());
+    }
+    assert_eq!(scene.count("connections"), count as u64);
+    drop(peers);
+    scene.expect_nothing_left("a crowd that went");
+}
+
+#[test]
+fn a_crowd_that_is_reset_at_once_leaves_nothing() {
+    let count = crowd();
+    for loops in ["1", "2"] {
+        let scene = Scene::new(&["--loops", loops]);
+        let mut peers = scene.connect(count);
+        for (number, peer) in peers.iter_mut().enumerate() {
+            match number % 4 {
+                0 => assert_eq!(peer.get("/plaintext").status, 200),
+                1 => peer.send("GET /plaintext HTTP/1.1\r\nHost: loc"),
+                2 => peer.send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n0123"),
+                _ => peer.send(request("GET", "/bytes/5000")),
+            }
+        }
+        until("all to be there", || scene.count("connections") == count as u64);
+        let broken = scene.count("closed_broken");
+        peers.into_iter().for_each(Peer::reset);
+        scene.expect_nothing_left("a crowd that was reset");
+        assert_eq!(scene.count("closed_broken") - broken, count as u64);
+    }
+}
+
+#[test]
+fn a_crowd_that_falls_silent_within_its_requests_is_let_go() {
+    let count = crowd();
+    let scene = Scene::new(&["--loops", "1", "--request-timeout", "1"]);
+    let mut peers = scene.connect(count);
+    for (number, peer) in peers.iter_mut().enumerate() {
+        let half: &[u8] = match number % 3 {
+            0 => b"GET /plaintext HTTP/1.1\r\nHost: loc",
+            1 => b"POST /plaintext HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n0123",
+            _ => b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
+        };
+        peer.send(half);
+    }
+    // They neither read nor go, so what ends them are deadlines.
+    scene.expect_nothing_left("a crowd that fell silent");
+    let first = &mut peers[0];
+    assert_eq!(first.reply().status, 408);
+    first.expect_end();
+}
+
+#[test]
+fn a_crowd_that_comes_one_after_the_other_leaves_nothing() {
+    let count = crowd() / 3 * 4;
+    let scene = Scene::new(&["--loops", "1"]);
+    let accepted = scene.count("accepted");
+    let begun = Instant::now();
+    for number in 0..count {
+        let mut peer = scene.peer(number);
+        match number % 5 {
+            // Who goes first: the peer, the server, or neither in good order.
+            0 => assert_eq!(peer.get("/plaintext").status, 200),
+            1 => {
+                assert_eq!(peer.tell(LAST).status, 200);
+                peer.expect_end();
+            }
+            2 => {
+                assert_eq!(peer.get("/bytes/5000").status, 200);
+                peer.reset();
+            }
+            3 => {
+                peer.send(request("GET", "/bytes/100000"));
+                peer.reset();
+            }
+            _ => peer.send(LAST),
+        }
+    }
+    println!("{count} short connections: {:.2?}", begun.elapsed());
+    scene.expect_nothing_left("a crowd that came one after the other");
+    // All of them, and whoever asked when they were gone.
+    assert_eq!(scene.count("accepted") - accepted, count as u64 + 1);
+}
+
+/// A server, and what it had before anybody came.
+struct Scene {
+    program: Program,
+    descriptors: usize,
+    resident: u64,
+    /// What the ledgers count: the memory that each loop receives into, and nothing else.
+    bytes: u64,
+}
+
+impl Scene {
+    fn new(arguments: &[&str]) -> Self {
+        let program = Program::serve(&[&["--max-connections", "20000"], arguments].concat());
+        warm_up(&program);
+        until("those who warmed it up to be gone", || program.count("connections") == 0);
+        let (descriptors, bytes) = (program.descriptors(), program.count("memory_bytes"));
+        assert!(bytes < BYTES_MAX, "{bytes} bytes are held by nobody");
+        Self { descriptors, bytes, resident: settled(&program), program }
+    }
+
+    /// So many connections, from several addresses: each has ports of its own.
+    fn connect(&self, count: usize) -> Vec<Peer> {
+        (0..count).map(|number| self.peer(number)).collect()
+    }
+
+    fn peer(&self, number: usize) -> Peer {
+        Peer::from(([127, 0, 0, 2 + (number % 8) as u8], 0).into(), &self.program)
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.program.count(name)
+    }
+
+    fn expect_nothing_left(&self, what: &str) {
+        let begun = Instant::now();
+        until("descriptors to be given back", || self.program.descriptors() <= self.descriptors);
+        until("connections to be gone", || self.count("connections") == 0);
+        println!("{what}: gone after {:.2?}; {} slow turns", begun.elapsed(), self.count("slow_turns"));
+        assert_eq!((self.count("memory_bytes"), self.program.descriptors()), (self.bytes, self.descriptors), "{what}");
+        assert_growth(what, self.resident, settled(&self.program), GROWTH_MAX);
+        // A flood of peers is no flood of lines.
+        let lines = self.program.log().len();
+        assert!(lines <= LINES_MAX, "{what}: {lines} lines");
+        assert_eq!(Peer::connect(&self.program).get("/plaintext").status, 200);
+        until("the last one to be gone", || self.count("connections") == 0);
+    }
+}
+
+/// How many there are to be.
+fn crowd() -> usize {
+    let count = std::env::var("TIDEGATE_CROWD").map_or(480, |count| count.parse().expect("a number of connections"));
+    let limit = rustix::process::getrlimit(Resource::Nofile).maximum;
+    let spare = limit.is_none_or(|limit| limit > count as u64 + 500);
+    assert!(spare, "{count} connections need more descriptors than the {limit:?} that are allowed");
+    count
+}
+
+/// What an idle connection may cost; the published figure is measured in `benches/`.
+const IDLE_BYTES_MAX: u64 = 640;
+
+/// What loops count for themselves, if there are two of them.
+const BYTES_MAX: u64 = 2 * 72 * 1024;
+
+/// What may be resident more than before, when all is over.
+const GROWTH_MAX: u64 = 2 << 20;
+
+/// A hundred lines a second, for as long as a test takes.
+const LINES_MAX: usize = 5_000;

@@ -1,0 +1,277 @@
+//! System calls that fail. strace makes some of the server's calls come to an error, and lets most work, while clients
+//! ask it: whatever fails, it costs at most the connection that it happened to.
+//!
+//! Only what a kernel really does is injected, and it decides what may be claimed. Errors that concern one connection
+//! break that one; errors that concern nobody in particular (no descriptor, no memory, a signal) are waited out.
+//! What is left out, and why:
+//! - EAGAIN from `recvfrom` where bytes are waiting, from `accept4` where streams are, and from `sendto` and `sendmsg`
+//!   where there is room: on an edge-triggered socket it is a promise that an edge will come. A kernel that breaks it has
+//!   lost the wake-up, and nobody could find it again but by asking everybody, over and over.
+//! - an error from `close`: Linux gives the descriptor back all the same, whereas strace would leave the call out.
+//! - `sendfile`: the program sends no files.
+//!
+//! How many bytes a call takes is not changed either: short sends and receives come by themselves in other tests.
+
+use std::io::{self, ErrorKind, Read};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::peer::{LAST, Peer, assert_same, letters, request};
+use crate::program::{Directory, Program, can_use, strace, until};
+
+#[test]
+fn accepting_goes_on_after_any_error() {
+    // The first fails, and then every seventh.
+    for error in ["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "ECONNABORTED", "EINTR", "EPROTO", "ENETDOWN", "EPERM"] {
+        let broken = ask_under(&[&format!("accept4:error={error}:when=1+7")]);
+        // A stream stays in the queue if accepting it fails.
+        assert!(broken.is_none_or(|broken| broken == 0), "{error}: {broken:?} broke");
+    }
+}
+
+#[test]
+fn accepting_that_fails_for_as_long_as_it_is_tried_costs_no_time() {
+    if !can_trace() {
+        return;
+    }
+    let directory = Directory::new();
+    for error in ["EMFILE", "ENOBUFS"] {
+        let fault = format!("accept4:error={error}:when=1+");
+        let log = directory.path("strace");
+        let program = Program::under_strace(&[&fault], &log, &["--loops", "1"]);
+        let _waiting: Vec<_> = (0..10).map(|_| Peer::connect(&program)).collect();
+        program.until_logged("accepting failed", 1);
+        assert_idle(&program, &[&fault]);
+        assert_eq!(program.log().len(), 1, "{:?}", program.log());
+        // Whoever spins under strace mostly waits for strace, so the time alone would not tell.
+        let tried = hits(&log, "accept4");
+        assert!(tried < 100, "accepting was tried {tried} times");
+    }
+}
+
+#[test]
+fn a_receive_that_fails_ends_its_connection_only() {
+    for error in ["ECONNRESET", "ETIMEDOUT", "EHOSTUNREACH", "ENOMEM", "ENOBUFS"] {
+        let broken = ask_under(&[&format!("recvfrom:error={error}:when=1+7")]);
+        assert!(broken.is_none_or(|broken| broken > 0), "{error} broke nothing");
+    }
+}
+
+#[test]
+fn a_send_that_fails_ends_its_connection_only() {
+    for error in ["EPIPE", "ECONNRESET", "ENOBUFS", "ENOMEM", "EHOSTUNREACH"] {
+        for call in ["sendto", "sendmsg"] {
+            let broken = ask_under(&[&format!("{call}:error={error}:when=1+7")]);
+            assert!(broken.is_none_or(|broken| broken > 0), "{call}: {error} broke nothing");
+        }
+    }
+}
+
+#[test]
+fn a_signal_in_any_call_costs_nothing() {
+    for call in ["accept4", "recvfrom", "sendto", "sendmsg", "epoll_wait"] {
+        let broken = ask_under(&[&format!("{call}:error=EINTR:when=1+2")]);
+        assert!(broken.is_none_or(|broken| broken == 0), "{call}: {broken:?} broke");
+    }
+}
+
+/// The first two calls of a loop are for its waker and its listener, without which it does not start.
+#[test]
+fn a_stream_that_epoll_does_not_take_is_closed_and_the_next_one_served() {
+    for error in ["ENOMEM", "ENOSPC"] {
+        let broken = ask_under(&[&format!("epoll_ctl:error={error}:when=3+7")]);
+        assert!(broken.is_none_or(|broken| broken > 0), "{error} broke nothing");
+    }
+}
+
+/// It fails where the peer has gone already, and then there is nobody to be told.
+#[test]
+fn a_shutdown_that_fails_changes_nothing() {
+    let broken = ask_under(&["shutdown:error=ENOTCONN:when=1+2"]);
+    assert!(broken.is_none_or(|broken| broken == 0), "{broken:?} broke");
+}
+
+/// The first lines are its address, and the first of the loop.
+#[test]
+fn a_log_that_cannot_be_written_changes_nothing() {
+    for error in ["ENOSPC", "EAGAIN", "EIO"] {
+        let broken = ask_under(&[&format!("write:error={error}:when=2+1")]);
+        assert!(broken.is_none_or(|broken| broken == 0), "{error}: {broken:?} broke");
+    }
+}
+
+/// It never does unless the driver has a bug. But then nobody should wait for a server that hangs.
+#[test]
+fn a_loop_that_cannot_wait_ends_the_program_and_says_so() {
+    if !can_trace() {
+        return;
+    }
+    let directory = Directory::new();
+    let fault = "epoll_wait:error=EINVAL:when=3";
+    let mut program = Program::under_strace(&[fault], &directory.path("strace"), &["--loops", "2"]);
+    while Peer::try_to(&program.address(), None).is_ok_and(|mut peer| peer.try_send(LAST).is_ok())
+        && program.is_running()
+    {}
+    assert_eq!(program.until_ended().code(), Some(1));
+    program.until_logged("an event loop has ended", 1);
+}
+
+#[test]
+fn everything_may_fail_at_once() {
+    ask_under(&[
+        "accept4:error=EMFILE:when=1+7",
+        "recvfrom:error=ECONNRESET:when=3+11",
+        "sendto:error=EPIPE:when=5+13",
+        "sendmsg:error=ENOBUFS:when=2+5",
+        "epoll_wait:error=EINTR:when=1+3",
+        "epoll_ctl:error=ENOSPC:when=3+11",
+    ]);
+}
+
+#[test]
+fn a_start_that_fails_is_one_line_and_exit_2() {
+    if !can_trace() {
+        return;
+    }
+    let directory = Directory::new();
+    for fault in [
+        "socket:error=EMFILE:when=1",
+        "bind:error=EACCES:when=1",
+        "bind:error=EADDRINUSE:when=1",
+        "listen:error=EADDRINUSE:when=1",
+        "setsockopt:error=ENOMEM:when=1",
+        "getsockname:error=ENOBUFS:when=1",
+        "epoll_create1:error=EMFILE:when=1",
+        "eventfd2:error=ENFILE:when=1",
+        "epoll_ctl:error=ENOMEM:when=1",
+        "epoll_ctl:error=ENOSPC:when=2",
+        "socketpair:error=EMFILE:when=1",
+        // The first loop's thread, and the second's.
+        "clone3:error=EAGAIN:when=1",
+        "clone3:error=EAGAIN:when=2",
+    ] {
+        let mut command = strace(&[fault], &directory.path("strace"));
+        let output = command.args(["serve", "--listen", "127.0.0.1:0", "--loops", "2"]).output().unwrap();
+        let (said, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{fault}: {said} {errors}");
+        assert!(errors.starts_with("tidegate: ") && said.is_empty(), "{fault}: {said} {errors}");
+    }
+}
+
+/// Clients ask a server whose calls fail. Says how many connections broke, or `None` if there is no strace.
+fn ask_under(faults: &[&str]) -> Option<usize> {
+    if !can_trace() {
+        return None;
+    }
+    let directory = Directory::new();
+    let log = directory.path("strace");
+    let mut program = Program::under_strace(faults, &log, &["--loops", "1"]);
+    let descriptors = program.descriptors();
+    let mut broken = 0;
+    let mut kept: Vec<_> = (0..KEPT).map(|_| None).collect();
+    for round in 0..ROUNDS {
+        for peer in &mut kept {
+            broken += ask(&program, peer);
+        }
+        // Two that come for once: one that goes by itself, and one that the server ends.
+        broken += ask(&program, &mut None);
+        let mut last = Peer::connect(&program);
+        broken += usize::from(try_tell(&mut last, LAST, b"Hello, World!").is_err());
+        let gone = Peer::try_to(&program.address(), None).unwrap();
+        if round % 2 == 0 { drop(gone) } else { gone.reset() }
+    }
+    drop(kept);
+    until("descriptors to be given back", || program.descriptors() <= descriptors);
+    assert_idle(&program, faults);
+    // It still serves, at once, as often as nothing fails.
+    let answers = (0..10).filter(|_| try_tell(&mut Peer::connect(&program), LAST, b"Hello, World!").is_ok());
+    assert!(answers.count() > 1, "{faults:?}");
+    until("descriptors to be given back", || program.descriptors() <= descriptors);
+    assert!(program.is_running(), "{faults:?}: {:?}", program.log());
+    if faults.iter().all(|fault| LOOPS_ONLY.iter().any(|call| fault.starts_with(call))) {
+        program.signal(Signal::TERM);
+        assert_eq!(program.until_ended().code(), Some(0), "{faults:?}: {:?}", program.log());
+    }
+    assert!(program.log().len() < LINES_MAX, "{faults:?}: {:?}", program.log());
+
+    for fault in faults {
+        let hits = hits(&log, fault.split(':').next().unwrap());
+        assert!(hits > 1, "{fault} hit {hits} times");
+    }
+    Some(broken)
+}
+
+/// How often strace made a call fail, as it has written down so far.
+fn hits(log: &str, call: &str) -> usize {
+    let log = std::fs::read_to_string(log).unwrap();
+    log.lines().filter(|line| line.contains(call) && line.ends_with("(INJECTED)")).count()
+}
+
+/// Asks for a small and for a large answer, on a connection that is kept if there is one, and otherwise on a new one,
+/// which is kept. Gives 1 if it broke.
+fn ask(program: &Program, kept: &mut Option<Peer>) -> usize {
+    let mut peer = kept.take().unwrap_or_else(|| Peer::connect(program));
+    for (target, body) in [("/plaintext", b"Hello, World!".to_vec()), ("/bytes/300000", letters(300_000))] {
+        if try_tell(&mut peer, &request("GET", target), &body).is_err() {
+            return 1;
+        }
+    }
+    *kept = Some(peer);
+    0
+}
+
+/// Sends a request and reads the answer, which has to be right as far as it comes. Silence is neither an answer nor a
+/// connection that broke.
+fn try_tell(peer: &mut Peer, request: &str, expected: &[u8]) -> io::Result<()> {
+    peer.try_send(request)?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 64 * 1024];
+    loop {
+        match (&peer.socket).read(&mut piece) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(length) => answer.extend_from_slice(&piece[..length]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("neither answered nor broken: {request}"),
+            Err(error) => return Err(error),
+        }
+        if let Some(head) = answer.windows(4).position(|four| four == b"\r\n\r\n") {
+            let body = &answer[head + 4..];
+            assert_same(body, &expected[..body.len()]);
+            if body.len() == expected.len() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// It waits, and does not spin: strace itself makes calls slow, but there are none.
+fn assert_idle(program: &Program, faults: &[&str]) {
+    let before = program.ticks();
+    std::thread::sleep(WHILE);
+    let used = program.ticks() - before;
+    assert!(used < TICKS_MAX, "{faults:?}: {used} ticks were spent on waiting");
+}
+
+/// strace is there, and may trace.
+fn can_trace() -> bool {
+    can_use("strace", &["-f", "--seccomp-bpf", "-o", "/dev/null", "true"])
+}
+
+/// Calls that nobody makes but the loops. A signal comes to its thread through a socket of our own, and from there to a
+/// loop through an eventfd, which do not fail.
+const LOOPS_ONLY: [&str; 5] = ["accept4", "epoll_wait", "epoll_ctl", "sendmsg", "shutdown"];
+
+/// Connections that are kept and asked again.
+const KEPT: usize = 4;
+
+/// How often each of them is asked.
+const ROUNDS: usize = 6;
+
+/// How long the server is watched while it has nothing to do.
+const WHILE: Duration = Duration::from_millis(400);
+
+/// A quarter of that time; waiting costs nothing, spinning all of it.
+const TICKS_MAX: u64 = 10;
+
+/// One line for each connection that breaks is right, one for each call that fails is not.
+const LINES_MAX: usize = 100;

@@ -1,0 +1,171 @@
+//! Accepting: paused and resumed, with as many as may be, and with slots and descriptors that were others' a moment ago.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use tidegate_engine::{Limits, Outcome};
+
+use crate::echo::echo;
+use crate::journal::Journal;
+use crate::stack::Stack;
+use crate::stage::{Cx, Family, Stage, Told};
+
+pub(crate) fn all_who_come_at_once_are_served<S: Stack>(stage: &Stage) {
+    let (server, bare) = (stage.server(), stage.bare());
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &Journal::default(), echo::<S>);
+    let ends: Vec<_> = (0..stage.many()).map(|_| bare.connect(&to)).collect();
+    for (index, end) in ends.iter().enumerate() {
+        bare.receive(*end, true);
+        bare.send(*end, &[S::hello(), S::said(&[index as u8; 9])].concat());
+    }
+    for (index, end) in ends.iter().enumerate() {
+        stage.until("it is answered", || bare.look(*end, |said| S::heard(&said.received) == [index as u8; 9]));
+    }
+    assert_eq!(server.counts().accepted, ends.len() as u64);
+}
+
+/// Further ones wait, and are served when others have gone.
+pub(crate) fn no_more_are_served_than_may_be<S: Stack>(stage: &Stage) {
+    let (server, bare) = (stage.server(), stage.bare());
+    let limits = Limits { connections_max: SERVED_MAX, ..Limits::default() };
+    let to = stage.listen_noting::<S>(&server, limits, &Journal::default(), echo::<S>);
+    let mut waiting: Vec<_> = (0..3 * SERVED_MAX).map(|_| bare.connect(&to)).collect();
+    for end in &waiting {
+        bare.receive(*end, true);
+        bare.send(*end, &[S::hello(), S::said(b"ebb")].concat());
+    }
+    let is_served = |end: usize| bare.look(end, |said| S::heard(&said.received) == b"ebb");
+    let mut served = 0;
+    while !waiting.is_empty() {
+        stage.until("as many are served as may be", || {
+            let most = server.counts().connections;
+            assert!(most <= SERVED_MAX as u64, "{most} are served at once");
+            waiting.iter().filter(|end| is_served(**end)).count() == SERVED_MAX.min(waiting.len())
+        });
+        // Not a single one more.
+        stage.rest(stage.units(1) / 4);
+        let (done, left): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|end| is_served(*end));
+        assert!(done.len() <= SERVED_MAX);
+        served += done.len();
+        // In good order, and not.
+        for (index, end) in done.into_iter().enumerate() {
+            if index % 2 == 0 { bare.close(end, true) } else { stage.hang_up::<S>(&bare, end) }
+        }
+        waiting = left;
+    }
+    assert_eq!(served, 3 * SERVED_MAX);
+}
+
+pub(crate) fn a_driver_that_is_told_to_pauses<S: Stack>(stage: &Stage) {
+    let (host, guest) = (stage.bare(), stage.bare());
+    let (socket, to) = stage.listener(Family::V4);
+    let listener = host.listen(socket);
+    let accepted = || host.look(listener, |said| said.accepted.len());
+    let first = guest.connect(&to);
+    stage.until("the first is accepted", || accepted() == 1);
+    host.accept(listener, false);
+    let others: Vec<_> = (0..5).map(|_| guest.connect(&to)).collect();
+    stage.rest(stage.units(1) / 4);
+    // One more may have been on its way.
+    assert!(accepted() <= 2, "it accepts though it pauses");
+    host.accept(listener, true);
+    stage.until("the others are accepted", || accepted() == 1 + others.len());
+    // Each is the one that it says it is.
+    for end in others.into_iter().chain([first]) {
+        stage.until("it is connected", || guest.look(end, |said| said.connected == Some(Ok(()))));
+        let here = guest.address(end, tidegate_sys::Side::Local).expect("it is connected");
+        guest.send(end, here.to_string().as_bytes());
+        let (theirs, _) = host
+            .look(listener, |said| said.accepted.iter().find(|(_, peer)| *peer == here).cloned())
+            .expect("it was accepted");
+        let said = here.to_string();
+        stage.until("it is heard", || host.look(theirs, |heard| heard.received == said.as_bytes()));
+    }
+}
+
+pub(crate) fn a_listener_that_goes_takes_along_who_waits<S: Stack>(stage: &Stage) {
+    let (host, guest) = (stage.bare(), stage.bare());
+    let (socket, to) = stage.listener(Family::V4);
+    let listener = host.listen(socket);
+    host.accept(listener, false);
+    let ends: Vec<_> = (0..3).map(|_| guest.connect(&to)).collect();
+    for end in &ends {
+        stage.until("it is connected", || guest.look(*end, |said| said.connected == Some(Ok(()))));
+        guest.receive(*end, true);
+    }
+    host.close(listener, false);
+    // One more may have been on its way when accepting was stopped.
+    for (late, _) in host.said(listener).accepted {
+        host.close(late, true);
+    }
+    for end in ends {
+        stage.until("it is told", || guest.look(end, |said| said.failed.len() + said.ended == 1));
+    }
+    let late = guest.connect(&to);
+    stage.until("nobody listens any more", || guest.look(late, |said| matches!(said.connected, Some(Err(_)))));
+}
+
+/// Each connection sends its own number, again and again, and neither side ever sees another's: whatever was still to
+/// come of a connection that is gone does not come to the one that has its slot, or its descriptor.
+pub(crate) fn nothing_of_the_old_reaches_the_new<S: Stack>(stage: &Stage) {
+    let (server, bare) = (stage.server(), stage.bare());
+    let strangers = Rc::new(RefCell::new(Vec::new()));
+    let found = strangers.clone();
+    let to = stage.listen(&server, Limits::default(), S::server, move || {
+        let (found, mut own) = (found.clone(), None);
+        move |told: Told, cx: &mut Cx<'_, S::Codec>| match told {
+            Told::Message(message) => {
+                let own = *own.get_or_insert(message[0]);
+                if message.iter().any(|byte| *byte != own) {
+                    found.borrow_mut().push(own);
+                }
+                // Those that close by themselves leave what was still on its way to them.
+                match cx.send(message.into()) {
+                    Ok(_) if own % 5 == 0 => Outcome::Close,
+                    result => result.into(),
+                }
+            }
+            told => told.by_default(cx),
+        }
+    });
+    let mut number = 0_u8;
+    for wave in 0..WAVES {
+        let ends: Vec<_> = (0..stage.many()).map(|_| bare.connect(&to)).collect();
+        let first = number;
+        for end in &ends {
+            number = number.wrapping_add(1);
+            bare.receive(*end, true);
+            bare.send(*end, &[S::hello(), S::said(&[number; 3_000])].concat());
+        }
+        // Some are let go of at once, some when all is there, the others when the next wave is under way.
+        let mut number = first;
+        for (index, end) in ends.iter().enumerate() {
+            number = number.wrapping_add(1);
+            match (index + wave) % 4 {
+                0 => bare.close(*end, true),
+                1 => {
+                    let ends_early = number.is_multiple_of(5);
+                    let come = || bare.look(*end, |said| S::heard(&said.received));
+                    stage.until("it is answered", || come().len() == 3_000 || (ends_early && !come().is_empty()));
+                    bare.close(*end, false);
+                }
+                2 => stage.rest(stage.units(1) / 1_000),
+                _ => {}
+            }
+            let come = bare.look(*end, |said| S::heard(&said.received));
+            assert!(come.iter().all(|byte| *byte == number), "bytes of another connection");
+        }
+        if wave % 2 == 1 {
+            bare.close_all();
+        }
+    }
+    stage.until("all are gone", || {
+        bare.close_all();
+        server.counts().connections == 0
+    });
+    assert!(strangers.borrow().is_empty(), "bytes of other connections came to {:?}", strangers.borrow());
+}
+
+const SERVED_MAX: usize = 3;
+
+const WAVES: usize = 4;

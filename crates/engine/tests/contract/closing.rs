@@ -1,0 +1,248 @@
+//! Connections end in good order: all data first, then the end, once, and each direction for itself.
+
+use std::panic::resume_unwind;
+
+use tidegate_engine::{Client, Event, Limits, Outcome};
+
+use crate::echo::{echo, pattern};
+use crate::journal::Journal;
+use crate::stack::Stack;
+use crate::stage::{Served, Stage, Told};
+
+pub(crate) fn our_end_leaves_the_peers_side_open<S: Stack>(stage: &Stage) {
+    let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
+    let seen = journal.clone();
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
+        Told::Open => {
+            let sent = cx.send(pattern(GREETING).into());
+            cx.shutdown_write();
+            if cx.send("late".into()).is_ok() {
+                seen.note("sent after the end");
+            }
+            sent.into()
+        }
+        told => told.by_default(cx),
+    });
+    let started = stage.start(&client, async move {
+        let mut channel = Client::at(to).connect(S::client()).await?;
+        let mut come = Vec::new();
+        while let Some(bytes) = channel.recv().await? {
+            come.extend_from_slice(&bytes);
+        }
+        channel.send(pattern(ANSWER).into())?;
+        channel.close().await?;
+        Ok::<_, Box<dyn std::error::Error>>(come)
+    });
+    assert!(stage.outcome(&started).expect("nothing breaks") == pattern(GREETING), "other bytes have come");
+    assert_eq!(stage.reason(1), "done");
+    assert!(journal.bytes() == pattern(ANSWER), "other bytes have come after our end");
+    assert_eq!(journal.count("ReadClosed"), 1);
+    assert_eq!(journal.count("sent after the end"), 0);
+}
+
+pub(crate) fn the_peers_end_leaves_our_side_open<S: Stack>(stage: &Stage) {
+    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let pause = stage.units(1) / 4;
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
+        Told::Event(Event::ReadClosed) => {
+            cx.deadline_after(pause);
+            cx.send(pattern(GREETING).into()).into()
+        }
+        Told::Event(Event::Deadline) => match cx.send(pattern(ANSWER).into()) {
+            Ok(_) => Outcome::Close,
+            Err(error) => Outcome::fail(error),
+        },
+        _ => Outcome::Continue,
+    });
+    let end = stage.call::<S>(&bare, &to);
+    bare.send(end, &S::said(&pattern(LONG)));
+    stage.hang_up::<S>(&bare, end);
+    stage.until("the server ends", || bare.look(end, |said| said.ended > 0));
+    let said = bare.said(end);
+    assert!(S::heard(&said.received) == [pattern(GREETING), pattern(ANSWER)].concat(), "other bytes have come");
+    assert_eq!(stage.reason(1), "done");
+    assert!(journal.bytes() == pattern(LONG), "other bytes have come before the end");
+    assert_eq!(journal.count("ReadClosed"), 1);
+    assert_eq!((bare.said(end).ended, bare.said(end).failed), (1, Vec::new()));
+}
+
+pub(crate) fn an_end_that_comes_with_data_is_seen_after_it<S: Stack>(stage: &Stage) {
+    let (server, bare) = (stage.server(), stage.bare());
+    for (index, length) in [1, 16 * 1024, LONG].into_iter().enumerate() {
+        let journal = Journal::default();
+        let seen = journal.clone();
+        let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| {
+            if let Told::Event(Event::ReadClosed) = told {
+                seen.note(format!("{} bytes", seen.length()));
+            }
+            told.by_default(cx)
+        });
+        let end = stage.call::<S>(&bare, &to);
+        bare.send(end, &S::said(&pattern(length)));
+        stage.hang_up::<S>(&bare, end);
+        assert_eq!(stage.reason(index + 1), "done");
+        assert_eq!(journal.count(&format!("{length} bytes")), 1, "{:?}", journal.events());
+        assert_eq!(journal.count("ReadClosed"), 1);
+    }
+}
+
+pub(crate) fn both_sides_may_end_at_once<S: Stack>(stage: &Stage) {
+    let (server, client) = (stage.server(), stage.client());
+    let journals = [Journal::default(), Journal::default()];
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journals[0], |told, cx| match told {
+        Told::Open => {
+            let sent = cx.send(pattern(LONG).into());
+            cx.shutdown_write();
+            sent.into()
+        }
+        _ => Outcome::Continue,
+    });
+    let theirs = journals[1].clone();
+    let probe = stage.probe(move |told: Told, cx: &mut crate::stage::Cx<'_, S::Codec>| {
+        theirs.told(&told);
+        match told {
+            Told::Open => {
+                let sent = cx.send(pattern(LONG).into());
+                cx.shutdown_write();
+                sent.into()
+            }
+            _ => Outcome::Continue,
+        }
+    });
+    let connect = async move { Client::at(to).connect_with(S::client(), probe).await.map(drop) };
+    stage.outcome(&stage.start(&client, connect)).expect("somebody listens");
+    stage.reason(2);
+    assert_eq!(stage.reasons(), ["done", "done"]);
+    for journal in journals {
+        assert!(journal.bytes() == pattern(LONG), "other bytes have come");
+        assert_eq!(journal.count("ReadClosed"), 1);
+    }
+}
+
+pub(crate) fn what_waits_arrives_before_the_close<S: Stack>(stage: &Stage) {
+    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let all = pattern(stage.much() / 8);
+    let answer = all.clone();
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
+        Told::Open => match cx.send(answer.clone().into()) {
+            Ok(_) => Outcome::Close,
+            Err(error) => Outcome::fail(error),
+        },
+        told => told.by_default(cx),
+    });
+    let end = stage.call::<S>(&bare, &to);
+    stage.until("the server ends", || bare.look(end, |said| said.ended > 0));
+    assert!(S::heard(&bare.said(end).received) == all, "other bytes have come");
+    stage.hang_up::<S>(&bare, end);
+    assert_eq!(stage.reason(1), "done");
+    assert_eq!((bare.said(end).ended, bare.said(end).failed), (1, Vec::new()));
+    assert!(journal.count("ReadClosed") == 0, "who closes is told of nothing more");
+}
+
+pub(crate) fn a_channel_that_is_dropped_sends_what_waits<S: Stack>(stage: &Stage) {
+    let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |told, cx| match told {
+        // Somebody who reads slowly.
+        Told::Message(_) => {
+            cx.pause();
+            cx.deadline_after(std::time::Duration::from_millis(1));
+            Outcome::Continue
+        }
+        Told::Event(Event::Deadline) => {
+            cx.resume();
+            Outcome::Continue
+        }
+        told => told.by_default(cx),
+    });
+    let all = pattern(2 * LONG);
+    let sent = all.clone();
+    let started = stage.start(&client, async move {
+        let mut channel = Client::at(to).connect(S::client()).await?;
+        channel.send(sent.into())?;
+        Served::Ok(())
+    });
+    stage.outcome(&started).expect("somebody listens");
+    assert_eq!(stage.reason(1), "done");
+    assert!(journal.bytes() == all, "other bytes have come");
+    assert_eq!(journal.count("ReadClosed"), 1);
+}
+
+pub(crate) fn a_handler_that_fails_cuts_its_connection_off<S: Stack>(stage: &Stage) {
+    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |told, cx| match told {
+        Told::Message(_) => Outcome::fail("the disk is full"),
+        told => told.by_default(cx),
+    });
+    let end = stage.call::<S>(&bare, &to);
+    bare.send(end, &S::said(b"ebb"));
+    assert_eq!(stage.reason(1), "the handler failed: the disk is full");
+    stage.until("the peer is told", || bare.look(end, |said| !said.failed.is_empty()));
+    assert_eq!(bare.said(end).ended, 0, "bytes without framing must not be taken for the whole");
+    assert_eq!(server.counts().closed_failed, 1);
+}
+
+pub(crate) fn a_panic_ends_its_own_connection_only<S: Stack>(stage: &Stage) {
+    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |told, cx| match told {
+        // Not by `panic!`, which would print.
+        Told::Message(message) if message.starts_with(b"!") => resume_unwind(Box::new("on purpose")),
+        told => echo::<S>(told, cx),
+    });
+    let [one, other] = [stage.call::<S>(&bare, &to), stage.call::<S>(&bare, &to)];
+    bare.send(one, &S::said(b"!"));
+    assert_eq!(stage.reason(1), "the handler panicked");
+    stage.until("the peer is told", || bare.look(one, |said| !said.failed.is_empty()));
+    bare.send(other, &S::said(b"ebb"));
+    stage.until("the other is answered", || bare.look(other, |said| S::heard(&said.received) == b"ebb"));
+    stage.hang_up::<S>(&bare, other);
+    assert_eq!(stage.reason(2), "done");
+    assert_eq!(server.counts().closed_panicked, 1);
+}
+
+/// Whatever a handler is told may be the last thing that it is told.
+pub(crate) fn a_handler_may_end_whenever_it_is_told_something<S: Stack>(stage: &Stage) {
+    const MOMENTS: [&str; 7] = ["open", "message", "Deadline", "Flushed", "Posted(7)", "ReadClosed", "Drain"];
+    let (bare, mut ended) = (stage.bare(), 0);
+    for ending in ["done", "the handler failed: on purpose", "the handler panicked"] {
+        let server = stage.server();
+        for moment in MOMENTS {
+            let journal = Journal::default();
+            let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| {
+                let name = match &told {
+                    Told::Open => "open".to_owned(),
+                    Told::Message(_) => "message".to_owned(),
+                    Told::Event(event) => format!("{event:?}"),
+                };
+                if let Told::Open = told
+                    && let Ok(mark) = cx.send(pattern(GREETING).into())
+                {
+                    cx.watch(mark);
+                    cx.deadline_after(std::time::Duration::from_millis(1));
+                    let _ = cx.remote().post(7);
+                }
+                match ending {
+                    _ if name != moment => Outcome::Continue,
+                    "done" => Outcome::Close,
+                    "the handler panicked" => resume_unwind(Box::new("on purpose")),
+                    _ => Outcome::fail("on purpose"),
+                }
+            });
+            let end = stage.call::<S>(&bare, &to);
+            bare.send(end, &S::said(b"!"));
+            stage.hang_up::<S>(&bare, end);
+            if moment == "Drain" {
+                stage.until("it has seen the end", || journal.count("ReadClosed") == 1);
+                server.with(|event_loop| event_loop.drain(stage.units(100)));
+            }
+            ended += 1;
+            assert_eq!((stage.reason(ended).as_str(), moment), (ending, moment));
+        }
+    }
+}
+
+const GREETING: usize = 5_000;
+
+const ANSWER: usize = 3_000;
+
+/// Several receives.
+const LONG: usize = 40_000;

@@ -1,0 +1,263 @@
+//! Deadlines come: not early, once, when they were last set for; however many come together, and whatever else there is.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tidegate_engine::{Channel, ChannelError, Client, Event, Limits, Outcome, task};
+
+use crate::echo::pattern;
+use crate::journal::Journal;
+use crate::stack::Stack;
+use crate::stage::{Cx, Served, Stage, Told};
+
+/// When something was asked for, and when it came.
+#[derive(Clone, Default)]
+struct Times(Rc<RefCell<(Option<Instant>, Vec<Instant>)>>);
+
+impl Times {
+    fn begin(&self, at: Instant) {
+        self.0.borrow_mut().0.get_or_insert(at);
+    }
+
+    fn come(&self, at: Instant) {
+        self.0.borrow_mut().1.push(at);
+    }
+
+    fn count(&self) -> usize {
+        self.0.borrow().1.len()
+    }
+
+    /// How long after the beginning each came.
+    fn after(&self) -> Vec<Duration> {
+        let (begun, come) = &*self.0.borrow();
+        let begun = begun.expect("it has begun");
+        come.iter().map(|at| at.duration_since(begun)).collect()
+    }
+}
+
+/// Has a connection set deadlines when it is open and when it gets a message, and says when they came, once much time has
+/// passed.
+fn deadlines<S: Stack>(
+    stage: &Stage,
+    first: impl Fn(&mut Cx<'_, S::Codec>) + 'static,
+    second: impl Fn(&mut Cx<'_, S::Codec>) + 'static,
+) -> Vec<Duration> {
+    let (server, bare, times) = (stage.server(), stage.bare(), Times::default());
+    let noted = times.clone();
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &Journal::default(), move |told, cx| {
+        match told {
+            Told::Open => {
+                noted.begin(cx.now());
+                first(cx);
+            }
+            Told::Message(_) => second(cx),
+            Told::Event(Event::Deadline) => noted.come(cx.now()),
+            told => return told.by_default(cx),
+        }
+        Outcome::Continue
+    });
+    let end = stage.call::<S>(&bare, &to);
+    stage.rest(stage.units(1) / 10);
+    bare.send(end, &S::said(b"!"));
+    stage.rest(stage.units(3));
+    times.after()
+}
+
+/// It comes once, not early, and not much later.
+fn assert_in_time(stage: &Stage, times: &[Duration], at: u32) {
+    let most = stage.units(at) + stage.units(1) / 2;
+    assert!(matches!(times, [time] if (stage.units(at)..most).contains(time)), "{times:?}, not at {at} units");
+}
+
+pub(crate) fn come_once_and_in_time<S: Stack>(stage: &Stage) {
+    let unit = stage.units(1);
+    let times = deadlines::<S>(stage, move |cx| cx.deadline_after(unit), |_| {});
+    assert_in_time(stage, &times, 1);
+}
+
+pub(crate) fn are_moved_back<S: Stack>(stage: &Stage) {
+    let unit = stage.units(1);
+    let times = deadlines::<S>(
+        stage,
+        move |cx| cx.deadline_after(unit),
+        move |cx| {
+            let at = cx.now() + 2 * unit;
+            cx.deadline(Some(at));
+        },
+    );
+    assert_in_time(stage, &times, 2);
+}
+
+pub(crate) fn are_moved_ahead<S: Stack>(stage: &Stage) {
+    let unit = stage.units(1);
+    let times = deadlines::<S>(stage, move |cx| cx.deadline_after(3 * unit), move |cx| cx.deadline_after(unit));
+    assert_in_time(stage, &times, 1);
+}
+
+pub(crate) fn are_taken_back<S: Stack>(stage: &Stage) {
+    let unit = stage.units(1);
+    let times = deadlines::<S>(stage, move |cx| cx.deadline_after(unit), |cx| cx.deadline(None));
+    assert!(times.is_empty(), "{times:?}");
+}
+
+/// One of them sets the next.
+pub(crate) fn follow_one_another<S: Stack>(stage: &Stage) {
+    let (server, bare, times) = (stage.server(), stage.bare(), Times::default());
+    let (noted, pause) = (times.clone(), stage.units(1) / 6);
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &Journal::default(), move |told, cx| match told {
+        Told::Open => {
+            noted.begin(cx.now());
+            cx.deadline_after(pause);
+            Outcome::Continue
+        }
+        Told::Event(Event::Deadline) => {
+            noted.come(cx.now());
+            cx.deadline_after(pause);
+            if noted.count() == 5 { Outcome::Close } else { Outcome::Continue }
+        }
+        told => told.by_default(cx),
+    });
+    let end = stage.call::<S>(&bare, &to);
+    stage.until("the server ends", || bare.look(end, |said| said.ended == 1));
+    let times = times.after();
+    assert_eq!(times.len(), 5);
+    for (index, time) in times.into_iter().enumerate() {
+        assert!(time >= pause * (index as u32 + 1), "the {index}th after {time:?}");
+    }
+}
+
+/// So many connections that are idle all have their deadline at about the same time.
+pub(crate) fn of_many_come_together<S: Stack>(stage: &Stage) {
+    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let early = Rc::new(Cell::new(0));
+    let (count, unit) = (5 * stage.many(), stage.units(1));
+    let wrong = early.clone();
+    let to = stage.listen(&server, Limits::default(), S::server, move || {
+        let (wrong, mut at) = (wrong.clone(), None);
+        move |told: Told, cx: &mut Cx<'_, S::Codec>| match told {
+            Told::Open => {
+                at = Some(cx.now() + unit);
+                cx.deadline(at);
+                Outcome::Continue
+            }
+            Told::Event(Event::Deadline) => {
+                wrong.set(wrong.get() + usize::from(at.is_none_or(|at| cx.now() < at)));
+                match cx.send("!".into()) {
+                    Ok(_) => Outcome::Continue,
+                    Err(error) => Outcome::fail(error),
+                }
+            }
+            told => told.by_default(cx),
+        }
+    });
+    let ends: Vec<_> = (0..count).map(|_| bare.connect(&to)).collect();
+    for end in &ends {
+        bare.receive(*end, true);
+        bare.send(*end, &S::hello());
+    }
+    let answered = |end: &usize| bare.look(*end, |said| S::heard(&said.received) == b"!");
+    stage.until("each is told", || ends.iter().all(answered));
+    stage.rest(unit);
+    assert!(ends.iter().all(answered), "some are told twice");
+    assert_eq!((early.get(), journal.length()), (0, 0));
+}
+
+/// Who has much waiting to be sent, and nobody to read it, has deadlines as well.
+pub(crate) fn come_to_who_cannot_write<S: Stack>(stage: &Stage) {
+    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (much, pause, seen) = (stage.much(), stage.units(1) / 2, journal.clone());
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
+        Told::Open => {
+            cx.deadline_after(pause);
+            cx.send(pattern(much).into()).into()
+        }
+        Told::Event(Event::Deadline) => {
+            seen.note(if cx.is_writable() { "writable" } else { "unwritable" });
+            Outcome::Continue
+        }
+        told => told.by_default(cx),
+    });
+    let end = stage.call::<S>(&bare, &to);
+    bare.receive(end, false);
+    stage.until("the deadline has come", || journal.count("Deadline") == 1);
+    assert_eq!(journal.count("unwritable"), 1);
+    stage.rest(stage.units(1));
+    assert_eq!(journal.count("Deadline"), 1);
+}
+
+pub(crate) fn of_channels_lose_nothing<S: Stack>(stage: &Stage) {
+    let (server, bare) = (stage.server(), stage.bare());
+    let unit = stage.units(1);
+    let times = Times::default();
+    let noted = times.clone();
+    let serve = move |mut channel: Channel<S::Codec>| {
+        let noted = noted.clone();
+        async move {
+            noted.begin(task::now());
+            let within = channel.recv().within(unit / 2).await;
+            expect(matches!(within, Err(ChannelError::Deadline)), "it waits only so long")?;
+            noted.come(task::now());
+            channel.set_deadline_after(unit / 2);
+            for _ in 0..2 {
+                expect(matches!(channel.recv().await, Err(ChannelError::Deadline)), "it fails until it is taken back")?;
+            }
+            noted.come(task::now());
+            channel.set_deadline(None);
+            channel.send("!".into())?;
+            let message = channel.recv().await?.ok_or("the message that it waited for is lost")?;
+            channel.send(message.into())?;
+            Served::Ok(())
+        }
+    };
+    let to = stage.serve(&server, Limits::default(), S::server, serve);
+    let end = stage.call::<S>(&bare, &to);
+    stage.until("both have come", || bare.look(end, |said| S::heard(&said.received) == b"!"));
+    bare.send(end, &S::said(b"?"));
+    stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"!?"));
+    let after = times.after();
+    assert!(after[0] >= unit / 2 && after[1] >= unit && after[1] < 2 * unit, "{after:?}");
+    assert_eq!(server.counts().closed_failed, 0);
+}
+
+pub(crate) fn of_tasks_come_in_their_order<S: Stack>(stage: &Stage) {
+    let (server, client, unit) = (stage.server(), stage.client(), stage.units(1));
+    let woken = Rc::new(RefCell::new(Vec::new()));
+    let naps: [u32; 6] = [5, 1, 4, 0, 6, 2];
+    let sleepers: Vec<_> = naps
+        .into_iter()
+        .map(|nap| {
+            let woken = woken.clone();
+            stage.start(&client, async move {
+                let begun = task::now();
+                task::sleep(unit * nap / 6).await;
+                woken.borrow_mut().push(nap);
+                task::now() - begun >= unit * nap / 6
+            })
+        })
+        .collect();
+    // One that is dropped in the middle of its sleep is not missed.
+    let dropped = stage.start(&client, async move { task::timeout(unit / 3, task::sleep(unit)).await.is_err() });
+    assert!(sleepers.iter().all(|sleeper| stage.outcome(sleeper)), "one slept less than it wanted");
+    assert!(stage.outcome(&dropped), "a sleep ended early");
+    assert_eq!(*woken.borrow(), [0, 1, 2, 4, 5, 6]);
+    // And of one that waits for something else as well.
+    let to = stage.serve(&server, Limits::default(), S::server, |mut channel: Channel<S::Codec>| async move {
+        task::sleep(Duration::from_millis(1)).await;
+        channel.send("ebb".into())?;
+        Served::Ok(())
+    });
+    let started = stage.start(&client, async move {
+        let mut channel = Client::at(to).connect(S::client()).await?;
+        let mut come = Vec::new();
+        while let Some(bytes) = task::timeout(unit, channel.recv()).await?? {
+            come.extend_from_slice(&bytes);
+        }
+        Ok::<_, Box<dyn std::error::Error>>(come)
+    });
+    assert_eq!(stage.outcome(&started).expect("it comes in time"), b"ebb");
+}
+
+fn expect(is_so: bool, what: &'static str) -> Result<(), &'static str> {
+    if is_so { Ok(()) } else { Err(what) }
+}

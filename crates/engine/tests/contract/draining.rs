@@ -1,0 +1,176 @@
+//! Drains: everybody is told once, what is under way is finished, who does not end is cut off in time, and meanwhile the
+//! loop sleeps.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tidegate_engine::{Channel, Client, Event, Limits, Outcome};
+
+use crate::echo::{echo, pattern};
+use crate::journal::Journal;
+use crate::stack::Stack;
+use crate::stage::{Served, Site, Stage, Told};
+
+/// Drains a loop, and says how long that took, by its own clock.
+fn drain(stage: &Stage, site: &Site, deadline: Duration) {
+    site.with(|event_loop| event_loop.drain(deadline));
+    stage.until("the loop is drained", || site.is_drained());
+}
+
+pub(crate) fn idle_connections_end_at_once<S: Stack>(stage: &Stage) {
+    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, echo::<S>);
+    let ends: Vec<_> = (0..3).map(|_| stage.call::<S>(&bare, &to)).collect();
+    stage.until("all are open", || journal.count("open") == 3);
+    server.with(|event_loop| event_loop.drain(FOR_EVER));
+    for end in ends {
+        stage.until("the server ends", || bare.look(end, |said| said.ended == 1));
+        stage.hang_up::<S>(&bare, end);
+    }
+    stage.until("the loop is drained", || server.is_drained());
+    assert_eq!((journal.count("Drain"), stage.reasons()), (3, vec!["done".to_owned(); 3]));
+}
+
+pub(crate) fn nothing_more_is_accepted<S: Stack>(stage: &Stage) {
+    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let stays = journal.clone();
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
+        Told::Event(Event::Drain) => {
+            stays.note("stays");
+            Outcome::Continue
+        }
+        told => echo::<S>(told, cx),
+    });
+    let old = stage.call::<S>(&bare, &to);
+    stage.until("it is open", || journal.count("open") == 1);
+    server.with(|event_loop| event_loop.drain(FOR_EVER));
+    let late = bare.connect(&to);
+    stage.until("nobody listens any more", || bare.look(late, |said| matches!(said.connected, Some(Err(_)))));
+    // Who was there before is served still.
+    bare.send(old, &S::said(b"ebb"));
+    stage.until("it is answered", || bare.look(old, |said| S::heard(&said.received) == b"ebb"));
+    assert!(!server.is_drained());
+    stage.hang_up::<S>(&bare, old);
+    stage.until("the loop is drained", || server.is_drained());
+    assert_eq!((journal.count("Drain"), server.counts().accepted), (1, 1));
+}
+
+pub(crate) fn a_request_under_way_is_answered<S: Stack>(stage: &Stage) {
+    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (much, pause) = (stage.much() / 16, stage.units(1) / 4);
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
+        Told::Message(_) => {
+            cx.deadline_after(pause);
+            Outcome::Continue
+        }
+        Told::Event(Event::Drain) => Outcome::Continue,
+        Told::Event(Event::Deadline) => match cx.send(pattern(much).into()) {
+            Ok(_) if cx.is_draining() => Outcome::Close,
+            result => result.into(),
+        },
+        told => told.by_default(cx),
+    });
+    let end = stage.call::<S>(&bare, &to);
+    bare.send(end, &S::said(b"?"));
+    stage.until("the request has come", || journal.length() == 1);
+    server.with(|event_loop| event_loop.drain(FOR_EVER));
+    stage.until("the server ends", || bare.look(end, |said| said.ended == 1));
+    assert!(S::heard(&bare.said(end).received) == pattern(much), "other bytes have come");
+    stage.hang_up::<S>(&bare, end);
+    stage.until("the loop is drained", || server.is_drained());
+    assert_eq!((journal.count("Drain"), stage.reason(1).as_str()), (1, "done"));
+}
+
+/// One has much to send to a peer that does not read, the other just stays.
+pub(crate) fn who_does_not_end_is_cut_off_in_time<S: Stack>(stage: &Stage) {
+    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let much = stage.much();
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
+        Told::Message(_) => cx.send(pattern(much).into()).into(),
+        Told::Event(Event::Drain) if !cx.is_writable() => Outcome::Close,
+        _ => Outcome::Continue,
+    });
+    let [stuck, idle] = [stage.call::<S>(&bare, &to), stage.call::<S>(&bare, &to)];
+    stage.until("both are open", || journal.count("open") == 2);
+    bare.receive(stuck, false);
+    bare.send(stuck, &S::said(b"?"));
+    stage.until("the request has come", || journal.length() == 1);
+    server.with(|event_loop| event_loop.drain(stage.units(1)));
+    stage.rest(stage.units(1) / 4);
+    // It waits for the deadline, and for nothing else.
+    let turns = stage.turns_within(&server, stage.units(1) / 4);
+    assert!(turns <= TURNS_MAX, "{turns} turns while nothing happened");
+    assert!(!server.is_drained() && server.counts().connections == 2);
+    stage.until("the loop is drained", || server.is_drained());
+    assert_eq!(stage.reasons(), ["the deadline of the drain had come"; 2]);
+    assert_eq!(journal.count("Drain"), 2);
+    bare.receive(stuck, true);
+    for end in [stuck, idle] {
+        stage.until("the peer is told", || bare.look(end, |said| said.failed.len() + said.ended == 1));
+    }
+    let used = server.pool().ledger().used();
+    assert!(used < 300_000, "{used} bytes are left of connections that are gone");
+}
+
+pub(crate) fn channels_are_told_once<S: Stack>(stage: &Stage) {
+    let (server, bare) = (stage.server(), stage.bare());
+    let told = Rc::new(Cell::new(0));
+    let count = told.clone();
+    let serve = move |mut channel: Channel<S::Codec>| {
+        let count = count.clone();
+        async move {
+            while let Some(message) = channel.recv().await? {
+                channel.send(message.into())?;
+            }
+            count.set(count.get() + u32::from(channel.is_draining()));
+            // Who asks again goes on, until the peer ends.
+            while let Some(message) = channel.recv().await? {
+                channel.send(message.into())?;
+            }
+            count.set(count.get() + 10);
+            Served::Ok(())
+        }
+    };
+    let to = stage.serve(&server, Limits::default(), S::server, serve);
+    let end = stage.call::<S>(&bare, &to);
+    bare.send(end, &S::said(b"ebb"));
+    stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"ebb"));
+    server.with(|event_loop| event_loop.drain(FOR_EVER));
+    stage.until("the channel is told", || told.get() == 1);
+    bare.send(end, &S::said(b"flow"));
+    stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"ebbflow"));
+    assert_eq!(told.get(), 1);
+    stage.hang_up::<S>(&bare, end);
+    stage.until("the loop is drained", || server.is_drained());
+    assert_eq!(told.get(), 11);
+}
+
+pub(crate) fn a_connection_that_is_being_made_is_given_up_in_time<S: Stack>(stage: &Stage) {
+    let client = stage.client();
+    let target = Client::at(stage.deaf()).connect_timeout(FOR_EVER);
+    let started = stage.start(&client, async move { target.connect(S::client()).await.is_ok() });
+    stage.rest(stage.units(1) / 10);
+    client.with(|event_loop| event_loop.drain(stage.units(1) / 2));
+    stage.rest(stage.units(1) / 10);
+    assert!(!client.is_drained(), "it may come about still");
+    stage.until("the loop is drained", || client.is_drained());
+    assert!(!stage.outcome(&started), "nobody answers");
+}
+
+pub(crate) fn a_second_drain_shortens_the_first<S: Stack>(stage: &Stage) {
+    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |_, _| Outcome::Continue);
+    stage.call::<S>(&bare, &to);
+    stage.until("it is open", || journal.count("open") == 1);
+    server.with(|event_loop| event_loop.drain(FOR_EVER));
+    stage.rest(stage.units(1) / 10);
+    assert!(!server.is_drained());
+    drain(stage, &server, Duration::ZERO);
+    assert_eq!(stage.reason(1), "the deadline of the drain had come");
+}
+
+/// Of a loop that only waits for a deadline.
+const TURNS_MAX: u64 = 5;
+
+const FOR_EVER: Duration = Duration::from_secs(86_400);

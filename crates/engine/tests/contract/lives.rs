@@ -1,0 +1,237 @@
+//! Whole lives of connections, in which both sides do whatever comes to their mind: what must be so is so all the same.
+//!
+//! The choices are those of the ground's seed. What was received is a beginning of what was sent, whoever ended; it is
+//! all of it where a connection ended in good order; the end is told once, and last; and every life ends.
+
+use std::cell::{Cell, RefCell};
+use std::panic::resume_unwind;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tidegate_engine::{Event, Limits, Outcome, Remote};
+use tidegate_testkit::Random;
+
+use crate::bare::Bare;
+use crate::stack::Stack;
+use crate::stage::{Cx, Post, Stage, Told};
+
+/// What became of one life, as its handler saw it.
+#[derive(Default)]
+struct Record {
+    /// By which number its handler is known, once it is made.
+    number: Cell<Option<usize>>,
+    /// What came from the peer, and what was sent to it.
+    received: RefCell<Vec<u8>>,
+    sent: RefCell<Vec<u8>>,
+    remote: RefCell<Option<Remote<Post>>>,
+    opened: Cell<u32>,
+    read_closed: Cell<u32>,
+    /// It closed by itself, before it had seen the end of the peer.
+    left_early: Cell<bool>,
+    /// Of something that must not be.
+    wrong: RefCell<Vec<&'static str>>,
+}
+
+impl Record {
+    fn assert(&self, is_so: bool, what: &'static str) {
+        if !is_so {
+            self.wrong.borrow_mut().push(what);
+        }
+    }
+
+    fn note<S: Stack>(&self, told: &Told, cx: &mut Cx<'_, S::Codec>) {
+        self.assert((self.opened.get() == 0) == matches!(told, Told::Open), "it is opened once, and first");
+        match told {
+            Told::Open => {
+                self.opened.set(1);
+                *self.remote.borrow_mut() = Some(cx.remote());
+            }
+            Told::Message(bytes) => {
+                self.assert(self.read_closed.get() == 0, "no message comes after the end");
+                self.received.borrow_mut().extend_from_slice(bytes);
+            }
+            Told::Event(Event::ReadClosed) => self.read_closed.set(self.read_closed.get() + 1),
+            Told::Event(_) => {}
+        }
+    }
+
+    fn send<S: Stack>(&self, length: usize, cx: &mut Cx<'_, S::Codec>) {
+        let mut sent = self.sent.borrow_mut();
+        let bytes: Vec<_> = (sent.len()..sent.len() + length).map(byte).collect();
+        if let Ok(mark) = cx.send(bytes.clone().into()) {
+            sent.extend(bytes);
+            cx.watch(mark);
+        }
+    }
+}
+
+/// A handler that acts at random, but not for ever.
+struct Whim {
+    record: Rc<Record>,
+    random: Random,
+    acts: usize,
+}
+
+impl Whim {
+    fn told<S: Stack>(&mut self, told: Told, cx: &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> {
+        self.record.note::<S>(&told, cx);
+        if let Told::Event(Event::Deadline) = told {
+            cx.resume();
+            cx.hold(false);
+            if self.record.read_closed.get() > 0 {
+                return Outcome::Close;
+            }
+        }
+        for _ in 0..self.random.below(3).min(self.acts) {
+            self.acts -= 1;
+            if let Some(outcome) = self.act::<S>(cx) {
+                return outcome;
+            }
+        }
+        match told {
+            // Not yet: the deadline closes it.
+            Told::Event(Event::ReadClosed) if self.random.once_in(2) => {
+                cx.deadline_after(SHORT);
+                Outcome::Continue
+            }
+            told => told.by_default(cx),
+        }
+    }
+
+    fn act<S: Stack>(&mut self, cx: &mut Cx<'_, S::Codec>) -> Option<Outcome<S::Codec>> {
+        let pause = SHORT * self.random.below(4) as u32;
+        match self.random.below(20) {
+            0..=6 => self.record.send::<S>(1 + self.random.below(LENGTH_MAX), cx),
+            7 | 8 => {
+                cx.pause();
+                cx.deadline_after(pause);
+            }
+            9 => {
+                cx.hold(true);
+                cx.deadline_after(pause);
+            }
+            10 | 11 => cx.deadline_after(pause),
+            12 => cx.shutdown_write(),
+            13 => drop(cx.remote().post(0)),
+            14 => {
+                self.record.left_early.set(self.record.read_closed.get() == 0);
+                return Some(Outcome::Close);
+            }
+            15 if self.random.once_in(4) => return Some(Outcome::fail("on purpose")),
+            16 if self.random.once_in(4) => resume_unwind(Box::new("on purpose")),
+            _ => {}
+        }
+        None
+    }
+}
+
+/// One life, as its peer sees it.
+struct Life {
+    record: Rc<Record>,
+    end: usize,
+    said: Vec<u8>,
+    hung_up: bool,
+    /// The peer let go of it, and hears nothing more.
+    closed: bool,
+}
+
+impl Life {
+    fn begin<S: Stack>(stage: &Stage, server: &crate::stage::Site, bare: &Bare, random: &mut Random) -> Self {
+        let record = Rc::new(Record::default());
+        let (kept, seed, life) = (record.clone(), random.bits(), stage.life());
+        let limits = Limits { linger_timeout: Duration::from_secs(20), ..Limits::default() };
+        let to = stage.listen(server, limits, S::server, move || {
+            kept.number.set(Some(life.made()));
+            let mut whim = Whim { record: kept.clone(), random: Random::new(seed), acts: ACTS };
+            move |told: Told, cx: &mut Cx<'_, S::Codec>| whim.told::<S>(told, cx)
+        });
+        let end = bare.connect(&to);
+        bare.receive(end, true);
+        bare.send(end, &S::hello());
+        Self { record, end, said: Vec::new(), hung_up: false, closed: false }
+    }
+
+    /// Something that a peer may do.
+    fn step<S: Stack>(&mut self, stage: &Stage, bare: &Bare, random: &mut Random) {
+        let (brief, act) = (stage.units(1) * random.below(8) as u32 / 4_000, random.below(20));
+        let broken = bare.look(self.end, |said| !said.failed.is_empty());
+        match act {
+            0..=5 if !self.hung_up && !self.closed && !broken => {
+                let length = 1 + random.below(LENGTH_MAX);
+                let bytes: Vec<_> = (self.said.len()..self.said.len() + length).map(byte).collect();
+                bare.send(self.end, &S::said(&bytes));
+                self.said.extend(bytes);
+            }
+            6 | 7 if !self.closed => bare.receive(self.end, random.once_in(2)),
+            8 => self.hang_up::<S>(stage, bare),
+            9 if !self.closed && random.once_in(2) => {
+                bare.close(self.end, random.once_in(2));
+                self.closed = true;
+            }
+            10 | 11 => {
+                if let Some(remote) = &*self.record.remote.borrow() {
+                    let _ = remote.post(0);
+                }
+            }
+            _ => stage.rest(brief),
+        }
+    }
+
+    fn hang_up<S: Stack>(&mut self, stage: &Stage, bare: &Bare) {
+        let broken = bare.look(self.end, |said| !said.failed.is_empty());
+        if !self.hung_up && !self.closed && !broken {
+            self.hung_up = true;
+            stage.until("it is connected", || bare.look(self.end, |said| said.connected.is_some()));
+            // Or each side might wait for the other to read.
+            bare.receive(self.end, true);
+            stage.hang_up::<S>(bare, self.end);
+        }
+    }
+
+    fn assert_sound<S: Stack>(&self, bare: &Bare, reason: &str) {
+        let (record, said) = (&*self.record, bare.said(self.end));
+        let (received, sent, heard) = (record.received.borrow(), record.sent.borrow(), S::heard(&said.received));
+        assert!(record.wrong.borrow().is_empty(), "{:?}", record.wrong.borrow());
+        assert!(self.said.starts_with(&received), "other bytes have come");
+        assert!(sent.starts_with(&heard), "the peer was sent other bytes");
+        assert!(record.read_closed.get() <= 1, "the end is told once");
+        assert!(said.ended <= 1, "the end is told once");
+        if reason == "done" && !self.closed {
+            assert_eq!((heard.len(), said.ended), (sent.len(), 1), "the peer missed something: {:?}", said.failed);
+            let whole = record.left_early.get() || received.len() == self.said.len();
+            assert!(whole, "{} of {} bytes have come", received.len(), self.said.len());
+        }
+    }
+}
+
+pub(crate) fn of_all_kinds_end_as_they_should<S: Stack>(stage: &Stage) {
+    let (server, bare, mut random) = (stage.server(), stage.bare(), Random::new(stage.seed()));
+    let mut lives: Vec<_> = (0..LIVES).map(|_| Life::begin::<S>(stage, &server, &bare, &mut random)).collect();
+    for _ in 0..STEPS {
+        let which = random.below(LIVES);
+        lives[which].step::<S>(stage, &bare, &mut random);
+    }
+    for life in &mut lives {
+        life.hang_up::<S>(stage, &bare);
+        bare.receive(life.end, true);
+    }
+    stage.until("every life has ended", || {
+        server.counts().connections == 0
+            && lives.iter().all(|life| life.closed || bare.look(life.end, |said| said.ended + said.failed.len() > 0))
+    });
+    for life in &lives {
+        let reason = life.record.number.get().and_then(|number| stage.life().reason_of(number));
+        life.assert_sound::<S>(&bare, &reason.unwrap_or_default());
+    }
+}
+
+/// The byte at some place in whatever is sent.
+fn byte(place: usize) -> u8 {
+    (place % 251) as u8 ^ (place / 251) as u8
+}
+
+const LIVES: usize = 4;
+const STEPS: usize = 30;
+const ACTS: usize = 12;
+const LENGTH_MAX: usize = 12_000;
+const SHORT: Duration = Duration::from_millis(2);

@@ -1,0 +1,175 @@
+//! Marks: what was promised to have left is told when it has, once, and not a byte too early.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use tidegate_buffer::{Mark, WaterMarks};
+use tidegate_codec::framing::Payload;
+use tidegate_engine::{Event, Limits, Outcome, Remote};
+use tidegate_sys::Address;
+
+use crate::caller::Caller;
+use crate::echo::pattern;
+use crate::stack::Stack;
+use crate::stage::{Cx, Post, Site, Stage, Told};
+
+/// Limits of a connection on which anything may wait.
+fn unlimited() -> Limits {
+    Limits { water: WaterMarks::new(1 << 40, 1), ..Limits::default() }
+}
+
+/// What is known of marks that are waited for one after the other.
+#[derive(Default)]
+struct Marks {
+    all: RefCell<Vec<u64>>,
+    /// How many were told.
+    told: Cell<usize>,
+}
+
+impl Marks {
+    /// No mark is told before its bytes have left; and when nothing moves, all those whose bytes have left were. Below
+    /// a filter they may wait for what went through it together with them.
+    #[track_caller]
+    fn check<S: Stack>(&self, sent: u64, at_rest: bool) {
+        let left = |mark: &u64| S::wire_bytes(*mark as usize) as u64 <= sent;
+        let all = self.all.borrow();
+        let told = self.told.get();
+        assert!(all.len() >= told && all[..told].iter().all(left), "one of {told} marks was told too early");
+        assert!(S::FILTERED || !at_rest || !all[told..].iter().any(left), "a mark was not told");
+    }
+}
+
+/// Follows the marks while a peer does not read, and while it does.
+fn follow<S: Stack>(stage: &Stage, server: &Site, to: &Address, marks: &Marks, bytes: &[u8]) {
+    let sent = || server.counts().sent_bytes;
+    let caller = Caller::<S>::deaf(stage, to);
+    stage.until("everything was said", || !marks.all.borrow().is_empty());
+    for listens in [false, true, false] {
+        caller.listen(listens);
+        stage.happens(stage.units(1) / 10, || {
+            marks.check::<S>(sent(), false);
+            caller.look(|said| listens && said.received.len() > bytes.len() / 8)
+        });
+    }
+    stage.rest(stage.units(1));
+    marks.check::<S>(sent(), true);
+    assert!(marks.told.get() < marks.all.borrow().len(), "not everything can have left");
+    caller.listen(true);
+    stage.until("the server ends", || {
+        marks.check::<S>(sent(), false);
+        caller.is_over()
+    });
+    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    assert_eq!(marks.told.get(), marks.all.borrow().len(), "marks that were told");
+}
+
+/// Serves bytes in pieces, each of which is waited for.
+fn promises<S: Stack>(stage: &Stage, server: &Site, marks: &Rc<Marks>, bytes: &[u8], piece: usize) -> Address {
+    let (marks, bytes) = (marks.clone(), bytes.to_vec());
+    stage.serve(server, unlimited(), S::server, move |mut channel| {
+        let (marks, bytes) = (marks.clone(), bytes.clone());
+        async move {
+            let pieces = bytes.chunks(piece).map(|piece| Payload::from(piece.to_vec()));
+            let all: Result<Vec<_>, _> = pieces.map(|piece| channel.send(piece)).collect();
+            let all = all.map_err(|_| "refused")?;
+            *marks.all.borrow_mut() = all.iter().map(|mark| mark.0).collect();
+            for mark in all {
+                channel.flushed(mark).await?;
+                marks.told.set(marks.told.get() + 1);
+            }
+            Ok(())
+        }
+    })
+}
+
+pub(crate) fn a_mark_is_flushed_when_its_bytes_have_left_and_not_before<S: Stack>(stage: &Stage) {
+    let (server, marks) = (stage.server(), Rc::<Marks>::default());
+    let bytes = pattern(2 * stage.bulk());
+    let to = promises::<S>(stage, &server, &marks, &bytes, 5000);
+    follow::<S>(stage, &server, &to, &marks, &bytes);
+}
+
+/// Wherever a kernel stops to take bytes, there is a mark right before and one right behind.
+pub(crate) fn marks_that_are_a_byte_apart_are_kept_apart<S: Stack>(stage: &Stage) {
+    let (server, marks) = (stage.server(), Rc::<Marks>::default());
+    let bytes = pattern(1500);
+    let to = promises::<S>(stage, &server, &marks, &bytes, 1);
+    let caller = Caller::<S>::new(stage, &to);
+    stage.until("the server ends", || {
+        marks.check::<S>(server.counts().sent_bytes, false);
+        caller.is_over()
+    });
+    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    assert_eq!(marks.told.get(), bytes.len(), "marks that were told");
+}
+
+pub(crate) fn a_watched_mark_is_told_once_when_its_bytes_have_left<S: Stack>(stage: &Stage) {
+    let (server, marks) = (stage.server(), Rc::<Marks>::default());
+    let (note, bytes) = (marks.clone(), pattern(2 * stage.bulk()));
+    let said = bytes.clone();
+    let to = stage.listen(&server, unlimited(), S::server, move || {
+        let (marks, said) = (note.clone(), said.clone());
+        move |told, cx: &mut Cx<'_, S::Codec>| {
+            let watch = |cx: &mut Cx<'_, S::Codec>| {
+                marks.all.borrow().get(marks.told.get()).map(|mark| cx.watch(Mark(*mark))).is_some()
+            };
+            match told {
+                Told::Open => {
+                    let all = said.chunks(5000).map(|piece| cx.send(Payload::from(piece.to_vec())).map(|mark| mark.0));
+                    match all.collect() {
+                        Ok(all) => *marks.all.borrow_mut() = all,
+                        Err(error) => return Outcome::fail(error),
+                    }
+                    watch(cx);
+                    Outcome::Continue
+                }
+                Told::Event(Event::Flushed) => {
+                    marks.told.set(marks.told.get() + 1);
+                    if watch(cx) { Outcome::Continue } else { Outcome::Close }
+                }
+                told => told.by_default(cx),
+            }
+        }
+    });
+    follow::<S>(stage, &server, &to, &marks, &bytes);
+}
+
+/// Where a peer has stopped to read, the mark one byte ahead of what it took waits until it goes on.
+pub(crate) fn a_mark_one_byte_ahead_waits<S: Stack>(stage: &Stage) {
+    let (server, handle) = (stage.server(), Rc::new(RefCell::new(None::<Remote<Post>>)));
+    let (flushed, opened) = (Rc::new(Cell::new(0)), handle.clone());
+    let (told, bytes) = (flushed.clone(), pattern(2 * stage.bulk()));
+    let said = bytes.clone();
+    let to = stage.listen(&server, unlimited(), S::server, move || {
+        let (told, said, opened) = (told.clone(), said.clone(), opened.clone());
+        move |what, cx: &mut Cx<'_, S::Codec>| match what {
+            Told::Open => {
+                *opened.borrow_mut() = Some(cx.remote());
+                cx.send(Payload::from(said.clone())).into()
+            }
+            Told::Event(Event::Posted(mark)) => {
+                cx.watch(Mark(u64::from(mark)));
+                Outcome::Continue
+            }
+            Told::Event(Event::Flushed) => {
+                told.set(told.get() + 1);
+                Outcome::Close
+            }
+            what => what.by_default(cx),
+        }
+    });
+    let caller = Caller::<S>::deaf(stage, &to);
+    stage.until("a connection is there", || handle.borrow().is_some());
+    stage.rest(stage.units(1));
+    // Below a filter nobody but the filter knows which of our bytes have left: the last of all has not, in any case.
+    let sent = server.counts().sent_bytes as usize;
+    let ahead = if S::FILTERED { bytes.len() } else { sent + 1 };
+    assert!(sent < bytes.len(), "not everything can have left");
+    handle.borrow().as_ref().map(|handle| handle.post(ahead as Post)).expect("it has opened").expect("it is there");
+    stage.rest(stage.units(1));
+    assert_eq!(flushed.get(), 0, "the peer has taken {sent} bytes");
+    caller.listen(true);
+    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    assert_eq!(flushed.get(), 1, "marks that were told");
+    caller.end(stage);
+}

@@ -1,0 +1,472 @@
+//! Back-pressure: who does not want to read is not made to, whoever sends is told so, and memory stays bounded meanwhile.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate_buffer::{RECEIVE_BYTES_MAX, WaterMarks};
+use tidegate_codec::Codec;
+use tidegate_codec::framing::{Lines, Payload};
+use tidegate_engine::{Channel, Client, Event, Limits, Outcome, Remote, task};
+use tidegate_sys::Address;
+
+use crate::caller::Caller;
+use crate::echo::pattern;
+use crate::stack::Stack;
+use crate::stage::{Cx, Post, Served, Site, Stage, Told};
+
+/// Limits of a connection on which little may wait.
+fn narrow() -> Limits {
+    Limits { water: WaterMarks::new(16 * 1024, 8 * 1024), ..Limits::default() }
+}
+
+/// What a server has heard, and by which handle it is told to go on.
+#[derive(Default)]
+struct Heard {
+    bytes: RefCell<Vec<u8>>,
+    messages: Cell<usize>,
+    remote: RefCell<Option<Remote<Post>>>,
+}
+
+impl Heard {
+    fn note(&self, message: &[u8]) {
+        self.bytes.borrow_mut().extend_from_slice(message);
+        self.messages.set(self.messages.get() + 1);
+    }
+
+    fn post(&self, post: Post) {
+        let remote = self.remote.borrow();
+        remote.as_ref().expect("a handler has opened").post(post).expect("the connection is there");
+    }
+}
+
+/// A handler that pauses when it opens and whenever `pauses` says so, and goes on when it is posted something.
+fn hears<S: Stack, C: Codec<In = tidegate_codec::Slice>>(
+    stage: &Stage,
+    server: &Site,
+    codec: impl Fn() -> C + 'static,
+    pauses: impl Fn(&Heard) -> bool + 'static,
+) -> (Address, Rc<Heard>) {
+    let heard = Rc::<Heard>::default();
+    let (note, pauses) = (heard.clone(), Rc::new(pauses));
+    let to = stage.listen(server, Limits::default(), codec, move || {
+        let (heard, pauses) = (note.clone(), pauses.clone());
+        move |told, cx: &mut Cx<'_, C>| {
+            match told {
+                Told::Open => *heard.remote.borrow_mut() = Some(cx.remote()),
+                Told::Message(message) => heard.note(&message),
+                Told::Event(Event::Posted(_)) => {
+                    cx.resume();
+                    return Outcome::Continue;
+                }
+                told => return told.by_default(cx),
+            }
+            if pauses(&heard) {
+                cx.pause();
+            }
+            Outcome::Continue
+        }
+    });
+    (to, heard)
+}
+
+/// Whoever fills a queue says here how full it was at most.
+fn watch(stage: &Stage, site: &Site, time: Duration) -> usize {
+    let mut most = 0;
+    stage.happens(time, || {
+        most = most.max(site.pool().ledger().used());
+        false
+    });
+    most
+}
+
+pub(crate) fn a_handler_that_pauses_from_the_start_is_delivered_nothing<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let (to, heard) = hears::<S, _>(stage, &server, S::server, |heard| heard.messages.get() == 0);
+    let caller = Caller::<S>::deaf(stage, &to);
+    let bytes = pattern(2 * stage.bulk());
+    caller.say(&bytes);
+    let most = watch(stage, &server, stage.units(1));
+    assert_eq!(heard.messages.get(), 0, "messages that were delivered");
+    assert!(caller.pending() > 0, "more than anybody takes");
+    assert!(most < HELD_BYTES_MAX, "{most} bytes were held for who does not want them");
+    heard.post(1);
+    stage.until("all has left", || caller.pending() == 0);
+    caller.end(stage);
+    stage.until("the server is done", || server.counts().closed_done == 1);
+    assert!(*heard.bytes.borrow() == bytes, "other bytes arrived");
+}
+
+/// So many short lines, and what they are without their ends.
+fn lines(count: usize) -> (Vec<u8>, Vec<u8>) {
+    let lines: Vec<_> = (0..count).map(|number| format!("line {number}")).collect();
+    ((lines.join("\n") + "\n").into_bytes(), lines.concat().into_bytes())
+}
+
+/// Many messages come in one segment, and a handler pauses after some of them.
+pub(crate) fn a_pause_in_a_batch_of_messages_holds_back_the_very_next<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let batch = 50 + stage.random().below(400);
+    let pauses = move |heard: &Heard| heard.messages.get() > 0 && heard.messages.get().is_multiple_of(batch);
+    let (to, heard) = hears::<S, _>(stage, &server, || S::server_with(Lines::new()), pauses);
+    let caller = Caller::<S>::new(stage, &to);
+    let count = 1000;
+    let (wire, plain) = lines(count);
+    caller.say(&wire);
+    for delivered in (batch..=count).step_by(batch) {
+        stage.until("a batch is delivered", || heard.messages.get() >= delivered);
+        stage.rest(MOMENT);
+        assert_eq!(heard.messages.get(), delivered, "messages that were delivered");
+        heard.post(1);
+    }
+    stage.until("all were delivered", || heard.messages.get() == count);
+    caller.end(stage);
+    assert!(caller.all_heard(stage).is_empty());
+    assert!(*heard.bytes.borrow() == plain, "other messages arrived");
+}
+
+/// The first half of a message has come when the handler pauses.
+pub(crate) fn a_pause_in_the_middle_of_a_message_holds_it_back<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let (to, heard) = hears::<S, _>(stage, &server, || S::server_with(Lines::new()), |heard| heard.messages.get() == 1);
+    let caller = Caller::<S>::new(stage, &to);
+    let rest = "flow, slack".repeat(300);
+    caller.say(b"ebb\nflow, sl");
+    stage.until("a line is delivered", || heard.messages.get() == 1);
+    for piece in [&rest.as_bytes()[8..], b"\nebb", b" again\n"] {
+        caller.say(piece);
+        stage.rest(MOMENT);
+    }
+    assert_eq!(heard.messages.get(), 1, "messages that were delivered");
+    heard.post(1);
+    stage.until("the rest is delivered", || heard.messages.get() == 3);
+    assert!(*heard.bytes.borrow() == ["ebb", &rest, "ebb again"].concat().as_bytes(), "other messages arrived");
+    caller.end(stage);
+    assert!(caller.all_heard(stage).is_empty());
+}
+
+/// A task that asks for messages only when `goes_on` is set.
+async fn hear_late<C: Codec<In = tidegate_codec::Slice>>(
+    mut channel: Channel<C>,
+    heard: Rc<Heard>,
+    goes_on: Rc<Cell<bool>>,
+) -> Served {
+    // As long as nobody asks, nobody receives; and to have asked once changes nothing.
+    drop(channel.recv().within(Duration::ZERO).await);
+    while !goes_on.get() {
+        task::sleep(MOMENT * 50).await;
+    }
+    while let Some(message) = channel.recv().await? {
+        heard.note(&message);
+    }
+    Ok(())
+}
+
+pub(crate) fn a_channel_that_does_not_receive_holds_nothing<S: Stack>(stage: &Stage) {
+    let (server, heard, goes_on) = (stage.server(), Rc::<Heard>::default(), Rc::new(Cell::new(false)));
+    let (note, may) = (heard.clone(), goes_on.clone());
+    let serve = move |channel| hear_late(channel, note.clone(), may.clone());
+    let to = stage.serve(&server, Limits::default(), S::server, serve);
+    let caller = Caller::<S>::deaf(stage, &to);
+    let bytes = pattern(2 * stage.bulk());
+    caller.say(&bytes);
+    let most = watch(stage, &server, stage.units(1) / 10);
+    assert!(caller.pending() > 0, "more than anybody takes");
+    assert!(most < HELD_BYTES_MAX, "{most} bytes were held for who does not want them");
+    goes_on.set(true);
+    stage.until("all has left", || caller.pending() == 0);
+    caller.end(stage);
+    stage.until("the server is done", || server.counts().closed_done == 1);
+    assert!(*heard.bytes.borrow() == bytes, "other bytes arrived");
+}
+
+/// What a handler that sends has seen.
+#[derive(Default)]
+struct Poured {
+    writable: Cell<u64>,
+    is_inside: Cell<bool>,
+    nested: Cell<bool>,
+    left: Cell<usize>,
+}
+
+/// Sends until the connection is unwritable, and goes on when it is told that it is writable, not before.
+fn pour<S: Stack>(
+    poured: &Rc<Poured>,
+    bytes: &[u8],
+) -> impl FnMut(Told, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + use<S> {
+    let (poured, mut left) = (poured.clone(), Bytes::copy_from_slice(bytes));
+    move |told, cx| {
+        poured.nested.set(poured.nested.get() || poured.is_inside.get());
+        match told {
+            Told::Event(Event::Writable) => poured.writable.set(poured.writable.get() + 1),
+            Told::Open => {}
+            told => return told.by_default(cx),
+        }
+        while cx.is_writable() && !left.is_empty() {
+            poured.is_inside.set(true);
+            let sent = cx.send(left.split_to(left.len().min(5000)).into());
+            poured.is_inside.set(false);
+            if let Err(error) = sent {
+                return Outcome::fail(error);
+            }
+        }
+        poured.left.set(left.len());
+        if left.is_empty() { Outcome::Close } else { Outcome::Continue }
+    }
+}
+
+pub(crate) fn writability_alone_moves_everything<S: Stack>(stage: &Stage) {
+    let (server, poured) = (stage.server(), Rc::<Poured>::default());
+    let (note, bytes) = (poured.clone(), pattern(2 * stage.bulk()));
+    let said = bytes.clone();
+    let to = stage.listen(&server, narrow(), S::server, move || pour::<S>(&note, &said));
+    let caller = Caller::<S>::deaf(stage, &to);
+    let (mut turns, mut told, mut most) = (0, 0, 0);
+    let mut once_a_turn = true;
+    let mut look = || {
+        let counts = server.counts();
+        once_a_turn &= poured.writable.get() - told <= counts.turns - turns;
+        (turns, told) = (counts.turns, poured.writable.get());
+        most = most.max(server.pool().ledger().used());
+    };
+    stage.until("as much has left as anybody takes", || {
+        look();
+        poured.left.get() > 0
+    });
+    stage.happens(stage.units(1) / 10, || {
+        look();
+        false
+    });
+    assert!(poured.left.get() > 0, "more than anybody takes");
+    let before = poured.writable.get();
+    caller.listen(true);
+    stage.until("the server ends", || {
+        look();
+        caller.is_over()
+    });
+    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    caller.end(stage);
+    assert!(once_a_turn, "an edge was told twice in one turn");
+    assert!(!poured.nested.get(), "an edge was told from within a send");
+    assert!(poured.writable.get() > before, "an edge was told");
+    assert!(most < 2 * RECEIVE_BYTES_MAX, "{most} bytes waited");
+}
+
+/// Pours and reads with a task each.
+async fn pour_and_read<C: Codec<In = tidegate_codec::Slice, Out = Payload>>(
+    channel: Channel<C>,
+    bytes: Vec<u8>,
+) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let (mut reader, mut writer) = channel.split();
+    let pouring = task::spawn(async move {
+        for piece in bytes.chunks(5000) {
+            writer.ready().await?;
+            writer.send(Payload::from(piece.to_vec()))?;
+        }
+        writer.shutdown_write();
+        Ok::<_, tidegate_engine::ChannelError>(writer)
+    });
+    let mut come = Vec::new();
+    while let Some(bytes) = reader.recv().await? {
+        come.extend_from_slice(&bytes);
+    }
+    drop(pouring.await??);
+    Ok(come)
+}
+
+pub(crate) fn two_ends_that_write_and_read_do_not_wait_for_each_other<S: Stack>(stage: &Stage) {
+    let (server, client) = (stage.server(), stage.client());
+    let (here, there) = (pattern(stage.bulk()), pattern(stage.bulk() + 1000)[1000..].to_vec());
+    let (come, said) = (Rc::<RefCell<Vec<u8>>>::default(), there.clone());
+    let note = come.clone();
+    let to = stage.serve(&server, narrow(), S::server, move |channel| {
+        let (note, said) = (note.clone(), said.clone());
+        async move {
+            *note.borrow_mut() = pour_and_read(channel, said).await?;
+            Ok(())
+        }
+    });
+    let said = here.clone();
+    let started = stage.start(&client, async move {
+        let channel = Client::at(to).limits(narrow()).connect(S::client()).await.map_err(|error| error.to_string())?;
+        pour_and_read(channel, said).await.map_err(|error| error.to_string())
+    });
+    assert!(stage.outcome(&started).expect("nothing breaks") == there, "other bytes came to the client");
+    stage.until("the server is done", || server.counts().closed_done == 1);
+    assert!(*come.borrow() == here, "other bytes came to the server");
+}
+
+/// Sends everything when it opens, so that it is unwritable before it has read anything.
+fn flood<S: Stack>(bytes: &[u8]) -> impl FnMut(Told, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + use<S> {
+    let bytes = Bytes::copy_from_slice(bytes);
+    move |told, cx| match told {
+        Told::Open => cx.send(bytes.clone().into()).into(),
+        _ => Outcome::Continue,
+    }
+}
+
+/// Both stop reading while they are unwritable, so neither goes on: the write deadline parts them.
+pub(crate) fn two_handlers_that_wait_for_each_other_are_parted<S: Stack>(stage: &Stage) {
+    let (server, client) = (stage.server(), stage.client());
+    let limits = Limits { write_timeout: stage.units(1), ..narrow() };
+    let bytes = pattern(2 * stage.bulk());
+    let said = bytes.clone();
+    let to = stage.listen(&server, limits.clone(), S::server, move || flood::<S>(&said));
+    let probe = stage.probe(flood::<S>(&bytes));
+    let connected = stage
+        .start(&client, async move { Client::at(to).limits(limits).connect_with(S::client(), probe).await.is_ok() });
+    assert!(stage.outcome(&connected), "nobody hinders it");
+    let counts = || [server.counts(), client.counts()];
+    let parted = || counts().iter().all(|counts| counts.closed_write_timeout + counts.closed_broken == 1);
+    stage.until("they are parted", parted);
+    assert!(counts().iter().any(|counts| counts.closed_write_timeout == 1), "{:?}", counts());
+}
+
+/// Two reasons not to read: as long as there is one, nothing is delivered.
+pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
+    let (server, heard) = (stage.server(), Rc::<Heard>::default());
+    let (note, writable) = (heard.clone(), Rc::new(Cell::new(0)));
+    let (told, answer) = (writable.clone(), pattern(stage.bulk()));
+    let said = answer.clone();
+    let limits = Limits { water: WaterMarks { cap: u64::MAX, ..narrow().water }, ..narrow() };
+    let to = stage.listen(
+        &server,
+        limits,
+        || S::server_with(Lines::new()),
+        move || {
+            let (heard, told, said) = (note.clone(), told.clone(), said.clone());
+            move |what, cx: &mut Cx<'_, S::With<Lines>>| {
+                match what {
+                    Told::Open => *heard.remote.borrow_mut() = Some(cx.remote()),
+                    Told::Message(message) => {
+                        heard.note(&message);
+                        if heard.messages.get() == 1 {
+                            cx.pause();
+                            for piece in said.chunks(5000) {
+                                if let Err(error) = cx.send(Payload::from(hex(piece))) {
+                                    return Outcome::fail(error);
+                                }
+                            }
+                        }
+                    }
+                    Told::Event(Event::Writable) => told.set(told.get() + 1),
+                    Told::Event(Event::Posted(_)) => cx.resume(),
+                    told => return told.by_default(cx),
+                }
+                Outcome::Continue
+            }
+        },
+    );
+    let caller = Caller::<S>::deaf(stage, &to);
+    let (wire, plain) = lines(100);
+    caller.say(&wire);
+    stage.until("a line is delivered", || heard.messages.get() == 1);
+    stage.rest(MOMENT * 10);
+    assert_eq!((heard.messages.get(), writable.get()), (1, 0), "messages, and edges");
+    // The peer reads: what is left is the pause.
+    caller.listen(true);
+    stage.until("the server is writable", || writable.get() == 1);
+    stage.rest(MOMENT * 10);
+    assert_eq!(heard.messages.get(), 1, "messages that were delivered");
+    heard.post(1);
+    stage.until("all were delivered", || heard.messages.get() == 100);
+    caller.end(stage);
+    let expected: Vec<u8> = answer.chunks(5000).flat_map(|piece| [hex(piece), vec![b'\n']].concat()).collect();
+    assert!(caller.all_heard(stage) == expected, "other bytes arrived");
+    assert!(*heard.bytes.borrow() == plain, "other messages arrived");
+}
+
+/// An application's own reason not to write counts like any other: nothing is read, and the end of it is told.
+pub(crate) fn who_holds_its_connection_is_not_read_from<S: Stack>(stage: &Stage) {
+    let (server, heard, writable) = (stage.server(), Rc::<Heard>::default(), Rc::new(Cell::new(0)));
+    let (note, told) = (heard.clone(), writable.clone());
+    let to = stage.listen(
+        &server,
+        Limits::default(),
+        || S::server_with(Lines::new()),
+        move || {
+            let (heard, told) = (note.clone(), told.clone());
+            move |what, cx: &mut Cx<'_, S::With<Lines>>| {
+                match what {
+                    Told::Open => *heard.remote.borrow_mut() = Some(cx.remote()),
+                    Told::Message(message) => {
+                        heard.note(&message);
+                        cx.hold(heard.messages.get() == 10);
+                    }
+                    Told::Event(Event::Writable) => told.set(told.get() + 1),
+                    Told::Event(Event::Posted(_)) => cx.hold(false),
+                    what => return what.by_default(cx),
+                }
+                Outcome::Continue
+            }
+        },
+    );
+    let caller = Caller::<S>::new(stage, &to);
+    let (wire, plain) = lines(100);
+    caller.say(&wire);
+    stage.until("some were delivered", || heard.messages.get() >= 10);
+    stage.rest(MOMENT * 10);
+    assert_eq!((heard.messages.get(), writable.get()), (10, 0), "messages, and edges");
+    heard.post(1);
+    stage.until("all were delivered", || heard.messages.get() == 100);
+    assert_eq!(writable.get(), 1, "edges");
+    caller.end(stage);
+    assert!(caller.all_heard(stage).is_empty());
+    assert!(*heard.bytes.borrow() == plain, "other messages arrived");
+}
+
+/// A line of the same length, without line ends.
+fn hex(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().map(|byte| b'a' + byte % 16).collect()
+}
+
+/// Whoever echoes to a peer that does not read holds what the marks allow, however much comes.
+pub(crate) fn memory_on_the_way_is_bounded_by_the_marks<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let to = stage.listen(&server, narrow(), S::server, || crate::echo::echo::<S>);
+    let caller = Caller::<S>::deaf(stage, &to);
+    let bytes = pattern(3 * stage.bulk());
+    caller.say(&bytes);
+    let mut most = watch(stage, &server, stage.units(1) / 10);
+    assert!(caller.pending() > 0, "more than anybody takes");
+    caller.listen(true);
+    stage.until("all has left", || {
+        most = most.max(server.pool().ledger().used());
+        caller.pending() == 0
+    });
+    caller.end(stage);
+    assert!(caller.all_heard(stage) == bytes, "other bytes came back");
+    assert!(most < HELD_BYTES_MAX, "{most} bytes were held");
+}
+
+/// A peer that never reads has its connection until the write deadline, and then no more of our memory.
+pub(crate) fn a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let limits = Limits { water: WaterMarks::new(1 << 40, 1), write_timeout: stage.units(2), ..Limits::default() };
+    let bytes = pattern(2 * stage.bulk());
+    let said = bytes.clone();
+    let to = stage.listen(&server, limits, S::server, move || {
+        let said = said.clone();
+        move |told, cx: &mut Cx<'_, S::Codec>| match told {
+            Told::Message(_) => cx.send(Payload::from(said.clone())).into(),
+            told => told.by_default(cx),
+        }
+    });
+    let caller = Caller::<S>::deaf(stage, &to);
+    caller.say(b"go on");
+    let used = || server.pool().ledger().used();
+    stage.until("what waits is counted", || used() > stage.bulk() / 2);
+    stage.until("the peer is cut off", || server.counts().closed_write_timeout == 1);
+    stage.until("the memory comes back", || used() < HELD_BYTES_MAX.min(stage.bulk() / 2));
+    caller.listen(true);
+    stage.until("the peer is told", || caller.is_over());
+    assert!(bytes.starts_with(&caller.heard()), "other bytes arrived");
+}
+
+/// What a connection with narrow marks may hold: what was received last, what it may make of that, and what came although
+/// receiving was stopped.
+const HELD_BYTES_MAX: usize = 4 * RECEIVE_BYTES_MAX;
+
+/// A time that is short for everybody.
+const MOMENT: Duration = Duration::from_millis(1);

@@ -1,0 +1,433 @@
+//! What is sent arrives as it was sent: all of it, in order, in whatever pieces the kernel takes it.
+//!
+//! And what cannot arrive as a whole is cut off where it is cut off: what came before is right to its last byte.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tidegate_buffer::{LINK_BYTES_MIN, Mark, WaterMarks};
+use tidegate_codec::framing::{Lines, Payload};
+use tidegate_engine::{Channel, ChannelError, Client, Event, Limits, Outcome, Remote, SendError, task};
+use tidegate_sys::Address;
+
+use crate::caller::Caller;
+use crate::echo::pattern;
+use crate::parcels::{Packer, Parcel, Parcels, TIDES, short_region};
+use crate::stack::Stack;
+use crate::stage::{Cx, Post, Served, Site, Stage, Told};
+
+/// Limits of a connection on which anything may wait.
+fn unlimited() -> Limits {
+    Limits { water: WaterMarks::new(1 << 40, 1), ..Limits::default() }
+}
+
+/// A server that says all of this at once to whoever says something first, and closes.
+fn says<S: Stack>(stage: &Stage, server: &Site, messages: Vec<Vec<Parcel>>) -> Address {
+    let messages = Rc::new(RefCell::new(messages));
+    stage.listen(
+        server,
+        unlimited(),
+        || S::server_with(Parcels),
+        move || {
+            let messages = messages.take();
+            move |told: Told, cx: &mut Cx<'_, S::With<Parcels>>| {
+                if let Told::Message(_) = told {
+                    for message in messages.clone() {
+                        if let Err(error) = cx.send(message) {
+                            return Outcome::fail(error);
+                        }
+                    }
+                    return Outcome::Close;
+                }
+                told.by_default(cx)
+            }
+        },
+    )
+}
+
+/// Says it to a peer that reads by fits and starts.
+fn arrives<S: Stack>(stage: &Stage, server: &Site, messages: Vec<Vec<Parcel>>, said: &[u8]) {
+    let to = says::<S>(stage, server, messages);
+    let caller = Caller::<S>::deaf(stage, &to);
+    caller.say(b"go on");
+    let mut random = stage.random();
+    for _ in 0..5 {
+        caller.listen(random.once_in(2));
+        stage.rest(MOMENT * random.below(8) as u32);
+    }
+    caller.listen(true);
+    assert!(caller.all_heard(stage) == said, "other bytes arrived");
+    caller.end(stage);
+    stage.until("the server is done", || server.counts().closed_done == 1);
+}
+
+pub(crate) fn three_thousand_linked_pieces_leave_in_order<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let mut packer = Packer::new(stage.random(), server.pool());
+    let message = (0..3000).map(|piece| packer.linked(1 + piece % 20)).collect();
+    arrives::<S>(stage, &server, vec![message], &packer.said);
+}
+
+pub(crate) fn linked_pieces_that_no_buffer_holds_leave_in_order<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let mut packer = Packer::new(stage.random(), server.pool());
+    let message = (0..stage.bulk() / LINK_BYTES_MIN).map(|_| packer.static_linked()).collect();
+    arrives::<S>(stage, &server, vec![message], &packer.said);
+}
+
+pub(crate) fn pieces_of_every_kind_leave_in_order<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let mut packer = Packer::new(stage.random(), server.pool());
+    let mut messages = Vec::new();
+    for _ in 0..30 {
+        let length = packer.random.below(5);
+        messages.push((0..length).map(|_| packer.any()).collect());
+    }
+    arrives::<S>(stage, &server, messages, &packer.said);
+}
+
+/// Messages without bytes, and regions without, are nothing; what was promised of them is kept at once.
+pub(crate) fn what_is_empty_is_sent_at_once<S: Stack>(stage: &Stage) {
+    let (server, flushed) = (stage.server(), Rc::new(Cell::new(0)));
+    let note = flushed.clone();
+    let to = stage.listen(
+        &server,
+        Limits::default(),
+        || S::server_with(Parcels),
+        move || {
+            let note = note.clone();
+            move |told: Told, cx: &mut Cx<'_, S::With<Parcels>>| {
+                let nothing = || [vec![], vec![Parcel::Copied(Vec::new())], vec![Parcel::File(short_region(0, 0))]];
+                match told {
+                    Told::Message(_) => {
+                        for message in nothing() {
+                            match cx.send(message) {
+                                Ok(mark) => cx.watch(mark),
+                                Err(error) => return Outcome::fail(error),
+                            }
+                        }
+                    }
+                    Told::Event(Event::Flushed) => note.set(note.get() + 1),
+                    told => return told.by_default(cx),
+                }
+                Outcome::Continue
+            }
+        },
+    );
+    let caller = Caller::<S>::new(stage, &to);
+    caller.say(b"x");
+    stage.until("nothing was flushed", || flushed.get() == 1);
+    assert!(server.comes_to_rest(), "the loop has nothing to do");
+    caller.end(stage);
+    assert!(caller.all_heard(stage).is_empty());
+    assert_eq!(flushed.get(), 1, "one mark was watched");
+}
+
+/// The peer gets what there is, no more is told to it, and it can tell that something is missing.
+pub(crate) fn a_file_shorter_than_its_region_cuts_off_what_follows<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let there = 5000;
+    let mut message = vec![Parcel::Copied(TIDES[..100].to_vec()), Parcel::File(short_region(there, 9000))];
+    message.extend((0..20).map(|_| Parcel::Shared(TIDES.to_vec().into())));
+    let expected = [&TIDES[..100], &TIDES[..there]].concat();
+    let to = says::<S>(stage, &server, vec![message]);
+    let caller = Caller::<S>::new(stage, &to);
+    caller.say(b"go on");
+    stage.until("the connection is cut off", || caller.is_over() && server.counts().closed_failed == 1);
+    assert!(expected.starts_with(&caller.heard()), "other bytes arrived");
+    assert_eq!(caller.look(|said| (said.ended, said.failed.len())), (0, 1), "ends, and failures");
+    assert!(server.comes_to_rest(), "the loop has nothing to do");
+    assert!(server.pool().ledger().used() < 10 * TIDES.len(), "what was queued behind is gone");
+}
+
+/// A client's handler says something before anything could have left; below a filter even before its hello.
+pub(crate) fn what_is_sent_when_a_handler_opens_arrives<S: Stack>(stage: &Stage) {
+    let (server, client) = (stage.server(), stage.client());
+    let heard = Rc::<RefCell<Vec<u8>>>::default();
+    let note = heard.clone();
+    let to = stage.listen(&server, Limits::default(), S::server, move || {
+        let note = note.clone();
+        move |told, cx: &mut Cx<'_, S::Codec>| match told {
+            Told::Open => cx.send(Payload::from("ebb")).into(),
+            Told::Message(message) => {
+                note.borrow_mut().extend_from_slice(&message);
+                Outcome::Continue
+            }
+            told => told.by_default(cx),
+        }
+    });
+    let greeting = Rc::<RefCell<Vec<u8>>>::default();
+    let (note, bytes) = (greeting.clone(), pattern(50_000));
+    let said = bytes.clone();
+    let probe = stage.probe(move |told, cx: &mut Cx<'_, S::Codec>| match told {
+        Told::Open => cx.send(Payload::from(said.clone())).into(),
+        Told::Message(message) => {
+            note.borrow_mut().extend_from_slice(&message);
+            cx.shutdown_write();
+            Outcome::Continue
+        }
+        told => told.by_default(cx),
+    });
+    let connected = stage.start(&client, async move { Client::at(to).connect_with(S::client(), probe).await.is_ok() });
+    assert!(stage.outcome(&connected), "nobody hinders it");
+    stage.until("both are done", || server.counts().closed_done == 1 && client.counts().closed_done == 1);
+    assert!(*heard.borrow() == bytes, "other bytes arrived");
+    assert_eq!(*greeting.borrow(), b"ebb");
+}
+
+pub(crate) fn what_is_sent_as_soon_as_a_channel_is_there_arrives<S: Stack>(stage: &Stage) {
+    async fn greet<S: Stack>(mut channel: Channel<S::Codec>) -> Served {
+        channel.send(Payload::from("ebb"))?;
+        Ok(())
+    }
+    async fn greeted<S: Stack>(to: Address) -> Result<Vec<u8>, String> {
+        let mut channel = Client::at(to).connect(S::client()).await.map_err(|error| error.to_string())?;
+        channel.send(Payload::from("flow")).map_err(|error| error.to_string())?;
+        let mut come = Vec::new();
+        while let Some(bytes) = channel.recv().await.map_err(|error| error.to_string())? {
+            come.extend_from_slice(&bytes);
+        }
+        Ok(come)
+    }
+    let (server, client) = (stage.server(), stage.client());
+    let to = stage.serve(&server, Limits::default(), S::server, greet::<S>);
+    let started = stage.start(&client, greeted::<S>(to));
+    assert_eq!(stage.outcome(&started).as_deref(), Ok(&b"ebb"[..]));
+}
+
+/// What a handler found out.
+#[derive(Default)]
+struct Found {
+    heard: RefCell<Vec<u8>>,
+    refused: Cell<usize>,
+    accepted: Cell<usize>,
+    remote: RefCell<Option<Remote<Post>>>,
+}
+
+impl Found {
+    fn note<M, E>(&self, sent: &Result<Mark, SendError<M, E>>) {
+        let count = if matches!(sent, Err(SendError::Closed(_))) { &self.refused } else { &self.accepted };
+        count.set(count.get() + 1);
+    }
+}
+
+pub(crate) fn after_its_end_a_handler_sends_nothing_and_hears_all<S: Stack>(stage: &Stage) {
+    let (server, found) = (stage.server(), Rc::<Found>::default());
+    let note = found.clone();
+    let to = stage.listen(&server, Limits::default(), S::server, move || {
+        let note = note.clone();
+        move |told, cx: &mut Cx<'_, S::Codec>| {
+            note.note(&cx.send(Payload::from("word")));
+            cx.shutdown_write();
+            match told {
+                Told::Message(message) => {
+                    note.heard.borrow_mut().extend_from_slice(&message);
+                    Outcome::Continue
+                }
+                told => told.by_default(cx),
+            }
+        }
+    });
+    let caller = Caller::<S>::new(stage, &to);
+    assert_eq!(caller.all_heard(stage), b"word");
+    let bytes = pattern(20_000);
+    for piece in bytes.chunks(7000) {
+        caller.say(piece);
+        stage.rest(MOMENT);
+    }
+    caller.end(stage);
+    stage.until("the server is done", || server.counts().closed_done == 1);
+    assert!(*found.heard.borrow() == bytes, "other bytes arrived");
+    assert_eq!(found.accepted.get(), 1, "sends that were taken");
+    assert!(found.refused.get() >= 2, "sends that were refused");
+}
+
+pub(crate) fn after_its_end_a_channel_sends_nothing_and_hears_all<S: Stack>(stage: &Stage) {
+    async fn serve<S: Stack>(mut channel: Channel<S::Codec>, found: Rc<Found>) -> Served {
+        found.note(&channel.send(Payload::from("word")));
+        channel.shutdown_write();
+        while let Some(bytes) = channel.recv().await? {
+            found.heard.borrow_mut().extend_from_slice(&bytes);
+            found.note(&channel.send(Payload::from("word")));
+        }
+        Ok(channel.close().await?)
+    }
+    let (server, found) = (stage.server(), Rc::<Found>::default());
+    let note = found.clone();
+    let to = stage.serve(&server, Limits::default(), S::server, move |channel| serve::<S>(channel, note.clone()));
+    let caller = Caller::<S>::new(stage, &to);
+    assert_eq!(caller.all_heard(stage), b"word");
+    let bytes = pattern(20_000);
+    caller.say(&bytes);
+    caller.end(stage);
+    stage.until("the server is done", || server.counts().closed_done == 1);
+    assert!(*found.heard.borrow() == bytes, "other bytes arrived");
+    assert_eq!(found.accepted.get(), 1, "sends that were taken");
+    assert!(found.refused.get() >= 1, "sends that were refused");
+}
+
+/// Whoever lets go of a connection lets go of what it has not sent: what was sent is right to its last byte.
+pub(crate) fn what_a_bare_peer_did_not_send_is_cut_off_behind_what_it_did<S: Stack>(stage: &Stage) {
+    let (server, found) = (stage.server(), Rc::<Found>::default());
+    let note = found.clone();
+    let to = stage.listen(&server, Limits::default(), S::server, move || {
+        let note = note.clone();
+        move |told, cx: &mut Cx<'_, S::Codec>| {
+            match told {
+                Told::Open => {
+                    *note.remote.borrow_mut() = Some(cx.remote());
+                    cx.pause();
+                }
+                Told::Event(Event::Posted(_)) => cx.resume(),
+                Told::Message(message) => note.heard.borrow_mut().extend_from_slice(&message),
+                told => return told.by_default(cx),
+            }
+            Outcome::Continue
+        }
+    });
+    let caller = Caller::<S>::new(stage, &to);
+    // Or the server would be reset for what was not read.
+    caller.is_greeted(stage);
+    let bytes = pattern(stage.bulk());
+    caller.say(&bytes);
+    stage.until("something has left", || caller.look(|said| said.sent > S::hello().len()));
+    stage.rest(MOMENT * 20);
+    assert!(caller.pending() > 0, "more than anybody takes");
+    caller.close();
+    stage.until("what was not sent is gone", || caller.pending() == 0 && found.remote.borrow().is_some());
+    found.remote.take().expect("it has opened").post(1).expect("the connection is there");
+    stage.until("the server hears of it", || server.counts().accepted == 1 && server.counts().connections == 0);
+    let heard = found.heard.take();
+    assert!(heard.len() < bytes.len() && bytes.starts_with(&heard), "{} arrived", heard.len());
+}
+
+/// A line, numbered, and longer than its number.
+fn line(number: usize) -> Vec<u8> {
+    let mut line = format!("{number} ").into_bytes();
+    line.resize(100 + number * 37 % 1900, b'.');
+    line
+}
+
+/// Lines that no buffer holds, as they are sent and as they arrive.
+fn lines(stage: &Stage) -> (Vec<Vec<u8>>, Vec<u8>) {
+    let lines: Vec<_> = (0..stage.bulk() / 1000).map(line).collect();
+    let mut bytes = lines.join(&b'\n');
+    bytes.push(b'\n');
+    (lines, bytes)
+}
+
+/// Serves lines, all at once, and then does something with the channel.
+fn serves_lines<S, F>(
+    stage: &Stage,
+    server: &Site,
+    lines: Vec<Vec<u8>>,
+    then: impl Fn(Channel<S::With<Lines>>, Mark) -> F + 'static,
+) -> Address
+where
+    S: Stack,
+    F: Future<Output = Served> + 'static,
+{
+    let (lines, then) = (Rc::new(lines), Rc::new(then));
+    let codec = || S::server_with(Lines::new());
+    stage.serve(server, unlimited(), codec, move |mut channel| {
+        let (lines, then) = (lines.clone(), then.clone());
+        async move {
+            let mut mark = Mark::default();
+            for line in lines.iter() {
+                mark = channel.send(Payload::from(line.clone())).map_err(|_| "refused")?;
+            }
+            then(channel, mark).await
+        }
+    })
+}
+
+pub(crate) fn what_waits_when_a_channel_is_dropped_arrives_whole<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let (lines, bytes) = lines(stage);
+    let to = serves_lines::<S, _>(stage, &server, lines, async |channel, _| {
+        drop(channel);
+        Ok(())
+    });
+    let caller = Caller::<S>::deaf(stage, &to);
+    stage.rest(stage.units(1));
+    assert!((server.counts().sent_bytes as usize) < bytes.len(), "not everything can have left");
+    caller.listen(true);
+    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+}
+
+pub(crate) fn a_close_is_over_when_everything_has_left<S: Stack>(stage: &Stage) {
+    let (server, over) = (stage.server(), Rc::new(Cell::new(false)));
+    let (lines, bytes) = lines(stage);
+    let note = over.clone();
+    let to = serves_lines::<S, _>(stage, &server, lines, move |channel, _| {
+        let note = note.clone();
+        async move {
+            channel.close().await?;
+            note.set(true);
+            Ok(())
+        }
+    });
+    let caller = Caller::<S>::deaf(stage, &to);
+    stage.rest(stage.units(1));
+    assert!(!over.get(), "not everything can have left");
+    caller.listen(true);
+    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    caller.end(stage);
+    stage.until("the close is over", || over.get());
+}
+
+/// Where a protocol has words for it, what was sent before a failure is nothing that the peer must doubt.
+pub(crate) fn what_waits_when_a_handler_fails_arrives_in_whole_messages<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let (lines, bytes) = lines(stage);
+    let lines = Rc::new(lines);
+    let to = stage.listen(
+        &server,
+        unlimited(),
+        || S::server_with(Lines::new()),
+        move || {
+            let lines = lines.clone();
+            move |told, cx: &mut Cx<'_, S::With<Lines>>| match told {
+                Told::Open => {
+                    let sent = lines.iter().try_for_each(|line| cx.send(Payload::from(line.clone())).map(drop));
+                    sent.map_or_else(Outcome::fail, |()| Outcome::fail("as was to be seen"))
+                }
+                told => told.by_default(cx),
+            }
+        },
+    );
+    let caller = Caller::<S>::deaf(stage, &to);
+    stage.rest(stage.units(1));
+    assert!((server.counts().sent_bytes as usize) < bytes.len(), "not everything can have left");
+    caller.listen(true);
+    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    caller.end(stage);
+    stage.until("the server is done", || server.counts().closed_failed == 1);
+}
+
+/// A promise that nobody waits for any more is nobody's loss.
+pub(crate) fn a_promise_that_is_dropped_takes_nothing_back<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let (lines, bytes) = lines(stage);
+    let was_late = Rc::new(Cell::new(false));
+    let note = was_late.clone();
+    let to = serves_lines::<S, _>(stage, &server, lines, move |mut channel, mark| {
+        let note = note.clone();
+        async move {
+            let late = channel.flushed(mark).within(MOMENT).await;
+            drop(task::timeout(MOMENT, channel.flushed(mark)).await);
+            note.set(matches!(late, Err(ChannelError::Deadline)));
+            Ok(channel.flushed(mark).await?)
+        }
+    });
+    let caller = Caller::<S>::deaf(stage, &to);
+    stage.until("a promise is late", || was_late.get());
+    caller.listen(true);
+    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    caller.end(stage);
+    stage.until("the server is done", || server.counts().closed_done == 1);
+}
+
+/// A time that is short for everybody.
+const MOMENT: Duration = Duration::from_millis(1);

@@ -1,0 +1,164 @@
+//! Listening and connecting.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tidegate_sys::{Address, Completion};
+
+use super::agenda::Event;
+use super::faults::Fault;
+use super::stream::{BACKLOG_MAX, End, Listener, Owner};
+use super::world::{Place, World};
+
+impl World {
+    /// Listens on a host. A Unix path belongs to the network.
+    pub(super) fn listen(&mut self, ip: IpAddr, address: &Address) -> io::Result<u64> {
+        match address {
+            Address::Ip(there) if there.ip() != ip => return Err(io::ErrorKind::AddrNotAvailable.into()),
+            Address::Unix(path) if path.as_os_str().is_empty() => return Err(io::ErrorKind::InvalidInput.into()),
+            _ if self.listener_at(address).is_some() => return Err(io::ErrorKind::AddrInUse.into()),
+            Address::Ip(_) | Address::Unix(_) => {}
+        }
+        let id = self.listeners.insert(Listener::new(address.clone(), ip));
+        self.addresses.insert(address.clone(), id);
+        Ok(id)
+    }
+
+    fn listener_at(&self, address: &Address) -> Option<u64> {
+        self.addresses.get(address).copied().filter(|id| self.listeners.get(*id).is_some())
+    }
+
+    /// A listener is let go of, and with it who waits to be accepted.
+    pub(super) fn close_listener(&mut self, id: u64) {
+        let Some(listener) = self.listeners.remove(id) else { return };
+        if let Address::Ip(_) = listener.address {
+            // A socket file stays where it was.
+            self.addresses.remove(&listener.address);
+        }
+        for end in listener.backlog {
+            self.close(end, true);
+        }
+    }
+
+    /// Begins to connect.
+    pub(super) fn connect(&mut self, owner: Owner, to: &Address, local: Option<&Address>) -> Option<Completion> {
+        match to {
+            Address::Ip(to) => {
+                self.connect_to_ip(owner, *to, local.and_then(Address::ip));
+                None
+            }
+            Address::Unix(path) => Some(Completion::Connected(self.connect_to_path(owner, path, local))),
+        }
+    }
+
+    /// Connects over the wire.
+    fn connect_to_ip(&mut self, owner: Owner, to: SocketAddr, local: Option<SocketAddr>) {
+        let here = self.desks[owner.desk].ip;
+        let ip = local.map_or(here, |local| local.ip());
+        let port = local.map_or(0, |local| local.port());
+        let port = if port == 0 { self.free_port() } else { port };
+        let local = Address::Ip(SocketAddr::new(ip, port));
+        let mut end = End::new(local, Address::Ip(to), (here, to.ip()));
+        end.connecting = true;
+        let id = self.place(owner, end);
+        if self.strikes(Fault::TimedOut) {
+            return self.answers_nobody(id);
+        }
+        let at = self.arrival(id, 0);
+        if self.strikes(Fault::Refused) {
+            self.put_at(at, Event::Decided { end: id, outcome: Err(io::ErrorKind::ConnectionRefused) });
+        } else {
+            self.put_at(at, Event::Knock { from: id });
+        }
+    }
+
+    /// Connects to a path, which as on Linux succeeds or fails at once.
+    fn connect_to_path(&mut self, owner: Owner, path: &Path, local: Option<&Address>) -> io::Result<()> {
+        let address = Address::Unix(path.to_owned());
+        if !self.addresses.contains_key(&address) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let listener = self.listener_at(&address).and_then(|id| Some((id, self.listeners.get(id)?)));
+        let Some((listener, found)) = listener else { return Err(io::ErrorKind::ConnectionRefused.into()) };
+        let (there, is_full) = (found.ip, found.backlog.len() >= BACKLOG_MAX);
+        if self.strikes(Fault::Refused) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        if is_full {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let local = local.cloned().unwrap_or_else(|| Address::Unix(PathBuf::new()));
+        let here = self.desks[owner.desk].ip;
+        let id = self.place(owner, End::new(local, address, (here, there)));
+        self.queue_up(listener, id);
+        Ok(())
+    }
+
+    /// Gives a driver a new end.
+    fn place(&mut self, owner: Owner, mut end: End) -> u64 {
+        end.owner = Some(owner);
+        let id = self.open(end);
+        self.desks[owner.desk].sockets.put(owner.token, Place::End(id));
+        id
+    }
+
+    /// A request to connect has come to its host.
+    pub(super) fn knock(&mut self, from: u64) {
+        let Some(client) = self.ends.get(from).filter(|client| client.is_undecided()) else { return };
+        let (here, there) = client.route;
+        let listener = self.listener_at(&client.remote);
+        let is_full = |id: u64| self.listeners.get(id).is_none_or(|found| found.backlog.len() >= BACKLOG_MAX);
+        let Some(listener) = listener.filter(|id| !is_full(*id)) else {
+            let outcome = Err(io::ErrorKind::ConnectionRefused);
+            let back = self.link_between((there, here)).latency;
+            return self.put(back, Event::Decided { end: from, outcome });
+        };
+        let id = self.queue_up(listener, from);
+        let at = self.arrival(id, 0);
+        self.put_at(at, Event::Decided { end: from, outcome: Ok(()) });
+    }
+
+    /// Nobody will say anything to who connects, who gives up one day.
+    pub(super) fn answers_nobody(&mut self, end: u64) {
+        self.put(CONNECT_PATIENCE, Event::Decided { end, outcome: Err(io::ErrorKind::TimedOut) });
+    }
+
+    /// Connecting has come to an end.
+    pub(super) fn decided(&mut self, end: u64, outcome: Result<(), io::ErrorKind>) {
+        if let Some(found) = self.ends.get_mut(end).filter(|found| found.is_undecided()) {
+            found.outcome = Some(outcome);
+            self.line_up(Place::End(end));
+        }
+    }
+
+    /// Makes the other end of a stream, which waits to be accepted.
+    fn queue_up(&mut self, listener: u64, from: u64) -> u64 {
+        let client = self.ends.get(from).expect("it was looked at a moment ago");
+        let (here, there) = client.route;
+        let mut end = End::new(client.remote.clone(), client.local.clone(), (there, here));
+        end.peer = Some(from);
+        let id = self.open(end);
+        if let Some(client) = self.ends.get_mut(from) {
+            client.peer = Some(id);
+        }
+        if let Some(found) = self.listeners.get_mut(listener) {
+            found.backlog.push_back(id);
+        }
+        self.line_up(Place::Listener(listener));
+        id
+    }
+
+    fn free_port(&mut self) -> u16 {
+        let port = self.next_port;
+        self.next_port = port.checked_add(1).unwrap_or(PORT_FIRST);
+        port
+    }
+}
+
+/// The first port that is given to who connects.
+pub(super) const PORT_FIRST: u16 = 49_152;
+
+/// How long a kernel tries to connect to who does not answer.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(127);

@@ -1,0 +1,79 @@
+//! `Table`: things by number, where the number of one that is gone leads nowhere.
+
+/// A table. Numbers are given in the same order in every run, and none is given twice.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    places: Vec<Spot<T>>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Spot<T> {
+    /// Counts the things that were here.
+    generation: u32,
+    thing: Option<T>,
+}
+
+impl<T> Table<T> {
+    pub(super) const fn new() -> Self {
+        Self { places: Vec::new(), free: Vec::new() }
+    }
+
+    pub(super) fn insert(&mut self, thing: T) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Spot { generation: 0, thing: None });
+            (self.places.len() - 1) as u32
+        });
+        let spot = &mut self.places[index as usize];
+        spot.thing = Some(thing);
+        number(index, spot.generation)
+    }
+
+    pub(super) fn get(&self, id: u64) -> Option<&T> {
+        self.places.get(index_of(id)).filter(|spot| spot.generation == generation_of(id))?.thing.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
+        self.places.get_mut(index_of(id)).filter(|spot| spot.generation == generation_of(id))?.thing.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, id: u64) -> Option<T> {
+        let spot = self.places.get_mut(index_of(id)).filter(|spot| spot.generation == generation_of(id))?;
+        let thing = spot.thing.take()?;
+        spot.generation += 1;
+        self.free.push(index_of(id) as u32);
+        Some(thing)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        (0..).zip(&self.places).filter_map(|(index, spot)| Some((number(index, spot.generation), spot.thing.as_ref()?)))
+    }
+}
+
+const fn number(index: u32, generation: u32) -> u64 {
+    (generation as u64) << 32 | index as u64
+}
+
+const fn index_of(id: u64) -> usize {
+    id as u32 as usize
+}
+
+const fn generation_of(id: u64) -> u32 {
+    (id >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_what_is_gone_leads_nowhere() {
+        let mut table = Table::new();
+        let (ebb, flow) = (table.insert("ebb"), table.insert("flow"));
+        assert_eq!(table.remove(ebb), Some("ebb"));
+        let tide = table.insert("tide");
+        assert_eq!((table.get(ebb), table.get(tide)), (None, Some(&"tide")));
+        assert_eq!((table.get_mut(ebb).copied(), table.remove(ebb)), (None, None));
+        assert_eq!(table.iter().collect::<Vec<_>>(), [(tide, &"tide"), (flow, &"flow")]);
+    }
+}

@@ -1,0 +1,75 @@
+//! Handshakes that come to nothing, on a simulated network: whoever waits is told.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tidegate_codec::framing::{Payload, Raw};
+use tidegate_codec::{Over, Slice};
+use tidegate_engine::{Client, Closed, Context, Handler, Limits, Outcome};
+use tidegate_sys::Address;
+use tidegate_testkit::filters::ToyTls;
+use tidegate_testkit::network::{Network, Station};
+
+type Tls = Over<ToyTls, Raw>;
+
+fn tls() -> Tls {
+    Over::new(ToyTls::client(7), Raw)
+}
+
+/// A network, and on one of its hosts a server that ends every connection before it has said anything.
+fn in_vain() -> (Network, Station, Station, Address) {
+    let network = Network::new(1);
+    let (server, client) = (network.host("10.0.0.1").station(), network.host("10.0.0.2").station());
+    let end = async |channel: tidegate_engine::Channel<Raw>| channel.close().await;
+    let address = server.serve(7, Limits::default(), || Raw, end).expect("the port is free");
+    (network, server, client, address)
+}
+
+/// They waited for ever once: nobody asked for the message that would have been the error.
+#[test]
+fn who_waits_for_a_flush_or_for_room_is_told_that_the_peer_has_ended_within_the_handshake() {
+    for bytes in [1, 100_000] {
+        let (network, _server, client, address) = in_vain();
+        let waits = client.spawn(async move {
+            let mut channel = Client::at(address).connect(tls()).await.expect("it is accepted");
+            let mark = channel.send(vec![0; bytes].into()).expect("there is room");
+            if bytes > 1 {
+                channel.ready().await.expect_err("it cannot leave");
+            }
+            let error = channel.flushed(mark).await.expect_err("it cannot leave");
+            assert!(matches!(error.closed(), Some(Closed::Protocol(_))), "{error}");
+        });
+        assert!(network.run_until(Duration::from_secs(1), || waits.is_finished()), "{bytes} bytes wait");
+    }
+}
+
+/// A handler that has said more than there is room for.
+struct Talkative(Rc<Cell<u32>>);
+
+impl Handler<Tls> for Talkative {
+    type Post = ();
+
+    fn open(&mut self, cx: &mut Context<'_, Tls>) -> Outcome<Tls> {
+        cx.send(Payload::from(vec![0; 100_000])).into()
+    }
+
+    fn message(&mut self, _: Slice, _: &mut Context<'_, Tls>) -> Outcome<Tls> {
+        Outcome::Continue
+    }
+
+    fn closed(&mut self, reason: &Closed) {
+        assert!(matches!(reason, Closed::Protocol(_)), "{reason}");
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn a_handler_that_may_not_write_is_told_too() {
+    let (network, _server, client, address) = in_vain();
+    let told = Rc::new(Cell::new(0));
+    let handler = Talkative(Rc::clone(&told));
+    drop(client.spawn(async move { Client::at(address).connect_with(tls(), handler).await.map(drop) }));
+    assert!(network.run_until(Duration::from_secs(1), || told.get() == 1));
+    assert!(network.run_until(Duration::from_secs(5), || client.counts().connections == 0));
+}

@@ -1,0 +1,327 @@
+//! Each fault does what it says, and no benign one does harm, whatever else there is.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use tidegate_buffer::{Outbound, Pool};
+use tidegate_codec::framing::Raw;
+use tidegate_engine::{Channel, Client, ConnectError, Limits, task};
+use tidegate_sys::{Accepted, Address, Completion, Driver, Operation, SocketOptions, Token};
+use tidegate_testkit::network::{Fault, Faults, Fired, Network, Station};
+use tidegate_testkit::seeds;
+
+use crate::exchange_all;
+use crate::pair::{Pair, SECOND, Served, echo, exchange};
+use crate::shim::{Asked, Journal, Seen, Told};
+
+#[test]
+fn no_benign_fault_does_harm_however_often_it_strikes() {
+    let mut sum = Fired::default();
+    for fault in Fault::BENIGN {
+        for often in [2, 3] {
+            // A clock that leaps at every step is later than any time-out.
+            let faults = Faults::none().with(fault, if fault == Fault::ClockJump { 50 } else { often });
+            for seed in seeds(10) {
+                let (_, fired, whole) = exchange_all(seed, faults.clone());
+                assert_eq!(whole, 4, "exchanges that came back whole with {fault:?} and seed {seed}");
+                let others: u64 = Fault::ALL.iter().filter(|other| **other != fault).map(|it| fired.count(*it)).sum();
+                assert_eq!(others, 0, "others than {fault:?} struck");
+                sum += fired;
+            }
+        }
+    }
+    // Alone it has no occasion: nobody here is so slow that a loop stops receiving. See below.
+    let others = Fault::BENIGN.into_iter().filter(|fault| *fault != Fault::LateCancel);
+    sum.assert_all(&others.collect::<Vec<_>>());
+}
+
+/// A client that writes down what passes its driver, and a server.
+fn journalled(faults: Faults) -> (Network, Station, Station, Journal) {
+    let network = Network::new(1);
+    network.set_faults(faults);
+    let journal = Journal::default();
+    let client = network.host("10.0.0.2").station_over(journal.shim());
+    (network.clone(), network.host("10.0.0.1").station(), client, journal)
+}
+
+/// Has so many bytes sent back, and says what passed the client's driver.
+fn exchanged(faults: Faults, length: usize) -> (Network, Vec<Seen>) {
+    let (network, server, client, journal) = journalled(faults);
+    let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
+    let come = client.spawn(exchange(to, vec![1; length], length));
+    assert!(network.run_until(SECOND * 600, || come.is_finished()));
+    (network, journal.read())
+}
+
+#[test]
+fn a_full_buffer_takes_few_bytes_at_a_time() {
+    let sends = |faults: Faults| {
+        let (_, seen) = exchanged(faults, 30_000);
+        let sent = seen.into_iter().filter_map(|seen| match seen {
+            Seen::Told(_, Told::Sent(count), _) if count > 0 => Some(count),
+            _ => None,
+        });
+        sent.collect::<Vec<_>>()
+    };
+    assert_eq!(sends(Faults::none()), [30_000]);
+    let few = sends(Faults::none().with(Fault::FullBuffer, 1));
+    assert!(few.len() >= 15 && few.iter().all(|count| *count <= 2000), "{few:?}");
+    assert_eq!(few.iter().sum::<usize>(), 30_000);
+}
+
+#[test]
+fn an_end_may_come_and_be_told_with_the_last_bytes() {
+    let joined = |faults: Faults| {
+        let (network, server, client, journal) = journalled(faults);
+        let parting = |mut channel: Channel<Raw>| async move {
+            channel.send("farewell".into())?;
+            channel.shutdown_write();
+            while channel.recv().await?.is_some() {}
+            Served::Ok(())
+        };
+        let to = server.serve(7, Limits::default(), || Raw, parting).expect("the port is free");
+        let heard = client.spawn(async move {
+            let mut channel = Client::at(to).connect(Raw).await?;
+            while channel.recv().await?.is_some() {}
+            Ok::<_, Box<dyn Error>>(())
+        });
+        assert!(network.run_until(SECOND * 60, || heard.is_finished()));
+        let told = journal
+            .read()
+            .into_iter()
+            .filter(|seen| matches!(seen, Seen::Turn | Seen::Told(_, Told::Received | Told::Ended, _)));
+        let told: Vec<_> = told.collect();
+        told.windows(2).any(|two| matches!(two, [Seen::Told(_, Told::Received, _), Seen::Told(_, Told::Ended, _)]))
+    };
+    // The more so where everything that travels is late by a different time.
+    assert!(!joined(Faults::none().with(Fault::Jitter, 1)));
+    assert!(joined(Faults::none().with(Fault::Jitter, 1).with(Fault::FinWithData, 1)));
+}
+
+#[test]
+fn a_late_send_is_told_in_a_later_turn_and_none_is_begun_before() {
+    let (network, seen) = exchanged(Faults::none().with(Fault::LateSend, 1), 100_000);
+    assert!(network.fired().count(Fault::LateSend) > 2);
+    let mut in_flight = false;
+    let mut sent = 0;
+    for seen in seen {
+        match seen {
+            Seen::Asked(_, Asked::Send) => assert!(!std::mem::replace(&mut in_flight, true)),
+            Seen::Told(_, Told::Sent(count), promptly) => {
+                assert!(!promptly || count == 0, "{count} bytes were told to be sent at once");
+                in_flight = false;
+                sent += count;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(sent, 100_000);
+}
+
+#[test]
+fn after_receiving_was_stopped_one_more_completion_may_come_and_not_two() {
+    // A client that reads a little at a time, with pauses, from a server that never stops sending.
+    let stops = |faults: Faults, seed| {
+        let network = Network::new(seed);
+        network.set_faults(faults);
+        let journal = Journal::default();
+        let (server, client) = (network.host("10.0.0.1").station(), network.host("10.0.0.2"));
+        let client = client.station_over(journal.shim());
+        let floods = |mut channel: Channel<Raw>| async move {
+            while channel.ready().await.is_ok() && channel.send(vec![7; 1000].into()).is_ok() {}
+            Served::Ok(())
+        };
+        let to = server.serve(7, Limits::default(), || Raw, floods).expect("the port is free");
+        let reads = client.spawn(async move {
+            let mut channel = Client::at(to).connect(Raw).await?;
+            for _ in 0..100 {
+                let bytes = channel.recv().await?.expect("it never stops");
+                assert!(bytes.iter().all(|byte| *byte == 7));
+                task::sleep(Duration::from_millis(3)).await;
+            }
+            Ok::<_, Box<dyn Error>>(())
+        });
+        assert!(network.run_until(SECOND * 60, || reads.is_finished()), "seed {seed}");
+        let (mut receives, mut late, mut told_late) = (false, 0, 0);
+        for seen in journal.read() {
+            match seen {
+                Seen::Asked(_, Asked::Receive(on)) => (receives, late) = (on, 0),
+                Seen::Told(_, Told::Received | Told::Ended, _) if !receives => {
+                    late += 1;
+                    told_late += 1;
+                }
+                _ => {}
+            }
+            assert!(late < 2, "two completions after receiving was stopped, with seed {seed}");
+        }
+        // A listener that pauses may have accepted one more as well.
+        assert!(network.fired().count(Fault::LateCancel) >= told_late);
+        told_late
+    };
+    assert_eq!(stops(Faults::none(), 1), 0);
+    for seed in seeds(20) {
+        assert!(stops(Faults::none().with(Fault::LateCancel, 2), seed) > 0, "seed {seed}");
+        stops(Faults::benign().with(Fault::LateCancel, 2), seed);
+    }
+}
+
+#[test]
+fn after_accepting_was_stopped_one_more_stream_may_come() {
+    let network = Network::new(1);
+    network.set_faults(Faults::none().with(Fault::NoDescriptor, 2).with(Fault::LateCancel, 1));
+    let journal = Journal::default();
+    let server = network.host("10.0.0.1").station_over(journal.shim());
+    let client = network.host("10.0.0.2").station();
+    let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
+    let exchanges: Vec<_> = (0..20).map(|_| client.spawn(exchange(to.clone(), vec![1; 100], 100))).collect();
+    for exchange in exchanges {
+        assert!(network.run_task(SECOND * 60, exchange).is_ok_and(|come| come == [1; 100]));
+    }
+    let (mut accepts, mut late) = (true, 0);
+    for seen in journal.read() {
+        match seen {
+            Seen::Asked(_, Asked::Accept(on)) => accepts = on,
+            Seen::Told(_, Told::Accepted, _) if !accepts => late += 1,
+            _ => {}
+        }
+    }
+    assert!(late > 0);
+}
+
+#[test]
+fn what_is_delayed_is_told_later_than_the_links_would_have_it() {
+    let takes = |faults: Faults| {
+        let (network, _) = exchanged(faults, 1000);
+        network.elapsed()
+    };
+    assert!(takes(Faults::none().with(Fault::Delayed, 2)) > takes(Faults::none()));
+}
+
+/// A driver whose loop is the test, something that it has connected to an echo, and bytes to send there.
+fn connected(network: &Network) -> (Box<dyn Driver>, Token, Outbound) {
+    let pool = Pool::new();
+    let mut driver = network.host("10.0.0.1").driver(&pool);
+    let server = network.host("10.0.0.2").station();
+    let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
+    let token = Token { slot: 0, generation: 0 };
+    driver.submit(token, Operation::Connect { address: &to, local: None, options: &SocketOptions::default() });
+    network.run_for(SECOND);
+    driver.wait(None).expect("nothing is waited for");
+    assert!(matches!(driver.next(), Some((_, Completion::Connected(Ok(()))))));
+    let mut queue = Outbound::new(&pool);
+    queue.write(b"ebb");
+    queue.flush();
+    (driver, token, queue)
+}
+
+/// No loop does this, so the test does.
+#[test]
+#[should_panic(expected = "a second send of a socket while one is in flight")]
+fn a_second_send_while_one_is_in_flight_fails_the_test() {
+    let network = Network::new(1);
+    network.set_faults(Faults::none().with(Fault::LateSend, 1));
+    let (mut driver, token, mut queue) = connected(&network);
+    for _ in 0..2 {
+        assert!(driver.submit(token, Operation::Send { queue: &queue, bytes_max: 100 }).is_none());
+    }
+    queue.clear();
+    network.run_for(SECOND);
+}
+
+/// Until a send is told of, its bytes are the driver's: nothing may end the connection before.
+#[test]
+fn a_break_is_told_after_the_send_that_is_in_flight_or_by_it() {
+    let (mut after, mut by) = (0, 0);
+    for seed in 0..20 {
+        let network = Network::new(seed);
+        network.set_faults(Faults::none().with(Fault::LateSend, 1));
+        let (mut driver, token, mut queue) = connected(&network);
+        assert!(driver.submit(token, Operation::Send { queue: &queue, bytes_max: 100 }).is_none());
+        // What the echo sends back cuts the stream.
+        network.set_faults(Faults::none().with(Fault::Reset, 1));
+        let mut told = Vec::new();
+        network.run_until(SECOND, || {
+            driver.wait(None).expect("nothing is waited for");
+            told.extend(std::iter::from_fn(|| driver.next()).map(|(_, completion)| completion));
+            false
+        });
+        match &told[..] {
+            [Completion::Sent(Ok(3)), Completion::Failed(_)] => after += 1,
+            [Completion::Sent(Err(error))] if error.kind() == io::ErrorKind::ConnectionReset => by += 1,
+            told => panic!("{told:?} with seed {seed}"),
+        }
+        queue.clear();
+    }
+    assert!(after > 0 && by > 0, "{after} and {by}");
+}
+
+#[test]
+fn the_last_word_on_a_socket_comes_after_a_send_that_was_in_flight() {
+    let network = Network::new(1);
+    network.set_faults(Faults::none().with(Fault::LateSend, 1));
+    let (mut driver, token, mut queue) = connected(&network);
+    assert!(driver.submit(token, Operation::Send { queue: &queue, bytes_max: 100 }).is_none());
+    assert!(driver.submit(token, Operation::Close { reset: true }).is_none());
+    network.run_for(SECOND);
+    driver.wait(None).expect("nothing is waited for");
+    assert!(matches!(driver.next(), Some((closed, Completion::Closed)) if closed == token));
+    assert!(driver.next().is_none());
+    queue.clear();
+}
+
+#[test]
+fn a_stream_that_nobody_adopts_is_open_until_its_driver_goes() {
+    let network = Network::new(1);
+    let host = network.host("10.0.0.1");
+    let mut driver = host.driver(&Pool::new());
+    let listener = host.listener(7).expect("the port is free");
+    driver.submit(Token { slot: 0, generation: 0 }, Operation::Listen(listener));
+    let client = network.host("10.0.0.2").station();
+    let to: Address = "10.0.0.1:7".parse().expect("it is one");
+    let ended =
+        client.spawn(async move { Client::at(to).connect(Raw).await?.recv().await.map_err(Box::<dyn Error>::from) });
+    network.run_for(SECOND);
+    driver.wait(None).expect("nothing is waited for");
+    let Some((_, Completion::Accepted(Ok(Accepted { socket, .. })))) = driver.next() else { panic!("it has come") };
+    drop(socket);
+    network.run_for(SECOND);
+    assert_eq!((network.open_ends(), ended.is_finished()), (2, false));
+    drop(driver);
+    assert!(network.run_until(SECOND * 10, || ended.is_finished() && network.open_ends() == 0));
+}
+
+#[test]
+fn hosts_that_are_cut_off_hear_each_other_again_when_they_are_healed() {
+    for seed in seeds(20) {
+        let pair = Pair::new(seed, Faults::benign());
+        let hosts = ["10.0.0.1", "10.0.0.2"].map(|ip| pair.network.host(ip));
+        let to = pair.serve_with_handlers(Limits::default());
+        let whole = pair.start(exchange(to.clone(), vec![1; 200_000], 5000));
+        assert!(pair.network.run_until(SECOND * 10, || pair.server.counts().received_bytes > 0));
+        pair.network.cut(&hosts[0], &hosts[1]);
+        let unheard = pair.start(async move { Client::at(to).connect(Raw).await.map(drop) });
+        pair.network.run_for(SECOND * 20);
+        assert!(!whole.is_there(), "seed {seed}");
+        assert!(matches!(unheard.take(), Err(ConnectError::Timeout(_))), "seed {seed}");
+        pair.network.heal(&hosts[0], &hosts[1]);
+        drop(hosts);
+        assert!(pair.network.run_until(SECOND * 60, || whole.is_there()), "seed {seed}");
+        assert!(whole.take().is_ok_and(|come| come == [1; 200_000]), "seed {seed}");
+        pair.ends_clean();
+    }
+}
+
+#[test]
+fn who_connects_to_a_host_that_is_cut_off_gives_up_when_a_kernel_does() {
+    let pair = Pair::new(1, Faults::none());
+    let to = pair.serve_with_tasks();
+    pair.network.cut(&pair.network.host("10.0.0.1"), &pair.network.host("10.0.0.2"));
+    let client = Client::at(to).connect_timeout(SECOND * 3600);
+    let place = pair.start(async move { client.connect(Raw).await.map(drop) });
+    assert!(pair.network.run_until(SECOND * 200, || place.is_there()));
+    let Err(ConnectError::Failed(_, error)) = place.take() else { panic!("nobody answers") };
+    assert_eq!((error.kind(), pair.network.elapsed().as_secs()), (io::ErrorKind::TimedOut, 127));
+    pair.network.heal(&pair.network.host("10.0.0.1"), &pair.network.host("10.0.0.2"));
+    pair.ends_clean();
+}

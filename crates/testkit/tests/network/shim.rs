@@ -1,0 +1,146 @@
+//! A driver over the network's that writes down what passes.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tidegate_sys::{Address, Completion, Driver, Operation, Side, Token, Waker};
+
+/// What has passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// The loop has waited.
+    Turn,
+    Asked(Token, Asked),
+    /// At once, or later.
+    Told(Token, Told, Promptly),
+}
+
+/// Whether something was told by the operation itself.
+pub(crate) type Promptly = bool;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Listen,
+    Accept(bool),
+    Adopt,
+    Connect,
+    Receive(bool),
+    Send,
+    Shut,
+    Close,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    Accepted,
+    Connected,
+    Received,
+    Ended,
+    Sent(usize),
+    Failed,
+    Closed,
+    Woken,
+}
+
+/// What shims have written down. Clones are the same journal.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Journal(Rc<RefCell<Vec<Seen>>>);
+
+impl Journal {
+    /// Makes a driver over another one.
+    pub(crate) fn shim(&self) -> impl FnOnce(Box<dyn Driver>) -> Box<dyn Driver> + 'static {
+        let journal = self.clone();
+        |below| Box::new(Shim { below, journal })
+    }
+
+    pub(crate) fn read(&self) -> Vec<Seen> {
+        self.0.borrow().clone()
+    }
+
+    pub(crate) fn count(&self, is_meant: impl FnMut(&&Seen) -> bool) -> usize {
+        self.0.borrow().iter().filter(is_meant).count()
+    }
+
+    fn note(&self, seen: Seen) {
+        self.0.borrow_mut().push(seen);
+    }
+
+    fn told(&self, token: Token, completion: &Completion, promptly: Promptly) {
+        let told = match completion {
+            Completion::Accepted(_) => Told::Accepted,
+            Completion::Connected(_) => Told::Connected,
+            Completion::Received(_) => Told::Received,
+            Completion::Ended => Told::Ended,
+            Completion::Sent(sent) => Told::Sent(*sent.as_ref().unwrap_or(&0)),
+            Completion::Failed(_) => Told::Failed,
+            Completion::Closed => Told::Closed,
+            Completion::Woken => Told::Woken,
+        };
+        self.note(Seen::Told(token, told, promptly));
+    }
+}
+
+struct Shim {
+    below: Box<dyn Driver>,
+    journal: Journal,
+}
+
+impl Driver for Shim {
+    fn name(&self) -> &'static str {
+        "shim"
+    }
+
+    fn waker(&self) -> Waker {
+        self.below.waker()
+    }
+
+    fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
+        let asked = match operation {
+            Operation::Listen(_) => Asked::Listen,
+            Operation::Accept(on) => Asked::Accept(on),
+            Operation::Adopt(_) => Asked::Adopt,
+            Operation::Connect { .. } => Asked::Connect,
+            Operation::Receive(on) => Asked::Receive(on),
+            Operation::Send { .. } => Asked::Send,
+            Operation::ShutdownWrite => Asked::Shut,
+            Operation::Close { .. } => Asked::Close,
+        };
+        self.journal.note(Seen::Asked(token, asked));
+        let completion = self.below.submit(token, operation)?;
+        self.journal.told(token, &completion, true);
+        Some(completion)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.journal.note(Seen::Turn);
+        self.below.wait(timeout)
+    }
+
+    fn next(&mut self) -> Option<(Token, Completion)> {
+        let (token, completion) = self.below.next()?;
+        self.journal.told(token, &completion, false);
+        Some((token, completion))
+    }
+
+    fn hold_receives(&mut self, hold: bool) {
+        self.below.hold_receives(hold);
+    }
+
+    fn unacknowledged(&self, token: Token) -> Option<u64> {
+        self.below.unacknowledged(token)
+    }
+
+    fn now(&self) -> Instant {
+        self.below.now()
+    }
+
+    fn wall(&self) -> SystemTime {
+        self.below.wall()
+    }
+
+    fn address(&self, token: Token, side: Side) -> io::Result<Address> {
+        self.below.address(token, side)
+    }
+}

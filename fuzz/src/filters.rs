@@ -1,0 +1,109 @@
+//! Stacks of filters: hostile bytes below them mean the same in whatever pieces, and what goes through them arrives.
+//!
+//! The first byte is a seed of pieces and the second one chooses the stack. The rest is the wire below it; or the plain
+//! bytes above it, in records of a length that comes next, and then the stack has to mean what the codec alone means.
+
+use tidegate_codec::framing::{Lines, Payload};
+use tidegate_codec::{Codec, Output, Over, Slice};
+use tidegate_testkit::contract::{Contract, Transcript};
+use tidegate_testkit::filters::{StripPrefix, ToyTls};
+
+use crate::choices::Choices;
+use crate::framings::{WIRE_BYTES_MAX, text};
+
+/// Lines under every stack of the two test filters.
+pub fn filters(data: &[u8]) {
+    let mut choices = Choices::new(data);
+    let seed = choices.byte();
+    let options = choices.byte();
+    let record = if options & IN_ORDER == 0 { 0 } else { 1 + choices.below(16) };
+    let bytes = choices.take(WIRE_BYTES_MAX);
+    let check = Check { seed, bytes, record, cut_off: options & CUT_OFF != 0, open: options & STAYS_OPEN != 0 };
+    let tls = |wire: &[u8]| ToyTls::client_wire(KEY, wire, record);
+    let prefixed = |wire: &[u8]| [PREFIX, wire].concat();
+    match options & 7 {
+        0 => check.stack(|| Over::new(ToyTls::server(KEY), plain()), &tls),
+        1 => check.stack(|| Over::new(ToyTls::client(KEY), plain()), &|wire| ToyTls::server_wire(KEY, wire, record)),
+        2 => check.stack(|| Over::new(StripPrefix::new(PREFIX), plain()), &prefixed),
+        3 => {
+            let make = || Over::new(ToyTls::server(KEY), Over::new(StripPrefix::new(PREFIX), plain()));
+            check.stack(make, &|wire| tls(&prefixed(wire)));
+        }
+        4 => {
+            let make = || Over::new(StripPrefix::new(PREFIX), Over::new(ToyTls::server(KEY), plain()));
+            check.stack(make, &|wire| prefixed(&tls(wire)));
+        }
+        _ => {
+            // Two of a kind: what the outer one opens is the wire of the inner one.
+            let make = || Over::new(ToyTls::server(KEY), Over::new(ToyTls::server(KEY), plain()));
+            check.stack(make, &|wire| tls(&tls(wire)));
+        }
+    }
+}
+
+struct Check<'a> {
+    seed: u8,
+    bytes: &'a [u8],
+    record: usize,
+    cut_off: bool,
+    open: bool,
+}
+
+impl Check<'_> {
+    /// Decodes the bytes below a stack, or what `wire` makes of them when they are the bytes above.
+    fn stack<C>(&self, make: impl Fn() -> C, wire: &dyn Fn(&[u8]) -> Vec<u8>)
+    where
+        C: Codec<In = Slice, Out = Payload>,
+    {
+        if self.record == 0 {
+            self.run(make, self.bytes);
+            return;
+        }
+        let mut wire = wire(self.bytes);
+        let alone = self.run(plain, self.bytes);
+        if self.cut_off {
+            // Some of the last bytes do not come: what comes is the beginning of the same.
+            wire.truncate(wire.len().saturating_sub(1 + usize::from(self.seed & 7)));
+            let stacked = self.run(make, &wire);
+            let count = stacked.messages.len();
+            assert_eq!(alone.messages.get(..count), Some(&stacked.messages[..]), "cut off, it means something else");
+            return;
+        }
+        let stacked = self.run(make, &wire);
+        assert_eq!(stacked.messages, alone.messages, "the filters change what is said");
+        if !self.open {
+            assert_eq!(stacked.blame(), alone.blame(), "the filters change who is to blame");
+        }
+    }
+
+    fn run<C>(&self, make: impl Fn() -> C, wire: &[u8]) -> Transcript
+    where
+        C: Codec<In = Slice, Out = Payload>,
+    {
+        let answer = |line: Slice, codec: &mut C, out: &mut Output<'_>| {
+            // One that ends with CR is refused: it came with CRLF, and LF alone would not bring it back.
+            let _ = codec.encode(line.into(), out);
+        };
+        // Records depend on when they are flushed, and so on the pieces; that they are in order is looked at where
+        // they come from.
+        let contract =
+            Contract::rendered(make, |line| text(line)).answer(answer).replies(|_| Vec::new()).seed(self.seed.into());
+        let contract = if self.open { contract.stays_open() } else { contract };
+        contract.check_once(wire)
+    }
+}
+
+fn plain() -> Lines {
+    Lines::new().with_line_bytes_max(LINE_BYTES_MAX)
+}
+
+const KEY: u8 = 0x5a;
+const PREFIX: &[u8] = b"PROXY\r\n";
+
+/// Short, so that the limit is reached.
+const LINE_BYTES_MAX: usize = 40;
+
+/// The bytes are those above the stack.
+const IN_ORDER: u8 = 8;
+const CUT_OFF: u8 = 16;
+const STAYS_OPEN: u8 = 32;

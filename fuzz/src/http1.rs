@@ -1,0 +1,124 @@
+//! The server's side of HTTP/1.1: any split of any bytes gives the same requests, errors and responses.
+//!
+//! The first byte is a seed of pieces and the second one chooses the configuration; the rest is what a peer sends.
+
+#[path = "../../crates/http1/tests/support/mod.rs"]
+mod support;
+
+use std::sync::{Arc, LazyLock};
+
+use tidegate_codec::{Codec, Output};
+use tidegate_http1::{
+    Chunk, Config, Incoming, Limits, Method, Outgoing, RequestHead, Response, ResponseHead, Server, Status,
+};
+use tidegate_testkit::contract::{Contract, Transcript};
+
+pub(crate) use self::support::seen_with;
+use self::support::{Gathering, Request};
+use crate::choices::Choices;
+
+/// A server that gathers bodies and answers, or answers each head at once and reads over the body.
+pub fn http1(data: &[u8]) {
+    let mut choices = Choices::new(data);
+    let (seed, options) = (choices.byte(), choices.byte());
+    let config = &CONFIGS[usize::from(options & 7)];
+    let wire = choices.take(WIRE_BYTES_MAX);
+    let make = || Server::new(Arc::clone(config));
+    if options & ANSWERS_EARLY == 0 {
+        let contract = Contract::rendered(|| Gathering::new(make()), whole);
+        run(contract.answer(|_, codec, out| answer(options, codec, out)), options, seed, wire);
+    } else {
+        let contract = Contract::rendered(make, |incoming| match incoming {
+            Incoming::Head(head) => described(head),
+            // Pieces of a body that is under way when the response begins depend on how they came.
+            Incoming::Data(_) | Incoming::End => String::new(),
+        });
+        let answer = |incoming, codec: &mut Server, out: &mut Output<'_>| {
+            let Incoming::Head(head) = incoming else { panic!("the body of a request that was answered") };
+            answer(options, codec, out);
+            assert_eq!(codec.is_switched(), head.method() == Method::Connect, "what is granted is a tunnel");
+            let elsewhere = out.pool().copy(b"HTTP/1.1 200 OK");
+            assert!(codec.encoded(elsewhere, out).is_err(), "a response that was not encoded for this request");
+        };
+        run(contract.answer(answer), options, seed, wire);
+    }
+}
+
+fn run<C: Codec>(contract: Contract<'_, C>, options: u8, seed: u8, wire: &[u8]) -> Transcript {
+    let contract = contract.seed(seed.into());
+    let contract = if options & STAYS_OPEN == 0 { contract } else { contract.stays_open() };
+    contract.check_once(wire)
+}
+
+/// A whole response, in the shape that was chosen.
+fn answer<C: Codec<Out = Outgoing, Error = tidegate_http1::Error>>(options: u8, codec: &mut C, out: &mut Output<'_>) {
+    let response = match options >> 6 {
+        0 => Response::text("ok").into(),
+        1 => Response::new(Status::NO_CONTENT).into(),
+        2 => Response::text("the last").close().into(),
+        _ => ResponseHead::new(Status::OK).into(),
+    };
+    codec.encode(response, out).expect("a response is owed");
+    if options >> 6 == 3 {
+        // Not to a CONNECT: it was granted, and what follows is not of this protocol.
+        let _ = codec.encode(Chunk::new(b"piece by piece").into(), out);
+        let _ = codec.encode(Outgoing::End, out);
+    }
+}
+
+/// A request as its text, and all that can be asked of its head.
+fn whole(request: &Request) -> String {
+    let Request { method, target, headers, body } = request;
+    format!("{method} {target} {headers:?} {body}")
+}
+
+/// All that can be asked of a head; what is asked twice has to be the same twice.
+fn described(head: &RequestHead) -> String {
+    let target = head.target();
+    assert_eq!(target.as_bytes(), head.target_bytes(), "a target is text");
+    assert_eq!(head.path().as_bytes(), head.path_bytes(), "a path is text");
+    assert!(head.method_text().len() + target.len() < head.bytes().len(), "a head holds its first line");
+    for (name, value) in head.headers() {
+        assert!(!name.is_empty() && name.iter().all(u8::is_ascii_graphic), "a field has a name");
+        assert!(!value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)), "a value is in one line");
+        let name = str::from_utf8(name).expect("a name is text");
+        assert!(head.header(name).is_some(), "a field is found by its name");
+    }
+    format!(
+        "{head:?} {:?} {} {:?} {} {} {}",
+        head.method(),
+        head.path(),
+        head.query(),
+        head.host(),
+        head.keeps_alive(),
+        head.expects_continue()
+    )
+}
+
+/// The usual one, and some with limits that short wires reach.
+pub(crate) static CONFIGS: LazyLock<[Arc<Config>; 8]> = LazyLock::new(|| {
+    std::array::from_fn(|index| {
+        let limits = if index & 1 == 0 { Limits::default() } else { tight() };
+        Arc::new(Config::new(limits).continue_by_hand(index & 2 != 0).length_required(index & 4 != 0))
+    })
+});
+
+/// Limits that short wires reach.
+fn tight() -> Limits {
+    Limits {
+        request_line_bytes_max: 40,
+        head_bytes_max: 100,
+        headers_max: 3,
+        body_bytes_max: 20,
+        chunk_extension_bytes_max: 10,
+        trailer_bytes_max: 20,
+        skip_bytes_max: 12,
+        ..Limits::default()
+    }
+}
+
+const ANSWERS_EARLY: u8 = 8;
+const STAYS_OPEN: u8 = 16;
+
+/// A longer wire finds nothing that a shorter one does not: the tight limits are below.
+const WIRE_BYTES_MAX: usize = 1024;

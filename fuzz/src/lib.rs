@@ -1,0 +1,49 @@
+//! Fuzz targets: functions that take any bytes and panic where a promise is broken.
+//!
+//! | target | what the bytes are | file |
+//! |---|---|---|
+//! | `lines` `delimiter` `fixed` `length_field` | a framing's options, then its wire | `framings.rs` |
+//! | `filters` | a stack of filters, then its wire, or what goes through it | `filters.rs` |
+//! | `http1` | a server's configuration, then requests | `http1.rs` |
+//! | `outbound` | operations on queues that share a pool | `outbound.rs` |
+//! | `connections` | two loops on a simulated network, and what they do | `connections.rs` |
+//! | `requests` | requests to a server on a simulated network | `requests.rs` |
+//!
+//! What they check are promises that tests check as well, with the same helpers: the contract of codecs, the model of
+//! queues, the simulated network. So a target is short, and what it finds is a bug of Tidegate and not of the target.
+//!
+//! `targets/` makes a program of each for libFuzzer, `tests/corpora.rs` replays what was found before, and `README.md`
+//! tells how to run them. Read next: `choices.rs`.
+
+#![forbid(unsafe_code)]
+
+mod choices;
+mod connections;
+mod filters;
+mod framings;
+mod http1;
+mod outbound;
+mod requests;
+
+pub use connections::connections;
+pub use filters::filters;
+pub use framings::{delimiter, fixed, length_field, lines};
+pub use http1::http1;
+pub use outbound::outbound;
+pub use requests::requests;
+
+/// A target.
+pub type Target = fn(&[u8]);
+
+/// All there are, by name.
+pub const TARGETS: [(&str, Target); 9] = [
+    ("lines", lines),
+    ("delimiter", delimiter),
+    ("fixed", fixed),
+    ("length_field", length_field),
+    ("filters", filters),
+    ("http1", http1),
+    ("outbound", outbound),
+    ("connections", connections),
+    ("requests", requests),
+];

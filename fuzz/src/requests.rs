@@ -1,0 +1,233 @@
+//! Requests on a simulated network: a server of HTTP/1.1 with deadlines, drains and faults, and a client that sends
+//! anything.
+//!
+//! The bytes choose the network, whether there is a filter, and how the server answers; the rest is what the client
+//! sends, in pieces with pauses between them. Whatever comes of it, the handler sees the beginning of what the codec
+//! alone makes of the same bytes, and in the end everybody is gone and nothing is left, as in `connections.rs`.
+
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_codec::framing::{Payload, Raw};
+use tidegate_codec::{Codec, Over, Slice};
+use tidegate_engine::{
+    Channel, ChannelError, Client, Closed, Context, Event, Handler, Limits, Outcome, SendError, task,
+};
+use tidegate_http1::{Chunk, Config, Incoming, Outgoing, Response, ResponseHead, Server, Status};
+use tidegate_sys::Address;
+use tidegate_testkit::filters::ToyTls;
+
+use crate::choices::Choices;
+use crate::connections::{Scene, limits};
+use crate::http1::{CONFIGS, seen_with};
+
+/// One client, and a server that answers.
+pub fn requests(data: &[u8]) {
+    let mut choices = Choices::new(data);
+    let scene = Scene::new(&mut choices);
+    let options = choices.byte();
+    let config = &CONFIGS[usize::from(options & 7)];
+    let server = {
+        let config = Arc::clone(config);
+        move || Server::new(Arc::clone(&config))
+    };
+    if options & FILTERED == 0 {
+        play(scene, choices, options, config, server, Raw);
+    } else {
+        let server = move || Over::new(ToyTls::server(KEY), server());
+        play(scene, choices, options, config, server, Over::new(ToyTls::client(KEY), Raw));
+    }
+}
+
+fn play<C, D>(
+    scene: Scene,
+    mut choices: Choices<'_>,
+    options: u8,
+    config: &Config,
+    server: impl Fn() -> C + 'static,
+    client: D,
+) where
+    C: Codec<In = Incoming, Out = Outgoing>,
+    D: Codec<In = Slice, Out = Payload>,
+{
+    let way = *choices.pick(&[Way::AtTheEnd, Way::AtOnce, Way::Later, Way::InPieces, Way::Fails]);
+    let limits = limits(&mut choices);
+    let (made, told) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let heard: Rc<RefCell<Vec<String>>> = Rc::default();
+    let make = {
+        let (made, told, heard) = (Rc::clone(&made), Rc::clone(&told), Rc::clone(&heard));
+        move |_: &Address| {
+            made.set(made.get() + 1);
+            (server(), Answering { way, told: Rc::clone(&told), heard: Rc::clone(&heard) })
+        }
+    };
+    let address = scene.server.listen(PORT, limits, make).expect("the port is free");
+    let drain = (options & DRAINS != 0).then(|| Duration::from_millis(choices.length(4096) as u64 * 8));
+    let manner = Sending {
+        piece: 1 + choices.length(600),
+        pause: Duration::from_millis(choices.length(4096) as u64 * 4),
+        ends: options & STAYS_OPEN == 0,
+        patience: Duration::from_secs(choices.length(200) as u64),
+    };
+    let wire = choices.take(WIRE_BYTES_MAX);
+    let come: Rc<RefCell<Vec<u8>>> = Rc::default();
+    let is_over = Rc::new(Cell::new(false));
+    let run = {
+        let (come, is_over, wire) = (Rc::clone(&come), Rc::clone(&is_over), wire.to_vec());
+        async move {
+            // That something breaks is as good an end as any.
+            if let Ok(channel) = Client::at(address).limits(client_limits()).connect(client).await {
+                let _ = manner.send(channel, &wire, &come).await;
+            }
+            is_over.set(true);
+        }
+    };
+    // A task that is let go of goes on.
+    drop(scene.client.spawn(run));
+    if let Some(after) = drain {
+        scene.network.run_for(after);
+        scene.server.drain(Duration::from_secs(100));
+    }
+    assert!(scene.network.run_until(PATIENCE, || is_over.get()), "the client waits for ever");
+    scene.end();
+    assert_eq!(told.get(), made.get(), "how often handlers were told of their end");
+    check(config, wire, &heard.borrow(), &come.borrow());
+}
+
+/// The handler has seen the beginning of what the bytes mean, and the client has been told of nothing else.
+fn check(config: &Config, wire: &[u8], heard: &[String], come: &[u8]) {
+    let meant: Vec<_> = seen_with(config.clone(), wire)
+        .requests
+        .into_iter()
+        .map(|request| format!("{} {}", request.method, request.target))
+        .collect();
+    // The last one may have had no body to its end, and so be none to who gathers bodies.
+    let whole = heard.len().min(meant.len());
+    assert_eq!(heard[..whole], meant[..whole], "requests that are not those that were sent");
+    assert!(heard.len() <= meant.len() + 1, "more requests than were sent: {heard:?} {meant:?}");
+    assert!(come.is_empty() || b"HTTP/1.1 ".starts_with(&come[..come.len().min(9)]), "something else came back");
+}
+
+/// When and how a request is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    AtTheEnd,
+    /// Before its body has come.
+    AtOnce,
+    Later,
+    InPieces,
+    Fails,
+}
+
+struct Answering {
+    way: Way,
+    told: Rc<Cell<u32>>,
+    heard: Rc<RefCell<Vec<String>>>,
+}
+
+impl Answering {
+    fn begin<C: Codec<In = Incoming, Out = Outgoing>>(&self, cx: &mut Context<'_, C>) -> Outcome<C> {
+        match self.way {
+            Way::AtTheEnd | Way::AtOnce => said(cx.send(Response::text("ok").into())),
+            Way::Later => {
+                cx.deadline_after(PAUSE);
+                Outcome::Continue
+            }
+            Way::InPieces => {
+                cx.deadline_after(PAUSE);
+                said(cx.send(ResponseHead::new(Status::OK).into()))
+            }
+            Way::Fails => Outcome::fail("as it was told"),
+        }
+    }
+}
+
+impl<C: Codec<In = Incoming, Out = Outgoing>> Handler<C> for Answering {
+    type Post = ();
+
+    fn message(&mut self, message: Incoming, cx: &mut Context<'_, C>) -> Outcome<C> {
+        match message {
+            Incoming::Head(head) => {
+                self.heard.borrow_mut().push(format!("{} {}", head.method_text(), head.target()));
+                if head.has_body() && self.way != Way::AtOnce { Outcome::Continue } else { self.begin(cx) }
+            }
+            Incoming::Data(_) => Outcome::Continue,
+            Incoming::End => self.begin(cx),
+        }
+    }
+
+    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
+        match event {
+            Event::Deadline if self.way == Way::InPieces => match said(cx.send(Chunk::new(b"piece by piece").into())) {
+                Outcome::Continue => said(cx.send(Outgoing::End)),
+                outcome => outcome,
+            },
+            Event::Deadline => said(cx.send(Response::text("late").into())),
+            event => event.by_default(cx),
+        }
+    }
+
+    fn closed(&mut self, _: &Closed) {
+        self.told.set(self.told.get() + 1);
+    }
+}
+
+/// What sending came to. Not everything may be said to every request, since a CONNECT that succeeds has no body; then
+/// the connection fails.
+fn said<C: Codec, T, E: Error + 'static>(result: Result<T, SendError<Outgoing, E>>) -> Outcome<C> {
+    result.into()
+}
+
+/// How a client sends.
+#[derive(Debug, Clone, Copy)]
+struct Sending {
+    piece: usize,
+    pause: Duration,
+    /// It says that there is no more.
+    ends: bool,
+    /// How long it waits for the server to end.
+    patience: Duration,
+}
+
+impl Sending {
+    async fn send<D>(self, mut channel: Channel<D>, wire: &[u8], come: &RefCell<Vec<u8>>) -> Result<(), ChannelError>
+    where
+        D: Codec<In = Slice, Out = Payload>,
+    {
+        for piece in wire.chunks(self.piece) {
+            channel.ready().await?;
+            channel.send(piece.to_vec().into())?;
+            if !self.pause.is_zero() {
+                task::sleep(self.pause).await;
+            }
+        }
+        if self.ends {
+            channel.shutdown_write();
+        }
+        while let Some(bytes) = channel.recv().within(self.patience).await? {
+            come.borrow_mut().extend_from_slice(&bytes);
+        }
+        Ok(())
+    }
+}
+
+fn client_limits() -> Limits {
+    Limits { connections_max: 16, memory_max: usize::MAX, ..Limits::default() }
+}
+
+const DRAINS: u8 = 8;
+const STAYS_OPEN: u8 = 16;
+const FILTERED: u8 = 32;
+
+const KEY: u8 = 0x5a;
+const PORT: u16 = 80;
+const PAUSE: Duration = Duration::from_millis(1500);
+
+/// A longer wire finds nothing that a shorter one does not.
+const WIRE_BYTES_MAX: usize = 1024;
+
+/// No sum of pauses and deadlines is longer.
+const PATIENCE: Duration = Duration::from_secs(20_000);

@@ -1,0 +1,5 @@
+//! `http1` for libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_fuzz::http1(data));

@@ -1,0 +1,5 @@
+//! `length_field` for libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_fuzz::length_field(data));

@@ -1,0 +1,5 @@
+//! `requests` for libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_fuzz::requests(data));

@@ -1,0 +1,68 @@
+//! Every input that is kept does what its target promises.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tidegate_fuzz::TARGETS;
+
+#[test]
+fn every_input_passes_its_target() {
+    for (name, target) in TARGETS {
+        let inputs = inputs(name);
+        assert!(!inputs.is_empty(), "{name} has no corpus");
+        for input in inputs {
+            let told = TellOnPanic(&input);
+            target(&fs::read(&input).expect("a readable input"));
+            std::mem::forget(told);
+        }
+    }
+}
+
+#[test]
+fn every_target_has_a_program_and_every_program_and_corpus_a_target() {
+    let targets: BTreeSet<_> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(names("targets"), targets);
+    assert_eq!(names("corpus"), targets);
+}
+
+/// Nobody wants to wait for a corpus, or to have it in every clone.
+#[test]
+fn a_corpus_is_small() {
+    let mut sum = 0;
+    for (name, _) in TARGETS {
+        let inputs = inputs(name);
+        assert!(inputs.len() <= INPUTS_MAX, "{name} has {} inputs", inputs.len());
+        sum += inputs.iter().map(|input| fs::metadata(input).expect("it is there").len()).sum::<u64>();
+    }
+    assert!(sum <= CORPORA_BYTES_MAX, "the corpora have {sum} bytes");
+}
+
+/// In an order that is always the same.
+fn inputs(target: &str) -> BTreeSet<PathBuf> {
+    let folder = folder("corpus").join(target);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    entries.map(|entry| entry.expect("a readable entry").path()).collect()
+}
+
+/// What is in a folder, without extensions.
+fn names(of: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder(of)).expect("a folder").map(|entry| entry.expect("a readable entry").path());
+    entries.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect()
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Says which input it was.
+struct TellOnPanic<'p>(&'p Path);
+
+impl Drop for TellOnPanic<'_> {
+    fn drop(&mut self) {
+        eprintln!("input: {}", self.0.display());
+    }
+}
+
+const INPUTS_MAX: usize = 150;
+const CORPORA_BYTES_MAX: u64 = 500_000;
