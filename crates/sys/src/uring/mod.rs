@@ -26,7 +26,9 @@ mod table;
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -310,9 +312,7 @@ impl<K: Kernel> Machine<K> {
         if event.result >= 0 {
             // SAFETY: the kernel made this descriptor for us, in answer to our request to accept, and nobody else has it.
             let descriptor = unsafe { OwnedFd::from_raw_fd(event.result) };
-            let peer = socket::address_of(descriptor.as_fd(), Side::Peer);
-            // Who is gone already has no address, and is found to be gone like anybody else.
-            let peer = peer.unwrap_or_else(|_| Address::Unix(std::path::PathBuf::new()));
+            let peer = peer_of(&descriptor);
             return Some(Completion::Accepted(Ok(Accepted { socket: Socket::Descriptor(descriptor), peer })));
         }
         match -event.result {
@@ -500,6 +500,16 @@ impl std::fmt::Debug for Uring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Uring").field("in_flight", &self.0.in_flight).finish_non_exhaustive()
     }
+}
+
+/// Who is at the other end. Who has reset the connection already has no address any more, only a family.
+fn peer_of(stream: &OwnedFd) -> Address {
+    let address = |side| socket::address_of(stream.as_fd(), side);
+    address(Side::Peer).unwrap_or_else(|_| match address(Side::Local) {
+        Ok(Address::Ip(SocketAddr::V4(_))) => Address::Ip((Ipv4Addr::UNSPECIFIED, 0).into()),
+        Ok(Address::Ip(SocketAddr::V6(_))) => Address::Ip((Ipv6Addr::UNSPECIFIED, 0).into()),
+        _ => Address::Unix(PathBuf::new()),
+    })
 }
 
 struct EventWaker(OwnedFd);
