@@ -77,7 +77,7 @@ struct Machine<K: Kernel> {
     buffers: Buffers,
     sends: Sends,
     /// Sockets whose operations have to be looked at before the next wait. Each is in here at most once.
-    line: Vec<Token>,
+    line: VecDeque<Token>,
     /// What is told before the kernel's next event.
     told: VecDeque<(Token, Completion)>,
     /// Events that may still be read in this turn.
@@ -97,7 +97,7 @@ impl<K: Kernel> Machine<K> {
             sockets: Sockets::default(),
             buffers,
             sends: Sends::new(),
-            line: Vec::new(),
+            line: VecDeque::new(),
             told: VecDeque::new(),
             turn: 0,
             waker,
@@ -139,7 +139,7 @@ impl<K: Kernel> Machine<K> {
             && !socket.flags.has(Flags::LINED_UP)
         {
             socket.flags.set(Flags::LINED_UP, true);
-            self.line.push(token);
+            self.line.push_back(token);
         }
     }
 
@@ -377,8 +377,9 @@ impl<K: Kernel> Machine<K> {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.buffers.reclaim(&mut self.kernel);
+        self.buffers.provide(&mut self.kernel);
         self.mind_waker()?;
-        while let Some(token) = self.line.pop() {
+        while let Some(token) = self.line.pop_front() {
             if let Err(error) = self.settle(token) {
                 self.line_up(token);
                 return Err(error);

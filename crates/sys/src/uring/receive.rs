@@ -16,27 +16,43 @@ pub(super) struct Buffers {
     all: Vec<Scratch>,
     /// What was told last: while it is looked at, it is not given back.
     last: Option<u16>,
-    provided: bool,
+    /// How many of them the ring has been given. Others have no memory yet.
+    provided: u16,
+    /// Sockets that found no buffer since the last wait.
+    starved: u16,
 }
 
 impl Buffers {
     pub(super) fn new(pool: &Pool) -> Self {
         let all = (0..BUFFERS).map(|_| Scratch::with_room(pool, BUFFER_BYTES)).collect();
-        Self { all, last: None, provided: false }
+        Self { all, last: None, provided: 0, starved: 0 }
     }
 
     pub(super) fn count(&self) -> u16 {
         self.all.len() as u16
     }
 
-    /// Gives back what was looked at; in the beginning, everything.
+    /// Gives back what was looked at.
     pub(super) fn reclaim(&mut self, kernel: &mut impl Kernel) {
         if let Some(buffer) = self.last.take() {
             self.give_back(buffer, kernel);
         }
-        if !std::mem::replace(&mut self.provided, true) {
-            (0..self.count()).for_each(|buffer| self.give_back(buffer, kernel));
-        }
+    }
+
+    /// Provides more buffers if many sockets found none. One that is flooded finds none either, whatever there are: it
+    /// is armed again with the next wait, as it would be read again by a driver on readiness.
+    pub(super) fn provide(&mut self, kernel: &mut impl Kernel) {
+        let starved = std::mem::take(&mut self.starved);
+        let wanted = if self.provided == 0 {
+            BUFFERS_MIN
+        } else if starved > self.provided / 4 {
+            self.provided * 2
+        } else {
+            return;
+        };
+        let wanted = wanted.min(self.count());
+        (self.provided..wanted).for_each(|buffer| self.give_back(buffer, kernel));
+        self.provided = wanted;
     }
 
     pub(super) fn give_back(&mut self, buffer: u16, kernel: &mut impl Kernel) {
@@ -76,8 +92,12 @@ impl<K: Kernel> Machine<K> {
                 Some(Completion::Ended)
             }
             (length @ 1.., Some(buffer)) => self.buffers.take(buffer, length as usize).map(Completion::Received),
-            // Used up, cancelled, interrupted: nothing is lost, and it is armed again where it is wanted.
-            (result, _) if matches!(-result, libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => None,
+            (result, _) if -result == libc::ENOBUFS => {
+                self.buffers.starved = self.buffers.starved.saturating_add(1);
+                None
+            }
+            // Cancelled, interrupted: nothing is lost, and it is armed again where it is wanted.
+            (result, _) if matches!(-result, libc::ECANCELED | libc::EINTR | libc::EAGAIN) => None,
             (result, _) => {
                 socket.flags.set(Flags::FAILED, true);
                 let errno = if result < 0 { -result } else { libc::EIO };
@@ -87,8 +107,11 @@ impl<K: Kernel> Machine<K> {
     }
 }
 
-/// Buffers of a loop, a power of two.
+/// Buffers of a loop at most, a power of two: one and a half MiB, headroom included.
 const BUFFERS: u16 = 128;
+
+/// Buffers that a loop begins with: 96 KiB.
+const BUFFERS_MIN: u16 = 8;
 
 /// Bytes that one receive may bring.
 const BUFFER_BYTES: usize = 8 * 1024;
