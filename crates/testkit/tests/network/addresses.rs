@@ -12,8 +12,8 @@ use tidegate_sys::Address;
 use tidegate_testkit::network::{Fault, Faults, Network};
 use tidegate_testkit::seeds;
 
+use crate::journal::{Asked, Journal, Seen, Told};
 use crate::pair::{Echo, Pair, SECOND, echo, exchange};
-use crate::shim::{Asked, Journal, Seen, Told};
 
 fn path() -> Address {
     Address::Unix("/run/app.sock".into())

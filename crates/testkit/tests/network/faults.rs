@@ -12,8 +12,8 @@ use tidegate_testkit::network::{Fault, Faults, Fired, Network, Station};
 use tidegate_testkit::seeds;
 
 use crate::exchange_all;
+use crate::journal::{Asked, Journal, Seen, Told};
 use crate::pair::{Pair, SECOND, Served, echo, exchange};
-use crate::shim::{Asked, Journal, Seen, Told};
 
 #[test]
 fn no_benign_fault_does_harm_however_often_it_strikes() {
