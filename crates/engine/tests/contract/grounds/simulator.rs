@@ -71,7 +71,8 @@ impl Ground for Simulator {
     }
 
     fn deaf(&self) -> Address {
-        self.network.set_faults(Faults::none().with(Fault::TimedOut, 1));
+        // And the driver's last word on who gives up is late, as it is where that has to be cancelled.
+        self.network.set_faults(Faults::none().with(Fault::TimedOut, 1).with(Fault::LateClose, 1));
         self.nowhere()
     }
 
