@@ -19,7 +19,8 @@ pub(crate) fn print(running: &Running) {
 
 type Count = (&'static str, fn(&Counts) -> u64);
 
-const COUNTS: [Count; 20] = [
+/// All but `longest_turn`: a maximum has no sum.
+const COUNTS: [Count; 22] = [
     ("connections", |counts| counts.connections),
     ("memory_bytes", |counts| counts.memory_bytes),
     ("accepted", |counts| counts.accepted),
@@ -27,6 +28,7 @@ const COUNTS: [Count; 20] = [
     ("messages", |counts| counts.messages),
     ("received_bytes", |counts| counts.received_bytes),
     ("sent_bytes", |counts| counts.sent_bytes),
+    ("tasks_panicked", |counts| counts.tasks_panicked),
     ("turns", |counts| counts.turns),
     ("slow_turns", |counts| counts.slow_turns),
     ("stalls", |counts| counts.stalls),
@@ -39,5 +41,6 @@ const COUNTS: [Count; 20] = [
     ("closed_write_timeout", |counts| counts.closed_write_timeout),
     ("closed_replies_unread", |counts| counts.closed_replies_unread),
     ("closed_shed", |counts| counts.closed_shed),
+    ("closed_too_slow", |counts| counts.closed_too_slow),
     ("closed_drained", |counts| counts.closed_drained),
 ];

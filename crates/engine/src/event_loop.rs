@@ -350,14 +350,16 @@ impl EventLoop {
         core.mailbox.awake();
         match waited {
             Ok(()) => self.waits_failed = 0,
-            // Most causes pass, the want of memory for one, and a server must not end of them.
+            // What lasts for a few calls only, as the want of memory may, must not end a server.
             Err(error) => {
                 self.waits_failed += 1;
                 if self.waits_failed > WAITS_FAILED_MAX {
                     return Err(error);
                 }
-                let now = core.time.now();
-                core.log.wait_failed(now, &error);
+                if self.waits_failed == 1 {
+                    let now = core.time.now();
+                    core.log.wait_failed(now, &error);
+                }
             }
         }
         drop(core);

@@ -296,6 +296,14 @@ impl Occupant for Attempt {
         fate
     }
 
+    /// Where the driver's last word came late, whoever waits has looked once more meanwhile, and found it as it was.
+    fn gone(self: Box<Self>, _: &mut Core, _: Rc<Closed>) -> Option<Box<dyn Occupant>> {
+        if let Some(waker) = self.waker {
+            waker.wake();
+        }
+        None
+    }
+
     fn as_any(&mut self) -> &mut dyn Any {
         self
     }

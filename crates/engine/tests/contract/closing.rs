@@ -182,6 +182,7 @@ pub(crate) fn a_handler_that_fails_cuts_its_connection_off<S: Stack>(stage: &Sta
 }
 
 pub(crate) fn a_panic_ends_its_own_connection_only<S: Stack>(stage: &Stage) {
+    stage.expect_panics();
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |told, cx| match told {
         // Not by `panic!`, which would print.
@@ -202,6 +203,7 @@ pub(crate) fn a_panic_ends_its_own_connection_only<S: Stack>(stage: &Stage) {
 /// Whatever a handler is told may be the last thing that it is told.
 pub(crate) fn a_handler_may_end_whenever_it_is_told_something<S: Stack>(stage: &Stage) {
     const MOMENTS: [&str; 7] = ["open", "message", "Deadline", "Flushed", "Posted(7)", "ReadClosed", "Drain"];
+    stage.expect_panics();
     let (bare, mut ended) = (stage.bare(), 0);
     for ending in ["done", "the handler failed: on purpose", "the handler panicked"] {
         let server = stage.server();

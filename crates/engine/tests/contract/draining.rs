@@ -12,7 +12,7 @@ use crate::journal::Journal;
 use crate::stack::Stack;
 use crate::stage::{Served, Site, Stage, Told};
 
-/// Drains a loop, and says how long that took, by its own clock.
+/// Drains a loop, and waits until it is drained.
 fn drain(stage: &Stage, site: &Site, deadline: Duration) {
     site.with(|event_loop| event_loop.drain(deadline));
     stage.until("the loop is drained", || site.is_drained());

@@ -205,6 +205,7 @@ impl Life {
 }
 
 pub(crate) fn of_all_kinds_end_as_they_should<S: Stack>(stage: &Stage) {
+    stage.expect_panics();
     let (server, bare, mut random) = (stage.server(), stage.bare(), Random::new(stage.seed()));
     let mut lives: Vec<_> = (0..LIVES).map(|_| Life::begin::<S>(stage, &server, &bare, &mut random)).collect();
     for _ in 0..STEPS {

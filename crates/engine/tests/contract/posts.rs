@@ -92,10 +92,6 @@ pub(crate) fn wake_a_loop_that_sleeps<S: Stack>(stage: &Stage) {
 
 /// The loop falls asleep between any two of them.
 pub(crate) fn of_several_threads_wake_it_each_time<S: Stack>(stage: &Stage) {
-    if !stage.is_real() {
-        // Which thread comes when is no seed's choice.
-        return;
-    }
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, echo::<S>);
     stage.call::<S>(&bare, &to);

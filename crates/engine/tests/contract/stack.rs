@@ -1,4 +1,4 @@
-//! The two pipelines that every scenario runs over: bytes as they are, and bytes below a filter.
+//! The two pipelines that every scenario runs over: bytes as they are, and bytes through a filter.
 
 use tidegate_codec::framing::{Payload, Raw};
 use tidegate_codec::{Codec, Over, Slice};

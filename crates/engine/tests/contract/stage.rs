@@ -142,6 +142,8 @@ pub(crate) struct Stage {
     sites: RefCell<Vec<Site>>,
     bares: RefCell<Vec<Bare>>,
     life: Rc<Life>,
+    /// Somebody panics on purpose.
+    panics: Cell<bool>,
 }
 
 /// Handlers that were made, that were told of their connection, and that were told of its end.
@@ -171,7 +173,13 @@ impl Life {
 
 impl Stage {
     pub(crate) fn new(ground: impl Ground + 'static) -> Self {
-        Self { ground: Box::new(ground), sites: RefCell::default(), bares: RefCell::default(), life: Rc::default() }
+        Self {
+            ground: Box::new(ground),
+            sites: RefCell::default(),
+            bares: RefCell::default(),
+            life: Rc::default(),
+            panics: Cell::new(false),
+        }
     }
 
     pub(crate) fn server(&self) -> Site {
@@ -348,6 +356,11 @@ impl Stage {
         self.life.reasons.borrow().iter().map(|(_, reason)| reason.clone()).collect()
     }
 
+    /// Somebody will panic on purpose. Anybody else who does fails the scenario.
+    pub(crate) fn expect_panics(&self) {
+        self.panics.set(true);
+    }
+
     /// What is known of the handlers.
     pub(crate) fn life(&self) -> Rc<Life> {
         self.life.clone()
@@ -415,6 +428,10 @@ impl Stage {
         self.until("all connections are gone", || sites.iter().all(|site| site.counts().connections == 0));
         sites.iter().for_each(|site| site.with(|event_loop| event_loop.drain(Duration::ZERO)));
         self.until("all loops are drained", || sites.iter().all(Site::is_drained));
+        if !self.panics.get() {
+            let panicked = |counts: Counts| counts.closed_panicked + counts.tasks_panicked;
+            assert!(sites.iter().all(|site| panicked(site.counts()) == 0), "somebody panicked; {}", self.describe());
+        }
         // What a simulated driver has yet to say of sockets that were closed.
         self.until("all sockets are closed", || self.ground.sockets() == 0);
         assert_eq!(self.life.opened.get(), self.life.gone.get(), "handlers told of a connection, and of its end");

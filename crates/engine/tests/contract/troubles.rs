@@ -98,6 +98,9 @@ fn survives(stage: &Stage, plan: Plan, soon: Duration) -> u64 {
             assert!(come == bytes, "other bytes came back with {plan:?}");
         }
     }
+    if let Ok(come) = stage.outcome(&fetched) {
+        assert!(come == content(), "another file came with {plan:?}");
+    }
     let turned = server.counts().turns + client.counts().turns - turns;
     assert!(stage.is_real() || turned < TURNS_MAX, "{turned} turns with {plan:?}");
 

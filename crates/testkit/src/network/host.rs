@@ -103,6 +103,9 @@ impl Station {
     ///
     /// # Errors
     /// `AddrInUse` if somebody does already.
+    ///
+    /// # Panics
+    /// As [`with`](Self::with), and so do the methods below.
     pub fn listen<C, H, M>(&self, port: u16, limits: Limits, make: M) -> io::Result<Address>
     where
         C: Codec,

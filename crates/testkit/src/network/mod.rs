@@ -94,7 +94,7 @@ type Turned = (usize, Rc<RefCell<EventLoop>>);
 pub struct Link {
     /// How long a segment takes.
     pub latency: Duration,
-    /// How many bytes of a stream leave in a second.
+    /// How many bytes of a stream leave in a second; at least one.
     pub bytes_per_second: u64,
 }
 
@@ -184,7 +184,8 @@ impl Network {
     /// Lets so much time pass. Whatever is due on the way happens when it is due.
     ///
     /// # Panics
-    /// If the loops do not come to rest.
+    /// If the loops do not come to rest, if one fails to wait again and again, which only a driver over the network's
+    /// own may make it, and if one sends while an earlier send of the same socket is in flight.
     pub fn run_for(&self, time: Duration) {
         self.run_until(time, || false);
     }
@@ -193,7 +194,8 @@ impl Network {
     /// time is over. Says whether it is so.
     ///
     /// # Panics
-    /// If the loops do not come to rest.
+    /// If the loops do not come to rest, if one fails to wait again and again, which only a driver over the network's
+    /// own may make it, and if one sends while an earlier send of the same socket is in flight.
     pub fn run_until(&self, patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
         let end = self.elapsed().saturating_add(patience);
         // Something may have been posted to a loop since the network last ran, and the world knows nothing of letters.
@@ -270,7 +272,7 @@ impl Network {
     /// was not its first at this time: a loop measures its sleep from the end of the turn before.
     fn turn(&self, desk: usize, event_loop: &RefCell<EventLoop>) {
         let before = self.world.borrow().desks[desk].activity;
-        event_loop.borrow_mut().turn(None).expect("waiting in a simulation does not fail");
+        event_loop.borrow_mut().turn(None).expect("a loop has failed to wait again and again");
         let world = &mut *self.world.borrow_mut();
         // Not where it was found out: a loop takes a panic there for one of its user's.
         assert!(world.violation.is_none(), "{}", world.violation.unwrap_or_default());

@@ -217,7 +217,7 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) {
-        if !self.cuts.is_empty() && self.route_of(&event).is_some_and(|route| self.cuts.contains(&route)) {
+        if self.is_cut(&event) {
             return self.hold_back(event);
         }
         match event {
@@ -294,9 +294,14 @@ impl World {
         }
     }
 
+    fn is_cut(&self, event: &Event) -> bool {
+        !self.cuts.is_empty() && self.route_of(event).is_some_and(|route| self.cuts.contains(&route))
+    }
+
     fn hold_back(&mut self, event: Event) {
-        if let Event::Knock { from } = event {
-            self.answers_nobody(from);
+        // Neither who asks in vain nor who is answered in vain waits for ever.
+        if let Event::Knock { from: end } | Event::Decided { end, .. } = event {
+            self.answers_nobody(end);
         }
         self.held_back.push(event);
     }
@@ -311,7 +316,11 @@ impl World {
         self.cuts.remove(&(one, other));
         self.cuts.remove(&(other, one));
         for event in std::mem::take(&mut self.held_back) {
-            self.happen(event);
+            if self.is_cut(&event) {
+                self.held_back.push(event);
+            } else {
+                self.happen(event);
+            }
         }
     }
 

@@ -12,8 +12,8 @@ use tidegate_sys::Address;
 use tidegate_testkit::network::{Fault, Faults, Network};
 use tidegate_testkit::seeds;
 
+use crate::journal::{Asked, Journal, Seen, Told};
 use crate::pair::{Echo, Pair, SECOND, echo, exchange};
-use crate::shim::{Asked, Journal, Seen, Told};
 
 fn path() -> Address {
     Address::Unix("/run/app.sock".into())
@@ -96,7 +96,7 @@ fn a_test_may_have_a_driver_of_its_own_over_that_of_the_network() {
     let client = network.host("10.0.0.2").station();
     let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
     let come = client.spawn(exchange(to, vec![1; 1000], 1000));
-    assert!(network.run_until(SECOND, || come.is_finished()));
+    assert_eq!(network.run_task(SECOND, come).expect("nothing breaks"), [1; 1000]);
     let told = |kind| journal.count(|seen| matches!(seen, Seen::Told(_, found, _) if *found == kind));
     let asked = |kind| journal.count(|seen| matches!(seen, Seen::Asked(_, found) if *found == kind));
     assert_eq!((told(Told::Accepted), told(Told::Received), told(Told::Ended)), (1, 1, 1));

@@ -12,8 +12,8 @@ use tidegate_testkit::network::{Fault, Faults, Fired, Network, Station};
 use tidegate_testkit::seeds;
 
 use crate::exchange_all;
+use crate::journal::{Asked, Journal, Seen, Told};
 use crate::pair::{Pair, SECOND, Served, echo, exchange};
-use crate::shim::{Asked, Journal, Seen, Told};
 
 #[test]
 fn no_benign_fault_does_harm_however_often_it_strikes() {
@@ -50,7 +50,8 @@ fn exchanged(faults: Faults, length: usize) -> (Network, Vec<Seen>) {
     let (network, server, client, journal) = journalled(faults);
     let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
     let come = client.spawn(exchange(to, vec![1; length], length));
-    assert!(network.run_until(SECOND * 600, || come.is_finished()));
+    let come = network.run_task(SECOND * 600, come).expect("nothing breaks");
+    assert_eq!(come.len(), length);
     (network, journal.read())
 }
 
@@ -86,7 +87,7 @@ fn an_end_may_come_and_be_told_with_the_last_bytes() {
             while channel.recv().await?.is_some() {}
             Ok::<_, Box<dyn Error>>(())
         });
-        assert!(network.run_until(SECOND * 60, || heard.is_finished()));
+        network.run_task(SECOND * 60, heard).expect("nothing breaks");
         let told = journal
             .read()
             .into_iter()
@@ -142,7 +143,7 @@ fn after_receiving_was_stopped_one_more_completion_may_come_and_not_two() {
             }
             Ok::<_, Box<dyn Error>>(())
         });
-        assert!(network.run_until(SECOND * 60, || reads.is_finished()), "seed {seed}");
+        network.run_task(SECOND * 60, reads).expect("nothing breaks");
         let (mut receives, mut late, mut told_late) = (false, 0, 0);
         for seen in journal.read() {
             match seen {

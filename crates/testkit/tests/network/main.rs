@@ -3,9 +3,9 @@
 mod addresses;
 mod crowd;
 mod faults;
+mod journal;
 mod pair;
 mod seeds;
-mod shim;
 mod uses;
 
 use std::cell::Cell;
