@@ -141,7 +141,7 @@ pub(crate) fn a_file_shorter_than_its_region_cuts_off_what_follows<S: Stack>(sta
     assert!(server.pool().ledger().used() < 10 * TIDES.len(), "what was queued behind is gone");
 }
 
-/// A client's handler says something before anything could have left; below a filter even before its hello.
+/// A client's handler says something before anything could have left; through a filter even before its hello.
 pub(crate) fn what_is_sent_when_a_handler_opens_arrives<S: Stack>(stage: &Stage) {
     let (server, client) = (stage.server(), stage.client());
     let heard = Rc::<RefCell<Vec<u8>>>::default();
