@@ -17,6 +17,7 @@
 //! - what was cancelled may still complete, so a socket is closed when its last operation has ended (`release`);
 //! - where buffers are used up a receive ends, which is no error: it is armed again once they were given back.
 
+mod bulk;
 mod kernel;
 mod operation;
 mod receive;
@@ -35,6 +36,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use tidegate_buffer::Pool;
 
+use self::bulk::Bulk;
 use self::kernel::{Event, Kernel, Request};
 use self::operation::{Kind, State, Step, name, parse};
 use self::receive::Buffers;
@@ -66,7 +68,7 @@ impl Uring {
     /// that is older than Linux 6.0.
     pub fn new(pool: &Pool) -> io::Result<Self> {
         let buffers = Buffers::new(pool);
-        Machine::new(Ring::new(buffers.count())?, buffers).map(Self)
+        Machine::new(Ring::new(buffers.count())?, buffers, Bulk::new(pool)).map(Self)
     }
 }
 
@@ -75,6 +77,7 @@ struct Machine<K: Kernel> {
     kernel: K,
     sockets: Sockets,
     buffers: Buffers,
+    bulk: Bulk,
     sends: Sends,
     /// Sockets whose operations have to be looked at before the next wait. Each is in here at most once.
     line: VecDeque<Token>,
@@ -90,12 +93,13 @@ struct Machine<K: Kernel> {
 }
 
 impl<K: Kernel> Machine<K> {
-    fn new(kernel: K, buffers: Buffers) -> io::Result<Self> {
+    fn new(kernel: K, buffers: Buffers, bulk: Bulk) -> io::Result<Self> {
         let waker = Arc::new(EventWaker(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?));
         Ok(Self {
             kernel,
             sockets: Sockets::default(),
             buffers,
+            bulk,
             sends: Sends::new(),
             line: VecDeque::new(),
             told: VecDeque::new(),
@@ -171,11 +175,25 @@ impl<K: Kernel> Machine<K> {
                 _ => Ok(()),
             };
         }
+        let (bulk, polled) = (flags.has(Flags::BULK), flags.has(Flags::POLLED));
         match flights.state(Kind::Receive) {
+            State::Idle if bulk && !flags.has(Flags::FAILED) => {
+                self.sockets.get_mut(token).into_iter().for_each(|socket| socket.flags.set(Flags::POLLED, true));
+                let events = libc::POLLIN | libc::POLLRDHUP;
+                return self.arm(token, Kind::Receive, Request::Poll { fd, events, multishot: true });
+            }
             State::Idle if wanted => {
+                self.sockets.get_mut(token).into_iter().for_each(|socket| socket.flags.set(Flags::POLLED, false));
                 let multishot = !flags.has(Flags::ONE_SHOT);
                 self.arm(token, Kind::Receive, Request::Receive { fd, multishot })?;
             }
+            State::Armed if polled && bulk => {
+                if wanted && flags.has(Flags::READABLE) {
+                    self.line_up_readable(token);
+                }
+                return Ok(());
+            }
+            State::Armed if polled || bulk => self.cancel(token, Kind::Receive)?,
             // A receive that comes once may as well come.
             State::Armed if !wanted && !flags.has(Flags::ONE_SHOT) => {
                 self.cancel(token, Kind::Receive)?;
@@ -351,6 +369,14 @@ impl<K: Kernel> Machine<K> {
         if !broke || receives || socket.flags.has(Flags::FAILED) {
             return None;
         }
+        self.failed(token)
+    }
+
+    fn failed(&mut self, token: Token) -> Option<Completion> {
+        let socket = self.sockets.get_mut(token)?;
+        if socket.flags.has(Flags::FAILED) {
+            return None;
+        }
         socket.flags.set(Flags::FAILED, true);
         let error = rustix::net::sockopt::socket_error(&socket.descriptor);
         let error = error.ok().and_then(Result::err).unwrap_or(rustix::io::Errno::CONNRESET);
@@ -385,10 +411,11 @@ impl<K: Kernel> Machine<K> {
                 return Err(error);
             }
         }
-        let timeout = if self.told.is_empty() { timeout } else { Some(Duration::ZERO) };
+        let timeout = if self.told.is_empty() && self.bulk.is_idle() { timeout } else { Some(Duration::ZERO) };
         let waited = self.kernel.wait(timeout);
         // Whatever was queued is with the kernel.
         self.sends.submitted();
+        self.bulk.begin_turn();
         self.turn = self.kernel.completions().min(EVENTS_PER_TURN_MAX);
         waited
     }
@@ -397,6 +424,11 @@ impl<K: Kernel> Machine<K> {
         self.buffers.reclaim(&mut self.kernel);
         if let Some(told) = self.told.pop_front() {
             return Some(told);
+        }
+        while let Some(token) = self.bulk.next() {
+            if let Some(completion) = self.attend(token) {
+                return Some((token, completion));
+            }
         }
         while self.turn > 0 {
             self.turn -= 1;

@@ -79,6 +79,9 @@ impl<K: Kernel> Machine<K> {
             self.line_up(token);
         }
         let socket = self.sockets.get_mut(token)?;
+        if socket.flags.has(Flags::POLLED) {
+            return self.polled(token, event);
+        }
         if socket.flags.has_any(Flags::ENDED.and(Flags::FAILED)) {
             self.discard(event);
             return None;
@@ -91,7 +94,14 @@ impl<K: Kernel> Machine<K> {
                 }
                 Some(Completion::Ended)
             }
-            (length @ 1.., Some(buffer)) => self.buffers.take(buffer, length as usize).map(Completion::Received),
+            (length @ 1.., Some(buffer)) => {
+                let length = length as usize;
+                if length >= BUFFER_BYTES && !socket.flags.has(Flags::BULK) {
+                    socket.flags.set(Flags::BULK, true);
+                    self.line_up(token);
+                }
+                self.buffers.take(buffer, length).map(Completion::Received)
+            }
             (result, _) if -result == libc::ENOBUFS => {
                 self.buffers.starved = self.buffers.starved.saturating_add(1);
                 None
@@ -114,4 +124,4 @@ const BUFFERS: u16 = 128;
 const BUFFERS_MIN: u16 = 8;
 
 /// Bytes that one receive may bring.
-const BUFFER_BYTES: usize = 8 * 1024;
+pub(super) const BUFFER_BYTES: usize = 4 * 1024;

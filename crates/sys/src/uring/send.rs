@@ -99,7 +99,19 @@ impl<K: Kernel> Machine<K> {
             self.sends.submitted();
         }
         let room = &mut self.sends.vectors.empty()[self.sends.used..];
-        let (request, parts) = match queue.gather(room, bytes_max) {
+        let gathered = queue.gather(room, bytes_max);
+        if let Gathered::Parts(parts) = gathered
+            && parts.iter().map(|part| part.len()).sum::<usize>() >= BULK_BYTES
+        {
+            let sent = match parts {
+                [part] => rustix::net::send(&socket.descriptor, part, rustix::net::SendFlags::NOSIGNAL),
+                parts => rustix::net::sendmsg(&socket.descriptor, parts, &mut Default::default(), rustix::net::SendFlags::NOSIGNAL),
+            };
+            if let Ok(sent) = sent {
+                return Some(Completion::Sent(Ok(sent)));
+            }
+        }
+        let (request, parts) = match gathered {
             Gathered::Nothing => return Some(Completion::Sent(Ok(0))),
             Gathered::File(region) => {
                 return match send_file(&socket.descriptor, &region, bytes_max) {
@@ -158,3 +170,5 @@ const VECTORS_MIN: usize = 64;
 
 /// How much room for sends in flight is kept when none is.
 const LENT_KEPT_MAX: usize = 1024;
+
+const BULK_BYTES: usize = 8 * 1024;

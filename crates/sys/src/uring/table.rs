@@ -1,4 +1,4 @@
-//! The sockets of a completion driver, by slot; 16 bytes each.
+//! The sockets of a completion driver, by slot; 20 bytes each.
 
 use std::os::fd::OwnedFd;
 
@@ -18,7 +18,7 @@ pub(super) struct Entry {
 
 /// A set of yes-or-no facts about a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Flags(u16);
+pub(super) struct Flags(u32);
 
 impl Flags {
     pub(super) const NONE: Self = Self(0);
@@ -40,6 +40,16 @@ impl Flags {
     pub(super) const RESET: Self = Self(1 << 8);
     /// Something was to be sent before it could be.
     pub(super) const SEND_WAITS: Self = Self(1 << 9);
+    /// It brings much: it is polled, and received from by calls.
+    pub(super) const BULK: Self = Self(1 << 10);
+    /// What is armed for receiving is a poll.
+    pub(super) const POLLED: Self = Self(1 << 11);
+    /// The poll said that there is something, and not all of it was received.
+    pub(super) const READABLE: Self = Self(1 << 12);
+    /// The poll said that the peer has hung up.
+    pub(super) const HUNG_UP: Self = Self(1 << 13);
+    /// It is in the line of those that are received from in the next turn.
+    pub(super) const ATTENDED: Self = Self(1 << 14);
 
     pub(super) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -59,6 +69,16 @@ impl Flags {
         } else {
             self.0 &= !flag.0;
         }
+    }
+
+    /// How many receives in a row were little ones.
+    pub(super) const fn little(self) -> u32 {
+        self.0 >> LITTLE_SHIFT
+    }
+
+    pub(super) const fn count_little(&mut self, little: bool) {
+        let count = if little { self.little() + 1 } else { 0 };
+        self.0 = self.0 & !(!0 << LITTLE_SHIFT) | count << LITTLE_SHIFT;
     }
 
     /// Clears a flag and says whether it was set.
@@ -115,4 +135,7 @@ impl Sockets {
 /// No send is in flight.
 pub(super) const NOTHING: u32 = u32::MAX;
 
-const _: () = assert!(size_of::<Option<Entry>>() == 16);
+/// Where the count of little receives lies among the flags.
+const LITTLE_SHIFT: u32 = 24;
+
+const _: () = assert!(size_of::<Option<Entry>>() <= 20);

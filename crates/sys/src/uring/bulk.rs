@@ -1,0 +1,145 @@
+//! Receiving much: straight into the loop's one scratch, when the kernel says that there is something.
+//!
+//! A buffer of the ring is touched again only when all others were: for a few hundred bytes that is nothing, for tens of
+//! KiB it means that neither what the kernel writes nor what a codec reads is in the nearest cache. So whoever fills
+//! a buffer of the ring leaves it: from then on its operation is a poll that stays armed, and the socket is received from
+//! by calls, into memory that is warm from the socket before. Each call brings so much that its price does not count.
+//! Whoever brings little for a while goes back.
+
+use std::collections::VecDeque;
+use std::io;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use tidegate_buffer::{Pool, RECEIVE_BYTES_MAX, Scratch};
+
+use super::Machine;
+use super::kernel::{Event, Kernel};
+use super::receive::BUFFER_BYTES;
+use super::table::Flags;
+use crate::driver::{Completion, Token};
+
+/// Sockets that bring much.
+#[derive(Debug)]
+pub(super) struct Bulk {
+    scratch: Scratch,
+    /// Those that have more to say, in the order in which they get their say. Each is in here at most once.
+    attention: VecDeque<Token>,
+    /// How many of them get it in this turn.
+    turn: usize,
+}
+
+impl Bulk {
+    pub(super) fn new(pool: &Pool) -> Self {
+        Self { scratch: Scratch::new(pool), attention: VecDeque::new(), turn: 0 }
+    }
+
+    /// Begins a turn. Who is lined up in it waits for the next.
+    pub(super) fn begin_turn(&mut self) {
+        self.turn = self.attention.len();
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.attention.is_empty()
+    }
+
+    pub(super) fn next(&mut self) -> Option<Token> {
+        self.turn = self.turn.checked_sub(1)?;
+        self.attention.pop_front()
+    }
+}
+
+impl<K: Kernel> Machine<K> {
+    /// Gives a socket its say in the next turn, unless it has one already.
+    pub(super) fn line_up_readable(&mut self, token: Token) {
+        if let Some(socket) = self.sockets.get_mut(token)
+            && !socket.flags.has(Flags::ATTENDED)
+        {
+            socket.flags.set(Flags::ATTENDED, true);
+            self.bulk.attention.push_back(token);
+        }
+    }
+
+    /// The poll of a socket that brings much has said something.
+    pub(super) fn polled(&mut self, token: Token, event: Event) -> Option<Completion> {
+        let socket = self.sockets.get_mut(token)?;
+        let flags = &mut socket.flags;
+        if event.result < 0 {
+            return None;
+        }
+        let reports = |events: libc::c_short| event.result & i32::from(events) != 0;
+        flags.set(Flags::READABLE, true);
+        if reports(libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) {
+            flags.set(Flags::HUNG_UP, true);
+        }
+        let may_receive = flags.has(Flags::RECEIVING) && !self.held;
+        if reports(libc::POLLERR) && !(may_receive && !flags.has(Flags::ENDED)) {
+            return self.failed(token);
+        }
+        if flags.has(Flags::ATTENDED) {
+            return None;
+        }
+        self.receive_much(token)
+    }
+
+    /// Gives a socket the say that it was lined up for.
+    pub(super) fn attend(&mut self, token: Token) -> Option<Completion> {
+        self.sockets.get_mut(token)?.flags.set(Flags::ATTENDED, false);
+        self.receive_much(token)
+    }
+
+    fn receive_much(&mut self, token: Token) -> Option<Completion> {
+        let socket = self.sockets.get_mut(token)?;
+        let flags = &mut socket.flags;
+        let over = flags.has_any(Flags::ENDED.and(Flags::FAILED).and(Flags::CLOSING));
+        if over || self.held || !flags.has(Flags::RECEIVING.and(Flags::READABLE)) {
+            return None;
+        }
+        let space = self.bulk.scratch.space(RECEIVE_BYTES_MAX);
+        let received = loop {
+            match recv(&socket.descriptor, &mut *space, RecvFlags::empty()) {
+                Err(Errno::INTR) => {}
+                other => break other.map(|(length, _)| length),
+            }
+        };
+        match received {
+            Ok(0) => {
+                flags.set(Flags::ENDED, true);
+                Some(Completion::Ended)
+            }
+            Ok(length) => {
+                // The end is not reported again, so who has hung up is asked until it comes.
+                let drained = length < RECEIVE_BYTES_MAX && !flags.has(Flags::HUNG_UP);
+                flags.set(Flags::READABLE, !drained);
+                let little = length < BUFFER_BYTES;
+                flags.count_little(little);
+                if flags.little() == LITTLE_MAX {
+                    flags.set(Flags::BULK, false);
+                    self.line_up(token);
+                }
+                if !drained {
+                    self.line_up_readable(token);
+                }
+                Some(Completion::Received(self.bulk.scratch.received(length)))
+            }
+            Err(Errno::AGAIN) => {
+                flags.set(Flags::READABLE, false);
+                // Nothing can be received any more, so if it broke the error is what is left to tell.
+                match rustix::net::sockopt::socket_error(&socket.descriptor) {
+                    Ok(Err(errno)) => {
+                        flags.set(Flags::FAILED, true);
+                        Some(Completion::Failed(errno.into()))
+                    }
+                    _ => None,
+                }
+            }
+            Err(errno) => {
+                flags.set(Flags::FAILED, true);
+                Some(Completion::Failed(io::Error::from(errno)))
+            }
+        }
+    }
+}
+
+/// So many receives in a row that a buffer of the ring would have held, and the socket goes back to it.
+const LITTLE_MAX: u32 = 7;
