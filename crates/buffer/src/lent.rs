@@ -23,15 +23,16 @@ use crate::segment::Segment;
 /// assert_eq!(pool.ledger().used(), 0);
 /// ```
 #[derive(Debug, Default)]
-pub struct Lent(Kept);
+pub struct Lent(#[expect(dead_code, reason = "it is held, and not looked at")] Kept);
 
 #[derive(Debug, Default)]
+#[expect(dead_code, reason = "it is held, and not looked at")]
 enum Kept {
     #[default]
     Nothing,
     /// Most sends are of one part, and need no memory of their own for this.
     One(Held),
-    Many(#[expect(dead_code, reason = "it is held, and not looked at")] Box<[Held]>),
+    Many(Box<[Held]>),
 }
 
 /// What keeps the bytes of one part.

@@ -7,8 +7,8 @@ use crate::slice::Slice;
 /// The largest receive: what lies behind the headroom.
 pub const RECEIVE_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes kept free in front of what is received, so that a short rest of an earlier receive can be put before it
-/// and both be decoded as one piece.
+/// Bytes kept free in front of what is received, unless a scratch is made [with less](Scratch::with_room), so that
+/// a short rest of an earlier receive can be put before it and both be decoded as one piece.
 pub const HEADROOM_BYTES: usize = 4 * 1024;
 
 /// Where a loop receives. While nobody keeps a view of what was received last, the same warm memory serves the next
@@ -26,6 +26,8 @@ pub const HEADROOM_BYTES: usize = 4 * 1024;
 pub struct Scratch {
     pool: Pool,
     segment: Option<Segment>,
+    /// Bytes kept free in front of what is received.
+    headroom: usize,
     /// The largest space that can be asked for.
     room: usize,
     /// The space that was asked for last. What lies behind it is left from an earlier receive, perhaps of somebody
@@ -37,28 +39,28 @@ impl Scratch {
     /// A scratch without memory: the first receive takes it.
     #[must_use]
     pub fn new(pool: &Pool) -> Self {
-        Self::with_room(pool, RECEIVE_BYTES_MAX)
+        Self::with_room(pool, HEADROOM_BYTES, RECEIVE_BYTES_MAX)
     }
 
     /// One of several: a driver that has many receives in flight has a smaller one for each.
     #[must_use]
-    pub fn with_room(pool: &Pool, room: usize) -> Self {
-        Self { pool: pool.clone(), segment: None, room, asked: 0 }
+    pub fn with_room(pool: &Pool, headroom: usize, room: usize) -> Self {
+        Self { pool: pool.clone(), segment: None, headroom, room, asked: 0 }
     }
 
-    /// Up to `length` bytes to receive into, at most what there is room for, [`RECEIVE_BYTES_MAX`] unless it was made
-    /// [with less](Self::with_room). What was received before and not kept is
-    /// gone. The bytes are initialised with whatever was there.
+    /// Up to `length` bytes to receive into, at most what there is room for: [`RECEIVE_BYTES_MAX`], unless it was made
+    /// [with less](Self::with_room). What was received before and not kept is gone. The bytes are initialised with
+    /// whatever was there.
     pub fn space(&mut self, length: usize) -> &mut [u8] {
         let segment = match self.segment.take() {
             Some(segment) if segment.is_unique() => segment,
             _ => self.fresh(),
         };
-        segment.set_floor(HEADROOM_BYTES);
+        segment.set_floor(self.headroom);
         self.asked = length.min(self.room);
         let segment = self.segment.insert(segment);
         // SAFETY: the headroom lies within the segment.
-        let first = unsafe { segment.base().add(HEADROOM_BYTES) };
+        let first = unsafe { segment.base().add(self.headroom) };
         // SAFETY: `fresh` initialised the whole segment, the range lies within it, and the segment is unique, so
         // nobody else can reach these bytes for as long as `self` is borrowed.
         unsafe { std::slice::from_raw_parts_mut(first, self.asked) }
@@ -72,7 +74,7 @@ impl Scratch {
     pub fn received(&self, length: usize) -> Slice {
         assert!(length <= self.asked, "received {length} bytes in a space of {}", self.asked);
         let segment = self.segment.as_ref().expect("space is asked for before something is received");
-        Slice::new(segment.clone(), HEADROOM_BYTES, length)
+        Slice::new(segment.clone(), self.headroom, length)
     }
 
     /// Lets go of the memory until the next receive.
@@ -81,7 +83,7 @@ impl Scratch {
     }
 
     fn fresh(&self) -> Segment {
-        let capacity = HEADROOM_BYTES + self.room;
+        let capacity = self.headroom + self.room;
         let segment = self.pool.segment_for(capacity);
         // SAFETY: the segment was allocated with this capacity and nobody else has it.
         unsafe { segment.base().write_bytes(0, capacity) };

@@ -5,24 +5,42 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use tidegate_buffer::FileRegion;
 use tidegate_buffer::planted::{self, Bug};
 
 /// Sends a piece of a file without passing it through memory. A file that ends within its region is an error: the
 /// kernel would go on reporting zero bytes for ever.
-pub(crate) fn send_file(socket: impl AsFd, region: &FileRegion, bytes_max: usize) -> io::Result<(usize, usize)> {
+pub(crate) fn send_file(socket: impl AsFd, region: &FileRegion, bytes_max: usize) -> io::Result<usize> {
     let wanted = usize::try_from(region.length).unwrap_or(usize::MAX).min(bytes_max);
     let mut offset = region.offset;
     loop {
         match rustix::fs::sendfile(&socket, &*region.file, Some(&mut offset), wanted) {
             Err(Errno::INTR) => {}
-            Ok(0) if planted::has(Bug::ShortFile) => return Ok((wanted, 0)),
+            Ok(0) if planted::has(Bug::ShortFile) => return Ok(wanted),
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            // A short count may be the file's doing as well as the socket's, so only the next call can tell whether
-            // the socket is full.
-            other => return Ok((other?, 0)),
+            other => return Ok(other?),
         }
     }
+}
+
+/// Sends the parts in one call.
+pub(crate) fn send_parts(socket: impl AsFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    loop {
+        let sent = match parts {
+            [part] => send(&socket, part, SendFlags::NOSIGNAL),
+            parts => sendmsg(&socket, parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL),
+        };
+        match sent {
+            Err(Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// How many bytes the parts have together.
+pub(crate) fn length(parts: &[IoSlice<'_>]) -> usize {
+    parts.iter().map(|part| part.len()).sum()
 }
 
 /// The loop's one array for gathering writes. It never grows: what does not fit goes with the next call.

@@ -1,16 +1,14 @@
 //! Sending: one gathering write from the loop's one array, or a piece of a file.
 
-use std::io::{self, IoSlice};
+use std::io;
 
-use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{Gathered, Outbound};
 
 use super::Readiness;
-use super::table::{Entry, Flags};
+use super::table::Flags;
 use crate::driver::{Completion, Token};
-use crate::gather::{CALL_BYTES_MAX, IOVECTORS, send_file};
+use crate::gather::{CALL_BYTES_MAX, IOVECTORS, length, send_file, send_parts};
 
 impl Readiness {
     /// Sends once. What comes after a send that the kernel did not take whole waits for the edge.
@@ -20,13 +18,16 @@ impl Readiness {
             return None;
         }
         let bytes_max = bytes_max.clamp(1, CALL_BYTES_MAX);
+        // How much was sent, and how much was to be.
         let sent = match queue.gather(self.vectors.empty(), bytes_max) {
             Gathered::Nothing => Ok((0, 0)),
             Gathered::Parts(parts) if planted::has(Bug::PartsForgotten) && parts.len() == IOVECTORS => {
-                send_parts(socket, parts).map(|_| (queue.pending() as usize, 0))
+                send_parts(&socket.descriptor, parts).map(|_| (queue.pending() as usize, 0))
             }
-            Gathered::Parts(parts) => send_parts(socket, parts),
-            Gathered::File(region) => send_file(&socket.descriptor, &region, bytes_max),
+            Gathered::Parts(parts) => send_parts(&socket.descriptor, parts).map(|sent| (sent, length(parts))),
+            // A short count may be the file's doing as well as the socket's, so only the next call can tell whether
+            // the socket is full.
+            Gathered::File(region) => send_file(&socket.descriptor, &region, bytes_max).map(|sent| (sent, 0)),
         };
         match sent {
             Ok((sent, wanted)) => {
@@ -38,21 +39,6 @@ impl Readiness {
                 None
             }
             Err(error) => Some(Completion::Sent(Err(error))),
-        }
-    }
-}
-
-/// Sends the parts in one call; returns how many bytes were sent, and how many were to be.
-fn send_parts(socket: &Entry, parts: &[IoSlice<'_>]) -> io::Result<(usize, usize)> {
-    let wanted = parts.iter().map(|part| part.len()).sum();
-    loop {
-        let sent = match parts {
-            [part] => send(&socket.descriptor, part, SendFlags::NOSIGNAL),
-            parts => sendmsg(&socket.descriptor, parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL),
-        };
-        match sent {
-            Err(Errno::INTR) => {}
-            other => return Ok((other?, wanted)),
         }
     }
 }

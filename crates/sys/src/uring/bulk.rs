@@ -51,50 +51,53 @@ impl Bulk {
 
 impl<K: Kernel> Machine<K> {
     /// Gives a socket its say in the next turn, unless it has one already.
-    pub(super) fn line_up_readable(&mut self, token: Token) {
+    pub(super) fn attend_later(&mut self, token: Token) {
         if let Some(socket) = self.sockets.get_mut(token)
-            && !socket.flags.has(Flags::ATTENDED)
+            && socket.flags.raise(Flags::ATTENDED)
         {
-            socket.flags.set(Flags::ATTENDED, true);
             self.bulk.attention.push_back(token);
         }
     }
 
-    /// The poll of a socket that brings much has said something.
-    pub(super) fn polled(&mut self, token: Token, event: Event) -> Option<Completion> {
-        let socket = self.sockets.get_mut(token)?;
-        let flags = &mut socket.flags;
-        if event.result < 0 {
-            return None;
+    /// The next completion of those that have their say in this turn.
+    pub(super) fn attend(&mut self) -> Option<(Token, Completion)> {
+        while let Some(token) = self.bulk.next() {
+            let Some(socket) = self.sockets.get_mut(token) else { continue };
+            socket.flags.set(Flags::ATTENDED, false);
+            if let Some(completion) = self.receive_much(token) {
+                return Some((token, completion));
+            }
         }
-        let reports = |events: libc::c_short| event.result & i32::from(events) != 0;
-        flags.set(Flags::READABLE, true);
-        if reports(libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) {
-            flags.set(Flags::HUNG_UP, true);
-        }
-        let may_receive = flags.has(Flags::RECEIVING) && !self.held;
-        if reports(libc::POLLERR) && !(may_receive && !flags.has(Flags::ENDED)) {
-            return self.failed(token);
-        }
-        if flags.has(Flags::ATTENDED) {
-            return None;
-        }
-        self.receive_much(token)
+        None
     }
 
-    /// Gives a socket the say that it was lined up for.
-    pub(super) fn attend(&mut self, token: Token) -> Option<Completion> {
-        self.sockets.get_mut(token)?.flags.set(Flags::ATTENDED, false);
-        self.receive_much(token)
+    /// The poll of a socket that brings much has said something.
+    pub(super) fn polled(&mut self, token: Token, event: Event) -> Option<Completion> {
+        let reports = |events: libc::c_short| event.result > 0 && event.result & i32::from(events) != 0;
+        let socket = self.sockets.get_mut(token)?;
+        if event.result < 0 && !matches!(-event.result, libc::ECANCELED | libc::EINTR | libc::EAGAIN) {
+            socket.flags.set(Flags::FAILED, true);
+            return Some(Completion::Failed(io::Error::from_raw_os_error(-event.result)));
+        }
+        socket.flags.set(Flags::READABLE, event.result > 0 || socket.flags.has(Flags::READABLE));
+        if reports(libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) {
+            socket.flags.set(Flags::HUNG_UP, true);
+        }
+        let flags = socket.flags;
+        if !self.wants(flags) {
+            // Who receives gets what came before first, and then the error.
+            return if reports(libc::POLLERR) { self.failed(token) } else { None };
+        }
+        if flags.has(Flags::ATTENDED) { None } else { self.receive_much(token) }
     }
 
     fn receive_much(&mut self, token: Token) -> Option<Completion> {
-        let socket = self.sockets.get_mut(token)?;
-        let flags = &mut socket.flags;
-        let over = flags.has_any(Flags::ENDED.and(Flags::FAILED).and(Flags::CLOSING));
-        if over || self.held || !flags.has(Flags::RECEIVING.and(Flags::READABLE)) {
+        let flags = self.sockets.get(token)?.flags;
+        // A receive that the ring has is not to be overtaken.
+        if !flags.has(Flags::READABLE.and(Flags::POLLED)) || !self.wants(flags) {
             return None;
         }
+        let socket = self.sockets.get_mut(token)?;
         let space = self.bulk.scratch.space(RECEIVE_BYTES_MAX);
         let received = loop {
             match recv(&socket.descriptor, &mut *space, RecvFlags::empty()) {
@@ -104,37 +107,33 @@ impl<K: Kernel> Machine<K> {
         };
         match received {
             Ok(0) => {
-                flags.set(Flags::ENDED, true);
+                socket.flags.set(Flags::ENDED, true);
                 Some(Completion::Ended)
             }
             Ok(length) => {
+                socket.little = if length < BUFFER_BYTES { socket.little.saturating_add(1) } else { 0 };
                 // The end is not reported again, so who has hung up is asked until it comes.
-                let drained = length < RECEIVE_BYTES_MAX && !flags.has(Flags::HUNG_UP);
-                flags.set(Flags::READABLE, !drained);
-                let little = length < BUFFER_BYTES;
-                flags.count_little(little);
-                if flags.little() == LITTLE_MAX {
-                    flags.set(Flags::BULK, false);
+                let drained = length < RECEIVE_BYTES_MAX && !socket.flags.has(Flags::HUNG_UP);
+                socket.flags.set(Flags::READABLE, !drained);
+                if drained && socket.little >= LITTLE_MAX {
+                    socket.little = 0;
+                    socket.flags.set(Flags::BULK, false);
                     self.line_up(token);
                 }
                 if !drained {
-                    self.line_up_readable(token);
+                    self.attend_later(token);
                 }
                 Some(Completion::Received(self.bulk.scratch.received(length)))
             }
             Err(Errno::AGAIN) => {
-                flags.set(Flags::READABLE, false);
+                socket.flags.set(Flags::READABLE, false);
                 // Nothing can be received any more, so if it broke the error is what is left to tell.
-                match rustix::net::sockopt::socket_error(&socket.descriptor) {
-                    Ok(Err(errno)) => {
-                        flags.set(Flags::FAILED, true);
-                        Some(Completion::Failed(errno.into()))
-                    }
-                    _ => None,
-                }
+                let error = rustix::net::sockopt::socket_error(&socket.descriptor).ok()?.err()?;
+                socket.flags.set(Flags::FAILED, true);
+                Some(Completion::Failed(error.into()))
             }
             Err(errno) => {
-                flags.set(Flags::FAILED, true);
+                socket.flags.set(Flags::FAILED, true);
                 Some(Completion::Failed(io::Error::from(errno)))
             }
         }
@@ -142,4 +141,4 @@ impl<K: Kernel> Machine<K> {
 }
 
 /// So many receives in a row that a buffer of the ring would have held, and the socket goes back to it.
-const LITTLE_MAX: u32 = 7;
+const LITTLE_MAX: u8 = 8;

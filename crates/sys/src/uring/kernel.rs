@@ -7,8 +7,8 @@ use std::time::Duration;
 /// Something that the kernel is to do.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Request {
-    /// Receive into a provided buffer; again and again, or once.
-    Receive { fd: RawFd, multishot: bool },
+    /// Receive into a provided buffer: again and again, or once.
+    Receive { fd: RawFd, wish: Wish },
     /// Send bytes that lie in one piece.
     Send { fd: RawFd, bytes: *const u8, length: u32 },
     /// Send what a header points to. The header may go once the request was submitted.
@@ -21,8 +21,19 @@ pub(super) enum Request {
     Cancel { name: u64 },
 }
 
+/// How to receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Whenever there is something.
+    Always,
+    /// Once.
+    Once,
+    /// Once, and nothing is there yet.
+    OnceLater,
+}
+
 /// What came of a request.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Event {
     /// The request's.
     pub(super) name: u64,
@@ -32,18 +43,20 @@ pub(super) struct Event {
     pub(super) more: bool,
     /// The provided buffer in which the bytes are.
     pub(super) buffer: Option<u16>,
+    /// Whether there is more to receive already.
+    pub(super) nonempty: bool,
 }
 
 /// A kernel.
 pub(super) trait Kernel {
-    /// Queues a request, and submits those before it if there is no room.
+    /// Queues a request, and submits those before it if there is no room. If that fails, nothing has become of it.
     fn push(&mut self, request: Request, name: u64) -> io::Result<()>;
-
-    /// Requests that can be queued before they are submitted.
-    fn room(&mut self) -> usize;
 
     /// Submits what is queued.
     fn submit(&mut self) -> io::Result<()>;
+
+    /// Requests that are queued. What they point to has to stay until there are none.
+    fn queued(&mut self) -> usize;
 
     /// Submits what is queued, and waits until there are events or the time is over.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;

@@ -17,19 +17,19 @@
 //! - what was cancelled may still complete, so a socket is closed when its last operation has ended (`release`);
 //! - where buffers are used up a receive ends, which is no error: it is armed again once they were given back.
 
+mod accept;
 mod bulk;
 mod kernel;
 mod operation;
 mod receive;
 mod ring;
 mod send;
+mod settle;
 mod table;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,15 +38,15 @@ use tidegate_buffer::Pool;
 
 use self::bulk::Bulk;
 use self::kernel::{Event, Kernel, Request};
-use self::operation::{Kind, State, Step, name, parse};
+use self::operation::{Kind, Step, name, parse};
 use self::receive::Buffers;
 use self::ring::Ring;
 use self::send::{Sends, sent};
-use self::table::{Entry, Flags, Sockets};
+use self::settle::is_busy;
+use self::table::{Flags, Sockets};
 use crate::address::Address;
-use crate::driver::{Accepted, Completion, Driver, Operation, Side, Token};
-use crate::options::SocketOptions;
-use crate::socket::{self, Socket};
+use crate::driver::{Completion, Driver, Operation, Side, Token};
+use crate::socket;
 use crate::wake::{Wake, Waker};
 
 /// The driver on io_uring. It is made on the thread that uses it.
@@ -111,166 +111,6 @@ impl<K: Kernel> Machine<K> {
         })
     }
 
-    fn adopt(&mut self, token: Token, socket: Socket, flags: Flags) -> Option<Completion> {
-        let Socket::Descriptor(descriptor) = socket else {
-            return Some(Completion::Failed(io::ErrorKind::Unsupported.into()));
-        };
-        self.sockets.insert(token, descriptor, flags);
-        self.line_up(token);
-        None
-    }
-
-    fn connect(
-        &mut self,
-        token: Token,
-        address: &Address,
-        local: Option<&Address>,
-        options: &SocketOptions,
-    ) -> Option<Completion> {
-        match socket::connect(address, local, options) {
-            Ok((descriptor, pending)) => {
-                self.sockets.insert(token, descriptor, if pending { Flags::CONNECTING } else { Flags::NONE });
-                self.line_up(token);
-                (!pending).then_some(Completion::Connected(Ok(())))
-            }
-            Err(error) => Some(Completion::Connected(Err(error))),
-        }
-    }
-
-    /// Has a socket's operations looked at before the next wait.
-    fn line_up(&mut self, token: Token) {
-        if let Some(socket) = self.sockets.get_mut(token)
-            && !socket.flags.has(Flags::LINED_UP)
-        {
-            socket.flags.set(Flags::LINED_UP, true);
-            self.line.push_back(token);
-        }
-    }
-
-    fn switch(&mut self, token: Token, on: bool) {
-        if let Some(socket) = self.sockets.get_mut(token) {
-            socket.flags.set(Flags::RECEIVING, on);
-            self.line_up(token);
-        }
-    }
-
-    /// Arms and cancels what the state of a socket asks for: the one place that does.
-    fn settle(&mut self, token: Token) -> io::Result<()> {
-        let held = self.held;
-        let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
-        socket.flags.set(Flags::LINED_UP, false);
-        let (flags, flights, fd) = (socket.flags, socket.flights, socket.descriptor.as_raw_fd());
-        if flags.has(Flags::CLOSING) {
-            return Ok(());
-        }
-        if flags.has(Flags::CONNECTING) {
-            return self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot: false });
-        }
-        let over = flags.has_any(Flags::ENDED.and(Flags::FAILED));
-        let wanted = flags.has(Flags::RECEIVING) && !over && (!held || flags.has(Flags::LISTENER));
-        if flags.has(Flags::LISTENER) {
-            return match flights.state(Kind::Accept) {
-                State::Idle if wanted => self.arm(token, Kind::Accept, Request::Accept { fd }),
-                State::Armed if !wanted => self.cancel(token, Kind::Accept),
-                _ => Ok(()),
-            };
-        }
-        let (bulk, polled) = (flags.has(Flags::BULK), flags.has(Flags::POLLED));
-        match flights.state(Kind::Receive) {
-            State::Idle if bulk && !flags.has(Flags::FAILED) => {
-                self.sockets.get_mut(token).into_iter().for_each(|socket| socket.flags.set(Flags::POLLED, true));
-                let events = libc::POLLIN | libc::POLLRDHUP;
-                return self.arm(token, Kind::Receive, Request::Poll { fd, events, multishot: true });
-            }
-            State::Idle if wanted => {
-                self.sockets.get_mut(token).into_iter().for_each(|socket| socket.flags.set(Flags::POLLED, false));
-                let multishot = !flags.has(Flags::ONE_SHOT);
-                self.arm(token, Kind::Receive, Request::Receive { fd, multishot })?;
-            }
-            State::Armed if polled && bulk => {
-                if wanted && flags.has(Flags::READABLE) {
-                    self.line_up_readable(token);
-                }
-                return Ok(());
-            }
-            State::Armed if polled || bulk => self.cancel(token, Kind::Receive)?,
-            // A receive that comes once may as well come.
-            State::Armed if !wanted && !flags.has(Flags::ONE_SHOT) => {
-                self.cancel(token, Kind::Receive)?;
-                self.sockets.get_mut(token).into_iter().for_each(|socket| socket.flags.set(Flags::ONE_SHOT, true));
-            }
-            _ => {}
-        }
-        if !wanted && !flags.has(Flags::FAILED) && flights.is_idle(Kind::HangUp) {
-            // That a connection broke is told even to who asks for nothing.
-            self.arm(token, Kind::HangUp, Request::Poll { fd, events: 0, multishot: true })?;
-        }
-        Ok(())
-    }
-
-    /// Submits an operation, unless the kernel has one of that kind.
-    fn arm(&mut self, token: Token, kind: Kind, request: Request) -> io::Result<()> {
-        let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
-        if socket.flights.step(kind, Step::Arm) {
-            self.in_flight += 1;
-            if let Err(error) = self.kernel.push(request, name(token, kind)) {
-                self.in_flight -= 1;
-                // As if it had ended at once.
-                if let Some(socket) = self.sockets.get_mut(token) {
-                    socket.flights.step(kind, Step::Last);
-                }
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    fn cancel(&mut self, token: Token, kind: Kind) -> io::Result<()> {
-        let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
-        if socket.flights.state(kind) == State::Armed {
-            self.kernel.push(Request::Cancel { name: name(token, kind) }, name(token, Kind::Cancel))?;
-            if let Some(socket) = self.sockets.get_mut(token) {
-                socket.flights.step(kind, Step::Cancel);
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets go of a socket: at once if the kernel has nothing of it.
-    fn close(&mut self, token: Token, reset: bool) -> Option<Completion> {
-        let Some(socket) = self.sockets.get_mut(token) else { return Some(Completion::Closed) };
-        socket.flags.set(Flags::CLOSING, true);
-        socket.flags.set(Flags::RESET, reset);
-        self.told.retain(|(of, _)| *of != token);
-        if self.release(token) {
-            return Some(Completion::Closed);
-        }
-        for kind in Kind::OF_SOCKETS {
-            // Where it cannot be cancelled the connection is shut, which ends whatever waits for it.
-            if self.cancel(token, kind).is_err()
-                && let Some(socket) = self.sockets.get(token)
-            {
-                let _ = rustix::net::shutdown(&socket.descriptor, rustix::net::Shutdown::Both);
-            }
-        }
-        None
-    }
-
-    /// Closes a socket that was let go of, if the last of its operations has ended.
-    fn release(&mut self, token: Token) -> bool {
-        let over = |socket: &Entry| socket.flags.has(Flags::CLOSING) && socket.flights.are_over();
-        if !self.sockets.get(token).is_some_and(over) {
-            return false;
-        }
-        if let Some(socket) = self.sockets.remove(token)
-            && socket.flags.has(Flags::RESET)
-        {
-            // A linger time of zero makes close send RST. If it cannot be set, an orderly close has to do.
-            let _ = socket2::SockRef::from(&socket.descriptor).set_linger(Some(Duration::ZERO));
-        }
-        true
-    }
-
     /// Takes an event in, and says what is told of it, if anything.
     fn complete(&mut self, event: Event) -> Option<(Token, Completion)> {
         let (slot, generation, kind) = parse(event.name);
@@ -302,7 +142,7 @@ impl<K: Kernel> Machine<K> {
             Kind::Accept => self.accepted(token, event),
             Kind::Receive => self.received(token, event),
             Kind::Send => Some(sent(event)),
-            Kind::Writable => self.writable(token),
+            Kind::Writable => self.writable(token, event),
             Kind::HangUp => self.hung_up(token, event),
             Kind::Wake | Kind::Cancel => None,
         };
@@ -312,50 +152,24 @@ impl<K: Kernel> Machine<K> {
     /// Gives back what an event brought that nobody wants any more.
     fn discard(&mut self, event: Event) {
         if let Some(buffer) = event.buffer {
-            self.buffers.give_back(buffer, &mut self.kernel);
+            self.buffers.discard(buffer);
         }
-        if let (_, _, Kind::Accept) = parse(event.name)
-            && event.result >= 0
-        {
-            // SAFETY: the kernel made this descriptor for us, in answer to our request to accept, and nobody else has it.
-            drop(unsafe { OwnedFd::from_raw_fd(event.result) });
-        }
-    }
-
-    fn accepted(&mut self, token: Token, event: Event) -> Option<Completion> {
-        if !event.more {
-            // It goes on with the next request to, or by itself if nothing was wrong.
-            self.line_up(token);
-        }
-        if event.result >= 0 {
-            // SAFETY: the kernel made this descriptor for us, in answer to our request to accept, and nobody else has it.
-            let descriptor = unsafe { OwnedFd::from_raw_fd(event.result) };
-            let peer = peer_of(&descriptor);
-            return Some(Completion::Accepted(Ok(Accepted { socket: Socket::Descriptor(descriptor), peer })));
-        }
-        match -event.result {
-            libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::ECONNABORTED => None,
-            errno => {
-                // To try again at once would fail again, for as long as it lasts.
-                if let Some(socket) = self.sockets.get_mut(token) {
-                    socket.flags.set(Flags::RECEIVING, false);
-                }
-                Some(Completion::Accepted(Err(io::Error::from_raw_os_error(errno))))
-            }
+        if let (_, _, Kind::Accept) = parse(event.name) {
+            drop(accept::stream(event));
         }
     }
 
     /// A connection is made, or a file can be sent on.
-    fn writable(&mut self, token: Token) -> Option<Completion> {
+    fn writable(&mut self, token: Token, event: Event) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         if !socket.flags.take(Flags::CONNECTING) {
             return Some(Completion::Sent(Ok(0)));
         }
-        let result = rustix::net::sockopt::socket_error(&socket.descriptor).unwrap_or_else(Err);
+        let result = match event.result {
+            0.. => rustix::net::sockopt::socket_error(&socket.descriptor).unwrap_or_else(Err),
+            errno => Err(rustix::io::Errno::from_raw_os_error(-errno)),
+        };
         socket.flags.set(Flags::FAILED, result.is_err());
-        if socket.flags.take(Flags::SEND_WAITS) && result.is_ok() {
-            self.told.push_back((token, Completion::Sent(Ok(0))));
-        }
         self.line_up(token);
         Some(Completion::Connected(result.map_err(Into::into)))
     }
@@ -384,8 +198,10 @@ impl<K: Kernel> Machine<K> {
     }
 
     fn woken(&mut self, event: Event) -> Option<(Token, Completion)> {
-        self.wakes &= event.more;
-        self.in_flight -= usize::from(!event.more);
+        if !event.more {
+            self.wakes = false;
+            self.in_flight -= 1;
+        }
         self.waker.calm();
         Some((NOBODY, Completion::Woken))
     }
@@ -402,33 +218,30 @@ impl<K: Kernel> Machine<K> {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.buffers.reclaim(&mut self.kernel);
-        self.buffers.provide(&mut self.kernel);
-        self.mind_waker()?;
-        while let Some(token) = self.line.pop_front() {
-            if let Err(error) = self.settle(token) {
-                self.line_up(token);
-                return Err(error);
-            }
+        self.provide();
+        match self.mind_waker().and_then(|()| self.settle_all()) {
+            // Where the kernel takes no more for now, what it has completed is read first.
+            Err(error) if !is_busy(&error) => return Err(error),
+            _ => {}
         }
-        let timeout = if self.told.is_empty() && self.bulk.is_idle() { timeout } else { Some(Duration::ZERO) };
-        let waited = self.kernel.wait(timeout);
-        // Whatever was queued is with the kernel.
-        self.sends.submitted();
+        let starves = !self.held && !self.buffers.suffice();
+        let rests = self.told.is_empty() && self.line.is_empty() && self.bulk.is_idle() && !starves;
+        let waited = self.kernel.wait(if rests { timeout } else { Some(Duration::ZERO) });
+        if self.kernel.queued() == 0 {
+            self.sends.submitted();
+        }
         self.bulk.begin_turn();
         self.turn = self.kernel.completions().min(EVENTS_PER_TURN_MAX);
         waited
     }
 
     fn next(&mut self) -> Option<(Token, Completion)> {
-        self.buffers.reclaim(&mut self.kernel);
+        self.buffers.reclaim();
         if let Some(told) = self.told.pop_front() {
             return Some(told);
         }
-        while let Some(token) = self.bulk.next() {
-            if let Some(completion) = self.attend(token) {
-                return Some((token, completion));
-            }
+        if let Some(attended) = self.attend() {
+            return Some(attended);
         }
         while self.turn > 0 {
             self.turn -= 1;
@@ -441,7 +254,7 @@ impl<K: Kernel> Machine<K> {
     }
 
     fn hold_receives(&mut self, hold: bool) {
-        if std::mem::replace(&mut self.held, hold) != hold {
+        if std::mem::replace(&mut self.held, hold) && !hold {
             let tokens: Vec<_> = self.sockets.tokens().collect();
             tokens.into_iter().for_each(|token| self.line_up(token));
         }
@@ -480,6 +293,7 @@ impl<K: Kernel> Drop for Machine<K> {
             let _ = self.kernel.push(Request::Cancel { name: name(NOBODY, Kind::Wake) }, name(NOBODY, Kind::Cancel));
         }
         for _ in 0..FAREWELL_WAITS_MAX {
+            let _ = self.settle_all();
             if self.in_flight == 0 {
                 return;
             }
@@ -533,16 +347,6 @@ impl std::fmt::Debug for Uring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Uring").field("in_flight", &self.0.in_flight).finish_non_exhaustive()
     }
-}
-
-/// Who is at the other end. Who has reset the connection already has no address any more, only a family.
-fn peer_of(stream: &OwnedFd) -> Address {
-    let address = |side| socket::address_of(stream.as_fd(), side);
-    address(Side::Peer).unwrap_or_else(|_| match address(Side::Local) {
-        Ok(Address::Ip(SocketAddr::V4(_))) => Address::Ip((Ipv4Addr::UNSPECIFIED, 0).into()),
-        Ok(Address::Ip(SocketAddr::V6(_))) => Address::Ip((Ipv6Addr::UNSPECIFIED, 0).into()),
-        _ => Address::Unix(PathBuf::new()),
-    })
 }
 
 struct EventWaker(OwnedFd);

@@ -1,8 +1,9 @@
-//! Receiving: the buffers that the kernel fills, and what comes in them.
+//! Receiving little: the buffers that the kernel fills, and what comes in them.
 
+use std::collections::VecDeque;
 use std::io;
 
-use tidegate_buffer::{Pool, Scratch, Slice};
+use tidegate_buffer::{Pool, SEGMENT_BYTES, Scratch, Slice};
 
 use super::Machine;
 use super::kernel::{Event, Kernel};
@@ -16,49 +17,62 @@ pub(super) struct Buffers {
     all: Vec<Scratch>,
     /// What was told last: while it is looked at, it is not given back.
     last: Option<u16>,
-    /// How many of them the ring has been given. Others have no memory yet.
+    /// What is to be given back.
+    own: Vec<u16>,
+    /// How many of them are in use. Others have no memory yet.
     provided: u16,
-    /// Sockets that found no buffer since the last wait.
-    starved: u16,
+    /// Sockets that found no buffer, in the order in which they try again.
+    starved: VecDeque<Token>,
+    /// How many of them have come since the last wait.
+    starved_now: usize,
 }
 
 impl Buffers {
     pub(super) fn new(pool: &Pool) -> Self {
-        let all = (0..BUFFERS).map(|_| Scratch::with_room(pool, BUFFER_BYTES)).collect();
-        Self { all, last: None, provided: 0, starved: 0 }
+        let all = (0..BUFFERS).map(|_| Scratch::with_room(pool, HEADROOM_BYTES, BUFFER_BYTES)).collect();
+        Self { all, last: None, own: Vec::new(), provided: 0, starved: VecDeque::new(), starved_now: 0 }
     }
 
+    /// How many there are at most.
     pub(super) fn count(&self) -> u16 {
         self.all.len() as u16
     }
 
-    /// Gives back what was looked at.
-    pub(super) fn reclaim(&mut self, kernel: &mut impl Kernel) {
-        if let Some(buffer) = self.last.take() {
-            self.give_back(buffer, kernel);
-        }
+    /// Whether nobody waits for one.
+    pub(super) fn suffice(&self) -> bool {
+        self.starved.is_empty()
     }
 
-    /// Provides more buffers if many sockets found none. One that is flooded finds none either, whatever there are: it
-    /// is armed again with the next wait, as it would be read again by a driver on readiness.
-    pub(super) fn provide(&mut self, kernel: &mut impl Kernel) {
-        let starved = std::mem::take(&mut self.starved);
-        let wanted = if self.provided == 0 {
-            BUFFERS_MIN
-        } else if starved > self.provided / 4 {
-            self.provided * 2
-        } else {
-            return;
+    /// Takes back what was looked at.
+    pub(super) fn reclaim(&mut self) {
+        self.own.extend(self.last.take());
+    }
+
+    /// Uses twice as many if more than a quarter as many sockets found none.
+    fn grow(&mut self) {
+        let starved = std::mem::take(&mut self.starved_now);
+        let wanted = match self.provided {
+            0 => BUFFERS_MIN,
+            provided if starved > usize::from(provided / 4) => (provided * 2).min(BUFFERS),
+            _ => return,
         };
-        let wanted = wanted.min(self.count());
-        (self.provided..wanted).for_each(|buffer| self.give_back(buffer, kernel));
+        self.own.extend(self.provided..wanted);
         self.provided = wanted;
     }
 
-    pub(super) fn give_back(&mut self, buffer: u16, kernel: &mut impl Kernel) {
-        let Some(scratch) = self.all.get_mut(usize::from(buffer)) else { return };
-        let space = scratch.space(BUFFER_BYTES);
-        kernel.provide(buffer, space.as_mut_ptr(), space.len() as u32);
+    /// Gives the ring all that it may have.
+    pub(super) fn give_back(&mut self, kernel: &mut impl Kernel) {
+        for buffer in self.own.drain(..) {
+            if let Some(scratch) = self.all.get_mut(usize::from(buffer)) {
+                let space = scratch.space(BUFFER_BYTES);
+                kernel.provide(buffer, space.as_mut_ptr(), space.len() as u32);
+            }
+        }
+    }
+
+    /// Takes back one in which nothing is looked at.
+    pub(super) fn discard(&mut self, buffer: u16) {
+        self.own.push(buffer);
     }
 
     fn take(&mut self, buffer: u16, length: usize) -> Option<Slice> {
@@ -74,6 +88,25 @@ impl Buffers {
 }
 
 impl<K: Kernel> Machine<K> {
+    /// Provides buffers, and lets as many sockets try again as there are: who comes first is served first, and nobody
+    /// tries in vain for ever. While receiving is held back the ring gets none: what it still has fills, and then receives
+    /// end of themselves.
+    pub(super) fn provide(&mut self) {
+        self.buffers.reclaim();
+        if self.held {
+            return;
+        }
+        self.buffers.grow();
+        self.buffers.give_back(&mut self.kernel);
+        for _ in 0..self.buffers.provided {
+            let Some(token) = self.buffers.starved.pop_front() else { return };
+            if let Some(socket) = self.sockets.get_mut(token) {
+                socket.flags.set(Flags::STARVED, false);
+                self.line_up(token);
+            }
+        }
+    }
+
     pub(super) fn received(&mut self, token: Token, event: Event) -> Option<Completion> {
         if !event.more {
             self.line_up(token);
@@ -86,24 +119,25 @@ impl<K: Kernel> Machine<K> {
             self.discard(event);
             return None;
         }
+        socket.flags.set(Flags::READABLE, event.nonempty);
         match (event.result, event.buffer) {
-            (0, buffer) => {
+            (0, _) => {
                 socket.flags.set(Flags::ENDED, true);
-                if buffer.is_some() {
-                    self.discard(event);
-                }
+                self.discard(event);
                 Some(Completion::Ended)
             }
             (length @ 1.., Some(buffer)) => {
                 let length = length as usize;
-                if length >= BUFFER_BYTES && !socket.flags.has(Flags::BULK) {
-                    socket.flags.set(Flags::BULK, true);
+                if length >= BUFFER_BYTES && socket.flags.raise(Flags::BULK) {
                     self.line_up(token);
                 }
                 self.buffers.take(buffer, length).map(Completion::Received)
             }
             (result, _) if -result == libc::ENOBUFS => {
-                self.buffers.starved = self.buffers.starved.saturating_add(1);
+                if !event.more && socket.flags.raise(Flags::STARVED) {
+                    self.buffers.starved.push_back(token);
+                    self.buffers.starved_now += 1;
+                }
                 None
             }
             // Cancelled, interrupted: nothing is lost, and it is armed again where it is wanted.
@@ -117,11 +151,14 @@ impl<K: Kernel> Machine<K> {
     }
 }
 
-/// Buffers of a loop at most, a power of two: one and a half MiB, headroom included.
-const BUFFERS: u16 = 128;
+/// Buffers of a loop at most, a power of two: 128 KiB. The kernel fills about twenty between two waits.
+const BUFFERS: u16 = 32;
 
-/// Buffers that a loop begins with: 96 KiB.
+/// Buffers that a loop begins with: 32 KiB.
 const BUFFERS_MIN: u16 = 8;
 
-/// Bytes that one receive may bring.
-pub(super) const BUFFER_BYTES: usize = 4 * 1024;
+/// Bytes that one receive may bring. Each buffer is a segment of the pool, which is one page.
+pub(super) const BUFFER_BYTES: usize = SEGMENT_BYTES - HEADROOM_BYTES;
+
+/// Room for a rest of the receive before.
+const HEADROOM_BYTES: usize = 512;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 
-use super::kernel::{Event, Kernel, Request};
+use super::kernel::{Event, Kernel, Request, Wish};
 
 /// An io_uring with one ring of provided buffers.
 pub(super) struct Ring {
@@ -81,21 +81,18 @@ impl Kernel for Ring {
         }
     }
 
-    fn room(&mut self) -> usize {
-        let queue = self.ring.submission();
-        queue.capacity() - queue.len()
-    }
-
     fn submit(&mut self) -> io::Result<()> {
         self.ring.submit().map(drop)
     }
 
+    fn queued(&mut self) -> usize {
+        self.ring.submission().len()
+    }
+
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        if !self.ring.completion().is_empty() || timeout == Some(Duration::ZERO) {
-            // Deferred work is done only for who asks for events, even if nothing is waited for.
-            return ignore_interrupts(self.ring.submitter().submit_and_wait(0)).and_then(|()| self.flush_deferred());
-        }
         let waited = match timeout {
+            _ if !self.ring.completion().is_empty() => self.look(),
+            Some(Duration::ZERO) => self.look(),
             None => self.ring.submitter().submit_and_wait(1),
             Some(timeout) => {
                 let time = Timespec::from(timeout);
@@ -117,6 +114,7 @@ impl Kernel for Ring {
             result: entry.result(),
             more: cqueue::more(flags),
             buffer: cqueue::buffer_select(flags),
+            nonempty: cqueue::sock_nonempty(flags),
         })
     }
 
@@ -126,10 +124,11 @@ impl Kernel for Ring {
 }
 
 impl Ring {
-    fn flush_deferred(&mut self) -> io::Result<()> {
-        // SAFETY: nothing is passed but numbers.
-        let entered = unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 0, ENTER_GETEVENTS, None) };
-        ignore_interrupts(entered)
+    /// Submits, and has deferred work done, which the kernel does only for who asks for events; waits for none.
+    fn look(&mut self) -> io::Result<usize> {
+        let queued = self.ring.submission().len() as u32;
+        // SAFETY: nothing is passed but numbers; what queued requests point to was looked after when they were pushed.
+        unsafe { self.ring.submitter().enter::<libc::sigset_t>(queued, 0, ENTER_GETEVENTS, None) }
     }
 }
 
@@ -143,9 +142,10 @@ fn ignore_interrupts(result: io::Result<usize>) -> io::Result<()> {
 
 fn build(request: Request) -> squeue::Entry {
     match request {
-        Request::Receive { fd, multishot: true } => opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP).build(),
-        Request::Receive { fd, multishot: false } => {
-            let receive = opcode::Recv::new(Fd(fd), std::ptr::null_mut(), 0).buf_group(BUFFER_GROUP);
+        Request::Receive { fd, wish: Wish::Always } => opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP).build(),
+        Request::Receive { fd, wish } => {
+            let later = if wish == Wish::OnceLater { POLL_FIRST } else { 0 };
+            let receive = opcode::Recv::new(Fd(fd), std::ptr::null_mut(), 0).buf_group(BUFFER_GROUP).ioprio(later);
             receive.build().flags(squeue::Flags::BUFFER_SELECT)
         }
         Request::Send { fd, bytes, length } => {
@@ -220,10 +220,10 @@ impl Drop for BufferRing {
 }
 
 /// Places for requests between two calls to the kernel. More of them are submitted early.
-const SUBMISSIONS: u32 = 512;
+const SUBMISSIONS: u32 = 256;
 
 /// Places for completions. What does not fit waits in the kernel.
-const COMPLETIONS: u32 = 4096;
+const COMPLETIONS: u32 = 2048;
 
 /// The one group of provided buffers.
 const BUFFER_GROUP: u16 = 0;
@@ -232,3 +232,6 @@ const PAGE_BYTES: usize = 4096;
 
 /// `IORING_ENTER_GETEVENTS`.
 const ENTER_GETEVENTS: u32 = 1;
+
+/// `IORING_RECVSEND_POLL_FIRST`.
+const POLL_FIRST: u16 = 1;

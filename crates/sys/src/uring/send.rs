@@ -10,15 +10,15 @@ use super::kernel::{Event, Kernel, Request};
 use super::operation::Kind;
 use super::table::{Flags, NOTHING};
 use crate::driver::{Completion, Token};
-use crate::gather::{CALL_BYTES_MAX, IOVECTORS, IoVectors, send_file};
+use crate::gather::{CALL_BYTES_MAX, IOVECTORS, IoVectors, length, send_file, send_parts};
 
 /// What sends in flight need.
 pub(super) struct Sends {
     vectors: IoVectors,
     /// How many of them are in use until the next submission.
     used: usize,
-    /// Headers of messages, in use likewise. They are apart from each other, so that none moves when another is added.
-    headers: Vec<Box<libc::msghdr>>,
+    /// Headers of messages, in use likewise: room for `HEADERS`, written through its pointer, so that none ever moves.
+    headers: Vec<libc::msghdr>,
     headers_used: usize,
     /// What is lent, until the kernel has let go of it.
     lent: Vec<Lent>,
@@ -30,7 +30,7 @@ impl Sends {
         Self {
             vectors: IoVectors::new(),
             used: 0,
-            headers: Vec::new(),
+            headers: Vec::with_capacity(HEADERS),
             headers_used: 0,
             lent: Vec::new(),
             vacant: Vec::new(),
@@ -79,7 +79,7 @@ impl Sends {
 }
 
 impl<K: Kernel> Machine<K> {
-    /// Submits a send. What comes of it, comes later; of a piece of a file, at once.
+    /// Sends what is much, and pieces of files, at once; submits what is little. What comes of that comes later.
     pub(super) fn send(&mut self, token: Token, queue: &Outbound, bytes_max: usize) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         if socket.flags.has(Flags::CONNECTING) {
@@ -92,67 +92,81 @@ impl<K: Kernel> Machine<K> {
         }
         let fd = socket.descriptor.as_raw_fd();
         let bytes_max = bytes_max.clamp(1, CALL_BYTES_MAX);
-        if IOVECTORS - self.sends.used < VECTORS_MIN {
-            if let Err(error) = self.kernel.submit() {
-                return Some(Completion::Sent(Err(error)));
+        if self.sends.are_full() {
+            if self.kernel.submit().is_err() || self.kernel.queued() > 0 {
+                return self.send_later(token);
             }
             self.sends.submitted();
         }
         let room = &mut self.sends.vectors.empty()[self.sends.used..];
-        let gathered = queue.gather(room, bytes_max);
-        if let Gathered::Parts(parts) = gathered
-            && parts.iter().map(|part| part.len()).sum::<usize>() >= BULK_BYTES
-        {
-            let sent = match parts {
-                [part] => rustix::net::send(&socket.descriptor, part, rustix::net::SendFlags::NOSIGNAL),
-                parts => rustix::net::sendmsg(&socket.descriptor, parts, &mut Default::default(), rustix::net::SendFlags::NOSIGNAL),
-            };
-            if let Ok(sent) = sent {
-                return Some(Completion::Sent(Ok(sent)));
-            }
-        }
-        let (request, parts) = match gathered {
+        let (request, parts) = match queue.gather(room, bytes_max) {
             Gathered::Nothing => return Some(Completion::Sent(Ok(0))),
             Gathered::File(region) => {
                 return match send_file(&socket.descriptor, &region, bytes_max) {
-                    Ok((sent, _)) => Some(Completion::Sent(Ok(sent))),
+                    Ok(sent) => Some(Completion::Sent(Ok(sent))),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         let request = Request::Poll { fd, events: libc::POLLOUT, multishot: false };
-                        let armed = self.arm(token, Kind::Writable, request);
-                        armed.err().map(|error| Completion::Sent(Err(error)))
+                        match self.arm(token, Kind::Writable, request) {
+                            Ok(()) => None,
+                            Err(_) => self.send_later(token),
+                        }
                     }
                     Err(error) => Some(Completion::Sent(Err(error))),
                 };
             }
-            Gathered::Parts([part]) => (Request::Send { fd, bytes: part.as_ptr(), length: part.len() as u32 }, 1),
             Gathered::Parts(parts) => {
-                let (first, count) = (parts.as_ptr(), parts.len());
-                (Request::SendMessage { fd, header: self.sends.header(first.cast(), count) }, count)
+                if length(parts) >= BULK_BYTES_MIN {
+                    match send_parts(&socket.descriptor, parts) {
+                        // The ring waits until it can be sent.
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        sent => return Some(Completion::Sent(sent)),
+                    }
+                }
+                match parts {
+                    [part] => (Request::Send { fd, bytes: part.as_ptr(), length: part.len() as u32 }, 1),
+                    parts => {
+                        let (first, count) = (parts.as_ptr(), parts.len());
+                        (Request::SendMessage { fd, header: self.sends.header(first.cast(), count) }, count)
+                    }
+                }
             }
         };
-        let lent = self.sends.keep(queue.lend(parts));
-        self.sockets.get_mut(token).into_iter().for_each(|socket| socket.lent = lent);
-        if let Err(error) = self.arm(token, Kind::Send, request) {
+        socket.lent = self.sends.keep(queue.lend(parts));
+        if self.arm(token, Kind::Send, request).is_err() {
             self.sockets.get_mut(token).into_iter().for_each(|socket| self.sends.give_back(&mut socket.lent));
-            return Some(Completion::Sent(Err(error)));
+            return self.send_later(token);
         }
+        None
+    }
+
+    /// The kernel takes nothing more for now. Why, the next wait tells, if it lasts.
+    fn send_later(&mut self, token: Token) -> Option<Completion> {
+        self.sockets.get_mut(token)?.flags.set(Flags::SEND_WAITS, true);
+        self.line_up(token);
         None
     }
 }
 
 impl Sends {
+    /// Whether what is queued has to be submitted before anything else can be.
+    fn are_full(&self) -> bool {
+        IOVECTORS - self.used < VECTORS_MIN || self.headers_used == HEADERS
+    }
+
     /// The header of a message of so many parts, which stay where they are until the next submission.
     fn header(&mut self, parts: *const libc::iovec, count: usize) -> *const libc::msghdr {
-        self.used += count;
-        if self.headers_used == self.headers.len() {
-            // SAFETY: a header of zeros says that there is no address, no part and no control message.
-            self.headers.push(Box::new(unsafe { std::mem::zeroed() }));
-        }
-        let header = &mut self.headers[self.headers_used];
-        self.headers_used += 1;
+        assert!(self.headers_used < HEADERS, "it is looked at before parts are gathered");
+        // SAFETY: a header of zeros says that there is no address, no part and no control message.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = parts.cast_mut();
         header.msg_iovlen = count;
-        &raw const **header
+        // SAFETY: the place lies within the capacity, as was just asserted.
+        let place = unsafe { self.headers.as_mut_ptr().add(self.headers_used) };
+        // SAFETY: the place is ours, and the kernel has copied what it was used for before: `submitted` says so.
+        unsafe { place.write(header) };
+        self.used += count;
+        self.headers_used += 1;
+        place
     }
 }
 
@@ -165,10 +179,15 @@ pub(super) fn sent(event: Event) -> Completion {
     })
 }
 
+/// From here on what is to be sent goes by a call of its own, while it is warm: a send that is submitted goes when all
+/// others have been queued, and its memory comes back another turn later.
+const BULK_BYTES_MIN: usize = 8 * 1024;
+
+/// Messages of several parts between two submissions.
+const HEADERS: usize = 64;
+
 /// With less room in the array than this, what is queued is submitted first.
 const VECTORS_MIN: usize = 64;
 
 /// How much room for sends in flight is kept when none is.
 const LENT_KEPT_MAX: usize = 1024;
-
-const BULK_BYTES: usize = 8 * 1024;

@@ -10,15 +10,17 @@ use crate::driver::Token;
 pub(super) struct Entry {
     pub(super) descriptor: OwnedFd,
     generation: u32,
-    pub(super) flags: Flags,
-    pub(super) flights: Flights,
     /// Where the memory of the send in flight is held.
     pub(super) lent: u32,
+    pub(super) flags: Flags,
+    pub(super) flights: Flights,
+    /// How many receives in a row brought little, while much is expected.
+    pub(super) little: u8,
 }
 
 /// A set of yes-or-no facts about a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Flags(u32);
+pub(super) struct Flags(u16);
 
 impl Flags {
     pub(super) const NONE: Self = Self(0);
@@ -26,7 +28,7 @@ impl Flags {
     pub(super) const RECEIVING: Self = Self(1);
     /// It is in the line of those whose operations are looked at before the next wait.
     pub(super) const LINED_UP: Self = Self(1 << 1);
-    /// It is received from again and again, so each receive is an operation of its own.
+    /// It stops receiving now and then, so each receive is an operation of its own.
     pub(super) const ONE_SHOT: Self = Self(1 << 2);
     /// The peer's end was told.
     pub(super) const ENDED: Self = Self(1 << 3);
@@ -38,18 +40,20 @@ impl Flags {
     pub(super) const CLOSING: Self = Self(1 << 7);
     /// Closing cuts it off.
     pub(super) const RESET: Self = Self(1 << 8);
-    /// Something was to be sent before it could be.
+    /// Something was to be sent when it could not be.
     pub(super) const SEND_WAITS: Self = Self(1 << 9);
-    /// It brings much: it is polled, and received from by calls.
+    /// It brings much: it is polled, and received from by calls (`bulk.rs`).
     pub(super) const BULK: Self = Self(1 << 10);
-    /// What is armed for receiving is a poll.
+    /// What is armed for receiving is that poll.
     pub(super) const POLLED: Self = Self(1 << 11);
-    /// The poll said that there is something, and not all of it was received.
+    /// There may be something to receive: the poll said so, or the last receive.
     pub(super) const READABLE: Self = Self(1 << 12);
     /// The poll said that the peer has hung up.
     pub(super) const HUNG_UP: Self = Self(1 << 13);
-    /// It is in the line of those that are received from in the next turn.
+    /// It is in the line of those that are received from by calls in the next turn.
     pub(super) const ATTENDED: Self = Self(1 << 14);
+    /// It found no buffer, and is in the line of those that wait for one.
+    pub(super) const STARVED: Self = Self(1 << 15);
 
     pub(super) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -71,14 +75,11 @@ impl Flags {
         }
     }
 
-    /// How many receives in a row were little ones.
-    pub(super) const fn little(self) -> u32 {
-        self.0 >> LITTLE_SHIFT
-    }
-
-    pub(super) const fn count_little(&mut self, little: bool) {
-        let count = if little { self.little() + 1 } else { 0 };
-        self.0 = self.0 & !(!0 << LITTLE_SHIFT) | count << LITTLE_SHIFT;
+    /// Sets a flag and says whether it was clear.
+    pub(super) const fn raise(&mut self, flag: Self) -> bool {
+        let had = self.has(flag);
+        self.set(flag, true);
+        !had
     }
 
     /// Clears a flag and says whether it was set.
@@ -100,7 +101,7 @@ impl Sockets {
             self.0.resize_with(slot + 1, || None);
         }
         let (generation, flights) = (token.generation, Flights::default());
-        self.0[slot] = Some(Entry { descriptor, generation, flags, flights, lent: NOTHING });
+        self.0[slot] = Some(Entry { descriptor, generation, lent: NOTHING, flags, flights, little: 0 });
     }
 
     pub(super) fn get(&self, token: Token) -> Option<&Entry> {
@@ -135,7 +136,4 @@ impl Sockets {
 /// No send is in flight.
 pub(super) const NOTHING: u32 = u32::MAX;
 
-/// Where the count of little receives lies among the flags.
-const LITTLE_SHIFT: u32 = 24;
-
-const _: () = assert!(size_of::<Option<Entry>>() <= 20);
+const _: () = assert!(size_of::<Option<Entry>>() == 20);

@@ -1,0 +1,201 @@
+//! What a socket asks of the kernel: taking it over, arming, cancelling, letting go.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use super::Machine;
+use super::kernel::{Kernel, Request, Wish};
+use super::operation::{Kind, State, Step, name};
+use super::table::Flags;
+use crate::address::Address;
+use crate::driver::{Completion, Token};
+use crate::options::SocketOptions;
+use crate::socket::{self, Socket};
+
+impl<K: Kernel> Machine<K> {
+    pub(super) fn adopt(&mut self, token: Token, socket: Socket, flags: Flags) -> Option<Completion> {
+        let Socket::Descriptor(descriptor) = socket else {
+            return Some(Completion::Failed(io::ErrorKind::Unsupported.into()));
+        };
+        self.sockets.insert(token, descriptor, flags);
+        self.line_up(token);
+        None
+    }
+
+    /// Begins to connect. Whether the connection is made is seen by its becoming writable; its deadline is the loop's.
+    pub(super) fn connect(
+        &mut self,
+        token: Token,
+        address: &Address,
+        local: Option<&Address>,
+        options: &SocketOptions,
+    ) -> Option<Completion> {
+        match socket::connect(address, local, options) {
+            Ok((descriptor, pending)) => {
+                self.sockets.insert(token, descriptor, if pending { Flags::CONNECTING } else { Flags::NONE });
+                self.line_up(token);
+                (!pending).then_some(Completion::Connected(Ok(())))
+            }
+            Err(error) => Some(Completion::Connected(Err(error))),
+        }
+    }
+
+    pub(super) fn switch(&mut self, token: Token, on: bool) {
+        if let Some(socket) = self.sockets.get_mut(token) {
+            socket.flags.set(Flags::RECEIVING, on);
+            self.line_up(token);
+        }
+    }
+
+    /// Has what a socket asks for looked at before the next wait.
+    pub(super) fn line_up(&mut self, token: Token) {
+        if let Some(socket) = self.sockets.get_mut(token)
+            && socket.flags.raise(Flags::LINED_UP)
+        {
+            self.line.push_back(token);
+        }
+    }
+
+    /// Settles all that are lined up. Where the kernel takes no more, the others keep their place.
+    pub(super) fn settle_all(&mut self) -> io::Result<()> {
+        while let Some(token) = self.line.pop_front() {
+            if let Err(error) = self.settle(token) {
+                if let Some(socket) = self.sockets.get_mut(token) {
+                    socket.flags.set(Flags::LINED_UP, true);
+                    self.line.push_front(token);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Arms and cancels what the state of a socket asks for: the one place that does, except for sends.
+    fn settle(&mut self, token: Token) -> io::Result<()> {
+        let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
+        socket.flags.set(Flags::LINED_UP, false);
+        let (flags, flights, fd) = (socket.flags, socket.flights, socket.descriptor.as_raw_fd());
+        if flags.has(Flags::CLOSING) {
+            return Kind::OF_SOCKETS.into_iter().try_for_each(|kind| self.cancel(token, kind));
+        }
+        if flags.has(Flags::CONNECTING) {
+            return self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot: false });
+        }
+        if flags.has(Flags::LISTENER) {
+            return match (flights.state(Kind::Accept), flags.has(Flags::RECEIVING)) {
+                (State::Idle, true) => self.arm(token, Kind::Accept, Request::Accept { fd }),
+                (State::Armed, false) => self.cancel(token, Kind::Accept),
+                _ => Ok(()),
+            };
+        }
+        if socket.flags.take(Flags::SEND_WAITS) {
+            self.told.push_back((token, Completion::Sent(Ok(0))));
+        }
+        let wanted = self.wants(flags);
+        self.settle_receive(token, wanted)?;
+        let is_told_of = flags.has_any(Flags::FAILED.and(Flags::BULK));
+        if !wanted && !is_told_of && flights.is_idle(Kind::HangUp) {
+            // That a connection broke is told even to who asks for nothing.
+            self.arm(token, Kind::HangUp, Request::Poll { fd, events: 0, multishot: true })?;
+        }
+        Ok(())
+    }
+
+    fn settle_receive(&mut self, token: Token, wanted: bool) -> io::Result<()> {
+        let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
+        let (flags, fd) = (socket.flags, socket.descriptor.as_raw_fd());
+        let bulk = flags.has(Flags::BULK);
+        match socket.flights.state(Kind::Receive) {
+            State::Idle if bulk && !flags.has(Flags::FAILED) => {
+                socket.flags.set(Flags::POLLED, true);
+                let events = libc::POLLIN | libc::POLLRDHUP;
+                self.arm(token, Kind::Receive, Request::Poll { fd, events, multishot: true })
+            }
+            State::Idle if wanted && !flags.has(Flags::STARVED) => {
+                socket.flags.set(Flags::POLLED, false);
+                let wish = match (flags.has(Flags::ONE_SHOT), flags.has(Flags::READABLE)) {
+                    (false, _) => Wish::Always,
+                    (true, true) => Wish::Once,
+                    (true, false) => Wish::OnceLater,
+                };
+                self.arm(token, Kind::Receive, Request::Receive { fd, wish })
+            }
+            State::Armed if flags.has(Flags::POLLED) && bulk => {
+                if wanted && flags.has(Flags::READABLE) {
+                    self.attend_later(token);
+                }
+                Ok(())
+            }
+            State::Armed if flags.has(Flags::POLLED) || bulk => self.cancel(token, Kind::Receive),
+            // A receive that comes once may as well come; and who is held back has not stopped.
+            State::Armed if !wanted && !flags.has_any(Flags::ONE_SHOT.and(Flags::RECEIVING)) => {
+                socket.flags.set(Flags::ONE_SHOT, true);
+                self.cancel(token, Kind::Receive)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the loop is to have what arrives.
+    pub(super) fn wants(&self, flags: Flags) -> bool {
+        let over = flags.has_any(Flags::ENDED.and(Flags::FAILED).and(Flags::CLOSING));
+        flags.has(Flags::RECEIVING) && !over && !self.held
+    }
+
+    /// Submits an operation, unless the kernel has one of that kind.
+    pub(super) fn arm(&mut self, token: Token, kind: Kind, request: Request) -> io::Result<()> {
+        let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
+        if socket.flights.step(kind, Step::Arm) {
+            if let Err(error) = self.kernel.push(request, name(token, kind)) {
+                // As if it had ended at once.
+                socket.flights.step(kind, Step::Last);
+                return Err(error);
+            }
+            self.in_flight += 1;
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self, token: Token, kind: Kind) -> io::Result<()> {
+        let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
+        if socket.flights.state(kind) == State::Armed {
+            self.kernel.push(Request::Cancel { name: name(token, kind) }, name(token, Kind::Cancel))?;
+            socket.flights.step(kind, Step::Cancel);
+        }
+        Ok(())
+    }
+
+    /// Lets go of a socket: at once if the kernel has nothing of it, otherwise when it has let go as well.
+    pub(super) fn close(&mut self, token: Token, reset: bool) -> Option<Completion> {
+        let Some(socket) = self.sockets.get_mut(token) else { return Some(Completion::Closed) };
+        socket.flags.set(Flags::CLOSING, true);
+        socket.flags.set(Flags::RESET, reset);
+        self.told.retain(|(of, _)| *of != token);
+        if self.release(token) {
+            return Some(Completion::Closed);
+        }
+        self.line_up(token);
+        None
+    }
+
+    /// Closes a socket that was let go of, if the last of its operations has ended.
+    pub(super) fn release(&mut self, token: Token) -> bool {
+        let Some(socket) = self.sockets.get(token) else { return false };
+        if !socket.flags.has(Flags::CLOSING) || !socket.flights.are_over() {
+            return false;
+        }
+        if let Some(socket) = self.sockets.remove(token)
+            && socket.flags.has(Flags::RESET)
+        {
+            // A linger time of zero makes close send RST. If it cannot be set, an orderly close has to do.
+            let _ = socket2::SockRef::from(&socket.descriptor).set_linger(Some(Duration::ZERO));
+        }
+        true
+    }
+}
+
+/// Whether the kernel has something to tell, or no memory, before it takes more.
+pub(super) fn is_busy(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN | libc::EINTR))
+}
