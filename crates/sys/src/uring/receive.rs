@@ -19,21 +19,17 @@ pub(super) struct Buffers {
     last: Option<u16>,
     /// What is to be given back.
     own: Vec<u16>,
-    /// How many of them are in use. Others have no memory yet.
-    provided: u16,
     /// Sockets that found no buffer, in the order in which they try again.
     starved: VecDeque<Token>,
-    /// How many of them have come since the last wait.
-    starved_now: usize,
 }
 
 impl Buffers {
     pub(super) fn new(pool: &Pool) -> Self {
         let all = (0..BUFFERS).map(|_| Scratch::with_room(pool, HEADROOM_BYTES, BUFFER_BYTES)).collect();
-        Self { all, last: None, own: Vec::new(), provided: 0, starved: VecDeque::new(), starved_now: 0 }
+        Self { all, last: None, own: (0..BUFFERS).collect(), starved: VecDeque::new() }
     }
 
-    /// How many there are at most.
+    /// How many there are.
     pub(super) fn count(&self) -> u16 {
         self.all.len() as u16
     }
@@ -46,18 +42,6 @@ impl Buffers {
     /// Takes back what was looked at.
     pub(super) fn reclaim(&mut self) {
         self.own.extend(self.last.take());
-    }
-
-    /// Uses twice as many if more than a quarter as many sockets found none.
-    fn grow(&mut self) {
-        let starved = std::mem::take(&mut self.starved_now);
-        let wanted = match self.provided {
-            0 => BUFFERS_MIN,
-            provided if starved > usize::from(provided / 4) => (provided * 2).min(BUFFERS),
-            _ => return,
-        };
-        self.own.extend(self.provided..wanted);
-        self.provided = wanted;
     }
 
     /// Gives the ring all that it may have.
@@ -96,9 +80,8 @@ impl<K: Kernel> Machine<K> {
         if self.held {
             return;
         }
-        self.buffers.grow();
         self.buffers.give_back(&mut self.kernel);
-        for _ in 0..self.buffers.provided {
+        for _ in 0..BUFFERS {
             let Some(token) = self.buffers.starved.pop_front() else { return };
             if let Some(socket) = self.sockets.get_mut(token) {
                 socket.flags.set(Flags::STARVED, false);
@@ -136,7 +119,6 @@ impl<K: Kernel> Machine<K> {
             (result, _) if -result == libc::ENOBUFS => {
                 if !event.more && socket.flags.raise(Flags::STARVED) {
                     self.buffers.starved.push_back(token);
-                    self.buffers.starved_now += 1;
                 }
                 None
             }
@@ -151,11 +133,9 @@ impl<K: Kernel> Machine<K> {
     }
 }
 
-/// Buffers of a loop at most, a power of two: 128 KiB. The kernel fills about twenty between two waits.
+/// Buffers of a loop, a power of two: 128 KiB. Since Linux 6.13 the kernel does the work of about twenty sockets between
+/// two waits, however many are ready; where it does that of all, some try again.
 const BUFFERS: u16 = 32;
-
-/// Buffers that a loop begins with: 32 KiB.
-const BUFFERS_MIN: u16 = 8;
 
 /// Bytes that one receive may bring. Each buffer is a segment of the pool, which is one page.
 pub(super) const BUFFER_BYTES: usize = SEGMENT_BYTES - HEADROOM_BYTES;
