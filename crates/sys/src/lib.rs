@@ -2,13 +2,15 @@
 //!
 //! A [`Driver`] takes operations and gives completions, one at a time, so that received bytes are decoded while they
 //! are hot. It knows tokens and sockets, never connections. [`readiness`] is the driver on epoll, through mio; it
-//! imitates completion by trying an operation when the socket is ready for it.
+//! imitates completion by trying an operation when the socket is ready for it. [`uring`] is the one on io_uring.
 //!
 //! Addresses, listeners and socket options by name are here as well, since every driver needs them.
 //!
-//! This is one of the crates in which unsafe code is allowed. Read next: `driver.rs`, then `readiness/mod.rs`.
+//! This is one of the crates in which unsafe code is allowed. Read next: `driver.rs`, then `readiness/mod.rs` or
+//! `uring/mod.rs`.
 
 mod address;
+mod appetite;
 mod driver;
 mod gather;
 pub mod handover;

@@ -2,7 +2,6 @@
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use tidegate_buffer::RECEIVE_BYTES_MAX;
 use tidegate_buffer::planted::{self, Bug};
 
 use super::table::Flags;
@@ -10,11 +9,10 @@ use super::{Readiness, line_up};
 use crate::driver::{Completion, Token};
 
 impl Readiness {
-    /// Receives once. The size adapts: what a codec does not use up has to be kept, so a socket starts small, grows
-    /// while receives are full and shrinks when they are nearly empty.
+    /// Receives once.
     pub(super) fn receive(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        let size = RECEIVE_BYTES_MIN << socket.receive_shift;
+        let size = socket.appetite.bytes();
         let space = self.scratch.space(size);
         let received = loop {
             match recv(&socket.descriptor, &mut *space, RecvFlags::empty()) {
@@ -32,14 +30,7 @@ impl Readiness {
                 Some(Completion::Ended)
             }
             Ok(length) => {
-                // Twice in a row: the rest behind a full receive is small, and says nothing.
-                let little = length < size / 8;
-                if length == size {
-                    socket.receive_shift = (socket.receive_shift + 1).min(RECEIVE_SHIFT_MAX);
-                } else if little && socket.flags.has(Flags::RECEIVED_LITTLE) {
-                    socket.receive_shift = socket.receive_shift.saturating_sub(1);
-                }
-                socket.flags.set(Flags::RECEIVED_LITTLE, little);
+                socket.appetite.learn(length);
                 let hung_up = socket.flags.has_any(Flags::HUNG_UP.and(Flags::ERROR)) && !planted::has(Bug::FinMissed);
                 let drained = length < size && !hung_up;
                 if drained {
@@ -67,11 +58,3 @@ impl Readiness {
         }
     }
 }
-
-/// The first receive of a socket asks for this much.
-const RECEIVE_BYTES_MIN: usize = 16 * 1024;
-
-/// Doublings up to the scratch's size.
-const RECEIVE_SHIFT_MAX: u8 = 2;
-
-const _: () = assert!(RECEIVE_BYTES_MIN << RECEIVE_SHIFT_MAX == RECEIVE_BYTES_MAX);

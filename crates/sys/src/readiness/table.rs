@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
+use crate::appetite::Appetite;
 use crate::driver::Token;
 
 /// What is known of a socket.
@@ -10,8 +11,7 @@ pub(super) struct Entry {
     pub(super) descriptor: OwnedFd,
     generation: u32,
     pub(super) flags: Flags,
-    /// The next receive asks for this many times the smallest receive.
-    pub(super) receive_shift: u8,
+    pub(super) appetite: Appetite,
 }
 
 /// A set of yes-or-no facts about a socket.
@@ -40,8 +40,6 @@ impl Flags {
     pub(super) const CONNECTING: Self = Self(1 << 9);
     pub(super) const LISTENER: Self = Self(1 << 10);
     pub(super) const ACCEPTING: Self = Self(1 << 11);
-    /// The last receive was nearly empty.
-    pub(super) const RECEIVED_LITTLE: Self = Self(1 << 13);
     /// It could be received from while receiving was held back, and is remembered for when it goes on.
     pub(super) const HELD: Self = Self(1 << 12);
 
@@ -95,7 +93,7 @@ impl Sockets {
         if slot >= self.0.len() {
             self.0.resize_with(slot + 1, || None);
         }
-        self.0[slot] = Some(Entry { descriptor, generation: token.generation, flags, receive_shift: 0 });
+        self.0[slot] = Some(Entry { descriptor, generation: token.generation, flags, appetite: Appetite::default() });
     }
 
     pub(super) fn get(&self, token: Token) -> Option<&Entry> {

@@ -11,7 +11,7 @@ use std::io;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use tidegate_buffer::{Pool, RECEIVE_BYTES_MAX, Scratch};
+use tidegate_buffer::{Pool, Scratch};
 
 use super::Machine;
 use super::kernel::{Event, Kernel};
@@ -98,7 +98,8 @@ impl<K: Kernel> Machine<K> {
             return None;
         }
         let socket = self.sockets.get_mut(token)?;
-        let space = self.bulk.scratch.space(RECEIVE_BYTES_MAX);
+        let size = socket.appetite.bytes();
+        let space = self.bulk.scratch.space(size);
         let received = loop {
             match recv(&socket.descriptor, &mut *space, RecvFlags::empty()) {
                 Err(Errno::INTR) => {}
@@ -111,9 +112,10 @@ impl<K: Kernel> Machine<K> {
                 Some(Completion::Ended)
             }
             Ok(length) => {
+                socket.appetite.learn(length);
                 socket.little = if length < BUFFER_BYTES { socket.little.saturating_add(1) } else { 0 };
                 // The end is not reported again, so who has hung up is asked until it comes.
-                let drained = length < RECEIVE_BYTES_MAX && !socket.flags.has(Flags::HUNG_UP);
+                let drained = length < size && !socket.flags.has(Flags::HUNG_UP);
                 socket.flags.set(Flags::READABLE, !drained);
                 if drained && socket.little >= LITTLE_MAX {
                     socket.little = 0;

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use super::operation::{Flights, GENERATION_MASK};
+use crate::appetite::Appetite;
 use crate::driver::Token;
 
 /// What is known of a socket.
@@ -16,6 +17,7 @@ pub(super) struct Entry {
     pub(super) flights: Flights,
     /// How many receives in a row brought little, while much is expected.
     pub(super) little: u8,
+    pub(super) appetite: Appetite,
 }
 
 /// A set of yes-or-no facts about a socket.
@@ -101,7 +103,15 @@ impl Sockets {
             self.0.resize_with(slot + 1, || None);
         }
         let (generation, flights) = (token.generation, Flights::default());
-        self.0[slot] = Some(Entry { descriptor, generation, lent: NOTHING, flags, flights, little: 0 });
+        self.0[slot] = Some(Entry {
+            descriptor,
+            generation,
+            lent: NOTHING,
+            flags,
+            flights,
+            little: 0,
+            appetite: Appetite::default(),
+        });
     }
 
     pub(super) fn get(&self, token: Token) -> Option<&Entry> {

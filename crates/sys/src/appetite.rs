@@ -1,0 +1,55 @@
+//! `Appetite`: how much a socket is asked for by one call.
+
+use tidegate_buffer::RECEIVE_BYTES_MAX;
+
+/// What a codec does not use up has to be kept, so a socket starts small, grows while receives are full and shrinks when
+/// they are nearly empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Appetite {
+    doublings: u8,
+    /// The last receive brought little. Twice in a row: the rest behind a full receive is small, and says nothing.
+    had_little: bool,
+}
+
+impl Appetite {
+    /// Bytes to ask for.
+    pub(crate) const fn bytes(self) -> usize {
+        BYTES_MIN << self.doublings
+    }
+
+    /// Takes note of what came.
+    pub(crate) fn learn(&mut self, length: usize) {
+        let little = length < self.bytes() / 8;
+        if length == self.bytes() {
+            self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
+        } else if little && self.had_little {
+            self.doublings = self.doublings.saturating_sub(1);
+        }
+        self.had_little = little;
+    }
+}
+
+/// The first receive of a socket asks for this much.
+const BYTES_MIN: usize = 16 * 1024;
+
+/// Doublings up to the scratch's size.
+const DOUBLINGS_MAX: u8 = 2;
+
+const _: () = assert!(BYTES_MIN << DOUBLINGS_MAX == RECEIVE_BYTES_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_grows_with_what_comes_and_shrinks_when_little_came_twice() {
+        let mut appetite = Appetite::default();
+        let mut asked = |length| {
+            appetite.learn(length);
+            appetite.bytes() / 1024
+        };
+        assert_eq!([asked(100), asked(16 * 1024), asked(1)], [16, 32, 32]);
+        assert_eq!([asked(32 * 1024), asked(64 * 1024), asked(64 * 1024)], [64, 64, 64]);
+        assert_eq!([asked(1), asked(9 * 1024), asked(1), asked(1), asked(1), asked(1)], [64, 64, 64, 32, 16, 16]);
+    }
+}
