@@ -15,7 +15,6 @@ use tidegate_buffer::{Pool, Scratch};
 
 use super::Machine;
 use super::kernel::{Event, Kernel};
-use super::receive::BUFFER_BYTES;
 use super::table::Flags;
 use crate::driver::{Completion, Token};
 
@@ -113,12 +112,11 @@ impl<K: Kernel> Machine<K> {
             }
             Ok(length) => {
                 socket.appetite.learn(length);
-                socket.little = if length < BUFFER_BYTES { socket.little.saturating_add(1) } else { 0 };
+                socket.note_length(length);
                 // The end is not reported again, so who has hung up is asked until it comes.
                 let drained = length < size && !socket.flags.has(Flags::HUNG_UP);
                 socket.flags.set(Flags::READABLE, !drained);
                 if drained && socket.little >= LITTLE_MAX {
-                    socket.little = 0;
                     socket.flags.set(Flags::BULK, false);
                     self.line_up(token);
                 }

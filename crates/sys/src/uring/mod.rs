@@ -263,7 +263,7 @@ impl<K: Kernel> Machine<K> {
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
         match operation {
             Operation::Listen(socket) => self.adopt(token, socket, Flags::LISTENER.and(Flags::RECEIVING)),
-            Operation::Adopt(socket) => self.adopt(token, socket, Flags::NONE),
+            Operation::Adopt(socket) => self.adopt(token, socket, Flags::READABLE),
             Operation::Connect { address, local, options } => self.connect(token, address, local, options),
             Operation::Accept(on) | Operation::Receive(on) => {
                 self.switch(token, on);

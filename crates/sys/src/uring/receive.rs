@@ -111,7 +111,7 @@ impl<K: Kernel> Machine<K> {
             }
             (length @ 1.., Some(buffer)) => {
                 let length = length as usize;
-                if length >= BUFFER_BYTES && socket.flags.raise(Flags::BULK) {
+                if socket.note_length(length) && socket.flags.raise(Flags::BULK) {
                     self.line_up(token);
                 }
                 self.buffers.take(buffer, length).map(Completion::Received)

@@ -114,7 +114,8 @@ impl<K: Kernel> Machine<K> {
             }
             State::Idle if wanted && !flags.has(Flags::STARVED) => {
                 socket.flags.set(Flags::POLLED, false);
-                let wish = match (flags.has(Flags::ONE_SHOT), flags.has(Flags::READABLE)) {
+                // What stays armed may bring far more than is wanted, so only who brings little gets it.
+                let wish = match (flags.has(Flags::ONE_SHOT) || socket.little == 0, flags.has(Flags::READABLE)) {
                     (false, _) => Wish::Always,
                     (true, true) => Wish::Once,
                     (true, false) => Wish::OnceLater,

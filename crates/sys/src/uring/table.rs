@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use super::operation::{Flights, GENERATION_MASK};
+use super::receive::BUFFER_BYTES;
 use crate::appetite::Appetite;
 use crate::driver::Token;
 
@@ -15,9 +16,18 @@ pub(super) struct Entry {
     pub(super) lent: u32,
     pub(super) flags: Flags,
     pub(super) flights: Flights,
-    /// How many receives in a row brought little, while much is expected.
+    /// How many receives in a row have brought little.
     pub(super) little: u8,
     pub(super) appetite: Appetite,
+}
+
+impl Entry {
+    /// Takes note of how much came, and says whether it was much.
+    pub(super) fn note_length(&mut self, length: usize) -> bool {
+        let much = length >= BUFFER_BYTES;
+        self.little = if much { 0 } else { self.little.saturating_add(1) };
+        much
+    }
 }
 
 /// A set of yes-or-no facts about a socket.
