@@ -93,8 +93,9 @@ struct Machine<K: Kernel> {
 }
 
 impl<K: Kernel> Machine<K> {
-    fn new(kernel: K, buffers: Buffers, bulk: Bulk) -> io::Result<Self> {
+    fn new(mut kernel: K, mut buffers: Buffers, bulk: Bulk) -> io::Result<Self> {
         let waker = Arc::new(EventWaker(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?));
+        buffers.give_back(&mut kernel);
         Ok(Self {
             kernel,
             sockets: Sockets::default(),
