@@ -26,6 +26,8 @@ mod ring;
 mod send;
 mod settle;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io;
@@ -38,7 +40,7 @@ use tidegate_buffer::Pool;
 
 use self::bulk::Bulk;
 use self::kernel::{Event, Kernel, Request};
-use self::operation::{Kind, Step, name, parse};
+use self::operation::{Kind, Step, is_passing, name, parse};
 use self::receive::Buffers;
 use self::ring::Ring;
 use self::send::{Sends, sent};
@@ -116,7 +118,7 @@ impl<K: Kernel> Machine<K> {
         let (slot, generation, kind) = parse(event.name);
         match kind {
             Kind::Cancel => return None,
-            Kind::Wake => return self.woken(event),
+            Kind::Wake if event.name == name(NOBODY, Kind::Wake) => return self.woken(event),
             _ => {}
         }
         let token = self.sockets.token(slot, generation);
@@ -151,9 +153,7 @@ impl<K: Kernel> Machine<K> {
 
     /// Gives back what an event brought that nobody wants any more.
     fn discard(&mut self, event: Event) {
-        if let Some(buffer) = event.buffer {
-            self.buffers.discard(buffer);
-        }
+        self.buffers.discard(event.buffer);
         if let (_, _, Kind::Accept) = parse(event.name) {
             drop(accept::stream(event));
         }
@@ -176,11 +176,18 @@ impl<K: Kernel> Machine<K> {
 
     /// A connection that is not received from has ended on both sides, or broke.
     fn hung_up(&mut self, token: Token, event: Event) -> Option<Completion> {
+        if !event.more && (event.result >= 0 || is_passing(event.result)) {
+            self.line_up(token);
+        }
         let socket = self.sockets.get_mut(token)?;
         let broke = event.result > 0 && event.result & i32::from(libc::POLLERR) != 0;
+        if !broke {
+            return None;
+        }
+        socket.flags.set(Flags::HUNG_UP, true);
         // Who receives gets what came before first, and then the error.
-        let receives = !socket.flights.is_idle(Kind::Receive) && !socket.flags.has(Flags::ENDED);
-        if !broke || receives || socket.flags.has(Flags::FAILED) {
+        let (flags, receives) = (socket.flags, !socket.flights.is_idle(Kind::Receive));
+        if self.wants(flags) || receives && !flags.has(Flags::ENDED) {
             return None;
         }
         self.failed(token)
@@ -199,8 +206,7 @@ impl<K: Kernel> Machine<K> {
 
     fn woken(&mut self, event: Event) -> Option<(Token, Completion)> {
         if !event.more {
-            self.wakes = false;
-            self.in_flight -= 1;
+            self.in_flight -= usize::from(std::mem::take(&mut self.wakes));
         }
         self.waker.calm();
         Some((NOBODY, Completion::Woken))
@@ -219,13 +225,14 @@ impl<K: Kernel> Machine<K> {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.provide();
-        match self.mind_waker().and_then(|()| self.settle_all()) {
+        let is_settled = match self.mind_waker().and_then(|()| self.settle_all()) {
+            Ok(()) => true,
             // Where the kernel takes no more for now, what it has completed is read first.
-            Err(error) if !is_busy(&error) => return Err(error),
-            _ => {}
-        }
+            Err(error) if is_busy(&error) => false,
+            Err(error) => return Err(error),
+        };
         let starves = !self.held && !self.buffers.suffice();
-        let rests = self.told.is_empty() && self.line.is_empty() && self.bulk.is_idle() && !starves;
+        let rests = is_settled && self.told.is_empty() && self.bulk.is_idle() && !starves;
         let waited = self.kernel.wait(if rests { timeout } else { Some(Duration::ZERO) });
         if self.kernel.queued() == 0 {
             self.sends.submitted();
@@ -289,11 +296,13 @@ impl<K: Kernel> Drop for Machine<K> {
         for token in tokens {
             self.close(token, false);
         }
-        if self.wakes {
-            let _ = self.kernel.push(Request::Cancel { name: name(NOBODY, Kind::Wake) }, name(NOBODY, Kind::Cancel));
-        }
+        let mut asked = false;
         for _ in 0..FAREWELL_WAITS_MAX {
             let _ = self.settle_all();
+            if self.wakes && !asked {
+                let cancel = Request::Cancel { name: name(NOBODY, Kind::Wake) };
+                asked = self.kernel.push(cancel, name(NOBODY, Kind::Cancel)).is_ok();
+            }
             if self.in_flight == 0 {
                 return;
             }

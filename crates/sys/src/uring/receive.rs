@@ -7,6 +7,7 @@ use tidegate_buffer::{Pool, SEGMENT_BYTES, Scratch, Slice};
 
 use super::Machine;
 use super::kernel::{Event, Kernel};
+use super::operation::is_passing;
 use super::table::Flags;
 use crate::driver::{Completion, Token};
 
@@ -20,7 +21,7 @@ pub(super) struct Buffers {
     /// What is to be given back.
     own: Vec<u16>,
     /// How many of them are in use. Others have no memory yet.
-    provided: u16,
+    pub(super) provided: u16,
     /// Sockets that found no buffer, in the order in which they try again.
     starved: VecDeque<Token>,
     /// How many of them have come since the last wait.
@@ -71,8 +72,8 @@ impl Buffers {
     }
 
     /// Takes back one in which nothing is looked at.
-    pub(super) fn discard(&mut self, buffer: u16) {
-        self.own.push(buffer);
+    pub(super) fn discard(&mut self, buffer: Option<u16>) {
+        self.own.extend(buffer);
     }
 
     fn take(&mut self, buffer: u16, length: usize) -> Option<Slice> {
@@ -120,10 +121,13 @@ impl<K: Kernel> Machine<K> {
             return None;
         }
         socket.flags.set(Flags::READABLE, event.nonempty);
+        if event.result <= 0 {
+            // Even what was cancelled may have taken a buffer.
+            self.buffers.discard(event.buffer);
+        }
         match (event.result, event.buffer) {
             (0, _) => {
                 socket.flags.set(Flags::ENDED, true);
-                self.discard(event);
                 Some(Completion::Ended)
             }
             (length @ 1.., Some(buffer)) => {
@@ -140,8 +144,7 @@ impl<K: Kernel> Machine<K> {
                 }
                 None
             }
-            // Cancelled, interrupted: nothing is lost, and it is armed again where it is wanted.
-            (result, _) if matches!(-result, libc::ECANCELED | libc::EINTR | libc::EAGAIN) => None,
+            (result, _) if is_passing(result) => None,
             (result, _) => {
                 socket.flags.set(Flags::FAILED, true);
                 let errno = if result < 0 { -result } else { libc::EIO };
