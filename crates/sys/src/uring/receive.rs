@@ -20,6 +20,8 @@ pub(super) struct Buffers {
     last: Option<u16>,
     /// What is to be given back.
     own: Vec<u16>,
+    /// Which of them the kernel has, one bit each. What it names without having it was told before.
+    theirs: u32,
     /// How many of them are in use. Others have no memory yet.
     pub(super) provided: u16,
     /// Sockets that found no buffer, in the order in which they try again.
@@ -31,7 +33,7 @@ pub(super) struct Buffers {
 impl Buffers {
     pub(super) fn new(pool: &Pool) -> Self {
         let all = (0..BUFFERS).map(|_| Scratch::with_room(pool, HEADROOM_BYTES, BUFFER_BYTES)).collect();
-        Self { all, last: None, own: Vec::new(), provided: 0, starved: VecDeque::new(), starved_now: 0 }
+        Self { all, last: None, own: Vec::new(), theirs: 0, provided: 0, starved: VecDeque::new(), starved_now: 0 }
     }
 
     /// How many there are at most.
@@ -67,19 +69,32 @@ impl Buffers {
             if let Some(scratch) = self.all.get_mut(usize::from(buffer)) {
                 let space = scratch.space(BUFFER_BYTES);
                 kernel.provide(buffer, space.as_mut_ptr(), space.len() as u32);
+                self.theirs |= 1 << buffer;
             }
         }
     }
 
     /// Takes back one in which nothing is looked at.
     pub(super) fn discard(&mut self, buffer: Option<u16>) {
-        self.own.extend(buffer);
+        if let Some(buffer) = buffer.filter(|buffer| self.is_ours_again(*buffer)) {
+            self.own.push(buffer);
+        }
     }
 
     fn take(&mut self, buffer: u16, length: usize) -> Option<Slice> {
-        let scratch = self.all.get(usize::from(buffer))?;
+        if !self.is_ours_again(buffer) {
+            return None;
+        }
         self.last = Some(buffer);
-        Some(scratch.received(length.min(BUFFER_BYTES)))
+        Some(self.all[usize::from(buffer)].received(length.min(BUFFER_BYTES)))
+    }
+
+    /// Whether the kernel had the buffer, which it has no more.
+    fn is_ours_again(&mut self, buffer: u16) -> bool {
+        let bit = 1_u32.checked_shl(buffer.into()).unwrap_or(0);
+        let had = self.theirs & bit != 0;
+        self.theirs &= !bit;
+        had
     }
 
     /// Leaves the memory to a kernel that has not let go of it.
@@ -156,6 +171,8 @@ impl<K: Kernel> Machine<K> {
 
 /// Buffers of a loop at most, a power of two: 128 KiB. The kernel fills about twenty between two waits.
 const BUFFERS: u16 = 32;
+
+const _: () = assert!(BUFFERS as u32 <= u32::BITS);
 
 /// Buffers that a loop begins with: 32 KiB.
 const BUFFERS_MIN: u16 = 8;

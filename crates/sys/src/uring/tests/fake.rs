@@ -15,7 +15,7 @@ use super::look;
 use super::random::Random;
 use crate::uring::kernel::{Event, Kernel, Request, Wish};
 
-/// What it may still do for no reason. Each is done so many times, and then no more.
+/// What it may still do for no reason. Each is done so many times, and then no more, unless it is [`ALWAYS`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Malice {
     /// Requests that it does not take.
@@ -60,6 +60,8 @@ struct Held {
 #[derive(Debug)]
 pub(super) struct Fake {
     pub(super) malice: Malice,
+    /// It takes requests, and neither does anything nor tells of it.
+    pub(super) idles: bool,
     /// It lets go of nothing.
     pub(super) clings: bool,
     /// It has told of nothing, and nothing would come of itself: the last wait would have slept.
@@ -88,6 +90,7 @@ impl Fake {
         let room = 1 + random.below(40);
         Self {
             malice: Malice::default(),
+            idles: false,
             clings: false,
             slept: false,
             fruitless: 0,
@@ -142,11 +145,15 @@ impl Fake {
     /// Whether it does now what it may do so many times.
     fn feels_like(&mut self, once_in: usize, of: impl Fn(&mut Malice) -> &mut u32) -> bool {
         let left = of(&mut self.malice);
-        if *left == 0 || self.random.below(once_in) > 0 {
-            return false;
+        match *left {
+            ALWAYS => true,
+            0 => false,
+            _ if self.random.below(once_in) > 0 => false,
+            _ => {
+                *left -= 1;
+                true
+            }
         }
-        *left -= 1;
-        true
     }
 
     fn put(&mut self, event: Event) {
@@ -298,7 +305,7 @@ impl Fake {
         let fd = fd_of(&self.held[place].request)?;
         let mask = look(fd, events);
         let held = &mut self.held[place];
-        let news = mask != held.seen || std::mem::take(&mut held.stirred);
+        let news = std::mem::take(&mut held.stirred) || mask != held.seen;
         held.seen = mask;
         let event = |result, more| Event { name: held.name, result, more, buffer: None, nonempty: false };
         match mask {
@@ -398,6 +405,9 @@ impl Kernel for Fake {
             return Ok(());
         }
         self.submit_some(usize::MAX);
+        if self.idles {
+            return Ok(());
+        }
         self.work(false);
         self.invent();
         self.deliver(false);
@@ -465,6 +475,9 @@ fn inode(fd: RawFd) -> Option<u64> {
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
     rustix::fs::fstat(file).ok().map(|stat| stat.st_ino)
 }
+
+/// It does this whenever it can.
+pub(super) const ALWAYS: u32 = u32::MAX;
 
 /// More waits in a row than this that may not sleep, and find nothing, are a loop that spins.
 const FRUITLESS_MAX: u32 = 100;

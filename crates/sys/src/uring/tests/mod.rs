@@ -1,9 +1,16 @@
 //! The driver over a kernel that is made for it: `fake.rs`. What one claim says is tried one by one in the files named
 //! after the rooms of the driver; `play.rs` tries everything at once.
 
+mod accept;
+mod close;
+mod failure;
 mod fake;
 mod play;
 mod random;
+mod receive;
+mod send;
+mod stage;
+mod wait;
 
 use std::os::fd::RawFd;
 

@@ -386,7 +386,9 @@ impl Play {
             if end.sending {
                 assert_eq!(polled & libc::POLLOUT, 0, "a send was forgotten, {}", about());
             }
-            assert!(polled & libc::POLLERR == 0 || end.failed, "a failure was not told, {}", about());
+            // Who is held back may have been told to go on reading first.
+            let waits = end.receiving && self.held;
+            assert!(polled & libc::POLLERR == 0 || end.failed || waits, "a failure was not told, {}", about());
             if end.receiving && !self.held && !end.failed {
                 assert_eq!(end.told, end.written, "bytes were not told, {}", about());
                 assert_eq!(end.ended, end.peer_shut, "the end was not told, {}", about());
@@ -506,7 +508,7 @@ fn tempfile() -> File {
     rustix::fs::memfd_create("pattern", rustix::fs::MemfdFlags::CLOEXEC).unwrap().into()
 }
 
-const SEEDS: u64 = 3000;
+const SEEDS: u64 = 2500;
 
 const STEPS: usize = 80;
 
