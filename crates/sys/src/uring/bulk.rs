@@ -15,7 +15,6 @@ use tidegate_buffer::{Pool, RECEIVE_BYTES_MAX, Scratch};
 
 use super::Machine;
 use super::kernel::{Event, Kernel};
-use super::operation::is_passing;
 use super::receive::BUFFER_BYTES;
 use super::table::Flags;
 use crate::driver::{Completion, Token};
@@ -76,7 +75,7 @@ impl<K: Kernel> Machine<K> {
     pub(super) fn polled(&mut self, token: Token, event: Event) -> Option<Completion> {
         let reports = |events: libc::c_short| event.result > 0 && event.result & i32::from(events) != 0;
         let socket = self.sockets.get_mut(token)?;
-        if event.result < 0 && !is_passing(event.result) {
+        if event.result < 0 && !event.came_to_nothing() {
             let error = io::Error::from_raw_os_error(-event.result);
             return socket.flags.raise(Flags::FAILED).then_some(Completion::Failed(error));
         }

@@ -40,7 +40,7 @@ use tidegate_buffer::Pool;
 
 use self::bulk::Bulk;
 use self::kernel::{Event, Kernel, Request};
-use self::operation::{Kind, Step, is_passing, name, parse};
+use self::operation::{Kind, Step, name, parse};
 use self::receive::Buffers;
 use self::ring::Ring;
 use self::send::{Sends, sent};
@@ -162,9 +162,15 @@ impl<K: Kernel> Machine<K> {
     /// A connection is made, or a file can be sent on.
     fn writable(&mut self, token: Token, event: Event) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        if !socket.flags.take(Flags::CONNECTING) {
+        if !socket.flags.has(Flags::CONNECTING) {
             return Some(Completion::Sent(Ok(0)));
         }
+        if event.came_to_nothing() {
+            // It says nothing of the connection, and is asked for again.
+            self.line_up(token);
+            return None;
+        }
+        socket.flags.set(Flags::CONNECTING, false);
         let result = match event.result {
             0.. => rustix::net::sockopt::socket_error(&socket.descriptor).unwrap_or_else(Err),
             errno => Err(rustix::io::Errno::from_raw_os_error(-errno)),
@@ -176,7 +182,8 @@ impl<K: Kernel> Machine<K> {
 
     /// A connection that is not received from has ended on both sides, or broke.
     fn hung_up(&mut self, token: Token, event: Event) -> Option<Completion> {
-        if !event.more && (event.result >= 0 || is_passing(event.result)) {
+        if !event.more && (event.result >= 0 || event.came_to_nothing()) {
+            // The kernel has let go of it without having been asked to.
             self.line_up(token);
         }
         let socket = self.sockets.get_mut(token)?;
@@ -225,14 +232,14 @@ impl<K: Kernel> Machine<K> {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.provide();
-        let is_settled = match self.mind_waker().and_then(|()| self.settle_all()) {
+        let armed = match self.mind_waker().and_then(|()| self.settle_all()) {
             Ok(()) => true,
             // Where the kernel takes no more for now, what it has completed is read first.
             Err(error) if is_busy(&error) => false,
             Err(error) => return Err(error),
         };
         let starves = !self.held && !self.buffers.suffice();
-        let rests = is_settled && self.told.is_empty() && self.bulk.is_idle() && !starves;
+        let rests = armed && self.told.is_empty() && self.line.is_empty() && self.bulk.is_idle() && !starves;
         let waited = self.kernel.wait(if rests { timeout } else { Some(Duration::ZERO) });
         if self.kernel.queued() == 0 {
             self.sends.submitted();
@@ -296,13 +303,13 @@ impl<K: Kernel> Drop for Machine<K> {
         for token in tokens {
             self.close(token, false);
         }
-        let mut asked = false;
+        let mut minds_waker = self.wakes;
         for _ in 0..FAREWELL_WAITS_MAX {
-            let _ = self.settle_all();
-            if self.wakes && !asked {
+            if minds_waker {
                 let cancel = Request::Cancel { name: name(NOBODY, Kind::Wake) };
-                asked = self.kernel.push(cancel, name(NOBODY, Kind::Cancel)).is_ok();
+                minds_waker = self.kernel.push(cancel, name(NOBODY, Kind::Cancel)).is_err();
             }
+            let _ = self.settle_all();
             if self.in_flight == 0 {
                 return;
             }

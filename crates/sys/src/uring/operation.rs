@@ -119,12 +119,6 @@ pub(super) const fn parse(name: u64) -> (u32, u32, Kind) {
     ((name >> 32) as u32, (name >> 8 & GENERATION_MASK) as u32, kind)
 }
 
-/// Whether an operation that ended with this result was only cancelled or interrupted: nothing is lost, and where it is
-/// wanted it is submitted anew.
-pub(super) const fn is_passing(result: i32) -> bool {
-    matches!(-result, libc::ECANCELED | libc::EINTR | libc::EAGAIN)
-}
-
 /// What of a generation is in a name.
 pub(super) const GENERATION_MASK: u64 = 0x00FF_FFFF;
 

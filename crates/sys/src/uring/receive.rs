@@ -7,7 +7,6 @@ use tidegate_buffer::{Pool, SEGMENT_BYTES, Scratch, Slice};
 
 use super::Machine;
 use super::kernel::{Event, Kernel};
-use super::operation::is_passing;
 use super::table::Flags;
 use crate::driver::{Completion, Token};
 
@@ -159,7 +158,7 @@ impl<K: Kernel> Machine<K> {
                 }
                 None
             }
-            (result, _) if is_passing(result) => None,
+            _ if event.came_to_nothing() => None,
             (result, _) => {
                 socket.flags.set(Flags::FAILED, true);
                 let errno = if result < 0 { -result } else { libc::EIO };

@@ -7,7 +7,7 @@ use tidegate_buffer::{Gathered, Lent, Outbound};
 
 use super::Machine;
 use super::kernel::{Event, Kernel, Request};
-use super::operation::{Kind, is_passing};
+use super::operation::Kind;
 use super::table::{Flags, NOTHING};
 use crate::driver::{Completion, Token};
 use crate::gather::{CALL_BYTES_MAX, IOVECTORS, IoVectors, length, send_file, send_parts};
@@ -174,7 +174,7 @@ impl Sends {
 pub(super) fn sent(event: Event) -> Completion {
     Completion::Sent(match event.result {
         count @ 0.. => Ok(count as usize),
-        errno if is_passing(errno) => Ok(0),
+        _ if event.came_to_nothing() => Ok(0),
         errno => Err(io::Error::from_raw_os_error(-errno)),
     })
 }

@@ -3,6 +3,7 @@
 
 mod accept;
 mod close;
+mod connect;
 mod failure;
 mod fake;
 mod play;

@@ -48,6 +48,8 @@ struct End {
     peer: Option<UnixStream>,
     queue: Outbound,
     receiving: bool,
+    /// It receives since before the last wait.
+    steady: bool,
     /// A send was submitted and nothing was told of it yet.
     sending: bool,
     /// Bytes that the peer has written, and that were told.
@@ -138,6 +140,7 @@ impl Play {
             peer: Some(far),
             queue: Outbound::new(&self.pool),
             receiving: false,
+            steady: false,
             sending: false,
             written: 0,
             told: 0,
@@ -293,6 +296,9 @@ impl Play {
 
     fn turn(&mut self) {
         let timeout = [None, Some(Duration::ZERO), Some(Duration::from_secs(1))][self.random.below(3)];
+        for end in &mut self.ends {
+            end.steady = end.receiving && !self.held;
+        }
         self.machine.wait(timeout).unwrap();
         let mut told = 0;
         while let Some((token, completion)) = self.machine.next() {
@@ -362,6 +368,8 @@ impl Play {
             }
             Completion::Failed(error) => {
                 assert!(end.peer.is_none() && !end.failed, "{error}");
+                let receives = end.steady && end.receiving && !self.held;
+                assert!(!receives || end.told == end.written, "failed before all was told");
                 end.failed = true;
             }
             Completion::Closed => {

@@ -21,6 +21,7 @@ use crate::uring::operation::{Kind, name};
 pub(super) enum Told {
     Accepted,
     AcceptFailed(Option<i32>),
+    Connected(Result<(), ErrorKind>),
     Received(Vec<u8>),
     Ended,
     Sent(Result<usize, ErrorKind>),
@@ -182,7 +183,7 @@ impl Stage {
             Completion::Failed(error) => Told::Failed(error.kind()),
             Completion::Closed => Told::Closed,
             Completion::Woken => Told::Woken,
-            Completion::Connected(result) => panic!("nobody connects: {result:?}"),
+            Completion::Connected(result) => Told::Connected(result.map_err(|error| error.kind())),
         };
         self.told.entry(token).or_default().push(told);
     }
