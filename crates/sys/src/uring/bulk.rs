@@ -74,9 +74,9 @@ impl<K: Kernel> Machine<K> {
     pub(super) fn polled(&mut self, token: Token, event: Event) -> Option<Completion> {
         let reports = |events: libc::c_short| event.result > 0 && event.result & i32::from(events) != 0;
         let socket = self.sockets.get_mut(token)?;
-        if event.result < 0 && !matches!(-event.result, libc::ECANCELED | libc::EINTR | libc::EAGAIN) {
-            socket.flags.set(Flags::FAILED, true);
-            return Some(Completion::Failed(io::Error::from_raw_os_error(-event.result)));
+        if event.result < 0 && !event.came_to_nothing() {
+            let error = io::Error::from_raw_os_error(-event.result);
+            return socket.flags.raise(Flags::FAILED).then_some(Completion::Failed(error));
         }
         socket.flags.set(Flags::READABLE, event.result > 0 || socket.flags.has(Flags::READABLE));
         if reports(libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) {
@@ -108,6 +108,7 @@ impl<K: Kernel> Machine<K> {
         match received {
             Ok(0) => {
                 socket.flags.set(Flags::ENDED, true);
+                self.line_up(token);
                 Some(Completion::Ended)
             }
             Ok(length) => {

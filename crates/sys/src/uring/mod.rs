@@ -26,6 +26,8 @@ mod ring;
 mod send;
 mod settle;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io;
@@ -117,7 +119,7 @@ impl<K: Kernel> Machine<K> {
         let (slot, generation, kind) = parse(event.name);
         match kind {
             Kind::Cancel => return None,
-            Kind::Wake => return self.woken(event),
+            Kind::Wake if event.name == name(NOBODY, Kind::Wake) => return self.woken(event),
             _ => {}
         }
         let token = self.sockets.token(slot, generation);
@@ -152,9 +154,7 @@ impl<K: Kernel> Machine<K> {
 
     /// Gives back what an event brought that nobody wants any more.
     fn discard(&mut self, event: Event) {
-        if let Some(buffer) = event.buffer {
-            self.buffers.discard(buffer);
-        }
+        self.buffers.discard(event.buffer);
         if let (_, _, Kind::Accept) = parse(event.name) {
             drop(accept::stream(event));
         }
@@ -163,9 +163,15 @@ impl<K: Kernel> Machine<K> {
     /// A connection is made, or a file can be sent on.
     fn writable(&mut self, token: Token, event: Event) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        if !socket.flags.take(Flags::CONNECTING) {
+        if !socket.flags.has(Flags::CONNECTING) {
             return Some(Completion::Sent(Ok(0)));
         }
+        if event.came_to_nothing() {
+            // It says nothing of the connection, and is asked for again.
+            self.line_up(token);
+            return None;
+        }
+        socket.flags.set(Flags::CONNECTING, false);
         let result = match event.result {
             0.. => rustix::net::sockopt::socket_error(&socket.descriptor).unwrap_or_else(Err),
             errno => Err(rustix::io::Errno::from_raw_os_error(-errno)),
@@ -177,11 +183,19 @@ impl<K: Kernel> Machine<K> {
 
     /// A connection that is not received from has ended on both sides, or broke.
     fn hung_up(&mut self, token: Token, event: Event) -> Option<Completion> {
+        if !event.more && (event.result >= 0 || event.came_to_nothing()) {
+            // The kernel has let go of it without having been asked to.
+            self.line_up(token);
+        }
         let socket = self.sockets.get_mut(token)?;
         let broke = event.result > 0 && event.result & i32::from(libc::POLLERR) != 0;
+        if !broke {
+            return None;
+        }
+        socket.flags.set(Flags::HUNG_UP, true);
         // Who receives gets what came before first, and then the error.
-        let receives = !socket.flights.is_idle(Kind::Receive) && !socket.flags.has(Flags::ENDED);
-        if !broke || receives || socket.flags.has(Flags::FAILED) {
+        let (flags, receives) = (socket.flags, !socket.flights.is_idle(Kind::Receive));
+        if self.wants(flags) || receives && !flags.has(Flags::ENDED) {
             return None;
         }
         self.failed(token)
@@ -200,8 +214,7 @@ impl<K: Kernel> Machine<K> {
 
     fn woken(&mut self, event: Event) -> Option<(Token, Completion)> {
         if !event.more {
-            self.wakes = false;
-            self.in_flight -= 1;
+            self.in_flight -= usize::from(std::mem::take(&mut self.wakes));
         }
         self.waker.calm();
         Some((NOBODY, Completion::Woken))
@@ -220,13 +233,14 @@ impl<K: Kernel> Machine<K> {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.provide();
-        match self.mind_waker().and_then(|()| self.settle_all()) {
+        let armed = match self.mind_waker().and_then(|()| self.settle_all()) {
+            Ok(()) => true,
             // Where the kernel takes no more for now, what it has completed is read first.
-            Err(error) if !is_busy(&error) => return Err(error),
-            _ => {}
-        }
+            Err(error) if is_busy(&error) => false,
+            Err(error) => return Err(error),
+        };
         let starves = !self.held && !self.buffers.suffice();
-        let rests = self.told.is_empty() && self.line.is_empty() && self.bulk.is_idle() && !starves;
+        let rests = armed && self.told.is_empty() && self.line.is_empty() && self.bulk.is_idle() && !starves;
         let waited = self.kernel.wait(if rests { timeout } else { Some(Duration::ZERO) });
         if self.kernel.queued() == 0 {
             self.sends.submitted();
@@ -290,10 +304,12 @@ impl<K: Kernel> Drop for Machine<K> {
         for token in tokens {
             self.close(token, false);
         }
-        if self.wakes {
-            let _ = self.kernel.push(Request::Cancel { name: name(NOBODY, Kind::Wake) }, name(NOBODY, Kind::Cancel));
-        }
+        let mut minds_waker = self.wakes;
         for _ in 0..FAREWELL_WAITS_MAX {
+            if minds_waker {
+                let cancel = Request::Cancel { name: name(NOBODY, Kind::Wake) };
+                minds_waker = self.kernel.push(cancel, name(NOBODY, Kind::Cancel)).is_err();
+            }
             let _ = self.settle_all();
             if self.in_flight == 0 {
                 return;

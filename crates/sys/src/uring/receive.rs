@@ -19,6 +19,8 @@ pub(super) struct Buffers {
     last: Option<u16>,
     /// What is to be given back.
     own: Vec<u16>,
+    /// Which of them the kernel has, one bit each. What it names without having it was told before.
+    theirs: u32,
     /// Sockets that found no buffer, in the order in which they try again.
     starved: VecDeque<Token>,
 }
@@ -26,7 +28,7 @@ pub(super) struct Buffers {
 impl Buffers {
     pub(super) fn new(pool: &Pool) -> Self {
         let all = (0..BUFFERS).map(|_| Scratch::with_room(pool, HEADROOM_BYTES, BUFFER_BYTES)).collect();
-        Self { all, last: None, own: (0..BUFFERS).collect(), starved: VecDeque::new() }
+        Self { all, last: None, own: (0..BUFFERS).collect(), theirs: 0, starved: VecDeque::new() }
     }
 
     /// How many there are.
@@ -50,19 +52,32 @@ impl Buffers {
             if let Some(scratch) = self.all.get_mut(usize::from(buffer)) {
                 let space = scratch.space(BUFFER_BYTES);
                 kernel.provide(buffer, space.as_mut_ptr(), space.len() as u32);
+                self.theirs |= 1 << buffer;
             }
         }
     }
 
     /// Takes back one in which nothing is looked at.
-    pub(super) fn discard(&mut self, buffer: u16) {
-        self.own.push(buffer);
+    pub(super) fn discard(&mut self, buffer: Option<u16>) {
+        if let Some(buffer) = buffer.filter(|buffer| self.is_ours_again(*buffer)) {
+            self.own.push(buffer);
+        }
     }
 
     fn take(&mut self, buffer: u16, length: usize) -> Option<Slice> {
-        let scratch = self.all.get(usize::from(buffer))?;
+        if !self.is_ours_again(buffer) {
+            return None;
+        }
         self.last = Some(buffer);
-        Some(scratch.received(length.min(BUFFER_BYTES)))
+        Some(self.all[usize::from(buffer)].received(length.min(BUFFER_BYTES)))
+    }
+
+    /// Whether the kernel had the buffer, which it has no more.
+    fn is_ours_again(&mut self, buffer: u16) -> bool {
+        let bit = 1_u32.checked_shl(buffer.into()).unwrap_or(0);
+        let had = self.theirs & bit != 0;
+        self.theirs &= !bit;
+        had
     }
 
     /// Leaves the memory to a kernel that has not let go of it.
@@ -103,10 +118,13 @@ impl<K: Kernel> Machine<K> {
             return None;
         }
         socket.flags.set(Flags::READABLE, event.nonempty);
+        if event.result <= 0 {
+            // Even what was cancelled may have taken a buffer.
+            self.buffers.discard(event.buffer);
+        }
         match (event.result, event.buffer) {
             (0, _) => {
                 socket.flags.set(Flags::ENDED, true);
-                self.discard(event);
                 Some(Completion::Ended)
             }
             (length @ 1.., Some(buffer)) => {
@@ -122,8 +140,7 @@ impl<K: Kernel> Machine<K> {
                 }
                 None
             }
-            // Cancelled, interrupted: nothing is lost, and it is armed again where it is wanted.
-            (result, _) if matches!(-result, libc::ECANCELED | libc::EINTR | libc::EAGAIN) => None,
+            _ if event.came_to_nothing() => None,
             (result, _) => {
                 socket.flags.set(Flags::FAILED, true);
                 let errno = if result < 0 { -result } else { libc::EIO };
@@ -136,6 +153,8 @@ impl<K: Kernel> Machine<K> {
 /// Buffers of a loop, a power of two: 128 KiB. Since Linux 6.13 the kernel does the work of about twenty sockets between
 /// two waits, however many are ready; where it does that of all, some try again.
 const BUFFERS: u16 = 32;
+
+const _: () = assert!(BUFFERS as u32 <= u32::BITS);
 
 /// Bytes that one receive may bring. Each buffer is a segment of the pool, which is one page.
 pub(super) const BUFFER_BYTES: usize = SEGMENT_BYTES - HEADROOM_BYTES;

@@ -174,7 +174,7 @@ impl Sends {
 pub(super) fn sent(event: Event) -> Completion {
     Completion::Sent(match event.result {
         count @ 0.. => Ok(count as usize),
-        errno if matches!(-errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN) => Ok(0),
+        _ if event.came_to_nothing() => Ok(0),
         errno => Err(io::Error::from_raw_os_error(-errno)),
     })
 }

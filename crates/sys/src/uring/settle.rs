@@ -94,12 +94,27 @@ impl<K: Kernel> Machine<K> {
         }
         let wanted = self.wants(flags);
         self.settle_receive(token, wanted)?;
+        self.settle_failure(token, wanted);
         let is_told_of = flags.has_any(Flags::FAILED.and(Flags::BULK));
         if !wanted && !is_told_of && flights.is_idle(Kind::HangUp) {
             // That a connection broke is told even to who asks for nothing.
             self.arm(token, Kind::HangUp, Request::Poll { fd, events: 0, multishot: true })?;
         }
         Ok(())
+    }
+
+    /// That a connection broke is not told before what came first; but if that is not wanted any more, it has to be now:
+    /// the poll that has said so says so once.
+    fn settle_failure(&mut self, token: Token, wanted: bool) {
+        let Some(socket) = self.sockets.get_mut(token) else { return };
+        let has_come = socket.flights.is_idle(Kind::Receive) || socket.flags.has(Flags::BULK);
+        if wanted || !has_come || !socket.flags.has(Flags::HUNG_UP) || socket.flags.has(Flags::FAILED) {
+            return;
+        }
+        if let Ok(Err(errno)) = rustix::net::sockopt::socket_error(&socket.descriptor) {
+            socket.flags.set(Flags::FAILED, true);
+            self.told.push_back((token, Completion::Failed(errno.into())));
+        }
     }
 
     fn settle_receive(&mut self, token: Token, wanted: bool) -> io::Result<()> {
@@ -171,7 +186,8 @@ impl<K: Kernel> Machine<K> {
     pub(super) fn close(&mut self, token: Token, reset: bool) -> Option<Completion> {
         let Some(socket) = self.sockets.get_mut(token) else { return Some(Completion::Closed) };
         socket.flags.set(Flags::CLOSING, true);
-        socket.flags.set(Flags::RESET, reset);
+        // Who is to be cut off stays so, though the driver goes before it has closed the socket.
+        socket.flags.set(Flags::RESET, reset || socket.flags.has(Flags::RESET));
         self.told.retain(|(of, _)| *of != token);
         if self.release(token) {
             return Some(Completion::Closed);

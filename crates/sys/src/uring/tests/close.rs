@@ -1,0 +1,173 @@
+//! Letting go: of a socket, and of everything.
+
+use std::io::{ErrorKind, Read};
+use std::net::{TcpListener, TcpStream};
+
+use super::fake::ALWAYS;
+use super::stage::{Stage, Told, is_closed, read};
+use crate::driver::Operation;
+use crate::uring::kernel::Request;
+use crate::uring::operation::{Kind, name};
+
+#[test]
+fn a_socket_is_closed_when_the_last_of_its_operations_has_ended() {
+    let mut stage = Stage::new();
+    let (token, peer) = stage.receiving();
+    let queue = stage.queue(b"last words");
+    stage.send(token, &queue);
+    stage.close(token);
+    stage.idle_turn();
+    stage.idle_turn();
+    assert_eq!(stage.take(token), []);
+    assert!(!is_closed(&peer), "the kernel has something of it still");
+    stage.settle();
+    assert_eq!(stage.take(token), [Told::Closed]);
+    assert!(is_closed(&peer));
+}
+
+#[test]
+fn a_socket_of_which_the_kernel_has_nothing_is_closed_at_once() {
+    let mut stage = Stage::new();
+    let (token, peer) = stage.pair();
+    stage.close(token);
+    assert_eq!(stage.take(token), [Told::Closed]);
+    assert!(is_closed(&peer));
+}
+
+#[test]
+fn the_completion_of_a_cancellation_is_no_end() {
+    let mut stage = Stage::new();
+    let (token, peer) = stage.receiving();
+    stage.machine.kernel.clings = true;
+    stage.close(token);
+    stage.settle();
+    let cancels = stage.machine.kernel.requests.iter().filter(|request| matches!(request, Request::Cancel { .. }));
+    assert!(cancels.count() > 0);
+    assert_eq!(stage.take(token), []);
+    assert!(!is_closed(&peer));
+    stage.machine.kernel.clings = false;
+    stage.machine.kernel.lose(name(token, Kind::Receive), -libc::ECANCELED, None);
+    stage.settle();
+    assert_eq!(stage.take(token), [Told::Closed]);
+}
+
+#[test]
+fn a_cancellation_that_comes_too_late_changes_nothing() {
+    let mut stage = Stage::new();
+    stage.machine.kernel.malice.late = ALWAYS;
+    for _ in 0..50 {
+        let (token, peer) = stage.receiving();
+        stage.write(token, &peer, b"too late");
+        let queue = stage.queue(b"sent after all");
+        stage.send(token, &queue);
+        stage.idle_turn();
+        stage.close(token);
+        stage.settle();
+        assert_eq!(stage.take(token).last(), Some(&Told::Closed));
+        assert!([&b""[..], b"sent after all"].contains(&&*reset_or(&peer)));
+    }
+}
+
+/// What came before the end, or the reset that follows bytes which nobody has read.
+fn reset_or(mut peer: &std::os::unix::net::UnixStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = peer.read_to_end(&mut bytes);
+    bytes
+}
+
+#[test]
+fn what_ends_twice_has_ended_once() {
+    let mut stage = Stage::new();
+    stage.machine.kernel.malice.repeat = ALWAYS;
+    for _ in 0..50 {
+        let (token, peer) = stage.receiving();
+        stage.receive(token, false);
+        stage.settle();
+        stage.receive(token, true);
+        stage.write(token, &peer, b"heard");
+        stage.settle();
+        assert_eq!(stage.take(token), [Told::Received(b"heard".to_vec())]);
+        stage.close(token);
+        stage.settle();
+        assert_eq!(stage.take(token), [Told::Closed]);
+    }
+    let Stage { machine, pool, .. } = stage;
+    drop(machine);
+    assert_eq!(pool.ledger().used(), 0, "it was counted wrongly, and the memory left");
+}
+
+#[test]
+fn nothing_is_told_between_closing_and_the_last_word() {
+    let mut stage = Stage::new();
+    let (token, peer) = stage.receiving();
+    stage.write(token, &peer, b"unheard");
+    stage.machine.wait(None).unwrap();
+    stage.close(token);
+    stage.settle();
+    assert_eq!(stage.take(token), [Told::Closed]);
+    stage.close(token);
+    assert_eq!(stage.take(token), [Told::Closed], "of who is not there");
+}
+
+#[test]
+fn memory_that_the_kernel_does_not_let_go_of_is_left_to_it() {
+    let mut stage = Stage::new();
+    let (token, _peer) = stage.receiving();
+    let queue = stage.queue(b"read by somebody");
+    let (sending, _other) = stage.pair();
+    stage.send(sending, &queue);
+    stage.idle_turn();
+    stage.machine.kernel.clings = true;
+    let Stage { machine, pool, .. } = stage;
+    let buffers = usize::from(machine.buffers.count());
+    drop((queue, machine));
+    // The buffers of the ring, and the segment that is being sent.
+    assert_eq!(pool.ledger().used(), (buffers + 1) * 4096, "slot {}", token.slot);
+}
+
+#[test]
+fn a_driver_that_goes_waits_until_the_kernel_has_let_go() {
+    for late in 0..20 {
+        let mut stage = Stage::new();
+        let pairs: Vec<_> = (0..20).map(|_| stage.receiving()).collect();
+        let queue = stage.queue(b"going");
+        for (token, peer) in &pairs {
+            stage.write(*token, peer, b"coming");
+            stage.send(*token, &queue);
+        }
+        let malice = &mut stage.machine.kernel.malice;
+        (malice.dawdle, malice.late, malice.repeat, malice.refuse) = (10 * late, late, late, 3 * late);
+        let Stage { machine, pool, .. } = stage;
+        drop((queue, machine));
+        assert_eq!(pool.ledger().used(), 0);
+        for (_, peer) in &pairs {
+            assert!([&b""[..], b"going"].contains(&&*reset_or(peer)));
+            assert!(is_closed(peer));
+        }
+    }
+}
+
+#[test]
+fn who_was_cut_off_is_cut_off_although_the_driver_goes_first() {
+    let mut stage = Stage::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let token = stage.adopt(listener.accept().unwrap().0);
+    stage.receive(token, true);
+    stage.settle();
+    stage.submit(token, Operation::Close { reset: true });
+    drop(stage);
+    assert_eq!(far.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn an_orderly_close_lets_the_peer_have_what_was_sent() {
+    let mut stage = Stage::new();
+    let (token, peer) = stage.receiving();
+    let queue = stage.queue(b"goodbye");
+    stage.send(token, &queue);
+    stage.settle();
+    stage.close(token);
+    stage.settle();
+    assert_eq!(read(&peer), b"goodbye");
+}

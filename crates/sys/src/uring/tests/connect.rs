@@ -1,0 +1,62 @@
+//! Connecting.
+
+use std::io::ErrorKind;
+use std::net::TcpListener;
+
+use super::stage::{Stage, Told};
+use crate::address::Address;
+use crate::driver::{Operation, Token};
+use crate::options::SocketOptions;
+use crate::uring::operation::{Kind, name};
+
+/// Begins to connect, and has the kernel wait for what comes of it.
+fn connect(stage: &mut Stage, address: &Address) -> Token {
+    let token = stage.token();
+    let options = SocketOptions::default();
+    stage.submit(token, Operation::Connect { address, local: None, options: &options });
+    stage.idle_turn();
+    token
+}
+
+#[test]
+fn a_connection_is_made_although_the_poll_for_it_came_to_nothing() {
+    for result in [libc::ECANCELED, libc::EINTR, libc::EAGAIN] {
+        let mut stage = Stage::new();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let token = connect(&mut stage, &Address::Ip(listener.local_addr().unwrap()));
+        stage.machine.kernel.lose(name(token, Kind::Writable), -result, None);
+        stage.settle();
+        assert_eq!(stage.take(token), [Told::Connected(Ok(()))]);
+    }
+}
+
+#[test]
+fn what_was_to_be_sent_meanwhile_may_be_tried_again() {
+    let mut stage = Stage::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let token = connect(&mut stage, &Address::Ip(listener.local_addr().unwrap()));
+    let queue = stage.queue(b"hello");
+    stage.send(token, &queue);
+    stage.settle();
+    assert_eq!(stage.take(token), [Told::Connected(Ok(())), Told::Sent(Ok(0))]);
+}
+
+#[test]
+fn who_refuses_is_told_of_once() {
+    let mut stage = Stage::new();
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let token = connect(&mut stage, &Address::Ip(address));
+    stage.settle();
+    assert_eq!(stage.take(token), [Told::Connected(Err(ErrorKind::ConnectionRefused))]);
+}
+
+#[test]
+fn a_connection_that_is_given_up_is_closed() {
+    let mut stage = Stage::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let token = connect(&mut stage, &Address::Ip(listener.local_addr().unwrap()));
+    stage.close(token);
+    assert_eq!(stage.take(token), []);
+    stage.settle();
+    assert_eq!(stage.take(token), [Told::Closed]);
+}

@@ -1,0 +1,483 @@
+//! A kernel that is difficult, within what a kernel may do.
+//!
+//! It does the real calls on real descriptors, when it likes, and tells of them when it likes: late, and in another
+//! order than they came to an end, though never within what comes of one request. How often it does what it need not
+//! do is bounded by its [`Malice`], so that it comes to rest, and then it says whether it would have slept.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
+use std::time::Duration;
+
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::look;
+use super::random::Random;
+use crate::uring::kernel::{Event, Kernel, Request, Wish};
+
+/// What it may still do for no reason. Each is done so many times, and then no more, unless it is [`ALWAYS`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Malice {
+    /// Requests that it does not take.
+    pub(super) refuse: u32,
+    /// Waits that do nothing, and submit some of what is queued.
+    pub(super) interrupt: u32,
+    /// Requests that are not looked at, and events that are not told, though it is asked to.
+    pub(super) dawdle: u32,
+    /// Sends and receives of less than there is.
+    pub(super) shorten: u32,
+    /// Requests that would stay and that end instead, with what they have brought or without.
+    pub(super) lose: u32,
+    /// Receives that find no buffer where there is one.
+    pub(super) starve: u32,
+    /// Cancellations that come too late, since what they are for has just come to an end.
+    pub(super) late: u32,
+    /// Cancelled requests that end twice.
+    pub(super) repeat: u32,
+    /// Events of names that nobody has given.
+    pub(super) invent: u32,
+    /// Polls that say what they have said before.
+    pub(super) nag: u32,
+}
+
+/// A request that it has.
+#[derive(Debug)]
+struct Held {
+    name: u64,
+    request: Request,
+    /// What is sent, from when the request was submitted: headers and vectors may go then.
+    parts: Vec<(*const u8, usize)>,
+    /// Which file it is; as long as it is held, the descriptor has to be of that file.
+    file: Option<u64>,
+    /// Something has happened that a poll has not told yet.
+    stirred: bool,
+    /// What a poll saw when it looked last.
+    seen: i16,
+    /// It is to end, when it suits.
+    cancelled: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Fake {
+    pub(super) malice: Malice,
+    /// It takes requests, and neither does anything nor tells of it.
+    pub(super) idles: bool,
+    /// It lets go of nothing.
+    pub(super) clings: bool,
+    /// It has told of nothing, and nothing would come of itself: the last wait would have slept.
+    pub(super) slept: bool,
+    /// Waits since it had something to tell, or would have slept.
+    pub(super) fruitless: u32,
+    /// The longest that a wait was to last, of the last one.
+    pub(super) timeout: Option<Duration>,
+    /// Requests that were submitted, in order.
+    pub(super) requests: Vec<Request>,
+    random: Random,
+    room: usize,
+    queue: VecDeque<(Request, u64)>,
+    held: Vec<Held>,
+    /// What is to be told, by request: a cancellation's own completion is a stream of its own.
+    streams: Vec<(u64, VecDeque<Event>)>,
+    done: VecDeque<Event>,
+    ring: VecDeque<(u16, *mut u8, u32)>,
+    /// Buffers that it was given and has not told of, whether in the ring or filled.
+    pub(super) buffers: HashMap<u16, usize>,
+}
+
+impl Fake {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let room = 1 + random.below(40);
+        Self {
+            malice: Malice::default(),
+            idles: false,
+            clings: false,
+            slept: false,
+            fruitless: 0,
+            timeout: None,
+            requests: Vec::new(),
+            random,
+            room,
+            queue: VecDeque::new(),
+            held: Vec::new(),
+            streams: Vec::new(),
+            done: VecDeque::new(),
+            ring: VecDeque::new(),
+            buffers: HashMap::new(),
+        }
+    }
+
+    /// Something has happened to this descriptor, from outside: what is armed on it looks again.
+    pub(super) fn stir(&mut self, fd: RawFd) {
+        for held in &mut self.held {
+            held.stirred |= fd_of(&held.request) == Some(fd);
+        }
+    }
+
+    /// How many buffers lie in the ring.
+    pub(super) fn ring(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// How many requests it has, for this descriptor.
+    pub(super) fn held(&self, fd: RawFd) -> usize {
+        self.held.iter().filter(|held| fd_of(&held.request) == Some(fd)).count()
+    }
+
+    /// Tells this next, whatever it is.
+    pub(super) fn tell(&mut self, event: Event) {
+        self.done.push_back(event);
+    }
+
+    /// Ends the request of this name as if it had been lost, with this result.
+    pub(super) fn lose(&mut self, name: u64, result: i32, buffer: Option<u16>) {
+        self.submit_some(usize::MAX);
+        let place = self.held.iter().position(|held| held.name == name).expect("it has the request");
+        self.held.remove(place);
+        self.put(Event { name, result, more: false, buffer, nonempty: false });
+    }
+
+    /// Takes a buffer out of the ring, as a receive does that comes to nothing.
+    pub(super) fn take_buffer(&mut self) -> u16 {
+        self.ring.pop_front().expect("a buffer").0
+    }
+
+    /// Whether it does now what it may do so many times.
+    fn feels_like(&mut self, once_in: usize, of: impl Fn(&mut Malice) -> &mut u32) -> bool {
+        let left = of(&mut self.malice);
+        match *left {
+            ALWAYS => true,
+            0 => false,
+            _ if self.random.below(once_in) > 0 => false,
+            _ => {
+                *left -= 1;
+                true
+            }
+        }
+    }
+
+    fn put(&mut self, event: Event) {
+        match self.streams.iter_mut().find(|(name, _)| *name == event.name) {
+            Some((_, events)) => events.push_back(event),
+            None => self.streams.push((event.name, VecDeque::from([event]))),
+        }
+    }
+
+    fn submit_some(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some((request, name)) = self.queue.pop_front() else { return };
+            self.requests.push(request);
+            if let Request::Cancel { name: of } = request {
+                self.cancel(of, name);
+                continue;
+            }
+            let twin = self.held.iter().any(|held| held.name == name);
+            assert!(!twin, "two requests of the same name: {request:?}");
+            let fd = fd_of(&request).expect("only cancellations have none");
+            let file = Some(inode(fd).expect("a request for a descriptor that is open"));
+            let parts = parts_of(&request);
+            let stirred = true;
+            self.held.push(Held { name, request, parts, file, stirred, seen: 0, cancelled: false });
+        }
+    }
+
+    fn cancel(&mut self, name: u64, own: u64) {
+        let result = match self.held.iter().position(|held| held.name == name) {
+            None => -libc::ENOENT,
+            Some(_) if self.clings => 0,
+            Some(place) => {
+                // It may have come to an end just now.
+                if self.feels_like(2, |malice| &mut malice.late) {
+                    self.run(place);
+                }
+                match self.held.iter().position(|held| held.name == name) {
+                    None => -libc::ENOENT,
+                    Some(place) => {
+                        self.held[place].cancelled = true;
+                        if !self.feels_like(2, |malice| &mut malice.dawdle) {
+                            self.end(place);
+                        }
+                        0
+                    }
+                }
+            }
+        };
+        self.put(Event { name: own, result, more: false, buffer: None, nonempty: false });
+    }
+
+    /// Ends what was cancelled.
+    fn end(&mut self, place: usize) {
+        let held = self.held.remove(place);
+        let event = Event { name: held.name, result: -libc::ECANCELED, more: false, buffer: None, nonempty: false };
+        // A cancelled receive may have taken a buffer.
+        let takes = matches!(held.request, Request::Receive { .. }) && self.random.below(4) == 0;
+        let buffer = if takes { self.ring.pop_front().map(|(buffer, ..)| buffer) } else { None };
+        self.put(Event { buffer, ..event });
+    }
+
+    /// Looks whether something comes of a request.
+    fn run(&mut self, place: usize) {
+        let held = &self.held[place];
+        let (name, request) = (held.name, held.request);
+        let fd = fd_of(&request).expect("only cancellations have none");
+        assert_eq!(inode(fd), held.file, "closed while the kernel had {request:?}");
+        // SAFETY: the descriptor is open, as was just asserted.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        let end = |result| Event { name, result, more: false, buffer: None, nonempty: false };
+        let event = match request {
+            Request::Receive { wish, .. } => self.receive(file, name, wish),
+            Request::Send { .. } | Request::SendMessage { .. } => self.send(file, place).map(end),
+            Request::Accept { .. } => self.accept(file, name),
+            Request::Poll { events, multishot, .. } => self.poll(place, events, multishot),
+            Request::Cancel { .. } => None,
+        };
+        if let Some(event) = event {
+            if !event.more {
+                self.held.remove(place);
+            }
+            self.put(event);
+        }
+    }
+
+    fn receive(&mut self, file: BorrowedFd<'_>, name: u64, wish: Wish) -> Option<Event> {
+        let more = wish == Wish::Always;
+        let end = |result| Event { name, result, more: false, buffer: None, nonempty: false };
+        if more && self.feels_like(8, |malice| &mut malice.lose) {
+            return Some(end(-[libc::ECANCELED, libc::EINTR, libc::EAGAIN][self.random.below(3)]));
+        }
+        if self.feels_like(8, |malice| &mut malice.starve) {
+            return Some(end(-libc::ENOBUFS));
+        }
+        let Some(&(buffer, address, length)) = self.ring.front() else {
+            return (look(file.as_raw_fd(), libc::POLLIN) != 0).then(|| end(-libc::ENOBUFS));
+        };
+        let mut length = length as usize;
+        if self.feels_like(6, |malice| &mut malice.shorten) {
+            length = 1 + self.random.below(length);
+        }
+        // SAFETY: the memory was provided by the driver, of this length at least, and is the kernel's until an event
+        // names it; the driver initialised it.
+        let space = unsafe { std::slice::from_raw_parts_mut(address, length) };
+        match rustix::net::recv(file, space, RecvFlags::DONTWAIT) {
+            Err(rustix::io::Errno::AGAIN) => None,
+            Err(errno) => Some(end(-errno.raw_os_error())),
+            Ok((0, _)) => Some(end(0)),
+            Ok((length, _)) => {
+                self.ring.pop_front();
+                let more = more && !self.feels_like(8, |malice| &mut malice.lose);
+                let nonempty = look(file.as_raw_fd(), libc::POLLIN) != 0;
+                Some(Event { name, result: length as i32, more, buffer: Some(buffer), nonempty })
+            }
+        }
+    }
+
+    fn send(&mut self, file: BorrowedFd<'_>, place: usize) -> Option<i32> {
+        let parts = self.held[place].parts.clone();
+        let mut bytes = Vec::new();
+        for (first, length) in parts {
+            // SAFETY: the driver keeps what is sent where it is until the terminal event: what this kernel is there to
+            // find out, as the bytes that the peer reads would be others.
+            bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(first, length) });
+        }
+        if self.feels_like(4, |malice| &mut malice.shorten) {
+            bytes.truncate(1 + self.random.below(bytes.len()));
+        }
+        match rustix::net::send(file, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Err(rustix::io::Errno::AGAIN) => None,
+            Err(errno) => Some(-errno.raw_os_error()),
+            Ok(sent) => Some(sent as i32),
+        }
+    }
+
+    fn accept(&mut self, file: BorrowedFd<'_>, name: u64) -> Option<Event> {
+        let event = |result, more| Event { name, result, more, buffer: None, nonempty: false };
+        let more = !self.feels_like(4, |malice| &mut malice.lose);
+        if !more && self.random.below(2) == 0 {
+            return Some(event(-[libc::ECANCELED, libc::EINTR, libc::ECONNABORTED][self.random.below(3)], false));
+        }
+        let stream = rustix::net::accept_with(file, rustix::net::SocketFlags::NONBLOCK).ok()?;
+        Some(event(stream.into_raw_fd(), more))
+    }
+
+    fn poll(&mut self, place: usize, events: i16, multishot: bool) -> Option<Event> {
+        let nags = multishot && self.feels_like(8, |malice| &mut malice.nag);
+        let loses = multishot && self.feels_like(8, |malice| &mut malice.lose);
+        let fd = fd_of(&self.held[place].request)?;
+        let mask = look(fd, events);
+        let held = &mut self.held[place];
+        let news = std::mem::take(&mut held.stirred) || mask != held.seen;
+        held.seen = mask;
+        let event = |result, more| Event { name: held.name, result, more, buffer: None, nonempty: false };
+        match mask {
+            0 if loses => Some(event(-libc::ECANCELED, false)),
+            0 => None,
+            mask if news || nags || !multishot => Some(event(i32::from(mask), multishot && !loses)),
+            _ => None,
+        }
+    }
+
+    /// Has everything looked at that is held, in any order; leaves some out, unless it must not.
+    fn work(&mut self, all: bool) {
+        if self.clings {
+            return;
+        }
+        let mut names: Vec<_> = self.held.iter().map(|held| held.name).collect();
+        for last in (1..names.len()).rev() {
+            names.swap(last, self.random.below(last + 1));
+        }
+        for name in names {
+            if !all && self.feels_like(2, |malice| &mut malice.dawdle) {
+                continue;
+            }
+            let Some(place) = self.held.iter().position(|held| held.name == name) else { continue };
+            if self.held[place].cancelled {
+                self.end(place);
+                continue;
+            }
+            // A request that stays may bring several at once.
+            for _ in 0..1 + self.random.below(4) {
+                if let Some(place) = self.held.iter().position(|held| held.name == name) {
+                    self.run(place);
+                }
+            }
+        }
+    }
+
+    /// Tells what there is, in any order but that within each stream.
+    fn deliver(&mut self, all: bool) {
+        while !self.streams.is_empty() {
+            if !all && self.feels_like(3, |malice| &mut malice.dawdle) {
+                return;
+            }
+            let stream = self.random.below(self.streams.len());
+            let (_, events) = &mut self.streams[stream];
+            let event = events.pop_front().expect("streams are not empty");
+            if events.is_empty() {
+                self.streams.swap_remove(stream);
+            }
+            self.done.push_back(event);
+            let again = event.result == -libc::ECANCELED && event.buffer.is_none();
+            if again && self.feels_like(2, |malice| &mut malice.repeat) {
+                self.done.push_back(event);
+            }
+        }
+    }
+
+    fn invent(&mut self) {
+        if self.feels_like(4, |malice| &mut malice.invent) {
+            let name = self.random.bits();
+            let more = self.random.below(2) == 0;
+            self.done.push_back(Event { name, result: -libc::ECANCELED, more, buffer: None, nonempty: false });
+        }
+    }
+}
+
+impl Kernel for Fake {
+    fn push(&mut self, request: Request, name: u64) -> io::Result<()> {
+        if self.feels_like(4, |malice| &mut malice.refuse) {
+            let errno = [libc::EBUSY, libc::EAGAIN, libc::EINTR][self.random.below(3)];
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        if self.queue.len() >= self.room {
+            self.submit_some(usize::MAX);
+        }
+        self.queue.push_back((request, name));
+        Ok(())
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        if self.feels_like(4, |malice| &mut malice.refuse) {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
+        self.submit_some(usize::MAX);
+        Ok(())
+    }
+
+    fn queued(&mut self) -> usize {
+        self.queue.len()
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        (self.slept, self.timeout) = (false, timeout);
+        if self.feels_like(4, |malice| &mut malice.interrupt) {
+            let some = self.random.below(self.queue.len() + 1);
+            self.submit_some(some);
+            return Ok(());
+        }
+        self.submit_some(usize::MAX);
+        if self.idles {
+            return Ok(());
+        }
+        self.work(false);
+        self.invent();
+        self.deliver(false);
+        if self.done.is_empty() && timeout != Some(Duration::ZERO) {
+            self.work(true);
+            self.deliver(true);
+            self.slept = self.done.is_empty();
+        }
+        self.fruitless = if self.slept || !self.done.is_empty() { 0 } else { self.fruitless + 1 };
+        assert!(self.fruitless < FRUITLESS_MAX, "it is asked again and again");
+        Ok(())
+    }
+
+    fn completions(&mut self) -> usize {
+        self.done.len()
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        let event = self.done.pop_front()?;
+        if let Some(buffer) = event.buffer {
+            self.buffers.remove(&buffer);
+        }
+        Some(event)
+    }
+
+    fn provide(&mut self, buffer: u16, address: *mut u8, length: u32) {
+        let before = self.buffers.insert(buffer, address as usize);
+        assert!(before.is_none(), "buffer {buffer} is provided twice");
+        self.ring.push_back((buffer, address, length));
+    }
+}
+
+fn fd_of(request: &Request) -> Option<RawFd> {
+    match request {
+        Request::Receive { fd, .. }
+        | Request::Send { fd, .. }
+        | Request::SendMessage { fd, .. }
+        | Request::Accept { fd }
+        | Request::Poll { fd, .. } => Some(*fd),
+        Request::Cancel { .. } => None,
+    }
+}
+
+/// What a send consists of: the vectors are copied, the bytes are not.
+fn parts_of(request: &Request) -> Vec<(*const u8, usize)> {
+    match *request {
+        Request::Send { bytes, length, .. } => vec![(bytes, length as usize)],
+        Request::SendMessage { header, .. } => {
+            // SAFETY: the driver keeps the header until the request was submitted, which is now.
+            let header = unsafe { *header };
+            // SAFETY: and so it does the vectors that the header points to.
+            let vectors = unsafe { std::slice::from_raw_parts(header.msg_iov, header.msg_iovlen) };
+            vectors.iter().map(|vector| (vector.iov_base.cast_const().cast(), vector.iov_len)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Which file a descriptor is of, if it is open.
+fn inode(fd: RawFd) -> Option<u64> {
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: it may be closed, or another's: what is asked for is only which file it is, and the call finds it closed.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::fs::fstat(file).ok().map(|stat| stat.st_ino)
+}
+
+/// It does this whenever it can.
+pub(super) const ALWAYS: u32 = u32::MAX;
+
+/// More waits in a row than this that may not sleep, and find nothing, are a loop that spins.
+const FRUITLESS_MAX: u32 = 100;

@@ -1,0 +1,529 @@
+//! Whatever a loop, its peers and the kernel do: bytes are complete and in order in both directions, each socket is told
+//! what its connection has come to and nothing after that, and nothing is left behind. Each seed is another play.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_buffer::{FileRegion, Outbound, Pool, Slice};
+
+use super::fake::{Fake, Malice};
+use super::random::Random;
+use super::{look, machine};
+use crate::driver::{Completion, Operation, Token};
+use crate::socket::Socket;
+use crate::uring::Machine;
+
+#[test]
+fn whatever_the_kernel_does_every_byte_comes_and_nothing_is_left() {
+    let given = std::env::var("TIDEGATE_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
+    let file = Arc::new(file());
+    for seed in given.map_or(0..SEEDS, |seed| seed..seed + 1) {
+        let _replay = Replay(seed);
+        Play::new(seed, file.clone()).run();
+    }
+}
+
+/// Says which seed it was when a play fails.
+struct Replay(u64);
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("this was TIDEGATE_SEED={}", self.0);
+        }
+    }
+}
+
+/// A connection, seen from both ends.
+struct End {
+    token: Token,
+    fd: RawFd,
+    /// What makes its bytes differ from others'.
+    salt: usize,
+    peer: Option<UnixStream>,
+    queue: Outbound,
+    receiving: bool,
+    /// It receives since before the last wait.
+    steady: bool,
+    /// A send was submitted and nothing was told of it yet.
+    sending: bool,
+    /// Bytes that the peer has written, and that were told.
+    written: usize,
+    told: usize,
+    /// Bytes that were queued, and that the peer has read.
+    queued: usize,
+    read: usize,
+    /// Our side is shut down.
+    shut: bool,
+    peer_shut: bool,
+    ended: bool,
+    failed: bool,
+    send_failed: bool,
+    closing: bool,
+    closed: bool,
+}
+
+struct Play {
+    random: Random,
+    pool: Pool,
+    machine: Machine<Fake>,
+    ends: Vec<End>,
+    held: bool,
+    malicious: bool,
+    /// What was received and is looked at for longer, whose it was, and where it began.
+    kept: Vec<(Slice, usize, usize)>,
+    woken: bool,
+    file: Arc<File>,
+    opened: usize,
+}
+
+impl Play {
+    fn new(seed: u64, file: Arc<File>) -> Self {
+        let pool = Pool::new();
+        let mut random = Random(seed);
+        let machine = machine(&pool, random.bits());
+        let (ends, kept) = (Vec::new(), Vec::new());
+        Self { random, pool, machine, ends, held: false, malicious: true, kept, woken: false, file, opened: 0 }
+    }
+
+    fn run(mut self) {
+        self.open();
+        for _ in 0..STEPS {
+            if self.malicious {
+                self.machine.kernel.malice = malice(&mut self.random);
+            }
+            self.step();
+        }
+        self.finish();
+    }
+
+    fn step(&mut self) {
+        let end = self.random.below(self.ends.len());
+        match self.random.below(32) {
+            0 if self.ends.len() < ENDS_MAX => self.open(),
+            1..=5 => self.peer_writes(end),
+            6..=9 => drop(self.peer_reads(end)),
+            10..=12 => self.switch(end),
+            13..=16 => self.write(end),
+            17 => self.hold(),
+            18 => self.shut(end),
+            19 if self.random.below(3) == 0 => self.close(end),
+            20 if self.random.below(3) == 0 => self.peer_leaves(end),
+            21 => self.wake(),
+            _ => self.turn(),
+        }
+    }
+
+    fn open(&mut self) {
+        let (near, far) = UnixStream::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        if self.random.below(2) == 0 {
+            socket2::SockRef::from(&near).set_send_buffer_size(4096).unwrap();
+        }
+        self.opened += 1;
+        // A slot is used again when its user is gone.
+        let free = self.ends.iter().position(|end| end.closed);
+        let slot = free.unwrap_or(self.ends.len()) as u32;
+        let token = Token { slot, generation: self.opened as u32 };
+        let fd = near.as_raw_fd();
+        let adopted = self.machine.submit(token, Operation::Adopt(Socket::from_stream(near).unwrap()));
+        assert!(adopted.is_none());
+        let end = End {
+            token,
+            fd,
+            salt: self.opened * 7919,
+            peer: Some(far),
+            queue: Outbound::new(&self.pool),
+            receiving: false,
+            steady: false,
+            sending: false,
+            written: 0,
+            told: 0,
+            queued: 0,
+            read: 0,
+            shut: false,
+            peer_shut: false,
+            ended: false,
+            failed: false,
+            send_failed: false,
+            closing: false,
+            closed: false,
+        };
+        match free {
+            Some(place) => self.ends[place] = end,
+            None => self.ends.push(end),
+        }
+        let end = slot as usize;
+        if self.random.below(4) > 0 {
+            self.switch(end);
+        }
+    }
+
+    fn peer_writes(&mut self, end: usize) {
+        let length = match self.random.below(4) {
+            0 => 1 + self.random.below(20_000),
+            1 => 1 + self.random.below(5_000),
+            _ => 1 + self.random.below(100),
+        };
+        let end = &mut self.ends[end];
+        let Some(peer) = &mut end.peer else { return };
+        if end.peer_shut {
+            return;
+        }
+        // Where it fails the near end is closed, or the buffer full.
+        end.written += peer.write(&pattern(end.salt, end.written, length)).unwrap_or(0);
+        self.machine.kernel.stir(end.fd);
+    }
+
+    /// The peer reads some of what there is for it; says whether there was any.
+    fn peer_reads(&mut self, end: usize) -> bool {
+        let mut space = vec![0; 1 + self.random.below(40_000)];
+        let end = &mut self.ends[end];
+        let Some(peer) = &mut end.peer else { return false };
+        match peer.read(&mut space) {
+            Ok(0) => assert!(end.shut || end.closing, "nobody has ended the stream"),
+            Ok(length) => {
+                assert!(end.read + length <= end.queued, "more came than was sent");
+                assert!(space[..length] == pattern(end.salt, end.read, length), "other bytes were sent");
+                end.read += length;
+                self.machine.kernel.stir(end.fd);
+                return true;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => assert!(end.closing, "{error}"),
+        }
+        false
+    }
+
+    fn switch(&mut self, end: usize) {
+        let end = &mut self.ends[end];
+        if !end.closing {
+            end.receiving = !end.receiving;
+            assert!(self.machine.submit(end.token, Operation::Receive(end.receiving)).is_none());
+        }
+    }
+
+    /// Puts something into the queue, of whatever kind, and sends it.
+    fn write(&mut self, place: usize) {
+        let kinds = self.random.below(5);
+        let end = &mut self.ends[place];
+        if end.closing || end.shut || end.send_failed || end.queued - end.read > UNREAD_MAX {
+            return;
+        }
+        for _ in 0..1 + kinds {
+            let length_max = [20, 3_000, 3_000, 9_000][self.random.below(4)];
+            let length = 1 + self.random.below(length_max);
+            let bytes = pattern(end.salt, end.queued, length);
+            match self.random.below(4) {
+                0 => {
+                    let (file, offset) = (self.file.clone(), ((end.salt + end.queued) % PERIOD) as u64);
+                    end.queue.link_file(FileRegion { file, offset, length: length as u64 });
+                }
+                1 => end.queue.link_bytes(bytes.into()),
+                _ => end.queue.write(&bytes),
+            }
+            end.queued += length;
+        }
+        end.queue.flush();
+        self.send(place);
+    }
+
+    fn send(&mut self, place: usize) {
+        let end = &mut self.ends[place];
+        let idle = !end.sending && !end.closing && !end.send_failed && !end.queue.is_empty();
+        if idle {
+            let bytes_max = [usize::MAX, 10_000, 512 * 1024][self.random.below(3)];
+            end.sending = true;
+            if let Some(sent) = self.machine.submit(end.token, Operation::Send { queue: &end.queue, bytes_max }) {
+                let token = end.token;
+                self.hear(token, sent);
+            }
+        }
+    }
+
+    fn hold(&mut self) {
+        self.held = !self.held;
+        self.machine.hold_receives(self.held);
+    }
+
+    fn shut(&mut self, end: usize) {
+        let end = &mut self.ends[end];
+        if !end.closing && end.queue.is_empty() && !end.sending {
+            end.shut = true;
+            assert!(self.machine.submit(end.token, Operation::ShutdownWrite).is_none());
+        }
+    }
+
+    fn close(&mut self, end: usize) {
+        let reset = self.random.below(2) == 0;
+        let end = &mut self.ends[end];
+        if end.closing {
+            return;
+        }
+        end.closing = true;
+        // What was queued is let go of, whatever is in flight, and its memory is used by others.
+        end.queue.clear();
+        if let Some(closed) = self.machine.submit(end.token, Operation::Close { reset }) {
+            let token = end.token;
+            self.hear(token, closed);
+        }
+    }
+
+    /// Its sending side, or all of it, and perhaps without having read what was sent.
+    fn peer_leaves(&mut self, end: usize) {
+        let whole = self.random.below(2) == 0;
+        let end = &mut self.ends[end];
+        let Some(peer) = &end.peer else { return };
+        let _ = peer.shutdown(Shutdown::Write);
+        end.peer_shut = true;
+        if whole {
+            end.peer = None;
+        }
+        self.machine.kernel.stir(end.fd);
+    }
+
+    fn wake(&mut self) {
+        crate::wake::Wake::wake(&*self.machine.waker);
+        self.woken = true;
+        let waker = self.machine.waker.0.as_raw_fd();
+        self.machine.kernel.stir(waker);
+    }
+
+    fn turn(&mut self) {
+        let timeout = [None, Some(Duration::ZERO), Some(Duration::from_secs(1))][self.random.below(3)];
+        for end in &mut self.ends {
+            end.steady = end.receiving && !self.held;
+        }
+        self.machine.wait(timeout).unwrap();
+        let mut told = 0;
+        while let Some((token, completion)) = self.machine.next() {
+            told += 1;
+            assert!(told < 10_000, "a turn has an end");
+            self.hear(token, completion);
+        }
+        for (slice, salt, from) in &self.kept {
+            assert!(**slice == pattern(*salt, *from, slice.len()), "bytes changed while they were looked at");
+        }
+        if self.random.below(3) == 0 {
+            self.kept.clear();
+        }
+        if self.machine.kernel.slept {
+            assert_eq!(told, 0, "it slept although something was to be told");
+            self.assert_at_rest();
+        }
+    }
+
+    fn hear(&mut self, token: Token, completion: Completion) {
+        if let Completion::Woken = completion {
+            self.woken = false;
+            return;
+        }
+        let place = token.slot as usize;
+        let end = &mut self.ends[place];
+        assert_eq!(end.token, token, "told of somebody who is gone");
+        assert!(!end.closed, "told after the last word: {completion:?}");
+        assert!(!end.closing || matches!(completion, Completion::Closed), "{completion:?} of a socket that was closed");
+        match completion {
+            Completion::Received(slice) => {
+                assert!(!end.ended && !end.failed, "bytes after the end");
+                assert!(end.told + slice.len() <= end.written, "more than was written");
+                assert!(*slice == pattern(end.salt, end.told, slice.len()), "other bytes were received");
+                if self.random.below(4) == 0 {
+                    self.kept.push((slice.clone(), end.salt, end.told));
+                }
+                end.told += slice.len();
+                // What a visit does, now and then.
+                match self.random.below(12) {
+                    0 => self.switch(place),
+                    1 => self.write(place),
+                    2 if self.random.below(8) == 0 => self.close(place),
+                    3 if self.random.below(4) == 0 => self.hold(),
+                    _ => {}
+                }
+            }
+            Completion::Ended => {
+                assert!(end.peer_shut && !end.ended && !end.failed);
+                assert_eq!(end.told, end.written, "ended before all was told");
+                end.ended = true;
+            }
+            Completion::Sent(sent) => {
+                assert!(end.sending, "{sent:?} of no send");
+                end.sending = false;
+                match sent {
+                    Ok(sent) => {
+                        end.queue.advance(sent as u64);
+                        self.send(place);
+                    }
+                    Err(error) => {
+                        assert!(end.peer.is_none(), "{error}");
+                        end.send_failed = true;
+                        end.queue.clear();
+                    }
+                }
+            }
+            Completion::Failed(error) => {
+                assert!(end.peer.is_none() && !end.failed, "{error}");
+                let receives = end.steady && end.receiving && !self.held;
+                assert!(!receives || end.told == end.written, "failed before all was told");
+                end.failed = true;
+            }
+            Completion::Closed => {
+                assert!(end.closing, "nobody has closed it");
+                assert_eq!(self.machine.kernel.held(end.fd), 0, "closed while the kernel had something of it");
+                (end.closed, end.fd) = (true, -1);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What has to be if nothing comes of itself any more.
+    fn assert_at_rest(&self) {
+        assert!(!self.woken, "a wake-up was lost");
+        for end in &self.ends {
+            let about = || format!("slot {}, {} of {} told", end.token.slot, end.told, end.written);
+            if end.closing {
+                assert!(end.closed, "the last word was not told, {}", about());
+                continue;
+            }
+            let polled = look(end.fd, libc::POLLOUT);
+            if end.sending {
+                assert_eq!(polled & libc::POLLOUT, 0, "a send was forgotten, {}", about());
+            }
+            // Who is held back may have been told to go on reading first.
+            let waits = end.receiving && self.held;
+            assert!(polled & libc::POLLERR == 0 || end.failed || waits, "a failure was not told, {}", about());
+            if end.receiving && !self.held && !end.failed {
+                assert_eq!(end.told, end.written, "bytes were not told, {}", about());
+                assert_eq!(end.ended, end.peer_shut, "the end was not told, {}", about());
+            }
+        }
+    }
+
+    /// Everybody goes on until nothing is left to say, and then everybody goes.
+    fn finish(mut self) {
+        if std::mem::take(&mut self.held) {
+            self.machine.hold_receives(false);
+        }
+        for end in 0..self.ends.len() {
+            if !self.ends[end].receiving {
+                self.switch(end);
+            }
+        }
+        self.settle();
+        for end in &self.ends {
+            let lost = end.peer.is_none() || end.closing;
+            assert!(lost || end.read == end.queued && end.queue.is_empty(), "{} of {}", end.read, end.queued);
+            assert!(end.failed || end.closing || end.told == end.written);
+        }
+        self.machine.kernel.malice = Malice::default();
+        for _ in 0..2 {
+            // What was looked at last comes back with the wait after that.
+            self.machine.wait(Some(Duration::ZERO)).unwrap();
+            assert!(self.machine.next().is_none());
+        }
+        assert_eq!(self.machine.kernel.ring(), usize::from(self.machine.buffers.count()), "buffers are missing");
+        self.part();
+    }
+
+    fn settle(&mut self) {
+        self.malicious = false;
+        for _ in 0..2000 {
+            let mut moves = false;
+            for end in 0..self.ends.len() {
+                moves |= self.peer_reads(end);
+            }
+            // Nobody changes their mind any more.
+            for end in 0..self.ends.len() {
+                if !self.ends[end].receiving {
+                    self.switch(end);
+                }
+            }
+            if std::mem::take(&mut self.held) {
+                self.machine.hold_receives(false);
+            }
+            self.turn();
+            if self.machine.kernel.slept && !moves {
+                return;
+            }
+        }
+        panic!("it does not come to rest");
+    }
+
+    /// Some are closed, and the others with the driver, in the middle of whatever they do.
+    fn part(mut self) {
+        self.machine.kernel.malice = malice(&mut self.random);
+        for end in 0..self.ends.len() {
+            match self.random.below(3) {
+                0 => self.close(end),
+                1 => self.write(end),
+                _ => self.peer_writes(end),
+            }
+        }
+        let Self { pool, machine, ends, kept, .. } = self;
+        let peers: Vec<_> = ends.into_iter().filter_map(|end| end.peer).collect();
+        drop(kept);
+        drop(machine);
+        assert_eq!(pool.ledger().used(), 0, "memory was left");
+        for mut peer in peers {
+            let mut rest = Vec::new();
+            match peer.read_to_end(&mut rest) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("a descriptor was left open"),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Some of each kind, now and then.
+fn malice(random: &mut Random) -> Malice {
+    let mut some = || if random.below(3) == 0 { random.below(4) as u32 } else { 0 };
+    Malice {
+        refuse: some(),
+        interrupt: some(),
+        dawdle: 2 * some(),
+        shorten: some(),
+        lose: some(),
+        starve: some(),
+        late: some(),
+        repeat: some(),
+        invent: some(),
+        nag: some(),
+    }
+}
+
+/// The bytes of a stream from a place on. They repeat, so that a file can hold all there are.
+fn pattern(salt: usize, from: usize, length: usize) -> Vec<u8> {
+    let first = (salt + from) % PERIOD;
+    (first..first + length).map(byte).collect()
+}
+
+fn byte(at: usize) -> u8 {
+    ((at % PERIOD) as u32).wrapping_mul(2_654_435_761).to_be_bytes()[1]
+}
+
+fn file() -> File {
+    let mut file = tempfile();
+    file.write_all(&(0..2 * PERIOD).map(byte).collect::<Vec<_>>()).unwrap();
+    file
+}
+
+fn tempfile() -> File {
+    rustix::fs::memfd_create("pattern", rustix::fs::MemfdFlags::CLOEXEC).unwrap().into()
+}
+
+const SEEDS: u64 = 2500;
+
+const STEPS: usize = 80;
+
+const ENDS_MAX: usize = 5;
+
+/// A prime, so that no size of a buffer divides it.
+const PERIOD: usize = 65_521;
+
+/// What may be queued and not read.
+const UNREAD_MAX: usize = 200_000;

@@ -1,0 +1,213 @@
+//! A driver over the fake kernel, what it told, and peers: for tests of one claim each.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use tidegate_buffer::{Outbound, Pool, Slice};
+
+use super::fake::Fake;
+use super::machine;
+use crate::driver::{Completion, Operation, Token};
+use crate::socket::Socket;
+use crate::uring::Machine;
+use crate::uring::kernel::Event;
+use crate::uring::operation::{Kind, name};
+
+/// A completion in a form that can be compared. Receives that follow each other are one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Told {
+    Accepted,
+    AcceptFailed(Option<i32>),
+    Connected(Result<(), ErrorKind>),
+    Received(Vec<u8>),
+    Ended,
+    Sent(Result<usize, ErrorKind>),
+    Failed(ErrorKind),
+    Closed,
+    Woken,
+}
+
+pub(super) struct Stage {
+    pub(super) pool: Pool,
+    pub(super) machine: Machine<Fake>,
+    pub(super) accepted: Vec<OwnedFd>,
+    /// Views of what was received, if they are to be kept.
+    pub(super) kept: Option<Vec<Slice>>,
+    told: BTreeMap<Token, Vec<Told>>,
+    slots: u32,
+}
+
+impl Stage {
+    pub(super) fn new() -> Self {
+        let pool = Pool::new();
+        let machine = machine(&pool, 1);
+        Self { pool, machine, accepted: Vec::new(), kept: None, told: BTreeMap::new(), slots: 0 }
+    }
+
+    pub(super) fn token(&mut self) -> Token {
+        self.slots += 1;
+        Token { slot: self.slots - 1, generation: 1 }
+    }
+
+    pub(super) fn adopt(&mut self, near: impl Into<OwnedFd>) -> Token {
+        let token = self.token();
+        self.submit(token, Operation::Adopt(Socket::from_stream(near).unwrap()));
+        token
+    }
+
+    /// A stream, and its peer, which does not block.
+    pub(super) fn pair(&mut self) -> (Token, UnixStream) {
+        let (near, far) = UnixStream::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        (self.adopt(near), far)
+    }
+
+    /// A stream that is received from, and its peer.
+    pub(super) fn receiving(&mut self) -> (Token, UnixStream) {
+        let (token, peer) = self.pair();
+        self.submit(token, Operation::Receive(true));
+        self.settle();
+        (token, peer)
+    }
+
+    pub(super) fn fd(&self, token: Token) -> RawFd {
+        self.machine.sockets.get(token).expect("the socket is there").descriptor.as_raw_fd()
+    }
+
+    pub(super) fn queue(&self, bytes: &[u8]) -> Outbound {
+        let mut queue = Outbound::new(&self.pool);
+        queue.write(bytes);
+        queue.flush();
+        queue
+    }
+
+    pub(super) fn submit(&mut self, token: Token, operation: Operation<'_>) {
+        if let Some(completion) = self.machine.submit(token, operation) {
+            self.record(token, completion);
+        }
+    }
+
+    pub(super) fn receive(&mut self, token: Token, on: bool) {
+        self.submit(token, Operation::Receive(on));
+    }
+
+    pub(super) fn send(&mut self, token: Token, queue: &Outbound) {
+        self.submit(token, Operation::Send { queue, bytes_max: usize::MAX });
+    }
+
+    pub(super) fn close(&mut self, token: Token) {
+        self.submit(token, Operation::Close { reset: false });
+    }
+
+    pub(super) fn write(&mut self, token: Token, mut peer: &UnixStream, bytes: &[u8]) {
+        peer.write_all(bytes).unwrap();
+        let fd = self.fd(token);
+        self.machine.kernel.stir(fd);
+    }
+
+    /// The peer is gone, with bytes unread if there are any, which breaks the connection.
+    pub(super) fn leave(&mut self, token: Token, peer: UnixStream) {
+        drop(peer);
+        let fd = self.fd(token);
+        self.machine.kernel.stir(fd);
+    }
+
+    /// One turn, which may last.
+    pub(super) fn turn(&mut self) {
+        self.machine.wait(None).unwrap();
+        self.take_in();
+    }
+
+    /// Turns in which the kernel takes requests, and does nothing.
+    pub(super) fn idle_turn(&mut self) {
+        self.machine.kernel.idles = true;
+        self.turn();
+        self.machine.kernel.idles = false;
+    }
+
+    pub(super) fn take_in(&mut self) {
+        while let Some((token, completion)) = self.machine.next() {
+            self.record(token, completion);
+        }
+    }
+
+    /// Turns until nothing comes of itself any more.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..TURNS_MAX {
+            self.turn();
+            if self.machine.kernel.slept {
+                return;
+            }
+        }
+        panic!("it does not come to rest: {:?}", self.told);
+    }
+
+    /// Tells the driver, before anything else, that this operation has come to this.
+    pub(super) fn tell(&mut self, token: Token, kind: Kind, result: i32, more: bool) {
+        let name = name(token, kind);
+        self.machine.kernel.tell(Event { name, result, more, buffer: None, nonempty: false });
+    }
+
+    pub(super) fn told(&self, token: Token) -> &[Told] {
+        self.told.get(&token).map_or(&[], Vec::as_slice)
+    }
+
+    /// What was told of a socket since this was asked last.
+    pub(super) fn take(&mut self, token: Token) -> Vec<Told> {
+        self.told.remove(&token).unwrap_or_default()
+    }
+
+    fn record(&mut self, token: Token, completion: Completion) {
+        let told = match completion {
+            Completion::Received(slice) => {
+                if let Some(kept) = &mut self.kept {
+                    kept.push(slice.clone());
+                }
+                if let Some(Told::Received(before)) = self.told.entry(token).or_default().last_mut() {
+                    before.extend_from_slice(&slice);
+                    return;
+                }
+                Told::Received(slice.to_vec())
+            }
+            Completion::Accepted(Ok(accepted)) => {
+                let Socket::Descriptor(stream) = accepted.socket else { panic!("a simulated socket") };
+                self.accepted.push(stream);
+                Told::Accepted
+            }
+            Completion::Accepted(Err(error)) => Told::AcceptFailed(error.raw_os_error()),
+            Completion::Ended => Told::Ended,
+            Completion::Sent(sent) => Told::Sent(sent.map_err(|error| error.kind())),
+            Completion::Failed(error) => Told::Failed(error.kind()),
+            Completion::Closed => Told::Closed,
+            Completion::Woken => Told::Woken,
+            Completion::Connected(result) => Told::Connected(result.map_err(|error| error.kind())),
+        };
+        self.told.entry(token).or_default().push(told);
+    }
+}
+
+/// Bytes of which every piece is different.
+pub(super) fn pattern(length: usize) -> Vec<u8> {
+    (0..length as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+/// What the peer can read now.
+pub(super) fn read(mut peer: &UnixStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match std::io::Read::read_to_end(&mut peer, &mut bytes) {
+        Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
+        _ => bytes,
+    }
+}
+
+/// Whether nobody has the other end any more.
+pub(super) fn is_closed(mut peer: &UnixStream) -> bool {
+    !matches!(std::io::Read::read(&mut peer, &mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+}
+
+pub(super) const ZERO: Option<Duration> = Some(Duration::ZERO);
+
+const TURNS_MAX: usize = 200;

@@ -1,0 +1,117 @@
+//! Waiting, waking, and events that are nobody's.
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use super::fake::Malice;
+use super::stage::{Stage, Told};
+use crate::driver::Token;
+use crate::uring::NOBODY;
+use crate::uring::kernel::Event;
+use crate::uring::operation::{Kind, name};
+use crate::wake::Wake;
+
+fn wake(stage: &mut Stage) {
+    stage.machine.waker.wake();
+    let waker = stage.machine.waker.0.as_raw_fd();
+    stage.machine.kernel.stir(waker);
+}
+
+#[test]
+fn with_nothing_to_do_it_sleeps_as_long_as_it_may_and_asks_for_nothing() {
+    let mut stage = Stage::new();
+    let _pairs: Vec<_> = (0..10).map(|_| stage.receiving()).collect();
+    let before = stage.machine.kernel.requests.len();
+    for timeout in [None, Some(Duration::from_secs(7))] {
+        stage.machine.wait(timeout).unwrap();
+        assert!(stage.machine.next().is_none() && stage.machine.kernel.slept);
+        assert_eq!(stage.machine.kernel.timeout, timeout);
+    }
+    assert_eq!(stage.machine.kernel.requests.len(), before);
+}
+
+#[test]
+fn a_wake_up_is_told_whatever_becomes_of_the_poll_for_it() {
+    let mut stage = Stage::new();
+    for result in [libc::POLLIN.into(), -libc::ECANCELED, -libc::EINTR] {
+        stage.settle();
+        stage.machine.kernel.lose(name(NOBODY, Kind::Wake), result, None);
+        stage.settle();
+        stage.take(NOBODY);
+        wake(&mut stage);
+        stage.settle();
+        assert_eq!(stage.take(NOBODY), [Told::Woken], "{result}");
+    }
+}
+
+#[test]
+fn it_does_not_sleep_where_the_kernel_has_not_taken_the_waker() {
+    for _ in 0..20 {
+        let mut stage = Stage::new();
+        stage.machine.kernel.malice = Malice { refuse: 20, ..Malice::default() };
+        stage.settle();
+        wake(&mut stage);
+        stage.settle();
+        assert_eq!(stage.take(NOBODY), [Told::Woken]);
+    }
+}
+
+#[test]
+fn a_waker_that_ends_twice_has_ended_once() {
+    let mut stage = Stage::new();
+    stage.settle();
+    stage.machine.kernel.lose(name(NOBODY, Kind::Wake), -libc::ECANCELED, None);
+    stage.tell(NOBODY, Kind::Wake, -libc::ECANCELED, false);
+    stage.settle();
+    let Stage { machine, pool, .. } = stage;
+    drop(machine);
+    assert_eq!(pool.ledger().used(), 0);
+}
+
+#[test]
+fn events_of_names_that_nobody_knows_change_nothing() {
+    let mut stage = Stage::new();
+    let (token, peer) = stage.receiving();
+    let strangers = [
+        Token { slot: token.slot, generation: token.generation + 1 },
+        Token { slot: 1000, generation: 1 },
+        Token { slot: u32::MAX - 1, generation: 0 },
+    ];
+    let kinds = Kind::OF_SOCKETS.into_iter().chain([Kind::Wake, Kind::Cancel]);
+    for kind in kinds {
+        for stranger in strangers {
+            for more in [false, true] {
+                stage.tell(stranger, kind, -libc::EIO, more);
+            }
+        }
+    }
+    // What a socket has not asked for is as strange.
+    for kind in [Kind::Send, Kind::Writable, Kind::Accept, Kind::Wake] {
+        stage.tell(token, kind, -libc::EIO, false);
+    }
+    stage.settle();
+    let buffer = stage.machine.kernel.take_buffer();
+    let name = name(strangers[1], Kind::Receive);
+    stage.machine.kernel.tell(Event { name, result: 5, more: true, buffer: Some(buffer), nonempty: false });
+    stage.write(token, &peer, b"undisturbed");
+    stage.settle();
+    assert_eq!(stage.take(token), [Told::Received(b"undisturbed".to_vec())]);
+    assert!(strangers.iter().all(|stranger| stage.told(*stranger).is_empty()));
+    assert!(stage.told(NOBODY).is_empty());
+    stage.settle();
+    assert_eq!(stage.machine.kernel.ring(), usize::from(stage.machine.buffers.count()));
+}
+
+#[test]
+fn a_kernel_that_takes_nothing_for_a_while_gets_everything_in_the_end() {
+    let mut stage = Stage::new();
+    stage.machine.kernel.malice = Malice { refuse: 100, interrupt: 100, ..Malice::default() };
+    let pairs: Vec<_> = (0..50).map(|_| stage.receiving()).collect();
+    for (token, peer) in &pairs {
+        stage.write(*token, peer, b"in the end");
+    }
+    stage.settle();
+    for (token, _) in &pairs {
+        assert_eq!(stage.take(*token), [Told::Received(b"in the end".to_vec())]);
+    }
+}
