@@ -204,7 +204,7 @@ pub(crate) fn a_connection_that_is_given_up_is_not_told(driver: Which) {
 }
 
 /// A listener whose backlog is full with two connections; what follows has to try again later.
-fn busy_listener() -> (socket2::Socket, SocketAddr) {
+pub(crate) fn busy_listener() -> (socket2::Socket, SocketAddr) {
     let listener = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     listener.bind(&any()).unwrap();
     listener.listen(1).unwrap();

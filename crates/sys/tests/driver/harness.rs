@@ -98,11 +98,10 @@ impl Harness {
         self.held = hold;
     }
 
-    /// Lets go of a socket; says whether it is closed already.
-    pub(crate) fn let_go(&mut self, token: Token, reset: bool) -> bool {
+    /// Lets go of a socket.
+    pub(crate) fn let_go(&mut self, token: Token, reset: bool) {
         self.gone.insert(token, false);
         self.submit(token, Operation::Close { reset });
-        self.is_closed(token)
     }
 
     /// Whether a socket that was let go of is closed.
@@ -133,7 +132,12 @@ impl Harness {
     }
 
     pub(crate) fn listen(&mut self, address: &Address) -> (Token, Address) {
-        let socket = Socket::listen(address, &ListenOptions::default()).unwrap();
+        self.listen_with(address, ListenOptions::default().backlog)
+    }
+
+    pub(crate) fn listen_with(&mut self, address: &Address, backlog: u32) -> (Token, Address) {
+        let options = ListenOptions { backlog, ..ListenOptions::default() };
+        let socket = Socket::listen(address, &options).unwrap();
         let address = socket.address(tidegate_sys::Side::Local).unwrap();
         let token = self.token();
         assert!(self.driver.submit(token, Operation::Listen(socket)).is_none());
@@ -230,7 +234,6 @@ impl Harness {
                 woken.then_some(())
             });
         }
-        self.told.retain(|_, told| !told.is_empty());
     }
 
     /// What the socket of `token` said since it was last taken.
@@ -245,6 +248,7 @@ impl Harness {
 
     /// Everything that was told and not taken, by whomever.
     pub(crate) fn take_all(&mut self) -> BTreeMap<Token, Vec<Told>> {
+        self.told.retain(|_, told| !told.is_empty());
         std::mem::take(&mut self.told)
     }
 

@@ -10,8 +10,11 @@ mod which;
 mod accept;
 mod close;
 mod connect;
+mod crowds;
+mod farewell;
 mod file;
 mod hold;
+mod limits;
 mod quiet;
 mod receive;
 mod reset;
@@ -138,5 +141,24 @@ drivers! {
         no_wake_is_lost_among_many_threads_and_a_busy_socket,
         a_wake_after_the_driver_is_gone_does_nothing,
         a_wait_ends_with_its_timeout,
+    }
+    crowds {
+        what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked,
+        what_is_sent_to_a_crowd_between_two_waits_arrives,
+        a_crowd_that_is_let_go_of_at_once_is_closed,
+        a_crowd_in_the_backlog_is_accepted,
+        more_who_speak_than_there_are_buffers_are_heard_in_the_order_in_which_they_spoke,
+        much_from_more_than_there_are_buffers_comes_whole,
+        nobody_starves_among_those_who_never_stop,
+        who_connects_and_resets_in_a_loop_leaves_nothing,
+    }
+    farewell {
+        a_driver_dropped_in_the_middle_of_everything_gives_all_back,
+    }
+    limits {
+        without_descriptors_making_a_driver_fails_and_leaves_nothing,
+        descriptors_that_run_out_among_many_stop_accepting_until_told_to_go_on,
+        without_descriptors_connecting_fails_and_the_others_go_on,
+        without_memory_to_lock_a_driver_works_or_says_why_not,
     }
 }

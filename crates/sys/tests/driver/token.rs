@@ -73,7 +73,8 @@ pub(crate) fn a_slot_that_is_used_again_at_once_hears_nothing_of_its_former_user
             peers.insert(new, far);
         };
         for token in &tokens {
-            if harness.let_go(*token, false) {
+            harness.let_go(*token, false);
+            if harness.is_closed(*token) {
                 use_again(&mut harness, &mut peers, *token);
             }
         }

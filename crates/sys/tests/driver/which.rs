@@ -2,8 +2,10 @@
 
 use std::fmt::{self, Display};
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate_buffer::Pool;
 use tidegate_sys::Driver;
 use tidegate_sys::readiness::Readiness;
@@ -55,16 +57,42 @@ impl Which {
 
     /// Runs `body` in a process of its own, for what concerns the whole process: limits, signals. `name` is the test's.
     pub(crate) fn alone(self, name: &str, body: impl FnOnce()) {
+        self.play_alone(name, false, body);
+    }
+
+    /// Runs `body` in a process of its own that nobody in particular owns, if this one is root's.
+    pub(crate) fn alone_unprivileged(self, name: &str, body: impl FnOnce()) {
+        self.play_alone(name, rustix::process::geteuid().is_root(), body);
+    }
+
+    fn play_alone(self, name: &str, as_nobody: bool, body: impl FnOnce()) {
         const CHILD: &str = "TIDEGATE_TEST_ALONE";
         if std::env::var_os(CHILD).is_some() {
             return body();
         }
-        let (program, name) = (std::env::current_exe().unwrap(), format!("{self}::{name}"));
-        let output =
-            Command::new(program).args(["--exact", &name, "--test-threads=1"]).env(CHILD, "1").output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
+        // By this path the program is found even by one who may not look into its directory.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["--exact", &format!("{self}::{name}"), "--test-threads=1", "--nocapture"]).env(CHILD, "1");
+        if as_nobody {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let output = command.output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
         assert!(output.status.success() && text.contains("1 passed"), "{}\n{text}", output.status);
     }
+}
+
+/// How many descriptors this process has.
+pub(crate) fn open_descriptors() -> usize {
+    // One of them is that of the directory.
+    std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
+}
+
+/// Allows this process as many descriptors as it may have.
+pub(crate) fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
 }
 
 /// As the module of its tests is called.
@@ -76,3 +104,6 @@ impl Display for Which {
         })
     }
 }
+
+/// The user and the group that own nothing.
+const NOBODY: u32 = 65534;
