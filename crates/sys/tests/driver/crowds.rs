@@ -13,6 +13,7 @@ use crate::which::{Which, open_descriptors, raise_descriptor_limit};
 
 /// Streams of the driver and their peers, all received from and settled.
 fn crowd(harness: &mut Harness, count: usize) -> Vec<(Token, socket2::Socket)> {
+    raise_descriptor_limit();
     let pairs: Vec<_> = (0..count).map(|_| harness.pair(Family::Unix)).collect();
     for (token, _) in &pairs {
         harness.receive(*token, true);
@@ -23,14 +24,13 @@ fn crowd(harness: &mut Harness, count: usize) -> Vec<(Token, socket2::Socket)> {
 }
 
 /// Lets go of all at once, and runs until all are closed.
-fn close_all(harness: &mut Harness, tokens: impl Iterator<Item = Token> + Clone) {
-    tokens.clone().for_each(|token| harness.let_go(token, false));
-    harness.until(|harness| tokens.clone().all(|token| harness.is_closed(token)).then_some(()));
+fn close_all(harness: &mut Harness, pairs: &[(Token, socket2::Socket)]) {
+    pairs.iter().for_each(|(token, _)| harness.let_go(*token, false));
+    harness.until(|harness| pairs.iter().all(|(token, _)| harness.is_closed(*token)).then_some(()));
 }
 
 pub(crate) fn what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked(driver: Which) {
     driver.alone("crowds::what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked", || {
-        raise_descriptor_limit();
         let descriptors = open_descriptors();
         let mut harness = Harness::on(driver);
         let pairs = crowd(&mut harness, CROWD);
@@ -43,7 +43,7 @@ pub(crate) fn what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked(dri
             let told = harness.until_told(*token, &Told::Ended);
             assert_eq!(told, [Told::Received(pattern(LITTLE + token.slot as usize)), Told::Ended]);
         }
-        close_all(&mut harness, pairs.iter().map(|(token, _)| *token));
+        close_all(&mut harness, &pairs);
         harness.assert_quiet();
         drop((harness, pairs));
         assert_eq!(open_descriptors(), descriptors);
@@ -52,7 +52,6 @@ pub(crate) fn what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked(dri
 
 pub(crate) fn what_is_sent_to_a_crowd_between_two_waits_arrives(driver: Which) {
     driver.alone("crowds::what_is_sent_to_a_crowd_between_two_waits_arrives", || {
-        raise_descriptor_limit();
         let mut harness = Harness::on(driver);
         let pairs = crowd(&mut harness, CROWD);
         let mut queues = Vec::new();
@@ -85,7 +84,6 @@ pub(crate) fn what_is_sent_to_a_crowd_between_two_waits_arrives(driver: Which) {
 
 pub(crate) fn a_crowd_that_is_let_go_of_at_once_is_closed(driver: Which) {
     driver.alone("crowds::a_crowd_that_is_let_go_of_at_once_is_closed", || {
-        raise_descriptor_limit();
         let mut harness = Harness::on(driver);
         let descriptors = open_descriptors();
         let pairs = crowd(&mut harness, CROWD);
@@ -93,7 +91,7 @@ pub(crate) fn a_crowd_that_is_let_go_of_at_once_is_closed(driver: Which) {
             let mut peer = peer;
             peer.write_all(b"too late").unwrap();
         }
-        close_all(&mut harness, pairs.iter().map(|(token, _)| *token));
+        close_all(&mut harness, &pairs);
         harness.settle();
         assert!(harness.take_all().is_empty());
         assert_eq!(open_descriptors(), descriptors + pairs.len());
@@ -167,7 +165,7 @@ pub(crate) fn nobody_starves_among_those_who_never_stop(driver: Which) {
             let pair = pairs.iter().find(|(token, _)| *token == of);
             pair.into_iter().for_each(|(_, peer)| {
                 let mut peer = peer;
-                peer.write_all(&words).unwrap()
+                peer.write_all(&words).unwrap();
             });
         };
         pairs.iter().for_each(|(token, _)| speak(*token));
