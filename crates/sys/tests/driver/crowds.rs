@@ -1,6 +1,6 @@
 //! More at once than rings and buffers hold: nothing is lost, nobody starves, nothing is left.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 
@@ -8,7 +8,7 @@ use tidegate_buffer::Outbound;
 use tidegate_sys::{Operation, Token};
 
 use crate::directory::Directory;
-use crate::harness::{Family, Harness, Told, any_port, assert_same, pattern, read, reset};
+use crate::harness::{Family, Harness, PATIENCE, Told, any_port, assert_same, pattern, read, reset};
 use crate::which::{Which, open_descriptors, raise_descriptor_limit};
 
 /// Streams of the driver and their peers, all received from and settled.
@@ -115,6 +115,27 @@ pub(crate) fn a_crowd_in_the_backlog_is_accepted(driver: Which) {
         harness.close(listener, false);
         harness.accepted.clear();
         drop(clients);
+        assert_eq!(open_descriptors(), descriptors);
+    });
+}
+
+pub(crate) fn who_comes_while_a_listener_is_closed_leaves_nothing(driver: Which) {
+    driver.alone("crowds::who_comes_while_a_listener_is_closed_leaves_nothing", || {
+        let descriptors = open_descriptors();
+        let mut harness = Harness::on(driver);
+        let (listener, address) = harness.listen(&any_port());
+        harness.settle();
+        let clients: Vec<_> = (0..100).map(|_| TcpStream::connect(address.ip().unwrap()).unwrap()).collect();
+        // The kernel has told of some, the driver has not.
+        harness.driver.wait(Some(PATIENCE)).unwrap();
+        harness.close(listener, false);
+        harness.settle();
+        for mut client in clients {
+            // Refused in the backlog, or let go of.
+            let end = client.read(&mut [0]);
+            assert!(end.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |end| *end == 0));
+        }
+        drop(harness);
         assert_eq!(open_descriptors(), descriptors);
     });
 }

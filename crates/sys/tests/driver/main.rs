@@ -147,6 +147,7 @@ drivers! {
         what_is_sent_to_a_crowd_between_two_waits_arrives,
         a_crowd_that_is_let_go_of_at_once_is_closed,
         a_crowd_in_the_backlog_is_accepted,
+        who_comes_while_a_listener_is_closed_leaves_nothing,
         more_who_speak_than_there_are_buffers_are_heard_in_the_order_in_which_they_spoke,
         much_from_more_than_there_are_buffers_comes_whole,
         nobody_starves_among_those_who_never_stop,
