@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate_buffer::Pool;
+use tidegate_sys::uring::Uring;
 use tidegate_sys::{Address, Operation};
 
 use crate::harness::{Family, Harness, Told, any_port, read};
@@ -94,6 +95,43 @@ pub(crate) fn without_memory_to_lock_a_driver_works_or_says_why_not(driver: Whic
         harness.close(token, false);
         assert_eq!(read(&peer, usize::MAX), b"");
     });
+}
+
+/// As in a sandbox, or on a kernel that was built without.
+pub(crate) fn where_io_uring_is_refused_only_its_driver_is_and_says_why(driver: Which) {
+    driver.alone("limits::where_io_uring_is_refused_only_its_driver_is_and_says_why", || {
+        let descriptors = open_descriptors();
+        let refusals = [
+            (Errno::NOSYS, ErrorKind::Unsupported),
+            (Errno::PERM, ErrorKind::PermissionDenied),
+            (Errno::NOMEM, ErrorKind::OutOfMemory),
+        ];
+        for (errno, kind) in refusals {
+            refuse_io_uring(errno);
+            let (made, probed) = (driver.make(&Pool::new()).map(drop), Uring::probe());
+            assert_eq!(probed.unwrap_err().kind(), kind);
+            assert_eq!(made.map_err(|error| error.kind()), if driver == Which::Epoll { Ok(()) } else { Err(kind) });
+        }
+        assert_eq!(open_descriptors(), descriptors);
+    });
+}
+
+/// Has the system answer with an error when this thread makes a ring, from now on.
+fn refuse_io_uring(errno: Errno) {
+    let step = |code: u32, jf, k| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let mut steps = [
+        // What is looked at begins with the number of the system call.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_io_uring_setup as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | errno.raw_os_error() as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: nothing is passed but numbers.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    // SAFETY: the kernel copies the filter, which points to as many steps as it says.
+    let refused = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
+    assert_eq!(refused, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// Descriptors that making a driver may take.

@@ -100,6 +100,7 @@ drivers! {
         a_long_stream_arrives_whole,
         receives_grow_while_they_are_full_and_shrink_again,
         nothing_is_told_of_a_socket_that_is_paused_and_nothing_is_lost,
+        who_pauses_again_and_again_is_told_at_most_one_receive_and_nothing_is_lost,
         a_pause_in_the_middle_of_much_keeps_the_rest,
         an_end_that_comes_together_with_bytes_is_told_after_them_and_once,
         an_end_that_comes_while_paused_waits,
@@ -161,5 +162,6 @@ drivers! {
         descriptors_that_run_out_among_many_stop_accepting_until_told_to_go_on,
         without_descriptors_connecting_fails_and_the_others_go_on,
         without_memory_to_lock_a_driver_works_or_says_why_not,
+        where_io_uring_is_refused_only_its_driver_is_and_says_why,
     }
 }

@@ -75,6 +75,28 @@ pub(crate) fn nothing_is_told_of_a_socket_that_is_paused_and_nothing_is_lost(dri
     }
 }
 
+/// Who pauses often may have one receive under way when it does. No more than that comes, however long the pause is.
+pub(crate) fn who_pauses_again_and_again_is_told_at_most_one_receive_and_nothing_is_lost(driver: Which) {
+    for family in Family::BOTH {
+        let mut harness = Harness::on(driver);
+        let (token, mut peer) = harness.pair(family);
+        for _ in 0..10 {
+            harness.receive(token, true);
+            peer.write_all(b"awake").unwrap();
+            assert_eq!(harness.until_received(token, 5), b"awake");
+            assert_eq!(harness.pause(token), []);
+            for piece in [b"one ", b"two ", b"more"] {
+                peer.write_all(piece).unwrap();
+                harness.settle();
+            }
+            let most = if driver.runs_ahead() { 4 } else { 0 };
+            assert!(harness.bytes_told() <= most, "{:?}", harness.take_all());
+            harness.receive(token, true);
+            assert_eq!(harness.until_received(token, 12), b"one two more");
+        }
+    }
+}
+
 pub(crate) fn a_pause_in_the_middle_of_much_keeps_the_rest(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
