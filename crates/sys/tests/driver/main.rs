@@ -16,6 +16,7 @@ mod file;
 mod hold;
 mod limits;
 mod quiet;
+mod random;
 mod receive;
 mod reset;
 mod send;
@@ -163,5 +164,8 @@ drivers! {
         without_descriptors_connecting_fails_and_the_others_go_on,
         without_memory_to_lock_a_driver_works_or_says_why_not,
         where_io_uring_is_refused_only_its_driver_is_and_says_why,
+    }
+    random {
+        whatever_is_done_in_whatever_order_nothing_is_lost,
     }
 }
