@@ -6,7 +6,7 @@ use std::thread;
 use tidegate_buffer::Outbound;
 use tidegate_sys::Side;
 
-use crate::harness::{Family, Harness, assert_same, pattern, read};
+use crate::harness::{Family, Harness, PATIENCE, assert_same, pattern, read};
 use crate::which::Which;
 
 pub(crate) fn an_orderly_close_ends_the_stream_after_what_was_sent(driver: Which) {
@@ -62,12 +62,32 @@ pub(crate) fn nothing_is_told_of_a_socket_after_it_was_closed(driver: Which) {
         harness.receive(token, true);
         peer.write_all(b"too late").unwrap();
         // The event is taken from the kernel before the socket is closed.
-        harness.driver.wait(Some(crate::harness::PATIENCE)).unwrap();
+        harness.driver.wait(Some(PATIENCE)).unwrap();
         // The harness sees to it that nothing is told any more, before it is closed and after.
         harness.close(token, false);
         harness.settle();
         assert_eq!(harness.driver.address(token, Side::Local).unwrap_err().kind(), ErrorKind::NotConnected);
     }
+}
+
+pub(crate) fn what_came_for_those_who_were_let_go_of_takes_no_room_from_others(driver: Which) {
+    let mut harness = Harness::on(driver);
+    for _ in 0..10 {
+        let pairs: Vec<_> = (0..20).map(|_| harness.pair(Family::Unix)).collect();
+        pairs.iter().for_each(|(token, _)| harness.receive(*token, true));
+        harness.settle();
+        for (_, peer) in &pairs {
+            let mut peer = peer;
+            peer.write_all(b"too late").unwrap();
+        }
+        harness.driver.wait(Some(PATIENCE)).unwrap();
+        pairs.iter().for_each(|(token, _)| harness.let_go(*token, false));
+        pairs.iter().for_each(|(token, _)| harness.until(|harness| harness.is_closed(*token).then_some(())));
+    }
+    let (token, mut peer) = harness.pair(Family::Unix);
+    harness.receive(token, true);
+    peer.write_all(b"in time").unwrap();
+    assert_eq!(harness.until_received(token, 7), b"in time");
 }
 
 pub(crate) fn a_driver_that_is_dropped_closes_its_sockets(driver: Which) {

@@ -187,6 +187,21 @@ pub(crate) fn a_connection_that_is_reset_at_once_fails(driver: Which) {
     assert_eq!(harness.take(token), []);
 }
 
+pub(crate) fn who_is_let_go_of_when_it_could_send_is_told_nothing(driver: Which) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut harness = Harness::on(driver);
+    let token = connect(&mut harness, &Address::Ip(listener.local_addr().unwrap()));
+    let mut queue = Outbound::new(&harness.pool);
+    queue.write(b"first words");
+    queue.flush();
+    harness.submit(token, Operation::Send { queue: &queue, bytes_max: usize::MAX });
+    harness.until(|harness| (!harness.told(token).is_empty()).then_some(()));
+    harness.driver.wait(Some(std::time::Duration::ZERO)).unwrap();
+    // From here on the harness sees to it.
+    harness.close(token, false);
+    harness.settle();
+}
+
 pub(crate) fn a_connection_that_is_given_up_is_not_told(driver: Which) {
     let (listener, address) = busy_listener();
     // With the backlog full, what follows is neither made nor refused.

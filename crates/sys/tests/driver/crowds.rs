@@ -59,7 +59,7 @@ pub(crate) fn what_is_sent_to_a_crowd_between_two_waits_arrives(driver: Which) {
             let mut queue = Outbound::new(&harness.pool);
             // Every other one in two pieces, which takes a header and two places in the array of vectors.
             for piece in 0..1 + token.slot % 2 {
-                queue.link_bytes(vec![piece as u8; 100].into());
+                queue.link_bytes(vec![(token.slot + piece) as u8; 100].into());
             }
             queue.flush();
             harness.submit(*token, Operation::Send { queue: &queue, bytes_max: usize::MAX });
@@ -73,7 +73,7 @@ pub(crate) fn what_is_sent_to_a_crowd_between_two_waits_arrives(driver: Which) {
                     harness.submit(*token, Operation::Send { queue, bytes_max: usize::MAX });
                 }
             }
-            let pieces = (0..1 + token.slot % 2).flat_map(|piece| [piece as u8; 100]);
+            let pieces = (0..1 + token.slot % 2).flat_map(|piece| [(token.slot + piece) as u8; 100]);
             assert_same(&read(peer, 100 * (1 + token.slot as usize % 2)), &pieces.collect::<Vec<_>>());
         }
         harness.settle();

@@ -189,5 +189,24 @@ pub(crate) fn what_comes_while_receiving_is_held_is_bounded_and_nothing_is_lost(
     }
 }
 
+/// Who gives buffers back while receiving is held would go on for ever with those who bring little at a time.
+pub(crate) fn little_by_little_no_more_comes_while_receiving_is_held(driver: Which) {
+    let mut harness = Harness::on(driver);
+    let (token, mut peer) = harness.pair(Family::Unix);
+    harness.receive(token, true);
+    harness.settle();
+    harness.hold(true);
+    harness.receives.clear();
+    let bytes = pattern(20_000);
+    for piece in bytes.chunks(100) {
+        peer.write_all(piece).unwrap();
+        harness.settle();
+    }
+    let receives = harness.receives.len();
+    assert!(receives <= driver.held_bytes_max() / 4096, "{receives} receives");
+    harness.hold(false);
+    assert_same(&harness.until_received(token, bytes.len()), &bytes);
+}
+
 /// What is written where receiving is held: in sum more than any driver has buffers for.
 const BYTES: usize = 150_000;

@@ -60,6 +60,7 @@ drivers! {
         a_cut_connection_is_reset,
         closing_with_bytes_unread_resets_whatever_was_asked_for,
         nothing_is_told_of_a_socket_after_it_was_closed,
+        what_came_for_those_who_were_let_go_of_takes_no_room_from_others,
         a_driver_that_is_dropped_closes_its_sockets,
     }
     connect {
@@ -71,6 +72,7 @@ drivers! {
         a_refused_connection_is_told_once_and_nothing_follows,
         what_was_sent_before_the_connection_is_made_waits_for_it,
         a_connection_that_is_reset_at_once_fails,
+        who_is_let_go_of_when_it_could_send_is_told_nothing,
         a_connection_that_is_given_up_is_not_told,
     }
     file {
@@ -88,6 +90,7 @@ drivers! {
         a_failure_is_told_while_receiving_is_held,
         what_is_closed_or_paused_while_held_is_not_told_afterwards,
         what_comes_while_receiving_is_held_is_bounded_and_nothing_is_lost,
+        little_by_little_no_more_comes_while_receiving_is_held,
     }
     quiet {
         a_new_connection_is_quiet,
@@ -123,6 +126,7 @@ drivers! {
         more_parts_than_one_call_takes_arrive_in_order,
         a_send_that_waits_goes_on_at_the_right_byte_when_the_peer_reads,
         a_call_sends_no_more_than_it_may,
+        what_was_sent_holds_no_memory,
         what_was_not_flushed_is_not_sent,
         sending_where_nobody_receives_any_more_fails_without_a_signal,
         sending_after_the_own_end_fails,

@@ -75,6 +75,29 @@ pub(crate) fn a_call_sends_no_more_than_it_may(driver: Which) {
     }
 }
 
+pub(crate) fn what_was_sent_holds_no_memory(driver: Which) {
+    let mut harness = Harness::on(driver);
+    let pairs: Vec<_> = (0..20).map(|_| harness.pair(Family::Unix)).collect();
+    harness.settle();
+    let used = harness.pool.ledger().used();
+    for length in [10, 1000, 100_000] {
+        let mut queues: Vec<_> = pairs.iter().map(|_| Outbound::new(&harness.pool)).collect();
+        for ((token, _), queue) in pairs.iter().zip(&mut queues) {
+            queue.write(&pattern(length));
+            queue.flush();
+            harness.submit(*token, Operation::Send { queue, bytes_max: usize::MAX });
+        }
+        // A queue may go before what was sent of it is told.
+        drop(queues);
+        for (token, peer) in &pairs {
+            let sent = harness.until(|harness| harness.sent(*token, |_| true)).unwrap();
+            assert_same(&read(peer, sent), &pattern(length)[..sent]);
+        }
+        harness.settle();
+        assert_eq!(harness.pool.ledger().used(), used, "{length} bytes each");
+    }
+}
+
 pub(crate) fn what_was_not_flushed_is_not_sent(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);
