@@ -189,6 +189,44 @@ pub(crate) fn what_comes_while_receiving_is_held_is_bounded_and_nothing_is_lost(
     }
 }
 
+/// Those who brought much before, who paused before, and others may be received from in different ways.
+pub(crate) fn everybody_is_heard_when_receiving_goes_on_whatever_was_before(driver: Which) {
+    for family in Family::BOTH {
+        let mut harness = Harness::on(driver);
+        let mut pairs: Vec<_> = (0..4).map(|_| harness.pair(family)).collect();
+        for (index, (token, peer)) in pairs.iter_mut().enumerate() {
+            let before = pattern([1, 50_000][index % 2]);
+            harness.receive(*token, true);
+            peer.write_all(&before).unwrap();
+            assert_same(&harness.until_received(*token, before.len()), &before);
+            if index / 2 == 1 {
+                assert_eq!(harness.pause(*token), []);
+                harness.receive(*token, true);
+            }
+        }
+        for bytes in [pattern(10), pattern(BYTES), pattern(10)] {
+            harness.settle();
+            harness.hold(true);
+            for (_, peer) in &mut pairs {
+                peer.write_all(&bytes).unwrap();
+            }
+            harness.settle();
+            assert!(harness.bytes_told() <= driver.held_bytes_max());
+            harness.hold(false);
+            for (token, _) in &pairs {
+                assert_same(&harness.until_received(*token, bytes.len()), &bytes);
+            }
+        }
+        harness.hold(true);
+        pairs.iter().for_each(|(_, peer)| peer.shutdown(Shutdown::Write).unwrap());
+        harness.settle();
+        harness.hold(false);
+        for (token, _) in &pairs {
+            assert_eq!(harness.until_told(*token, &Told::Ended), [Told::Ended]);
+        }
+    }
+}
+
 /// Who gives buffers back while receiving is held would go on for ever with those who bring little at a time.
 pub(crate) fn little_by_little_no_more_comes_while_receiving_is_held(driver: Which) {
     let mut harness = Harness::on(driver);

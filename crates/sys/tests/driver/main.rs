@@ -90,6 +90,7 @@ drivers! {
         a_failure_is_told_while_receiving_is_held,
         what_is_closed_or_paused_while_held_is_not_told_afterwards,
         what_comes_while_receiving_is_held_is_bounded_and_nothing_is_lost,
+        everybody_is_heard_when_receiving_goes_on_whatever_was_before,
         little_by_little_no_more_comes_while_receiving_is_held,
     }
     quiet {
