@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 
-use tidegate_buffer::Outbound;
+use tidegate_buffer::{LINK_BYTES_MIN, Outbound};
 use tidegate_sys::{Operation, Token};
 
 use crate::directory::Directory;
@@ -59,7 +59,7 @@ pub(crate) fn what_is_sent_to_a_crowd_between_two_waits_arrives(driver: Which) {
             let mut queue = Outbound::new(&harness.pool);
             // Every other one in two pieces, which takes a header and two places in the array of vectors.
             for piece in 0..1 + token.slot % 2 {
-                queue.link_bytes(vec![(token.slot + piece) as u8; 100].into());
+                queue.link_bytes(vec![(token.slot + piece) as u8; PIECE].into());
             }
             queue.flush();
             harness.submit(*token, Operation::Send { queue: &queue, bytes_max: usize::MAX });
@@ -73,8 +73,8 @@ pub(crate) fn what_is_sent_to_a_crowd_between_two_waits_arrives(driver: Which) {
                     harness.submit(*token, Operation::Send { queue, bytes_max: usize::MAX });
                 }
             }
-            let pieces = (0..1 + token.slot % 2).flat_map(|piece| [(token.slot + piece) as u8; 100]);
-            assert_same(&read(peer, 100 * (1 + token.slot as usize % 2)), &pieces.collect::<Vec<_>>());
+            let pieces = (0..1 + token.slot % 2).flat_map(|piece| [(token.slot + piece) as u8; PIECE]);
+            assert_same(&read(peer, PIECE * (1 + token.slot as usize % 2)), &pieces.collect::<Vec<_>>());
         }
         harness.settle();
         let told = harness.take_all();
@@ -273,6 +273,9 @@ const LITTLE: usize = 64;
 
 /// Turns in which everybody has to be heard. A turn has eight buffers for them, at least.
 const TURNS_MAX: usize = 2 * SPEAKERS / 8;
+
+/// So much is not copied together with what lies before it.
+const PIECE: usize = LINK_BYTES_MIN;
 
 const RESETS: usize = 3000;
 const RESETS_AT_ONCE: usize = 50;
