@@ -8,13 +8,16 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use tidegate_buffer::{Pool, Scratch};
 
 use super::Machine;
 use super::kernel::{Event, Kernel};
+use super::operation::Kind;
 use super::table::Flags;
 use crate::driver::{Completion, Token};
 
@@ -106,6 +109,12 @@ impl<K: Kernel> Machine<K> {
             }
         };
         match received {
+            // It broke, and a send that is in flight took the error. That is told first, or a stream that was cut off
+            // would look like one that came to its end.
+            Ok(0) if !socket.flights.is_idle(Kind::Send) && is_over(&socket.descriptor) => {
+                self.attend_later(token);
+                None
+            }
             Ok(0) => {
                 socket.flags.set(Flags::ENDED, true);
                 self.line_up(token);
@@ -139,6 +148,12 @@ impl<K: Kernel> Machine<K> {
             }
         }
     }
+}
+
+/// Whether nothing can be sent or received any more: what is in flight is about to end.
+fn is_over(socket: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::HUP)
 }
 
 /// So many receives in a row that a buffer of the ring would have held, and the socket goes back to it.

@@ -304,20 +304,22 @@ impl<K: Kernel> Drop for Machine<K> {
         for token in tokens {
             self.close(token, false);
         }
-        let mut minds_waker = self.wakes;
-        for _ in 0..FAREWELL_WAITS_MAX {
+        let (mut minds_waker, mut waits_in_vain) = (self.wakes, 0);
+        while waits_in_vain < FAREWELL_WAITS_MAX {
             if minds_waker {
                 let cancel = Request::Cancel { name: name(NOBODY, Kind::Wake) };
                 minds_waker = self.kernel.push(cancel, name(NOBODY, Kind::Cancel)).is_err();
             }
             let _ = self.settle_all();
-            if self.in_flight == 0 {
+            let in_flight = self.in_flight;
+            if in_flight == 0 {
                 return;
             }
             let _ = self.kernel.wait(Some(FAREWELL_WAIT));
             while let Some(event) = self.kernel.next() {
                 self.complete(event);
             }
+            waits_in_vain += u32::from(self.in_flight == in_flight);
         }
         // It would be written to by somebody who does not know that it is gone.
         self.buffers.leak();
@@ -388,6 +390,6 @@ const NOBODY: Token = Token { slot: u32::MAX, generation: u32::MAX };
 /// Events read in one turn; the others keep their place.
 const EVENTS_PER_TURN_MAX: usize = 2048;
 
-/// How long the kernel may take to let go of everything.
+/// How long the kernel may take to let go of anything.
 const FAREWELL_WAITS_MAX: u32 = 100;
 const FAREWELL_WAIT: Duration = Duration::from_millis(10);

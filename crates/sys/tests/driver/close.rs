@@ -6,12 +6,12 @@ use std::thread;
 use tidegate_buffer::Outbound;
 use tidegate_sys::Side;
 
-use crate::harness::{Family, Harness, assert_same, pattern, read};
+use crate::harness::{Family, Harness, PATIENCE, assert_same, pattern, read};
+use crate::which::Which;
 
-#[test]
-fn an_orderly_close_ends_the_stream_after_what_was_sent() {
+pub(crate) fn an_orderly_close_ends_the_stream_after_what_was_sent(driver: Which) {
     for family in Family::BOTH {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(family);
         let bytes = pattern(50_000);
         let mut queue = Outbound::new(&harness.pool);
@@ -23,9 +23,8 @@ fn an_orderly_close_ends_the_stream_after_what_was_sent() {
     }
 }
 
-#[test]
-fn an_orderly_close_delivers_what_the_kernel_still_holds() {
-    let mut harness = Harness::new();
+pub(crate) fn an_orderly_close_delivers_what_the_kernel_still_holds(driver: Which) {
+    let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);
     let bytes = pattern(32 << 20);
     let mut queue = Outbound::new(&harness.pool);
@@ -37,9 +36,8 @@ fn an_orderly_close_delivers_what_the_kernel_still_holds() {
     assert_same(&reader.join().unwrap(), &bytes[..taken]);
 }
 
-#[test]
-fn a_cut_connection_is_reset() {
-    let mut harness = Harness::new();
+pub(crate) fn a_cut_connection_is_reset(driver: Which) {
+    let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Tcp);
     harness.close(token, true);
     let error = peer.read(&mut [0]).unwrap_err();
@@ -47,9 +45,8 @@ fn a_cut_connection_is_reset() {
 }
 
 /// The kernel's rule, and why who answers without having read all of a request has to read on for a while.
-#[test]
-fn closing_with_bytes_unread_resets_whatever_was_asked_for() {
-    let mut harness = Harness::new();
+pub(crate) fn closing_with_bytes_unread_resets_whatever_was_asked_for(driver: Which) {
+    let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Tcp);
     peer.write_all(b"never read").unwrap();
     harness.settle();
@@ -58,26 +55,43 @@ fn closing_with_bytes_unread_resets_whatever_was_asked_for() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-#[test]
-fn nothing_is_told_of_a_socket_after_it_was_closed() {
+pub(crate) fn nothing_is_told_of_a_socket_after_it_was_closed(driver: Which) {
     for family in Family::BOTH {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
         harness.receive(token, true);
         peer.write_all(b"too late").unwrap();
         // The event is taken from the kernel before the socket is closed.
-        harness.driver.wait(Some(crate::harness::PATIENCE)).unwrap();
+        harness.driver.wait(Some(PATIENCE)).unwrap();
+        // The harness sees to it that nothing is told any more, before it is closed and after.
         harness.close(token, false);
-        assert!(harness.driver.next().is_none());
         harness.settle();
-        assert_eq!(harness.take(token), []);
         assert_eq!(harness.driver.address(token, Side::Local).unwrap_err().kind(), ErrorKind::NotConnected);
     }
 }
 
-#[test]
-fn a_driver_that_is_dropped_closes_its_sockets() {
-    let mut harness = Harness::new();
+pub(crate) fn what_came_for_those_who_were_let_go_of_takes_no_room_from_others(driver: Which) {
+    let mut harness = Harness::on(driver);
+    for _ in 0..10 {
+        let pairs: Vec<_> = (0..20).map(|_| harness.pair(Family::Unix)).collect();
+        pairs.iter().for_each(|(token, _)| harness.receive(*token, true));
+        harness.settle();
+        for (_, peer) in &pairs {
+            let mut peer = peer;
+            peer.write_all(b"too late").unwrap();
+        }
+        harness.driver.wait(Some(PATIENCE)).unwrap();
+        pairs.iter().for_each(|(token, _)| harness.let_go(*token, false));
+        pairs.iter().for_each(|(token, _)| harness.until(|harness| harness.is_closed(*token).then_some(())));
+    }
+    let (token, mut peer) = harness.pair(Family::Unix);
+    harness.receive(token, true);
+    peer.write_all(b"in time").unwrap();
+    assert_eq!(harness.until_received(token, 7), b"in time");
+}
+
+pub(crate) fn a_driver_that_is_dropped_closes_its_sockets(driver: Which) {
+    let mut harness = Harness::on(driver);
     let (_, peer) = harness.pair(Family::Tcp);
     drop(harness);
     assert_eq!(read(&peer, usize::MAX), b"");

@@ -10,6 +10,7 @@ use tidegate_sys::{Address, Operation, Side, SocketOptions, Token};
 
 use crate::directory::Directory;
 use crate::harness::{Harness, PATIENCE, Told, reset};
+use crate::which::Which;
 
 fn connect(harness: &mut Harness, address: &Address) -> Token {
     connect_from(harness, address, None)
@@ -29,12 +30,11 @@ fn until_connected(harness: &mut Harness, token: Token) -> Result<(), ErrorKind>
     })
 }
 
-#[test]
-fn a_connection_is_made_over_both_kinds_of_ip() {
+pub(crate) fn a_connection_is_made_over_both_kinds_of_ip(driver: Which) {
     for host in ["127.0.0.1:0", "[::1]:0"] {
         let listener = TcpListener::bind(host).unwrap();
         let address = Address::Ip(listener.local_addr().unwrap());
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let token = connect(&mut harness, &address);
         assert_eq!(until_connected(&mut harness, token), Ok(()));
         let (mut peer, peer_address) = listener.accept().unwrap();
@@ -48,11 +48,10 @@ fn a_connection_is_made_over_both_kinds_of_ip() {
     }
 }
 
-#[test]
-fn a_connection_is_made_over_a_unix_socket() {
+pub(crate) fn a_connection_is_made_over_a_unix_socket(driver: Which) {
     let directory = Directory::new();
     let listener = UnixListener::bind(directory.path("listener")).unwrap();
-    let mut harness = Harness::new();
+    let mut harness = Harness::on(driver);
     let token = connect(&mut harness, &directory.socket("listener"));
     assert_eq!(until_connected(&mut harness, token), Ok(()));
     let (mut peer, _) = listener.accept().unwrap();
@@ -71,12 +70,11 @@ fn a_connection_is_made_over_a_unix_socket() {
     assert_eq!(thanks, "thanks");
 }
 
-#[test]
-fn a_connection_comes_from_where_it_was_told_to() {
+pub(crate) fn a_connection_comes_from_where_it_was_told_to(driver: Which) {
     for (host, local) in [("127.0.0.1:0", "127.0.0.2:0"), ("[::1]:0", "[::1]:0")] {
         let listener = TcpListener::bind(host).unwrap();
         let local: SocketAddr = local.parse().unwrap();
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let address = Address::Ip(listener.local_addr().unwrap());
         let token = connect_from(&mut harness, &address, Some(&Address::Ip(local)));
         assert_eq!(until_connected(&mut harness, token), Ok(()));
@@ -87,27 +85,25 @@ fn a_connection_comes_from_where_it_was_told_to() {
     }
     let directory = Directory::new();
     let listener = UnixListener::bind(directory.path("listener")).unwrap();
-    let mut harness = Harness::new();
+    let mut harness = Harness::on(driver);
     let token = connect_from(&mut harness, &directory.socket("listener"), Some(&directory.socket("client")));
     assert_eq!(until_connected(&mut harness, token), Ok(()));
     let (_, peer) = listener.accept().unwrap();
     assert_eq!(peer.as_pathname(), Some(&*directory.path("client")));
 }
 
-#[test]
-fn a_port_that_was_asked_for_is_the_one_that_is_used() {
+pub(crate) fn a_port_that_was_asked_for_is_the_one_that_is_used(driver: Which) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     // Free a moment ago, and nobody gets it by chance: the system counts on from here.
     let free = TcpListener::bind("127.0.0.3:0").unwrap().local_addr().unwrap();
-    let mut harness = Harness::new();
+    let mut harness = Harness::on(driver);
     let address = Address::Ip(listener.local_addr().unwrap());
     let token = connect_from(&mut harness, &address, Some(&Address::Ip(free)));
     assert_eq!(until_connected(&mut harness, token), Ok(()));
     assert_eq!(listener.accept().unwrap().1, free);
 }
 
-#[test]
-fn a_local_address_that_cannot_be_is_an_error_of_the_connection() {
+pub(crate) fn a_local_address_that_cannot_be_is_an_error_of_the_connection(driver: Which) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Ip(listener.local_addr().unwrap());
@@ -117,15 +113,14 @@ fn a_local_address_that_cannot_be_is_an_error_of_the_connection() {
         (Address::Ip(([192, 0, 2, 1], 0).into()), ErrorKind::AddrNotAvailable),
     ];
     for (local, kind) in cases {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let token = connect_from(&mut harness, &address, Some(&local));
         assert_eq!(until_connected(&mut harness, token), Err(kind), "{local}");
         harness.assert_quiet();
     }
 }
 
-#[test]
-fn a_refused_connection_is_told_once_and_nothing_follows() {
+pub(crate) fn a_refused_connection_is_told_once_and_nothing_follows(driver: Which) {
     // Bound, but not listening: nobody else can come by this port, nor can the connection be made with itself.
     let nobody = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     nobody.bind(&any()).unwrap();
@@ -137,7 +132,7 @@ fn a_refused_connection_is_told_once_and_nothing_follows() {
         (directory.socket("missing"), ErrorKind::NotFound),
     ];
     for (address, kind) in cases {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let token = connect(&mut harness, &address);
         harness.receive(token, true);
         assert_eq!(until_connected(&mut harness, token), Err(kind), "{address}");
@@ -151,11 +146,10 @@ fn a_refused_connection_is_told_once_and_nothing_follows() {
 
 /// The kernel tells only once that a socket became writable: who waited to send before the connection was made must
 /// not have to wait for ever.
-#[test]
-fn what_was_sent_before_the_connection_is_made_waits_for_it() {
+pub(crate) fn what_was_sent_before_the_connection_is_made_waits_for_it(driver: Which) {
     let (listener, address) = busy_listener();
     let full: Vec<_> = (0..2).map(|_| TcpStream::connect_timeout(&address, PATIENCE).unwrap()).collect();
-    let mut harness = Harness::new();
+    let mut harness = Harness::on(driver);
     let token = connect(&mut harness, &Address::Ip(address));
     let mut queue = Outbound::new(&harness.pool);
     queue.write(b"first words");
@@ -177,10 +171,9 @@ fn what_was_sent_before_the_connection_is_made_waits_for_it() {
     assert_eq!(text, "first words");
 }
 
-#[test]
-fn a_connection_that_is_reset_at_once_fails() {
+pub(crate) fn a_connection_that_is_reset_at_once_fails(driver: Which) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut harness = Harness::new();
+    let mut harness = Harness::on(driver);
     let token = connect(&mut harness, &Address::Ip(listener.local_addr().unwrap()));
     harness.receive(token, true);
     reset(listener.accept().unwrap().0.into());
@@ -194,12 +187,26 @@ fn a_connection_that_is_reset_at_once_fails() {
     assert_eq!(harness.take(token), []);
 }
 
-#[test]
-fn a_connection_that_is_given_up_is_not_told() {
+pub(crate) fn who_is_let_go_of_when_it_could_send_is_told_nothing(driver: Which) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut harness = Harness::on(driver);
+    let token = connect(&mut harness, &Address::Ip(listener.local_addr().unwrap()));
+    let mut queue = Outbound::new(&harness.pool);
+    queue.write(b"first words");
+    queue.flush();
+    harness.submit(token, Operation::Send { queue: &queue, bytes_max: usize::MAX });
+    harness.until(|harness| (!harness.told(token).is_empty()).then_some(()));
+    harness.driver.wait(Some(std::time::Duration::ZERO)).unwrap();
+    // From here on the harness sees to it.
+    harness.close(token, false);
+    harness.settle();
+}
+
+pub(crate) fn a_connection_that_is_given_up_is_not_told(driver: Which) {
     let (listener, address) = busy_listener();
     // With the backlog full, what follows is neither made nor refused.
     let full: Vec<_> = (0..2).map(|_| TcpStream::connect_timeout(&address, PATIENCE).unwrap()).collect();
-    let mut harness = Harness::new();
+    let mut harness = Harness::on(driver);
     let tokens: Vec<_> = (0..3).map(|_| connect(&mut harness, &Address::Ip(address))).collect();
     harness.settle();
     for &token in &tokens {
@@ -212,7 +219,7 @@ fn a_connection_that_is_given_up_is_not_told() {
 }
 
 /// A listener whose backlog is full with two connections; what follows has to try again later.
-fn busy_listener() -> (socket2::Socket, SocketAddr) {
+pub(crate) fn busy_listener() -> (socket2::Socket, SocketAddr) {
     let listener = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     listener.bind(&any()).unwrap();
     listener.listen(1).unwrap();

@@ -9,20 +9,20 @@ use tidegate_buffer::{FileRegion, Outbound};
 
 use crate::directory::Directory;
 use crate::harness::{Family, Harness, Told, assert_same, pattern, read};
+use crate::which::Which;
 
 fn file(directory: &Directory, name: &str, bytes: &[u8]) -> Arc<File> {
     std::fs::write(directory.path(name), bytes).unwrap();
     Arc::new(File::open(directory.path(name)).unwrap())
 }
 
-#[test]
-fn files_arrive_where_they_stand_among_memory() {
+pub(crate) fn files_arrive_where_they_stand_among_memory(driver: Which) {
     let directory = Directory::new();
     let bytes = pattern(3 << 20);
     let file = file(&directory, "file", &bytes);
     for family in Family::BOTH {
         for bytes_max in [usize::MAX, 100_000, 4093] {
-            let mut harness = Harness::new();
+            let mut harness = Harness::on(driver);
             let (token, peer) = harness.pair(family);
             let mut queue = Outbound::new(&harness.pool);
             let mut expected = Vec::new();
@@ -44,13 +44,12 @@ fn files_arrive_where_they_stand_among_memory() {
     }
 }
 
-#[test]
-fn a_file_that_waits_goes_on_when_the_peer_reads() {
+pub(crate) fn a_file_that_waits_goes_on_when_the_peer_reads(driver: Which) {
     let directory = Directory::new();
     let bytes = pattern(24 << 20);
     let file = file(&directory, "file", &bytes);
     for family in Family::BOTH {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(family);
         let mut queue = Outbound::new(&harness.pool);
         queue.link_file(FileRegion { file: file.clone(), offset: 0, length: bytes.len() as u64 });
@@ -64,12 +63,11 @@ fn a_file_that_waits_goes_on_when_the_peer_reads() {
     }
 }
 
-#[test]
-fn a_file_that_is_shorter_than_its_region_is_an_error() {
+pub(crate) fn a_file_that_is_shorter_than_its_region_is_an_error(driver: Which) {
     let directory = Directory::new();
     let file = file(&directory, "file", b"short");
     for (offset, arrives) in [(0, &b"short"[..]), (3, b"rt"), (5, b""), (100, b"")] {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(Family::Tcp);
         // No edge is left over that would hide a send which waits for one that never comes.
         harness.settle();
@@ -83,11 +81,10 @@ fn a_file_that_is_shorter_than_its_region_is_an_error() {
     }
 }
 
-#[test]
-fn a_limit_of_nothing_still_sends_something() {
+pub(crate) fn a_limit_of_nothing_still_sends_something(driver: Which) {
     let directory = Directory::new();
     let file = file(&directory, "file", b"abc");
-    let mut harness = Harness::new();
+    let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);
     let mut queue = Outbound::new(&harness.pool);
     queue.link_file(FileRegion { file, offset: 0, length: 3 });
@@ -96,12 +93,11 @@ fn a_limit_of_nothing_still_sends_something() {
     assert_eq!(read(&peer, 3), b"abc");
 }
 
-#[test]
-fn a_file_that_cannot_be_read_is_an_error() {
+pub(crate) fn a_file_that_cannot_be_read_is_an_error(driver: Which) {
     let directory = Directory::new();
     std::fs::write(directory.path("file"), b"bytes").unwrap();
     let write_only = File::options().write(true).open(directory.path("file")).unwrap();
-    let mut harness = Harness::new();
+    let mut harness = Harness::on(driver);
     let (token, _peer) = harness.pair(Family::Tcp);
     let mut queue = Outbound::new(&harness.pool);
     queue.link_file(FileRegion { file: Arc::new(write_only), offset: 0, length: 5 });

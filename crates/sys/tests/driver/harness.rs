@@ -2,19 +2,22 @@
 //!
 //! No test asserts how long something takes. Waiting for something is bounded by [`PATIENCE`]; that something does
 //! *not* come is seen by waiting for something else that was caused later: [`Harness::settle`].
+//!
+//! Drivers differ in when they answer, and the harness bears with that: what a send came to may be told later, and so may
+//! that a socket is closed. That nothing else is told of a socket once it was let go of, the harness checks itself.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, Type};
 use tidegate_buffer::{Outbound, Pool};
-use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Accepted, Address, Completion, Driver, ListenOptions, Operation, Socket, Token};
+
+use crate::which::Which;
 
 /// A completion in a form that can be compared. Receives that follow each other are one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,20 +41,32 @@ pub(crate) struct Harness {
     /// The length of every receive, in order.
     pub(crate) receives: Vec<usize>,
     told: BTreeMap<Token, Vec<Told>>,
+    /// Sockets that were let go of, and whether they are closed.
+    gone: BTreeMap<Token, bool>,
+    held: bool,
     slots: u32,
     fence: (Token, UnixStream),
 }
 
 impl Harness {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn on(driver: Which) -> Self {
         let pool = Pool::new();
-        let mut driver: Box<dyn Driver> = Box::new(Readiness::new(&pool).unwrap());
+        let mut driver = driver.make(&pool).unwrap();
         let (near, far) = UnixStream::pair().unwrap();
         let fence = Token { slot: 0, generation: 1 };
         assert!(driver.submit(fence, Operation::Adopt(Socket::from_stream(near).unwrap())).is_none());
         driver.submit(fence, Operation::Receive(true));
-        let (accepted, receives, told) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self { driver, pool, accepted, receives, told, slots: 1, fence: (fence, far) }
+        Self {
+            driver,
+            pool,
+            accepted: Vec::new(),
+            receives: Vec::new(),
+            told: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            held: false,
+            slots: 1,
+            fence: (fence, far),
+        }
     }
 
     /// The token of a fresh slot.
@@ -70,9 +85,43 @@ impl Harness {
         self.submit(token, Operation::Receive(on));
     }
 
+    /// Stops receiving, and takes what was on its way. Nothing more may be told.
+    pub(crate) fn pause(&mut self, token: Token) -> Vec<Told> {
+        self.receive(token, false);
+        self.settle();
+        self.take(token)
+    }
+
+    /// Holds back, or goes on with, receiving on all sockets. [`settle`](Self::settle) takes account of it.
+    pub(crate) fn hold(&mut self, hold: bool) {
+        self.driver.hold_receives(hold);
+        self.held = hold;
+    }
+
+    /// Lets go of a socket.
+    pub(crate) fn let_go(&mut self, token: Token, reset: bool) {
+        self.gone.insert(token, false);
+        self.submit(token, Operation::Close { reset });
+    }
+
+    /// Whether a socket that was let go of is closed.
+    pub(crate) fn is_closed(&self, token: Token) -> bool {
+        self.gone[&token]
+    }
+
+    /// Lets go of a socket, and runs until it is closed.
     pub(crate) fn close(&mut self, token: Token, reset: bool) {
-        let completion = self.driver.submit(token, Operation::Close { reset });
-        assert!(matches!(completion, Some(Completion::Closed)), "{completion:?}");
+        self.let_go(token, reset);
+        self.until(|harness| harness.is_closed(token).then_some(()));
+    }
+
+    /// Gives a slot that is free again to its next user.
+    pub(crate) fn adopt_again(&mut self, old: Token, socket: impl Into<std::os::fd::OwnedFd>) -> Token {
+        assert!(self.is_closed(old), "{old:?} is not free");
+        let token = Token { generation: old.generation + 1, ..old };
+        let refused = self.driver.submit(token, Operation::Adopt(Socket::from_stream(socket).unwrap()));
+        assert!(refused.is_none(), "{refused:?}");
+        token
     }
 
     pub(crate) fn adopt(&mut self, socket: impl Into<std::os::fd::OwnedFd>) -> Token {
@@ -83,7 +132,12 @@ impl Harness {
     }
 
     pub(crate) fn listen(&mut self, address: &Address) -> (Token, Address) {
-        let socket = Socket::listen(address, &ListenOptions::default()).unwrap();
+        self.listen_with(address, ListenOptions::default().backlog)
+    }
+
+    pub(crate) fn listen_with(&mut self, address: &Address, backlog: u32) -> (Token, Address) {
+        let options = ListenOptions { backlog, ..ListenOptions::default() };
+        let socket = Socket::listen(address, &options).unwrap();
         let address = socket.address(tidegate_sys::Side::Local).unwrap();
         let token = self.token();
         assert!(self.driver.submit(token, Operation::Listen(socket)).is_none());
@@ -99,6 +153,23 @@ impl Harness {
     /// One turn: waits for something, at most until `deadline`, and takes all completions of the turn.
     pub(crate) fn turn(&mut self, deadline: Instant) -> usize {
         self.driver.wait(Some(deadline.saturating_duration_since(Instant::now()))).unwrap();
+        self.rest_of_turn()
+    }
+
+    /// The first completion of a turn that has any. The others are left.
+    pub(crate) fn first(&mut self) -> (Token, Completion) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            assert!(Instant::now() < deadline, "nobody has anything to say");
+            self.driver.wait(Some(PATIENCE)).unwrap();
+            if let Some(first) = self.driver.next() {
+                return first;
+            }
+        }
+    }
+
+    /// Takes all completions that are left of a turn.
+    pub(crate) fn rest_of_turn(&mut self) -> usize {
         let mut completions = 0;
         while let Some((token, completion)) = self.driver.next() {
             completions += 1;
@@ -144,10 +215,24 @@ impl Harness {
 
     /// Runs until everything that was caused before has had its chance to be told.
     pub(crate) fn settle(&mut self) {
+        if self.held {
+            return self.settle_held();
+        }
         for round in 0..3 {
             let (token, mut far) = (self.fence.0, &self.fence.1);
             far.write_all(&[round]).unwrap();
             self.until(|harness| (!harness.told(token).is_empty()).then(|| harness.take(token)));
+        }
+    }
+
+    /// The fence is a socket as well, so while receiving is held the waker has to do.
+    fn settle_held(&mut self) {
+        for _ in 0..3 {
+            self.driver.waker().wake();
+            self.until(|harness| {
+                let woken = harness.told.values_mut().any(|told| told.pop_if(|last| *last == Told::Woken).is_some());
+                woken.then_some(())
+            });
         }
     }
 
@@ -163,19 +248,26 @@ impl Harness {
 
     /// Everything that was told and not taken, by whomever.
     pub(crate) fn take_all(&mut self) -> BTreeMap<Token, Vec<Told>> {
+        self.told.retain(|_, told| !told.is_empty());
         std::mem::take(&mut self.told)
     }
 
-    /// Puts back what was taken.
-    pub(crate) fn put_back(&mut self, told: BTreeMap<Token, Vec<Told>>) {
-        assert!(self.told.is_empty());
-        self.told = told;
+    /// How many bytes were told and not taken.
+    pub(crate) fn bytes_told(&self) -> usize {
+        let length = |told: &Told| if let Told::Received(bytes) = told { bytes.len() } else { 0 };
+        self.told.values().flatten().map(length).sum()
     }
 
-    /// Tries to send once; `None` if that has to wait.
+    /// Tries to send once, and says what came of it if that is known soon; `None` if it has to wait.
     pub(crate) fn send(&mut self, token: Token, queue: &mut Outbound, bytes_max: usize) -> Option<io::Result<usize>> {
-        let sent = self.driver.submit(token, Operation::Send { queue, bytes_max })?;
-        let Completion::Sent(sent) = sent else { panic!("sending ended in {sent:?}") };
+        let sent = match self.driver.submit(token, Operation::Send { queue, bytes_max }) {
+            Some(Completion::Sent(sent)) => sent,
+            Some(other) => panic!("sending ended in {other:?}"),
+            None => {
+                self.settle();
+                self.sent(token, |sent| !matches!(sent, Ok(0)))?
+            }
+        };
         if let Ok(sent) = sent {
             assert!(sent <= bytes_max.max(1), "sent {sent} bytes of at most {bytes_max}");
             queue.advance(sent as u64);
@@ -183,7 +275,19 @@ impl Harness {
         Some(sent)
     }
 
-    /// Sends everything that waits in `queue`; says how often the driver told that it may be tried again.
+    /// Takes out what was told last of a send, if it is `such`.
+    pub(crate) fn sent(
+        &mut self,
+        token: Token,
+        such: impl Fn(&Result<usize, io::ErrorKind>) -> bool,
+    ) -> Option<io::Result<usize>> {
+        let told = self.told.get_mut(&token)?;
+        let place = told.iter().position(|told| matches!(told, Told::Sent(sent) if such(sent)))?;
+        let Told::Sent(sent) = told.remove(place) else { return None };
+        Some(sent.map_err(Into::into))
+    }
+
+    /// Sends everything that waits in `queue`; says how often it had to wait.
     pub(crate) fn send_all(&mut self, token: Token, queue: &mut Outbound, bytes_max: usize) -> io::Result<usize> {
         let mut resumed = 0;
         while !queue.is_empty() {
@@ -191,12 +295,8 @@ impl Harness {
                 Some(Ok(sent)) => assert!(sent > 0, "nothing was sent, and nothing stood in the way"),
                 Some(Err(error)) => return Err(error),
                 None => {
-                    self.until(|harness| {
-                        let told = harness.told.entry(token).or_default();
-                        let edge = told.iter().position(|told| matches!(told, Told::Sent(Ok(0))))?;
-                        told.remove(edge);
-                        Some(())
-                    });
+                    let sent = self.until(|harness| harness.sent(token, |_| true))?;
+                    queue.advance(sent as u64);
                     resumed += 1;
                 }
             }
@@ -214,7 +314,12 @@ impl Harness {
         taken
     }
 
-    fn record(&mut self, token: Token, completion: Completion) {
+    pub(crate) fn record(&mut self, token: Token, completion: Completion) {
+        if let Some(closed) = self.gone.get_mut(&token) {
+            let first = matches!(completion, Completion::Closed) && !std::mem::replace(closed, true);
+            assert!(first, "told of a socket that was let go of: {completion:?}");
+            return;
+        }
         let kind = |error: io::Error| error.kind();
         let told = match completion {
             Completion::Accepted(Ok(accepted)) => {
@@ -300,18 +405,6 @@ pub(crate) fn assert_same(actual: &[u8], expected: &[u8]) {
 /// The address of a Unix socket as `socket2` has it.
 pub(crate) fn unix(path: &Path) -> SockAddr {
     SockAddr::unix(path).unwrap()
-}
-
-/// Runs `body` in a process of its own, for what concerns the whole process: limits, signals. `name` is the test's.
-pub(crate) fn alone(name: &str, body: impl FnOnce()) {
-    const CHILD: &str = "TIDEGATE_TEST_ALONE";
-    if std::env::var_os(CHILD).is_some() {
-        return body();
-    }
-    let program = std::env::current_exe().unwrap();
-    let output = Command::new(program).args(["--exact", name, "--test-threads=1"]).env(CHILD, "1").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{}\n{text}", output.status);
 }
 
 pub(crate) fn any_port() -> Address {

@@ -6,11 +6,11 @@ use tidegate_buffer::Outbound;
 use tidegate_sys::Operation;
 
 use crate::harness::{Family, Harness, Told, pattern, read, reset};
+use crate::which::Which;
 
-#[test]
-fn what_came_before_a_reset_is_told_before_it() {
+pub(crate) fn what_came_before_a_reset_is_told_before_it(driver: Which) {
     for length in [10, 100_000] {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(Family::Tcp);
         harness.receive(token, true);
         let bytes = pattern(length);
@@ -23,9 +23,8 @@ fn what_came_before_a_reset_is_told_before_it() {
     }
 }
 
-#[test]
-fn a_reset_is_told_to_one_who_receives() {
-    let mut harness = Harness::new();
+pub(crate) fn a_reset_is_told_to_one_who_receives(driver: Which) {
+    let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);
     harness.receive(token, true);
     harness.settle();
@@ -36,9 +35,8 @@ fn a_reset_is_told_to_one_who_receives() {
     assert_eq!(harness.take(token), []);
 }
 
-#[test]
-fn a_failure_is_told_to_one_who_does_not_receive_and_is_the_last_that_is_told() {
-    let mut harness = Harness::new();
+pub(crate) fn a_failure_is_told_to_one_who_does_not_receive_and_is_the_last_that_is_told(driver: Which) {
+    let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Tcp);
     peer.write_all(b"never read").unwrap();
     harness.settle();
@@ -51,10 +49,9 @@ fn a_failure_is_told_to_one_who_does_not_receive_and_is_the_last_that_is_told() 
     harness.assert_quiet();
 }
 
-#[test]
-fn a_reset_after_the_end_is_told_once() {
+pub(crate) fn a_reset_after_the_end_is_told_once(driver: Which) {
     for receiving in [false, true] {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(Family::Tcp);
         harness.receive(token, true);
         peer.shutdown(std::net::Shutdown::Write).unwrap();
@@ -69,9 +66,8 @@ fn a_reset_after_the_end_is_told_once() {
     }
 }
 
-#[test]
-fn a_unix_peer_that_leaves_bytes_unread_breaks_the_connection() {
-    let mut harness = Harness::new();
+pub(crate) fn a_unix_peer_that_leaves_bytes_unread_breaks_the_connection(driver: Which) {
+    let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Unix);
     harness.receive(token, true);
     let mut queue = Outbound::new(&harness.pool);
@@ -86,10 +82,9 @@ fn a_unix_peer_that_leaves_bytes_unread_breaks_the_connection() {
     assert_eq!(harness.take(token), []);
 }
 
-#[test]
-fn a_reset_frees_a_send_that_waits() {
+pub(crate) fn a_reset_frees_a_send_that_waits(driver: Which) {
     for receiving in [false, true] {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(Family::Tcp);
         harness.receive(token, receiving);
         let mut queue = Outbound::new(&harness.pool);
@@ -100,7 +95,7 @@ fn a_reset_frees_a_send_that_waits() {
         let sent = harness.until(|harness| match harness.take(token).first() {
             None => None,
             Some(Told::Sent(Ok(0))) => Some(harness.send(token, &mut queue, usize::MAX)),
-            Some(Told::Failed(kind)) => Some(Some(Err((*kind).into()))),
+            Some(Told::Failed(kind) | Told::Sent(Err(kind))) => Some(Some(Err((*kind).into()))),
             other => panic!("{other:?}"),
         });
         let Some(Err(error)) = sent else { panic!("{sent:?}") };
@@ -109,9 +104,8 @@ fn a_reset_frees_a_send_that_waits() {
     }
 }
 
-#[test]
-fn a_connection_may_break_in_both_directions_at_once() {
-    let mut harness = Harness::new();
+pub(crate) fn a_connection_may_break_in_both_directions_at_once(driver: Which) {
+    let mut harness = Harness::on(driver);
     let pairs: Vec<_> = (0..50).map(|_| harness.pair(Family::Tcp)).collect();
     let tokens: Vec<_> = pairs.iter().map(|(token, _)| *token).collect();
     for (index, (token, mut peer)) in pairs.into_iter().enumerate() {

@@ -8,12 +8,12 @@ use std::thread;
 use tidegate_buffer::Outbound;
 use tidegate_sys::Operation;
 
-use crate::harness::{Family, Harness, Told, alone, assert_same, pattern, read, reset};
+use crate::harness::{Family, Harness, Told, assert_same, pattern, read, reset};
+use crate::which::Which;
 
-#[test]
-fn more_parts_than_one_call_takes_arrive_in_order() {
+pub(crate) fn more_parts_than_one_call_takes_arrive_in_order(driver: Which) {
     for family in Family::BOTH {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(family);
         let bytes = pattern(5000 * PART);
         let mut queue = Outbound::new(&harness.pool);
@@ -29,10 +29,9 @@ fn more_parts_than_one_call_takes_arrive_in_order() {
     }
 }
 
-#[test]
-fn a_send_that_waits_goes_on_at_the_right_byte_when_the_peer_reads() {
+pub(crate) fn a_send_that_waits_goes_on_at_the_right_byte_when_the_peer_reads(driver: Which) {
     for family in Family::BOTH {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(family);
         let bytes = pattern(24 << 20);
         let mut queue = Outbound::new(&harness.pool);
@@ -60,10 +59,9 @@ fn a_send_that_waits_goes_on_at_the_right_byte_when_the_peer_reads() {
     }
 }
 
-#[test]
-fn a_call_sends_no_more_than_it_may() {
+pub(crate) fn a_call_sends_no_more_than_it_may(driver: Which) {
     for bytes_max in [0, 1, 3, 1000] {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(Family::Tcp);
         let bytes = pattern(2000);
         let mut queue = Outbound::new(&harness.pool);
@@ -77,9 +75,31 @@ fn a_call_sends_no_more_than_it_may() {
     }
 }
 
-#[test]
-fn what_was_not_flushed_is_not_sent() {
-    let mut harness = Harness::new();
+pub(crate) fn what_was_sent_holds_no_memory(driver: Which) {
+    let mut harness = Harness::on(driver);
+    let pairs: Vec<_> = (0..20).map(|_| harness.pair(Family::Unix)).collect();
+    harness.settle();
+    let used = harness.pool.ledger().used();
+    for length in [10, 1000, 100_000] {
+        let mut queues: Vec<_> = pairs.iter().map(|_| Outbound::new(&harness.pool)).collect();
+        for ((token, _), queue) in pairs.iter().zip(&mut queues) {
+            queue.write(&pattern(length));
+            queue.flush();
+            harness.submit(*token, Operation::Send { queue, bytes_max: usize::MAX });
+        }
+        // A queue may go before what was sent of it is told.
+        drop(queues);
+        for (token, peer) in &pairs {
+            let sent = harness.until(|harness| harness.sent(*token, |_| true)).unwrap();
+            assert_same(&read(peer, sent), &pattern(length)[..sent]);
+        }
+        harness.settle();
+        assert_eq!(harness.pool.ledger().used(), used, "{length} bytes each");
+    }
+}
+
+pub(crate) fn what_was_not_flushed_is_not_sent(driver: Which) {
+    let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);
     let mut queue = Outbound::new(&harness.pool);
     assert_eq!(harness.send(token, &mut queue, usize::MAX).unwrap().unwrap(), 0, "an empty queue");
@@ -92,14 +112,13 @@ fn what_was_not_flushed_is_not_sent() {
     assert_eq!(read(&peer, usize::MAX), b"now");
 }
 
-#[test]
-fn sending_where_nobody_receives_any_more_fails_without_a_signal() {
-    alone("send::sending_where_nobody_receives_any_more_fails_without_a_signal", || {
+pub(crate) fn sending_where_nobody_receives_any_more_fails_without_a_signal(driver: Which) {
+    driver.alone("send::sending_where_nobody_receives_any_more_fails_without_a_signal", || {
         let signal = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGPIPE, signal.clone()).unwrap();
         for parts in [1, 2] {
             for family in Family::BOTH {
-                let mut harness = Harness::new();
+                let mut harness = Harness::on(driver);
                 let (token, peer) = harness.pair(family);
                 reset(peer);
                 harness.settle();
@@ -113,10 +132,9 @@ fn sending_where_nobody_receives_any_more_fails_without_a_signal() {
     });
 }
 
-#[test]
-fn sending_after_the_own_end_fails() {
+pub(crate) fn sending_after_the_own_end_fails(driver: Which) {
     for family in Family::BOTH {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let (token, _peer) = harness.pair(family);
         harness.submit(token, Operation::ShutdownWrite);
         assert_eq!(send_parts(&mut harness, token, 1).unwrap_err().kind(), ErrorKind::BrokenPipe);
@@ -124,10 +142,9 @@ fn sending_after_the_own_end_fails() {
 }
 
 /// Two ends that both send before they receive: each waits for the other, until one receives.
-#[test]
-fn both_directions_go_on_at_the_same_time() {
+pub(crate) fn both_directions_go_on_at_the_same_time(driver: Which) {
     for family in Family::BOTH {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let (near, far) = family.pair();
         let tokens = [harness.adopt(near), harness.adopt(far)];
         let bytes = pattern(12 << 20);
@@ -146,7 +163,10 @@ fn both_directions_go_on_at_the_same_time() {
                 for told in harness.take(token) {
                     match told {
                         Told::Received(more) => received[index].extend_from_slice(&more),
-                        Told::Sent(Ok(0)) => while_possible(harness, token, &mut queues[index]),
+                        Told::Sent(Ok(sent)) => {
+                            queues[index].advance(sent as u64);
+                            while_possible(harness, token, &mut queues[index]);
+                        }
                         other => panic!("{other:?}"),
                     }
                 }

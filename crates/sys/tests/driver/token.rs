@@ -1,24 +1,20 @@
 //! A slot has one user at a time, and nobody hears of another's socket.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 
 use tidegate_buffer::Outbound;
 use tidegate_sys::{Completion, Operation, Side, Socket, Token};
 
 use crate::harness::{Family, Harness, PATIENCE, read, reset};
+use crate::which::Which;
 
-fn next(token: Token) -> Token {
-    Token { generation: token.generation + 1, ..token }
-}
-
-#[test]
-fn an_old_token_reaches_nobody() {
-    let mut harness = Harness::new();
+pub(crate) fn an_old_token_reaches_nobody(driver: Which) {
+    let mut harness = Harness::on(driver);
     let (old, _gone) = harness.pair(Family::Tcp);
     harness.close(old, false);
     let (near, mut peer) = Family::Tcp.pair();
-    let new = next(old);
-    assert!(harness.driver.submit(new, Operation::Adopt(Socket::from_stream(near).unwrap())).is_none());
+    let new = harness.adopt_again(old, near);
     harness.receive(new, true);
 
     harness.receive(old, false);
@@ -42,9 +38,8 @@ fn an_old_token_reaches_nobody() {
     assert_eq!(read(&peer, usize::MAX), b"for you");
 }
 
-#[test]
-fn a_token_that_nobody_ever_had_reaches_nobody() {
-    let mut harness = Harness::new();
+pub(crate) fn a_token_that_nobody_ever_had_reaches_nobody(driver: Which) {
+    let mut harness = Harness::on(driver);
     let token = Token { slot: 1_000_000, generation: 3 };
     harness.receive(token, true);
     harness.close(token, true);
@@ -53,10 +48,9 @@ fn a_token_that_nobody_ever_had_reaches_nobody() {
     assert!(harness.take_all().is_empty());
 }
 
-#[test]
-fn a_slot_that_is_used_again_at_once_hears_nothing_of_its_former_user() {
+pub(crate) fn a_slot_that_is_used_again_at_once_hears_nothing_of_its_former_user(driver: Which) {
     for family in Family::BOTH {
-        let mut harness = Harness::new();
+        let mut harness = Harness::on(driver);
         let (mut tokens, mut old_peers) = (Vec::new(), Vec::new());
         for index in 0..20 {
             let (token, mut peer) = harness.pair(family);
@@ -71,28 +65,39 @@ fn a_slot_that_is_used_again_at_once_hears_nothing_of_its_former_user() {
         }
         // All events are taken from the kernel; then every slot gets a new user before the first event is told.
         harness.driver.wait(Some(PATIENCE)).unwrap();
-        let mut peers = Vec::new();
-        for token in &tokens {
-            harness.close(*token, false);
+        let mut peers = BTreeMap::new();
+        let use_again = |harness: &mut Harness, peers: &mut BTreeMap<_, _>, old| {
             let (near, far) = family.pair();
-            let near = Socket::from_stream(near).unwrap();
-            assert!(harness.driver.submit(next(*token), Operation::Adopt(near)).is_none());
-            harness.receive(next(*token), true);
-            peers.push(far);
+            let new = harness.adopt_again(old, near);
+            harness.receive(new, true);
+            peers.insert(new, far);
+        };
+        for token in &tokens {
+            harness.let_go(*token, false);
+            if harness.is_closed(*token) {
+                use_again(&mut harness, &mut peers, *token);
+            }
+        }
+        // A slot that is not free yet gets its new user with the very completion that says so.
+        while peers.len() < tokens.len() {
+            let (token, completion) = harness.driver.next().unwrap_or_else(|| harness.first());
+            assert!(matches!(completion, Completion::Closed), "{completion:?}");
+            harness.record(token, completion);
+            use_again(&mut harness, &mut peers, token);
         }
         harness.settle();
         assert!(harness.take_all().is_empty());
-        for (token, mut peer) in tokens.iter().zip(&peers) {
+        assert_eq!(peers.len(), tokens.len());
+        for (token, mut peer) in &peers {
             peer.write_all(b"new").unwrap();
-            assert_eq!(harness.until_received(next(*token), 3), b"new");
+            assert_eq!(harness.until_received(*token, 3), b"new");
         }
     }
 }
 
 /// A descriptor number is used again at once by the kernel; what was known of the old one must not stick to it.
-#[test]
-fn what_was_known_of_a_socket_goes_with_it() {
-    let mut harness = Harness::new();
+pub(crate) fn what_was_known_of_a_socket_goes_with_it(driver: Which) {
+    let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);
     harness.receive(token, true);
     let mut queue = Outbound::new(&harness.pool);
@@ -102,22 +107,21 @@ fn what_was_known_of_a_socket_goes_with_it() {
     harness.close(token, true);
     drop(peer);
     let (near, mut peer) = Family::Tcp.pair();
-    assert!(harness.driver.submit(next(token), Operation::Adopt(Socket::from_stream(near).unwrap())).is_none());
+    let new = harness.adopt_again(token, near);
     let mut queue = Outbound::new(&harness.pool);
     queue.write(b"not blocked");
     queue.flush();
-    assert_eq!(harness.send(next(token), &mut queue, usize::MAX).unwrap().unwrap(), 11);
+    assert_eq!(harness.send(new, &mut queue, usize::MAX).unwrap().unwrap(), 11);
     peer.write_all(b"not wanted").unwrap();
     harness.settle();
-    assert_eq!(harness.take(next(token)), []);
+    assert_eq!(harness.take(new), []);
     let mut text = [0; 11];
     peer.read_exact(&mut text).unwrap();
     assert_eq!(&text, b"not blocked");
 }
 
-#[test]
-fn a_socket_of_another_driver_is_refused() {
-    let mut harness = Harness::new();
+pub(crate) fn a_socket_of_another_driver_is_refused(driver: Which) {
+    let mut harness = Harness::on(driver);
     let token = harness.token();
     let completion = harness.driver.submit(token, Operation::Adopt(Socket::Simulated(1)));
     let Some(Completion::Failed(error)) = completion else { panic!("{completion:?}") };

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_sys::Completion;
 
 use crate::harness::{Family, Harness, PATIENCE, Told};
+use crate::which::Which;
 
 /// Waits, for long, until a turn has wake-ups, and says how many. A wait may end for nothing, but not for ever.
 fn wait(harness: &mut Harness) -> usize {
@@ -23,9 +24,8 @@ fn wait(harness: &mut Harness) -> usize {
     woken
 }
 
-#[test]
-fn another_thread_ends_a_wait() {
-    let mut harness = Harness::new();
+pub(crate) fn another_thread_ends_a_wait(driver: Which) {
+    let mut harness = Harness::on(driver);
     for _ in 0..20 {
         let waker = harness.driver.waker();
         let thread = thread::spawn(move || waker.wake());
@@ -34,9 +34,8 @@ fn another_thread_ends_a_wait() {
     }
 }
 
-#[test]
-fn a_wake_before_the_wait_is_not_lost() {
-    let mut harness = Harness::new();
+pub(crate) fn a_wake_before_the_wait_is_not_lost(driver: Which) {
+    let mut harness = Harness::on(driver);
     let waker = harness.driver.waker();
     for _ in 0..20 {
         waker.wake();
@@ -44,9 +43,8 @@ fn a_wake_before_the_wait_is_not_lost() {
     }
 }
 
-#[test]
-fn a_wake_between_wait_and_next_ends_the_next_wait() {
-    let mut harness = Harness::new();
+pub(crate) fn a_wake_between_wait_and_next_ends_the_next_wait(driver: Which) {
+    let mut harness = Harness::on(driver);
     harness.settle();
     let waker = harness.driver.waker();
     waker.wake();
@@ -57,9 +55,8 @@ fn a_wake_between_wait_and_next_ends_the_next_wait() {
     assert_eq!(wait(&mut harness), 1);
 }
 
-#[test]
-fn many_wakes_are_one() {
-    let mut harness = Harness::new();
+pub(crate) fn many_wakes_are_one(driver: Which) {
+    let mut harness = Harness::on(driver);
     let waker = harness.driver.waker();
     for _ in 0..1000 {
         waker.clone().wake();
@@ -68,9 +65,8 @@ fn many_wakes_are_one() {
     harness.assert_quiet();
 }
 
-#[test]
-fn no_wake_is_lost_among_many_threads_and_a_busy_socket() {
-    let mut harness = Harness::new();
+pub(crate) fn no_wake_is_lost_among_many_threads_and_a_busy_socket(driver: Which) {
+    let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Unix);
     harness.receive(token, true);
     let (asked, answered) = std::sync::mpsc::channel::<()>();
@@ -110,18 +106,16 @@ fn no_wake_is_lost_among_many_threads_and_a_busy_socket() {
     drop(writer.join().unwrap());
 }
 
-#[test]
-fn a_wake_after_the_driver_is_gone_does_nothing() {
-    let harness = Harness::new();
+pub(crate) fn a_wake_after_the_driver_is_gone_does_nothing(driver: Which) {
+    let harness = Harness::on(driver);
     let waker = harness.driver.waker();
     drop(harness);
     waker.wake();
     thread::spawn(move || waker.wake()).join().unwrap();
 }
 
-#[test]
-fn a_wait_ends_with_its_timeout() {
-    let mut harness = Harness::new();
+pub(crate) fn a_wait_ends_with_its_timeout(driver: Which) {
+    let mut harness = Harness::on(driver);
     harness.settle();
     for timeout in [Duration::ZERO, Duration::from_micros(1500), Duration::from_millis(20)] {
         let start = Instant::now();

@@ -1,0 +1,278 @@
+//! More at once than rings and buffers hold: nothing is lost, nobody starves, nothing is left.
+
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+
+use tidegate_buffer::{LINK_BYTES_MIN, Outbound};
+use tidegate_sys::{Operation, Token};
+
+use crate::directory::Directory;
+use crate::harness::{Family, Harness, PATIENCE, Told, any_port, assert_same, pattern, read, reset};
+use crate::which::{Which, open_descriptors, raise_descriptor_limit};
+
+/// Streams of the driver and their peers, all received from and settled.
+fn crowd(harness: &mut Harness, count: usize) -> Vec<(Token, socket2::Socket)> {
+    raise_descriptor_limit();
+    let pairs: Vec<_> = (0..count).map(|_| harness.pair(Family::Unix)).collect();
+    for (token, _) in &pairs {
+        harness.receive(*token, true);
+    }
+    harness.settle();
+    assert!(harness.take_all().is_empty());
+    pairs
+}
+
+/// Lets go of all at once, and runs until all are closed.
+fn close_all(harness: &mut Harness, pairs: &[(Token, socket2::Socket)]) {
+    pairs.iter().for_each(|(token, _)| harness.let_go(*token, false));
+    harness.until(|harness| pairs.iter().all(|(token, _)| harness.is_closed(*token)).then_some(()));
+}
+
+pub(crate) fn what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked(driver: Which) {
+    driver.alone("crowds::what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked", || {
+        let descriptors = open_descriptors();
+        let mut harness = Harness::on(driver);
+        let pairs = crowd(&mut harness, CROWD);
+        for (token, peer) in &pairs {
+            let mut peer = peer;
+            peer.write_all(&pattern(LITTLE + token.slot as usize)).unwrap();
+            peer.shutdown(Shutdown::Write).unwrap();
+        }
+        for (token, _) in &pairs {
+            let told = harness.until_told(*token, &Told::Ended);
+            assert_eq!(told, [Told::Received(pattern(LITTLE + token.slot as usize)), Told::Ended]);
+        }
+        close_all(&mut harness, &pairs);
+        harness.assert_quiet();
+        drop((harness, pairs));
+        assert_eq!(open_descriptors(), descriptors);
+    });
+}
+
+pub(crate) fn what_is_sent_to_a_crowd_between_two_waits_arrives(driver: Which) {
+    driver.alone("crowds::what_is_sent_to_a_crowd_between_two_waits_arrives", || {
+        let mut harness = Harness::on(driver);
+        let pairs = crowd(&mut harness, CROWD);
+        let mut queues = Vec::new();
+        for (token, _) in &pairs {
+            let mut queue = Outbound::new(&harness.pool);
+            // Every other one in two pieces, which takes a header and two places in the array of vectors.
+            for piece in 0..1 + token.slot % 2 {
+                queue.link_bytes(vec![(token.slot + piece) as u8; PIECE].into());
+            }
+            queue.flush();
+            harness.submit(*token, Operation::Send { queue: &queue, bytes_max: usize::MAX });
+            queues.push(queue);
+        }
+        for ((token, peer), queue) in pairs.iter().zip(&mut queues) {
+            while !queue.is_empty() {
+                let sent = harness.until(|harness| harness.sent(*token, |_| true)).unwrap();
+                queue.advance(sent as u64);
+                if sent == 0 {
+                    harness.submit(*token, Operation::Send { queue, bytes_max: usize::MAX });
+                }
+            }
+            let pieces = (0..1 + token.slot % 2).flat_map(|piece| [(token.slot + piece) as u8; PIECE]);
+            assert_same(&read(peer, PIECE * (1 + token.slot as usize % 2)), &pieces.collect::<Vec<_>>());
+        }
+        harness.settle();
+        let told = harness.take_all();
+        assert!(told.is_empty(), "more was told than was sent: {told:?}");
+    });
+}
+
+pub(crate) fn a_crowd_that_is_let_go_of_at_once_is_closed(driver: Which) {
+    driver.alone("crowds::a_crowd_that_is_let_go_of_at_once_is_closed", || {
+        let mut harness = Harness::on(driver);
+        let descriptors = open_descriptors();
+        let pairs = crowd(&mut harness, CROWD);
+        for (_, peer) in &pairs {
+            let mut peer = peer;
+            peer.write_all(b"too late").unwrap();
+        }
+        close_all(&mut harness, &pairs);
+        harness.settle();
+        assert!(harness.take_all().is_empty());
+        assert_eq!(open_descriptors(), descriptors + pairs.len());
+    });
+}
+
+pub(crate) fn a_crowd_in_the_backlog_is_accepted(driver: Which) {
+    driver.alone("crowds::a_crowd_in_the_backlog_is_accepted", || {
+        raise_descriptor_limit();
+        let directory = Directory::new();
+        let mut harness = Harness::on(driver);
+        let descriptors = open_descriptors();
+        let (listener, _) = harness.listen_with(&directory.socket("listener"), CROWD as u32);
+        let connect = |_| UnixStream::connect(directory.path("listener")).unwrap();
+        // What the system has room for in a backlog.
+        let room = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse::<usize>().unwrap();
+        let clients: Vec<_> = (0..CROWD.min(room)).map(connect).collect();
+        harness.until(|harness| (harness.accepted.len() == clients.len()).then_some(()));
+        harness.settle();
+        assert_eq!(harness.take(listener).len(), clients.len());
+        harness.close(listener, false);
+        harness.accepted.clear();
+        drop(clients);
+        assert_eq!(open_descriptors(), descriptors);
+    });
+}
+
+pub(crate) fn who_comes_while_a_listener_is_closed_leaves_nothing(driver: Which) {
+    driver.alone("crowds::who_comes_while_a_listener_is_closed_leaves_nothing", || {
+        let descriptors = open_descriptors();
+        let mut harness = Harness::on(driver);
+        let (listener, address) = harness.listen(&any_port());
+        harness.settle();
+        let clients: Vec<_> = (0..100).map(|_| TcpStream::connect(address.ip().unwrap()).unwrap()).collect();
+        // The kernel has told of some, the driver has not.
+        harness.driver.wait(Some(PATIENCE)).unwrap();
+        harness.close(listener, false);
+        harness.settle();
+        for mut client in clients {
+            // Refused in the backlog, or let go of.
+            let end = client.read(&mut [0]);
+            assert!(end.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |end| *end == 0));
+        }
+        drop(harness);
+        assert_eq!(open_descriptors(), descriptors);
+    });
+}
+
+pub(crate) fn more_who_speak_than_there_are_buffers_are_all_heard(driver: Which) {
+    let mut harness = Harness::on(driver);
+    let pairs = crowd(&mut harness, SPEAKERS);
+    for index in 0..SPEAKERS {
+        (&pairs[index * 7 % SPEAKERS].1).write_all(b"here").unwrap();
+    }
+    let mut heard = BTreeSet::new();
+    harness.until(|harness| {
+        heard.extend(harness.take_all().into_keys());
+        (heard.len() == SPEAKERS).then_some(())
+    });
+    harness.settle();
+    assert_eq!(harness.take_all().len(), 0, "each spoke once");
+}
+
+pub(crate) fn much_from_more_than_there_are_buffers_comes_whole(driver: Which) {
+    for bytes in [10_000, 100_000] {
+        let mut harness = Harness::on(driver);
+        let pairs = crowd(&mut harness, SPEAKERS);
+        let bytes = pattern(bytes);
+        for (_, peer) in &pairs {
+            let mut peer = peer;
+            peer.write_all(&bytes).unwrap();
+        }
+        for (token, _) in &pairs {
+            assert_same(&harness.until_received(*token, bytes.len()), &bytes);
+        }
+        harness.assert_quiet();
+    }
+}
+
+pub(crate) fn nobody_starves_among_those_who_never_stop(driver: Which) {
+    for length in [10, 3000, 20_000] {
+        let mut harness = Harness::on(driver);
+        let pairs = crowd(&mut harness, SPEAKERS);
+        let (quiet, mut quiet_peer) = harness.pair(Family::Unix);
+        harness.receive(quiet, true);
+        let (words, mut turns) = (pattern(length), 0);
+        let speak = |of: Token| {
+            let pair = pairs.iter().find(|(token, _)| *token == of);
+            pair.into_iter().for_each(|(_, peer)| {
+                let mut peer = peer;
+                peer.write_all(&words).unwrap();
+            });
+        };
+        pairs.iter().for_each(|(token, _)| speak(*token));
+        harness.until(|harness| {
+            turns += 1;
+            if turns == 10 {
+                quiet_peer.write_all(b"me too").unwrap();
+            }
+            let told = harness.take_all();
+            // Whoever was heard speaks again, so that there is always more than there are buffers.
+            told.keys().for_each(|token| speak(*token));
+            assert!(turns < 10 + TURNS_MAX, "it was not heard in {TURNS_MAX} turns, of {length} bytes each");
+            told.contains_key(&quiet).then_some(())
+        });
+    }
+}
+
+pub(crate) fn who_connects_and_resets_in_a_loop_leaves_nothing(driver: Which) {
+    driver.alone("crowds::who_connects_and_resets_in_a_loop_leaves_nothing", || {
+        let mut harness = Harness::on(driver);
+        let (_, address) = harness.listen(&any_port());
+        let address = address.ip().unwrap();
+        let descriptors = open_descriptors();
+        let mut open: Vec<Token> = Vec::new();
+        let mut accepted = 0;
+        let mut serve = |harness: &mut Harness, open: &mut Vec<Token>| {
+            for (_, stream) in std::mem::take(&mut harness.accepted) {
+                accepted += 1;
+                let token = harness.token();
+                harness.submit(token, Operation::Adopt(stream.socket));
+                harness.receive(token, true);
+                open.push(token);
+            }
+            open.retain(|&token| match harness.take(token).last() {
+                None | Some(Told::Received(_)) => true,
+                Some(Told::Failed(_) | Told::Ended) => {
+                    harness.let_go(token, false);
+                    false
+                }
+                Some(other) => panic!("{other:?}"),
+            });
+            accepted
+        };
+        for round in 0..RESETS / RESETS_AT_ONCE {
+            for index in 0..RESETS_AT_ONCE {
+                let mut client = TcpStream::connect(address).unwrap();
+                if (round + index) % 3 == 0 {
+                    client.write_all(b"never read").unwrap();
+                }
+                // Half of a round are gone before anybody looks, the others while they are served.
+                if index == RESETS_AT_ONCE / 2 {
+                    harness.settle();
+                    serve(&mut harness, &mut open);
+                }
+                reset(client.into());
+            }
+        }
+        harness.until(|harness| (serve(harness, &mut open) <= RESETS && open.is_empty()).then_some(()));
+        harness.settle();
+        assert!(serve(&mut harness, &mut open) <= RESETS && open.is_empty());
+        harness.assert_quiet();
+        assert_eq!(open_descriptors(), descriptors);
+        // And an honest one is served.
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(b"hello").unwrap();
+        let token = harness.token();
+        let stream = harness.until_accepted().1.socket;
+        harness.submit(token, Operation::Adopt(stream));
+        harness.receive(token, true);
+        assert_eq!(harness.until_received(token, 5), b"hello");
+        harness.close(token, false);
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    });
+}
+
+/// More than the rings of a driver hold: 256 requests, 2,048 completions.
+const CROWD: usize = 3000;
+
+/// More than a driver has buffers.
+const SPEAKERS: usize = 300;
+
+/// What a crowd says, at least.
+const LITTLE: usize = 64;
+
+/// Turns in which everybody has to be heard. A turn has eight buffers for them, at least.
+const TURNS_MAX: usize = 2 * SPEAKERS / 8;
+
+/// So much is not copied together with what lies before it.
+const PIECE: usize = LINK_BYTES_MIN;
+
+const RESETS: usize = 3000;
+const RESETS_AT_ONCE: usize = 50;

@@ -1,0 +1,109 @@
+//! Which driver a test is about.
+
+use std::fmt::{self, Display};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tidegate_buffer::Pool;
+use tidegate_sys::Driver;
+use tidegate_sys::readiness::Readiness;
+use tidegate_sys::uring::Uring;
+
+/// A driver that is to keep what is promised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    Epoll,
+    Uring,
+}
+
+impl Which {
+    pub(crate) fn make(self, pool: &Pool) -> io::Result<Box<dyn Driver>> {
+        Ok(match self {
+            Self::Epoll => Box::new(Readiness::new(pool)?),
+            Self::Uring => Box::new(Uring::new(pool)?),
+        })
+    }
+
+    /// Plays a test. Where the system has no such driver it is skipped, unless `TIDEGATE_TOOLS_REQUIRED=1` is in the
+    /// environment.
+    pub(crate) fn play(self, test: fn(Self)) {
+        if self == Self::Uring
+            && let Err(error) = Uring::probe()
+        {
+            let required = std::env::var_os("TIDEGATE_TOOLS_REQUIRED").is_some_and(|value| value == "1");
+            assert!(!required, "io_uring is required: {error}");
+            return println!("skipped: there is no io_uring here: {error}");
+        }
+        test(self);
+    }
+
+    /// Whether the kernel goes on with what it was asked for while nobody looks: then a little still comes after it was
+    /// told to stop.
+    pub(crate) fn runs_ahead(self) -> bool {
+        self == Self::Uring
+    }
+
+    /// Bytes that may still be told when receiving is held: what a kernel that runs ahead has buffers for.
+    pub(crate) fn held_bytes_max(self) -> usize {
+        if self.runs_ahead() { 32 * 4096 } else { 0 }
+    }
+
+    /// Connections that may be accepted in one turn.
+    pub(crate) fn accepted_a_turn_max(self) -> usize {
+        if self.runs_ahead() { 2048 } else { 64 }
+    }
+
+    /// Runs `body` in a process of its own, for what concerns the whole process: limits, signals. `name` is the test's.
+    pub(crate) fn alone(self, name: &str, body: impl FnOnce()) {
+        self.play_alone(name, false, body);
+    }
+
+    /// Runs `body` in a process of its own that nobody in particular owns, if this one is root's.
+    pub(crate) fn alone_unprivileged(self, name: &str, body: impl FnOnce()) {
+        self.play_alone(name, rustix::process::geteuid().is_root(), body);
+    }
+
+    fn play_alone(self, name: &str, as_nobody: bool, body: impl FnOnce()) {
+        const CHILD: &str = "TIDEGATE_TEST_ALONE";
+        if std::env::var_os(CHILD).is_some() {
+            return body();
+        }
+        // By this path the program is found even by one who may not look into its directory.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["--exact", &format!("{self}::{name}"), "--test-threads=1", "--nocapture"]).env(CHILD, "1");
+        if as_nobody {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let output = command.output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        assert!(output.status.success() && text.contains("1 passed"), "{}\n{text}", output.status);
+    }
+}
+
+/// How many descriptors this process has.
+pub(crate) fn open_descriptors() -> usize {
+    // One of them is that of the directory.
+    std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
+}
+
+/// Allows this process as many descriptors as it may have.
+pub(crate) fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
+}
+
+/// As the module of its tests is called.
+impl Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Epoll => "epoll",
+            Self::Uring => "uring",
+        })
+    }
+}
+
+/// The user and the group that own nothing.
+const NOBODY: u32 = 65534;
