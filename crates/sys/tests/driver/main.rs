@@ -121,6 +121,7 @@ drivers! {
         a_reset_after_the_end_is_told_once,
         a_unix_peer_that_leaves_bytes_unread_breaks_the_connection,
         a_reset_frees_a_send_that_waits,
+        a_reset_while_much_goes_both_ways_is_told_before_any_end,
         a_connection_may_break_in_both_directions_at_once,
     }
     send {

@@ -104,6 +104,40 @@ pub(crate) fn a_reset_frees_a_send_that_waits(driver: Which) {
     }
 }
 
+/// Sending and receiving find the same error, and only one of them gets it.
+pub(crate) fn a_reset_while_much_goes_both_ways_is_told_before_any_end(driver: Which) {
+    for (first, then) in [(1, 1), (50_000, 1), (1, 50_000)] {
+        let mut harness = Harness::on(driver);
+        let (token, mut peer) = harness.pair(Family::Tcp);
+        let mut receive = |harness: &mut Harness, length| {
+            harness.receive(token, true);
+            peer.write_all(&pattern(length)).unwrap();
+            harness.until_received(token, length);
+            harness.settle();
+        };
+        receive(&mut harness, first);
+        let mut queue = Outbound::new(&harness.pool);
+        queue.link_bytes(pattern(32 << 20).into());
+        queue.flush();
+        harness.send_until_blocked(token, &mut queue);
+        receive(&mut harness, then);
+        reset(peer);
+        harness.until(|harness| {
+            // What epoll tells is that sending can be tried again: that fails.
+            if harness.sent(token, |sent| *sent == Ok(0)).is_some()
+                && let Some(Err(_)) = harness.send(token, &mut queue, usize::MAX)
+            {
+                return Some(());
+            }
+            match harness.told(token) {
+                [] => None,
+                [Told::Failed(_) | Told::Sent(Err(_)), ..] => Some(()),
+                other => panic!("{other:?}, after {first} bytes and then {then}"),
+            }
+        });
+    }
+}
+
 pub(crate) fn a_connection_may_break_in_both_directions_at_once(driver: Which) {
     let mut harness = Harness::on(driver);
     let pairs: Vec<_> = (0..50).map(|_| harness.pair(Family::Tcp)).collect();
