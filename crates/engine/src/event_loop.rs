@@ -34,6 +34,7 @@ use crate::mailbox::{Letter, Mailbox};
 use crate::remote::Remote;
 use crate::server::acceptor::{Acceptor, Admit, Handling};
 use crate::server::serve::Serving;
+use crate::server::{StartError, Transport};
 use crate::task::{self, Call, Task};
 
 /// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns it
@@ -109,7 +110,35 @@ impl EventLoop {
         }
     }
 
-    /// An event loop on epoll, for a program of its own: a client, a tool, a test.
+    /// An event loop for a program of its own: a client, a tool, a test.
+    ///
+    /// ```
+    /// use tidegate_engine::{EventLoop, Transport};
+    ///
+    /// // io_uring where it is there, otherwise epoll, unless the environment says.
+    /// let mut event_loop = EventLoop::on(Transport::Auto)?;
+    /// assert!(["uring", "epoll"].contains(&event_loop.transport()));
+    /// assert_eq!(event_loop.block_on(async { 6 * 7 })?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StartError`]: [`Transport`](StartError::Transport) if what the environment names is none,
+    /// [`Uring`](StartError::Uring) if it was named and is not there, [`System`](StartError::System) if there is no
+    /// descriptor left.
+    pub fn on(transport: Transport) -> Result<Self, StartError> {
+        let pool = Pool::new();
+        let driver = transport.plan()?.open(&pool)?;
+        Ok(Self::new(driver, pool))
+    }
+
+    /// What the driver is called: `epoll`, `uring`.
+    #[must_use]
+    pub fn transport(&self) -> &'static str {
+        self.local.core.borrow().driver.name()
+    }
+
+    /// An event loop on epoll, whatever the environment says.
     ///
     /// # Errors
     /// The system's, if there is no descriptor left.
@@ -234,10 +263,10 @@ impl EventLoop {
     /// between turns, where tasks run within them.
     ///
     /// ```
-    /// use tidegate_engine::EventLoop;
+    /// use tidegate_engine::{EventLoop, Transport};
     ///
-    /// assert_eq!(EventLoop::readiness()?.block_on(async { 6 * 7 })?, 42);
-    /// # Ok::<(), std::io::Error>(())
+    /// assert_eq!(EventLoop::on(Transport::Auto)?.block_on(async { 6 * 7 })?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
