@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal};
@@ -41,7 +41,7 @@ impl Program {
     pub(crate) fn with_descriptors(count: u32, arguments: &[&str]) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -n {count}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tidegate")]);
-        command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
+        command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments).env(VARIABLE, transport());
         Self::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
     }
 
@@ -189,8 +189,30 @@ impl Drop for Program {
 /// The program with arguments.
 pub(crate) fn tidegate(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.args(arguments);
+    command.args(arguments).env(VARIABLE, transport());
     command
+}
+
+/// What servers of these tests run on unless a test says otherwise: what `TIDEGATE_TRANSPORT` names, otherwise io_uring if
+/// it is there. It is named to them, so that none falls back unnoticed.
+pub(crate) fn transport() -> &'static str {
+    static TRANSPORT: OnceLock<String> = OnceLock::new();
+    TRANSPORT.get_or_init(|| match std::env::var(VARIABLE) {
+        Ok(name) if !name.is_empty() => name,
+        _ if can_use_uring() => "uring".into(),
+        _ => "epoll".into(),
+    })
+}
+
+/// Whether the kernel and the sandbox permit io_uring; if not, that is said as for a tool.
+pub(crate) fn can_use_uring() -> bool {
+    static FOUND: OnceLock<Result<(), Vec<String>>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--loops", "1", "--transport", "uring"]);
+        Program::start(command).map(drop)
+    });
+    found.as_ref().inspect_err(|said| skip("io_uring", &said.join(" "))).is_ok()
 }
 
 /// Runs the program to its end: its exit code, and the lines of its two streams.
@@ -210,6 +232,7 @@ pub(crate) fn strace(inject: &[&str], log: &str) -> Command {
     // Other calls are neither written down nor slowed down.
     let calls: Vec<_> = inject.iter().filter_map(|fault| fault.split(':').next()).collect();
     command.args([&format!("--trace={}", calls.join(",")), "--seccomp-bpf", env!("CARGO_BIN_EXE_tidegate")]);
+    command.env(VARIABLE, transport());
     command
 }
 
@@ -289,6 +312,9 @@ impl Drop for Directory {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
+
+/// What names the transport to a server.
+pub(crate) const VARIABLE: &str = "TIDEGATE_TRANSPORT";
 
 /// How long something may take that is to happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
