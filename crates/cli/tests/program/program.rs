@@ -60,6 +60,12 @@ impl Program {
 
     /// The same, with the standard input that the command has.
     pub(crate) fn start_with_input(command: &mut Command) -> Result<Self, Vec<String>> {
+        let program = Self::launch(command);
+        if program.line.is_empty() { Err(program.whole_log()) } else { Ok(program) }
+    }
+
+    /// Starts the program, and waits until it has said where it listens or has ended.
+    fn launch(command: &mut Command) -> Self {
         raise_descriptor_limit();
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
@@ -69,11 +75,8 @@ impl Program {
         until("the start-up line, or the end of the program", || {
             !program.stdout.lock().unwrap().is_empty() || program.child.try_wait().unwrap().is_some()
         });
-        match program.stdout.lock().unwrap().first() {
-            Some(line) => program.line.clone_from(line),
-            None => return Err(program.log()),
-        }
-        Ok(program)
+        program.line = program.stdout.lock().unwrap().first().cloned().unwrap_or_default();
+        program
     }
 
     /// Where it listens, as it says itself.
@@ -98,6 +101,12 @@ impl Program {
     /// What it has written to standard error.
     pub(crate) fn log(&self) -> Vec<String> {
         self.stderr.lock().unwrap().clone()
+    }
+
+    /// What it has written to standard error until its end, which has come.
+    fn whole_log(&self) -> Vec<String> {
+        until("the end of the log", || Arc::strong_count(&self.stderr) == 1);
+        self.log()
     }
 
     /// What it has written to standard output.
@@ -220,6 +229,14 @@ pub(crate) fn run(arguments: &[&str]) -> (Option<i32>, Vec<String>, Vec<String>)
     let output = tidegate(arguments).stdin(Stdio::null()).output().unwrap();
     let lines = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect();
     (output.status.code(), lines(&output.stdout), lines(&output.stderr))
+}
+
+/// Runs a server that is not to start: its exit code, and what it had to say. If it does start, that fails the test, and
+/// does not hold it up.
+pub(crate) fn refused(mut command: Command) -> (Option<i32>, Vec<String>) {
+    let mut program = Program::launch(command.stdin(Stdio::null()));
+    assert!(program.line.is_empty(), "it started: {}", program.line);
+    (program.until_ended().code(), program.whole_log())
 }
 
 /// strace, to be given the program's arguments. Each of `inject` is a call, what it comes to, and how often.

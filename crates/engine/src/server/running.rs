@@ -112,8 +112,7 @@ impl Running {
             .name(format!("tidegate-{}", self.loops.len()))
             .spawn(move || run_loop(&started, plan, memory_max, listen))
             .map_err(StartError::System)?;
-        let Started { mailbox, published, transport } =
-            outcome.recv().map_err(|_| StartError::Panicked)??;
+        let Started { mailbox, published, transport } = outcome.recv().map_err(|_| StartError::Panicked)??;
         self.loops.push(RunningLoop { transport, mailbox, published, thread: Some(thread) });
         Ok(())
     }
@@ -255,3 +254,22 @@ fn run_loop(
 
 /// What a loop takes for itself once it has work, roughly.
 const LOOP_BYTES: usize = 512 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where there is no io_uring the second plan comes to epoll as well, and nothing is told twice.
+    #[test]
+    fn the_transport_is_told_of_each_loop() {
+        let mut running = Running::new("127.0.0.1:1".parse().expect("it is an address"));
+        assert_eq!(running.transport(), "");
+        for plan in [Plan::Epoll, Plan::UringOrEpoll] {
+            running.add(plan, 1 << 20, |_| Ok(())).expect("it starts");
+        }
+        let second = running.transports().nth(1);
+        assert_eq!(running.transports().next(), Some("epoll"));
+        let all = if second == Some("uring") { "uring and epoll" } else { "epoll" };
+        assert_eq!((running.transport(), running.loops()), (all, 2));
+    }
+}
