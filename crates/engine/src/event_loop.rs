@@ -21,7 +21,7 @@ use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Completion, Driver, Operation, Socket, Token, memory};
 
 use crate::channel::{Channel, Handle as ChannelHandle};
-use crate::connection::{Connection, Link, Occasion, Settings};
+use crate::connection::{Connection, Link, Occasion, Presence, Settings};
 use crate::core::{Core, quietly};
 use crate::counters::{Counts, Published};
 use crate::group::{Budget, Cast};
@@ -569,21 +569,33 @@ impl EventLoop {
         if !held && !ledger.is_exhausted() {
             return;
         }
+        // What is held by those who are closed but for the driver's last word, with which it comes back.
+        let mut returning = 0;
         if ledger.is_exhausted() {
-            let mut holders: Vec<_> = core.slots.iter().map(|(token, who)| (who.holds(), token)).collect();
-            // Who holds nothing would be cut off in vain.
-            holders.retain(|&(held, _)| held > 0);
+            let mut holders = Vec::new();
+            for (token, who) in core.slots.iter() {
+                match who.holds() {
+                    // Who holds nothing would be cut off in vain.
+                    0 => {}
+                    held if who.presence() == Presence::Closing => returning += held,
+                    held => holders.push((held, token)),
+                }
+            }
             holders.sort_unstable();
-            while let Some((_, token)) = holders.pop()
-                && core.pool.ledger().used() > enough
-            {
+            while let Some((held, token)) = holders.pop() {
+                let used = core.pool.ledger().used();
+                if used <= enough + returning {
+                    break;
+                }
                 core.visit(token, Occasion::Shed);
+                let returned = used.saturating_sub(core.pool.ledger().used());
+                returning += held.saturating_sub(returned);
             }
         }
         // Receiving goes on as soon as the budget is not used up, not only when an eighth of it is free: what is left
         // may be halves of messages, whose other halves have to be read before anything is given back.
         let hold = core.pool.ledger().is_exhausted();
-        if hold && !self.exhausted {
+        if hold && !self.exhausted && returning == 0 {
             core.log.warn(core.time.now(), "memory is used up and nothing is left to shed; reading waits");
         }
         self.exhausted = hold;
