@@ -20,7 +20,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tidegate::framing::Lines;
-use tidegate::{Channel, ChannelError, Client, ConnectError, EventLoop, Limits, Running, Server, StartError, task};
+use tidegate::{
+    Channel, ChannelError, Client, ConnectError, EventLoop, Limits, Running, Server, StartError, Transport, task,
+};
 
 type Any = Box<dyn Error>;
 
@@ -131,7 +133,7 @@ fn run(names: &[String], targets: &[String], times: usize) -> Result<Outcomes, A
     let clients = targets.iter().map(|target| Ok(Client::to(target)?.connect_timeout(CONNECT_TIMEOUT)));
     let clients = clients.collect::<Result<Vec<_>, Any>>()?;
     let begun = Instant::now();
-    let round = EventLoop::readiness()?.block_on(check_all(clients, times))?;
+    let round = EventLoop::on(Transport::Auto)?.block_on(check_all(clients, times))?;
     for ((target, outcome), count) in &*round.outcomes.borrow() {
         println!("{:<20} {outcome:<24} {count:>5}", names[*target]);
     }

@@ -19,7 +19,7 @@ mod service;
 use std::error::Error;
 use std::time::Duration;
 
-use tidegate::{Address, EventLoop, Running, Server};
+use tidegate::{Address, EventLoop, Running, Server, Transport};
 
 use crate::client::Counters;
 use crate::protocol::ServerSide;
@@ -38,12 +38,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         [address, "add", name, amount] => {
             let (address, name, amount) = (address.to_string(), name.to_string(), amount.parse()?);
             let added = async move { Counters::connect(&address).await?.add(&name, amount).await };
-            EventLoop::readiness()?.block_on(added)?.map(|total| println!("{total}"))
+            EventLoop::on(Transport::Auto)?.block_on(added)?.map(|total| println!("{total}"))
         }
         [address, "ask", name] => {
             let (address, name) = (address.to_string(), name.to_string());
             let asked = async move { Counters::connect(&address).await?.ask(&name).await };
-            EventLoop::readiness()?.block_on(asked)?.map(|total| println!("{total}"))
+            EventLoop::on(Transport::Auto)?.block_on(asked)?.map(|total| println!("{total}"))
         }
         _ => Err("usage: tally [ADDRESS [add NAME AMOUNT | ask NAME]]".into()),
     }
@@ -73,7 +73,7 @@ fn check() -> Result<(), Box<dyn Error>> {
         println!("no name: {refused}");
         Ok::<_, Box<dyn Error>>(())
     };
-    EventLoop::readiness()?.block_on(talk)??;
+    EventLoop::on(Transport::Auto)?.block_on(talk)??;
     server.drain(Duration::from_secs(1));
     println!("the server has drained");
     Ok(())

@@ -22,7 +22,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate::{EventLoop, Limits, Running, Server, StartError, WaterMarks};
+use tidegate::{EventLoop, Limits, Running, Server, StartError, Transport, WaterMarks};
 
 use crate::clerk::Clerk;
 use crate::client::Gauge;
@@ -96,7 +96,7 @@ fn check() -> Result<(), Box<dyn Error>> {
         let server = start("127.0.0.1:0")?;
         println!("listening on {}, {} loops", server.address(), server.loops());
         let address = server.address().to_string();
-        EventLoop::readiness()?.block_on(async move { talk(&address).await })??;
+        EventLoop::on(Transport::Auto)?.block_on(async move { talk(&address).await })??;
         let messages: u64 = server.counts().iter().map(|counts| counts.messages).sum();
         server.drain(Duration::from_secs(1));
         println!("{messages} requests served");

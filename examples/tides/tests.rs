@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate::{Client, Context, Event, EventLoop, Handler, Outcome, Running, Server, StartError, task};
+use tidegate::{Client, Context, Event, EventLoop, Handler, Outcome, Running, Server, StartError, Transport, task};
 use tidegate_testkit::{Embedded, contract};
 
 use crate::clerk::{Clerk, IDLE_TIMEOUT, Saved};
@@ -167,7 +167,7 @@ impl Handler<TidesClient> for Print {
 fn a_connection_that_was_made_may_have_a_handler() {
     let server = start("127.0.0.1:0").unwrap();
     let client = Client::at(server.address().clone());
-    let mut event_loop = EventLoop::readiness().unwrap();
+    let mut event_loop = EventLoop::on(Transport::Auto).unwrap();
     let remote =
         event_loop.block_on(async move { client.connect_with(TidesClient::new(), Print).await }).unwrap().unwrap();
     let reporter = std::thread::spawn(move || remote.post(Request::Set { station: "brest".into(), level: 412 }));
@@ -189,7 +189,7 @@ fn one_of_several_addresses_is_enough() {
         channel.send(Request::Get { station: "brest".into() })?;
         Ok::<_, Box<dyn Error>>(channel.recv().within(Duration::from_secs(1)).await?)
     };
-    let answer = EventLoop::readiness().unwrap().block_on(asked).unwrap().unwrap();
+    let answer = EventLoop::on(Transport::Auto).unwrap().block_on(asked).unwrap().unwrap();
     assert_eq!(answer, Some(Answer::Unknown));
 }
 
@@ -225,7 +225,7 @@ fn tasks_run_beside_each_other() {
         report.cancel();
         ask_both(address.clone(), address).await
     };
-    let (first, second) = EventLoop::readiness().unwrap().block_on(talk).unwrap().unwrap();
+    let (first, second) = EventLoop::on(Transport::Auto).unwrap().block_on(talk).unwrap().unwrap();
     assert_eq!((&first, &first), (&second, &Answer::At { station: "brest".into(), level: 412 }));
 }
 
@@ -234,7 +234,7 @@ fn each_loop_may_have_something_of_its_own() {
     let running = start_counting("127.0.0.1:0").unwrap();
     let address = running.address().to_string();
     let answer = async move { Gauge::connect(&address).await?.get("brest").await };
-    assert_eq!(EventLoop::readiness().unwrap().block_on(answer).unwrap().unwrap(), Answer::Unknown);
+    assert_eq!(EventLoop::on(Transport::Auto).unwrap().block_on(answer).unwrap().unwrap(), Answer::Unknown);
     let counts = running.counts();
     assert_eq!(counts.iter().map(|counts| counts.accepted).sum::<u64>(), 1);
     assert!(counts.iter().all(|counts| counts.stalls == 0));

@@ -25,7 +25,8 @@ pub(crate) struct Options {
     /// Event loops, each on a thread of its own [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     loops: Option<u16>,
-    /// The driver: auto, epoll or uring
+    /// What loops wait on: epoll, uring, or auto, which is what the environment names in TIDEGATE_TRANSPORT, if anything,
+    /// and otherwise uring where it is there
     #[arg(long, value_name = "NAME", default_value = "auto")]
     transport: Transport,
     /// Connections at a time; further ones wait [default: three quarters of the descriptor limit]

@@ -437,6 +437,10 @@ impl Occupant for Closing {
         Presence::Closing
     }
 
+    fn holds(&self) -> usize {
+        self.occupant.holds()
+    }
+
     /// Whoever has a handle still finds what was there.
     fn as_any(&mut self) -> &mut dyn Any {
         self.occupant.as_any()

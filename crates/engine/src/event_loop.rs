@@ -21,7 +21,7 @@ use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Completion, Driver, Operation, Socket, Token, memory};
 
 use crate::channel::{Channel, Handle as ChannelHandle};
-use crate::connection::{Connection, Link, Occasion, Settings};
+use crate::connection::{Connection, Link, Occasion, Presence, Settings};
 use crate::core::{Core, quietly};
 use crate::counters::{Counts, Published};
 use crate::group::{Budget, Cast};
@@ -34,6 +34,7 @@ use crate::mailbox::{Letter, Mailbox};
 use crate::remote::Remote;
 use crate::server::acceptor::{Acceptor, Admit, Handling};
 use crate::server::serve::Serving;
+use crate::server::{StartError, Transport};
 use crate::task::{self, Call, Task};
 
 /// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns it
@@ -109,7 +110,35 @@ impl EventLoop {
         }
     }
 
-    /// An event loop on epoll, for a program of its own: a client, a tool, a test.
+    /// An event loop for a program of its own: a client, a tool, a test.
+    ///
+    /// ```
+    /// use tidegate_engine::{EventLoop, Transport};
+    ///
+    /// // io_uring where it is there, otherwise epoll, unless the environment says.
+    /// let mut event_loop = EventLoop::on(Transport::Auto)?;
+    /// assert!(["uring", "epoll"].contains(&event_loop.transport()));
+    /// assert_eq!(event_loop.block_on(async { 6 * 7 })?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StartError`]: [`Transport`](StartError::Transport) if what the environment names is none,
+    /// [`Uring`](StartError::Uring) if it was named and is not there, [`System`](StartError::System) if there is no
+    /// descriptor left.
+    pub fn on(transport: Transport) -> Result<Self, StartError> {
+        let pool = Pool::new();
+        let driver = transport.plan()?.open(&pool)?;
+        Ok(Self::new(driver, pool))
+    }
+
+    /// What the driver is called: `epoll`, `uring`.
+    #[must_use]
+    pub fn transport(&self) -> &'static str {
+        self.local.core.borrow().driver.name()
+    }
+
+    /// An event loop on epoll, whatever the environment says.
     ///
     /// # Errors
     /// The system's, if there is no descriptor left.
@@ -234,10 +263,10 @@ impl EventLoop {
     /// between turns, where tasks run within them.
     ///
     /// ```
-    /// use tidegate_engine::EventLoop;
+    /// use tidegate_engine::{EventLoop, Transport};
     ///
-    /// assert_eq!(EventLoop::readiness()?.block_on(async { 6 * 7 })?, 42);
-    /// # Ok::<(), std::io::Error>(())
+    /// assert_eq!(EventLoop::on(Transport::Auto)?.block_on(async { 6 * 7 })?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
@@ -540,21 +569,33 @@ impl EventLoop {
         if !held && !ledger.is_exhausted() {
             return;
         }
+        // What is held by those who are closed but for the driver's last word, with which it comes back.
+        let mut returning = 0;
         if ledger.is_exhausted() {
-            let mut holders: Vec<_> = core.slots.iter().map(|(token, who)| (who.holds(), token)).collect();
-            // Who holds nothing would be cut off in vain.
-            holders.retain(|&(held, _)| held > 0);
+            let mut holders = Vec::new();
+            for (token, who) in core.slots.iter() {
+                match who.holds() {
+                    // Who holds nothing would be cut off in vain.
+                    0 => {}
+                    held if who.presence() == Presence::Closing => returning += held,
+                    held => holders.push((held, token)),
+                }
+            }
             holders.sort_unstable();
-            while let Some((_, token)) = holders.pop()
-                && core.pool.ledger().used() > enough
-            {
+            while let Some((held, token)) = holders.pop() {
+                let used = core.pool.ledger().used();
+                if used <= enough + returning {
+                    break;
+                }
                 core.visit(token, Occasion::Shed);
+                let returned = used.saturating_sub(core.pool.ledger().used());
+                returning += held.saturating_sub(returned);
             }
         }
         // Receiving goes on as soon as the budget is not used up, not only when an eighth of it is free: what is left
         // may be halves of messages, whose other halves have to be read before anything is given back.
         let hold = core.pool.ledger().is_exhausted();
-        if hold && !self.exhausted {
+        if hold && !self.exhausted && returning == 0 {
             core.log.warn(core.time.now(), "memory is used up and nothing is left to shed; reading waits");
         }
         self.exhausted = hold;

@@ -9,7 +9,7 @@ use rustix::process::Resource;
 
 use crate::memory::{assert_growth, settled, warm_up};
 use crate::peer::{LAST, Peer, assert_same, letters, post, request};
-use crate::program::{Program, until};
+use crate::program::{Program, transport, until};
 
 #[test]
 fn a_crowd_that_rests_and_asks_and_goes_leaves_nothing() {
@@ -23,7 +23,8 @@ fn a_crowd_that_rests_and_asks_and_goes_leaves_nothing() {
     let each = idle.saturating_sub(scene.resident) / count as u64;
     println!("{count} idle connections: {each} bytes of resident memory each");
     assert_growth("a crowd at rest", scene.resident, idle, IDLE_BYTES_MAX * count as u64 + GROWTH_MAX);
-    assert_eq!((scene.count("connections"), scene.count("memory_bytes")), (count as u64, scene.bytes));
+    assert_eq!(scene.count("connections"), count as u64);
+    scene.expect_no_bytes_held();
 
     let echo = post("/echo", b"all at once");
     for (wire, expected) in [
@@ -152,12 +153,20 @@ impl Scene {
         self.program.count(name)
     }
 
+    /// That no connection holds any. On io_uring loops keep what they once needed to receive into, which is bounded.
+    fn expect_no_bytes_held(&self) {
+        let bytes = self.count("memory_bytes");
+        let is_kept = transport() == "uring" && bytes > self.bytes && bytes < BYTES_MAX;
+        assert!(bytes == self.bytes || is_kept, "{bytes} bytes are held instead of {}", self.bytes);
+    }
+
     fn expect_nothing_left(&self, what: &str) {
         let begun = Instant::now();
         until("descriptors to be given back", || self.program.descriptors() <= self.descriptors);
         until("connections to be gone", || self.count("connections") == 0);
         println!("{what}: gone after {:.2?}; {} slow turns", begun.elapsed(), self.count("slow_turns"));
-        assert_eq!((self.count("memory_bytes"), self.program.descriptors()), (self.bytes, self.descriptors), "{what}");
+        self.expect_no_bytes_held();
+        assert_eq!(self.program.descriptors(), self.descriptors, "{what}");
         assert_growth(what, self.resident, settled(&self.program), GROWTH_MAX);
         // A flood of peers is no flood of lines.
         let lines = self.program.log().len();
@@ -179,8 +188,9 @@ fn crowd() -> usize {
 /// What an idle connection may cost; the published figure is measured in `benches/`.
 const IDLE_BYTES_MAX: u64 = 640;
 
-/// What loops count for themselves, if there are two of them.
-const BYTES_MAX: u64 = 2 * 72 * 1024;
+/// What loops count for themselves, if there are two of them: memory to receive much into, and on io_uring the buffers
+/// for what is little.
+const BYTES_MAX: u64 = 2 * (72 + 128) * 1024;
 
 /// What may be resident more than before, when all is over.
 const GROWTH_MAX: u64 = 2 << 20;

@@ -1,4 +1,4 @@
-//! System calls that fail. strace makes some of the server's calls come to an error, and lets most work, while clients
+//! System calls that fail, on epoll; `faults_on_uring.rs` has those of the other driver. strace makes some of the server's calls come to an error, and lets most work, while clients
 //! ask it: whatever fails, it costs at most the connection that it happened to.
 //!
 //! Only what a kernel really does is injected, and it decides what may be claimed. Errors that concern one connection
@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::peer::{LAST, Peer, assert_same, letters, request};
-use crate::program::{Directory, PATIENCE, Program, can_use, strace, until};
+use crate::peer::{LAST, Peer, assert_same, letters, pattern, post, request};
+use crate::program::{Directory, PATIENCE, Program, can_use, refused, strace, until};
 
 #[test]
 fn accepting_goes_on_after_any_error() {
     // The first fails, and then every seventh.
     for error in ["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "ECONNABORTED", "EINTR", "EPROTO", "ENETDOWN", "EPERM"] {
-        let broken = ask_under(&[&format!("accept4:error={error}:when=1+7")]);
+        let broken = ask_on_epoll(&[&format!("accept4:error={error}:when=1+7")]);
         // A stream stays in the queue if accepting it fails.
         assert!(broken.is_none_or(|broken| broken == 0), "{error}: {broken:?} broke");
     }
@@ -39,7 +39,7 @@ fn accepting_that_fails_for_as_long_as_it_is_tried_costs_no_time() {
     for error in ["EMFILE", "ENOBUFS"] {
         let fault = format!("accept4:error={error}:when=1+");
         let log = directory.path("strace");
-        let program = Program::under_strace(&[&fault], &log, &["--loops", "1"]);
+        let program = Program::under_strace(&[&fault], &log, &["--loops", "1", "--transport", "epoll"]);
         let _waiting: Vec<_> = (0..10).map(|_| Peer::connect(&program)).collect();
         program.until_logged("accepting failed", 1);
         assert_idle(&program, &[&fault]);
@@ -53,7 +53,7 @@ fn accepting_that_fails_for_as_long_as_it_is_tried_costs_no_time() {
 #[test]
 fn a_receive_that_fails_ends_its_connection_only() {
     for error in ["ECONNRESET", "ETIMEDOUT", "EHOSTUNREACH", "ENOMEM", "ENOBUFS"] {
-        let broken = ask_under(&[&format!("recvfrom:error={error}:when=1+7")]);
+        let broken = ask_on_epoll(&[&format!("recvfrom:error={error}:when=1+7")]);
         assert!(broken.is_none_or(|broken| broken > 0), "{error} broke nothing");
     }
 }
@@ -62,7 +62,7 @@ fn a_receive_that_fails_ends_its_connection_only() {
 fn a_send_that_fails_ends_its_connection_only() {
     for error in ["EPIPE", "ECONNRESET", "ENOBUFS", "ENOMEM", "EHOSTUNREACH"] {
         for call in ["sendto", "sendmsg"] {
-            let broken = ask_under(&[&format!("{call}:error={error}:when=1+7")]);
+            let broken = ask_on_epoll(&[&format!("{call}:error={error}:when=1+7")]);
             assert!(broken.is_none_or(|broken| broken > 0), "{call}: {error} broke nothing");
         }
     }
@@ -71,7 +71,7 @@ fn a_send_that_fails_ends_its_connection_only() {
 #[test]
 fn a_signal_in_any_call_costs_nothing() {
     for call in ["accept4", "recvfrom", "sendto", "sendmsg", "epoll_wait"] {
-        let broken = ask_under(&[&format!("{call}:error=EINTR:when=1+2")]);
+        let broken = ask_on_epoll(&[&format!("{call}:error=EINTR:when=1+2")]);
         assert!(broken.is_none_or(|broken| broken == 0), "{call}: {broken:?} broke");
     }
 }
@@ -80,7 +80,7 @@ fn a_signal_in_any_call_costs_nothing() {
 #[test]
 fn a_stream_that_epoll_does_not_take_is_closed_and_the_next_one_served() {
     for error in ["ENOMEM", "ENOSPC"] {
-        let broken = ask_under(&[&format!("epoll_ctl:error={error}:when=3+7")]);
+        let broken = ask_on_epoll(&[&format!("epoll_ctl:error={error}:when=3+7")]);
         assert!(broken.is_none_or(|broken| broken > 0), "{error} broke nothing");
     }
 }
@@ -88,7 +88,7 @@ fn a_stream_that_epoll_does_not_take_is_closed_and_the_next_one_served() {
 /// It fails where the peer has gone already, and then there is nobody to be told.
 #[test]
 fn a_shutdown_that_fails_changes_nothing() {
-    let broken = ask_under(&["shutdown:error=ENOTCONN:when=1+2"]);
+    let broken = ask_on_epoll(&["shutdown:error=ENOTCONN:when=1+2"]);
     assert!(broken.is_none_or(|broken| broken == 0), "{broken:?} broke");
 }
 
@@ -96,7 +96,7 @@ fn a_shutdown_that_fails_changes_nothing() {
 #[test]
 fn a_log_that_cannot_be_written_changes_nothing() {
     for error in ["ENOSPC", "EAGAIN", "EIO"] {
-        let broken = ask_under(&[&format!("write:error={error}:when=2+1")]);
+        let broken = ask_on_epoll(&[&format!("write:error={error}:when=2+1")]);
         assert!(broken.is_none_or(|broken| broken == 0), "{error}: {broken:?} broke");
     }
 }
@@ -104,7 +104,7 @@ fn a_log_that_cannot_be_written_changes_nothing() {
 /// Once is not for ever: it waits again.
 #[test]
 fn a_loop_that_could_not_wait_goes_on() {
-    let broken = ask_under(&["epoll_wait:error=ENOMEM:when=3+5"]);
+    let broken = ask_on_epoll(&["epoll_wait:error=ENOMEM:when=3+5"]);
     assert!(broken.is_none_or(|broken| broken == 0), "{broken:?} broke");
 }
 
@@ -114,9 +114,13 @@ fn a_loop_that_cannot_wait_ends_the_program_and_says_so() {
     if !can_trace() {
         return;
     }
+    assert_ends_where_it_cannot_wait("epoll", "epoll_wait:error=EINVAL:when=3+");
+}
+
+pub(crate) fn assert_ends_where_it_cannot_wait(transport: &str, fault: &str) {
     let directory = Directory::new();
-    let fault = "epoll_wait:error=EINVAL:when=3+";
-    let mut program = Program::under_strace(&[fault], &directory.path("strace"), &["--loops", "2"]);
+    let arguments = ["--loops", "2", "--transport", transport];
+    let mut program = Program::under_strace(&[fault], &directory.path("strace"), &arguments);
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE
         && Peer::try_to(&program.address(), None).is_ok_and(|mut peer| peer.try_send(LAST).is_ok())
@@ -128,7 +132,7 @@ fn a_loop_that_cannot_wait_ends_the_program_and_says_so() {
 
 #[test]
 fn everything_may_fail_at_once() {
-    ask_under(&[
+    ask_on_epoll(&[
         "accept4:error=EMFILE:when=1+7",
         "recvfrom:error=ECONNRESET:when=3+11",
         "sendto:error=EPIPE:when=5+13",
@@ -143,7 +147,6 @@ fn a_start_that_fails_is_one_line_and_exit_2() {
     if !can_trace() {
         return;
     }
-    let directory = Directory::new();
     for fault in [
         "socket:error=EMFILE:when=1",
         "bind:error=EACCES:when=1",
@@ -160,22 +163,33 @@ fn a_start_that_fails_is_one_line_and_exit_2() {
         "clone3:error=EAGAIN:when=1",
         "clone3:error=EAGAIN:when=2",
     ] {
-        let mut command = strace(&[fault], &directory.path("strace"));
-        let output = command.args(["serve", "--listen", "127.0.0.1:0", "--loops", "2"]).output().unwrap();
-        let (said, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-        assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{fault}: {said} {errors}");
-        assert!(errors.starts_with("tidegate: ") && said.is_empty(), "{fault}: {said} {errors}");
+        assert_no_start("epoll", fault);
     }
 }
 
+/// That the program says in one line why it does not start. Gives the line.
+pub(crate) fn assert_no_start(transport: &str, fault: &str) -> String {
+    let directory = Directory::new();
+    let mut command = strace(&[fault], &directory.path("strace"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--loops", "2", "--transport", transport]);
+    let (code, errors) = refused(command);
+    assert_eq!((code, errors.len()), (Some(2), 1), "{fault}: {errors:?}");
+    assert!(errors[0].starts_with("tidegate: "), "{fault}: {errors:?}");
+    errors[0].clone()
+}
+
+fn ask_on_epoll(faults: &[&str]) -> Option<usize> {
+    ask_under("epoll", faults)
+}
+
 /// Clients ask a server whose calls fail. Says how many connections broke, or `None` if there is no strace.
-fn ask_under(faults: &[&str]) -> Option<usize> {
+pub(crate) fn ask_under(transport: &str, faults: &[&str]) -> Option<usize> {
     if !can_trace() {
         return None;
     }
     let directory = Directory::new();
     let log = directory.path("strace");
-    let mut program = Program::under_strace(faults, &log, &["--loops", "1"]);
+    let mut program = Program::under_strace(faults, &log, &["--loops", "1", "--transport", transport]);
     let descriptors = program.descriptors();
     let mut broken = 0;
     let mut kept: Vec<_> = (0..KEPT).map(|_| None).collect();
@@ -217,14 +231,19 @@ fn hits(log: &str, call: &str) -> usize {
     log.lines().filter(|line| line.contains(call) && line.ends_with("(INJECTED)")).count()
 }
 
-/// Asks for a small and for a large answer, on a connection that is kept if there is one, and otherwise on a new one,
+/// Asks for a small and for a large answer, and for the echo of a large request, on a connection that is kept if there is one, and otherwise on a new one,
 /// which is kept. Gives 1 if it broke.
 fn ask(program: &Program, kept: &mut Option<Peer>) -> usize {
     let mut peer = kept.take().unwrap_or_else(|| Peer::connect(program));
     for (target, body) in [("/plaintext", b"Hello, World!".to_vec()), ("/bytes/300000", letters(300_000))] {
-        if try_tell(&mut peer, &request("GET", target), &body).is_err() {
+        if try_tell(&mut peer, request("GET", target), &body).is_err() {
             return 1;
         }
+    }
+    // The server receives it while it sends it.
+    let body = pattern(100_000);
+    if try_tell(&mut peer, post("/echo", &body), &body).is_err() {
+        return 1;
     }
     *kept = Some(peer);
     0
@@ -232,15 +251,18 @@ fn ask(program: &Program, kept: &mut Option<Peer>) -> usize {
 
 /// Sends a request and reads the answer, which has to be right as far as it comes. Silence is neither an answer nor a
 /// connection that broke.
-fn try_tell(peer: &mut Peer, request: &str, expected: &[u8]) -> io::Result<()> {
-    peer.try_send(request)?;
+fn try_tell(peer: &mut Peer, request: impl AsRef<[u8]>, expected: &[u8]) -> io::Result<()> {
+    peer.try_send(&request)?;
     let mut answer = Vec::new();
     let mut piece = [0; 64 * 1024];
     loop {
         match (&peer.socket).read(&mut piece) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(length) => answer.extend_from_slice(&piece[..length]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("neither answered nor broken: {request}"),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let request = request.as_ref();
+                panic!("neither answered nor broken: {}", request[..request.len().min(200)].escape_ascii())
+            }
             Err(error) => return Err(error),
         }
         if let Some(head) = answer.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -262,13 +284,13 @@ fn assert_idle(program: &Program, faults: &[&str]) {
 }
 
 /// strace is there, and may trace.
-fn can_trace() -> bool {
+pub(crate) fn can_trace() -> bool {
     can_use("strace", &["-f", "--seccomp-bpf", "-o", "/dev/null", "true"])
 }
 
 /// Calls that nobody makes but the loops. A signal comes to its thread through a socket of our own, and from there to a
 /// loop through an eventfd, which do not fail.
-const LOOPS_ONLY: [&str; 5] = ["accept4", "epoll_wait", "epoll_ctl", "sendmsg", "shutdown"];
+const LOOPS_ONLY: [&str; 6] = ["accept4", "io_uring_enter", "epoll_wait", "epoll_ctl", "sendmsg", "shutdown"];
 
 /// Connections that are kept and asked again.
 const KEPT: usize = 4;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal};
@@ -41,7 +41,7 @@ impl Program {
     pub(crate) fn with_descriptors(count: u32, arguments: &[&str]) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -n {count}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tidegate")]);
-        command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
+        command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments).env(VARIABLE, transport());
         Self::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
     }
 
@@ -60,6 +60,12 @@ impl Program {
 
     /// The same, with the standard input that the command has.
     pub(crate) fn start_with_input(command: &mut Command) -> Result<Self, Vec<String>> {
+        let program = Self::launch(command);
+        if program.line.is_empty() { Err(program.whole_log()) } else { Ok(program) }
+    }
+
+    /// Starts the program, and waits until it has said where it listens or has ended.
+    fn launch(command: &mut Command) -> Self {
         raise_descriptor_limit();
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
@@ -69,11 +75,8 @@ impl Program {
         until("the start-up line, or the end of the program", || {
             !program.stdout.lock().unwrap().is_empty() || program.child.try_wait().unwrap().is_some()
         });
-        match program.stdout.lock().unwrap().first() {
-            Some(line) => program.line.clone_from(line),
-            None => return Err(program.log()),
-        }
-        Ok(program)
+        program.line = program.stdout.lock().unwrap().first().cloned().unwrap_or_default();
+        program
     }
 
     /// Where it listens, as it says itself.
@@ -98,6 +101,12 @@ impl Program {
     /// What it has written to standard error.
     pub(crate) fn log(&self) -> Vec<String> {
         self.stderr.lock().unwrap().clone()
+    }
+
+    /// What it has written to standard error until its end, which has come.
+    fn whole_log(&self) -> Vec<String> {
+        until("the end of the log", || Arc::strong_count(&self.stderr) == 1);
+        self.log()
     }
 
     /// What it has written to standard output.
@@ -189,8 +198,30 @@ impl Drop for Program {
 /// The program with arguments.
 pub(crate) fn tidegate(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.args(arguments);
+    command.args(arguments).env(VARIABLE, transport());
     command
+}
+
+/// What servers of these tests run on unless a test says otherwise: what `TIDEGATE_TRANSPORT` names, otherwise io_uring if
+/// it is there. It is named to them, so that none falls back unnoticed.
+pub(crate) fn transport() -> &'static str {
+    static TRANSPORT: OnceLock<String> = OnceLock::new();
+    TRANSPORT.get_or_init(|| match std::env::var(VARIABLE) {
+        Ok(name) if !name.is_empty() => name,
+        _ if can_use_uring() => "uring".into(),
+        _ => "epoll".into(),
+    })
+}
+
+/// Whether the kernel and the sandbox permit io_uring; if not, that is said as for a tool.
+pub(crate) fn can_use_uring() -> bool {
+    static FOUND: OnceLock<Result<(), Vec<String>>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--loops", "1", "--transport", "uring"]);
+        Program::start(command).map(drop)
+    });
+    found.as_ref().inspect_err(|said| skip("io_uring", &said.join(" "))).is_ok()
 }
 
 /// Runs the program to its end: its exit code, and the lines of its two streams.
@@ -198,6 +229,14 @@ pub(crate) fn run(arguments: &[&str]) -> (Option<i32>, Vec<String>, Vec<String>)
     let output = tidegate(arguments).stdin(Stdio::null()).output().unwrap();
     let lines = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect();
     (output.status.code(), lines(&output.stdout), lines(&output.stderr))
+}
+
+/// Runs a server that is not to start: its exit code, and what it had to say. If it does start, that fails the test, and
+/// does not hold it up.
+pub(crate) fn refused(mut command: Command) -> (Option<i32>, Vec<String>) {
+    let mut program = Program::launch(command.stdin(Stdio::null()));
+    assert!(program.line.is_empty(), "it started: {}", program.line);
+    (program.until_ended().code(), program.whole_log())
 }
 
 /// strace, to be given the program's arguments. Each of `inject` is a call, what it comes to, and how often.
@@ -210,6 +249,7 @@ pub(crate) fn strace(inject: &[&str], log: &str) -> Command {
     // Other calls are neither written down nor slowed down.
     let calls: Vec<_> = inject.iter().filter_map(|fault| fault.split(':').next()).collect();
     command.args([&format!("--trace={}", calls.join(",")), "--seccomp-bpf", env!("CARGO_BIN_EXE_tidegate")]);
+    command.env(VARIABLE, transport());
     command
 }
 
@@ -289,6 +329,9 @@ impl Drop for Directory {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
+
+/// What names the transport to a server.
+pub(crate) const VARIABLE: &str = "TIDEGATE_TRANSPORT";
 
 /// How long something may take that is to happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

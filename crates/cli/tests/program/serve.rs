@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::peer::{Peer, Reply, assert_same, letters, pattern, post, post_chunked, request};
-use crate::program::{Directory, Program};
+use crate::program::{Directory, Program, transport, until};
 
 #[test]
 fn every_route_answers() {
@@ -264,12 +264,16 @@ fn a_unix_socket_is_served_and_named() {
     for _ in 0..2 {
         // The second one finds the file that the first one left.
         let program = Program::at(&format!("unix:{path}"), &["--loops", "2"]);
-        assert_eq!(program.line, format!("tidegate: listening on unix:{path} (epoll, 2 loops)"));
+        assert_eq!(program.line, format!("tidegate: listening on unix:{path} ({}, 2 loops)", transport()));
         let mut peer = Peer::connect(&program);
         assert_eq!(peer.get("/plaintext").text(), "Hello, World!");
         assert_same(&peer.get("/bytes/1000000").body, &letters(1_000_000));
         let body = pattern(100_000);
         assert_same(&peer.tell(post("/echo", &body)).body, &body);
+        let address = program.address();
+        drop((program, peer));
+        // io_uring is closed behind the back of a process that was killed, a few milliseconds later.
+        until("the listener to be gone", || Peer::try_to(&address, None).is_err());
     }
 }
 
@@ -281,7 +285,7 @@ fn ipv6_is_served_and_named() {
     let program = Program::at("[::1]:0", &["--loops", "1"]);
     let address = program.ip();
     assert!(address.is_ipv6() && address.port() != 0);
-    assert_eq!(program.line, format!("tidegate: listening on http://{address} (epoll, 1 loop)"));
+    assert_eq!(program.line, format!("tidegate: listening on http://{address} ({}, 1 loop)", transport()));
     assert_eq!(Peer::connect(&program).get("/plaintext").text(), "Hello, World!");
 }
 

@@ -22,7 +22,7 @@ use crate::limits::{CONNECT_TIMEOUT, HEAD_START, Limits};
 ///
 /// ```
 /// use tidegate_codec::framing::Lines;
-/// use tidegate_engine::{Client, EventLoop, Server};
+/// use tidegate_engine::{Client, EventLoop, Server, Transport};
 ///
 /// let server = Server::bind("127.0.0.1:0")?.loops(1).serve(Lines::new, async |mut channel| {
 ///     while let Some(line) = channel.recv().await? {
@@ -32,7 +32,7 @@ use crate::limits::{CONNECT_TIMEOUT, HEAD_START, Limits};
 /// })?;
 ///
 /// let client = Client::at(server.address().clone());
-/// let answer = EventLoop::readiness()?.block_on(async move {
+/// let answer = EventLoop::on(Transport::Auto)?.block_on(async move {
 ///     let mut channel = client.connect(Lines::new()).await?;
 ///     channel.send("ebb and flow".into())?;
 ///     Ok::<_, Box<dyn std::error::Error>>(channel.recv().await?)

@@ -152,7 +152,7 @@ impl Server {
         self
     }
 
-    /// Which driver the loops run on.
+    /// Which driver the loops run on: [`Transport::Auto`] unless set.
     pub fn transport(mut self, transport: Transport) -> Self {
         self.transport = transport;
         self
@@ -249,7 +249,7 @@ impl Server {
         + 'static,
     ) -> Result<Running, StartError> {
         self.check()?;
-        let transport = self.transport.choose()?;
+        let plan = self.transport.plan()?;
         let takeover = self.begin_takeover()?;
         let listeners = self.listeners()?;
         let none = || StartError::System(io::Error::new(io::ErrorKind::InvalidInput, "there is no listener"));
@@ -263,8 +263,7 @@ impl Server {
         let hands = deal(listeners, self.loops).map_err(StartError::System)?;
         for (number, hand) in hands.into_iter().enumerate() {
             let (listen, live, limits) = (listen.clone(), live.clone(), limits.clone());
-            running
-                .add(transport, limits.memory_max, move |event_loop| listen(number, event_loop, hand, limits, live))?;
+            running.add(plan, limits.memory_max, move |event_loop| listen(number, event_loop, hand, limits, live))?;
         }
         running.watch()?;
         if let Some((path, takeover)) = takeover {

@@ -12,9 +12,9 @@ use tidegate_sys::Address;
 use crate::counters::{Counts, Published};
 use crate::event_loop::EventLoop;
 use crate::mailbox::{Letter, Mailbox};
-use crate::server::Transport;
 use crate::server::start_error::StartError;
 use crate::server::takeover::Control;
+use crate::server::transport::Plan;
 use crate::server::watchdog::Watchdog;
 
 /// A server that runs. Dropping it ends it at once; [`drain`](Running::drain) ends it in good order.
@@ -22,7 +22,6 @@ use crate::server::watchdog::Watchdog;
 #[must_use = "dropping it ends the server"]
 pub struct Running {
     address: Address,
-    transport: &'static str,
     loops: Vec<RunningLoop>,
     superseded: Superseded,
     /// Who hands our listeners over, if a path was given for that.
@@ -81,6 +80,7 @@ impl Superseded {
 
 #[derive(Debug)]
 struct RunningLoop {
+    transport: &'static str,
     mailbox: Arc<Mailbox>,
     published: Arc<Published>,
     thread: Option<JoinHandle<()>>,
@@ -90,7 +90,7 @@ impl Running {
     /// A server at `address` without loops yet.
     pub(crate) fn new(address: Address) -> Self {
         let superseded = Superseded::default();
-        Self { address, transport: "epoll", loops: Vec::new(), superseded, control: None, watchdog: None }
+        Self { address, loops: Vec::new(), superseded, control: None, watchdog: None }
     }
 
     /// Begins to watch over the loops: all of them have been added.
@@ -103,19 +103,17 @@ impl Running {
     /// Starts one loop more. `listen` is called on its thread. Whoever drops this then ends the others.
     pub(crate) fn add(
         &mut self,
-        transport: Transport,
+        plan: Plan,
         memory_max: usize,
         listen: impl FnOnce(&mut EventLoop) -> io::Result<()> + Send + 'static,
     ) -> Result<(), StartError> {
         let (started, outcome) = channel();
         let thread = std::thread::Builder::new()
             .name(format!("tidegate-{}", self.loops.len()))
-            .spawn(move || run_loop(&started, transport, memory_max, listen))
+            .spawn(move || run_loop(&started, plan, memory_max, listen))
             .map_err(StartError::System)?;
-        let Started { mailbox, published, transport } =
-            outcome.recv().map_err(|_| StartError::Panicked)?.map_err(StartError::System)?;
-        self.transport = transport;
-        self.loops.push(RunningLoop { mailbox, published, thread: Some(thread) });
+        let Started { mailbox, published, transport } = outcome.recv().map_err(|_| StartError::Panicked)??;
+        self.loops.push(RunningLoop { transport, mailbox, published, thread: Some(thread) });
         Ok(())
     }
 
@@ -125,10 +123,17 @@ impl Running {
         &self.address
     }
 
-    /// The driver that was chosen: `epoll` or `uring`.
+    /// The driver of all loops, `epoll` or `uring`; or `uring and epoll` if there was no io_uring for some of them.
     #[must_use]
     pub fn transport(&self) -> &'static str {
-        self.transport
+        let mut transports = self.transports();
+        let first = transports.next().unwrap_or_default();
+        if transports.all(|other| other == first) { first } else { "uring and epoll" }
+    }
+
+    /// The driver of each loop: `epoll` or `uring`.
+    pub fn transports(&self) -> impl Iterator<Item = &'static str> {
+        self.loops.iter().map(|running| running.transport)
     }
 
     /// How many loops run.
@@ -215,8 +220,8 @@ struct Started {
 
 /// The life of a loop's thread.
 fn run_loop(
-    started: &Sender<io::Result<Started>>,
-    transport: Transport,
+    started: &Sender<Result<Started, StartError>>,
+    plan: Plan,
     memory_max: usize,
     listen: impl FnOnce(&mut EventLoop) -> io::Result<()>,
 ) {
@@ -224,12 +229,12 @@ fn run_loop(
     // Something is left for what the ledger does not count: connections themselves, the loop's own tables, and the
     // allocator's gaps.
     pool.ledger().set_budget(memory_max - memory_max / 8 - (memory_max / 8).min(LOOP_BYTES));
-    let ready = transport.open(&pool).and_then(|driver| {
+    let ready = plan.open(&pool).and_then(|driver| {
         let transport = driver.name();
         let mut event_loop = EventLoop::new(driver, pool);
         // What prepares a loop may start tasks there: a pool of connections, a report each minute.
         let entered = event_loop.enter();
-        listen(&mut event_loop)?;
+        listen(&mut event_loop).map_err(StartError::System)?;
         drop(entered);
         Ok((event_loop, transport))
     });
@@ -249,3 +254,22 @@ fn run_loop(
 
 /// What a loop takes for itself once it has work, roughly.
 const LOOP_BYTES: usize = 512 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where there is no io_uring the second plan comes to epoll as well, and nothing is told twice.
+    #[test]
+    fn the_transport_is_told_of_each_loop() {
+        let mut running = Running::new("127.0.0.1:1".parse().expect("it is an address"));
+        assert_eq!(running.transport(), "");
+        for plan in [Plan::Epoll, Plan::UringOrEpoll] {
+            running.add(plan, 1 << 20, |_| Ok(())).expect("it starts");
+        }
+        let second = running.transports().nth(1);
+        assert_eq!(running.transports().next(), Some("epoll"));
+        let all = if second == Some("uring") { "uring and epoll" } else { "epoll" };
+        assert_eq!((running.transport(), running.loops()), (all, 2));
+    }
+}

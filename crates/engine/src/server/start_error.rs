@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use tidegate_sys::Address;
 
 use crate::limits::MEMORY_PER_LOOP_MIN;
+use crate::server::transport::advice;
 
-/// Why a server did not start.
+/// Why a server, or an [event loop](crate::EventLoop::on), did not start.
 ///
 /// Its `Debug` is its `Display`: that is what a `main` that returns it prints.
 #[non_exhaustive]
@@ -34,7 +35,8 @@ pub enum StartError {
     },
     /// What `TIDEGATE_TRANSPORT` names is no transport.
     Transport(Box<str>),
-    /// io_uring was asked for by name, and is not there.
+    /// io_uring was asked for by name, and is not there: the kernel has none or one that is older than Linux 6.0, a sandbox
+    /// forbids it, or descriptors or memory are used up.
     Uring(io::Error),
     /// The closure that makes codecs and handlers for a loop panicked.
     Panicked,
@@ -65,7 +67,9 @@ impl fmt::Display for StartError {
             Self::Transport(name) => {
                 write!(f, "TIDEGATE_TRANSPORT is '{name}', which is no transport: there are auto, epoll and uring")
             }
-            Self::Uring(error) => write!(f, "cannot use io_uring: {error}; choose epoll, or auto to use what is there"),
+            Self::Uring(error) => {
+                write!(f, "cannot use io_uring: {error}{}; choose epoll, or auto to use what is there", advice(error))
+            }
             Self::Panicked => f.write_str("cannot start: the closure that prepares a loop panicked"),
             Self::System(error) => write!(f, "cannot start: {error}"),
         }

@@ -33,9 +33,9 @@ use crate::core::quietly;
 /// that does not end takes a thread away from everybody else.
 ///
 /// ```
-/// use tidegate_engine::{BlockingError, EventLoop, blocking};
+/// use tidegate_engine::{BlockingError, EventLoop, Transport, blocking};
 ///
-/// let sum = EventLoop::readiness()?.block_on(async {
+/// let sum = EventLoop::on(Transport::Auto)?.block_on(async {
 ///     let sum = blocking(|| (1..=100).sum::<u32>()).await?;
 ///     Ok::<_, BlockingError>(sum)
 /// })??;

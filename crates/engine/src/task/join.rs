@@ -10,14 +10,14 @@ use pin_project_lite::pin_project;
 /// forwarder does with its two directions.
 ///
 /// ```
-/// use tidegate_engine::{EventLoop, task};
+/// use tidegate_engine::{EventLoop, Transport, task};
 ///
-/// let mut event_loop = EventLoop::readiness()?;
+/// let mut event_loop = EventLoop::on(Transport::Auto)?;
 /// let both = event_loop.block_on(task::try_join(async { Ok::<_, &str>(1) }, async { Ok("two") }))?;
 /// assert_eq!(both, Ok((1, "two")));
 /// let failed = event_loop.block_on(task::try_join(async { Err::<(), _>("no") }, std::future::pending::<Result<(), _>>()))?;
 /// assert_eq!(failed, Err("no"));
-/// # Ok::<(), std::io::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn try_join<A, B, T, U, E>(first: A, second: B) -> TryJoin<A, B, T, U>
 where

@@ -32,9 +32,9 @@ use crate::local::Local;
 ///
 /// ```
 /// use std::rc::Rc;
-/// use tidegate_engine::{EventLoop, task};
+/// use tidegate_engine::{EventLoop, Transport, task};
 ///
-/// let mut event_loop = EventLoop::readiness()?;
+/// let mut event_loop = EventLoop::on(Transport::Auto)?;
 /// let sum = event_loop.block_on(async {
 ///     let shared = Rc::new(20);
 ///     let other = shared.clone();
@@ -42,7 +42,7 @@ use crate::local::Local;
 ///     *shared + task.await.expect("it neither panics nor is cancelled") + 1
 /// })?;
 /// assert_eq!(sum, 42);
-/// # Ok::<(), std::io::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Panics

@@ -29,15 +29,15 @@ pub fn now() -> Instant {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_engine::{EventLoop, task};
+/// use tidegate_engine::{EventLoop, Transport, task};
 ///
-/// let mut event_loop = EventLoop::readiness()?;
+/// let mut event_loop = EventLoop::on(Transport::Auto)?;
 /// event_loop.block_on(async {
 ///     let begun = task::now();
 ///     task::sleep(Duration::from_millis(5)).await;
 ///     assert!(task::now() - begun >= Duration::from_millis(5));
 /// })?;
-/// # Ok::<(), std::io::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Panics

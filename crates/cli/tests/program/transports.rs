@@ -1,0 +1,208 @@
+//! Which transport the program uses: who decides, and what happens where io_uring is not there.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::faults::{assert_no_start, can_trace};
+use crate::peer::{Peer, assert_same, letters};
+use crate::program::{Directory, Program, VARIABLE, can_use_uring, refused, strace, tidegate};
+
+#[test]
+fn a_name_given_by_the_user_beats_the_environment_which_beats_auto() {
+    // The flag, the variable, and what comes of them.
+    for (flag, variable, transport) in [
+        (Some("epoll"), Some("uring"), "epoll"),
+        (Some("epoll"), Some("pigeon"), "epoll"),
+        (Some("epoll"), None, "epoll"),
+        (Some("auto"), Some("epoll"), "epoll"),
+        (None, Some("epoll"), "epoll"),
+        (Some("uring"), Some("epoll"), "uring"),
+        (Some("uring"), None, "uring"),
+        (Some("auto"), Some("uring"), "uring"),
+        (None, Some("uring"), "uring"),
+        (Some("auto"), Some("auto"), "uring"),
+        (Some("auto"), Some(""), "uring"),
+        (Some("auto"), None, "uring"),
+        (None, None, "uring"),
+    ] {
+        if transport == "uring" && !can_use_uring() {
+            return;
+        }
+        let mut program = Program::start(command(flag, variable.map(OsStr::new))).unwrap();
+        assert!(program.line.ends_with(&format!(" ({transport}, 2 loops)")), "{flag:?} {variable:?}: {}", program.line);
+        assert_serves(&mut program);
+        assert_eq!(program.log(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_name_that_is_no_transport_is_one_line_and_exit_2() {
+    for (flag, variable, named) in [
+        (None, Some(OsStr::new("pigeon")), "TIDEGATE_TRANSPORT is 'pigeon'"),
+        (Some("auto"), Some(OsStr::new("io_uring")), "TIDEGATE_TRANSPORT is 'io_uring'"),
+        (None, Some(OsStr::new("EPOLL")), "TIDEGATE_TRANSPORT is 'EPOLL'"),
+        (None, Some(OsStr::from_bytes(b"epoll\xff")), "TIDEGATE_TRANSPORT is 'epoll"),
+        (Some("pigeon"), Some(OsStr::new("epoll")), "'pigeon'"),
+        (Some(""), Some(OsStr::new("epoll")), "--transport"),
+    ] {
+        let (code, errors) = refused(command(flag, variable));
+        assert_eq!((code, errors.len()), (Some(2), 1), "{errors:?}");
+        assert!(errors[0].starts_with("tidegate: ") && errors[0].contains(named), "{errors:?}");
+    }
+}
+
+#[test]
+fn where_there_is_no_io_uring_auto_is_epoll_and_one_line_says_why() {
+    if !can_trace() {
+        return;
+    }
+    // Sandboxes, kernels without, kernels that are too old, limits.
+    for (error, why) in [
+        ("EPERM", "Operation not permitted"),
+        ("EACCES", "Permission denied"),
+        ("ENOSYS", "Function not implemented"),
+        ("EINVAL", "Invalid argument"),
+        ("ENOMEM", "locked memory"),
+        ("EMFILE", "Too many open files"),
+    ] {
+        let mut program = start_under(&format!("io_uring_setup:error={error}"), &[]);
+        assert!(program.line.ends_with(" (epoll, 2 loops)"), "{error}: {}", program.line);
+        assert_serves(&mut program);
+        assert_fallback(&program, why);
+    }
+    // Whoever wants to hear of failures only hears nothing.
+    let mut program = start_under("io_uring_setup:error=EPERM", &["--quiet"]);
+    assert_serves(&mut program);
+    assert_eq!(program.log(), Vec::<String>::new());
+}
+
+/// A filter of system calls need not know them all.
+#[test]
+fn where_io_uring_lacks_something_auto_is_epoll_as_well() {
+    if !can_trace() || !can_use_uring() {
+        return;
+    }
+    let mut program = start_under("io_uring_register:error=EPERM", &[]);
+    assert!(program.line.ends_with(" (epoll, 2 loops)"), "{}", program.line);
+    assert_serves(&mut program);
+    assert_fallback(&program, "Operation not permitted");
+}
+
+#[test]
+fn where_there_is_no_io_uring_who_asks_for_it_is_told_and_gets_exit_2() {
+    if !can_trace() {
+        return;
+    }
+    for (error, why) in [
+        ("EPERM", "kernel.io_uring_disabled"),
+        ("EACCES", "sandbox"),
+        ("ENOSYS", "Function not implemented"),
+        ("EINVAL", "Invalid argument"),
+        ("ENOMEM", "locked memory"),
+        ("EMFILE", "Too many open files"),
+    ] {
+        let line = assert_no_start("uring", &format!("io_uring_setup:error={error}"));
+        assert!(line.starts_with("tidegate: cannot use io_uring: ") && line.contains(why), "{error}: {line}");
+        assert!(line.contains("choose epoll"), "{error}: {line}");
+    }
+    let directory = Directory::new();
+    let mut command = strace(&["io_uring_setup:error=EPERM"], &directory.path("strace"));
+    command.args(SERVE).env(VARIABLE, "uring");
+    let (code, errors) = refused(command);
+    assert_eq!((code, errors.len()), (Some(2), 1), "{errors:?}");
+    assert!(errors[0].starts_with("tidegate: cannot use io_uring: "), "{errors:?}");
+}
+
+#[test]
+fn with_any_limit_of_descriptors_the_program_starts_or_says_why_not() {
+    for transport in ["epoll", "uring", "auto"] {
+        if transport == "uring" && !can_use_uring() {
+            continue;
+        }
+        let mut has_started = false;
+        for count in 4..24 {
+            let limited = limited(&format!("-n {count}"), transport);
+            match Program::start(limited) {
+                Ok(mut program) => {
+                    has_started = true;
+                    program.signal(Signal::TERM);
+                    assert_eq!(program.until_ended().code(), Some(0), "{transport}, {count}: {:?}", program.log());
+                }
+                Err(said) => {
+                    assert!(!has_started, "{transport}: {count} descriptors are too few, and fewer are not: {said:?}");
+                    let last = said.last().expect("it says why");
+                    assert!(last.contains("Too many open files") || count < 6, "{transport}, {count}: {said:?}");
+                }
+            }
+        }
+        assert!(has_started, "{transport}");
+    }
+}
+
+/// Kernels before 5.12 lock the rings, others only what the program does not use; and nobody who is root has a limit.
+#[test]
+fn with_no_memory_to_lock_the_program_serves_or_says_why_not() {
+    for transport in ["auto", "uring"] {
+        if transport == "uring" && !can_use_uring() {
+            continue;
+        }
+        match Program::start(limited("-l 0", transport)) {
+            Ok(mut program) => assert_serves(&mut program),
+            Err(said) => {
+                assert!(transport == "uring" && said.len() == 1 && said[0].contains("locked memory"), "{said:?}");
+            }
+        }
+    }
+}
+
+/// `tidegate serve` with a flag and a variable.
+fn command(flag: Option<&str>, variable: Option<&OsStr>) -> Command {
+    let mut command = tidegate(&SERVE);
+    if let Some(name) = flag {
+        command.args(["--transport", name]);
+    }
+    match variable {
+        Some(value) => command.env(VARIABLE, value),
+        None => command.env_remove(VARIABLE),
+    };
+    command
+}
+
+/// `tidegate serve` with a limit of the shell.
+fn limited(limit: &str, transport: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit {limit}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tidegate")]);
+    command.args(SERVE).args(["--transport", transport]).env_remove(VARIABLE);
+    command
+}
+
+/// A server that chooses by itself, some of whose calls fail.
+fn start_under(fault: &str, arguments: &[&str]) -> Program {
+    let directory = Directory::new();
+    let mut command = strace(&[fault], &directory.path("strace"));
+    command.args(SERVE).args(arguments).env_remove(VARIABLE);
+    Program::start(command).unwrap_or_else(|stderr| panic!("{fault}: it did not start: {stderr:?}"))
+}
+
+fn assert_fallback(program: &Program, why: &str) {
+    let log = program.log();
+    assert_eq!(log.len(), 1, "{log:?}");
+    assert!(log[0].contains("io_uring is not available: ") && log[0].ends_with("; using epoll"), "{log:?}");
+    assert!(log[0].contains(why) && log[0].contains(" INFO "), "{log:?}");
+}
+
+/// That it serves on both of its loops, and ends as it is asked to.
+fn assert_serves(program: &mut Program) {
+    for _ in 0..20 {
+        let mut peer = Peer::connect(program);
+        assert_eq!(peer.get("/plaintext").text(), "Hello, World!");
+        assert_same(&peer.get("/bytes/100000").body, &letters(100_000));
+    }
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0), "{:?}", program.log());
+}
+
+const SERVE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--loops", "2"];
