@@ -115,6 +115,7 @@ fn headers_and_vectors_are_used_again_only_when_the_kernel_has_copied_them() {
 #[test]
 fn no_header_is_used_again_while_the_kernel_takes_none() {
     let mut stage = Stage::new();
+    stage.machine.kernel.room = 100;
     let pairs: Vec<_> = (0..65).map(|_| stage.pair()).collect();
     let queues: Vec<_> = (0..65).map(|index| parts(&stage, 2 + index % 3, 100 + index)).collect();
     for (index, ((token, _), (queue, _))) in pairs.iter().zip(&queues).enumerate() {
