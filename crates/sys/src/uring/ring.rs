@@ -132,10 +132,12 @@ impl Ring {
     }
 }
 
-/// Neither a signal nor the end of the time is a failure; and when the queue of completions is full, they are read first.
+/// Neither a signal nor the end of the time is a failure; and where the queue of completions is full, or the kernel has
+/// no memory for more, they are read first.
 fn ignore_interrupts(result: io::Result<usize>) -> io::Result<()> {
+    const PASSING: [i32; 4] = [libc::EINTR, libc::ETIME, libc::EBUSY, libc::EAGAIN];
     match result {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ETIME | libc::EBUSY)) => Ok(()),
+        Err(error) if error.raw_os_error().is_some_and(|errno| PASSING.contains(&errno)) => Ok(()),
         other => other.map(drop),
     }
 }
@@ -235,3 +237,15 @@ const ENTER_GETEVENTS: u32 = 1;
 
 /// `IORING_RECVSEND_POLL_FIRST`.
 const POLL_FIRST: u16 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lasts_ends_a_wait_with_an_error() {
+        let wait = |errno| ignore_interrupts(Err(io::Error::from_raw_os_error(errno)));
+        assert!([libc::EINTR, libc::ETIME, libc::EBUSY, libc::EAGAIN].into_iter().all(|errno| wait(errno).is_ok()));
+        assert!([libc::EBADF, libc::EINVAL, libc::ENXIO].into_iter().all(|errno| wait(errno).is_err()));
+    }
+}

@@ -110,6 +110,21 @@ fn nothing_is_told_between_closing_and_the_last_word() {
 }
 
 #[test]
+fn what_was_to_be_told_is_not_once_a_socket_is_closed() {
+    let mut stage = Stage::new();
+    let (token, _peer) = stage.receiving();
+    stage.machine.kernel.malice.refuse = ALWAYS;
+    let queue = stage.queue(b"refused");
+    stage.send(token, &queue);
+    stage.machine.kernel.malice.refuse = 0;
+    // Now it has something to tell: that sending may be tried again.
+    stage.machine.wait(None).unwrap();
+    stage.close(token);
+    stage.settle();
+    assert_eq!(stage.take(token), [Told::Closed]);
+}
+
+#[test]
 fn memory_that_the_kernel_does_not_let_go_of_is_left_to_it() {
     let mut stage = Stage::new();
     let (token, _peer) = stage.receiving();

@@ -1,7 +1,9 @@
 //! Connections that break: told once, after what came before where that is wanted, and never lost.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use super::fake::ALWAYS;
 use super::stage::{Stage, Told, pattern};
@@ -109,6 +111,27 @@ fn it_is_told_to_who_brought_much_and_stops_receiving() {
     stage.receive(token, false);
     stage.settle();
     assert_eq!(stage.take(token), [FAILED]);
+}
+
+/// The poll speaks of the end and of the failure at once, and not again.
+#[test]
+fn it_is_told_after_the_end_of_who_brought_much() {
+    let mut stage = Stage::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let token = stage.adopt(listener.accept().unwrap().0);
+    stage.receive(token, true);
+    peer.write_all(&pattern(4 * BUFFER_BYTES)).unwrap();
+    stage.settle();
+    stage.take(token);
+    peer.shutdown(Shutdown::Write).unwrap();
+    socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    let fd = stage.fd(token);
+    stage.machine.kernel.stir(fd);
+    stage.settle();
+    let told = stage.take(token);
+    assert!(matches!(told[..], [Told::Ended, Told::Failed(_)]), "{told:?}");
 }
 
 #[test]

@@ -73,7 +73,8 @@ pub(super) struct Fake {
     /// Requests that were submitted, in order.
     pub(super) requests: Vec<Request>,
     random: Random,
-    room: usize,
+    /// Requests that are queued at most; more of them are submitted early.
+    pub(super) room: usize,
     queue: VecDeque<(Request, u64)>,
     held: Vec<Held>,
     /// What is to be told, by request: a cancellation's own completion is a stream of its own.

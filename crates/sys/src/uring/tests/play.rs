@@ -516,7 +516,7 @@ fn tempfile() -> File {
     rustix::fs::memfd_create("pattern", rustix::fs::MemfdFlags::CLOEXEC).unwrap().into()
 }
 
-const SEEDS: u64 = 2500;
+const SEEDS: u64 = 2000;
 
 const STEPS: usize = 80;
 

@@ -42,6 +42,21 @@ fn one_send_of_a_socket_is_in_flight_whatever_is_asked_for() {
 }
 
 #[test]
+fn what_is_much_does_not_overtake_what_is_in_flight() {
+    let mut stage = Stage::new();
+    let (token, peer) = stage.pair();
+    let queue = stage.queue(b"first");
+    stage.send(token, &queue);
+    stage.idle_turn();
+    let (much, _) = parts(&stage, 3, 10_000);
+    stage.send(token, &much);
+    assert_eq!(read(&peer), b"");
+    stage.settle();
+    assert_eq!(stage.take(token), [Told::Sent(Ok(5))]);
+    assert_eq!(read(&peer), b"first");
+}
+
+#[test]
 fn what_is_sent_stays_although_its_queue_is_gone() {
     for count in [1, 5] {
         let mut stage = Stage::new();
@@ -94,6 +109,26 @@ fn headers_and_vectors_are_used_again_only_when_the_kernel_has_copied_them() {
             assert_eq!(stage.take(*token), [Told::Sent(Ok(bytes.len()))]);
             assert!(read(peer) == *bytes);
         }
+    }
+}
+
+#[test]
+fn no_header_is_used_again_while_the_kernel_takes_none() {
+    let mut stage = Stage::new();
+    stage.machine.kernel.room = 100;
+    let pairs: Vec<_> = (0..65).map(|_| stage.pair()).collect();
+    let queues: Vec<_> = (0..65).map(|index| parts(&stage, 2 + index % 3, 100 + index)).collect();
+    for (index, ((token, _), (queue, _))) in pairs.iter().zip(&queues).enumerate() {
+        // Of 64 headers none is left for the last.
+        stage.machine.kernel.malice.refuse = if index == 64 { ALWAYS } else { 0 };
+        stage.send(*token, queue);
+    }
+    stage.machine.kernel.malice.refuse = 0;
+    stage.settle();
+    for (index, ((token, peer), (_, bytes))) in pairs.iter().zip(&queues).enumerate() {
+        let sent = if index == 64 { &[][..] } else { bytes };
+        assert_eq!(stage.take(*token), [Told::Sent(Ok(sent.len()))]);
+        assert!(read(peer) == sent);
     }
 }
 
