@@ -7,7 +7,8 @@
 //!
 //! **No connection is handed to nobody.** A loop that will take no more says so in the same word in which others count
 //! what they send, so it learns how many are on their way, and none comes behind that: it waits for those. A mailbox that
-//! takes no letter gives the connection back, and it stays where it was accepted.
+//! takes no letter gives the connection back, and it stays where it was accepted. What is on its way to a loop that fails,
+//! or to one whose drain comes to its deadline, is closed, as everything that the loop has.
 //!
 //! Read next: `acceptor.rs`, which hands over and takes in.
 
