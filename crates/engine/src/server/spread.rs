@@ -24,13 +24,13 @@ use crate::mailbox::{Letter, Mailbox, Refused};
 ///
 /// ```
 /// use tidegate_codec::framing::Lines;
-/// use tidegate_engine::{Channel, ChannelError, Server, Spread};
+/// use tidegate_engine::{Channel, Server, Spread};
 ///
 /// let echo = |mut channel: Channel<Lines>| async move {
 ///     while let Some(line) = channel.recv().await? {
-///         channel.send(line.into()).await?;
+///         channel.send(line.into())?;
 ///     }
-///     Ok::<_, ChannelError>(())
+///     Ok::<_, Box<dyn std::error::Error>>(())
 /// };
 /// let server = Server::bind("127.0.0.1:0")?.spread(Spread::LeastLoaded).serve(Lines::new, echo)?;
 /// # server.drain(std::time::Duration::ZERO);
