@@ -7,7 +7,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate::{Client, Context, Event, EventLoop, Handler, Outcome, Running, Server, StartError, Transport, task};
+use tidegate::{
+    Client, Context, Event, EventLoop, Handler, Outcome, Running, Server, Spread, StartError, Transport, task,
+};
 use tidegate_testkit::{Embedded, contract};
 
 use crate::clerk::{Clerk, IDLE_TIMEOUT, Saved};
@@ -239,6 +241,31 @@ fn each_loop_may_have_something_of_its_own() {
     assert_eq!(counts.iter().map(|counts| counts.accepted).sum::<u64>(), 1);
     assert!(counts.iter().all(|counts| counts.stalls == 0));
     running.drain(Duration::from_secs(1));
+}
+
+#[test]
+fn two_gauges_are_on_two_loops() {
+    let running = start_evenly("127.0.0.1:0").unwrap();
+    let address = running.address().to_string();
+    let both = async move {
+        let mut gauges = [Gauge::connect(&address).await?, Gauge::connect(&address).await?];
+        for gauge in &mut gauges {
+            gauge.set("brest", 412).await?;
+        }
+        Ok::<_, Box<dyn Error>>(gauges)
+    };
+    let _gauges = EventLoop::readiness().unwrap().block_on(both).unwrap().unwrap();
+    let loops = running.loops();
+    let accepted: Vec<_> = running.counts().iter().map(|counts| counts.accepted).collect();
+    assert!(loops == 1 || accepted.iter().all(|&accepted| accepted < 2), "{accepted:?}");
+}
+
+/// Gauges are few, and stay for months: each loop gets as many as any other.
+fn start_evenly(address: &str) -> Result<Running, StartError> {
+    let office = office();
+    Server::bind(address)?
+        .spread(Spread::LeastLoaded)
+        .serve(Tides::new, move |channel| session(channel, office.clone()))
 }
 
 /// Counts the sessions of each loop in a cell: tasks of one loop share a thread.

@@ -10,7 +10,7 @@ use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tidegate::http1::{self, Config};
-use tidegate::{Address, Limits, Running, Server, StartError, Transport};
+use tidegate::{Address, Limits, Running, Server, Spread, StartError, Transport};
 
 use crate::counts;
 use crate::site::Site;
@@ -29,6 +29,10 @@ pub(crate) struct Options {
     /// and otherwise uring where it is there
     #[arg(long, value_name = "NAME", default_value = "auto")]
     transport: Transport,
+    /// Serve a new connection on the loop that has the fewest, wherever it was accepted: for few connections that last
+    /// long, and for listeners that loops share, such as Unix sockets
+    #[arg(long)]
+    least_loaded: bool,
     /// Connections at a time; further ones wait [default: three quarters of the descriptor limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: Option<u32>,
@@ -112,6 +116,9 @@ fn start(options: &Options, inherited: Option<Server>) -> Result<Running, StartE
     }
     let server = inherited.unwrap_or_else(|| Server::at(options.listen.clone()));
     let mut server = server.transport(options.transport).limits(limits);
+    if options.least_loaded {
+        server = server.spread(Spread::LeastLoaded);
+    }
     if let Some(path) = &options.takeover {
         server = server.takeover(path);
     }

@@ -34,6 +34,7 @@ use crate::mailbox::{Letter, Mailbox};
 use crate::remote::Remote;
 use crate::server::acceptor::{Acceptor, Admit, Handling};
 use crate::server::serve::Serving;
+use crate::server::spread::Seat;
 use crate::server::{StartError, Transport};
 use crate::task::{self, Call, Task};
 
@@ -90,6 +91,8 @@ pub struct EventLoop {
     exhausted: bool,
     /// How often waiting has failed in a row.
     waits_failed: u32,
+    /// Its place among loops that hand connections to each other.
+    seat: Option<Seat>,
 }
 
 impl EventLoop {
@@ -107,6 +110,7 @@ impl EventLoop {
             burst: Burst::default(),
             exhausted: false,
             waits_failed: 0,
+            seat: None,
         }
     }
 
@@ -200,9 +204,16 @@ impl EventLoop {
     ) -> io::Result<()> {
         let mut core = self.local.core.borrow_mut();
         let (token, _) = core.reserve(Operation::Listen(listener))?;
-        let settings = Settings::new(limits, live);
-        core.slots.put(token, Box::new(Acceptor::new(settings, admit)));
+        let settings = Settings::of_crew(limits, live, self.seat.clone());
+        let reception = self.seat.as_ref().and_then(|seat| seat.receive(&core.mailbox, token));
+        core.slots.put(token, Box::new(Acceptor::new(settings, admit, reception)));
         Ok(())
+    }
+
+    /// From now on connections of the listeners that come are handed to other loops of the crew, and those to this one:
+    /// to the first of its listeners, which has to have the same limits, and to admit the same, as any other.
+    pub(crate) fn sit(&mut self, seat: Seat) {
+        self.seat = Some(seat);
     }
 
     /// Takes over a connected stream, and tells its handler [`open`](Handler::open).

@@ -50,5 +50,5 @@ pub use group::{Group, GroupFull, Member, PublishError, Slow};
 pub use handler::{Event, Handler, Outcome, Switch};
 pub use limits::Limits;
 pub use remote::{PostError, Remote};
-pub use server::{Running, Server, StartError, Superseded, Transport, UnknownTransport};
+pub use server::{Running, Server, Spread, StartError, Superseded, Transport, UnknownTransport};
 pub use task::blocking::{Blocking, BlockingError, blocking};

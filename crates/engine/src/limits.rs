@@ -131,3 +131,7 @@ pub(crate) const DELIVERIES_PER_TURN_MAX: usize = 65_536;
 
 /// Letters that may wait for one loop.
 pub(crate) const LETTERS_MAX: usize = 1 << 20;
+
+/// Connections that may be on their way to one loop from those that have accepted them. One that does not come to read
+/// them, since it hangs, is sent no more.
+pub(crate) const HANDED_MAX: u64 = 256;

@@ -72,7 +72,7 @@ pub use tidegate_codec::{
 pub use tidegate_engine::{
     Blocking, BlockingError, Channel, ChannelError, Client, Close, Closed, Connect, ConnectError, ConnectWith, Context,
     Counts, Event, EventLoop, Flushed, Group, GroupFull, Handler, Limits, Member, Outcome, PostError, PublishError,
-    Reader, Ready, Recv, Remote, Running, SendError, Server, Slow, StartError, Superseded, Switch, Transport,
+    Reader, Ready, Recv, Remote, Running, SendError, Server, Slow, Spread, StartError, Superseded, Switch, Transport,
     UnknownTransport, Within, Writer, blocking, task,
 };
 /// HTTP/1.1.

@@ -179,6 +179,14 @@ impl Program {
         format!("/proc/{}/{name}", self.child.id())
     }
 
+    /// How many descriptors each of its epolls watches.
+    pub(crate) fn polled(&self) -> Vec<usize> {
+        let directory = format!("/proc/{}/fdinfo", self.child.id());
+        let infos = std::fs::read_dir(directory).unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()));
+        let watched = infos.flatten().map(|info| info.lines().filter(|line| line.starts_with("tfd:")).count());
+        watched.filter(|watched| *watched > 0).collect()
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }

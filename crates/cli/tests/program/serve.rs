@@ -278,6 +278,23 @@ fn a_unix_socket_is_served_and_named() {
 }
 
 #[test]
+fn connections_go_to_the_loop_that_has_the_fewest_if_that_is_asked_for() {
+    let directory = Directory::new();
+    let address = format!("unix:{}", directory.path("http.sock"));
+    let program = Program::at(&address, &["--loops", "2", "--transport", "epoll", "--least-loaded"]);
+    let before = program.polled();
+    assert_eq!((before.len(), before[0]), (2, before[1]), "each loop has an epoll of its own");
+    let _peers: Vec<_> = (0..8)
+        .map(|_| {
+            let mut peer = Peer::connect(&program);
+            assert_eq!(peer.get("/plaintext").status, 200);
+            peer
+        })
+        .collect();
+    assert_eq!(program.polled(), [before[0] + 4; 2]);
+}
+
+#[test]
 fn ipv6_is_served_and_named() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         return println!("skipped: there is no IPv6 here");

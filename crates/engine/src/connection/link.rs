@@ -14,6 +14,7 @@ use tidegate_sys::Address;
 
 use crate::closed::Closed;
 use crate::limits::Limits;
+use crate::server::spread::Seat;
 use crate::wheel::Tick;
 
 /// What the connections of one server have in common on one loop.
@@ -21,12 +22,18 @@ pub(crate) struct Settings {
     pub(crate) limits: Limits,
     /// Connections of the server, on all loops.
     pub(crate) live: Arc<AtomicUsize>,
+    /// Counts them by loops, if these hand them to each other.
+    pub(crate) seat: Option<Seat>,
     peers: RefCell<Slab<Address>>,
 }
 
 impl Settings {
     pub(crate) fn new(limits: Limits, live: Arc<AtomicUsize>) -> Rc<Self> {
-        Rc::new(Self { limits, live, peers: RefCell::default() })
+        Self::of_crew(limits, live, None)
+    }
+
+    pub(crate) fn of_crew(limits: Limits, live: Arc<AtomicUsize>, seat: Option<Seat>) -> Rc<Self> {
+        Rc::new(Self { limits, live, seat, peers: RefCell::default() })
     }
 }
 
@@ -237,6 +244,9 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.peer.forget(&self.settings.peers);
         self.settings.live.fetch_sub(1, Ordering::Relaxed);
+        if let Some(seat) = &self.settings.seat {
+            seat.leaves();
+        }
     }
 }
 

@@ -2,6 +2,10 @@
 //!
 //! Accepting never spins and never ends because of an error: when descriptors or memory run out, and when the server
 //! has as many connections as it may have, it pauses; the streams wait in the kernel meanwhile.
+//!
+//! Where loops hand connections to each other, a stream is counted first and then given to the loop that has the fewest.
+//! One that comes from another loop was counted there, so it is made a connection of at once; and an acceptor that ends
+//! waits for those that are on their way.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -19,6 +23,7 @@ use crate::connection::{Connection, Fate, Link, Occasion, Occupant, Settings};
 use crate::core::Core;
 use crate::handler::Handler;
 use crate::limits::{ACCEPT_PAUSE, CAP_PAUSE};
+use crate::server::spread::{Handed, Reception};
 
 /// Makes connections of streams.
 pub(crate) trait Admit: 'static {
@@ -46,11 +51,15 @@ pub(crate) struct Acceptor<M> {
     paused: bool,
     /// Streams that were accepted when other loops had just filled the server.
     waiting: VecDeque<Accepted>,
+    /// Where streams come from other loops, if they come to this listener.
+    reception: Option<Reception>,
+    /// Nothing more is accepted.
+    ending: bool,
 }
 
 impl<M: Admit> Acceptor<M> {
-    pub(crate) fn new(settings: Rc<Settings>, make: M) -> Self {
-        Self { settings, make, paused: false, waiting: VecDeque::new() }
+    pub(crate) fn new(settings: Rc<Settings>, make: M, reception: Option<Reception>) -> Self {
+        Self { settings, make, paused: false, waiting: VecDeque::new(), reception, ending: false }
     }
 
     fn accepted(&mut self, core: &mut Core, token: Token, accepted: Accepted) {
@@ -66,18 +75,50 @@ impl<M: Admit> Acceptor<M> {
     fn admit_waiting(&mut self, core: &mut Core) {
         while let Some(accepted) = self.waiting.pop_front() {
             let is_full = self.settings.live.fetch_add(1, Ordering::Relaxed) >= self.settings.limits.connections_max;
-            if is_full && !core.is_draining() {
+            if is_full && !self.ending && !core.is_draining() {
                 self.settings.live.fetch_sub(1, Ordering::Relaxed);
                 return self.waiting.push_front(accepted);
             }
-            core.tally.accepted += 1;
-            // From here on the link counts: if what follows panics, it gives the place back.
-            let link = Link::new(self.settings.clone(), &accepted.peer, &core.pool);
-            if let Err(error) = self.make.admit(core, link, accepted.socket, &accepted.peer) {
-                core.tally.accepts_failed += 1;
-                core.log.accept_failed(core.time.now(), &error);
+            let Some(seat) = &self.settings.seat else {
+                self.admit(core, accepted);
+                continue;
+            };
+            // The others are told to drain at the same time.
+            let kept = if core.is_draining() { Some(accepted) } else { seat.hand_over(accepted) };
+            if let Some(accepted) = kept {
+                seat.enters();
+                self.admit(core, accepted);
             }
         }
+    }
+
+    /// Makes a connection of a stream that was counted.
+    fn admit(&mut self, core: &mut Core, accepted: Accepted) {
+        core.tally.accepted += 1;
+        // From here on the link counts: if what follows panics, it gives the place back.
+        let link = Link::new(self.settings.clone(), &accepted.peer, &core.pool);
+        if let Err(error) = self.make.admit(core, link, accepted.socket, &accepted.peer) {
+            core.tally.accepts_failed += 1;
+            core.log.accept_failed(core.time.now(), &error);
+        }
+    }
+
+    /// Another loop has sent a stream.
+    fn posted(&mut self, core: &mut Core, post: Box<dyn Any + Send>) {
+        if let Some(accepted) = post.downcast::<Handed>().ok().and_then(|handed| handed.arrive()) {
+            self.admit(core, accepted);
+        }
+    }
+
+    /// Closes, once nothing is on its way from other loops any more.
+    fn end(&mut self, core: &mut Core, token: Token) -> Fate {
+        self.ending = true;
+        self.admit_waiting(core);
+        if self.reception.as_ref().is_some_and(Reception::shut) {
+            self.pause(core, token, CAP_PAUSE);
+            return Fate::Keep;
+        }
+        Fate::close(Closed::Done)
     }
 
     fn is_full(&self) -> bool {
@@ -114,16 +155,18 @@ impl<M: Admit> Occupant for Acceptor<M> {
                 core.log.accept_failed(core.time.now(), &error);
                 self.pause(core, token, ACCEPT_PAUSE);
             }
+            Occasion::Posted(post) => {
+                self.posted(core, post);
+                if self.ending {
+                    return self.end(core, token);
+                }
+            }
+            Occasion::Timer if self.ending => return self.end(core, token),
             Occasion::Timer => self.look_again(core, token),
             // `make` panicked: that stream is lost. The timer brings the others that wait, and accepting, back.
             Occasion::Panicked => self.pause(core, token, ACCEPT_PAUSE),
-            Occasion::Drain => {
-                self.admit_waiting(core);
-                return Fate::close(Closed::Done);
-            }
-            Occasion::Overdue | Occasion::Failed(_) => {
-                return Fate::close(Closed::Done);
-            }
+            Occasion::Drain | Occasion::Failed(_) => return self.end(core, token),
+            Occasion::Overdue => return Fate::close(Closed::Done),
             _ => {}
         }
         Fate::Keep

@@ -1,11 +1,13 @@
 //! `Server`: where it listens, how many loops it has, and which of them accepts from what.
 //!
 //! Read next: `running.rs`, what it becomes; `acceptor.rs`, what a loop does with a listener; `serve.rs`, how a stream
-//! becomes a channel with a task; `takeover.rs`, where listeners may come from.
+//! becomes a channel with a task; `spread.rs`, how a loop hands one to another; `takeover.rs`, where listeners may come
+//! from.
 
 pub(crate) mod acceptor;
 mod running;
 pub(crate) mod serve;
+pub(crate) mod spread;
 mod start_error;
 mod takeover;
 mod transport;
@@ -25,6 +27,8 @@ use tidegate_codec::Codec;
 use tidegate_sys::{Address, ListenOptions, Side, Socket, handover, inherited};
 
 pub use self::running::{Running, Superseded};
+use self::spread::Crew;
+pub use self::spread::Spread;
 pub use self::start_error::StartError;
 use self::takeover::Takeover;
 pub use self::transport::{Transport, UnknownTransport};
@@ -60,6 +64,7 @@ pub struct Server {
     source: Source,
     loops: usize,
     transport: Transport,
+    spread: Spread,
     options: ListenOptions,
     limits: Limits,
     takeover: Option<PathBuf>,
@@ -140,6 +145,7 @@ impl Server {
             source,
             loops: std::thread::available_parallelism().map_or(1, usize::from),
             transport: Transport::default(),
+            spread: Spread::default(),
             options: ListenOptions::default(),
             limits: Limits::default(),
             takeover: None,
@@ -155,6 +161,12 @@ impl Server {
     /// Which driver the loops run on: [`Transport::Auto`] unless set.
     pub fn transport(mut self, transport: Transport) -> Self {
         self.transport = transport;
+        self
+    }
+
+    /// Which loop serves a fresh connection; the one that has accepted it, unless set.
+    pub fn spread(mut self, spread: Spread) -> Self {
+        self.spread = spread;
         self
     }
 
@@ -261,9 +273,17 @@ impl Server {
         let mut limits = self.limits;
         limits.memory_max /= self.loops;
         let hands = deal(listeners, self.loops).map_err(StartError::System)?;
+        let hands_over = self.spread == Spread::LeastLoaded && self.loops > 1;
+        let crew = hands_over.then(|| Crew::new(self.loops, live.clone()));
         for (number, hand) in hands.into_iter().enumerate() {
             let (listen, live, limits) = (listen.clone(), live.clone(), limits.clone());
-            running.add(plan, limits.memory_max, move |event_loop| listen(number, event_loop, hand, limits, live))?;
+            let seat = crew.as_ref().map(|crew| crew.seat(number));
+            running.add(plan, limits.memory_max, move |event_loop| {
+                if let Some(seat) = seat {
+                    event_loop.sit(seat);
+                }
+                listen(number, event_loop, hand, limits, live)
+            })?;
         }
         running.watch()?;
         if let Some((path, takeover)) = takeover {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_buffer::Pool;
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Closed, Context, EventLoop, Handler, Limits, Outcome, Server};
+use tidegate_engine::{Closed, Context, EventLoop, Handler, Limits, Outcome, Server, Spread};
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, ListenOptions, Socket};
 
@@ -93,12 +93,13 @@ impl Handler<Lines> for Crowd {
 
 #[test]
 fn the_limit_holds_over_all_loops_and_nobody_is_turned_away() {
-    for connections_max in [1, 3] {
+    for (connections_max, spread) in [(1, Spread::Kernel), (3, Spread::Kernel), (3, Spread::LeastLoaded)] {
         let (now, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
         let counters = (now.clone(), most.clone());
         let server = Server::bind("127.0.0.1:0")
             .unwrap()
             .loops(2)
+            .spread(spread)
             .limits(Limits { connections_max, ..Limits::default() })
             .start(move || (Lines::new(), Crowd(counters.0.clone(), counters.1.clone())))
             .unwrap();
@@ -126,22 +127,25 @@ fn the_limit_holds_over_all_loops_and_nobody_is_turned_away() {
 
 #[test]
 fn a_panic_while_a_handler_is_made_costs_one_stream_only() {
-    let number = AtomicI64::new(0);
-    let server = Server::bind("127.0.0.1:0")
-        .unwrap()
-        .loops(1)
-        .limits(Limits { connections_max: 2, ..Limits::default() })
-        .start(move || {
-            assert!(number.fetch_add(1, Ordering::SeqCst) % 2 == 1, "told to");
-            (Lines::new(), Commands::default())
-        })
-        .unwrap();
-    for _ in 0..5 {
-        assert!(has_ended(&mut connect(&server)));
-        let mut client = connect(&server);
-        assert_eq!(ask(&mut client, "ebb"), "ebb");
-        client.write_all(b"close\n").unwrap();
-        assert!(has_ended(&mut client));
+    for (loops, spread) in [(1, Spread::Kernel), (2, Spread::LeastLoaded)] {
+        let number = AtomicI64::new(0);
+        let server = Server::bind("127.0.0.1:0")
+            .unwrap()
+            .loops(loops)
+            .spread(spread)
+            .limits(Limits { connections_max: 2, ..Limits::default() })
+            .start(move || {
+                assert!(number.fetch_add(1, Ordering::SeqCst) % 2 == 1, "told to");
+                (Lines::new(), Commands::default())
+            })
+            .unwrap();
+        for _ in 0..5 {
+            assert!(has_ended(&mut connect(&server)));
+            let mut client = connect(&server);
+            assert_eq!(ask(&mut client, "ebb"), "ebb");
+            client.write_all(b"close\n").unwrap();
+            assert!(has_ended(&mut client));
+        }
     }
 }
 

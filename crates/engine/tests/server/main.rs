@@ -6,6 +6,7 @@ mod addresses;
 mod connections;
 mod ending;
 mod posts;
+mod spread;
 mod support;
 mod takeover;
 mod trouble;

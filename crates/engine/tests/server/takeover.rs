@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Context, Event, Handler, Outcome, Running, Server, StartError};
+use tidegate_engine::{Context, Event, Handler, Outcome, Running, Server, Spread, StartError};
 use tidegate_sys::{Address, ListenOptions, Socket, handover};
 
 use crate::support::{PATIENCE, SocketPath, ask, bounded, port, sum, until};
@@ -88,25 +88,31 @@ impl Crowd {
 
 #[test]
 fn no_request_fails_while_one_server_after_the_other_takes_over() {
-    let path = SocketPath::new("takeover-crowd");
-    let mut server = at(&path, 2);
-    let address = port(&server);
-    let crowd = Crowd::at(address);
-    // Fewer loops than listeners, and more.
-    for loops in [1, 3, 2, 5, 1, 2] {
+    for spread in [Spread::Kernel, Spread::LeastLoaded] {
+        let path = SocketPath::new("takeover-crowd");
+        let start = |loops| {
+            let server = Server::bind("127.0.0.1:0").unwrap().takeover(&path.0).spread(spread);
+            begin(server, loops).expect("it can be used")
+        };
+        let mut server = start(2);
+        let address = port(&server);
+        let crowd = Crowd::at(address);
+        // Fewer loops than listeners, and more.
+        for loops in [1, 3, 2, 5, 1, 2] {
+            crowd.go_on();
+            let next = start(loops);
+            assert!(server.superseded().wait());
+            assert_eq!((port(&next), next.loops()), (address, loops));
+            server.drain(PATIENCE);
+            until(|| sum(&next, |counts| counts.accepted) > 0);
+            server = next;
+        }
         crowd.go_on();
-        let next = at(&path, loops);
-        assert!(server.superseded().wait());
-        assert_eq!((port(&next), next.loops()), (address, loops));
+        crowd.end();
         server.drain(PATIENCE);
-        until(|| sum(&next, |counts| counts.accepted) > 0);
-        server = next;
+        assert!(!path.0.exists());
+        assert!(TcpStream::connect(address).is_err(), "nobody holds the listeners any more");
     }
-    crowd.go_on();
-    crowd.end();
-    server.drain(PATIENCE);
-    assert!(!path.0.exists());
-    assert!(TcpStream::connect(address).is_err(), "nobody holds the listeners any more");
 }
 
 #[test]

@@ -1,0 +1,237 @@
+//! `Spread`: which loop serves a fresh connection, and how one loop hands it to another.
+//!
+//! Loops that hand connections to each other are a [`Crew`]: one word for each loop, which says how many connections it
+//! has, how many are on their way to it, and whether it takes any. Whoever accepts compares the words, counts the
+//! connection where it is to go, and only then sends it there, as a letter to that loop's acceptor: so a burst spreads
+//! evenly, although nobody has read a letter yet.
+//!
+//! **No connection is handed to nobody.** A loop that will take no more says so in the same word in which others count
+//! what they send, so it learns how many are on their way, and none comes behind that: it waits for those. A mailbox that
+//! takes no letter gives the connection back, and it stays where it was accepted. What is on its way to a loop that fails,
+//! or to one whose drain comes to its deadline, is closed, as everything that the loop has.
+//!
+//! Read next: `acceptor.rs`, which hands over and takes in.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use tidegate_sys::{Accepted, Token};
+
+use crate::limits::HANDED_MAX;
+use crate::mailbox::{Letter, Mailbox, Refused};
+
+/// Which of a server's loops serves a fresh connection.
+///
+/// ```
+/// use tidegate_codec::framing::Lines;
+/// use tidegate_engine::{Channel, Server, Spread};
+///
+/// let echo = |mut channel: Channel<Lines>| async move {
+///     while let Some(line) = channel.recv().await? {
+///         channel.send(line.into())?;
+///     }
+///     Ok::<_, Box<dyn std::error::Error>>(())
+/// };
+/// let server = Server::bind("127.0.0.1:0")?.spread(Spread::LeastLoaded).serve(Lines::new, echo)?;
+/// # server.drain(std::time::Duration::ZERO);
+/// # Ok::<(), tidegate_engine::StartError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Spread {
+    /// The loop that has accepted it. On TCP each loop has a listener of its own, and the kernel chooses among them by a
+    /// hash of the addresses: even in a crowd, and free. Of a Unix socket, and of a listener that was passed to the
+    /// process, loops share one queue: whoever is awake first takes what is there.
+    #[default]
+    Kernel,
+    /// The loop that has the fewest connections of this server. For few connections that last long, for Unix sockets and
+    /// for listeners from elsewhere. A connection that is handed over costs a letter, which wakes the other loop if it
+    /// sleeps; from then on it costs what any other does.
+    LeastLoaded,
+}
+
+/// The loops of a server that hand connections to each other.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    /// Connections of the server, on all loops.
+    live: Arc<AtomicUsize>,
+    members: Box<[Member]>,
+}
+
+/// One loop, as the others see it. Each has cache lines of its own: its word changes with every connection.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Member {
+    /// How many connections it has, with those that are [`COMING`]; how many these are; and [`SHUT`].
+    word: AtomicU64,
+    door: OnceLock<Door>,
+}
+
+/// Where connections for a loop are sent.
+#[derive(Debug)]
+struct Door {
+    mailbox: Arc<Mailbox>,
+    acceptor: Token,
+}
+
+impl Crew {
+    /// A crew of loops that take none yet.
+    pub(crate) fn new(loops: usize, live: Arc<AtomicUsize>) -> Arc<Self> {
+        let member = || Member { word: AtomicU64::new(SHUT), door: OnceLock::new() };
+        Arc::new(Self { live, members: (0..loops).map(|_| member()).collect() })
+    }
+
+    /// The place of a loop.
+    pub(crate) fn seat(self: &Arc<Self>, number: usize) -> Seat {
+        Seat { crew: self.clone(), number }
+    }
+}
+
+/// A loop's place in its crew.
+#[derive(Debug, Clone)]
+pub(crate) struct Seat {
+    crew: Arc<Crew>,
+    number: usize,
+}
+
+impl Seat {
+    fn member(&self) -> &Member {
+        &self.crew.members[self.number]
+    }
+
+    /// Counts a connection that is served here.
+    pub(crate) fn enters(&self) {
+        self.member().word.fetch_add(ONE, Relaxed);
+    }
+
+    /// A connection of this loop is gone.
+    pub(crate) fn leaves(&self) {
+        self.member().word.fetch_sub(ONE, Relaxed);
+    }
+
+    /// From now on connections may come to an acceptor of this loop, unless they come to another one of it already.
+    pub(crate) fn receive(&self, mailbox: &Arc<Mailbox>, acceptor: Token) -> Option<Reception> {
+        self.member().door.set(Door { mailbox: mailbox.clone(), acceptor }).ok()?;
+        self.member().word.fetch_and(!SHUT, Relaxed);
+        Some(Reception(self.clone()))
+    }
+
+    /// Hands a connection, which is counted in the server already, to the loop that has the fewest; gives it back if that
+    /// is this one, or if the other does not take it.
+    pub(crate) fn hand_over(&self, accepted: Accepted) -> Option<Accepted> {
+        let Some(other) = self.less_loaded() else { return Some(accepted) };
+        let (door, handed) = match other.expect(accepted) {
+            Ok(expected) => expected,
+            Err(accepted) => return Some(accepted),
+        };
+        let refused = door.mailbox.send(Letter::Post { token: door.acceptor, post: handed }).err()?;
+        let letter = match refused {
+            // It takes no other either.
+            Refused::Ended(letter) => {
+                other.member().word.fetch_or(SHUT, Relaxed);
+                letter
+            }
+            Refused::Full(letter) => letter,
+        };
+        other.leaves();
+        letter.into_post::<Handed>().arrive()
+    }
+
+    /// The loop that has the fewest connections, if it has fewer than this one. Each loop begins with the one behind it,
+    /// so that not all of them choose the same of several.
+    fn less_loaded(&self) -> Option<Self> {
+        let members = &self.crew.members;
+        let mut fewest = count(self.member().word.load(Relaxed));
+        let mut found = None;
+        for number in (self.number + 1..members.len()).chain(0..self.number) {
+            let word = members[number].word.load(Relaxed);
+            if count(word) < fewest && is_open(word) {
+                fewest = count(word);
+                found = Some(number);
+            }
+        }
+        found.map(|number| self.crew.seat(number))
+    }
+
+    /// Counts a connection that is about to be sent to this loop; gives it back if it takes none any more.
+    fn expect(&self, accepted: Accepted) -> Result<(&Door, Box<Handed>), Accepted> {
+        let member = self.member();
+        let before = member.word.fetch_add(ONE + COMING, Relaxed);
+        match member.door.get().filter(|_| is_open(before)) {
+            Some(door) => Ok((door, Box::new(Handed { accepted: Some(accepted), to: self.clone() }))),
+            None => {
+                member.word.fetch_sub(ONE + COMING, Relaxed);
+                Err(accepted)
+            }
+        }
+    }
+}
+
+/// The side of a loop to which connections come, for as long as they may. Whoever drops it takes no more.
+#[derive(Debug)]
+pub(crate) struct Reception(Seat);
+
+impl Reception {
+    /// Takes no more. Says whether some are on their way, or may be: who counts one that it then does not send takes that
+    /// back without a letter.
+    pub(crate) fn shut(&self) -> bool {
+        coming(self.0.member().word.fetch_or(SHUT, Relaxed)) > 0
+    }
+}
+
+impl Drop for Reception {
+    fn drop(&mut self) {
+        self.shut();
+    }
+}
+
+/// A connection on its way to another loop, counted there and in the server. If it is dropped, the loop has ended: the
+/// connection is closed and its places are free.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    accepted: Option<Accepted>,
+    to: Seat,
+}
+
+impl Handed {
+    /// It has come. Its places are those of the connection that is made of it.
+    pub(crate) fn arrive(mut self) -> Option<Accepted> {
+        self.to.member().word.fetch_sub(COMING, Relaxed);
+        self.accepted.take()
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        if self.accepted.is_some() {
+            self.to.member().word.fetch_sub(ONE + COMING, Relaxed);
+            self.to.crew.live.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+/// Whether a loop takes connections: it does not, once it drains or has ended, nor while it does not come to read what
+/// was sent to it.
+fn is_open(word: u64) -> bool {
+    word & SHUT == 0 && coming(word) < HANDED_MAX
+}
+
+fn count(word: u64) -> u64 {
+    word % COMING
+}
+
+fn coming(word: u64) -> u64 {
+    (word & !SHUT) / COMING
+}
+
+/// A connection, in the word of a loop.
+const ONE: u64 = 1;
+
+/// A connection that is on its way to a loop.
+const COMING: u64 = 1 << 32;
+
+/// The loop takes no connections from others.
+const SHUT: u64 = 1 << 63;
+
+#[cfg(test)]
+mod tests;
