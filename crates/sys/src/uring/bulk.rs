@@ -11,6 +11,7 @@ use std::io;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{Pool, RECEIVE_BYTES_MAX, Scratch};
 
 use super::Machine;
@@ -94,7 +95,8 @@ impl<K: Kernel> Machine<K> {
     fn receive_much(&mut self, token: Token) -> Option<Completion> {
         let flags = self.sockets.get(token)?.flags;
         // A receive that the ring has is not to be overtaken.
-        if !flags.has(Flags::READABLE.and(Flags::POLLED)) || !self.wants(flags) {
+        let has_ring = !flags.has(Flags::POLLED) && !planted::has(Bug::CallOvertakes);
+        if !flags.has(Flags::READABLE) || has_ring || !self.wants(flags) {
             return None;
         }
         let socket = self.sockets.get_mut(token)?;
@@ -113,7 +115,8 @@ impl<K: Kernel> Machine<K> {
             Ok(length) => {
                 socket.little = if length < BUFFER_BYTES { socket.little.saturating_add(1) } else { 0 };
                 // The end is not reported again, so who has hung up is asked until it comes.
-                let drained = length < RECEIVE_BYTES_MAX && !socket.flags.has(Flags::HUNG_UP);
+                let hung_up = socket.flags.has(Flags::HUNG_UP) && !planted::has(Bug::FinMissed);
+                let drained = length < RECEIVE_BYTES_MAX && !hung_up;
                 socket.flags.set(Flags::READABLE, !drained);
                 if drained && socket.little >= LITTLE_MAX {
                     socket.little = 0;

@@ -47,6 +47,13 @@ pub(super) struct Event {
     pub(super) nonempty: bool,
 }
 
+impl Event {
+    /// Whether the request was cancelled or interrupted: nothing is lost, and it can be made again.
+    pub(super) const fn came_to_nothing(self) -> bool {
+        matches!(-self.result, libc::ECANCELED | libc::EINTR | libc::EAGAIN)
+    }
+}
+
 /// A kernel.
 pub(super) trait Kernel {
     /// Queues a request, and submits those before it if there is no room. If that fails, nothing has become of it.

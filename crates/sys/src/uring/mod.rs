@@ -7,6 +7,7 @@
 //! | receiving, and the buffers that are provided for it | `receive.rs` |
 //! | sending | `send.rs` |
 //! | sockets | `table.rs` |
+//! | bad luck, for tests | `disturbed.rs` |
 //!
 //! What the loop asks for is queued, and submitted with the next wait: one call to the kernel for a turn. What is armed
 //! and what is not is decided then as well, in `settle`, the one place that does: whoever stops receiving and goes on in
@@ -19,6 +20,8 @@
 
 mod accept;
 mod bulk;
+#[cfg(tidegate_planted)]
+mod disturbed;
 mod kernel;
 mod operation;
 mod receive;
@@ -35,6 +38,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use tidegate_buffer::Pool;
+use tidegate_buffer::planted::{self, Bug};
 
 use self::bulk::Bulk;
 use self::kernel::{Event, Kernel, Request};
@@ -50,7 +54,15 @@ use crate::socket;
 use crate::wake::{Wake, Waker};
 
 /// The driver on io_uring. It is made on the thread that uses it.
-pub struct Uring(Machine<Ring>);
+pub struct Uring(Machine<Beneath>);
+
+/// What is beneath it: a real kernel.
+#[cfg(not(tidegate_planted))]
+type Beneath = Ring;
+
+/// In a build for tests of tests, one that may have bad luck.
+#[cfg(tidegate_planted)]
+type Beneath = disturbed::Disturbed<Ring>;
 
 impl Uring {
     /// Whether there is an io_uring, of a kind that this driver can use.
@@ -68,7 +80,10 @@ impl Uring {
     /// that is older than Linux 6.0.
     pub fn new(pool: &Pool) -> io::Result<Self> {
         let buffers = Buffers::new(pool);
-        Machine::new(Ring::new(buffers.count())?, buffers, Bulk::new(pool)).map(Self)
+        let ring = Ring::new(buffers.count())?;
+        #[cfg(tidegate_planted)]
+        let ring = Beneath::new(ring);
+        Machine::new(ring, buffers, Bulk::new(pool)).map(Self)
     }
 }
 
@@ -141,6 +156,7 @@ impl<K: Kernel> Machine<K> {
         let completion = match kind {
             Kind::Accept => self.accepted(token, event),
             Kind::Receive => self.received(token, event),
+            Kind::Send if planted::has(Bug::SendBelieved) => Some(Completion::Sent(Ok(0))),
             Kind::Send => Some(sent(event)),
             Kind::Writable => self.writable(token, event),
             Kind::HangUp => self.hung_up(token, event),
@@ -151,7 +167,9 @@ impl<K: Kernel> Machine<K> {
 
     /// Gives back what an event brought that nobody wants any more.
     fn discard(&mut self, event: Event) {
-        if let Some(buffer) = event.buffer {
+        if let Some(buffer) = event.buffer
+            && !planted::has(Bug::BufferLost)
+        {
             self.buffers.discard(buffer);
         }
         if let (_, _, Kind::Accept) = parse(event.name) {
@@ -162,9 +180,15 @@ impl<K: Kernel> Machine<K> {
     /// A connection is made, or a file can be sent on.
     fn writable(&mut self, token: Token, event: Event) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        if !socket.flags.take(Flags::CONNECTING) {
-            return Some(Completion::Sent(Ok(0)));
+        if !socket.flags.has(Flags::CONNECTING) {
+            return (!planted::has(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
         }
+        if event.came_to_nothing() {
+            // It says nothing of the connection, and is asked for again.
+            self.line_up(token);
+            return None;
+        }
+        socket.flags.set(Flags::CONNECTING, false);
         let result = match event.result {
             0.. => rustix::net::sockopt::socket_error(&socket.descriptor).unwrap_or_else(Err),
             errno => Err(rustix::io::Errno::from_raw_os_error(-errno)),
@@ -176,6 +200,10 @@ impl<K: Kernel> Machine<K> {
 
     /// A connection that is not received from has ended on both sides, or broke.
     fn hung_up(&mut self, token: Token, event: Event) -> Option<Completion> {
+        if !event.more && (event.result >= 0 || event.came_to_nothing()) {
+            // The kernel has let go of it without having been asked to.
+            self.line_up(token);
+        }
         let socket = self.sockets.get_mut(token)?;
         let broke = event.result > 0 && event.result & i32::from(libc::POLLERR) != 0;
         // Who receives gets what came before first, and then the error.
@@ -219,13 +247,14 @@ impl<K: Kernel> Machine<K> {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.provide();
-        match self.mind_waker().and_then(|()| self.settle_all()) {
+        let armed = match self.mind_waker().and_then(|()| self.settle_all()) {
+            Ok(()) => true,
             // Where the kernel takes no more for now, what it has completed is read first.
-            Err(error) if !is_busy(&error) => return Err(error),
-            _ => {}
-        }
+            Err(error) if is_busy(&error) => false,
+            Err(error) => return Err(error),
+        };
         let starves = !self.held && !self.buffers.suffice();
-        let rests = self.told.is_empty() && self.line.is_empty() && self.bulk.is_idle() && !starves;
+        let rests = armed && self.told.is_empty() && self.line.is_empty() && self.bulk.is_idle() && !starves;
         let waited = self.kernel.wait(if rests { timeout } else { Some(Duration::ZERO) });
         if self.kernel.queued() == 0 {
             self.sends.submitted();
@@ -289,10 +318,12 @@ impl<K: Kernel> Drop for Machine<K> {
         for token in tokens {
             self.close(token, false);
         }
-        if self.wakes {
-            let _ = self.kernel.push(Request::Cancel { name: name(NOBODY, Kind::Wake) }, name(NOBODY, Kind::Cancel));
-        }
+        let mut minds_waker = self.wakes;
         for _ in 0..FAREWELL_WAITS_MAX {
+            if minds_waker {
+                let cancel = Request::Cancel { name: name(NOBODY, Kind::Wake) };
+                minds_waker = self.kernel.push(cancel, name(NOBODY, Kind::Cancel)).is_err();
+            }
             let _ = self.settle_all();
             if self.in_flight == 0 {
                 return;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 
+use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{Pool, SEGMENT_BYTES, Scratch, Slice};
 
 use super::Machine;
@@ -130,11 +131,14 @@ impl<K: Kernel> Machine<K> {
                 let length = length as usize;
                 if length >= BUFFER_BYTES && socket.flags.raise(Flags::BULK) {
                     self.line_up(token);
+                    if planted::has(Bug::CallOvertakes) {
+                        self.attend_later(token);
+                    }
                 }
                 self.buffers.take(buffer, length).map(Completion::Received)
             }
             (result, _) if -result == libc::ENOBUFS => {
-                if !event.more && socket.flags.raise(Flags::STARVED) {
+                if !event.more && socket.flags.raise(Flags::STARVED) && !planted::has(Bug::StarvedForgotten) {
                     self.buffers.starved.push_back(token);
                     self.buffers.starved_now += 1;
                 }
