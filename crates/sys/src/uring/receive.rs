@@ -133,6 +133,7 @@ impl<K: Kernel> Machine<K> {
                     self.line_up(token);
                     if planted::has(Bug::CallOvertakes) {
                         self.attend_later(token);
+                        self.bulk.begin_turn();
                     }
                 }
                 self.buffers.take(buffer, length).map(Completion::Received)
