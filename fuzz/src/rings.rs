@@ -203,7 +203,9 @@ impl Scene {
 
     fn turns_until(&mut self, what: &str, mut is_so: impl FnMut(&mut End) -> bool) {
         for turn in 0..TURNS_MAX {
-            if self.ends.iter_mut().fold(true, |all, end| is_so(end) && all) {
+            // Each is asked: somebody may read meanwhile.
+            let left = self.ends.iter_mut().map(&mut is_so).filter(|is_so| !is_so).count();
+            if left == 0 {
                 return;
             }
             if turn > TURNS_MAX / 2 {

@@ -7,7 +7,7 @@ use tidegate_engine::{Client, Event, Limits, Outcome};
 use crate::echo::{echo, pattern};
 use crate::journal::Journal;
 use crate::stack::Stack;
-use crate::stage::{Family, Served, Stage, Told};
+use crate::stage::{Served, Stage, Told};
 
 pub(crate) fn our_end_leaves_the_peers_side_open<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
@@ -242,32 +242,25 @@ pub(crate) fn a_handler_may_end_whenever_it_is_told_something<S: Stack>(stage: &
     }
 }
 
-/// What arrives for a socket that its owner lets go of is thrown away, and so often that whatever it came in would be used
-/// up if it were thrown away as well.
+/// What has arrived for a connection that is cut off meanwhile is thrown away, and so often that whatever it came in would
+/// be used up if that were thrown away as well.
 pub(crate) fn what_comes_for_who_has_let_go_takes_nothing_from_others<S: Stack>(stage: &Stage) {
-    let (host, guest) = (stage.bare(), stage.bare());
-    let (socket, to) = stage.listener(Family::V4);
-    let listener = host.listen(socket);
-    let mut come = 0;
-    let mut meet = || {
-        let end = guest.connect(&to);
-        come += 1;
-        stage.until("it is accepted", || host.look(listener, |said| said.accepted.len()) == come);
-        stage.until("it is connected", || guest.look(end, |said| said.connected == Some(Ok(()))));
-        (end, host.look(listener, |said| said.accepted[come - 1].0))
+    let (server, bare) = (stage.server(), stage.bare());
+    let fails = |told: Told, cx: &mut crate::stage::Cx<'_, S::Codec>| match told {
+        Told::Message(_) => Outcome::fail("it is enough"),
+        told => told.by_default(cx),
     };
-    for _ in 0..100 {
-        let (end, other) = meet();
-        host.turn();
-        guest.send(end, b"late");
-        guest.turn();
-        host.close(other, true);
-        stage.until("it is let go of", || host.look(other, |said| said.closed));
-        guest.close(end, true);
+    let deaf = stage.listen(&server, Limits::default(), S::server, move || fails);
+    let to = stage.listen(&server, Limits::default(), S::server, || echo::<S>);
+    for _ in 0..50 {
+        let end = stage.call::<S>(&bare, &deaf);
+        bare.send(end, &S::said(&pattern(LONG / 2)));
+        stage.until("it is cut off", || bare.look(end, |said| said.ended + said.failed.len() > 0));
+        bare.close(end, true);
     }
-    let (end, other) = meet();
-    guest.send(end, b"heard");
-    stage.until("it is heard", || host.look(other, |said| said.received == b"heard"));
+    let end = stage.call::<S>(&bare, &to);
+    bare.send(end, &S::said(b"ebb"));
+    stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"ebb"));
 }
 
 const GREETING: usize = 5_000;
