@@ -8,6 +8,7 @@
 //! | `outbound` | operations on queues that share a pool | `outbound.rs` |
 //! | `connections` | two loops on a simulated network, and what they do | `connections.rs` |
 //! | `requests` | requests to a server on a simulated network | `requests.rs` |
+//! | `rings` | what the peers of real sockets do, on io_uring | `rings.rs` |
 //!
 //! What they check are promises that tests check as well, with the same helpers: the contract of codecs, the model of
 //! queues, the simulated network. So a target is short, and what it finds is a bug of Tidegate and not of the target.
@@ -24,6 +25,7 @@ mod framings;
 mod http1;
 mod outbound;
 mod requests;
+mod rings;
 
 pub use connections::connections;
 pub use filters::filters;
@@ -31,12 +33,13 @@ pub use framings::{delimiter, fixed, length_field, lines};
 pub use http1::http1;
 pub use outbound::outbound;
 pub use requests::requests;
+pub use rings::rings;
 
 /// A target.
 pub type Target = fn(&[u8]);
 
 /// All there are, by name.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -46,4 +49,5 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("outbound", outbound),
     ("connections", connections),
     ("requests", requests),
+    ("rings", rings),
 ];

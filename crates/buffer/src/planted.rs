@@ -47,11 +47,29 @@ pub enum Bug {
     ClosedUntold,
     /// Who is unwritable goes on reading.
     NoBackPressure,
+    /// Memory is received into again although somebody keeps a view of it.
+    ViewOverwritten,
+    /// A send counts as done when it is submitted, and its memory as free.
+    SendBelieved,
+    /// The header of a message serves the next one before it was submitted.
+    HeaderReused,
+    /// What was cancelled counts as over before its last completion.
+    CancelBelieved,
+    /// A socket is closed although the kernel still has an operation of it.
+    ClosedEarly,
+    /// An event is believed although it belongs to a slot's earlier user.
+    OldBelieved,
+    /// Who found no buffer is not asked again.
+    StarvedForgotten,
+    /// A buffer with what nobody wants any more is not given back.
+    BufferLost,
+    /// A call receives what comes after the bytes that the ring has yet to tell of.
+    CallOvertakes,
 }
 
 impl Bug {
     /// All there are.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 29] = [
         Self::NoRearm,
         Self::MarkOffByOne,
         Self::LostWakeUp,
@@ -72,6 +90,15 @@ impl Bug {
         Self::ClosedUnsent,
         Self::ClosedUntold,
         Self::NoBackPressure,
+        Self::ViewOverwritten,
+        Self::SendBelieved,
+        Self::HeaderReused,
+        Self::CancelBelieved,
+        Self::ClosedEarly,
+        Self::OldBelieved,
+        Self::StarvedForgotten,
+        Self::BufferLost,
+        Self::CallOvertakes,
     ];
 }
 

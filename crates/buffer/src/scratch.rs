@@ -1,5 +1,6 @@
 //! `Scratch`: the one block of memory that a loop receives into, used again for every connection.
 
+use crate::planted::{self, Bug};
 use crate::pool::Pool;
 use crate::segment::Segment;
 use crate::slice::Slice;
@@ -53,7 +54,7 @@ impl Scratch {
     /// whatever was there.
     pub fn space(&mut self, length: usize) -> &mut [u8] {
         let segment = match self.segment.take() {
-            Some(segment) if segment.is_unique() => segment,
+            Some(segment) if segment.is_unique() || planted::has(Bug::ViewOverwritten) => segment,
             _ => self.fresh(),
         };
         segment.set_floor(self.headroom);

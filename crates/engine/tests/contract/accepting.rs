@@ -64,6 +64,8 @@ pub(crate) fn a_driver_that_is_told_to_pauses<S: Stack>(stage: &Stage) {
     let first = guest.connect(&to);
     stage.until("the first is accepted", || accepted() == 1);
     host.accept(listener, false);
+    // A kernel may be told of it a little later.
+    stage.rest(stage.units(1) / 20);
     let others: Vec<_> = (0..5).map(|_| guest.connect(&to)).collect();
     stage.rest(stage.units(1) / 4);
     // One more may have been on its way.

@@ -242,6 +242,27 @@ pub(crate) fn a_handler_may_end_whenever_it_is_told_something<S: Stack>(stage: &
     }
 }
 
+/// What has arrived for a connection that is cut off meanwhile is thrown away, and so often that whatever it came in would
+/// be used up if that were thrown away as well.
+pub(crate) fn what_comes_for_who_has_let_go_takes_nothing_from_others<S: Stack>(stage: &Stage) {
+    let (server, bare) = (stage.server(), stage.bare());
+    let fails = |told: Told, cx: &mut crate::stage::Cx<'_, S::Codec>| match told {
+        Told::Message(_) => Outcome::fail("it is enough"),
+        told => told.by_default(cx),
+    };
+    let deaf = stage.listen(&server, Limits::default(), S::server, move || fails);
+    let to = stage.listen(&server, Limits::default(), S::server, || echo::<S>);
+    for _ in 0..50 {
+        let end = stage.call::<S>(&bare, &deaf);
+        bare.send(end, &S::said(&pattern(LONG / 2)));
+        stage.until("it is cut off", || bare.look(end, |said| said.ended + said.failed.len() > 0));
+        bare.close(end, true);
+    }
+    let end = stage.call::<S>(&bare, &to);
+    bare.send(end, &S::said(b"ebb"));
+    stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"ebb"));
+}
+
 const GREETING: usize = 5_000;
 
 const ANSWER: usize = 3_000;

@@ -119,6 +119,7 @@ everywhere {
         a_pause_outlasts_being_unwritable,
         who_holds_its_connection_is_not_read_from,
         memory_on_the_way_is_bounded_by_the_marks,
+        what_is_kept_stays_as_it_came,
         a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back,
     }
     writing {
@@ -136,6 +137,7 @@ everywhere {
         a_close_is_over_when_everything_has_left,
         what_waits_when_a_handler_fails_arrives_in_whole_messages,
         a_promise_that_is_dropped_takes_nothing_back,
+        what_many_are_sent_in_one_turn_does_not_mix,
     }
     marks {
         a_mark_is_flushed_when_its_bytes_have_left_and_not_before,
@@ -153,6 +155,7 @@ everywhere {
         a_handler_that_fails_cuts_its_connection_off,
         a_panic_ends_its_own_connection_only,
         a_handler_may_end_whenever_it_is_told_something,
+        what_comes_for_who_has_let_go_takes_nothing_from_others,
     }
     resets {
         before_it_is_accepted,

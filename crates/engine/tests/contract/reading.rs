@@ -466,6 +466,36 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back<S: St
     assert!(bytes.starts_with(&caller.heard()), "other bytes arrived");
 }
 
+/// A handler that keeps views of all that it was told finds in them what was there.
+pub(crate) fn what_is_kept_stays_as_it_came<S: Stack>(stage: &Stage) {
+    let server = stage.server();
+    let kept = Rc::new(RefCell::new(Vec::new()));
+    let keeps = kept.clone();
+    let to = stage.listen(&server, Limits::default(), S::server, move || {
+        let keeps = keeps.clone();
+        move |told: Told, cx: &mut Cx<'_, S::Codec>| match told {
+            Told::Message(message) => {
+                keeps.borrow_mut().push(message);
+                Outcome::Continue
+            }
+            told => told.by_default(cx),
+        }
+    });
+    let caller = Caller::<S>::new(stage, &to);
+    let bytes = pattern(60_000);
+    let come = || kept.borrow().iter().map(|message| message.len()).sum::<usize>();
+    let mut said = 0;
+    // In pieces of their own, and of all sizes; much in the end.
+    for length in (1..=30).map(|piece| piece * 50).chain([20_000]) {
+        caller.say(&bytes[said..said + length]);
+        said += length;
+        stage.until("it has come", || come() == said);
+    }
+    assert!(kept.take().iter().flat_map(|message| message.to_vec()).eq(bytes[..said].iter().copied()), "other bytes");
+    caller.end(stage);
+    stage.until("the server is done", || server.counts().closed_done == 1);
+}
+
 /// What a connection with narrow marks may hold: what was received last, what it may make of that, and what came although
 /// receiving was stopped.
 const HELD_BYTES_MAX: usize = 4 * RECEIVE_BYTES_MAX;

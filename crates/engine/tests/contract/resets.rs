@@ -186,7 +186,8 @@ pub(crate) fn while_the_peer_is_waited_for<S: Stack>(stage: &Stage) {
 pub(crate) fn a_peer_that_never_reads_is_cut_off<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
     let much = stage.much();
-    let limits = Limits { write_timeout: stage.units(1), ..Limits::default() };
+    // Making so many bytes takes a while as well.
+    let limits = Limits { write_timeout: stage.units(4), ..Limits::default() };
     let to = stage.listen_noting::<S>(&server, limits, &journal, move |told, cx| match told {
         Told::Open => cx.send(pattern(much).into()).into(),
         told => told.by_default(cx),

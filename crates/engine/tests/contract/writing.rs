@@ -429,5 +429,29 @@ pub(crate) fn a_promise_that_is_dropped_takes_nothing_back<S: Stack>(stage: &Sta
     stage.until("the server is done", || server.counts().closed_done == 1);
 }
 
+/// Messages of several pieces that are too few to be worth a call of their own, to several connections at once.
+pub(crate) fn what_many_are_sent_in_one_turn_does_not_mix<S: Stack>(stage: &Stage) {
+    let (server, bare) = (stage.server(), stage.bare());
+    let mut all = Vec::new();
+    for _ in 0..6 {
+        let mut packer = Packer::new(stage.random(), server.pool());
+        // Each says something else.
+        (0..all.len()).for_each(|_| drop(packer.linked(100)));
+        packer.said.clear();
+        let message = (0..3).map(|_| packer.linked(LINK_BYTES_MIN)).collect();
+        let to = says::<S>(stage, &server, vec![message]);
+        all.push((stage.call::<S>(&bare, &to), packer.said));
+    }
+    let greeted = |end| bare.look(end, |said| said.received.len() >= S::hello().len());
+    stage.until("all are greeted", || all.iter().all(|(end, _)| greeted(*end)));
+    all.iter().for_each(|(end, _)| bare.send(*end, &S::said(b"go on")));
+    for (end, said) in &all {
+        stage.until("the server ends", || bare.look(*end, |told| told.ended == 1));
+        assert!(S::heard(&bare.said(*end).received) == *said, "other bytes arrived");
+        stage.hang_up::<S>(&bare, *end);
+    }
+    stage.until("the server is done", || server.counts().closed_done == all.len() as u64);
+}
+
 /// A time that is short for everybody.
 const MOMENT: Duration = Duration::from_millis(1);

@@ -7,6 +7,7 @@
 //! | receiving, and the buffers that are provided for it | `receive.rs` |
 //! | sending | `send.rs` |
 //! | sockets | `table.rs` |
+//! | bad luck, for tests | `disturbed.rs` |
 //!
 //! What the loop asks for is queued, and submitted with the next wait: one call to the kernel for a turn. What is armed
 //! and what is not is decided then as well, in `settle`, the one place that does: whoever stops receiving and goes on in
@@ -19,6 +20,8 @@
 
 mod accept;
 mod bulk;
+#[cfg(tidegate_planted)]
+mod disturbed;
 mod kernel;
 mod operation;
 mod receive;
@@ -37,6 +40,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use tidegate_buffer::Pool;
+use tidegate_buffer::planted::{self, Bug};
 
 use self::bulk::Bulk;
 use self::kernel::{Event, Kernel, Request};
@@ -52,7 +56,15 @@ use crate::socket;
 use crate::wake::{Wake, Waker};
 
 /// The driver on io_uring. It is made on the thread that uses it.
-pub struct Uring(Machine<Ring>);
+pub struct Uring(Machine<Beneath>);
+
+/// What is beneath it: a real kernel.
+#[cfg(not(tidegate_planted))]
+type Beneath = Ring;
+
+/// In a build for tests of tests, one that may have bad luck.
+#[cfg(tidegate_planted)]
+type Beneath = disturbed::Disturbed<Ring>;
 
 impl Uring {
     /// Whether there is an io_uring, of a kind that this driver can use.
@@ -70,7 +82,10 @@ impl Uring {
     /// that is older than Linux 6.0.
     pub fn new(pool: &Pool) -> io::Result<Self> {
         let buffers = Buffers::new(pool);
-        Machine::new(Ring::new(buffers.count())?, buffers, Bulk::new(pool)).map(Self)
+        let ring = Ring::new(buffers.count())?;
+        #[cfg(tidegate_planted)]
+        let ring = Beneath::new(ring);
+        Machine::new(ring, buffers, Bulk::new(pool)).map(Self)
     }
 }
 
@@ -144,6 +159,7 @@ impl<K: Kernel> Machine<K> {
         let completion = match kind {
             Kind::Accept => self.accepted(token, event),
             Kind::Receive => self.received(token, event),
+            Kind::Send if planted::has(Bug::SendBelieved) => Some(Completion::Sent(Ok(0))),
             Kind::Send => Some(sent(event)),
             Kind::Writable => self.writable(token, event),
             Kind::HangUp => self.hung_up(token, event),
@@ -154,7 +170,9 @@ impl<K: Kernel> Machine<K> {
 
     /// Gives back what an event brought that nobody wants any more.
     fn discard(&mut self, event: Event) {
-        self.buffers.discard(event.buffer);
+        if !planted::has(Bug::BufferLost) {
+            self.buffers.discard(event.buffer);
+        }
         if let (_, _, Kind::Accept) = parse(event.name) {
             drop(accept::stream(event));
         }
@@ -164,7 +182,7 @@ impl<K: Kernel> Machine<K> {
     fn writable(&mut self, token: Token, event: Event) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         if !socket.flags.has(Flags::CONNECTING) {
-            return Some(Completion::Sent(Ok(0)));
+            return (!planted::has(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
         }
         if event.came_to_nothing() {
             // It says nothing of the connection, and is asked for again.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 
+use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{Pool, SEGMENT_BYTES, Scratch, Slice};
 
 use super::Machine;
@@ -131,11 +132,15 @@ impl<K: Kernel> Machine<K> {
                 let length = length as usize;
                 if socket.note_length(length) && socket.flags.raise(Flags::BULK) {
                     self.line_up(token);
+                    if planted::has(Bug::CallOvertakes) {
+                        self.attend_later(token);
+                        self.bulk.begin_turn();
+                    }
                 }
                 self.buffers.take(buffer, length).map(Completion::Received)
             }
             (result, _) if -result == libc::ENOBUFS => {
-                if !event.more && socket.flags.raise(Flags::STARVED) {
+                if !event.more && socket.flags.raise(Flags::STARVED) && !planted::has(Bug::StarvedForgotten) {
                     self.buffers.starved.push_back(token);
                 }
                 None

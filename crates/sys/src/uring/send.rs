@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
+use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{Gathered, Lent, Outbound};
 
 use super::Machine;
@@ -99,7 +100,8 @@ impl<K: Kernel> Machine<K> {
             self.sends.submitted();
         }
         let room = &mut self.sends.vectors.empty()[self.sends.used..];
-        let (request, parts) = match queue.gather(room, bytes_max) {
+        let places = room.len();
+        let (request, parts, bytes) = match queue.gather(room, bytes_max) {
             Gathered::Nothing => return Some(Completion::Sent(Ok(0))),
             Gathered::File(region) => {
                 return match send_file(&socket.descriptor, &region, bytes_max) {
@@ -114,6 +116,10 @@ impl<K: Kernel> Machine<K> {
                     Err(error) => Some(Completion::Sent(Err(error))),
                 };
             }
+            Gathered::Parts(parts) if planted::has(Bug::PartsForgotten) && parts.len() == places => {
+                let sent = send_parts(&socket.descriptor, parts).map(|_| queue.pending() as usize);
+                return Some(Completion::Sent(sent));
+            }
             Gathered::Parts(parts) => {
                 if length(parts) >= BULK_BYTES_MIN {
                     match send_parts(&socket.descriptor, parts) {
@@ -123,10 +129,11 @@ impl<K: Kernel> Machine<K> {
                     }
                 }
                 match parts {
-                    [part] => (Request::Send { fd, bytes: part.as_ptr(), length: part.len() as u32 }, 1),
+                    [part] => (Request::Send { fd, bytes: part.as_ptr(), length: part.len() as u32 }, 1, part.len()),
                     parts => {
                         let (first, count) = (parts.as_ptr(), parts.len());
-                        (Request::SendMessage { fd, header: self.sends.header(first.cast(), count) }, count)
+                        let bytes = length(parts);
+                        (Request::SendMessage { fd, header: self.sends.header(first.cast(), count) }, count, bytes)
                     }
                 }
             }
@@ -135,6 +142,13 @@ impl<K: Kernel> Machine<K> {
         if self.arm(token, Kind::Send, request).is_err() {
             self.sockets.get_mut(token).into_iter().for_each(|socket| self.sends.give_back(&mut socket.lent));
             return self.send_later(token);
+        }
+        if planted::has(Bug::HeaderReused) {
+            self.sends.submitted();
+        }
+        if planted::has(Bug::SendBelieved) {
+            self.sockets.get_mut(token).into_iter().for_each(|socket| self.sends.give_back(&mut socket.lent));
+            return Some(Completion::Sent(Ok(bytes)));
         }
         None
     }

@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use tidegate_buffer::planted::{self, Bug};
+
 use super::Machine;
 use super::kernel::{Kernel, Request, Wish};
 use super::operation::{Kind, State, Step, name};
@@ -89,7 +91,7 @@ impl<K: Kernel> Machine<K> {
                 _ => Ok(()),
             };
         }
-        if socket.flags.take(Flags::SEND_WAITS) {
+        if socket.flags.take(Flags::SEND_WAITS) && !planted::has(Bug::NoRearm) {
             self.told.push_back((token, Completion::Sent(Ok(0))));
         }
         let wanted = self.wants(flags);
@@ -178,6 +180,10 @@ impl<K: Kernel> Machine<K> {
         if socket.flights.state(kind) == State::Armed {
             self.kernel.push(Request::Cancel { name: name(token, kind) }, name(token, Kind::Cancel))?;
             socket.flights.step(kind, Step::Cancel);
+            if planted::has(Bug::CancelBelieved) {
+                socket.flights.step(kind, Step::Last);
+                self.in_flight -= 1;
+            }
         }
         Ok(())
     }
@@ -199,7 +205,8 @@ impl<K: Kernel> Machine<K> {
     /// Closes a socket that was let go of, if the last of its operations has ended.
     pub(super) fn release(&mut self, token: Token) -> bool {
         let Some(socket) = self.sockets.get(token) else { return false };
-        if !socket.flags.has(Flags::CLOSING) || !socket.flights.are_over() {
+        let is_over = socket.flights.are_over() || planted::has(Bug::ClosedEarly);
+        if !socket.flags.has(Flags::CLOSING) || !is_over {
             return false;
         }
         if let Some(socket) = self.sockets.remove(token)

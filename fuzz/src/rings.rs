@@ -1,0 +1,362 @@
+//! The driver on io_uring and a real kernel: sockets whose peers do as they like.
+//!
+//! The bytes choose, step by step, what the peers do and what the driver is told to: who writes how much, who reads, ends
+//! or leaves, when receiving is stopped, held back and taken up again, who sends, ends or is closed. The sockets are pairs
+//! of this process and nothing waits for a clock, so the same bytes give the same run. Whatever that comes to: bytes
+//! arrive whole and in order on both sides, views that are kept stay as they came, ends, failures and closes are told once
+//! and not too early, nobody is forgotten, and no memory is left.
+//!
+//! Where there is no io_uring it says so, once, and does nothing.
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use tidegate_buffer::{Outbound, Pool, Slice};
+use tidegate_sys::uring::Uring;
+use tidegate_sys::{Completion, Driver, Operation, Socket, Token};
+
+use crate::choices::Choices;
+
+/// One to sixteen sockets of one driver.
+pub fn rings(data: &[u8]) {
+    if !is_there() {
+        return;
+    }
+    let mut choices = Choices::new(data);
+    let mut scene = Scene::new(1 + choices.below(SOCKETS_MAX));
+    for _ in 0..STEPS_MAX {
+        if choices.is_over() {
+            break;
+        }
+        scene.step(&mut choices);
+    }
+    scene.end();
+}
+
+fn is_there() -> bool {
+    static THERE: OnceLock<bool> = OnceLock::new();
+    *THERE.get_or_init(|| match Uring::probe() {
+        Ok(()) => true,
+        Err(error) => {
+            println!("rings: there is no io_uring here, so nothing is tried: {error}");
+            false
+        }
+    })
+}
+
+struct Scene {
+    driver: Uring,
+    pool: Pool,
+    ends: Vec<End>,
+}
+
+/// Both ends of a connection.
+struct End {
+    number: usize,
+    queue: Outbound,
+    /// The other end, until it leaves.
+    peer: Option<UnixStream>,
+    /// Bytes that the peer has written, and those that were received of them.
+    written: usize,
+    received: usize,
+    /// Bytes that were queued, and those that the peer has read of them.
+    queued: usize,
+    read: usize,
+    /// Views that somebody keeps, and where they belong.
+    kept: Vec<(usize, Slice)>,
+    sending: bool,
+    /// What was not sent never will be.
+    deaf: bool,
+    /// The peer said that it writes no more.
+    peer_ended: bool,
+    /// We said so.
+    shut: bool,
+    ended: bool,
+    failed: bool,
+    closing: bool,
+    closed: bool,
+}
+
+impl Scene {
+    fn new(count: usize) -> Self {
+        let pool = Pool::new();
+        let mut driver = Uring::new(&pool).expect("it was there before");
+        let ends = (0..count)
+            .map(|number| {
+                let (ours, theirs) = UnixStream::pair().expect("there are descriptors");
+                for stream in [&ours, &theirs] {
+                    stream.set_nonblocking(true).expect("a socket can be told so");
+                }
+                let adopt = Operation::Adopt(Socket::Descriptor(OwnedFd::from(ours)));
+                assert!(driver.submit(token(number), adopt).is_none(), "adopting comes to nothing");
+                End::new(number, &pool, theirs)
+            })
+            .collect();
+        Self { driver, pool, ends }
+    }
+
+    fn step(&mut self, choices: &mut Choices<'_>) {
+        let number = choices.below(self.ends.len());
+        let end = &mut self.ends[number];
+        match choices.below(16) {
+            0 | 1 => self.turn(),
+            2 | 3 => end.write(choices.length(4096)),
+            4 => end.write(16 * choices.length(4096)),
+            5 => end.read(16 * choices.length(4096)),
+            6 => end.end(),
+            7 => end.peer = None,
+            8 | 9 => self.submit(number, Operation::Receive(true)),
+            10 => self.submit(number, Operation::Receive(false)),
+            11 => self.send(number, choices.length(4096)),
+            12 => self.send(number, 16 * choices.length(4096)),
+            13 => self.shut(number),
+            14 => self.close(number, choices.byte() & 1 == 1),
+            _ => self.driver.hold_receives(choices.byte() & 1 == 1),
+        }
+    }
+
+    fn turn(&mut self) {
+        self.driver.wait(Some(Duration::ZERO)).expect("waiting does not fail");
+        while let Some((token, completion)) = self.driver.next() {
+            self.complete(token.slot as usize, completion);
+        }
+    }
+
+    fn submit(&mut self, number: usize, operation: Operation<'_>) {
+        if self.ends[number].closing {
+            return;
+        }
+        if let Some(completion) = self.driver.submit(token(number), operation) {
+            self.complete(number, completion);
+        }
+    }
+
+    fn complete(&mut self, number: usize, completion: Completion) {
+        self.ends[number].complete(completion);
+        self.flush(number);
+    }
+
+    fn send(&mut self, number: usize, length: usize) {
+        let end = &mut self.ends[number];
+        if !end.shut && !end.failed && !end.closing {
+            let bytes: Vec<_> = (end.queued..end.queued + length).map(|at| byte(number, true, at)).collect();
+            end.queue.write(&bytes);
+            end.queue.flush();
+            end.queued += length;
+            self.flush(number);
+        }
+    }
+
+    fn flush(&mut self, number: usize) {
+        let end = &mut self.ends[number];
+        while end.queue.has_flushed() && !end.sending && !end.deaf && !end.closing {
+            let send = Operation::Send { queue: &end.queue, bytes_max: 1 << 20 };
+            end.sending = true;
+            if let Some(completion) = self.driver.submit(token(number), send) {
+                end.complete(completion);
+            }
+        }
+    }
+
+    /// Once everything is sent.
+    fn shut(&mut self, number: usize) {
+        let end = &mut self.ends[number];
+        if end.queue.pending() == 0 && !end.sending && !end.failed && !end.closing {
+            end.shut = true;
+            self.submit(number, Operation::ShutdownWrite);
+        }
+    }
+
+    fn close(&mut self, number: usize, reset: bool) {
+        let end = &mut self.ends[number];
+        if !std::mem::replace(&mut end.closing, true)
+            && let Some(completion) = self.driver.submit(token(number), Operation::Close { reset })
+        {
+            end.complete(completion);
+        }
+    }
+
+    /// Everybody reads, writes no more, and has to come to an end.
+    fn end(mut self) {
+        self.driver.hold_receives(false);
+        (0..self.ends.len()).for_each(|number| self.submit(number, Operation::Receive(true)));
+        self.ends.iter_mut().for_each(End::end);
+        self.turns_until("everything has arrived", |end| {
+            end.read(usize::MAX);
+            end.closing || end.failed || (end.ended && (end.deaf || end.queue.pending() == 0))
+        });
+        for number in 0..self.ends.len() {
+            self.close(number, false);
+        }
+        self.turns_until("everything is closed", |end| end.closed);
+        for end in &mut self.ends {
+            end.read(usize::MAX);
+            end.check();
+        }
+        let Self { driver, pool, ends } = self;
+        drop((ends, driver));
+        assert_eq!(pool.ledger().used(), 0, "memory is left");
+    }
+
+    fn turns_until(&mut self, what: &str, mut is_so: impl FnMut(&mut End) -> bool) {
+        for turn in 0..TURNS_MAX {
+            // Each is asked: somebody may read meanwhile.
+            let left = self.ends.iter_mut().map(&mut is_so).filter(|is_so| !is_so).count();
+            if left == 0 {
+                return;
+            }
+            if turn > TURNS_MAX / 2 {
+                // Nothing here takes time; but a kernel may think otherwise.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.turn();
+        }
+        let forgotten: Vec<_> = self.ends.iter_mut().filter_map(|end| (!is_so(end)).then(|| end.to_string())).collect();
+        panic!("it never happened that {what}: {forgotten:#?}");
+    }
+}
+
+impl End {
+    fn new(number: usize, pool: &Pool, peer: UnixStream) -> Self {
+        Self {
+            number,
+            queue: Outbound::new(pool),
+            peer: Some(peer),
+            written: 0,
+            received: 0,
+            queued: 0,
+            read: 0,
+            kept: Vec::new(),
+            sending: false,
+            deaf: false,
+            peer_ended: false,
+            shut: false,
+            ended: false,
+            failed: false,
+            closing: false,
+            closed: false,
+        }
+    }
+
+    /// The peer writes as much as there is room for.
+    fn write(&mut self, length: usize) {
+        let bytes: Vec<_> = (self.written..self.written + length).map(|at| byte(self.number, false, at)).collect();
+        if let Some(peer) = &mut self.peer
+            && !self.peer_ended
+        {
+            self.written += peer.write(&bytes).unwrap_or(0);
+        }
+    }
+
+    /// The peer reads what is there, at most so much.
+    fn read(&mut self, most: usize) {
+        let mut space = [0; 16 * 1024];
+        let mut left = most;
+        while left > 0
+            && let Some(peer) = &mut self.peer
+            && let wanted = left.min(space.len())
+            && let Ok(length @ 1..) = peer.read(&mut space[..wanted])
+        {
+            let expected = (self.read..).map(|at| byte(self.number, true, at));
+            assert!(
+                space[..length].iter().copied().zip(expected).all(|(a, b)| a == b),
+                "other bytes were sent: {self}"
+            );
+            self.read += length;
+            left -= length;
+        }
+        assert!(self.read <= self.queued, "more was sent than there is: {self}");
+    }
+
+    /// The peer writes no more.
+    fn end(&mut self) {
+        if let Some(peer) = &self.peer {
+            self.peer_ended = true;
+            // It fails where the connection is gone.
+            let _ = peer.shutdown(std::net::Shutdown::Write);
+        }
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        assert!(!self.closed, "something is told after the last word: {completion:?} {self}");
+        let is_gone = self.peer.is_none();
+        match completion {
+            Completion::Received(bytes) => {
+                assert!(!self.ended && !self.failed && !bytes.is_empty(), "bytes after the end: {self}");
+                assert!(is(self.number, self.received, &bytes), "other bytes were received: {self}");
+                self.kept.truncate(KEPT_MAX);
+                self.kept.push((self.received, bytes.clone()));
+                self.received += bytes.len();
+                assert!(self.received <= self.written, "more is received than was written: {self}");
+            }
+            Completion::Ended => {
+                assert!(!self.ended && (self.peer_ended || is_gone), "an end: {self}");
+                assert!(self.received == self.written, "an end in front of bytes: {self}");
+                self.ended = true;
+            }
+            Completion::Failed(error) => {
+                assert!(!self.failed && is_gone, "a failure, {error}: {self}");
+                self.failed = true;
+            }
+            Completion::Sent(sent) => {
+                assert!(std::mem::take(&mut self.sending), "nothing is being sent: {self}");
+                match sent {
+                    Ok(count) => self.queue.advance(count as u64),
+                    Err(error) => {
+                        assert!(is_gone, "sending failed, {error}: {self}");
+                        self.deaf = true;
+                    }
+                }
+            }
+            Completion::Closed => {
+                assert!(self.closing, "nobody closes it: {self}");
+                self.closed = true;
+            }
+            completion => panic!("{completion:?} makes no sense: {self}"),
+        }
+    }
+
+    fn check(&mut self) {
+        for (at, bytes) in self.kept.drain(..) {
+            assert!(is(self.number, at, &bytes), "what was kept is not what came");
+        }
+        self.queue.clear();
+    }
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { number, written, received, queued, read, peer_ended, ended, failed, closing, .. } = self;
+        write!(f, "socket {number}: {received} of {written} bytes received, {read} of {queued} read by the peer, ")?;
+        write!(f, "sending {}, peer gone {}, peer ended {peer_ended}, ", self.sending, self.peer.is_none())?;
+        write!(f, "ended {ended}, failed {failed}, closing {closing}")
+    }
+}
+
+/// Whether these are the peer's bytes from there on.
+fn is(number: usize, from: usize, bytes: &[u8]) -> bool {
+    bytes.iter().zip(from..).all(|(byte, at)| *byte == self::byte(number, false, at))
+}
+
+/// Bytes that tell whose they are, and where they belong.
+const fn byte(number: usize, ours: bool, at: usize) -> u8 {
+    (at % 251) as u8 ^ (at / 251) as u8 ^ (number * 2 + ours as usize) as u8
+}
+
+const fn token(number: usize) -> Token {
+    Token { slot: number as u32, generation: 1 }
+}
+
+/// Twice as many as there are buffers to begin with.
+const SOCKETS_MAX: usize = 16;
+
+const STEPS_MAX: usize = 200;
+
+/// Views that are kept of one socket.
+const KEPT_MAX: usize = 8;
+
+/// Far more than anything here takes.
+const TURNS_MAX: usize = 4000;
