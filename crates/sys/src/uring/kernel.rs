@@ -13,8 +13,8 @@ pub(super) enum Request {
     Send { fd: RawFd, bytes: *const u8, length: u32 },
     /// Send what a header points to. The header may go once the request was submitted.
     SendMessage { fd: RawFd, header: *const libc::msghdr },
-    /// Accept, again and again.
-    Accept { fd: RawFd },
+    /// Accept: again and again, or once.
+    Accept { fd: RawFd, multishot: bool },
     /// Wait for events of a descriptor.
     Poll { fd: RawFd, events: i16, multishot: bool },
     /// Let go of the operation of this name.

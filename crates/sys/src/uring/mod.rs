@@ -4,8 +4,11 @@
 //! |---|---|
 //! | the states of an operation | `operation.rs` |
 //! | the seam to a kernel, and the real one behind it | `kernel.rs`, `ring.rs` |
-//! | receiving, and the buffers that are provided for it | `receive.rs` |
-//! | sending | `send.rs` |
+//! | what sockets ask of it: arming, cancelling, letting go | `settle.rs` |
+//! | accepting | `accept.rs` |
+//! | receiving little, into buffers that are provided for it | `receive.rs` |
+//! | receiving much, by calls | `bulk.rs` |
+//! | sending: little by the ring, much by calls | `send.rs` |
 //! | sockets | `table.rs` |
 //! | bad luck, for tests | `disturbed.rs` |
 //!
@@ -47,7 +50,7 @@ use self::kernel::{Event, Kernel, Request};
 use self::operation::{Kind, Step, name, parse};
 use self::receive::Buffers;
 use self::ring::Ring;
-use self::send::{Sends, sent};
+use self::send::Sends;
 use self::settle::is_busy;
 use self::table::{Flags, Sockets};
 use crate::address::Address;
@@ -160,7 +163,7 @@ impl<K: Kernel> Machine<K> {
             Kind::Accept => self.accepted(token, event),
             Kind::Receive => self.received(token, event),
             Kind::Send if planted::has(Bug::SendBelieved) => Some(Completion::Sent(Ok(0))),
-            Kind::Send => Some(sent(event)),
+            Kind::Send => self.sent(token, event),
             Kind::Writable => self.writable(token, event),
             Kind::HangUp => self.hung_up(token, event),
             Kind::Wake | Kind::Cancel => None,
@@ -178,11 +181,11 @@ impl<K: Kernel> Machine<K> {
         }
     }
 
-    /// A connection is made, or a file can be sent on.
+    /// A connection is made, or there is room to send.
     fn writable(&mut self, token: Token, event: Event) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         if !socket.flags.has(Flags::CONNECTING) {
-            return (!planted::has(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
+            return self.has_room(token, event);
         }
         if event.came_to_nothing() {
             // It says nothing of the connection, and is asked for again.

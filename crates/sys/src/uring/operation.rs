@@ -13,7 +13,7 @@ pub(super) enum Kind {
     Receive,
     /// Sending: one at a time, or bytes would overtake each other.
     Send,
-    /// Waiting until a file can be sent on, or until connecting has come to an end.
+    /// Waiting until connecting has come to an end, or until there is room to send.
     Writable,
     /// Waiting for the end of a connection that is not received from.
     HangUp,

@@ -87,8 +87,7 @@ impl<K: Kernel> Machine<K> {
             socket.flags.set(Flags::SEND_WAITS, true);
             return None;
         }
-        let busy = !socket.flights.is_idle(Kind::Send) || !socket.flights.is_idle(Kind::Writable);
-        if busy || socket.flags.has(Flags::CLOSING) {
+        if socket.blocked || !socket.flights.is_idle(Kind::Send) || socket.flags.has(Flags::CLOSING) {
             return None;
         }
         let fd = socket.descriptor.as_raw_fd();
@@ -104,17 +103,8 @@ impl<K: Kernel> Machine<K> {
         let (request, parts, bytes) = match queue.gather(room, bytes_max) {
             Gathered::Nothing => return Some(Completion::Sent(Ok(0))),
             Gathered::File(region) => {
-                return match send_file(&socket.descriptor, &region, bytes_max) {
-                    Ok(sent) => Some(Completion::Sent(Ok(sent))),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        let request = Request::Poll { fd, events: libc::POLLOUT, multishot: false };
-                        match self.arm(token, Kind::Writable, request) {
-                            Ok(()) => None,
-                            Err(_) => self.send_later(token),
-                        }
-                    }
-                    Err(error) => Some(Completion::Sent(Err(error))),
-                };
+                let sent = send_file(&socket.descriptor, &region, bytes_max);
+                return self.sent_at_once(token, sent);
             }
             Gathered::Parts(parts) if planted::has(Bug::PartsForgotten) && parts.len() == places => {
                 let sent = send_parts(&socket.descriptor, parts).map(|_| queue.pending() as usize);
@@ -122,11 +112,8 @@ impl<K: Kernel> Machine<K> {
             }
             Gathered::Parts(parts) => {
                 if length(parts) >= BULK_BYTES_MIN {
-                    match send_parts(&socket.descriptor, parts) {
-                        // The ring waits until it can be sent.
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                        sent => return Some(Completion::Sent(sent)),
-                    }
+                    let sent = send_parts(&socket.descriptor, parts);
+                    return self.sent_at_once(token, sent);
                 }
                 match parts {
                     [part] => (Request::Send { fd, bytes: part.as_ptr(), length: part.len() as u32 }, 1, part.len()),
@@ -151,6 +138,45 @@ impl<K: Kernel> Machine<K> {
             return Some(Completion::Sent(Ok(bytes)));
         }
         None
+    }
+
+    /// Tells what came of a call, or waits until another can be made.
+    fn sent_at_once(&mut self, token: Token, sent: io::Result<usize>) -> Option<Completion> {
+        match sent {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_room(token),
+            sent => Some(Completion::Sent(sent)),
+        }
+    }
+
+    /// What came of a send that was submitted.
+    pub(super) fn sent(&mut self, token: Token, event: Event) -> Option<Completion> {
+        match event.result {
+            count @ 0.. => Some(Completion::Sent(Ok(count as usize))),
+            errno if -errno == libc::EAGAIN => self.wait_for_room(token),
+            _ if event.came_to_nothing() => Some(Completion::Sent(Ok(0))),
+            errno => Some(Completion::Sent(Err(io::Error::from_raw_os_error(-errno)))),
+        }
+    }
+
+    /// The kernel's buffer is full. The poll that waits for room stays armed, since one that comes once says at once of
+    /// a peer that has ended that it has ended, again and again.
+    fn wait_for_room(&mut self, token: Token) -> Option<Completion> {
+        self.sockets.get_mut(token)?.blocked = true;
+        self.line_up(token);
+        None
+    }
+
+    /// The poll of a socket whose sends wait for room has said something.
+    pub(super) fn has_room(&mut self, token: Token, event: Event) -> Option<Completion> {
+        if !event.more {
+            self.line_up(token);
+        }
+        let socket = self.sockets.get_mut(token)?;
+        let speaks = if event.result < 0 { !event.came_to_nothing() } else { event.result & ROOM != 0 };
+        if !speaks || !std::mem::take(&mut socket.blocked) {
+            return None;
+        }
+        (!planted::has(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)))
     }
 
     /// The kernel takes nothing more for now. Why, the next wait tells, if it lasts.
@@ -184,18 +210,12 @@ impl Sends {
     }
 }
 
-/// What came of a send.
-pub(super) fn sent(event: Event) -> Completion {
-    Completion::Sent(match event.result {
-        count @ 0.. => Ok(count as usize),
-        _ if event.came_to_nothing() => Ok(0),
-        errno => Err(io::Error::from_raw_os_error(-errno)),
-    })
-}
-
 /// From here on what is to be sent goes by a call of its own, while it is warm: a send that is submitted goes when all
 /// others have been queued, and its memory comes back another turn later.
 const BULK_BYTES_MIN: usize = 8 * 1024;
+
+/// What a poll says where it makes sense to send again: there is room, or the connection broke.
+const ROOM: i32 = (libc::POLLOUT | libc::POLLERR | libc::POLLHUP) as i32;
 
 /// Messages of several parts between two submissions.
 const HEADERS: usize = 64;

@@ -46,6 +46,10 @@ impl<K: Kernel> Machine<K> {
     pub(super) fn switch(&mut self, token: Token, on: bool) {
         if let Some(socket) = self.sockets.get_mut(token) {
             socket.flags.set(Flags::RECEIVING, on);
+            if socket.flags.has(Flags::LISTENER) && !on {
+                // Accepting that stays armed brings everybody who waits, wanted or not.
+                socket.flags.set(Flags::ONE_SHOT, true);
+            }
             self.line_up(token);
         }
     }
@@ -86,13 +90,19 @@ impl<K: Kernel> Machine<K> {
         }
         if flags.has(Flags::LISTENER) {
             return match (flights.state(Kind::Accept), flags.has(Flags::RECEIVING)) {
-                (State::Idle, true) => self.arm(token, Kind::Accept, Request::Accept { fd }),
+                (State::Idle, true) => {
+                    let multishot = !flags.has(Flags::ONE_SHOT);
+                    self.arm(token, Kind::Accept, Request::Accept { fd, multishot })
+                }
                 (State::Armed, false) => self.cancel(token, Kind::Accept),
                 _ => Ok(()),
             };
         }
         if socket.flags.take(Flags::SEND_WAITS) && !planted::has(Bug::NoRearm) {
             self.told.push_back((token, Completion::Sent(Ok(0))));
+        }
+        if socket.blocked {
+            self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot: true })?;
         }
         let wanted = self.wants(flags);
         self.settle_receive(token, wanted)?;

@@ -21,6 +21,8 @@ pub(super) struct Entry {
     /// How many receives in a row have brought little.
     pub(super) little: u8,
     pub(super) appetite: Appetite,
+    /// The kernel took nothing of the last send; a poll tells when it does.
+    pub(super) blocked: bool,
 }
 
 impl Entry {
@@ -123,6 +125,7 @@ impl Sockets {
             flights,
             little: 0,
             appetite: Appetite::default(),
+            blocked: false,
         });
     }
 

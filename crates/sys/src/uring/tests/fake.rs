@@ -284,7 +284,7 @@ impl Fake {
             bytes.truncate(1 + self.random.below(bytes.len()));
         }
         match rustix::net::send(file, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Err(rustix::io::Errno::AGAIN) => None,
+            Err(rustix::io::Errno::AGAIN) => (self.random.below(2) == 0).then_some(-libc::EAGAIN),
             Err(errno) => Some(-errno.raw_os_error()),
             Ok(sent) => Some(sent as i32),
         }
@@ -446,7 +446,7 @@ fn fd_of(request: &Request) -> Option<RawFd> {
         Request::Receive { fd, .. }
         | Request::Send { fd, .. }
         | Request::SendMessage { fd, .. }
-        | Request::Accept { fd }
+        | Request::Accept { fd, .. }
         | Request::Poll { fd, .. } => Some(*fd),
         Request::Cancel { .. } => None,
     }

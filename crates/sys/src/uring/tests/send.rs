@@ -176,15 +176,16 @@ fn many_sends_and_a_kernel_that_takes_none_lose_nothing() {
 }
 
 #[test]
-fn what_is_much_goes_by_a_call_and_by_the_ring_once_that_would_wait() {
+fn what_is_much_goes_by_calls_and_waits_for_room_without_lending_anything() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
     let (mut queue, bytes) = parts(&stage, 100, 10_000);
-    let mut come = Vec::new();
+    let (mut come, mut waited) = (Vec::new(), 0);
     while !queue.is_empty() {
         stage.send(token, &queue);
         stage.settle();
         if stage.told(token).is_empty() {
+            waited += 1;
             come.extend(read(&peer));
             stage.settle();
         }
@@ -194,7 +195,9 @@ fn what_is_much_goes_by_a_call_and_by_the_ring_once_that_would_wait() {
     }
     come.extend(read(&peer));
     assert!(come == bytes);
-    assert!(sends(&stage) > 0);
+    assert!(waited > 0, "it has never waited");
+    // The last of it may be little.
+    assert!(sends(&stage) <= 1);
 }
 
 #[test]
