@@ -245,16 +245,25 @@ pub(crate) fn a_handler_may_end_whenever_it_is_told_something<S: Stack>(stage: &
 /// What has arrived for a connection that is cut off meanwhile is thrown away, and so often that whatever it came in would
 /// be used up if that were thrown away as well.
 pub(crate) fn what_comes_for_who_has_let_go_takes_nothing_from_others<S: Stack>(stage: &Stage) {
-    let (server, bare) = (stage.server(), stage.bare());
-    let fails = |told: Told, cx: &mut crate::stage::Cx<'_, S::Codec>| match told {
-        Told::Message(_) => Outcome::fail("it is enough"),
+    let (server, client, bare, journal) = (stage.server(), stage.client(), stage.bare(), Journal::default());
+    let soon = stage.units(1) / 6;
+    let deaf = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
+        Told::Open => {
+            cx.deadline_after(soon);
+            Outcome::Continue
+        }
+        Told::Event(Event::Deadline) => Outcome::fail("it is time"),
         told => told.by_default(cx),
-    };
-    let deaf = stage.listen(&server, Limits::default(), S::server, move || fails);
+    });
     let to = stage.listen(&server, Limits::default(), S::server, || echo::<S>);
-    for _ in 0..50 {
+    for round in 1..=40 {
         let end = stage.call::<S>(&bare, &deaf);
-        bare.send(end, &S::said(&pattern(LONG / 2)));
+        stage.until("it is open", || journal.count("open") == round);
+        stage.rest(soon / 10);
+        bare.send(end, &S::said(b"late"));
+        bare.turn();
+        // Where time goes by itself the deadline and the bytes come in the same turn.
+        stage.turns_within(&client, soon);
         stage.until("it is cut off", || bare.look(end, |said| said.ended + said.failed.len() > 0));
         bare.close(end, true);
     }
