@@ -134,6 +134,12 @@ pub trait Driver {
         None
     }
 
+    /// Whether a send is on its way of which the next turn tells, whatever the peer does: until then there is no need to
+    /// watch over the peer.
+    fn is_sending(&self, _token: Token) -> bool {
+        false
+    }
+
     /// The time that deadlines are measured in.
     fn now(&self) -> Instant {
         Instant::now()

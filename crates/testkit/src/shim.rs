@@ -387,6 +387,10 @@ impl Driver for Shim {
         self.beneath.unacknowledged(token)
     }
 
+    fn is_sending(&self, token: Token) -> bool {
+        self.beneath.is_sending(token)
+    }
+
     fn now(&self) -> Instant {
         self.beneath.now()
     }

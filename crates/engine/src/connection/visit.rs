@@ -642,6 +642,9 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         match patience {
             None => self.link.progress = Tick::NEVER,
             Some(patience) if !self.link.progress.is_set() => {
+                if core.driver.is_sending(token) {
+                    return Tick::NEVER;
+                }
                 if !self.link.has(Link::SHUT) {
                     self.link.acknowledges(core.driver.unacknowledged(token));
                 }

@@ -85,7 +85,7 @@ impl Uring {
     /// that is older than Linux 6.0.
     pub fn new(pool: &Pool) -> io::Result<Self> {
         let buffers = Buffers::new(pool);
-        let ring = Ring::new(buffers.count())?;
+        let ring = Ring::new(buffers.count().next_power_of_two())?;
         #[cfg(tidegate_planted)]
         let ring = Beneath::new(ring);
         Machine::new(ring, buffers, Bulk::new(pool)).map(Self)
@@ -371,6 +371,10 @@ impl Driver for Uring {
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {
         socket::unacknowledged(self.0.sockets.get(token)?.descriptor.as_fd())
+    }
+
+    fn is_sending(&self, token: Token) -> bool {
+        self.0.sockets.get(token).is_some_and(|socket| !socket.flights.is_idle(Kind::Send))
     }
 
     fn hold_receives(&mut self, hold: bool) {
