@@ -7,6 +7,7 @@ while slows all of them down. The README beside this file says how to repeat it.
 
 import argparse
 import json
+import math
 import pathlib
 import statistics
 import subprocess
@@ -66,18 +67,25 @@ def warm_up(server, options):
 
 
 def ratio(costs, base):
-    """The median over rounds of a ratio taken within each round."""
-    return statistics.median(cost / reference for cost, reference in zip(costs, base))
+    """The median over rounds of a ratio taken within each round, and from six rounds on the interval in which the true
+    median lies with at least 95 %, whatever the distribution: between two of the ratios, by their order."""
+    ratios = sorted(cost / reference for cost, reference in zip(costs, base))
+    count, left_out, tail = len(ratios), -1, 0.0
+    while tail + math.comb(count, left_out + 1) / 2**count <= 0.025:
+        left_out += 1
+        tail += math.comb(count, left_out) / 2**count
+    interval = "" if left_out < 0 else f" {ratios[left_out]:.2f}..{ratios[-1 - left_out]:.2f}"
+    return f"{statistics.median(ratios):.2f}{interval}"
 
 
 def table(title, rows, references):
     """Prints what each row cost, and for each reference (a heading and a function of the costs) the ratio to it."""
     print(f"\n{title}")
     width = max(len(name) for name in rows) + 2
-    print(f"{'':{width}}{'median':>9}{'min':>9}{'max':>9}" + "".join(f"{heading:>15}" for heading, _ in references))
+    print(f"{'':{width}}{'median':>9}{'min':>9}{'max':>9}" + "".join(f"{heading:>18}" for heading, _ in references))
     for name, costs in rows.items():
         figures = "".join(f"{figure:9.4f}" for figure in (statistics.median(costs), min(costs), max(costs)))
-        print(f"{name:{width}}{figures}" + "".join(f"{of(costs):15.2f}" for _, of in references))
+        print(f"{name:{width}}{figures}" + "".join(f"{of(costs):>18}" for _, of in references))
 
 
 def compare(commands, options):

@@ -105,6 +105,17 @@ class Server:
         raise Failure(f"{self.command}: its memory has not settled in {SETTLE_SECONDS_MAX} seconds")
 
 
+def read_when_written(file):
+    """What another process writes into a file when it ends, which is about now."""
+    for _ in range(END_SECONDS_MAX * SAMPLES_PER_SECOND):
+        file.seek(0)
+        text = file.read()
+        if text.endswith("total\n"):
+            return text
+        time.sleep(1 / SAMPLES_PER_SECOND)
+    raise Failure(f"{file.name} was not written")
+
+
 def end(process):
     """Ends a process that was started here, by force if it does not go when asked or if the wait is broken off."""
     process.terminate()

@@ -116,7 +116,7 @@ pub(crate) fn who_does_not_end_is_cut_off_in_time<S: Stack>(stage: &Stage) {
     for end in [stuck, idle] {
         stage.until("the peer is told", || bare.look(end, |said| said.failed.len() + said.ended == 1));
     }
-    let used = server.pool().ledger().used();
+    let used = server.used();
     assert!(used < 300_000, "{used} bytes are left of connections that are gone");
 }
 

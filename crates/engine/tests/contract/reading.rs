@@ -75,7 +75,7 @@ fn hears<S: Stack, C: Codec<In = tidegate_codec::Slice>>(
 fn watch(stage: &Stage, site: &Site, time: Duration) -> usize {
     let mut most = 0;
     stage.happens(time, || {
-        most = most.max(site.pool().ledger().used());
+        most = most.max(site.used());
         false
     });
     most
@@ -218,8 +218,6 @@ fn pour<S: Stack>(
 
 pub(crate) fn writability_alone_moves_everything<S: Stack>(stage: &Stage) {
     let (server, poured) = (stage.server(), Rc::<Poured>::default());
-    // What a driver receives into may be there from the start.
-    let at_rest = server.pool().ledger().used();
     let (note, bytes) = (poured.clone(), pattern(2 * stage.bulk()));
     let said = bytes.clone();
     let to = stage.listen(&server, narrow(), S::server, move || pour::<S>(&note, &said));
@@ -230,7 +228,7 @@ pub(crate) fn writability_alone_moves_everything<S: Stack>(stage: &Stage) {
         let counts = server.counts();
         once_a_turn &= poured.writable.get() - told <= counts.turns - turns;
         (turns, told) = (counts.turns, poured.writable.get());
-        most = most.max(server.pool().ledger().used().saturating_sub(at_rest));
+        most = most.max(server.used());
     };
     stage.until("as much has left as anybody takes", || {
         look();
@@ -434,7 +432,7 @@ pub(crate) fn memory_on_the_way_is_bounded_by_the_marks<S: Stack>(stage: &Stage)
     assert!(caller.pending() > 0, "more than anybody takes");
     caller.listen(true);
     stage.until("all has left", || {
-        most = most.max(server.pool().ledger().used());
+        most = most.max(server.used());
         caller.pending() == 0
     });
     caller.end(stage);
@@ -457,7 +455,7 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back<S: St
     });
     let caller = Caller::<S>::deaf(stage, &to);
     caller.say(b"go on");
-    let used = || server.pool().ledger().used();
+    let used = || server.used();
     stage.until("what waits is counted", || used() > stage.bulk() / 2);
     stage.until("the peer is cut off", || server.counts().closed_write_timeout == 1);
     stage.until("the memory comes back", || used() < HELD_BYTES_MAX.min(stage.bulk() / 2));

@@ -196,7 +196,7 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off<S: Stack>(stage: &Stage) {
     // A channel that nobody asks for messages.
     let channel = stage.outcome(&stage.start(&client, connect)).expect("somebody listens");
     assert_eq!(stage.reason(1), "the peer took no bytes before the write deadline");
-    let used = server.pool().ledger().used();
+    let used = server.used();
     assert!(used < MEMORY_MAX, "{used} bytes are left of a connection that is gone");
     assert_eq!(server.counts().closed_write_timeout, 1);
     client.with(|_| drop(channel));
@@ -217,7 +217,7 @@ pub(crate) fn by_a_peer_that_leaves_in_the_middle<S: Stack>(stage: &Stage) {
     // Below a filter an end without a goodbye breaks the protocol; and the kernel may have taken everything already.
     let known = ["the peer ended without a goodbye", "done"].contains(&reason.as_str());
     assert!(known || reason.starts_with("the connection broke"), "{reason}");
-    let used = server.pool().ledger().used();
+    let used = server.used();
     assert!(used < MEMORY_MAX, "{used} bytes are left of a connection that is gone");
 }
 

@@ -99,14 +99,15 @@ pub(crate) enum Family {
 #[derive(Clone)]
 pub(crate) enum Site {
     Simulated(Rc<Station>),
-    Real(Rc<RefCell<EventLoop>>, Pool),
+    /// With what its driver receives into from the start.
+    Real(Rc<RefCell<EventLoop>>, Pool, usize),
 }
 
 impl Site {
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut EventLoop) -> T) -> T {
         match self {
             Self::Simulated(station) => station.with(act),
-            Self::Real(event_loop, _) => act(&mut event_loop.borrow_mut()),
+            Self::Real(event_loop, ..) => act(&mut event_loop.borrow_mut()),
         }
     }
 
@@ -117,8 +118,14 @@ impl Site {
     pub(crate) fn pool(&self) -> Pool {
         match self {
             Self::Simulated(station) => station.pool().clone(),
-            Self::Real(_, pool) => pool.clone(),
+            Self::Real(_, pool, _) => pool.clone(),
         }
+    }
+
+    /// Bytes in the ledger, without what was there before anybody came.
+    pub(crate) fn used(&self) -> usize {
+        let at_rest = if let Self::Real(_, _, at_rest) = self { *at_rest } else { 0 };
+        self.pool().ledger().used().saturating_sub(at_rest)
     }
 
     pub(crate) fn is_drained(&self) -> bool {
@@ -127,7 +134,7 @@ impl Site {
 
     /// Whether the loop sleeps when nothing happens. A simulated one does: the network would not come to rest otherwise.
     pub(crate) fn comes_to_rest(&self) -> bool {
-        let Self::Real(event_loop, _) = self else { return true };
+        let Self::Real(event_loop, ..) = self else { return true };
         (0..TURNS_AWAKE_MAX).any(|_| {
             let begun = Instant::now();
             event_loop.borrow_mut().turn(Some(SLEEP)).expect("waiting does not fail");

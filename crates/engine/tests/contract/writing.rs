@@ -138,7 +138,7 @@ pub(crate) fn a_file_shorter_than_its_region_cuts_off_what_follows<S: Stack>(sta
     assert!(expected.starts_with(&caller.heard()), "other bytes arrived");
     assert_eq!(caller.look(|said| (said.ended, said.failed.len())), (0, 1), "ends, and failures");
     assert!(server.comes_to_rest(), "the loop has nothing to do");
-    assert!(server.pool().ledger().used() < 10 * TIDES.len(), "what was queued behind is gone");
+    assert!(server.used() < 10 * TIDES.len(), "what was queued behind is gone");
 }
 
 /// A client's handler says something before anything could have left; through a filter even before its hello.

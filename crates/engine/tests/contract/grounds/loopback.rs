@@ -68,7 +68,8 @@ impl Ground for Loopback {
         let driver = (self.make)(&pool);
         let event_loop = Rc::new(RefCell::new(EventLoop::new(wrap(driver), pool.clone())));
         self.loops.borrow_mut().push(event_loop.clone());
-        Site::Real(event_loop, pool)
+        let at_rest = pool.ledger().used();
+        Site::Real(event_loop, pool, at_rest)
     }
 
     fn driver(&self, _: Side, pool: &Pool) -> Box<dyn Driver> {

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Short connections, one request each, as fast as one core of load can open them: nothing may be left of them, and nobody
+may wait.
+
+Beside the load a client of its own comes again and again, and every time it has to be served at once. Afterwards the
+server has as many descriptors as before, and as much memory, but for what --growth-max allows. Works with any server that
+answers /plaintext. The README beside this file says how to repeat it.
+"""
+
+import argparse
+import json
+import os
+import re
+import socket
+import subprocess
+import threading
+import time
+
+import servers
+from servers import Failure, Server
+
+REQUEST = b"GET /plaintext HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+CONNECTIONS = 100
+WARM_UP_SECONDS = 2
+PROBE_INTERVAL_SECONDS = 0.05
+PROBE_SECONDS_MAX = 1.0
+GONE_SECONDS_MAX = 10
+
+
+class Probe:
+    """A client that comes, asks and goes, again and again."""
+
+    def __init__(self, server):
+        self.server = server
+        self.stop = threading.Event()
+        self.slowest = 0.0
+        self.served = 0
+        self.failure = None
+        self.thread = threading.Thread(target=self.come)
+
+    def come(self):
+        try:
+            while not self.stop.wait(PROBE_INTERVAL_SECONDS):
+                start = time.monotonic()
+                with socket.create_connection(self.server.address, timeout=PROBE_SECONDS_MAX) as connection:
+                    connection.sendall(REQUEST)
+                    answer = b""
+                    while received := connection.recv(1 << 16):
+                        answer += received
+                if not answer.startswith(b"HTTP/1.1 200 "):
+                    raise Failure(f"it was answered {answer[:40]!r}")
+                self.served += 1
+                self.slowest = max(self.slowest, time.monotonic() - start)
+        except (Failure, OSError) as failure:
+            self.failure = failure
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+
+
+def load(server, options, seconds):
+    """Opens connections for so long; returns how many there were. Any that is not served is a failure."""
+    command = ["taskset", "-c", str(options.load_core), "wrk", "--threads", "1", "--connections", str(CONNECTIONS)]
+    command += ["--duration", f"{seconds}s", "--header", "Connection: close", f"http://127.0.0.1:{server.port}/plaintext"]
+    output = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True).stdout
+    errors = [line.strip() for line in output.splitlines() if "errors" in line or "Non-2xx" in line]
+    found = re.search(r"(\d+) requests in", output)
+    if errors or not found:
+        raise Failure(f"{server.command}: {'; '.join(errors) or output}")
+    return int(found[1])
+
+
+def descriptors(server):
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def measure(server, options):
+    load(server, options, WARM_UP_SECONDS)
+    before, memory, cpu = descriptors(server), server.settled_rss(), server.cpu_seconds()
+    with Probe(server) as probe:
+        count = load(server, options, options.seconds)
+    cost = (server.cpu_seconds() - cpu) / count * 1e6
+    if probe.failure or not probe.served:
+        raise Failure(f"beside the load, somebody was not served: {probe.failure}")
+    deadline = time.monotonic() + GONE_SECONDS_MAX
+    while descriptors(server) > before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return {
+        "connections": count,
+        "per_second": round(count / options.seconds),
+        "cpu_microseconds_each": round(cost, 1),
+        "slowest_beside_milliseconds": round(probe.slowest * 1000),
+        "descriptors_left": descriptors(server) - before,
+        "growth": server.settled_rss() - memory,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", required=True, help="the server's command line")
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--server-core", default="0")
+    parser.add_argument("--load-core", default="1")
+    parser.add_argument("--rate-min", type=int, default=0, help="fail below so many connections a second")
+    parser.add_argument("--growth-max", type=int, default=1 << 20, metavar="BYTES", help="fail above this growth")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    options = parser.parse_args()
+    with Server(options.server, core=options.server_core) as server:
+        result = measure(server, options)
+    if options.json:
+        print(json.dumps({"measure": "churn"} | result))
+    else:
+        for name, figure in result.items():
+            print(f"{name.replace('_', ' '):28}{figure:,}")
+    if result["descriptors_left"] > 0:
+        raise Failure(f"{result['descriptors_left']} descriptors are left")
+    if result["growth"] > options.growth_max:
+        raise Failure(f"grew by {result['growth']} bytes, more than the {options.growth_max} allowed")
+    if result["per_second"] < options.rate_min:
+        raise Failure(f"{result['per_second']} connections a second, fewer than {options.rate_min}")
+
+
+if __name__ == "__main__":
+    servers.run(main)
