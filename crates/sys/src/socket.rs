@@ -5,10 +5,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
 use socket2::{Domain, SockRef, Type};
 
 use crate::address::Address;
-use crate::driver::Side;
+use crate::driver::{Accepted, Side};
 use crate::options::{ListenOptions, SocketOptions};
 
 /// A stream or a listener, owned, that no driver has taken over yet. It may be handed to another thread.
@@ -94,6 +96,24 @@ impl Socket {
     }
 }
 
+/// Accepts the next stream of a listener, if there is one.
+pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Accepted>> {
+    loop {
+        match rustix::net::acceptfrom_with(&listener, SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC)) {
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+            Ok((descriptor, peer)) => {
+                let peer = Address::from_rustix(peer);
+                return Ok(Some(Accepted { socket: Socket::Descriptor(descriptor), peer }));
+            }
+        }
+    }
+}
+
+/// Streams that are accepted from one listener before others have their say.
+pub(crate) const ACCEPTS_IN_A_ROW_MAX: u32 = 64;
+
 /// Begins to connect; the second value says whether that is still under way.
 pub(crate) fn connect(
     address: &Address,
@@ -107,7 +127,7 @@ pub(crate) fn connect(
     }
     let pending = match socket.connect(&address.to_socket2()?) {
         Ok(()) => false,
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => true,
+        Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => true,
         Err(error) => return Err(error),
     };
     Ok((socket.into(), pending))

@@ -34,7 +34,7 @@ fn a_reset_in_the_middle_of_an_answer_is_counted_and_disturbs_nobody() {
         drop(client);
     }
     until(|| server.counts()[0].closed_broken == 5);
-    until(|| server.counts()[0].memory_bytes < 100_000);
+    until(|| server.counts()[0].memory_bytes < 300_000);
     assert_eq!(ask(&mut other, "ebb"), "ebb");
 }
 
@@ -112,9 +112,13 @@ fn readers_that_do_not_read_are_shed_when_memory_is_used_up() {
 #[test]
 fn connections_that_never_say_anything_cost_no_memory_of_the_loop() {
     let server = serve(1, Limits::default());
+    let first = connect(&server);
+    until(|| server.counts()[0].connections == 1);
+    // What the driver receives into may be there from the start.
+    let at_rest = server.counts()[0].memory_bytes;
     let clients: Vec<_> = (0..100).map(|_| connect(&server)).collect();
-    until(|| server.counts()[0].connections == 100);
-    assert_eq!(server.counts()[0].memory_bytes, 0);
-    drop(clients);
-    until(|| server.counts()[0].closed_done == 100);
+    until(|| server.counts()[0].connections == 101);
+    assert_eq!(server.counts()[0].memory_bytes, at_rest);
+    drop((first, clients));
+    until(|| server.counts()[0].closed_done == 101);
 }

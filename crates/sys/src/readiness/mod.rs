@@ -27,16 +27,15 @@ use std::time::Duration;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll};
-use rustix::net::SocketFlags;
 use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{Pool, Scratch};
 
 use self::table::{Flags, Sockets};
 use crate::address::Address;
-use crate::driver::{Accepted, Completion, Driver, Operation, Side, Token};
+use crate::driver::{Completion, Driver, Operation, Side, Token};
 use crate::gather::IoVectors;
 use crate::options::SocketOptions;
-use crate::socket::{self, Socket};
+use crate::socket::{self, ACCEPTS_IN_A_ROW_MAX, Socket};
 use crate::wake::{Wake, Waker};
 
 /// The driver on epoll.
@@ -214,22 +213,14 @@ impl Readiness {
             self.accepted = 0;
             return None;
         }
-        let accepted = loop {
-            let flags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
-            match rustix::net::acceptfrom_with(&socket.descriptor, flags) {
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
-                Err(rustix::io::Errno::AGAIN) => {
-                    socket.flags.set(Flags::READABLE, false);
-                    self.accepted = 0;
-                    return None;
-                }
-                other => break other,
+        let result = match socket::accept(&socket.descriptor).transpose() {
+            Some(result) => result,
+            None => {
+                socket.flags.set(Flags::READABLE, false);
+                self.accepted = 0;
+                return None;
             }
         };
-        let result = accepted.map_err(io::Error::from).map(|(descriptor, peer)| Accepted {
-            socket: Socket::Descriptor(descriptor),
-            peer: Address::from_rustix(peer),
-        });
         self.accepted += 1;
         if result.is_err() {
             // Still readable, and not lined up: to try again at once would fail again, for as long as it lasts.
@@ -382,9 +373,6 @@ const EVENTS_PER_TURN_MAX: usize = 1024;
 
 /// Sockets that get their say in one turn; the others keep their place.
 const SOCKETS_PER_TURN_MAX: usize = 1024;
-
-/// Connections accepted in a row before other sockets get their say.
-const ACCEPTS_IN_A_ROW_MAX: u32 = 64;
 
 const _: () = assert!(usize::BITS == 64, "a token fills 64 bits");
 

@@ -1,52 +1,49 @@
-//! Accepting: one operation that stays armed.
-
-use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
+//! Accepting: a poll that stays armed, and calls.
+//!
+//! A request to accept that stays armed was tried. It brings everybody who waits, wanted or not; it takes a descriptor
+//! in advance, so that it fails before anybody has come; and the kernel wakes only one of several rings that wait at a
+//! listener, so that whoever came when that one was about to go, waited for ever. The call costs nothing more: it tells
+//! who is at the other end, which otherwise takes a call as well.
 
 use super::Machine;
 use super::kernel::{Event, Kernel};
 use super::table::Flags;
-use crate::address::Address;
-use crate::driver::{Accepted, Completion, Side, Token};
-use crate::socket::{self, Socket};
+use crate::driver::{Completion, Token};
+use crate::socket::{self, ACCEPTS_IN_A_ROW_MAX};
 
 impl<K: Kernel> Machine<K> {
-    pub(super) fn accepted(&mut self, token: Token, event: Event) -> Option<Completion> {
+    /// The poll of a listener has said something.
+    pub(super) fn knocked(&mut self, token: Token, event: Event) -> Option<Completion> {
         if !event.more {
-            // It goes on with the next request to, or by itself if nothing was wrong.
             self.line_up(token);
         }
-        if let Some(descriptor) = stream(event) {
-            let peer = peer_of(&descriptor);
-            return Some(Completion::Accepted(Ok(Accepted { socket: Socket::Descriptor(descriptor), peer })));
+        if event.result < 0 && event.came_to_nothing() {
+            return None;
         }
-        match -event.result {
-            libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::ECONNABORTED => None,
-            errno => {
-                // To try again at once would fail again, for as long as it lasts.
-                if let Some(socket) = self.sockets.get_mut(token) {
-                    socket.flags.set(Flags::RECEIVING, false);
-                }
-                Some(Completion::Accepted(Err(io::Error::from_raw_os_error(errno))))
-            }
-        }
+        // Whatever it is, the call will tell.
+        self.sockets.get_mut(token)?.flags.set(Flags::READABLE, true);
+        self.accept(token)
     }
-}
 
-/// The stream that an event of accepting brings, if any. Each event is asked once.
-pub(super) fn stream(event: Event) -> Option<OwnedFd> {
-    // SAFETY: the kernel made this descriptor for us, in answer to our request to accept, and nobody else has it.
-    (event.result >= 0).then(|| unsafe { OwnedFd::from_raw_fd(event.result) })
-}
-
-/// Who is at the other end. Who has reset the connection already has no address any more, only a family.
-fn peer_of(stream: &OwnedFd) -> Address {
-    let address = |side| socket::address_of(stream.as_fd(), side);
-    address(Side::Peer).unwrap_or_else(|_| match address(Side::Local) {
-        Ok(Address::Ip(SocketAddr::V4(_))) => Address::Ip((Ipv4Addr::UNSPECIFIED, 0).into()),
-        Ok(Address::Ip(SocketAddr::V6(_))) => Address::Ip((Ipv6Addr::UNSPECIFIED, 0).into()),
-        _ => Address::Unix(PathBuf::new()),
-    })
+    /// Accepts whoever is next, and has the one after that accepted as well, so many in a row.
+    pub(super) fn accept(&mut self, token: Token) -> Option<Completion> {
+        let socket = self.sockets.get_mut(token)?;
+        if !socket.flags.has(Flags::RECEIVING.and(Flags::READABLE)) || socket.flags.has(Flags::CLOSING) {
+            return None;
+        }
+        let accepted = socket::accept(&socket.descriptor).transpose();
+        self.bulk.in_a_row += 1;
+        match &accepted {
+            None => socket.flags.set(Flags::READABLE, false),
+            // To try again at once would fail again, for as long as it lasts.
+            Some(Err(_)) => {}
+            Some(Ok(_)) if self.bulk.in_a_row < ACCEPTS_IN_A_ROW_MAX => {
+                self.attend_next(token);
+                return accepted.map(Completion::Accepted);
+            }
+            Some(Ok(_)) => self.attend_later(token),
+        }
+        self.bulk.in_a_row = 0;
+        accepted.map(Completion::Accepted)
+    }
 }

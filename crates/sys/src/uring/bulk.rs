@@ -22,7 +22,7 @@ use super::operation::Kind;
 use super::table::Flags;
 use crate::driver::{Completion, Token};
 
-/// Sockets that bring much.
+/// Sockets that bring much, and listeners.
 #[derive(Debug)]
 pub(super) struct Bulk {
     scratch: Scratch,
@@ -30,11 +30,13 @@ pub(super) struct Bulk {
     attention: VecDeque<Token>,
     /// How many of them get it in this turn.
     turn: usize,
+    /// Streams accepted one after the other from the same listener.
+    pub(super) in_a_row: u32,
 }
 
 impl Bulk {
     pub(super) fn new(pool: &Pool) -> Self {
-        Self { scratch: Scratch::new(pool), attention: VecDeque::new(), turn: 0 }
+        Self { scratch: Scratch::new(pool), attention: VecDeque::new(), turn: 0, in_a_row: 0 }
     }
 
     /// Begins a turn. Who is lined up in it waits for the next.
@@ -62,12 +64,24 @@ impl<K: Kernel> Machine<K> {
         }
     }
 
+    /// Gives a listener its say before all others, once more in this turn.
+    pub(super) fn attend_next(&mut self, token: Token) {
+        if let Some(socket) = self.sockets.get_mut(token)
+            && socket.flags.raise(Flags::ATTENDED)
+        {
+            self.bulk.attention.push_front(token);
+            self.bulk.turn += 1;
+        }
+    }
+
     /// The next completion of those that have their say in this turn.
     pub(super) fn attend(&mut self) -> Option<(Token, Completion)> {
         while let Some(token) = self.bulk.next() {
             let Some(socket) = self.sockets.get_mut(token) else { continue };
             socket.flags.set(Flags::ATTENDED, false);
-            if let Some(completion) = self.receive_much(token) {
+            let is_listener = socket.flags.has(Flags::LISTENER);
+            let said = if is_listener { self.accept(token) } else { self.receive_much(token) };
+            if let Some(completion) = said {
                 return Some((token, completion));
             }
         }

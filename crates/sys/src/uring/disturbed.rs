@@ -222,17 +222,13 @@ impl<K: Kernel> Kernel for Disturbed<K> {
 
 /// Whether many events come of it.
 const fn lasts(request: Request) -> bool {
-    matches!(
-        request,
-        Request::Receive { wish: Wish::Always, .. } | Request::Accept { .. } | Request::Poll { multishot: true, .. }
-    )
+    matches!(request, Request::Receive { wish: Wish::Always, .. } | Request::Poll { multishot: true, .. })
 }
 
 /// How a request can end without anything having happened to its socket.
 const fn harmless(request: Request) -> &'static [i32] {
     match request {
         Request::Receive { .. } => &[libc::ECANCELED, libc::EINTR, libc::EAGAIN, libc::ENOBUFS],
-        Request::Accept { .. } => &[libc::ECANCELED, libc::EINTR, libc::EAGAIN, libc::ECONNABORTED],
         _ => &[libc::ECANCELED, libc::EINTR, libc::EAGAIN],
     }
 }

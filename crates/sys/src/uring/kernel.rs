@@ -13,8 +13,6 @@ pub(super) enum Request {
     Send { fd: RawFd, bytes: *const u8, length: u32 },
     /// Send what a header points to. The header may go once the request was submitted.
     SendMessage { fd: RawFd, header: *const libc::msghdr },
-    /// Accept: again and again, or once.
-    Accept { fd: RawFd, multishot: bool },
     /// Wait for events of a descriptor.
     Poll { fd: RawFd, events: i16, multishot: bool },
     /// Let go of the operation of this name.
@@ -37,7 +35,7 @@ pub(super) enum Wish {
 pub(super) struct Event {
     /// The request's.
     pub(super) name: u64,
-    /// A count, a descriptor, or an error's number, negated.
+    /// A count, what a poll has found, or an error's number, negated.
     pub(super) result: i32,
     /// Whether others will follow.
     pub(super) more: bool,

@@ -17,7 +17,7 @@ pub(super) enum Kind {
     Writable,
     /// Waiting for the end of a connection that is not received from.
     HangUp,
-    /// Accepting. Many completions may come of one.
+    /// Waiting for somebody to accept. Many completions may come of one.
     Accept,
     /// The loop's waker. It belongs to no socket.
     Wake,

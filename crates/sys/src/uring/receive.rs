@@ -6,9 +6,9 @@ use std::io;
 use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{Pool, SEGMENT_BYTES, Scratch, Slice};
 
-use super::Machine;
 use super::kernel::{Event, Kernel};
 use super::table::Flags;
+use super::{Machine, leave};
 use crate::driver::{Completion, Token};
 
 /// The buffers of a loop. Each is the kernel's until an event names it; then it is looked at by one visit, and given back.
@@ -82,8 +82,8 @@ impl Buffers {
     }
 
     /// Leaves the memory to a kernel that has not let go of it.
-    pub(super) fn leak(&mut self) {
-        std::mem::forget(std::mem::take(&mut self.all));
+    pub(super) fn leave(&mut self) {
+        leave(std::mem::take(&mut self.all));
     }
 }
 

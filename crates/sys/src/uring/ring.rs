@@ -152,11 +152,6 @@ fn build(request: Request) -> squeue::Entry {
         }
         Request::Send { fd, bytes, length } => opcode::Send::new(Fd(fd), bytes, length).flags(SEND_FLAGS).build(),
         Request::SendMessage { fd, header } => opcode::SendMsg::new(Fd(fd), header).flags(SEND_FLAGS as u32).build(),
-        Request::Accept { fd, multishot: true } => opcode::AcceptMulti::new(Fd(fd)).flags(ACCEPT_FLAGS).build(),
-        Request::Accept { fd, multishot: false } => {
-            let nowhere = std::ptr::null_mut();
-            opcode::Accept::new(Fd(fd), nowhere, nowhere.cast()).flags(ACCEPT_FLAGS).build()
-        }
         Request::Poll { fd, events, multishot } => {
             opcode::PollAdd::new(Fd(fd), u32::from(events as u16)).multi(multishot).build()
         }
@@ -232,8 +227,6 @@ const PAGE_BYTES: usize = 4096;
 
 /// Nothing waits in the kernel until it can be sent: memory would be lent for as long.
 const SEND_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-
-const ACCEPT_FLAGS: i32 = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 
 /// `IORING_ENTER_GETEVENTS`.
 const ENTER_GETEVENTS: u32 = 1;

@@ -6,10 +6,10 @@ use std::os::fd::AsRawFd;
 use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{Gathered, Lent, Outbound};
 
-use super::Machine;
 use super::kernel::{Event, Kernel, Request};
 use super::operation::Kind;
 use super::table::{Flags, NOTHING};
+use super::{Machine, leave};
 use crate::driver::{Completion, Token};
 use crate::gather::{CALL_BYTES_MAX, IOVECTORS, IoVectors, length, send_file, send_parts};
 
@@ -74,8 +74,8 @@ impl Sends {
         }
     }
 
-    pub(super) fn leak(&mut self) {
-        std::mem::forget(std::mem::take(&mut self.lent));
+    pub(super) fn leave(&mut self) {
+        leave(std::mem::take(&mut self.lent));
     }
 }
 

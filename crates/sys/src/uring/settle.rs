@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use socket2::SockRef;
 use tidegate_buffer::planted::{self, Bug};
 
 use super::Machine;
@@ -46,10 +47,6 @@ impl<K: Kernel> Machine<K> {
     pub(super) fn switch(&mut self, token: Token, on: bool) {
         if let Some(socket) = self.sockets.get_mut(token) {
             socket.flags.set(Flags::RECEIVING, on);
-            if socket.flags.has(Flags::LISTENER) && !on {
-                // Accepting that stays armed brings everybody who waits, wanted or not.
-                socket.flags.set(Flags::ONE_SHOT, true);
-            }
             self.line_up(token);
         }
     }
@@ -89,14 +86,10 @@ impl<K: Kernel> Machine<K> {
             return self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot: false });
         }
         if flags.has(Flags::LISTENER) {
-            return match (flights.state(Kind::Accept), flags.has(Flags::RECEIVING)) {
-                (State::Idle, true) => {
-                    let multishot = !flags.has(Flags::ONE_SHOT);
-                    self.arm(token, Kind::Accept, Request::Accept { fd, multishot })
-                }
-                (State::Armed, false) => self.cancel(token, Kind::Accept),
-                _ => Ok(()),
-            };
+            if flags.has(Flags::RECEIVING.and(Flags::READABLE)) {
+                self.attend_later(token);
+            }
+            return self.arm(token, Kind::Accept, Request::Poll { fd, events: libc::POLLIN, multishot: true });
         }
         if socket.flags.take(Flags::SEND_WAITS) && !planted::has(Bug::NoRearm) {
             self.told.push_back((token, Completion::Sent(Ok(0))));
@@ -223,7 +216,7 @@ impl<K: Kernel> Machine<K> {
             && socket.flags.has(Flags::RESET)
         {
             // A linger time of zero makes close send RST. If it cannot be set, an orderly close has to do.
-            let _ = socket2::SockRef::from(&socket.descriptor).set_linger(Some(Duration::ZERO));
+            let _ = SockRef::from(&socket.descriptor).set_linger(Some(Duration::ZERO));
         }
         true
     }

@@ -62,11 +62,11 @@ impl Flags {
     pub(super) const BULK: Self = Self(1 << 10);
     /// What is armed for receiving is that poll.
     pub(super) const POLLED: Self = Self(1 << 11);
-    /// There may be something to receive: the poll said so, or the last receive.
+    /// There may be something to receive, or somebody to accept: the poll said so, or the last receive.
     pub(super) const READABLE: Self = Self(1 << 12);
     /// The poll said that the peer has hung up.
     pub(super) const HUNG_UP: Self = Self(1 << 13);
-    /// It is in the line of those that are received from by calls in the next turn.
+    /// It is in the line of those that are received or accepted from by calls.
     pub(super) const ATTENDED: Self = Self(1 << 14);
     /// It found no buffer, and is in the line of those that wait for one.
     pub(super) const STARVED: Self = Self(1 << 15);

@@ -47,7 +47,7 @@ impl Which {
 
     /// Bytes that may still be told when receiving is held: what a kernel that runs ahead has buffers for.
     pub(crate) fn held_bytes_max(self) -> usize {
-        if self.runs_ahead() { 32 * 4096 } else { 0 }
+        if self.runs_ahead() { 48 * 4096 } else { 0 }
     }
 
     /// Connections that may be accepted in one turn.

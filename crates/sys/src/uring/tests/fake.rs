@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, SendFlags};
@@ -228,7 +228,6 @@ impl Fake {
         let event = match request {
             Request::Receive { wish, .. } => self.receive(file, name, wish),
             Request::Send { .. } | Request::SendMessage { .. } => self.send(file, place).map(end),
-            Request::Accept { .. } => self.accept(file, name),
             Request::Poll { events, multishot, .. } => self.poll(place, events, multishot),
             Request::Cancel { .. } => None,
         };
@@ -288,16 +287,6 @@ impl Fake {
             Err(errno) => Some(-errno.raw_os_error()),
             Ok(sent) => Some(sent as i32),
         }
-    }
-
-    fn accept(&mut self, file: BorrowedFd<'_>, name: u64) -> Option<Event> {
-        let event = |result, more| Event { name, result, more, buffer: None, nonempty: false };
-        let more = !self.feels_like(4, |malice| &mut malice.lose);
-        if !more && self.random.below(2) == 0 {
-            return Some(event(-[libc::ECANCELED, libc::EINTR, libc::ECONNABORTED][self.random.below(3)], false));
-        }
-        let stream = rustix::net::accept_with(file, rustix::net::SocketFlags::NONBLOCK).ok()?;
-        Some(event(stream.into_raw_fd(), more))
     }
 
     fn poll(&mut self, place: usize, events: i16, multishot: bool) -> Option<Event> {
@@ -446,7 +435,6 @@ fn fd_of(request: &Request) -> Option<RawFd> {
         Request::Receive { fd, .. }
         | Request::Send { fd, .. }
         | Request::SendMessage { fd, .. }
-        | Request::Accept { fd, .. }
         | Request::Poll { fd, .. } => Some(*fd),
         Request::Cancel { .. } => None,
     }

@@ -194,7 +194,7 @@ fn who_pauses_and_goes_on_in_the_same_turn_asks_for_nothing() {
 #[test]
 fn while_receiving_is_held_back_no_buffer_is_lent_and_afterwards_everything_comes() {
     let mut stage = Stage::new();
-    let pairs: Vec<_> = (0..40).map(|_| stage.receiving()).collect();
+    let pairs: Vec<_> = (0..60).map(|_| stage.receiving()).collect();
     stage.machine.hold_receives(true);
     let ring = stage.machine.kernel.ring();
     for (token, peer) in &pairs {
