@@ -28,6 +28,7 @@ pub struct SocketOptions {
 
 impl SocketOptions {
     pub(crate) fn apply(&self, socket: &SockRef<'_>, is_ip: bool) -> io::Result<()> {
+        take_urgent_bytes_inline(socket)?;
         if is_ip {
             socket.set_tcp_nodelay(!self.delay)?;
         }
@@ -51,6 +52,12 @@ impl SocketOptions {
         }
         Ok(())
     }
+}
+
+/// Bytes that the peer calls urgent are bytes like any other (RFC 6093, section 5): out of line they would end receives
+/// short, and have those that wait in the kernel try again in vain. Streams that are accepted take it from their listener.
+pub(crate) fn take_urgent_bytes_inline(socket: &SockRef<'_>) -> io::Result<()> {
+    socket.set_out_of_band_inline(true)
 }
 
 impl Default for SocketOptions {

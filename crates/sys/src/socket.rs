@@ -11,7 +11,7 @@ use socket2::{Domain, SockRef, Type};
 
 use crate::address::Address;
 use crate::driver::{Accepted, Side};
-use crate::options::{ListenOptions, SocketOptions};
+use crate::options::{ListenOptions, SocketOptions, take_urgent_bytes_inline};
 
 /// A stream or a listener, owned, that no driver has taken over yet. It may be handed to another thread.
 #[derive(Debug)]
@@ -64,7 +64,9 @@ impl Socket {
     /// The system's.
     pub fn from_stream(stream: impl Into<OwnedFd>) -> io::Result<Self> {
         let descriptor = stream.into();
-        SockRef::from(&descriptor).set_nonblocking(true)?;
+        let socket = SockRef::from(&descriptor);
+        socket.set_nonblocking(true)?;
+        take_urgent_bytes_inline(&socket)?;
         Ok(Self::Descriptor(descriptor))
     }
 

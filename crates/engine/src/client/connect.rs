@@ -276,7 +276,10 @@ struct Attempt {
 
 impl Attempt {
     fn note(&mut self, outcome: io::Result<()>) -> Fate {
-        self.outcome.get_or_insert(outcome);
+        // What was made may break before anybody has looked.
+        if !matches!(self.outcome, Some(Err(_))) {
+            self.outcome = Some(outcome);
+        }
         Fate::Keep
     }
 }

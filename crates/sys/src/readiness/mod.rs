@@ -10,9 +10,9 @@
 //! - a short send means that the kernel's buffer is full and that an edge will come when it is not (`send.rs`);
 //! - nothing is ever re-armed: not to receive is not to look at the flag.
 //!
-//! A receive is short at urgent data as well, and at descriptors that are passed over a Unix socket: what lies behind
-//! waits for the peer's next bytes. No protocol of ours has either, so only a peer that plays with them has to wait,
-//! and to ask the kernel once more after every receive would cost all others.
+//! A receive is short as well at descriptors that are passed over a Unix socket: what lies behind waits for the peer's next
+//! bytes. No protocol of ours has them, so only a peer that plays with them has to wait, and to ask the kernel once more
+//! after every receive would cost all others.
 
 mod receive;
 mod send;
@@ -140,7 +140,7 @@ impl Readiness {
         if event.is_readable() {
             flags.set(Flags::READABLE, true);
         }
-        if event.is_read_closed() {
+        if event.is_read_closed() || event.is_priority() {
             flags.set(Flags::HUNG_UP, true);
         }
         if event.is_error() {
@@ -366,7 +366,7 @@ const fn from_mio(token: mio::Token) -> Token {
 const NOBODY: Token = Token { slot: u32::MAX, generation: u32::MAX };
 const WAKER: mio::Token = to_mio(NOBODY);
 
-const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
+const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE).add(Interest::PRIORITY);
 
 /// Events taken from the kernel at once.
 const EVENTS_PER_TURN_MAX: usize = 1024;

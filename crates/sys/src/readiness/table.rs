@@ -24,7 +24,8 @@ impl Flags {
     pub(super) const READABLE: Self = Self(1);
     /// epoll said so since it was last asked.
     pub(super) const WRITABLE: Self = Self(1 << 1);
-    /// The peer, or both sides, ended: a short receive does not mean that there is nothing more.
+    /// The peer, or both sides, ended, or it has sent urgent bytes, before which a receive stops: a short one does not mean
+    /// that there is nothing more.
     pub(super) const HUNG_UP: Self = Self(1 << 2);
     pub(super) const ERROR: Self = Self(1 << 3);
     /// It is in the line for attention.

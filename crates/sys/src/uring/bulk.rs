@@ -97,7 +97,7 @@ impl<K: Kernel> Machine<K> {
             return socket.flags.raise(Flags::FAILED).then_some(Completion::Failed(error));
         }
         socket.flags.set(Flags::READABLE, event.result > 0 || socket.flags.has(Flags::READABLE));
-        if reports(libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) {
+        if reports(libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR | libc::POLLPRI) {
             socket.flags.set(Flags::HUNG_UP, true);
         }
         let flags = socket.flags;

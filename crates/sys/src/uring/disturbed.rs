@@ -218,6 +218,10 @@ impl<K: Kernel> Kernel for Disturbed<K> {
             self.kernel.provide(buffer, address, length);
         }
     }
+
+    fn forsake(&mut self) {
+        self.kernel.forsake();
+    }
 }
 
 /// Whether many events come of it.

@@ -74,4 +74,7 @@ pub(super) trait Kernel {
 
     /// Gives a buffer to receive into. It is the kernel's until an event names it.
     fn provide(&mut self, buffer: u16, address: *mut u8, length: u32);
+
+    /// It has not let go of everything: what it reads by itself stays as it is, for good.
+    fn forsake(&mut self) {}
 }

@@ -44,7 +44,7 @@ impl Buffers {
 
     /// Takes back what was looked at.
     pub(super) fn reclaim(&mut self) {
-        self.own.extend(self.last.take());
+        self.own.extend(self.last.take().filter(|_| !planted::has(Bug::BufferLost)));
     }
 
     /// Gives the ring all that it may have.
@@ -99,10 +99,12 @@ impl<K: Kernel> Machine<K> {
         self.buffers.give_back(&mut self.kernel);
         for _ in 0..BUFFERS {
             let Some(token) = self.buffers.starved.pop_front() else { return };
-            if let Some(socket) = self.sockets.get_mut(token) {
-                socket.flags.set(Flags::STARVED, false);
-                self.line_up(token);
-            }
+            let Some(socket) = self.sockets.get_mut(token) else { continue };
+            socket.flags.set(Flags::STARVED, false);
+            let flags = socket.flags;
+            // Before those who have had one; and if the kernel takes it later only, with those who are lined up.
+            self.line_up(token);
+            let _ = self.settle_receive(token, self.wants(flags));
         }
     }
 
@@ -140,6 +142,7 @@ impl<K: Kernel> Machine<K> {
                 self.buffers.take(buffer, length).map(Completion::Received)
             }
             (result, _) if -result == libc::ENOBUFS => {
+                socket.flags.set(Flags::READABLE, true);
                 if !event.more && socket.flags.raise(Flags::STARVED) && !planted::has(Bug::StarvedForgotten) {
                     self.buffers.starved.push_back(token);
                 }

@@ -38,8 +38,6 @@ impl Ring {
         unsafe {
             ring.submitter().register_buf_ring_with_flags(buffers.address(), buffers.entries, BUFFER_GROUP, 0)?;
         }
-        // It spares a look-up with each call; not every kernel has it.
-        let _ = ring.submitter().register_ring_fd();
         Ok(Self { ring, buffers })
     }
 }
@@ -121,6 +119,10 @@ impl Kernel for Ring {
     fn provide(&mut self, buffer: u16, address: *mut u8, length: u32) {
         self.buffers.provide(buffer, address, length);
     }
+
+    fn forsake(&mut self) {
+        self.buffers.is_left = true;
+    }
 }
 
 impl Ring {
@@ -164,6 +166,8 @@ struct BufferRing {
     entries: u16,
     first: NonNull<BufRingEntry>,
     tail: u16,
+    /// The kernel may go on reading it.
+    is_left: bool,
 }
 
 impl BufferRing {
@@ -173,7 +177,7 @@ impl BufferRing {
         // SAFETY: the layout is not empty.
         let memory = unsafe { alloc::alloc_zeroed(layout) };
         let first = NonNull::new(memory.cast()).unwrap_or_else(|| alloc::handle_alloc_error(layout));
-        Self { entries, first, tail: 0 }
+        Self { entries, first, tail: 0, is_left: false }
     }
 
     fn layout(entries: u16) -> Layout {
@@ -208,8 +212,10 @@ impl BufferRing {
 
 impl Drop for BufferRing {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout. The ring, a field before this one, is closed, and its registration keeps
-        // the pages themselves.
+        if self.is_left {
+            return;
+        }
+        // SAFETY: allocated with this layout. The ring, a field before this one, is closed, and had no operation left.
         unsafe { alloc::dealloc(self.first.as_ptr().cast(), Self::layout(self.entries)) };
     }
 }

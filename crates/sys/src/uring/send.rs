@@ -152,7 +152,11 @@ impl<K: Kernel> Machine<K> {
     pub(super) fn sent(&mut self, token: Token, event: Event) -> Option<Completion> {
         match event.result {
             count @ 0.. => Some(Completion::Sent(Ok(count as usize))),
-            errno if -errno == libc::EAGAIN => self.wait_for_room(token),
+            errno if -errno == libc::EAGAIN => {
+                self.wait_for_room(token);
+                // It is over, though nothing was sent. Who tries again finds that it has to wait.
+                Some(Completion::Sent(Ok(0)))
+            }
             _ if event.came_to_nothing() => Some(Completion::Sent(Ok(0))),
             errno => Some(Completion::Sent(Err(io::Error::from_raw_os_error(-errno)))),
         }

@@ -122,14 +122,14 @@ impl<K: Kernel> Machine<K> {
         }
     }
 
-    fn settle_receive(&mut self, token: Token, wanted: bool) -> io::Result<()> {
+    pub(super) fn settle_receive(&mut self, token: Token, wanted: bool) -> io::Result<()> {
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
         let (flags, fd) = (socket.flags, socket.descriptor.as_raw_fd());
         let bulk = flags.has(Flags::BULK);
         match socket.flights.state(Kind::Receive) {
             State::Idle if bulk && !flags.has(Flags::FAILED) => {
                 socket.flags.set(Flags::POLLED, true);
-                let events = libc::POLLIN | libc::POLLRDHUP;
+                let events = libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP;
                 self.arm(token, Kind::Receive, Request::Poll { fd, events, multishot: true })
             }
             State::Idle if wanted && !flags.has(Flags::STARVED) => {

@@ -64,7 +64,7 @@ impl Flags {
     pub(super) const POLLED: Self = Self(1 << 11);
     /// There may be something to receive, or somebody to accept: the poll said so, or the last receive.
     pub(super) const READABLE: Self = Self(1 << 12);
-    /// The poll said that the peer has hung up.
+    /// The poll said that the peer has hung up, or sent urgent bytes, before which a receive stops.
     pub(super) const HUNG_UP: Self = Self(1 << 13);
     /// It is in the line of those that are received or accepted from by calls.
     pub(super) const ATTENDED: Self = Self(1 << 14);

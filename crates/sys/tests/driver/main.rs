@@ -104,6 +104,7 @@ drivers! {
     receive {
         a_long_stream_arrives_whole,
         receives_grow_while_they_are_full_and_shrink_again,
+        urgent_bytes_are_bytes_like_any_other,
         nothing_is_told_of_a_socket_that_is_paused_and_nothing_is_lost,
         who_pauses_again_and_again_is_told_at_most_one_receive_and_nothing_is_lost,
         a_pause_in_the_middle_of_much_keeps_the_rest,

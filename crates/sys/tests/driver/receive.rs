@@ -7,7 +7,7 @@ use std::thread;
 use tidegate_buffer::{Outbound, RECEIVE_BYTES_MAX, Slice};
 use tidegate_sys::{Completion, Operation};
 
-use crate::harness::{Family, Harness, Told, assert_same, pattern, read};
+use crate::harness::{Family, Harness, Told, any_port, assert_same, pattern, read};
 use crate::which::Which;
 
 pub(crate) fn a_long_stream_arrives_whole(driver: Which) {
@@ -53,6 +53,34 @@ pub(crate) fn receives_grow_while_they_are_full_and_shrink_again(driver: Which) 
         harness.until_received(token, 1);
     }
     assert!(burst(&mut harness, &peer)[0] <= LADDER[0], "it forgets after a few short receives");
+}
+
+/// Out of line they would be lost, and have a receive that waits in the kernel try again in vain, until it gives up.
+pub(crate) fn urgent_bytes_are_bytes_like_any_other(driver: Which) {
+    let mut harness = Harness::on(driver);
+    let (listener, address) = harness.listen(&any_port());
+    let far = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    far.connect(&address.ip().unwrap().into()).unwrap();
+    far.set_tcp_nodelay(true).unwrap();
+    let (of, accepted) = harness.until_accepted();
+    assert_eq!(of, listener);
+    let token = harness.token();
+    harness.submit(token, Operation::Adopt(accepted.socket));
+    harness.receive(token, true);
+    harness.settle();
+    for number in 0..200_u8 {
+        far.send_out_of_band(&[number]).unwrap();
+        if number % 20 == 0 {
+            harness.settle();
+        }
+    }
+    let expected: Vec<u8> = (0..200).collect();
+    assert_eq!(harness.until_received(token, 200), expected);
+    // And nobody in the kernel waits instead of us.
+    let names = std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    assert_eq!(names.filter(|name| name.starts_with("iou-wrk")).count(), 0);
 }
 
 pub(crate) fn nothing_is_told_of_a_socket_that_is_paused_and_nothing_is_lost(driver: Which) {

@@ -5,6 +5,7 @@ use tidegate_buffer::{FileRegion, Outbound};
 use super::fake::{ALWAYS, Malice};
 use super::stage::{Stage, Told, pattern, read};
 use crate::uring::kernel::Request;
+use crate::uring::operation::Kind;
 
 fn is_send(request: &Request) -> bool {
     matches!(request, Request::Send { .. } | Request::SendMessage { .. })
@@ -226,4 +227,46 @@ fn a_file_that_cannot_go_on_waits_for_room() {
     come.extend(read(&peer));
     assert!(come == bytes && waited > 0);
     assert_eq!(sends(&stage), 0, "files go by calls");
+}
+
+/// Who waits for the next turn alone, as its send is on its way, has to hear from it.
+#[test]
+fn a_little_that_finds_no_room_is_told_at_once_and_again_when_there_is_room() {
+    let mut stage = Stage::new();
+    let (token, peer) = stage.pair();
+    let much = stage.queue(&pattern(1 << 22));
+    while stage.told(token).is_empty() || matches!(stage.take(token)[..], [Told::Sent(Ok(1..))]) {
+        stage.send(token, &much);
+        if stage.told(token).is_empty() {
+            break;
+        }
+    }
+    stage.settle();
+    stage.take(token);
+    let _ = read(&peer);
+    stage.settle();
+    assert_eq!(stage.take(token), [Told::Sent(Ok(0))], "there is room");
+    let little = stage.queue(b"little");
+    let mut sent = 0;
+    let is_on_its_way = |stage: &Stage| {
+        let socket = stage.machine.sockets.get(token).unwrap();
+        !socket.flights.is_idle(Kind::Send)
+    };
+    while sent < 1 << 20 {
+        stage.send(token, &little);
+        stage.settle();
+        match stage.take(token)[..] {
+            [Told::Sent(Ok(count @ 1..))] => sent += count,
+            [Told::Sent(Ok(0))] => break,
+            ref told => panic!("{told:?}"),
+        }
+    }
+    assert!(!is_on_its_way(&stage));
+    stage.send(token, &little);
+    stage.settle();
+    assert_eq!(stage.take(token), [], "it waits");
+    assert!(!is_on_its_way(&stage), "which is not to be on its way");
+    let _ = read(&peer);
+    stage.settle();
+    assert_eq!(stage.take(token), [Told::Sent(Ok(0))]);
 }
