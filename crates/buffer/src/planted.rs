@@ -61,7 +61,7 @@ pub enum Bug {
     OldBelieved,
     /// Who found no buffer is not asked again.
     StarvedForgotten,
-    /// A buffer with what nobody wants any more is not given back.
+    /// A buffer that was looked at is not given back.
     BufferLost,
     /// A call receives what comes after the bytes that the ring has yet to tell of.
     CallOvertakes,

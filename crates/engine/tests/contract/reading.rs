@@ -480,11 +480,11 @@ pub(crate) fn what_is_kept_stays_as_it_came<S: Stack>(stage: &Stage) {
         }
     });
     let caller = Caller::<S>::new(stage, &to);
-    let bytes = pattern(60_000);
+    let bytes = pattern(80_000);
     let come = || kept.borrow().iter().map(|message| message.len()).sum::<usize>();
     let mut said = 0;
-    // In pieces of their own, and of all sizes; much in the end.
-    for length in (1..=30).map(|piece| piece * 50).chain([20_000]) {
+    // In pieces of their own, more of them than a driver has buffers, and of all sizes; much in the end.
+    for length in (1..=100).map(|piece| piece * 10).chain([20_000]) {
         caller.say(&bytes[said..said + length]);
         said += length;
         stage.until("it has come", || come() == said);

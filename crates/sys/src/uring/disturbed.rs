@@ -233,6 +233,8 @@ const fn lasts(request: Request) -> bool {
 const fn harmless(request: Request) -> &'static [i32] {
     match request {
         Request::Receive { .. } => &[libc::ECANCELED, libc::EINTR, libc::EAGAIN, libc::ENOBUFS],
+        // That there is no room is said of a send only where an edge will follow.
+        Request::Send { .. } | Request::SendMessage { .. } => &[libc::ECANCELED, libc::EINTR],
         _ => &[libc::ECANCELED, libc::EINTR, libc::EAGAIN],
     }
 }
