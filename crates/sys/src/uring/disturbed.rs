@@ -124,18 +124,20 @@ impl<K: Kernel> Disturbed<K> {
         self.strikes(Fault::Repeated).then_some(old)
     }
 
-    /// Chooses what is heard of in this turn, and in which order. Events of one operation stay in theirs.
+    /// Chooses what is heard of in this turn, and in which order. Events of one socket stay in theirs: a send that took the
+    /// error of a broken connection is why a receive finds its end.
     fn choose(&mut self) {
+        let slot = |event: &Event| parse(event.name).0;
         let mut held = BTreeSet::new();
         for event in std::mem::take(&mut self.late) {
-            if held.contains(&event.name) || self.strikes(Fault::Late) {
-                held.insert(event.name);
+            if held.contains(&slot(&event)) || self.strikes(Fault::Late) {
+                held.insert(slot(&event));
                 self.late.push_back(event);
                 continue;
             }
             let mut place = self.ready.len();
             if self.strikes(Fault::Early) {
-                let first = self.ready.iter().rposition(|other| other.name == event.name).map_or(0, |last| last + 1);
+                let first = self.ready.iter().rposition(|other| slot(other) == slot(&event)).map_or(0, |last| last + 1);
                 place = first + self.below(place + 1 - first);
             }
             self.ready.insert(place, event);
