@@ -238,7 +238,8 @@ impl Input {
 fn detached(segment: &Segment, start: usize, count: usize) -> Slice {
     let view = Slice::new(segment.clone(), start, count);
     // The messages of a small batch share its copy.
-    if !segment.is_scratch() && segment.capacity() <= SLACK_BYTES { view } else { view.detach() }
+    let shares = !segment.is_scratch() && segment.capacity() <= DETACHED_PART * count + SHARED_BYTES;
+    if shares { view } else { view.detach() }
 }
 
 impl std::fmt::Debug for Input {
@@ -249,6 +250,9 @@ impl std::fmt::Debug for Input {
 
 /// A segment this much larger than twice its unread bytes is not worth a copy to get rid of.
 const SLACK_BYTES: usize = 512;
+
+/// What a message of a small batch holds of it beyond the sixteenth: less than a copy costs beside its bytes.
+const SHARED_BYTES: usize = 24;
 
 /// The bit of `start` and `end` that says that what is taken is kept.
 const ESCAPING: u32 = 1 << 31;
