@@ -153,7 +153,7 @@ impl Scene {
     fn flush(&mut self, number: usize) {
         let end = &mut self.ends[number];
         while end.queue.has_flushed() && !end.sending && !end.deaf && !end.closing {
-            let send = Operation::Send { queue: &end.queue, bytes_max: 1 << 20 };
+            let send = Operation::Send { queue: &mut end.queue, bytes_max: 1 << 20 };
             end.sending = true;
             if let Some(completion) = self.driver.submit(token(number), send) {
                 end.complete(completion);

@@ -35,6 +35,62 @@ fn an_empty_queue_holds_no_heap() {
 }
 
 #[test]
+fn a_few_bytes_alone_settle_into_memory_of_their_size() {
+    let pool = Pool::new();
+    let mut scratch = Scratch::new(&pool);
+    scratch.space(RECEIVE_BYTES_MAX).fill(b'x');
+    let received = scratch.received(1000);
+    let before = pool.ledger().used();
+    let writes: [(&str, usize, &dyn Fn(&mut Outbound)); 2] = [
+        ("copied", 200, &|queue| queue.write(&[b'x'; 200])),
+        ("linked", 1000, &|queue| queue.link_shared(received.clone())),
+    ];
+    for (what, length, write) in writes {
+        let mut queue = Outbound::new(&pool);
+        write(&mut queue);
+        queue.settle();
+        queue.flush();
+        queue.settle();
+        let (settled, lent) = (pool.ledger().used() - before, queue.lend(1));
+        assert_eq!(settled, segment_cost(&pool, length) + queue.cost() as usize - length, "{what}");
+        queue.settle();
+        assert_eq!(pool.ledger().used() - before, settled, "{what}: it is where it is");
+        queue.write(b"more");
+        queue.flush();
+        let all = [&vec![b'x'; length][..], b"more"].concat();
+        assert_eq!(send_all(&mut queue, usize::MAX), all, "{what}");
+        drop(lent);
+        assert_eq!(pool.ledger().used(), before, "{what}");
+    }
+}
+
+#[test]
+fn what_is_much_or_not_alone_or_not_flushed_stays_where_it_is() {
+    let pool = Pool::new();
+    let writes: [(&str, &dyn Fn(&mut Outbound)); 5] = [
+        ("nothing", &|_| ()),
+        ("much", &|queue| queue.write(&[b'x'; 300])),
+        ("shared bytes", &|queue| queue.link_bytes(Bytes::from(vec![7; LINK_BYTES_MIN]))),
+        ("a file", &|queue| queue.link_file(region(&file(b"shore"), 0, 5))),
+        ("with more to come", &|queue| {
+            queue.write(b"some");
+            queue.flush();
+            queue.link_static(&[b'x'; LINK_BYTES_MIN]);
+        }),
+    ];
+    for (what, write) in writes {
+        let mut queue = Outbound::new(&pool);
+        write(&mut queue);
+        if what != "with more to come" {
+            queue.flush();
+        }
+        let before = pool.ledger().used();
+        queue.settle();
+        assert_eq!(pool.ledger().used(), before, "{what}");
+    }
+}
+
+#[test]
 fn a_queue_without_a_pool_is_one_by_default() {
     let mut queue = Outbound::default();
     queue.link_bytes(Bytes::from(vec![7; LINK_BYTES_MIN]));

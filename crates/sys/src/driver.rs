@@ -48,7 +48,7 @@ pub enum Operation<'a> {
     /// is in flight.
     Send {
         /// Where the bytes are.
-        queue: &'a Outbound,
+        queue: &'a mut Outbound,
         /// How many of them, at most.
         bytes_max: usize,
     },

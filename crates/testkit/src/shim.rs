@@ -266,7 +266,7 @@ impl Shim {
         Some(Completion::Failed(self.plan.trouble.error()))
     }
 
-    fn send(&mut self, token: Token, queue: &Outbound, bytes_max: usize) -> Option<Completion> {
+    fn send(&mut self, token: Token, queue: &mut Outbound, bytes_max: usize) -> Option<Completion> {
         let call = if queue.starts_with_file() { Call::SendFile } else { Call::Send };
         if !queue.has_flushed() || !self.strikes(call) {
             return self.beneath.submit(token, Operation::Send { queue, bytes_max });

@@ -38,6 +38,7 @@ pub(crate) enum Operation {
     Flush(usize),
     /// Gathers into so many parts, at most so many bytes, of which the kernel takes so many 256ths.
     Send(usize, usize, usize, u8),
+    Settle(usize),
     Clear(usize),
     Take(usize, usize),
     Load(usize, usize),
@@ -202,6 +203,7 @@ impl World {
             Operation::Send(queue, parts_max, bytes_max, taken) => {
                 self.send(queue, parts_max, bytes_max, taken);
             }
+            Operation::Settle(queue) => self.queues[queue].settle(),
             Operation::Clear(queue) => {
                 self.queues[queue].clear();
                 let Model { sent, unwritable, .. } = self.models[queue];

@@ -445,7 +445,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             }
             while !self.link.has(Link::SENDING) && self.link.outbound().has_flushed() && budget.sends > 0 {
                 budget.sends -= 1;
-                let queue = &*self.link.outbound();
+                let queue = self.link.outbound();
                 match core.driver.submit(token, Operation::Send { queue, bytes_max: SEND_BYTES_MAX }) {
                     Some(Completion::Sent(result)) => self.sent(core, result)?,
                     _ => self.link.set(Link::SENDING, true),

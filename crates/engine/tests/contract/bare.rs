@@ -222,7 +222,7 @@ impl Inner {
     fn flush(&mut self, end: usize) {
         while self.ends[end].queue.has_flushed() && !self.ends[end].sending {
             let Self { driver, ends, .. } = self;
-            let operation = Operation::Send { queue: &ends[end].queue, bytes_max: 1 << 20 };
+            let operation = Operation::Send { queue: &mut ends[end].queue, bytes_max: 1 << 20 };
             match driver.submit(token(end), operation) {
                 None => ends[end].sending = true,
                 Some(Completion::Sent(Ok(count))) => {

@@ -81,7 +81,7 @@ impl Sends {
 
 impl<K: Kernel> Machine<K> {
     /// Sends what is much, and pieces of files, at once; submits what is little. What comes of that comes later.
-    pub(super) fn send(&mut self, token: Token, queue: &Outbound, bytes_max: usize) -> Option<Completion> {
+    pub(super) fn send(&mut self, token: Token, queue: &mut Outbound, bytes_max: usize) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         if socket.flags.has(Flags::CONNECTING) {
             socket.flags.set(Flags::SEND_WAITS, true);
@@ -98,6 +98,8 @@ impl<K: Kernel> Machine<K> {
             }
             self.sends.submitted();
         }
+        // It may be a while before the kernel has let go of them.
+        queue.settle();
         let room = &mut self.sends.vectors.empty()[self.sends.used..];
         let places = room.len();
         let (request, parts, bytes) = match queue.gather(room, bytes_max) {

@@ -194,7 +194,7 @@ pub(crate) fn who_is_let_go_of_when_it_could_send_is_told_nothing(driver: Which)
     let mut queue = Outbound::new(&harness.pool);
     queue.write(b"first words");
     queue.flush();
-    harness.submit(token, Operation::Send { queue: &queue, bytes_max: usize::MAX });
+    harness.submit(token, Operation::Send { queue: &mut queue, bytes_max: usize::MAX });
     harness.until(|harness| (!harness.told(token).is_empty()).then_some(()));
     harness.driver.wait(Some(std::time::Duration::ZERO)).unwrap();
     // From here on the harness sees to it.

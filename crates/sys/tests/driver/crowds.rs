@@ -63,7 +63,7 @@ pub(crate) fn what_is_sent_to_a_crowd_between_two_waits_arrives(driver: Which) {
                 queue.link_bytes(vec![(token.slot + piece) as u8; PIECE].into());
             }
             queue.flush();
-            harness.submit(*token, Operation::Send { queue: &queue, bytes_max: usize::MAX });
+            harness.submit(*token, Operation::Send { queue: &mut queue, bytes_max: usize::MAX });
             queues.push(queue);
         }
         for ((token, peer), queue) in pairs.iter().zip(&mut queues) {

@@ -154,7 +154,7 @@ impl World {
         while !stream.waits && !stream.queue.is_empty() && calls < 4 {
             calls += 1;
             let bytes_max = [usize::MAX, 5000][self.chance.below(2)];
-            let queue = &stream.queue;
+            let queue = &mut stream.queue;
             match self.harness.driver.submit(token, Operation::Send { queue, bytes_max }) {
                 None => stream.waits = true,
                 Some(Completion::Sent(Ok(sent))) => stream.queue.advance(sent as u64),

@@ -224,7 +224,7 @@ fn a_second_send_while_one_is_in_flight_fails_the_test() {
     network.set_faults(Faults::none().with(Fault::LateSend, 1));
     let (mut driver, token, mut queue) = connected(&network);
     for _ in 0..2 {
-        assert!(driver.submit(token, Operation::Send { queue: &queue, bytes_max: 100 }).is_none());
+        assert!(driver.submit(token, Operation::Send { queue: &mut queue, bytes_max: 100 }).is_none());
     }
     queue.clear();
     network.run_for(SECOND);
@@ -238,7 +238,7 @@ fn a_break_is_told_after_the_send_that_is_in_flight_or_by_it() {
         let network = Network::new(seed);
         network.set_faults(Faults::none().with(Fault::LateSend, 1));
         let (mut driver, token, mut queue) = connected(&network);
-        assert!(driver.submit(token, Operation::Send { queue: &queue, bytes_max: 100 }).is_none());
+        assert!(driver.submit(token, Operation::Send { queue: &mut queue, bytes_max: 100 }).is_none());
         // What the echo sends back cuts the stream.
         network.set_faults(Faults::none().with(Fault::Reset, 1));
         let mut told = Vec::new();
@@ -262,7 +262,7 @@ fn the_last_word_on_a_socket_comes_after_a_send_that_was_in_flight() {
     let network = Network::new(1);
     network.set_faults(Faults::none().with(Fault::LateSend, 1));
     let (mut driver, token, mut queue) = connected(&network);
-    assert!(driver.submit(token, Operation::Send { queue: &queue, bytes_max: 100 }).is_none());
+    assert!(driver.submit(token, Operation::Send { queue: &mut queue, bytes_max: 100 }).is_none());
     assert!(driver.submit(token, Operation::Close { reset: true }).is_none());
     network.run_for(SECOND);
     driver.wait(None).expect("nothing is waited for");

@@ -35,8 +35,8 @@ fn what_was_to_be_sent_meanwhile_may_be_tried_again() {
     let mut stage = Stage::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let token = connect(&mut stage, &Address::Ip(listener.local_addr().unwrap()));
-    let queue = stage.queue(b"hello");
-    stage.send(token, &queue);
+    let mut queue = stage.queue(b"hello");
+    stage.send(token, &mut queue);
     stage.settle();
     assert_eq!(stage.take(token), [Told::Connected(Ok(())), Told::Sent(Ok(0))]);
 }

@@ -16,8 +16,8 @@ const FAILED: Told = Told::Failed(ErrorKind::ConnectionReset);
 /// A connection that breaks when its peer leaves, since that leaves bytes unread.
 fn fragile(stage: &mut Stage) -> (Token, UnixStream) {
     let (token, peer) = stage.pair();
-    let queue = stage.queue(b"never read");
-    stage.send(token, &queue);
+    let mut queue = stage.queue(b"never read");
+    stage.send(token, &mut queue);
     stage.settle();
     assert_eq!(stage.take(token), [Told::Sent(Ok(10))]);
     (token, peer)

@@ -239,7 +239,7 @@ impl Play {
         if idle {
             let bytes_max = [usize::MAX, 10_000, 512 * 1024][self.random.below(3)];
             end.sending = true;
-            if let Some(sent) = self.machine.submit(end.token, Operation::Send { queue: &end.queue, bytes_max }) {
+            if let Some(sent) = self.machine.submit(end.token, Operation::Send { queue: &mut end.queue, bytes_max }) {
                 let token = end.token;
                 self.hear(token, sent);
             }

@@ -32,9 +32,9 @@ fn parts(stage: &Stage, count: usize, length: usize) -> (Outbound, Vec<u8>) {
 fn one_send_of_a_socket_is_in_flight_whatever_is_asked_for() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
-    let queue = stage.queue(b"once");
+    let mut queue = stage.queue(b"once");
     for _ in 0..5 {
-        stage.send(token, &queue);
+        stage.send(token, &mut queue);
     }
     stage.settle();
     assert_eq!(sends(&stage), 1);
@@ -46,11 +46,11 @@ fn one_send_of_a_socket_is_in_flight_whatever_is_asked_for() {
 fn what_is_much_does_not_overtake_what_is_in_flight() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
-    let queue = stage.queue(b"first");
-    stage.send(token, &queue);
+    let mut queue = stage.queue(b"first");
+    stage.send(token, &mut queue);
     stage.idle_turn();
-    let (much, _) = parts(&stage, 3, 10_000);
-    stage.send(token, &much);
+    let (mut much, _) = parts(&stage, 3, 10_000);
+    stage.send(token, &mut much);
     assert_eq!(read(&peer), b"");
     stage.settle();
     assert_eq!(stage.take(token), [Told::Sent(Ok(5))]);
@@ -58,12 +58,31 @@ fn what_is_much_does_not_overtake_what_is_in_flight() {
 }
 
 #[test]
+fn short_answers_on_their_way_hold_no_pages() {
+    let mut stage = Stage::new();
+    let pairs: Vec<_> = (0..100).map(|_| stage.pair()).collect();
+    let before = stage.pool.ledger().used();
+    let mut queues: Vec<_> = pairs.iter().map(|_| Outbound::new(&stage.pool)).collect();
+    for ((token, _), queue) in pairs.iter().zip(&mut queues) {
+        queue.write(b"little");
+        queue.flush();
+        stage.send(*token, queue);
+    }
+    let held = (stage.pool.ledger().used() - before) / pairs.len();
+    assert!(held <= 128, "{held} bytes for each");
+    stage.settle();
+    for (token, peer) in &pairs {
+        assert_eq!((stage.take(*token), read(peer)), (vec![Told::Sent(Ok(6))], b"little".to_vec()));
+    }
+}
+
+#[test]
 fn what_is_sent_stays_although_its_queue_is_gone() {
     for count in [1, 5] {
         let mut stage = Stage::new();
         let (token, peer) = stage.pair();
-        let (queue, bytes) = parts(&stage, count, 1000);
-        stage.send(token, &queue);
+        let (mut queue, bytes) = parts(&stage, count, 1000);
+        stage.send(token, &mut queue);
         drop(queue);
         stage.idle_turn();
         // Whatever was given back is used by others now.
@@ -84,7 +103,7 @@ fn a_short_send_is_told_and_the_rest_follows_in_order() {
     let (mut queue, bytes) = parts(&stage, 5, 1000);
     let mut sent = 0;
     while !queue.is_empty() {
-        stage.send(token, &queue);
+        stage.send(token, &mut queue);
         stage.settle();
         let told = stage.take(token);
         let [Told::Sent(Ok(count))] = told[..] else { panic!("{told:?}") };
@@ -101,8 +120,8 @@ fn headers_and_vectors_are_used_again_only_when_the_kernel_has_copied_them() {
     for (sockets, count) in [(200, 2), (40, 60)] {
         let mut stage = Stage::new();
         let pairs: Vec<_> = (0..sockets).map(|_| stage.pair()).collect();
-        let queues: Vec<_> = pairs.iter().map(|_| parts(&stage, count, 100)).collect();
-        for ((token, _), (queue, _)) in pairs.iter().zip(&queues) {
+        let mut queues: Vec<_> = pairs.iter().map(|_| parts(&stage, count, 100)).collect();
+        for ((token, _), (queue, _)) in pairs.iter().zip(&mut queues) {
             stage.send(*token, queue);
         }
         stage.settle();
@@ -118,8 +137,8 @@ fn no_header_is_used_again_while_the_kernel_takes_none() {
     let mut stage = Stage::new();
     stage.machine.kernel.room = 100;
     let pairs: Vec<_> = (0..65).map(|_| stage.pair()).collect();
-    let queues: Vec<_> = (0..65).map(|index| parts(&stage, 2 + index % 3, 100 + index)).collect();
-    for (index, ((token, _), (queue, _))) in pairs.iter().zip(&queues).enumerate() {
+    let mut queues: Vec<_> = (0..65).map(|index| parts(&stage, 2 + index % 3, 100 + index)).collect();
+    for (index, ((token, _), (queue, _))) in pairs.iter().zip(&mut queues).enumerate() {
         // Of 64 headers none is left for the last.
         stage.machine.kernel.malice.refuse = if index == 64 { ALWAYS } else { 0 };
         stage.send(*token, queue);
@@ -137,11 +156,11 @@ fn no_header_is_used_again_while_the_kernel_takes_none() {
 fn a_send_that_the_kernel_does_not_take_may_be_tried_again() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
-    let queue = stage.queue(b"patience");
+    let mut queue = stage.queue(b"patience");
     stage.machine.kernel.malice = Malice { refuse: 20, ..Malice::default() };
     let mut refused = 0;
     loop {
-        stage.send(token, &queue);
+        stage.send(token, &mut queue);
         stage.settle();
         match stage.take(token)[..] {
             [Told::Sent(Ok(0))] => refused += 1,
@@ -157,12 +176,12 @@ fn a_send_that_the_kernel_does_not_take_may_be_tried_again() {
 fn many_sends_and_a_kernel_that_takes_none_lose_nothing() {
     let mut stage = Stage::new();
     let pairs: Vec<_> = (0..100).map(|_| stage.pair()).collect();
-    let queues: Vec<_> = pairs.iter().map(|_| parts(&stage, 3, 100)).collect();
+    let mut queues: Vec<_> = pairs.iter().map(|_| parts(&stage, 3, 100)).collect();
     stage.machine.kernel.malice = Malice { refuse: 200, interrupt: 200, ..Malice::default() };
     let mut waiting: Vec<_> = (0..pairs.len()).collect();
     while !waiting.is_empty() {
         for index in &waiting {
-            stage.send(pairs[*index].0, &queues[*index].0);
+            stage.send(pairs[*index].0, &mut queues[*index].0);
         }
         stage.settle();
         waiting.retain(|index| match stage.take(pairs[*index].0)[..] {
@@ -183,7 +202,7 @@ fn what_is_much_goes_by_calls_and_waits_for_room_without_lending_anything() {
     let (mut queue, bytes) = parts(&stage, 100, 10_000);
     let (mut come, mut waited) = (Vec::new(), 0);
     while !queue.is_empty() {
-        stage.send(token, &queue);
+        stage.send(token, &mut queue);
         stage.settle();
         if stage.told(token).is_empty() {
             waited += 1;
@@ -213,7 +232,7 @@ fn a_file_that_cannot_go_on_waits_for_room() {
     queue.flush();
     let (mut come, mut waited) = (Vec::new(), 0);
     while !queue.is_empty() {
-        stage.send(token, &queue);
+        stage.send(token, &mut queue);
         stage.settle();
         if stage.told(token).is_empty() {
             waited += 1;
@@ -234,9 +253,9 @@ fn a_file_that_cannot_go_on_waits_for_room() {
 fn a_little_that_finds_no_room_is_told_at_once_and_again_when_there_is_room() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
-    let much = stage.queue(&pattern(1 << 22));
+    let mut much = stage.queue(&pattern(1 << 22));
     while stage.told(token).is_empty() || matches!(stage.take(token)[..], [Told::Sent(Ok(1..))]) {
-        stage.send(token, &much);
+        stage.send(token, &mut much);
         if stage.told(token).is_empty() {
             break;
         }
@@ -246,14 +265,14 @@ fn a_little_that_finds_no_room_is_told_at_once_and_again_when_there_is_room() {
     let _ = read(&peer);
     stage.settle();
     assert_eq!(stage.take(token), [Told::Sent(Ok(0))], "there is room");
-    let little = stage.queue(b"little");
+    let mut little = stage.queue(b"little");
     let mut sent = 0;
     let is_on_its_way = |stage: &Stage| {
         let socket = stage.machine.sockets.get(token).unwrap();
         !socket.flights.is_idle(Kind::Send)
     };
     while sent < 1 << 20 {
-        stage.send(token, &little);
+        stage.send(token, &mut little);
         stage.settle();
         match stage.take(token)[..] {
             [Told::Sent(Ok(count @ 1..))] => sent += count,
@@ -262,7 +281,7 @@ fn a_little_that_finds_no_room_is_told_at_once_and_again_when_there_is_room() {
         }
     }
     assert!(!is_on_its_way(&stage));
-    stage.send(token, &little);
+    stage.send(token, &mut little);
     stage.settle();
     assert_eq!(stage.take(token), [], "it waits");
     assert!(!is_on_its_way(&stage), "which is not to be on its way");

@@ -94,7 +94,7 @@ impl Stage {
         self.submit(token, Operation::Receive(on));
     }
 
-    pub(super) fn send(&mut self, token: Token, queue: &Outbound) {
+    pub(super) fn send(&mut self, token: Token, queue: &mut Outbound) {
         self.submit(token, Operation::Send { queue, bytes_max: usize::MAX });
     }
 
