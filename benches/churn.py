@@ -13,54 +13,27 @@ import os
 import re
 import socket
 import subprocess
-import threading
 import time
 
 import servers
-from servers import Failure, Server
+from servers import Failure, Probe, Server
 
 REQUEST = b"GET /plaintext HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 CONNECTIONS = 100
 WARM_UP_SECONDS = 2
-PROBE_INTERVAL_SECONDS = 0.05
 PROBE_SECONDS_MAX = 1.0
 GONE_SECONDS_MAX = 10
 
 
-class Probe:
-    """A client that comes, asks and goes, again and again."""
-
-    def __init__(self, server):
-        self.server = server
-        self.stop = threading.Event()
-        self.slowest = 0.0
-        self.served = 0
-        self.failure = None
-        self.thread = threading.Thread(target=self.come)
-
-    def come(self):
-        try:
-            while not self.stop.wait(PROBE_INTERVAL_SECONDS):
-                start = time.monotonic()
-                with socket.create_connection(self.server.address, timeout=PROBE_SECONDS_MAX) as connection:
-                    connection.sendall(REQUEST)
-                    answer = b""
-                    while received := connection.recv(1 << 16):
-                        answer += received
-                if not answer.startswith(b"HTTP/1.1 200 "):
-                    raise Failure(f"it was answered {answer[:40]!r}")
-                self.served += 1
-                self.slowest = max(self.slowest, time.monotonic() - start)
-        except (Failure, OSError) as failure:
-            self.failure = failure
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stop.set()
-        self.thread.join()
+def come(server):
+    """A client that comes, asks and goes."""
+    with socket.create_connection(server.address, timeout=PROBE_SECONDS_MAX) as connection:
+        connection.sendall(REQUEST)
+        answer = b""
+        while received := connection.recv(1 << 16):
+            answer += received
+    if not answer.startswith(b"HTTP/1.1 200 "):
+        raise Failure(f"it was answered {answer[:40]!r}")
 
 
 def load(server, options, seconds):
@@ -81,12 +54,12 @@ def descriptors(server):
 
 def measure(server, options):
     load(server, options, WARM_UP_SECONDS)
-    before, memory, cpu = descriptors(server), server.settled_rss(), server.cpu_seconds()
-    with Probe(server) as probe:
+    memory = server.settled_rss()
+    before, cpu = descriptors(server), server.cpu_seconds()
+    with Probe(lambda: come(server), PROBE_SECONDS_MAX) as probe:
         count = load(server, options, options.seconds)
+        probe.check()
     cost = (server.cpu_seconds() - cpu) / count * 1e6
-    if probe.failure or not probe.served:
-        raise Failure(f"beside the load, somebody was not served: {probe.failure}")
     deadline = time.monotonic() + GONE_SECONDS_MAX
     while descriptors(server) > before and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -12,7 +12,6 @@ import resource
 import selectors
 import socket
 import struct
-import threading
 import time
 
 import servers
@@ -29,7 +28,6 @@ ECHO_BYTES = b"sixteen bytes ok"
 STUCK_DEPTH = 256
 STUCK_TARGET = "/bytes/16384"
 STUCK_BODY_BYTES = 16384
-PROBE_INTERVAL_SECONDS = 0.1
 PROBE_ANSWER_SECONDS_MAX = 1
 
 BROADCAST_LINES = 5
@@ -189,39 +187,12 @@ def fetch(connection, target):
     return parts[0]
 
 
-class Probe:
+@contextlib.contextmanager
+def probe(server):
     """Asks for /plaintext again and again from beside the load, and demands every answer in time."""
-
-    def __init__(self, server):
-        self.connection = socket.create_connection(server.address, timeout=PROBE_ANSWER_SECONDS_MAX)
-        self.stop = threading.Event()
-        self.answers = 0
-        self.slowest = 0.0
-        self.failure = None
-        self.thread = threading.Thread(target=self.ask)
-
-    def ask(self):
-        try:
-            while not self.stop.wait(PROBE_INTERVAL_SECONDS):
-                start = time.monotonic()
-                fetch(self.connection, "/plaintext")
-                self.answers += 1
-                self.slowest = max(self.slowest, time.monotonic() - start)
-        except (Failure, OSError) as failure:
-            self.failure = failure
-
-    def check(self):
-        if self.failure or self.slowest > PROBE_ANSWER_SECONDS_MAX:
-            raise Failure(f"beside the load: {self.failure}, slowest answer {self.slowest:.3f} s")
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stop.set()
-        self.thread.join()
-        self.connection.close()
+    with socket.create_connection(server.address, timeout=PROBE_ANSWER_SECONDS_MAX) as connection:
+        with servers.Probe(lambda: fetch(connection, "/plaintext"), PROBE_ANSWER_SECONDS_MAX) as asking:
+            yield asking
 
 
 def growth_of_answered(server, options, *client):
@@ -247,7 +218,7 @@ def stuck(server, options):
         expected = fetch(connection, STUCK_TARGET)
     if len(expected) != STUCK_BODY_BYTES:
         raise Failure(f"{STUCK_TARGET} is {len(expected)} bytes long")
-    with Clients() as clients, Probe(server) as probe:
+    with Clients() as clients, probe(server) as asking:
         for opened in range(options.connections):
             clients.add(server, request(STUCK_TARGET) * STUCK_DEPTH)
             if opened % OPENING_MAX == 0:
@@ -256,13 +227,13 @@ def stuck(server, options):
         after = server.settled_rss(between=clients.drive_for)
         clients.check_open()
         read_stuck(clients.all[0], expected)
-        probe.check()
+        asking.check()
     return {
         "start": start,
         "after": after,
         "growth_each": round((after - start) / options.connections),
-        "probes": probe.answers,
-        "slowest_probe_milliseconds": round(probe.slowest * 1000),
+        "probes": asking.answers,
+        "slowest_probe_milliseconds": round(asking.slowest * 1000),
     }
 
 
@@ -270,7 +241,7 @@ def shed(server, options):
     """The same against a server whose memory is too little for all of them: some are cut off, nobody else waits."""
     start = peak = server.settled_rss()
     sockets = []
-    with contextlib.ExitStack() as stack, Probe(server) as probe:
+    with contextlib.ExitStack() as stack, probe(server) as asking:
         for _ in range(options.connections):
             client = stack.enter_context(socket.create_connection(server.address))
             client.setblocking(False)
@@ -279,14 +250,14 @@ def shed(server, options):
             sockets.append(client)
             peak = max(peak, server.rss()) if len(sockets) % OPENING_MAX == 0 else peak
         peak = max(peak, server.settled_rss())
-        probe.check()
+        asking.check()
         states = [client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] for client in sockets]
     return {
         "start": start,
         "peak": peak,
         "growth": peak - start,
         "cut_off": sum(state != TCP_ESTABLISHED for state in states),
-        "slowest_probe_milliseconds": round(probe.slowest * 1000),
+        "slowest_probe_milliseconds": round(asking.slowest * 1000),
     }
 
 

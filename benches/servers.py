@@ -20,6 +20,7 @@ SETTLE_SECONDS_MAX = 60
 # Memory has settled when it moved by no more than this for a second.
 SETTLED_BYTES = 64 * 1024
 SAMPLES_PER_SECOND = 10
+PROBE_INTERVAL_SECONDS = 0.1
 ADDRESS = re.compile(r"127\.0\.0\.1:([1-9][0-9]*)")
 
 
@@ -103,6 +104,45 @@ class Server:
                 return samples[-1]
             between(1 / SAMPLES_PER_SECOND)
         raise Failure(f"{self.command}: its memory has not settled in {SETTLE_SECONDS_MAX} seconds")
+
+
+class Probe:
+    """Asks a server again and again from beside its load, in a `with`; `ask` raises where an answer is not as it should be.
+
+    Every answer has to come in time.
+    """
+
+    def __init__(self, ask, seconds_max):
+        self.ask = ask
+        self.seconds_max = seconds_max
+        self.stop = threading.Event()
+        self.answers = 0
+        self.slowest = 0.0
+        self.failure = None
+        self.thread = threading.Thread(target=self.go_on)
+
+    def go_on(self):
+        try:
+            while not self.stop.wait(PROBE_INTERVAL_SECONDS):
+                start = time.monotonic()
+                self.ask()
+                self.answers += 1
+                self.slowest = max(self.slowest, time.monotonic() - start)
+        except (Failure, OSError) as failure:
+            self.failure = failure
+
+    def check(self):
+        if self.failure or not self.answers or self.slowest > self.seconds_max:
+            answers = f"{self.answers} answers, the slowest after {self.slowest:.3f} s"
+            raise Failure(f"beside the load: {answers}, {self.failure or 'no failure'}")
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
 
 
 def read_when_written(file):

@@ -9,7 +9,7 @@ use rustix::process::Resource;
 
 use crate::memory::{assert_growth, settled, warm_up};
 use crate::peer::{LAST, Peer, assert_same, letters, post, request};
-use crate::program::{Program, transport, until};
+use crate::program::{Program, until};
 
 #[test]
 fn a_crowd_that_rests_and_asks_and_goes_leaves_nothing() {
@@ -153,11 +153,9 @@ impl Scene {
         self.program.count(name)
     }
 
-    /// That no connection holds any. On io_uring loops keep what they once needed to receive into, which is bounded.
+    /// That no connection holds any.
     fn expect_no_bytes_held(&self) {
-        let bytes = self.count("memory_bytes");
-        let is_kept = transport() == "uring" && bytes > self.bytes && bytes < BYTES_MAX;
-        assert!(bytes == self.bytes || is_kept, "{bytes} bytes are held instead of {}", self.bytes);
+        assert_eq!(self.count("memory_bytes"), self.bytes);
     }
 
     fn expect_nothing_left(&self, what: &str) {
@@ -188,9 +186,8 @@ fn crowd() -> usize {
 /// What an idle connection may cost; the published figure is measured in `benches/`.
 const IDLE_BYTES_MAX: u64 = 640;
 
-/// What loops count for themselves, if there are two of them: memory to receive much into, and on io_uring the buffers
-/// for what is little.
-const BYTES_MAX: u64 = 2 * (72 + 128) * 1024;
+/// What loops count for themselves, if there are two of them: memory to receive into.
+const BYTES_MAX: u64 = 2 * 200 * 1024;
 
 /// What may be resident more than before, when all is over.
 const GROWTH_MAX: u64 = 2 << 20;

@@ -143,12 +143,12 @@ impl<K: Kernel> Machine<K> {
         let token = self.sockets.token(slot, generation);
         let socket = token.and_then(|token| self.sockets.get_mut(token));
         let (Some(token), Some(socket)) = (token, socket) else {
-            self.discard(event);
+            self.buffers.discard(event.buffer);
             return None;
         };
         if !socket.flights.step(kind, if event.more { Step::More } else { Step::Last }) {
             // A kernel that repeats itself is not believed.
-            self.discard(event);
+            self.buffers.discard(event.buffer);
             return None;
         }
         self.in_flight -= usize::from(!event.more);
@@ -156,7 +156,7 @@ impl<K: Kernel> Machine<K> {
             self.sends.give_back(&mut socket.lent);
         }
         if socket.flags.has(Flags::CLOSING) {
-            self.discard(event);
+            self.buffers.discard(event.buffer);
             return self.release(token).then_some((token, Completion::Closed));
         }
         let completion = match kind {
@@ -169,11 +169,6 @@ impl<K: Kernel> Machine<K> {
             Kind::Wake | Kind::Cancel => None,
         };
         completion.map(|completion| (token, completion))
-    }
-
-    /// Gives back what an event brought that nobody wants any more.
-    fn discard(&mut self, event: Event) {
-        self.buffers.discard(event.buffer);
     }
 
     /// A connection is made, or there is room to send.

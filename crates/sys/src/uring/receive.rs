@@ -58,7 +58,7 @@ impl Buffers {
         }
     }
 
-    /// Takes back one in which nothing is looked at.
+    /// Takes back what an event brought that nobody wants any more.
     pub(super) fn discard(&mut self, buffer: Option<u16>) {
         if let Some(buffer) = buffer.filter(|buffer| self.is_ours_again(*buffer)) {
             self.own.push(buffer);
@@ -117,7 +117,7 @@ impl<K: Kernel> Machine<K> {
             return self.polled(token, event);
         }
         if socket.flags.has_any(Flags::ENDED.and(Flags::FAILED)) {
-            self.discard(event);
+            self.buffers.discard(event.buffer);
             return None;
         }
         socket.flags.set(Flags::READABLE, event.nonempty);

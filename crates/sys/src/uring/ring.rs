@@ -56,8 +56,7 @@ fn set_up() -> io::Result<IoUring> {
         builder.build(SUBMISSIONS)
     };
     let unknown = |error: &io::Error| error.kind() == io::ErrorKind::InvalidInput;
-    let first = with(true, true);
-    match first {
+    match with(true, true) {
         Err(error) if unknown(&error) => with(false, true).or_else(|error| match unknown(&error) {
             true => with(false, false),
             false => Err(error),

@@ -113,15 +113,15 @@ impl<K: Kernel> Machine<K> {
                 return Some(Completion::Sent(sent));
             }
             Gathered::Parts(parts) => {
-                if length(parts) >= BULK_BYTES_MIN {
+                let bytes = length(parts);
+                if bytes >= BULK_BYTES_MIN {
                     let sent = send_parts(&socket.descriptor, parts);
                     return self.sent_at_once(token, sent);
                 }
                 match parts {
-                    [part] => (Request::Send { fd, bytes: part.as_ptr(), length: part.len() as u32 }, 1, part.len()),
+                    [part] => (Request::Send { fd, bytes: part.as_ptr(), length: bytes as u32 }, 1, bytes),
                     parts => {
                         let (first, count) = (parts.as_ptr(), parts.len());
-                        let bytes = length(parts);
                         (Request::SendMessage { fd, header: self.sends.header(first.cast(), count) }, count, bytes)
                     }
                 }
