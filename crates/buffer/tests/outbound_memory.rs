@@ -11,6 +11,9 @@ use bytes::Bytes;
 use support::{Call, PARTS, bytes, entries, file, gather, read, region, send, send_all};
 use tidegate_buffer::{ENTRY_BYTES, LINK_BYTES_MIN, Outbound, Pool, RECEIVE_BYTES_MAX, SEGMENT_BYTES, Scratch};
 
+/// Something that puts bytes into a queue.
+type Write<'a> = dyn Fn(&mut Outbound) + 'a;
+
 /// What a segment of `capacity` bytes is charged at.
 fn segment_cost(pool: &Pool, capacity: usize) -> usize {
     let before = pool.ledger().used();
@@ -41,7 +44,7 @@ fn a_few_bytes_alone_settle_into_memory_of_their_size() {
     scratch.space(RECEIVE_BYTES_MAX).fill(b'x');
     let received = scratch.received(1000);
     let before = pool.ledger().used();
-    let writes: [(&str, usize, &dyn Fn(&mut Outbound)); 2] = [
+    let writes: [(&str, usize, &Write<'_>); 2] = [
         ("copied", 200, &|queue| queue.write(&[b'x'; 200])),
         ("linked", 1000, &|queue| queue.link_shared(received.clone())),
     ];
@@ -67,7 +70,7 @@ fn a_few_bytes_alone_settle_into_memory_of_their_size() {
 #[test]
 fn what_is_much_or_not_alone_or_not_flushed_stays_where_it_is() {
     let pool = Pool::new();
-    let writes: [(&str, &dyn Fn(&mut Outbound)); 5] = [
+    let writes: [(&str, &Write<'_>); 5] = [
         ("nothing", &|_| ()),
         ("much", &|queue| queue.write(&[b'x'; 300])),
         ("shared bytes", &|queue| queue.link_bytes(Bytes::from(vec![7; LINK_BYTES_MIN]))),

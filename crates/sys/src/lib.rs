@@ -12,12 +12,14 @@
 mod address;
 mod appetite;
 mod driver;
+mod flags;
 mod gather;
 pub mod handover;
 pub mod inherited;
 pub mod memory;
 mod options;
 pub mod readiness;
+mod slots;
 mod socket;
 pub mod uring;
 mod wake;

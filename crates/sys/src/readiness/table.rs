@@ -4,6 +4,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::appetite::Appetite;
 use crate::driver::Token;
+use crate::flags;
+use crate::slots::{Born, Slots};
 
 /// What is known of a socket.
 #[derive(Debug)]
@@ -14,62 +16,36 @@ pub(super) struct Entry {
     pub(super) appetite: Appetite,
 }
 
-/// A set of yes-or-no facts about a socket.
+/// Yes-or-no facts about a socket.
+pub(super) type Flags = flags::Flags<Fact>;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Flags(u16);
+pub(super) enum Fact {}
 
 impl Flags {
-    pub(super) const NONE: Self = Self(0);
     /// epoll said so, and no receive has drained it since.
-    pub(super) const READABLE: Self = Self(1);
+    pub(super) const READABLE: Self = Self::fact(0);
     /// epoll said so since it was last asked.
-    pub(super) const WRITABLE: Self = Self(1 << 1);
+    pub(super) const WRITABLE: Self = Self::fact(1);
     /// The peer, or both sides, ended, or it has sent urgent bytes, before which a receive stops: a short one does not mean
     /// that there is nothing more.
-    pub(super) const HUNG_UP: Self = Self(1 << 2);
-    pub(super) const ERROR: Self = Self(1 << 3);
+    pub(super) const HUNG_UP: Self = Self::fact(2);
+    pub(super) const ERROR: Self = Self::fact(3);
     /// It is in the line for attention.
-    pub(super) const LINED_UP: Self = Self(1 << 4);
+    pub(super) const LINED_UP: Self = Self::fact(4);
     /// The loop wants what arrives.
-    pub(super) const RECEIVING: Self = Self(1 << 5);
+    pub(super) const RECEIVING: Self = Self::fact(5);
     /// The kernel's buffer is full; an edge will come.
-    pub(super) const SEND_BLOCKED: Self = Self(1 << 6);
+    pub(super) const SEND_BLOCKED: Self = Self::fact(6);
     /// The peer's end was told.
-    pub(super) const ENDED: Self = Self(1 << 7);
+    pub(super) const ENDED: Self = Self::fact(7);
     /// The failure was told.
-    pub(super) const FAILED: Self = Self(1 << 8);
-    pub(super) const CONNECTING: Self = Self(1 << 9);
-    pub(super) const LISTENER: Self = Self(1 << 10);
-    pub(super) const ACCEPTING: Self = Self(1 << 11);
+    pub(super) const FAILED: Self = Self::fact(8);
+    pub(super) const CONNECTING: Self = Self::fact(9);
+    pub(super) const LISTENER: Self = Self::fact(10);
+    pub(super) const ACCEPTING: Self = Self::fact(11);
     /// It could be received from while receiving was held back, and is remembered for when it goes on.
-    pub(super) const HELD: Self = Self(1 << 12);
-
-    pub(super) const fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    pub(super) const fn has(self, flag: Self) -> bool {
-        self.0 & flag.0 == flag.0
-    }
-
-    pub(super) const fn has_any(self, flags: Self) -> bool {
-        self.0 & flags.0 != 0
-    }
-
-    pub(super) const fn set(&mut self, flag: Self, on: bool) {
-        if on {
-            self.0 |= flag.0;
-        } else {
-            self.0 &= !flag.0;
-        }
-    }
-
-    /// Clears a flag and says whether it was set.
-    pub(super) const fn take(&mut self, flag: Self) -> bool {
-        let had = self.has(flag);
-        self.set(flag, false);
-        had
-    }
+    pub(super) const HELD: Self = Self::fact(12);
 }
 
 impl AsFd for Entry {
@@ -84,30 +60,19 @@ impl AsRawFd for Entry {
     }
 }
 
-/// The table. A slot that is looked up with an old generation is empty.
-#[derive(Debug, Default)]
-pub(super) struct Sockets(Vec<Option<Entry>>);
+/// The table.
+pub(super) type Sockets = Slots<Entry>;
+
+impl Born for Entry {
+    fn generation(&self) -> u32 {
+        self.generation
+    }
+}
 
 impl Sockets {
     pub(super) fn insert(&mut self, token: Token, descriptor: OwnedFd, flags: Flags) {
-        let slot = token.slot as usize;
-        if slot >= self.0.len() {
-            self.0.resize_with(slot + 1, || None);
-        }
-        self.0[slot] = Some(Entry { descriptor, generation: token.generation, flags, appetite: Appetite::default() });
-    }
-
-    pub(super) fn get(&self, token: Token) -> Option<&Entry> {
-        self.0.get(token.slot as usize)?.as_ref().filter(|entry| entry.generation == token.generation)
-    }
-
-    pub(super) fn get_mut(&mut self, token: Token) -> Option<&mut Entry> {
-        self.0.get_mut(token.slot as usize)?.as_mut().filter(|entry| entry.generation == token.generation)
-    }
-
-    pub(super) fn remove(&mut self, token: Token) -> Option<Entry> {
-        self.get(token)?;
-        self.0[token.slot as usize].take()
+        let entry = Entry { descriptor, generation: token.generation, flags, appetite: Appetite::default() };
+        self.put(token.slot, entry);
     }
 }
 

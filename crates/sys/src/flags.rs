@@ -1,0 +1,50 @@
+//! Sets of yes-or-no facts, of which each driver has its own.
+
+use std::marker::PhantomData;
+
+/// A set of facts of the kind `F`, in two bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flags<F>(u16, PhantomData<F>);
+
+impl<F: Copy> Flags<F> {
+    pub(crate) const NONE: Self = Self(0, PhantomData);
+
+    /// The set of the one fact that has this number, of sixteen.
+    pub(crate) const fn fact(number: u32) -> Self {
+        Self(1 << number, PhantomData)
+    }
+
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0, PhantomData)
+    }
+
+    pub(crate) const fn has(self, flag: Self) -> bool {
+        self.0 & flag.0 == flag.0
+    }
+
+    pub(crate) const fn has_any(self, flags: Self) -> bool {
+        self.0 & flags.0 != 0
+    }
+
+    pub(crate) const fn set(&mut self, flag: Self, on: bool) {
+        if on {
+            self.0 |= flag.0;
+        } else {
+            self.0 &= !flag.0;
+        }
+    }
+
+    /// Sets a flag and says whether it was clear.
+    pub(crate) const fn raise(&mut self, flag: Self) -> bool {
+        let had = self.has(flag);
+        self.set(flag, true);
+        !had
+    }
+
+    /// Clears a flag and says whether it was set.
+    pub(crate) const fn take(&mut self, flag: Self) -> bool {
+        let had = self.has(flag);
+        self.set(flag, false);
+        had
+    }
+}

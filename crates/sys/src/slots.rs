@@ -1,0 +1,54 @@
+//! The sockets of a driver, by slot.
+
+use crate::driver::Token;
+
+/// What a driver knows of a socket, which was born with a generation.
+pub(crate) trait Born {
+    fn generation(&self) -> u32;
+}
+
+/// The table. A slot that is looked up with an old generation is empty.
+#[derive(Debug)]
+pub(crate) struct Slots<E>(Vec<Option<E>>);
+
+impl<E> Default for Slots<E> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<E: Born> Slots<E> {
+    pub(crate) fn put(&mut self, slot: u32, entry: E) {
+        let slot = slot as usize;
+        if slot >= self.0.len() {
+            self.0.resize_with(slot + 1, || None);
+        }
+        self.0[slot] = Some(entry);
+    }
+
+    /// Who has the slot now.
+    pub(crate) fn tenant(&self, slot: u32) -> Option<&E> {
+        self.0.get(slot as usize)?.as_ref()
+    }
+
+    pub(crate) fn get(&self, token: Token) -> Option<&E> {
+        self.tenant(token.slot).filter(|entry| entry.generation() == token.generation)
+    }
+
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut E> {
+        self.0.get_mut(token.slot as usize)?.as_mut().filter(|entry| entry.generation() == token.generation)
+    }
+
+    pub(crate) fn remove(&mut self, token: Token) -> Option<E> {
+        self.get(token)?;
+        self.0[token.slot as usize].take()
+    }
+
+    /// All there are.
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
+        let entries = self.0.iter().enumerate();
+        entries.filter_map(|(slot, entry)| {
+            entry.as_ref().map(|entry| Token { slot: slot as u32, generation: entry.generation() })
+        })
+    }
+}
