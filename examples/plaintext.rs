@@ -37,7 +37,7 @@ impl Handler<http1::Server> for Site {
         match message {
             Incoming::Head(head) => cx.send(answer(head.path_bytes())).into(),
             // A body that nobody wants is read and dropped, up to the limits of HTTP.
-            Incoming::Data(_) | Incoming::End => Outcome::Continue,
+            Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End => Outcome::Continue,
         }
     }
 }

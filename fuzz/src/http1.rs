@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use tidegate_codec::{Codec, Output};
 use tidegate_http1::{
-    Chunk, Config, Incoming, Limits, Method, Outgoing, RequestHead, Response, ResponseHead, Server, Status,
+    Chunk, Config, Incoming, Limits, Method, Outgoing, RequestHead, Response, StreamedResponse, Server, Status,
 };
 use tidegate_testkit::contract::{Contract, Transcript};
 
@@ -31,7 +31,7 @@ pub fn http1(data: &[u8]) {
         let contract = Contract::rendered(make, |incoming| match incoming {
             Incoming::Head(head) => described(head),
             // Pieces of a body that is under way when the response begins depend on how they came.
-            Incoming::Data(_) | Incoming::End => String::new(),
+            Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End => String::new(),
         });
         let answer = |incoming, codec: &mut Server, out: &mut Output<'_>| {
             let Incoming::Head(head) = incoming else { panic!("the body of a request that was answered") };
@@ -56,7 +56,7 @@ fn answer<C: Codec<Out = Outgoing, Error = tidegate_http1::Error>>(options: u8, 
         0 => Response::text("ok").into(),
         1 => Response::new(Status::NO_CONTENT).into(),
         2 => Response::text("the last").close().into(),
-        _ => ResponseHead::new(Status::OK).into(),
+        _ => StreamedResponse::new(Status::OK).into(),
     };
     codec.encode(response, out).expect("a response is owed");
     if options >> 6 == 3 {
@@ -68,8 +68,8 @@ fn answer<C: Codec<Out = Outgoing, Error = tidegate_http1::Error>>(options: u8, 
 
 /// A request as its text, and all that can be asked of its head.
 fn whole(request: &Request) -> String {
-    let Request { method, target, headers, body } = request;
-    format!("{method} {target} {headers:?} {body}")
+    let Request { method, target, headers, body, trailers } = request;
+    format!("{method} {target} {headers:?} {body} {trailers:?}")
 }
 
 /// All that can be asked of a head; what is asked twice has to be the same twice.

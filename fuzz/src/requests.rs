@@ -16,7 +16,7 @@ use tidegate_codec::{Codec, Over, Slice};
 use tidegate_engine::{
     Channel, ChannelError, Client, Closed, Context, Event, Handler, Limits, Outcome, SendError, task,
 };
-use tidegate_http1::{Chunk, Config, Incoming, Outgoing, Response, ResponseHead, Server, Status};
+use tidegate_http1::{Chunk, Config, Incoming, Outgoing, Response, StreamedResponse, Server, Status};
 use tidegate_sys::Address;
 use tidegate_testkit::filters::ToyTls;
 
@@ -138,7 +138,7 @@ impl Answering {
             }
             Way::InPieces => {
                 cx.deadline_after(PAUSE);
-                said(cx.send(ResponseHead::new(Status::OK).into()))
+                said(cx.send(StreamedResponse::new(Status::OK).into()))
             }
             Way::Fails => Outcome::fail("as it was told"),
         }
@@ -154,7 +154,7 @@ impl<C: Codec<In = Incoming, Out = Outgoing>> Handler<C> for Answering {
                 self.heard.borrow_mut().push(format!("{} {}", head.method_text(), head.target()));
                 if head.has_body() && self.way != Way::AtOnce { Outcome::Continue } else { self.begin(cx) }
             }
-            Incoming::Data(_) => Outcome::Continue,
+            Incoming::Data(_) | Incoming::Trailers(_) => Outcome::Continue,
             Incoming::End => self.begin(cx),
         }
     }

@@ -1,7 +1,7 @@
 //! What `tidegate serve` answers.
 
 use tidegate::http1::{
-    ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, ResponseHead, Server, Status,
+    ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, StreamedResponse, Server, Status,
 };
 use tidegate::{Context, Event, Handler, Outcome};
 
@@ -43,9 +43,9 @@ impl Site {
                     Response::new(Status::OK).content_type(ContentType::BYTES).body(body)
                 }
                 (Some(length), _) => {
-                    return self.stream(ResponseHead::new(Status::OK).length(length), length, method, cx);
+                    return self.stream(StreamedResponse::new(Status::OK).length(length), length, method, cx);
                 }
-                (_, Some(length)) => return self.stream(ResponseHead::new(Status::OK), length, method, cx),
+                (_, Some(length)) => return self.stream(StreamedResponse::new(Status::OK), length, method, cx),
                 _ => Response::new(Status::NOT_FOUND).content_type(ContentType::TEXT).body("There is nothing here.\n"),
             },
         };
@@ -55,7 +55,7 @@ impl Site {
     #[inline(never)]
     fn stream(
         &mut self,
-        head: ResponseHead,
+        head: StreamedResponse,
         length: u64,
         method: Method,
         cx: &mut Context<'_, Server>,
@@ -100,7 +100,7 @@ impl Site {
         if !head.has_body() && head.header("content-length").is_none() {
             return send(cx, Outgoing::Response(Response::new(Status::LENGTH_REQUIRED).close()));
         }
-        let mut response = ResponseHead::new(Status::OK);
+        let mut response = StreamedResponse::new(Status::OK);
         match head.header("content-type") {
             None => response = response.content_type(ContentType::BYTES),
             // It was a value when it came in, so it is one when it goes out.
@@ -136,7 +136,7 @@ impl Handler<Server> for Site {
                 self.answer = Answer::None;
                 send(cx, Outgoing::End)
             }
-            Incoming::Data(_) | Incoming::End => Outcome::Continue,
+            Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End => Outcome::Continue,
         }
     }
 

@@ -1,11 +1,14 @@
 //! The outbound half: responses to bytes, straight into the outbound queue.
 
+use tidegate_buffer::Writer;
 use tidegate_codec::Output;
 
+use crate::body::Inbound;
 use crate::error::{Error, Misuse};
-use crate::response::{Body, Chunk, ContentType, Outgoing, Parts, Response, ResponseHead};
+use crate::fields::Fields;
+use crate::response::{Body, Chunk, ContentType, Interim, Outgoing, Parts, Response, StreamedResponse};
 use crate::server::{
-    CLOSING, CONNECT, DRAINING, EXPECTS, FOLLOWED, HEAD, Inbound, KEEPS_ALIVE, OLD, Outbound, Server, WILL_CLOSE,
+    CLOSING, CONNECT, DRAINING, EXPECTS, FOLLOWED, HEAD, KEEPS_ALIVE, OLD, Outbound, Server, WILL_CLOSE,
 };
 use crate::status::Status;
 
@@ -29,8 +32,10 @@ impl Server {
             Outgoing::Head(head) => self.send_head(&head, out),
             Outgoing::Data(data) => self.send_data(data, out),
             Outgoing::Chunk(chunk) => self.send_chunk(chunk, out),
+            Outgoing::Trailers(fields) => self.send_trailers(&fields, out),
             Outgoing::End => self.send_end(out),
             Outgoing::Continue => self.send_continue(out),
+            Outgoing::Interim(interim) => self.send_interim(&interim, out),
         }
     }
 
@@ -95,8 +100,8 @@ impl Server {
     }
 
     #[cold]
-    fn send_head(&mut self, head: &ResponseHead, out: &mut Output<'_>) -> Result<(), Misuse> {
-        let ResponseHead { length, parts } = head;
+    fn send_head(&mut self, head: &StreamedResponse, out: &mut Output<'_>) -> Result<(), Misuse> {
+        let StreamedResponse { length, parts } = head;
         self.check_head(parts.status)?;
         let tunnel = self.flags & CONNECT != 0 && (200..300).contains(&parts.status.code());
         let framing = match *length {
@@ -142,11 +147,7 @@ impl Server {
             Outbound::UntilClose => link(data, out),
             // An empty chunk would be the last one.
             Outbound::Chunked if length == 0 => {}
-            Outbound::Chunked => {
-                write_chunk_size(length, out);
-                link(data, out);
-                out.write(b"\r\n");
-            }
+            Outbound::Chunked => write_chunk(data, out),
         }
         Ok(())
     }
@@ -171,6 +172,36 @@ impl Server {
             Outbound::Length | Outbound::Mute | Outbound::UntilClose => {}
         }
         self.complete(Status::OK, out);
+        Ok(())
+    }
+
+    fn send_trailers(&mut self, fields: &Fields, out: &mut Output<'_>) -> Result<(), Misuse> {
+        if !fields.are_trailers() {
+            return Err(Misuse::TrailerForbidden);
+        }
+        if self.outbound != Outbound::Chunked || fields.is_empty() {
+            // Nothing but a chunked body has a place for them.
+            return self.send_end(out);
+        }
+        write_trailers(fields, out);
+        self.complete(Status::OK, out);
+        Ok(())
+    }
+
+    /// To HTTP/1.0, which has no interim responses (RFC 9110 §15.2), it is nothing.
+    fn send_interim(&mut self, interim: &Interim, out: &mut Output<'_>) -> Result<(), Misuse> {
+        if self.outbound != Outbound::Owed {
+            return Err(Misuse::NoRequest);
+        }
+        if !interim.status.is_interim() || interim.status == Status::CONTINUE {
+            return Err(Misuse::InterimStatus);
+        }
+        if self.flags & OLD == 0 {
+            let mut writer = out.writer(interim.fields.bytes().len() + HEAD_SLACK_BYTES);
+            put_status_line(interim.status, &mut writer);
+            writer.put(interim.fields.bytes());
+            writer.put(b"\r\n");
+        }
         Ok(())
     }
 
@@ -219,14 +250,7 @@ impl Server {
         if parts.status == Status::OK {
             writer.put(self.config.ok_start());
         } else {
-            match parts.status.line() {
-                Some(line) => writer.put(line.as_bytes()),
-                None => {
-                    writer.put(b"HTTP/1.1 ");
-                    writer.put(itoa::Buffer::new().format(parts.status.code()).as_bytes());
-                    writer.put(b" \r\n");
-                }
-            }
+            put_status_line(parts.status, &mut writer);
             writer.put(self.config.after_status());
         }
         writer.put(date);
@@ -287,7 +311,18 @@ enum Framing {
     UntilClose,
 }
 
-fn link(body: Body, out: &mut Output<'_>) {
+fn put_status_line(status: Status, writer: &mut Writer<'_>) {
+    match status.line() {
+        Some(line) => writer.put(line.as_bytes()),
+        None => {
+            writer.put(b"HTTP/1.1 ");
+            writer.put(itoa::Buffer::new().format(status.code()).as_bytes());
+            writer.put(b" \r\n");
+        }
+    }
+}
+
+pub(crate) fn link(body: Body, out: &mut Output<'_>) {
     match body {
         Body::Empty => {}
         Body::Static(bytes) => out.link_static(bytes),
@@ -295,6 +330,19 @@ fn link(body: Body, out: &mut Output<'_>) {
         Body::Slice(slice) => out.link(slice),
         Body::File(region) => out.link_file(region),
     }
+}
+
+pub(crate) fn write_chunk(data: Body, out: &mut Output<'_>) {
+    write_chunk_size(data.len(), out);
+    link(data, out);
+    out.write(b"\r\n");
+}
+
+/// The last chunk, and the trailer section behind it.
+pub(crate) fn write_trailers(fields: &Fields, out: &mut Output<'_>) {
+    out.write(b"0\r\n");
+    out.write(fields.bytes());
+    out.write(b"\r\n");
 }
 
 fn write_chunk_size(size: u64, out: &mut Output<'_>) {
@@ -312,7 +360,7 @@ fn write_chunk_size(size: u64, out: &mut Output<'_>) {
 pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Bodies up to this length are copied behind their head.
-const INLINE_BYTES_MAX: usize = tidegate_buffer::LINK_BYTES_MIN - 1;
+pub(crate) const INLINE_BYTES_MAX: usize = tidegate_buffer::LINK_BYTES_MIN - 1;
 
 /// What a head has at most beside its configured start, its content type, its fields and its body: a status line,
 /// the date, and the fields about length and connection.

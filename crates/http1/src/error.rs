@@ -28,6 +28,8 @@ pub enum Violation {
     BareLf,
     /// The request line is not a method, a target and a version with one space between.
     RequestLine,
+    /// The status line is not a version, a status of three digits and a reason.
+    StatusLine,
     /// The target is none of the four forms of RFC 9112 §3.2.
     Target,
     /// A version of HTTP that is not spoken here.
@@ -66,8 +68,18 @@ pub enum Violation {
     ChunkEnd,
     /// A trailer is not a field.
     Trailer,
-    /// The peer stopped sending within a request.
+    /// A trailer is a field that has to come before the body (RFC 9110 §6.5.1).
+    TrailerForbidden,
+    /// The peer stopped sending within a message.
     Truncated,
+    /// A body behind a status that has none.
+    BodyForbidden,
+    /// A response, or bytes of one, and no request waits for it.
+    ResponseUnasked,
+    /// 101, and the request did not ask for another protocol, or not for this one alone.
+    SwitchUnasked,
+    /// The peer stopped sending before it answered.
+    Unanswered,
 }
 
 /// Which limit was reached; see [`Limits`](crate::Limits).
@@ -90,6 +102,8 @@ pub enum Exceeded {
     HeadTime,
     /// No byte of the body came for too long.
     BodyTime,
+    /// Too many interim responses to one request.
+    Interim,
 }
 
 /// What the application asked for and cannot have.
@@ -112,6 +126,21 @@ pub enum Misuse {
     BodyTooShort,
     /// `100 Continue`, and the peer does not wait for it.
     ContinueUnexpected,
+    /// A trailer that has to come before the body; see [`Violation::TrailerForbidden`].
+    TrailerForbidden,
+    /// A request without a host, and the client has none either.
+    HostMissing,
+    /// A second request, while the body of one is under way.
+    RequestUnderWay,
+    /// A piece of a body or its end, and no request is under way.
+    NoRequestUnderWay,
+    /// More requests wait for their responses than [`pipeline_max`](crate::client::Limits::pipeline_max) allows, or one
+    /// that may end in another protocol.
+    PipelineFull,
+    /// The connection takes no more requests: it closes, or is of another protocol.
+    NoMoreRequests,
+    /// A body without a length, or an expectation, and the peer speaks HTTP/1.0 (RFC 9112 §6.1).
+    PeerTooOld,
 }
 
 impl Error {
@@ -123,8 +152,17 @@ impl Error {
             Self::Peer(Violation::CodingUnknown) => Status::NOT_IMPLEMENTED,
             Self::Peer(Violation::ExpectationUnknown) => Status::EXPECTATION_FAILED,
             Self::Peer(Violation::LengthRequired) => Status::LENGTH_REQUIRED,
-            // Whoever stopped sending is not waiting for an answer.
-            Self::Peer(Violation::Truncated) | Self::Caller(_) => return None,
+            // Whoever stopped sending is not waiting for an answer, and nobody answers a response.
+            Self::Peer(
+                Violation::Truncated
+                | Violation::StatusLine
+                | Violation::BodyForbidden
+                | Violation::ResponseUnasked
+                | Violation::SwitchUnasked
+                | Violation::Unanswered,
+            )
+            | Self::Limit(Exceeded::Interim)
+            | Self::Caller(_) => return None,
             Self::Peer(_) | Self::Limit(Exceeded::ChunkExtension) => Status::BAD_REQUEST,
             Self::Limit(Exceeded::RequestLine) => Status::URI_TOO_LONG,
             Self::Limit(Exceeded::Head | Exceeded::Headers | Exceeded::Trailer) => Status::FIELDS_TOO_LARGE,
@@ -165,6 +203,7 @@ impl Violation {
         match self {
             Self::BareLf => "a line ends with LF alone",
             Self::RequestLine => "the request line is malformed",
+            Self::StatusLine => "the status line is malformed",
             Self::Target => "the request target is malformed",
             Self::Version => "the version of HTTP is not supported",
             Self::FieldName => "the name of a field is malformed",
@@ -184,7 +223,12 @@ impl Violation {
             Self::ChunkSize => "the size of a chunk is malformed",
             Self::ChunkEnd => "a chunk is not followed by CR LF",
             Self::Trailer => "a trailer field is malformed",
-            Self::Truncated => "the peer stopped sending within a request",
+            Self::TrailerForbidden => "a trailer field has to come before the body",
+            Self::Truncated => "the peer stopped sending within a message",
+            Self::BodyForbidden => "a body follows a status that has none",
+            Self::ResponseUnasked => "a response came that nobody asked for",
+            Self::SwitchUnasked => "the peer switched to a protocol that nobody asked for",
+            Self::Unanswered => "the peer stopped sending before it answered",
         }
     }
 }
@@ -200,6 +244,7 @@ impl Exceeded {
             Self::Trailer => "the trailer is too long",
             Self::HeadTime => "the head took too long",
             Self::BodyTime => "the body stopped arriving",
+            Self::Interim => "there are too many interim responses",
         }
     }
 }
@@ -215,6 +260,13 @@ impl Misuse {
             Self::BodyTooLong => "the body is longer than announced",
             Self::BodyTooShort => "the body is shorter than announced",
             Self::ContinueUnexpected => "the peer does not wait for 100 Continue",
+            Self::TrailerForbidden => "the trailer field has to come before the body",
+            Self::HostMissing => "neither the request nor the client has a host",
+            Self::RequestUnderWay => "a request is already under way",
+            Self::NoRequestUnderWay => "no request is under way",
+            Self::PipelineFull => "too many requests wait for their responses",
+            Self::NoMoreRequests => "the connection takes no more requests",
+            Self::PeerTooOld => "the peer speaks HTTP/1.0",
         }
     }
 }

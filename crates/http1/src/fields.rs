@@ -1,10 +1,11 @@
-//! `Fields`: the extra fields of a response, serialised when they are made.
+//! `Fields`: the extra fields of a message, serialised when they are made.
 
 use std::fmt;
 
+use crate::head::Headers;
 use crate::scan;
 
-/// Fields of a response beside those that the codec writes by itself. They are checked when they are put in, and kept
+/// Fields of a message beside those that the codec writes by itself. They are checked when they are put in, and kept
 /// as they go out: encoding copies them in one piece, and a block from a static text costs nothing to make.
 ///
 /// ```
@@ -36,7 +37,7 @@ pub enum InvalidField {
     Name,
     /// Its value has control characters.
     Value,
-    /// The codec writes it: `Connection`, `Content-Length`, `Date`, `Server`, `Transfer-Encoding`.
+    /// The codec writes it: `Connection`, `Content-Length`, `Date`, `Expect`, `Host`, `Server`, `Transfer-Encoding`.
     Reserved,
 }
 
@@ -89,6 +90,12 @@ impl Fields {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes().is_empty()
+    }
+
+    /// Whether all of them may come behind a body.
+    pub(crate) fn are_trailers(&self) -> bool {
+        let lines = self.bytes();
+        Headers::new(lines).all(|(name, _)| !is_forbidden_in_trailers(name))
     }
 
     /// All lines.
@@ -161,9 +168,46 @@ const fn is_reserved(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"connection")
         || name.eq_ignore_ascii_case(b"content-length")
         || name.eq_ignore_ascii_case(b"date")
+        || name.eq_ignore_ascii_case(b"expect")
+        || name.eq_ignore_ascii_case(b"host")
         || name.eq_ignore_ascii_case(b"server")
         || name.eq_ignore_ascii_case(b"transfer-encoding")
 }
+
+/// Whether a field of this name would change how a message is framed, routed, authorised or understood, and so has to
+/// come before its body (RFC 9110 §6.5.1).
+pub(crate) fn is_forbidden_in_trailers(name: &[u8]) -> bool {
+    is_reserved(name) && !name.eq_ignore_ascii_case(b"date") && !name.eq_ignore_ascii_case(b"server")
+        || NO_TRAILERS.iter().any(|forbidden| name.eq_ignore_ascii_case(forbidden.as_bytes()))
+}
+
+/// No trailers either, beside those that frame a message.
+const NO_TRAILERS: [&str; 24] = [
+    "authorization",
+    "cache-control",
+    "content-encoding",
+    "content-range",
+    "content-type",
+    "cookie",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "keep-alive",
+    "location",
+    "max-forwards",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "range",
+    "set-cookie",
+    "te",
+    "trailer",
+    "upgrade",
+    "vary",
+    "www-authenticate",
+];
 
 const fn check_lines(mut rest: &[u8]) {
     while !rest.is_empty() {

@@ -108,18 +108,14 @@ impl RequestHead {
     #[must_use]
     pub fn headers(&self) -> Headers<'_> {
         let start = usize::from(self.spans.target_start) + usize::from(self.spans.target_length) + VERSION_BYTES;
-        Headers { rest: &self.bytes[start..] }
+        Headers::new(&self.bytes[start..])
     }
 
     /// How the end of the body is told.
     #[must_use]
     #[inline]
     pub fn body(&self) -> BodyLength {
-        match self.spans.body {
-            0 => BodyLength::None,
-            CHUNKED => BodyLength::Chunked,
-            length => BodyLength::Known(length),
-        }
+        BodyLength::from_span(self.spans.body)
     }
 
     /// Whether a body follows: pieces, and their end.
@@ -179,6 +175,13 @@ pub struct Headers<'a> {
     rest: &'a [u8],
 }
 
+impl<'a> Headers<'a> {
+    /// The fields of lines that were checked, up to an empty one or the end.
+    pub(crate) fn new(rest: &'a [u8]) -> Self {
+        Self { rest }
+    }
+}
+
 impl<'a> Iterator for Headers<'a> {
     type Item = (&'a [u8], &'a [u8]);
 
@@ -212,6 +215,23 @@ pub enum Method {
 }
 
 impl Method {
+    /// Its name, unless it is an extension.
+    #[must_use]
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+            Self::Options => "OPTIONS",
+            Self::Trace => "TRACE",
+            Self::Patch => "PATCH",
+            Self::Extension => return None,
+        })
+    }
+
     pub(crate) fn from_token(token: &[u8]) -> Self {
         match token {
             b"GET" => Self::Get,
@@ -246,6 +266,20 @@ pub enum BodyLength {
     Known(u64),
     /// By its last chunk.
     Chunked,
+    /// By the end of the connection; of responses only.
+    UntilClose,
+}
+
+impl BodyLength {
+    #[inline]
+    pub(crate) fn from_span(span: u64) -> Self {
+        match span {
+            0 => Self::None,
+            CHUNKED => Self::Chunked,
+            UNTIL_CLOSE => Self::UntilClose,
+            length => Self::Known(length),
+        }
+    }
 }
 
 /// The bytes are visible ASCII, which `parse` made sure of.
@@ -267,8 +301,10 @@ pub(crate) fn trim(value: &[u8]) -> &[u8] {
     &value[start..end]
 }
 
-/// In place of a length: the body comes in chunks.
+/// In place of a length: the body comes in chunks, ...
 pub(crate) const CHUNKED: u64 = u64::MAX;
+/// ... or ends with the connection.
+pub(crate) const UNTIL_CLOSE: u64 = u64::MAX - 1;
 
 /// Flags of a head: HTTP/1.0, ...
 pub(crate) const OLD: u8 = 1;
@@ -276,6 +312,8 @@ pub(crate) const OLD: u8 = 1;
 pub(crate) const KEEP_ALIVE: u8 = 2;
 /// ... and waits for `100 Continue`.
 pub(crate) const EXPECTS_CONTINUE: u8 = 4;
+/// ... or a response names the protocol that it switches to.
+pub(crate) const UPGRADE: u8 = 8;
 
 /// What stands between a target and the first field: ` HTTP/1.1` and a line end.
 pub(crate) const VERSION_BYTES: usize = 11;

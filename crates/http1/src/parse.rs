@@ -5,7 +5,9 @@
 //! how its bytes were cut into packets; see `head_end` for what is.
 
 use crate::error::{Error, Exceeded, Violation};
-use crate::head::{CHUNKED, EXPECTS_CONTINUE, KEEP_ALIVE, Method, OLD, Spans, VERSION_BYTES, trim};
+use crate::head::{
+    CHUNKED, EXPECTS_CONTINUE, KEEP_ALIVE, Method, OLD, Spans, UNTIL_CLOSE, UPGRADE, VERSION_BYTES, trim,
+};
 use crate::limits::{Config, Limits};
 use crate::scan;
 
@@ -41,7 +43,7 @@ pub(crate) fn parse(bytes: &[u8], config: &Config) -> Result<(Spans, usize), Sto
     let (method, target_start) = method(bytes)?;
     let (path_end, target_end) = scan::target_ends(bytes, target_start);
     let old = version(bytes, target_end)?;
-    if bytes[target_start] != b'/' {
+    if bytes[target_start] != b'/' || method == Method::Connect {
         check_target(method, &bytes[target_start..target_end])?;
     }
     let line_end = target_end + VERSION_BYTES - 2;
@@ -52,7 +54,7 @@ pub(crate) fn parse(bytes: &[u8], config: &Config) -> Result<(Spans, usize), Sto
     let (mut at, mut count) = (line_end + 2, 0);
     while bytes.get(at) != Some(&b'\r') {
         count += 1;
-        at = field(bytes, at, &mut facts)?;
+        at = field::<REQUEST>(bytes, at, &mut facts)?;
     }
     expect_line_end(bytes, at)?;
     if count > limits.headers_max {
@@ -121,7 +123,7 @@ fn if_target(ended_by: u8) -> Violation {
 #[cold]
 fn check_target(method: Method, target: &[u8]) -> Result<(), Stop> {
     let good = match method {
-        Method::Connect => target.contains(&b':') && is_authority(target),
+        Method::Connect => is_authority_with_port(target),
         Method::Options if target == b"*" => true,
         // The preface of HTTP/2 is sent to those who should know its version.
         Method::Extension if target == b"*" => true,
@@ -137,13 +139,28 @@ fn check_target(method: Method, target: &[u8]) -> Result<(), Stop> {
     if good { Ok(()) } else { Err(Violation::Target.into()) }
 }
 
+/// Whether a request with this method may have this target.
+pub(crate) fn is_target(method: Method, target: &[u8]) -> bool {
+    let is_whole = !target.is_empty() && scan::target_ends(target, 0).1 == target.len();
+    let is_origin = target.first() == Some(&b'/') && method != Method::Connect;
+    is_whole && (is_origin || check_target(method, target).is_ok())
+}
+
 fn is_authority(bytes: &[u8]) -> bool {
     !bytes.is_empty() && is_host(bytes)
 }
 
+/// What CONNECT asks for: a host and a port (RFC 9110 §9.3.6).
+fn is_authority_with_port(bytes: &[u8]) -> bool {
+    let Some(colon) = memchr::memrchr(b':', bytes) else { return false };
+    let (host, port) = (&bytes[..colon], &bytes[colon + 1..]);
+    let number = std::str::from_utf8(port).ok().and_then(|port| port.parse::<u16>().ok());
+    is_authority(host) && port.iter().all(u8::is_ascii_digit) && number.is_some_and(|number| number > 0)
+}
+
 /// A host with an optional port (RFC 9110 §7.2); it may be empty.
 #[inline(never)]
-fn is_host(bytes: &[u8]) -> bool {
+pub(crate) fn is_host(bytes: &[u8]) -> bool {
     let host_end = match bytes {
         [b'[', address @ ..] => match address.iter().position(|&byte| byte == b']') {
             Some(end) if address[..end].iter().all(|byte| byte.is_ascii_hexdigit() || b":.v".contains(byte)) => end + 2,
@@ -201,9 +218,9 @@ impl Line {
     }
 }
 
-/// One field line from `at` on; gives where the next begins.
+/// One field line from `at` on, of a response or of a request; gives where the next begins.
 #[inline(always)]
-fn field(bytes: &[u8], at: usize, facts: &mut Facts) -> Result<usize, Stop> {
+pub(crate) fn field<const RESPONSE: bool>(bytes: &[u8], at: usize, facts: &mut Facts) -> Result<usize, Stop> {
     let mut line = match Line::usual(bytes, at) {
         Some(line) if line.name_end > at => line,
         _ => Line::unusual(bytes, at)?,
@@ -218,14 +235,21 @@ fn field(bytes: &[u8], at: usize, facts: &mut Facts) -> Result<usize, Stop> {
             _ => return Err(no_value(bytes, line.value_end)),
         }
     }
-    facts.learn(bytes, &line)?;
+    if RESPONSE {
+        facts.learn_of_response(bytes, &line)?;
+    } else {
+        facts.learn(bytes, &line)?;
+    }
     Ok(line.value_end + 2)
 }
 
-/// Checks one line of a trailer, without its line end.
-pub(crate) fn is_field_line(line: &[u8]) -> bool {
+/// The name of a field line, which comes without its line end, if it is one.
+pub(crate) fn field_name(line: &[u8]) -> Option<&[u8]> {
     let name_end = scan::token_end(line, 0);
-    name_end > 0 && line.get(name_end) == Some(&b':') && scan::value_end(line, name_end + 1) == line.len()
+    let is_good = name_end > 0
+        && line.get(name_end) == Some(&b':')
+        && scan::value_end(line, name_end + 1) == line.len();
+    is_good.then_some(&line[..name_end])
 }
 
 #[cold]
@@ -247,7 +271,7 @@ fn no_value(bytes: &[u8], value_end: usize) -> Stop {
 }
 
 #[inline]
-fn expect_line_end(bytes: &[u8], at: usize) -> Result<(), Stop> {
+pub(crate) fn expect_line_end(bytes: &[u8], at: usize) -> Result<(), Stop> {
     match bytes.get(at + 1) {
         Some(b'\n') => Ok(()),
         None => Err(Stop::Partial),
@@ -257,7 +281,7 @@ fn expect_line_end(bytes: &[u8], at: usize) -> Result<(), Stop> {
 
 /// What the fields say about framing and about the connection.
 #[derive(Debug, Default)]
-struct Facts {
+pub(crate) struct Facts {
     length: u64,
     seen: u8,
 }
@@ -276,6 +300,24 @@ impl Facts {
             14 if is_name(bytes, at, b"content-length") => self.content_length(value()),
             17 if bytes[at..name_end].eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value()),
             6 if bytes[at..name_end].eq_ignore_ascii_case(b"expect") => self.expect(value()),
+            _ => Ok(()),
+        }
+    }
+
+    fn learn_of_response(&mut self, bytes: &[u8], line: &Line) -> Result<(), Stop> {
+        let Line { at, name_end, value_end, .. } = *line;
+        let value = || &bytes[name_end + 1..value_end];
+        match name_end - at {
+            10 if is_name(bytes, at, b"connection") => {
+                self.connection(bytes, name_end + 1, value_end);
+                Ok(())
+            }
+            14 if is_name(bytes, at, b"content-length") => self.content_length(value()),
+            17 if bytes[at..name_end].eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value()),
+            7 if bytes[at..name_end].eq_ignore_ascii_case(b"upgrade") => {
+                self.note(UPGRADES);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -366,6 +408,30 @@ impl Facts {
         if old { Err(Violation::TransferEncoding.into()) } else { Ok(CHUNKED) }
     }
 
+    /// How long the body of a response is, unless the request it answers has none in its response (RFC 9112 §6.3).
+    pub(crate) fn body_of_response(&self, code: u16, old: bool) -> Result<u64, Stop> {
+        let (has_length, is_coded) = (self.seen & LENGTH != 0, self.seen & CODED != 0);
+        if is_coded && has_length {
+            return Err(Violation::LengthAndEncoding.into());
+        }
+        if is_coded && old {
+            return Err(Violation::TransferEncoding.into());
+        }
+        match code {
+            100..=199 | 204 if is_coded || self.length > 0 => Err(Violation::BodyForbidden.into()),
+            100..=199 | 204 | 304 => Ok(0),
+            _ if is_coded => Ok(CHUNKED),
+            _ if has_length => Ok(self.length),
+            _ => Ok(UNTIL_CLOSE),
+        }
+    }
+
+    pub(crate) fn flags_of_response(&self, old: bool) -> u8 {
+        let keeps = if old { self.seen & (KEEP | CLOSE) == KEEP } else { self.seen & CLOSE == 0 };
+        let upgrades = self.seen & UPGRADES != 0;
+        [(old, OLD), (keeps, KEEP_ALIVE), (upgrades, UPGRADE)].iter().map(|(is, flag)| u8::from(*is) * flag).sum()
+    }
+
     #[inline]
     fn flags(&self, old: bool) -> Result<u8, Stop> {
         if old {
@@ -415,6 +481,12 @@ const KEEP: u8 = 4;
 const LENGTH: u8 = 8;
 const CODED: u8 = 16;
 const EXPECTS: u8 = 32;
+const UPGRADES: u8 = 64;
+
+/// Fields are those of a request; ...
+const REQUEST: bool = false;
+/// ... those of a response.
+pub(crate) const RESPONSE: bool = true;
 
 /// Nineteen digits cannot overflow, nor be taken for [`CHUNKED`].
 const LENGTH_DIGITS_MAX: usize = 19;
@@ -440,7 +512,11 @@ pub(crate) fn head_end(bytes: &[u8], seen: usize, limits: &Limits) -> Result<Opt
     if seen < line_max && bytes.len() >= line_max && memchr::memchr(b'\n', &bytes[..line_max]).is_none() {
         return Err(Error::Limit(Exceeded::RequestLine));
     }
-    let head_max = limits.head_bytes_max as usize;
+    empty_line(bytes, seen, limits.head_bytes_max as usize)
+}
+
+/// Where a head ends, beginning the search where the last one ended.
+pub(crate) fn empty_line(bytes: &[u8], seen: usize, head_max: usize) -> Result<Option<usize>, Error> {
     let window = &bytes[..bytes.len().min(head_max)];
     for end in memchr::memchr_iter(b'\n', &window[seen.min(window.len())..]) {
         let line = &window[..seen + end];

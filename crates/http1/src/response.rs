@@ -12,15 +12,50 @@ pub enum Outgoing {
     /// Head and body at once: the usual and the fastest way.
     Response(Response),
     /// The head of a response whose body follows.
-    Head(ResponseHead),
+    Head(StreamedResponse),
     /// A piece of the body. An empty one is nothing.
     Data(Body),
     /// A piece of the body that was framed once, for many connections.
     Chunk(Chunk),
+    /// The end of a body in chunks, and fields behind it. Where the body is not in chunks they are left out.
+    Trailers(Fields),
     /// The end of the body.
     End,
     /// The peer shall go on and send its body; only with [`Config::continue_by_hand`](crate::Config::continue_by_hand).
     Continue,
+    /// An interim response, such as 103 with links for the peer to fetch early; a final one has to follow. HTTP/1.0, which
+    /// has none, gets nothing.
+    Interim(Interim),
+}
+
+/// An interim response (RFC 9110 §15.2): a status below 200 and fields.
+///
+/// ```
+/// use tidegate_http1::{Fields, Interim, Status};
+///
+/// const LINKS: Fields = Fields::from_static("Link: </tides.css>; rel=preload; as=style\r\n");
+/// let hints = Interim::new(Status::EARLY_HINTS).fields(LINKS);
+/// # drop(hints);
+/// ```
+#[derive(Debug)]
+pub struct Interim {
+    pub(crate) status: Status,
+    pub(crate) fields: Fields,
+}
+
+impl Interim {
+    /// One without fields. 100 is said by [`Outgoing::Continue`], and 101 is no interim response.
+    #[must_use]
+    pub const fn new(status: Status) -> Self {
+        Self { status, fields: Fields::new() }
+    }
+
+    /// Puts these fields in place of those it has.
+    #[must_use]
+    pub fn fields(mut self, fields: Fields) -> Self {
+        self.fields = fields;
+        self
+    }
 }
 
 /// A response with its whole body.
@@ -44,7 +79,7 @@ pub struct Response {
 /// With a length, exactly as many bytes have to follow. Without one the body is chunked, or, to HTTP/1.0, ends with
 /// the connection.
 #[derive(Debug)]
-pub struct ResponseHead {
+pub struct StreamedResponse {
     pub(crate) length: Option<u64>,
     pub(crate) parts: Parts,
 }
@@ -109,7 +144,7 @@ macro_rules! parts_builder {
 }
 
 parts_builder!(Response);
-parts_builder!(ResponseHead);
+parts_builder!(StreamedResponse);
 
 impl Response {
     /// A response without fields and body.
@@ -143,7 +178,7 @@ impl Response {
     }
 }
 
-impl ResponseHead {
+impl StreamedResponse {
     /// The head of a response without fields, its length not known.
     #[must_use]
     pub const fn new(status: Status) -> Self {
@@ -165,8 +200,8 @@ impl From<Response> for Outgoing {
     }
 }
 
-impl From<ResponseHead> for Outgoing {
-    fn from(head: ResponseHead) -> Self {
+impl From<StreamedResponse> for Outgoing {
+    fn from(head: StreamedResponse) -> Self {
         Self::Head(head)
     }
 }

@@ -7,14 +7,14 @@
 //! - `since` is when the peer was last known to owe nothing: since then it has been idle, or sending a head, or
 //!   letting a body wait.
 //!
-//! Read next: `parse.rs` for heads, `chunked.rs` for bodies, `encode.rs` for the outbound half.
+//! Read next: `parse.rs` for heads, `body.rs` for bodies, `encode.rs` for the outbound half.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use tidegate_codec::{Codec, Input, Output, Slice, Step};
 
-use crate::chunked::Piece;
+use crate::body::{Inbound, Piece, Receiving, Trailers};
 use crate::encode::CONTINUE;
 use crate::error::{Error, Exceeded, Misuse, Violation};
 use crate::head::{self, CHUNKED, Method, RequestHead, Spans};
@@ -25,8 +25,8 @@ use crate::response::Outgoing;
 /// The server's side of HTTP/1.1 on one connection: 56 bytes, and no heap of its own.
 ///
 /// Each request is answered with one response before the next is yielded, however many the peer has sent. A request
-/// without body is its [`Head`](Incoming::Head) alone; with one, [`Data`](Incoming::Data) and at last
-/// [`End`](Incoming::End) follow, unless the response is complete before: then the rest is skipped.
+/// without body is its [`Head`](Incoming::Head) alone; with one, [`Data`](Incoming::Data), [`Trailers`](Incoming::Trailers)
+/// if the peer has sent some, and at last [`End`](Incoming::End) follow, unless the response is complete before: then the rest is skipped.
 ///
 /// After a response that completes, call [`decode`](Codec::decode) again: the next request may be in the input.
 /// Decode once when a connection opens, too: its idle time begins then.
@@ -53,7 +53,7 @@ use crate::response::Outgoing;
 pub struct Server {
     pub(crate) config: Arc<Config>,
     pub(crate) since: Option<Instant>,
-    /// What is left of the body, of the chunk, or of what a trailer may be long.
+    /// What is left of the body or of the chunk.
     pub(crate) remaining: u64,
     /// How much more body may come.
     pub(crate) budget: u64,
@@ -73,29 +73,10 @@ pub enum Incoming {
     Head(RequestHead),
     /// A piece of its body.
     Data(Slice),
-    /// The end of its body. Trailer fields were checked and dropped.
+    /// The fields behind a body in chunks, if there are some.
+    Trailers(Trailers),
+    /// The end of its body.
     End,
-}
-
-/// Where the inbound side is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Inbound {
-    /// At a head, or before one.
-    Head,
-    /// In a body of known length.
-    Length,
-    /// At the size of a chunk.
-    ChunkSize,
-    /// In a chunk, or at its line end.
-    ChunkData,
-    /// Behind the last chunk.
-    Trailer,
-    /// Behind a request whose response is not complete.
-    Await,
-    /// Nothing more is read.
-    Closed,
-    /// Nothing more is read here: the rest is of another protocol.
-    Switched,
 }
 
 /// Where the outbound side is.
@@ -245,6 +226,7 @@ impl Server {
                 self.flags &= !(EXPECTS | HUNGRY);
                 Ok(Step::Message(Incoming::Data(data)))
             }
+            Piece::Trailers(trailers) => Ok(Step::Message(Incoming::Trailers(trailers))),
             Piece::End => {
                 self.flags |= followed(input);
                 Ok(Step::Message(Incoming::End))
@@ -254,6 +236,19 @@ impl Server {
                 Ok(Step::More)
             }
         }
+    }
+
+    fn next_piece(&mut self, input: &mut Input) -> Result<Piece, Error> {
+        let limits = self.config.limits();
+        let mut body = Receiving {
+            inbound: &mut self.inbound,
+            remaining: &mut self.remaining,
+            budget: &mut self.budget,
+            seen: &mut self.seen,
+            chunk_extension_bytes_max: limits.chunk_extension_bytes_max,
+            trailer_bytes_max: limits.trailer_bytes_max,
+        };
+        body.next_piece(input)
     }
 
     fn wait_for_body(&mut self, reply: &Output<'_>) {
@@ -268,7 +263,7 @@ impl Server {
     fn decode_skipped(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         loop {
             match self.next_piece(input) {
-                Ok(Piece::Data(_)) => self.flags &= !HUNGRY,
+                Ok(Piece::Data(_) | Piece::Trailers(_)) => self.flags &= !HUNGRY,
                 Ok(Piece::End) => {
                     self.next_request();
                     self.since = Some(reply.now());

@@ -3,7 +3,7 @@
 mod support;
 
 use support::{GET, Talk};
-use tidegate_http1::{Config, Error, Exceeded, Limits, Misuse, Outgoing, Response, ResponseHead, Status, Violation};
+use tidegate_http1::{Config, Error, Exceeded, Limits, Misuse, Outgoing, Response, StreamedResponse, Status, Violation};
 
 const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
 
@@ -18,7 +18,7 @@ fn pipelined_requests_are_yielded_one_by_one_as_responses_complete() {
     let wire = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n";
     assert_eq!(talk.hear(wire), Ok(vec!["GET /1".into()]));
     assert_eq!(talk.listen(), Ok(vec![]));
-    talk.say(Outgoing::Head(ResponseHead::new(Status::OK))).expect("a response is owed");
+    talk.say(Outgoing::Head(StreamedResponse::new(Status::OK))).expect("a response is owed");
     assert_eq!(talk.listen(), Ok(vec![]), "its body is still under way");
     talk.say(Outgoing::End).expect("a response is under way");
     assert_eq!(talk.listen(), Ok(vec!["GET /2".into()]));
@@ -110,7 +110,7 @@ fn a_long_rest_of_a_body_closes_the_connection() {
 fn a_long_body_may_be_answered_while_it_comes_and_the_connection_stays() {
     let mut talk = Talk::limited(Limits { skip_bytes_max: 10, ..Limits::default() });
     talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n").expect("the request is good");
-    talk.say(Outgoing::Head(ResponseHead::new(Status::OK).length(0))).expect("a response is owed");
+    talk.say(Outgoing::Head(StreamedResponse::new(Status::OK).length(0))).expect("a response is owed");
     assert!(!talk.sent().contains("Connection: close"));
     assert_eq!(talk.hear(b"0123456789a"), Ok(vec!["data 0123456789a".into(), "end".into()]));
     talk.say(Outgoing::End).expect("a response is under way");
@@ -157,7 +157,7 @@ fn an_error_within_a_body_is_told_if_nothing_else_was() {
 
     let mut talk = Talk::new();
     talk.hear(head).expect("the head is good");
-    talk.say(Outgoing::Head(ResponseHead::new(Status::OK))).expect("a response is owed");
+    talk.say(Outgoing::Head(StreamedResponse::new(Status::OK))).expect("a response is owed");
     talk.sent();
     assert_eq!(talk.hear(b"x\r\n"), Err(Error::Peer(Violation::ChunkSize)));
     assert_eq!(talk.sent(), "", "it would be taken for a part of the body");
@@ -335,7 +335,7 @@ fn a_connection_drained_within_a_response_ends_with_the_next_one_or_after_its_gr
     for pipelined in [1, 2] {
         let mut talk = Talk::new();
         talk.hear(&GET.repeat(pipelined)).expect("the requests are good");
-        talk.say(Outgoing::Head(ResponseHead::new(Status::OK).length(0))).expect("a response is owed");
+        talk.say(Outgoing::Head(StreamedResponse::new(Status::OK).length(0))).expect("a response is owed");
         drain(&mut talk);
         talk.say(Outgoing::End).expect("a response is under way");
         assert!(!talk.sent().contains("Connection: close"), "the head was sent before");
@@ -369,7 +369,7 @@ fn an_application_that_fails_is_500_unless_something_was_said() {
 
     let mut talk = Talk::new();
     talk.hear(GET).expect("the request is good");
-    talk.say(Outgoing::Head(ResponseHead::new(Status::OK))).expect("a response is owed");
+    talk.say(Outgoing::Head(StreamedResponse::new(Status::OK))).expect("a response is owed");
     talk.sent();
     assert_eq!(fail(&mut talk), "", "a second head would be taken for a part of the body");
 }

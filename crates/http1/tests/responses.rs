@@ -9,7 +9,7 @@ use bytes::Bytes;
 use support::{GET, Talk};
 use tidegate_codec::{EncodeError, Encoded, FileRegion};
 use tidegate_http1::{
-    Body, Chunk, Config, ContentType, Error, Fields, InvalidField, Misuse, Outgoing, Response, ResponseHead, Server,
+    Body, Chunk, Config, ContentType, Error, Fields, Interim, InvalidField, Misuse, Outgoing, Response, StreamedResponse, Server,
     Status,
 };
 
@@ -89,7 +89,7 @@ fn to_head_the_head_is_the_same_and_the_body_is_not_sent() {
     assert_eq!(head, get.strip_suffix("hello").expect("a body"));
     let streamed = sent(
         &request("HEAD", "HTTP/1.1"),
-        [Outgoing::Head(ResponseHead::new(Status::OK)), Outgoing::Data("hello".into()), Outgoing::End],
+        [Outgoing::Head(StreamedResponse::new(Status::OK)), Outgoing::Data("hello".into()), Outgoing::End],
     );
     assert!(streamed.ends_with("Transfer-Encoding: chunked\r\n\r\n"), "{streamed}");
 }
@@ -115,7 +115,7 @@ fn a_body_of_unknown_length_is_chunked() {
     let body = sent(
         &request("GET", "HTTP/1.1"),
         [
-            Outgoing::Head(ResponseHead::new(Status::OK).content_type(ContentType::EVENTS)),
+            Outgoing::Head(StreamedResponse::new(Status::OK).content_type(ContentType::EVENTS)),
             Outgoing::Data("hello".into()),
             Outgoing::Data(Body::Empty),
             Outgoing::Chunk(Chunk::new(b"0123456789abcdef")),
@@ -135,7 +135,7 @@ fn to_http_1_0_a_body_of_unknown_length_ends_with_the_connection() {
     let mut talk = Talk::new();
     talk.hear(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").expect("the request is good");
     for message in [
-        Outgoing::Head(ResponseHead::new(Status::OK)),
+        Outgoing::Head(StreamedResponse::new(Status::OK)),
         Outgoing::Data("hello".into()),
         Outgoing::Chunk(Chunk::new(b" there")),
         Outgoing::End,
@@ -149,7 +149,7 @@ fn to_http_1_0_a_body_of_unknown_length_ends_with_the_connection() {
 
 #[test]
 fn an_announced_length_is_kept() {
-    let head = || Outgoing::Head(ResponseHead::new(Status::OK).length(5));
+    let head = || Outgoing::Head(StreamedResponse::new(Status::OK).length(5));
     let body = sent(
         &request("GET", "HTTP/1.1"),
         [head(), Outgoing::Data("hel".into()), Outgoing::Data("lo".into()), Outgoing::End],
@@ -177,10 +177,10 @@ fn what_comes_at_the_wrong_time_is_refused_and_writes_nothing() {
     assert_eq!(talk.say(Outgoing::Continue), misuse(Misuse::ContinueUnexpected));
     assert_eq!(talk.say(Response::new(Status::CONTINUE)), misuse(Misuse::InterimStatus));
     assert_eq!(talk.sent(), "");
-    talk.say(Outgoing::Head(ResponseHead::new(Status::OK))).expect("a response is owed");
+    talk.say(Outgoing::Head(StreamedResponse::new(Status::OK))).expect("a response is owed");
     talk.sent();
     assert_eq!(talk.say(Response::text("x")), misuse(Misuse::ResponseUnderWay));
-    assert_eq!(talk.say(Outgoing::Head(ResponseHead::new(Status::OK))), misuse(Misuse::ResponseUnderWay));
+    assert_eq!(talk.say(Outgoing::Head(StreamedResponse::new(Status::OK))), misuse(Misuse::ResponseUnderWay));
     talk.say(Outgoing::End).expect("a response is under way");
     assert_eq!(talk.say(Outgoing::End), misuse(Misuse::NoResponse));
     assert_eq!(talk.say(Outgoing::Data("x".into())), misuse(Misuse::NoResponse));
@@ -228,7 +228,7 @@ fn bytes_that_were_encoded_elsewhere_are_refused_at_any_time() {
     assert_eq!(talk.say_encoded(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Error::Caller(Misuse::NoRequest)));
     talk.hear(GET).expect("the request is good");
     assert_eq!(talk.say_encoded(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Error::Caller(Misuse::NoRequest)));
-    talk.say(ResponseHead::new(Status::OK)).expect("a response is owed");
+    talk.say(StreamedResponse::new(Status::OK)).expect("a response is owed");
     talk.sent();
     assert_eq!(talk.say_encoded(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Error::Caller(Misuse::ResponseUnderWay)));
     talk.say(Outgoing::End).expect("it is under way");
@@ -236,4 +236,55 @@ fn bytes_that_were_encoded_elsewhere_are_refused_at_any_time() {
     assert_eq!(talk.say_encoded(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Error::Caller(Misuse::NoRequest)));
     let once = Encoded::new(&mut Server::default(), Response::text("hello").into());
     assert_eq!(once.unwrap_err(), EncodeError::Codec(Error::Caller(Misuse::NoRequest)));
+}
+
+#[test]
+fn interim_responses_come_before_the_final_one() {
+    const LINKS: Fields = Fields::from_static("Link: </a>; rel=preload\r\n");
+    let early = || Outgoing::Interim(Interim::new(Status::EARLY_HINTS).fields(LINKS));
+    let processing = || Outgoing::Interim(Interim::new(Status::PROCESSING));
+    let text = sent(&request("GET", "HTTP/1.1"), [processing(), early(), Response::text("ok").into()]);
+    let expected = "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\n";
+    assert!(text.starts_with(expected), "{text}");
+    let text = sent(&request("GET", "HTTP/1.0"), [early(), Response::text("ok").into()]);
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "HTTP/1.0 has none: {text}");
+}
+
+#[test]
+fn what_is_no_interim_response_is_refused() {
+    let mut talk = Talk::new();
+    let interim = |code| Outgoing::Interim(Interim::new(Status::new(code).expect("a status")));
+    assert_eq!(talk.say(interim(103)), misuse(Misuse::NoRequest));
+    talk.hear(GET).expect("a good request");
+    for code in [100, 101, 200, 404] {
+        assert_eq!(talk.say(interim(code)), misuse(Misuse::InterimStatus), "{code}");
+    }
+    assert_eq!(talk.sent(), "");
+    talk.say(Response::text("ok")).expect("a response is owed");
+    assert_eq!(talk.say(interim(103)), misuse(Misuse::NoRequest));
+}
+
+#[test]
+fn trailers_follow_a_chunked_body_and_are_left_out_elsewhere() {
+    let trailers = || Outgoing::Trailers(Fields::from_static("Digest: 7\r\n"));
+    let head = || Outgoing::Head(StreamedResponse::new(Status::OK));
+    let text = sent(&request("GET", "HTTP/1.1"), [head(), Outgoing::Data("ebb".into()), trailers()]);
+    assert!(text.ends_with("\r\n3\r\nebb\r\n0\r\nDigest: 7\r\n\r\n"), "{text}");
+    let text = sent(&request("GET", "HTTP/1.0"), [head(), Outgoing::Data("ebb".into()), trailers()]);
+    assert!(text.ends_with("\r\n\r\nebb"), "{text}");
+    let text = sent(&request("HEAD", "HTTP/1.1"), [head(), trailers()]);
+    assert!(text.ends_with("chunked\r\n\r\n"), "{text}");
+}
+
+#[test]
+fn a_trailer_that_belongs_before_the_body_is_refused() {
+    let mut talk = Talk::new();
+    talk.hear(GET).expect("a good request");
+    talk.say(StreamedResponse::new(Status::OK)).expect("a response is owed");
+    talk.sent();
+    for line in ["Content-Type: a/b\r\n", "Set-Cookie: a=b\r\n", "TRAILER: a\r\n"] {
+        assert_eq!(talk.say(Outgoing::Trailers(Fields::from_static(line))), misuse(Misuse::TrailerForbidden), "{line}");
+    }
+    assert_eq!(talk.sent(), "");
+    talk.say(Outgoing::End).expect("the body goes on");
 }

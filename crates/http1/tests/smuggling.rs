@@ -95,6 +95,30 @@ fn targets_have_one_of_four_forms() {
 }
 
 #[test]
+fn connect_asks_for_an_authority_with_a_port() {
+    for target in ["a", "/", "/a:80", "http://a:80/", "a:b", ":", "a:", ":80", "a:0", "a:65536", "a:1:2"] {
+        bad(&format!("CONNECT {target} HTTP/1.1\r\nHost: a\r\n\r\n"), Violation::Target);
+    }
+    for target in ["a:80", "[::1]:443"] {
+        let seen = seen(format!("CONNECT {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        assert_eq!(seen.error, None, "{target}");
+    }
+}
+
+#[test]
+fn trailers_are_yielded_and_those_that_belong_before_the_body_refused() {
+    let chunked = |trailer: &str| {
+        format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n{trailer}\r\n")
+    };
+    let seen = seen(chunked("Digest: 7\r\nx:\r\n").as_bytes());
+    let expected = [("Digest".to_owned(), "7".to_owned()), ("x".to_owned(), String::new())];
+    assert_eq!((seen.error, &seen.requests[0].trailers[..]), (None, &expected[..]));
+    for name in ["Content-Length", "transfer-encoding", "Host", "Connection", "Authorization", "COOKIE", "Trailer", "Range"] {
+        bad(&chunked(&format!("A: b\r\n{name}: 1\r\n")), Violation::TrailerForbidden);
+    }
+}
+
+#[test]
 fn other_versions_are_505() {
     for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/1.2", "HTTP/3.0"] {
         refused(&format!("GET / {version}\r\nHost: a\r\n\r\n"), Error::Peer(Violation::Version), 505);

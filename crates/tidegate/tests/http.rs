@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::http1::{Incoming, Response, ResponseHead, Server, Status};
+use tidegate::http1::{Incoming, Response, StreamedResponse, Server, Status};
 use tidegate::{Context, Event, Handler, Limits, Outcome, WaterMarks};
 use tidegate_testkit::Embedded;
 
@@ -21,7 +21,7 @@ impl Handler<Server> for Later {
     fn event(&mut self, event: Event<Post>, cx: &mut Context<'_, Server, Post>) -> Outcome<Server> {
         match event {
             Event::Posted(Post::Answer) => cx.send(Response::text("late").into()).into(),
-            Event::Posted(Post::Begin) => cx.send(ResponseHead::new(Status::OK).into()).into(),
+            Event::Posted(Post::Begin) => cx.send(StreamedResponse::new(Status::OK).into()).into(),
             Event::Posted(Post::Pause) => {
                 cx.pause();
                 Outcome::Continue

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::http1::{self, Config, ContentType, Incoming, Outgoing, Response, ResponseHead, Status};
+use tidegate::http1::{self, Config, ContentType, Incoming, Outgoing, Response, StreamedResponse, Status};
 use tidegate::{Closed, Context, Counts, Event, Handler, Outcome, Running, Server};
 
 use crate::peer::{Peer, post, request};
@@ -25,12 +25,12 @@ impl Handler<http1::Server> for Clumsy {
         let head = match message {
             Incoming::Head(head) => head,
             Incoming::Data(_) if self.at_body => panic!("asked to, within a body"),
-            Incoming::Data(_) | Incoming::End => return Outcome::Continue,
+            Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End => return Outcome::Continue,
         };
         match head.path() {
             "/panic" => panic!("asked to"),
             "/panic/after-head" => {
-                cx.send(Outgoing::Head(ResponseHead::new(Status::OK).length(100))).expect("it is owed");
+                cx.send(Outgoing::Head(StreamedResponse::new(Status::OK).length(100))).expect("it is owed");
                 panic!("asked to, within a response")
             }
             "/panic/after-response" => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_codec::{Codec, Input, Output, Step};
-use tidegate_http1::{Config, Error, Incoming, Limits, Outgoing, RequestHead, Response, Server};
+use tidegate_http1::{Config, Error, Incoming, Limits, Outgoing, RequestHead, Response, Server, Trailers};
 use tidegate_testkit::Stand;
 use tidegate_testkit::contract::Contract;
 
@@ -17,6 +17,7 @@ pub(crate) struct Request {
     pub(crate) target: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
+    pub(crate) trailers: Vec<(String, String)>,
 }
 
 /// A [`Server`] that gathers bodies.
@@ -25,11 +26,12 @@ pub(crate) struct Gathering {
     pub(crate) server: Server,
     head: Option<RequestHead>,
     body: Vec<u8>,
+    trailers: Option<Trailers>,
 }
 
 impl Gathering {
     pub(crate) fn new(server: Server) -> Self {
-        Self { server, head: None, body: Vec::new() }
+        Self { server, ..Self::default() }
     }
 
     fn gather(&mut self, incoming: Incoming) -> Option<Request> {
@@ -45,6 +47,10 @@ impl Gathering {
                 self.body.extend_from_slice(&data);
                 return None;
             }
+            Incoming::Trailers(trailers) => {
+                self.trailers = Some(trailers.detach());
+                return None;
+            }
             Incoming::End => {}
         }
         let head = self.head.take().expect("a body follows a head");
@@ -54,6 +60,7 @@ impl Gathering {
             target: head.target().to_owned(),
             headers: head.headers().map(|(name, value)| (lossy(name), lossy(value))).collect(),
             body: lossy(&std::mem::take(&mut self.body)),
+            trailers: self.trailers.take().iter().flatten().map(|(name, value)| (lossy(name), lossy(value))).collect(),
         })
     }
 }
@@ -244,6 +251,7 @@ fn told(message: &Incoming) -> String {
     match message {
         Incoming::Head(head) => format!("{} {}", head.method_text(), head.target()),
         Incoming::Data(data) => format!("data {}", String::from_utf8_lossy(data)),
+        Incoming::Trailers(trailers) => format!("{trailers:?}"),
         Incoming::End => "end".into(),
     }
 }

@@ -1,0 +1,279 @@
+//! The body that comes in, in either role: a known length, chunks, or all up to the end of the connection (RFC 9112 §6,
+//! §7.1).
+
+use std::fmt;
+
+use tidegate_codec::{Input, Slice};
+
+use crate::error::{Error, Exceeded, Violation};
+use crate::fields::is_forbidden_in_trailers;
+use crate::head::Headers;
+use crate::parse::field_name;
+use crate::scan;
+
+/// Where a connection is in what it receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inbound {
+    /// At a head, or before one.
+    Head,
+    /// In a body of known length.
+    Length,
+    /// At the size of a chunk.
+    ChunkSize,
+    /// In a chunk, or at its line end.
+    ChunkData,
+    /// Behind the last chunk.
+    Trailer,
+    /// In a body that ends with the connection.
+    UntilClose,
+    /// Behind a request whose response is not complete.
+    Await,
+    /// Nothing more is read.
+    Closed,
+    /// Nothing more is read here: the rest is of another protocol.
+    Switched,
+}
+
+/// What a step through a body came to.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    Data(Slice),
+    Trailers(Trailers),
+    End,
+    More,
+}
+
+/// The body that is under way on a connection: what the codec keeps of it, lent for a step.
+pub(crate) struct Receiving<'a> {
+    pub(crate) inbound: &'a mut Inbound,
+    /// What is left of the body or of the chunk.
+    pub(crate) remaining: &'a mut u64,
+    /// How much more body may come.
+    pub(crate) budget: &'a mut u64,
+    /// Bytes of the input in which the end of a line was looked for in vain.
+    pub(crate) seen: &'a mut u32,
+    pub(crate) chunk_extension_bytes_max: u32,
+    pub(crate) trailer_bytes_max: u32,
+}
+
+impl Receiving<'_> {
+    /// The next piece. At its end the connection waits at [`Inbound::Await`].
+    pub(crate) fn next_piece(&mut self, input: &mut Input) -> Result<Piece, Error> {
+        // Every round consumes a line, or returns.
+        loop {
+            match *self.inbound {
+                Inbound::Length | Inbound::ChunkData if *self.remaining > 0 => {
+                    let length = usize::try_from(*self.remaining).unwrap_or(usize::MAX).min(input.len());
+                    if length == 0 {
+                        return Ok(Piece::More);
+                    }
+                    *self.remaining -= length as u64;
+                    return Ok(Piece::Data(input.take(length)));
+                }
+                Inbound::Length => return Ok(self.end()),
+                Inbound::ChunkData => match input.bytes() {
+                    [b'\r', b'\n', ..] => {
+                        input.consume(2);
+                        *self.inbound = Inbound::ChunkSize;
+                    }
+                    [] | [b'\r'] => return Ok(Piece::More),
+                    _ => return Err(Error::Peer(Violation::ChunkEnd)),
+                },
+                Inbound::ChunkSize => {
+                    let Some(end) = self.size_line_end(input.bytes())? else { return Ok(Piece::More) };
+                    self.begin_chunk(&input.bytes()[..end])?;
+                    input.consume(end + 2);
+                }
+                Inbound::Trailer => return self.next_of_trailer(input),
+                Inbound::UntilClose => {
+                    if input.is_empty() {
+                        return Ok(Piece::More);
+                    }
+                    let length = input.len() as u64;
+                    *self.budget = self.budget.checked_sub(length).ok_or(Error::Limit(Exceeded::Body))?;
+                    return Ok(Piece::Data(input.take_all()));
+                }
+                Inbound::Head | Inbound::Await | Inbound::Closed | Inbound::Switched => return Ok(Piece::More),
+            }
+        }
+    }
+
+    fn end(&mut self) -> Piece {
+        *self.inbound = Inbound::Await;
+        Piece::End
+    }
+
+    fn begin_chunk(&mut self, line: &[u8]) -> Result<(), Error> {
+        let (size, extension_bytes) = chunk_size(line)?;
+        if extension_bytes > self.chunk_extension_bytes_max as usize {
+            return Err(Error::Limit(Exceeded::ChunkExtension));
+        }
+        let cost = size.saturating_add(extension_bytes as u64);
+        *self.budget = self.budget.checked_sub(cost).ok_or(Error::Limit(Exceeded::Body))?;
+        *self.inbound = if size == 0 { Inbound::Trailer } else { Inbound::ChunkData };
+        *self.remaining = size;
+        Ok(())
+    }
+
+    /// The length of the line with the size of a chunk, once it is complete. Each byte is looked at once.
+    fn size_line_end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+        let seen = *self.seen as usize;
+        // The longest line and its line end.
+        let line_max = CHUNK_DIGITS_MAX + self.chunk_extension_bytes_max as usize + 2;
+        let window = &bytes[..bytes.len().min(line_max)];
+        let Some(end) = memchr::memchr(b'\n', &window[seen..]).map(|at| seen + at) else {
+            *self.seen = window.len() as u32;
+            return if bytes.len() >= line_max { Err(Error::Limit(Exceeded::ChunkExtension)) } else { Ok(None) };
+        };
+        *self.seen = 0;
+        match end.checked_sub(1) {
+            Some(end) if bytes[end] == b'\r' => Ok(Some(end)),
+            _ => Err(Error::Peer(Violation::BareLf)),
+        }
+    }
+
+    /// The trailer section, if there is one and it is complete; and then the end.
+    fn next_of_trailer(&mut self, input: &mut Input) -> Result<Piece, Error> {
+        match input.bytes() {
+            [b'\r', b'\n', ..] => {
+                input.consume(2);
+                *self.seen = 0;
+                return Ok(self.end());
+            }
+            [] | [b'\r'] => return Ok(Piece::More),
+            _ => {}
+        }
+        let Some(end) = self.trailer_end(input.bytes())? else { return Ok(Piece::More) };
+        Trailers::check(&input.bytes()[..end])?;
+        *self.seen = 0;
+        // The empty line is left, and says that this is the end.
+        Ok(Piece::Trailers(Trailers(input.take(end))))
+    }
+
+    /// How long all lines are before the empty one, once that has come. Each byte is looked at once.
+    fn trailer_end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+        let max = self.trailer_bytes_max as usize + 2;
+        let window = &bytes[..bytes.len().min(max)];
+        let seen = (*self.seen as usize).min(window.len());
+        for at in memchr::memchr_iter(b'\n', &window[seen..]) {
+            let line = &window[..seen + at];
+            if line.last() != Some(&b'\r') {
+                return Err(Error::Peer(Violation::BareLf));
+            }
+            if line.ends_with(b"\r\n\r") {
+                return Ok(Some(line.len() - 1));
+            }
+        }
+        *self.seen = window.len() as u32;
+        if bytes.len() >= max { Err(Error::Limit(Exceeded::Trailer)) } else { Ok(None) }
+    }
+}
+
+/// The fields behind a chunked body (RFC 9112 §7.1.2), read where they lie.
+///
+/// Those that frame, route or authorise a message, or say what its content is, are no trailers (RFC 9110 §6.5.1): a
+/// message with one is refused.
+#[derive(Clone)]
+pub struct Trailers(Slice);
+
+impl Trailers {
+    fn check(mut lines: &[u8]) -> Result<(), Error> {
+        while let Some(end) = memchr::memchr(b'\n', lines) {
+            let line = lines.get(..end.saturating_sub(1)).unwrap_or_default();
+            match field_name(line) {
+                Some(name) if !is_forbidden_in_trailers(name) => {}
+                Some(_) => return Err(Error::Peer(Violation::TrailerForbidden)),
+                None => return Err(Error::Peer(Violation::Trailer)),
+            }
+            lines = &lines[end + 1..];
+        }
+        Ok(())
+    }
+
+    /// The value of the first field of this name, without the white space around it. Case does not matter.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.iter().find(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
+    }
+
+    /// All fields in their order, as pairs of name and value.
+    #[must_use]
+    pub fn iter(&self) -> Headers<'_> {
+        Headers::new(&self.0)
+    }
+
+    /// Trailers that may be kept: see [`Slice::detach`].
+    #[must_use]
+    pub fn detach(self) -> Self {
+        Self(self.0.detach())
+    }
+}
+
+impl<'a> IntoIterator for &'a Trailers {
+    type Item = (&'a [u8], &'a [u8]);
+    type IntoIter = Headers<'a>;
+
+    fn into_iter(self) -> Headers<'a> {
+        self.iter()
+    }
+}
+
+impl fmt::Debug for Trailers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Trailers(\"{}\")", self.0.escape_ascii())
+    }
+}
+
+/// The size of a chunk, and how long its extension is.
+fn chunk_size(line: &[u8]) -> Result<(u64, usize), Error> {
+    let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let extension = &line[digits..];
+    let is_good = (1..=CHUNK_DIGITS_MAX).contains(&digits) && is_extension(extension);
+    if !is_good {
+        return Err(Error::Peer(Violation::ChunkSize));
+    }
+    let value = |byte: u8| (byte as char).to_digit(16).map_or(0, u64::from);
+    Ok((line[..digits].iter().fold(0, |size, &byte| size << 4 | value(byte)), extension.len()))
+}
+
+/// Whether this is nothing, or extensions (RFC 9112 §7.1.1): `;name`, `;name=token` or `;name="text"`, without the
+/// white space that the grammar tolerates.
+fn is_extension(mut rest: &[u8]) -> bool {
+    while let [b';', after @ ..] = rest {
+        let name_end = scan::token_end(after, 0);
+        rest = &after[name_end..];
+        if name_end == 0 {
+            return false;
+        }
+        if let [b'=', after @ ..] = rest {
+            let value_end = match after {
+                [b'"', text @ ..] => quoted_end(text).map_or(0, |end| end + 2),
+                _ => scan::token_end(after, 0),
+            };
+            rest = &after[value_end..];
+            if value_end == 0 {
+                return false;
+            }
+        }
+    }
+    rest.is_empty()
+}
+
+/// Where the quotation mark is that ends a text, if there are no control characters.
+fn quoted_end(text: &[u8]) -> Option<usize> {
+    if scan::value_end(text, 0) < text.len() {
+        return None;
+    }
+    let mut at = 0;
+    while at < text.len() {
+        match text[at] {
+            b'"' => return Some(at),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    None
+}
+
+/// Sixteen digits cannot overflow 64 bits.
+const CHUNK_DIGITS_MAX: usize = 16;

@@ -1,0 +1,466 @@
+//! `Client`: the state of one connection, and its inbound half.
+//!
+//! Two small machines. *Outbound* is idle or within the body of the last request. *Inbound* reads a head, then its body.
+//! Between them lies a queue of the requests that wait for their responses: what kind each is, which says whether its
+//! response has a body. Invariants:
+//! - Whatever is read belongs to the oldest request that waits. If there is none, nothing may come.
+//! - A request that may end in another protocol is the last one.
+//! - Once inbound is closed nothing more is read or written, and the connection ends.
+//!
+//! Read next: `client/head.rs` for heads, `body.rs` for bodies, `client/encode.rs` for the outbound half.
+
+mod config;
+mod encode;
+mod head;
+mod request;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidegate_codec::{Codec, Input, Output, Slice, Step};
+
+pub use self::config::{Config, Limits};
+pub use self::head::ResponseHead;
+pub use self::request::{InvalidRequest, Outgoing, Request, StreamedRequest};
+use crate::body::{Inbound, Piece, Receiving, Trailers};
+use crate::error::{Error, Exceeded, Misuse, Violation};
+use crate::head::{CHUNKED, KEEP_ALIVE, Method, OLD, UNTIL_CLOSE, UPGRADE};
+use crate::parse::Stop;
+use crate::status::Status;
+
+/// The client's side of HTTP/1.1 on one connection: 72 bytes, and no heap of its own.
+///
+/// Requests are answered in their order. Each response begins with a [`Head`](Incoming::Head), before which
+/// [`Interim`](Incoming::Interim) responses may come. If it [has a body](ResponseHead::has_body),
+/// [`Data`](Incoming::Data), [`Trailers`](Incoming::Trailers) if the peer has sent some, and at last
+/// [`End`](Incoming::End) follow.
+///
+/// ```
+/// use std::time::{Instant, SystemTime};
+/// use tidegate_codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
+/// use tidegate_http1::client::{Client, Incoming, Request};
+///
+/// let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+/// let (mut input, mut queue, mut client) = (Input::new(), Outbound::new(&pool), Client::default());
+/// let mut out = Output::new(&mut queue, &pool, &time);
+///
+/// client.encode(Request::get("/tide")?.host("sea.example")?.into(), &mut out)?;
+/// input.append(pool.copy(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nrising"), &pool);
+/// let Step::Message(Incoming::Head(head)) = client.decode(&mut input, &mut out)? else { panic!("it is complete") };
+/// assert_eq!(head.status().code(), 200);
+/// let Step::Message(Incoming::Data(data)) = client.decode(&mut input, &mut out)? else { panic!("it has a body") };
+/// assert_eq!(*data, *b"rising");
+///
+/// queue.flush();
+/// assert_eq!(queue.front().unwrap(), b"GET /tide HTTP/1.1\r\nHost: sea.example\r\n\r\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Client {
+    config: Arc<Config>,
+    /// When the peer last did something that was expected of it, or was given something to do.
+    since: Option<Instant>,
+    /// What is left of the body or of the chunk.
+    remaining: u64,
+    /// How much more body may come.
+    budget: u64,
+    /// How much more body of the request has to follow.
+    owed: u64,
+    /// The kinds of the requests that wait for their responses, the oldest in the lowest bits.
+    waiting: u64,
+    /// Bytes of the input in which the end of a line or head was looked for in vain.
+    seen: u32,
+    flags: u8,
+    /// How many requests wait for their responses.
+    count: u8,
+    /// Interim responses to the oldest of them.
+    interim: u8,
+    inbound: Inbound,
+    outbound: Outbound,
+}
+
+/// What a client receives.
+#[derive(Debug)]
+pub enum Incoming {
+    /// An interim response: a final one to the same request follows.
+    Interim(ResponseHead),
+    /// A response; its body follows if [`ResponseHead::has_body`].
+    Head(ResponseHead),
+    /// A piece of its body.
+    Data(Slice),
+    /// The fields behind a body in chunks, if there are some.
+    Trailers(Trailers),
+    /// The end of its body.
+    End,
+}
+
+/// Where the outbound side is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outbound {
+    /// The next request may be sent.
+    Idle,
+    /// Within a body of known length.
+    Length,
+    /// Within a chunked body.
+    Chunked,
+}
+
+/// What a request says about its response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Asked {
+    Usual,
+    /// The response has no body.
+    Head,
+    /// A tunnel.
+    Connect,
+    /// Another protocol.
+    Upgrade,
+}
+
+impl Client {
+    /// The codec of a new connection.
+    #[must_use]
+    pub fn new(config: Arc<Config>) -> Self {
+        Self {
+            config,
+            since: None,
+            remaining: 0,
+            budget: 0,
+            owed: 0,
+            waiting: 0,
+            seen: 0,
+            flags: 0,
+            count: 0,
+            interim: 0,
+            inbound: Inbound::Head,
+            outbound: Outbound::Idle,
+        }
+    }
+
+    /// What all connections share.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How many requests wait for their responses. Once the connection has ended, these were not answered: whether they
+    /// may be sent again is for the application to say (RFC 9110 §9.2.2).
+    #[must_use]
+    pub fn unanswered(&self) -> usize {
+        usize::from(self.count)
+    }
+
+    /// Whether a request could be sent now.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.check_request().is_ok()
+    }
+
+    /// Whether bytes that are left in the input belong to another protocol, after 101 or a CONNECT that succeeded.
+    #[must_use]
+    pub fn is_switched(&self) -> bool {
+        self.inbound == Inbound::Switched
+    }
+
+    /// Notes that a request waits.
+    fn ask(&mut self, asked: Asked) {
+        self.waiting |= (asked as u64) << (2 * self.count);
+        self.count += 1;
+    }
+
+    /// What the oldest request asked for.
+    fn asked(&self) -> Asked {
+        [Asked::Usual, Asked::Head, Asked::Connect, Asked::Upgrade][(self.waiting & 3) as usize]
+    }
+
+    /// The last request that waits, which may be under way.
+    fn last_asked(&self) -> Option<Asked> {
+        let last = self.count.checked_sub(1)?;
+        Some([Asked::Usual, Asked::Head, Asked::Connect, Asked::Upgrade][(self.waiting >> (2 * last) & 3) as usize])
+    }
+
+    fn decode_head(&mut self, input: &mut Input, reply: &Output<'_>) -> Result<Step<Incoming>, Error> {
+        if input.is_empty() {
+            self.since.get_or_insert(reply.now());
+            return Ok(Step::More);
+        }
+        if self.count == 0 {
+            return Err(self.fail_with(Error::Peer(Violation::ResponseUnasked)));
+        }
+        if self.seen == 0
+            && let Ok((spans, length)) = head::parse(input.bytes(), self.config.limits())
+        {
+            return self.accept(input, spans, length, reply);
+        }
+        self.decode_unusual_head(input, reply)
+    }
+
+    /// A head that is incomplete, or wrong.
+    #[cold]
+    fn decode_unusual_head(&mut self, input: &mut Input, reply: &Output<'_>) -> Result<Step<Incoming>, Error> {
+        let found = head::head_end(input.bytes(), self.seen as usize, self.config.limits());
+        let Some(end) = found.map_err(|error| self.fail_with(error))? else {
+            self.seen = input.len() as u32;
+            return Ok(Step::More);
+        };
+        self.seen = 0;
+        match head::parse(&input.bytes()[..end], self.config.limits()) {
+            Ok((spans, length)) => self.accept(input, spans, length, reply),
+            Err(Stop::Broken(error)) => Err(self.fail_with(error)),
+            Err(Stop::Partial) => Err(self.fail_with(Error::Peer(Violation::StatusLine))),
+        }
+    }
+
+    fn accept(
+        &mut self,
+        input: &mut Input,
+        mut spans: head::Spans,
+        length: usize,
+        reply: &Output<'_>,
+    ) -> Result<Step<Incoming>, Error> {
+        self.since = Some(reply.now());
+        let (status, asked) = (spans.status, self.asked());
+        if status.is_interim() {
+            self.interim += 1;
+            if self.interim > self.config.limits().interim_max {
+                return Err(self.fail_with(Error::Limit(Exceeded::Interim)));
+            }
+            if status == Status::CONTINUE && self.count == 1 {
+                self.flags &= !EXPECTS;
+            }
+            return Ok(Step::Message(Incoming::Interim(ResponseHead { bytes: input.take(length), spans })));
+        }
+        let is_tunnel = asked == Asked::Connect && (200..300).contains(&status.code());
+        if status == Status::SWITCHING_PROTOCOLS && (asked != Asked::Upgrade || spans.flags & UPGRADE == 0) {
+            return Err(self.fail_with(Error::Peer(Violation::SwitchUnasked)));
+        }
+        if is_tunnel || asked == Asked::Head {
+            // Whatever the fields say (RFC 9112 §6.3).
+            spans.body = 0;
+        }
+        self.waiting >>= 2;
+        self.count -= 1;
+        self.interim = 0;
+        self.flags = if spans.flags & OLD == 0 { self.flags & !PEER_OLD } else { self.flags | PEER_OLD };
+        if spans.flags & KEEP_ALIVE == 0 || spans.body == UNTIL_CLOSE {
+            self.flags |= CLOSING;
+        }
+        if self.count == 0 && self.flags & EXPECTS != 0 {
+            // The peer has answered without having asked for the body, which the connection then cannot do without.
+            self.flags |= CLOSING;
+            self.outbound = Outbound::Idle;
+        }
+        if is_tunnel || status == Status::SWITCHING_PROTOCOLS {
+            self.inbound = Inbound::Switched;
+        } else {
+            self.expect_body(spans.body).map_err(|error| self.fail_with(error))?;
+        }
+        let head = ResponseHead { bytes: input.take(length), spans };
+        if spans.body == 0 && self.inbound != Inbound::Switched {
+            self.complete(reply);
+        }
+        Ok(Step::Message(Incoming::Head(head)))
+    }
+
+    fn expect_body(&mut self, length: u64) -> Result<(), Error> {
+        self.budget = self.config.limits().body_bytes_max;
+        self.flags &= !HUNGRY;
+        self.inbound = match length {
+            CHUNKED => Inbound::ChunkSize,
+            UNTIL_CLOSE => Inbound::UntilClose,
+            length if length > self.budget => return Err(Error::Limit(Exceeded::Body)),
+            length => {
+                self.remaining = length;
+                Inbound::Length
+            }
+        };
+        Ok(())
+    }
+
+    fn decode_body(&mut self, input: &mut Input, reply: &Output<'_>) -> Result<Step<Incoming>, Error> {
+        let limits = self.config.limits();
+        let mut body = Receiving {
+            inbound: &mut self.inbound,
+            remaining: &mut self.remaining,
+            budget: &mut self.budget,
+            seen: &mut self.seen,
+            chunk_extension_bytes_max: limits.chunk_extension_bytes_max,
+            trailer_bytes_max: limits.trailer_bytes_max,
+        };
+        let piece = body.next_piece(input).map_err(|error| self.fail_with(error))?;
+        let message = match piece {
+            Piece::Data(data) => Incoming::Data(data),
+            Piece::Trailers(trailers) => Incoming::Trailers(trailers),
+            Piece::End => {
+                self.complete(reply);
+                Incoming::End
+            }
+            Piece::More => {
+                if self.flags & HUNGRY == 0 {
+                    self.flags |= HUNGRY;
+                    self.since = Some(reply.now());
+                }
+                return Ok(Step::More);
+            }
+        };
+        self.flags &= !HUNGRY;
+        Ok(Step::Message(message))
+    }
+
+    /// A response is complete: on to the next, if there may be one.
+    fn complete(&mut self, reply: &Output<'_>) {
+        self.since = Some(reply.now());
+        self.inbound = Inbound::Head;
+        if self.flags & CLOSING != 0 || self.flags & LAST != 0 && self.is_idle() {
+            self.close_down();
+        }
+    }
+
+    /// Whether nothing is under way.
+    fn is_idle(&self) -> bool {
+        self.inbound == Inbound::Head && self.count == 0 && self.outbound == Outbound::Idle
+    }
+
+    /// Nothing more is read, nor written.
+    fn close_down(&mut self) {
+        self.inbound = Inbound::Closed;
+        self.outbound = Outbound::Idle;
+    }
+
+    #[cold]
+    fn fail_with(&mut self, error: Error) -> Error {
+        self.close_down();
+        error
+    }
+
+    /// When patience ends, and with which error, if with one.
+    fn deadline(&self) -> Option<(Instant, Option<Exceeded>)> {
+        let limits = self.config.limits();
+        let (after, error) = match self.inbound {
+            Inbound::Head if self.is_idle() => (limits.idle_timeout, None),
+            // While the body of the request is under way the peer may wait for its end.
+            Inbound::Head if self.count <= 1 && self.outbound != Outbound::Idle => return None,
+            Inbound::Head => (limits.head_timeout, Some(Exceeded::HeadTime)),
+            Inbound::Switched => (limits.idle_timeout, None),
+            Inbound::Await | Inbound::Closed => return None,
+            _ if self.flags & HUNGRY == 0 => return None,
+            _ => (limits.body_timeout, Some(Exceeded::BodyTime)),
+        };
+        Some((self.since? + after, error))
+    }
+}
+
+impl Codec for Client {
+    type In = Incoming;
+    type Out = Outgoing;
+    type Error = Error;
+
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+        match self.inbound {
+            Inbound::Head => self.decode_head(input, reply),
+            Inbound::Await | Inbound::Switched => Ok(Step::More),
+            Inbound::Closed => Ok(Step::End),
+            _ => self.decode_body(input, reply),
+        }
+    }
+
+    fn encode(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Error> {
+        self.send(message, out).map_err(Error::Caller)
+    }
+
+    /// Refused, always: the response to a request that was encoded elsewhere could not be read.
+    #[cold]
+    fn encoded(&mut self, _: Slice, _: &mut Output<'_>) -> Result<(), Error> {
+        Err(Error::Caller(Misuse::NoRequestUnderWay))
+    }
+
+    /// Yields what is complete; the end of the connection may be that of a body.
+    #[cold]
+    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+        let step = self.decode(input, reply)?;
+        if !matches!(step, Step::More) {
+            return Ok(step);
+        }
+        let violation = match self.inbound {
+            Inbound::UntilClose => {
+                self.close_down();
+                return Ok(Step::Message(Incoming::End));
+            }
+            Inbound::Head if self.count == 0 => {
+                self.close_down();
+                return Ok(Step::End);
+            }
+            Inbound::Switched | Inbound::Closed => return Ok(Step::End),
+            Inbound::Head if input.is_empty() => Violation::Unanswered,
+            _ => Violation::Truncated,
+        };
+        Err(self.fail_with(Error::Peer(violation)))
+    }
+
+    fn pump(&mut self, _input: &mut Input, reply: &mut Output<'_>) -> Result<(), Error> {
+        self.since.get_or_insert(reply.now());
+        Ok(())
+    }
+
+    fn is_finished(&self) -> bool {
+        self.inbound == Inbound::Closed
+    }
+
+    fn knows_its_end(&self) -> bool {
+        true
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.inbound == Inbound::Switched
+    }
+
+    fn restart_timeouts(&mut self, now: Instant) {
+        self.since = self.since.map(|_| now);
+    }
+
+    /// No further request is taken, and after the last response the connection ends.
+    #[cold]
+    fn drain(&mut self, _reply: &mut Output<'_>) -> Result<(), Error> {
+        self.flags |= LAST;
+        if self.is_idle() {
+            self.close_down();
+        }
+        Ok(())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.deadline().map(|(at, _)| at)
+    }
+
+    #[cold]
+    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+        match self.deadline() {
+            Some((at, error)) if at <= reply.now() => {
+                self.close_down();
+                error.map_or(Ok(()), |exceeded| Err(Error::Limit(exceeded)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self::new(Arc::default())
+    }
+}
+
+/// The connection closes after the response that is under way.
+const CLOSING: u8 = 1;
+/// No further request is taken.
+const LAST: u8 = 2;
+/// Decoding the body has stopped for want of bytes.
+const HUNGRY: u8 = 4;
+/// The last request waits for `100 Continue` before it sends its body.
+const EXPECTS: u8 = 8;
+/// The last response was of HTTP/1.0.
+const PEER_OLD: u8 = 16;
+
+const _: () = assert!(size_of::<Client>() == 72);
+const _: () = assert!(size_of::<Incoming>() == 40);

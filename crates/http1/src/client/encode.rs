@@ -1,0 +1,228 @@
+//! The outbound half: requests to bytes, straight into the outbound queue.
+
+use tidegate_codec::Output;
+
+use super::request::{Outgoing, Parts, Request, StreamedRequest};
+use super::{Asked, Client, EXPECTS, LAST, Outbound, PEER_OLD};
+use crate::body::Inbound;
+use crate::encode::{INLINE_BYTES_MAX, link, write_chunk, write_trailers};
+use crate::error::Misuse;
+use crate::fields::Fields;
+use crate::head::Method;
+use crate::response::{Body, Chunk};
+
+impl Client {
+    pub(super) fn send(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
+        match message {
+            Outgoing::Request(request) => self.send_request(request, out),
+            Outgoing::Head(head) => self.send_head(&head, out),
+            Outgoing::Data(data) => self.send_data(data, out),
+            Outgoing::Chunk(chunk) => self.send_chunk(chunk, out),
+            Outgoing::Trailers(fields) => self.send_trailers(&fields, out),
+            Outgoing::End => self.send_end(out),
+        }
+    }
+
+    /// Whether a request may be sent now.
+    pub(super) fn check_request(&self) -> Result<(), Misuse> {
+        if self.flags & LAST != 0 || matches!(self.inbound, Inbound::Closed | Inbound::Switched) {
+            return Err(Misuse::NoMoreRequests);
+        }
+        if self.outbound != Outbound::Idle {
+            return Err(Misuse::RequestUnderWay);
+        }
+        if self.flags & super::CLOSING != 0 {
+            return Err(Misuse::NoMoreRequests);
+        }
+        // Between the head of a response and its end the next request would be pipelined, too.
+        let in_response = u8::from(self.inbound != Inbound::Head);
+        let switches = matches!(self.last_asked(), Some(Asked::Connect | Asked::Upgrade));
+        if switches || self.count + in_response >= self.config.limits().pipeline_max {
+            return Err(Misuse::PipelineFull);
+        }
+        Ok(())
+    }
+
+    fn check(&self, parts: &Parts, framing: Framing) -> Result<(), Misuse> {
+        self.check_request()?;
+        if !parts.has_host && self.config.host_line().is_empty() {
+            return Err(Misuse::HostMissing);
+        }
+        match framing {
+            Framing::None => Ok(()),
+            // What a TRACE would be echoed with, and what would become the first bytes in a tunnel.
+            _ if matches!(parts.method, Method::Trace | Method::Connect) => Err(Misuse::BodyForbidden),
+            Framing::Chunked if self.flags & PEER_OLD != 0 => Err(Misuse::PeerTooOld),
+            _ => Ok(()),
+        }
+    }
+
+    fn send_request(&mut self, request: Request, out: &mut Output<'_>) -> Result<(), Misuse> {
+        let Request { body, parts } = request;
+        let framing = match body.len() {
+            // Whoever sends nothing where something is usual says so (RFC 9110 §8.6).
+            0 if matches!(parts.method, Method::Post | Method::Put | Method::Patch) => Framing::Length(0),
+            0 => Framing::None,
+            length => Framing::Length(length),
+        };
+        self.check(&parts, framing)?;
+        self.begin(&parts, out);
+        let memory = body.memory();
+        if memory.len() as u64 == body.len() && memory.len() <= INLINE_BYTES_MAX {
+            self.write_head(&parts, framing, false, memory, out);
+        } else {
+            self.write_head(&parts, framing, false, &[], out);
+            link(body, out);
+        }
+        Ok(())
+    }
+
+    fn send_head(&mut self, head: &StreamedRequest, out: &mut Output<'_>) -> Result<(), Misuse> {
+        let StreamedRequest { length, expects, parts } = head;
+        let framing = length.map_or(Framing::Chunked, Framing::Length);
+        self.check(parts, framing)?;
+        if *expects && self.flags & PEER_OLD != 0 {
+            return Err(Misuse::PeerTooOld);
+        }
+        self.begin(parts, out);
+        // Who sends no body has nothing to wait for (RFC 9110 §10.1.1).
+        let expects = *expects && *length != Some(0);
+        self.write_head(parts, framing, expects, &[], out);
+        if expects {
+            self.flags |= EXPECTS;
+        }
+        self.owed = length.unwrap_or(0);
+        self.outbound = if length.is_some() { Outbound::Length } else { Outbound::Chunked };
+        Ok(())
+    }
+
+    fn begin(&mut self, parts: &Parts, out: &Output<'_>) {
+        if self.count == 0 && self.inbound == Inbound::Head {
+            self.since = Some(out.now());
+        }
+        self.ask(match parts.method {
+            _ if parts.upgrade.is_some() => Asked::Upgrade,
+            Method::Head => Asked::Head,
+            Method::Connect => Asked::Connect,
+            _ => Asked::Usual,
+        });
+        if parts.close {
+            self.flags |= LAST;
+        }
+    }
+
+    fn send_data(&mut self, data: Body, out: &mut Output<'_>) -> Result<(), Misuse> {
+        let length = data.len();
+        match self.outbound {
+            Outbound::Idle => return Err(Misuse::NoRequestUnderWay),
+            Outbound::Length if length > self.owed => return Err(Misuse::BodyTooLong),
+            Outbound::Length => {
+                self.owed -= length;
+                link(data, out);
+            }
+            // An empty chunk would be the last one.
+            Outbound::Chunked if length == 0 => return Ok(()),
+            Outbound::Chunked => write_chunk(data, out),
+        }
+        // Whoever sends the body no longer waits for leave to do so.
+        self.flags &= !EXPECTS;
+        Ok(())
+    }
+
+    fn send_chunk(&mut self, chunk: Chunk, out: &mut Output<'_>) -> Result<(), Misuse> {
+        if self.outbound == Outbound::Chunked {
+            self.flags &= !EXPECTS;
+            out.link_bytes(chunk.into_framed());
+            return Ok(());
+        }
+        self.send_data(Body::Bytes(chunk.into_data()), out)
+    }
+
+    fn send_trailers(&mut self, fields: &Fields, out: &mut Output<'_>) -> Result<(), Misuse> {
+        if !fields.are_trailers() {
+            return Err(Misuse::TrailerForbidden);
+        }
+        if self.outbound != Outbound::Chunked || fields.is_empty() {
+            // Nothing but a chunked body has a place for them.
+            return self.send_end(out);
+        }
+        write_trailers(fields, out);
+        self.end_request(out);
+        Ok(())
+    }
+
+    fn send_end(&mut self, out: &mut Output<'_>) -> Result<(), Misuse> {
+        match self.outbound {
+            Outbound::Idle => return Err(Misuse::NoRequestUnderWay),
+            Outbound::Length if self.owed > 0 => {
+                // The peer would take the next request for the rest.
+                self.close_down();
+                return Err(Misuse::BodyTooShort);
+            }
+            Outbound::Length => {}
+            Outbound::Chunked => out.write(b"0\r\n\r\n"),
+        }
+        self.end_request(out);
+        Ok(())
+    }
+
+    fn end_request(&mut self, out: &Output<'_>) {
+        self.flags &= !EXPECTS;
+        self.outbound = Outbound::Idle;
+        if self.inbound == Inbound::Head && self.count <= 1 {
+            // From now on the peer has to answer.
+            self.since = Some(out.now());
+        }
+        if self.flags & LAST != 0 && self.is_idle() {
+            self.close_down();
+        }
+    }
+
+    /// Everything up to the body, and the body where it is short: in one piece of memory.
+    fn write_head(&self, parts: &Parts, framing: Framing, expects: bool, body: &[u8], out: &mut Output<'_>) {
+        let host: &[u8] = if parts.has_host { b"" } else { self.config.host_line() };
+        let fields = parts.fields.bytes();
+        let content_type = parts.content_type.map_or("", |name| name.as_str());
+        let upgrade = parts.upgrade.unwrap_or_default();
+        let known = parts.start.len() + host.len() + fields.len() + content_type.len() + upgrade.len() + body.len();
+        let mut writer = out.writer(known + HEAD_SLACK_BYTES);
+        writer.put(&parts.start);
+        writer.put(host);
+        let mut field = |name: &str, value: &str| {
+            [name, value, "\r\n"].map(|part| writer.put(part.as_bytes()));
+        };
+        match (upgrade, parts.close) {
+            ("", false) => {}
+            ("", true) => field("Connection: ", "close"),
+            (upgrade, close) => {
+                field("Connection: ", if close { "close, upgrade" } else { "upgrade" });
+                field("Upgrade: ", upgrade);
+            }
+        }
+        if expects {
+            field("Expect: ", "100-continue");
+        }
+        if !content_type.is_empty() {
+            field("Content-Type: ", content_type);
+        }
+        match framing {
+            Framing::None => {}
+            Framing::Length(length) => field("Content-Length: ", itoa::Buffer::new().format(length)),
+            Framing::Chunked => field("Transfer-Encoding: ", "chunked"),
+        }
+        writer.put(fields);
+        writer.put(b"\r\n");
+        writer.put(body);
+    }
+}
+
+/// How the end of a request's body is told.
+#[derive(Debug, Clone, Copy)]
+enum Framing {
+    None,
+    Length(u64),
+    Chunked,
+}
+
+/// What a head has at most beside its start, its fields and its body.
+const HEAD_SLACK_BYTES: usize = 160;

@@ -1,0 +1,182 @@
+//! `ResponseHead`: a response head that was parsed once and is read where it lies; and the parsing of its first line.
+
+use std::fmt;
+
+use tidegate_codec::Slice;
+
+use super::config::Limits;
+use crate::error::{Error, Exceeded, Violation};
+use crate::head::{BodyLength, Headers, KEEP_ALIVE, OLD, Version};
+use crate::parse::{self, Facts, RESPONSE, Stop};
+use crate::scan;
+use crate::status::Status;
+
+/// A response head (RFC 9112 §4, §5): 32 bytes that own a view of the head's bytes, and know where the fields are.
+///
+/// Fields are looked up when they are asked for, in bytes that were validated when they were parsed. The view keeps
+/// what was received alive; [`detach`](ResponseHead::detach) a head that is to be kept.
+#[derive(Clone)]
+pub struct ResponseHead {
+    pub(super) bytes: Slice,
+    pub(super) spans: Spans,
+}
+
+/// What parsing found out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spans {
+    /// A length, or what stands for one.
+    pub(super) body: u64,
+    pub(super) status: Status,
+    fields_start: u16,
+    pub(super) flags: u8,
+}
+
+impl ResponseHead {
+    /// The status.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.spans.status
+    }
+
+    /// The reason phrase, which nobody should go by (RFC 9112 §4).
+    #[must_use]
+    pub fn reason(&self) -> &[u8] {
+        let line_end = usize::from(self.spans.fields_start) - 2;
+        self.bytes.get(REASON_START..line_end).unwrap_or_default()
+    }
+
+    /// The version that the peer speaks.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        if self.spans.flags & OLD == 0 { Version::Http11 } else { Version::Http10 }
+    }
+
+    /// The value of the first field of this name, without the white space around it. Case does not matter.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers().find(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
+    }
+
+    /// All fields in their order, as pairs of name and value.
+    #[must_use]
+    pub fn headers(&self) -> Headers<'_> {
+        Headers::new(&self.bytes[usize::from(self.spans.fields_start)..])
+    }
+
+    /// How the end of the body is told. There is none in response to HEAD, whatever the fields say that a GET would have
+    /// had.
+    #[must_use]
+    pub fn body(&self) -> BodyLength {
+        BodyLength::from_span(self.spans.body)
+    }
+
+    /// Whether a body follows: pieces, and their end.
+    #[must_use]
+    pub fn has_body(&self) -> bool {
+        self.spans.body != 0
+    }
+
+    /// Whether the peer lets the connection stay open.
+    #[must_use]
+    pub fn keeps_alive(&self) -> bool {
+        self.spans.flags & KEEP_ALIVE != 0
+    }
+
+    /// The whole head as it was received, its last empty line included.
+    #[must_use]
+    pub fn bytes(&self) -> &Slice {
+        &self.bytes
+    }
+
+    /// A head that may be kept: see [`Slice::detach`].
+    #[must_use]
+    pub fn detach(self) -> Self {
+        Self { bytes: self.bytes.detach(), spans: self.spans }
+    }
+}
+
+impl fmt::Debug for ResponseHead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseHead")
+            .field("status", &self.status())
+            .field("version", &self.version())
+            .field("body", &self.body())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Parses the head with which `bytes` begins, and gives its spans and its length. Bytes beyond the largest head are
+/// not looked at.
+pub(super) fn parse(bytes: &[u8], limits: &Limits) -> Result<(Spans, usize), Stop> {
+    let bytes = &bytes[..bytes.len().min(limits.head_bytes_max as usize)];
+    let (status, old, mut at) = status_line(bytes)?;
+    let fields_start = at as u16;
+    let (mut facts, mut count) = (Facts::default(), 0);
+    while bytes.get(at) != Some(&b'\r') {
+        count += 1;
+        at = parse::field::<RESPONSE>(bytes, at, &mut facts)?;
+    }
+    parse::expect_line_end(bytes, at)?;
+    if count > limits.headers_max {
+        return Err(Exceeded::Headers.into());
+    }
+    let body = facts.body_of_response(status.code(), old)?;
+    // `Limits` keeps heads below 64 KiB.
+    Ok((Spans { body, status, fields_start, flags: facts.flags_of_response(old) }, at + 2))
+}
+
+/// The status, whether the version is HTTP/1.0, and where the fields begin (RFC 9112 §4). A reason may be missing together
+/// with the space before it, as it often is.
+fn status_line(bytes: &[u8]) -> Result<(Status, bool, usize), Stop> {
+    let Some(start) = bytes.first_chunk::<STATUS_END>() else { return Err(Stop::Partial) };
+    let (version, code) = start.split_at(VERSION_BYTES);
+    let old = match version {
+        b"HTTP/1.1 " => false,
+        b"HTTP/1.0 " => true,
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor, b' '] if major.is_ascii_digit() && minor.is_ascii_digit() => {
+            return Err(Violation::Version.into());
+        }
+        _ => return Err(Violation::StatusLine.into()),
+    };
+    if !code.iter().all(u8::is_ascii_digit) {
+        return Err(Violation::StatusLine.into());
+    }
+    let code = code.iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0'));
+    let status = Status::new(code).ok_or(Violation::StatusLine)?;
+    let end = match bytes.get(STATUS_END) {
+        None => return Err(Stop::Partial),
+        Some(b' ') => scan::value_end(bytes, REASON_START),
+        Some(b'\r') => STATUS_END,
+        Some(b'\n') => return Err(Violation::BareLf.into()),
+        Some(_) => return Err(Violation::StatusLine.into()),
+    };
+    match &bytes[end..] {
+        [b'\r', b'\n', ..] => Ok((status, old, end + 2)),
+        [] | [b'\r'] => Err(Stop::Partial),
+        [b'\n', ..] => Err(Violation::BareLf.into()),
+        _ => Err(Violation::StatusLine.into()),
+    }
+}
+
+/// The search for the end of a head that did not arrive at once; see [`parse::head_end`].
+pub(super) fn head_end(bytes: &[u8], seen: usize, limits: &Limits) -> Result<Option<usize>, Error> {
+    // Who speaks another protocol would never send an empty line.
+    let start = &bytes[..bytes.len().min(START.len())];
+    if !START.starts_with(start) {
+        return Err(Error::Peer(Violation::StatusLine));
+    }
+    parse::empty_line(bytes, seen, limits.head_bytes_max as usize)
+}
+
+const START: &[u8] = b"HTTP/";
+
+/// `HTTP/1.1 `.
+const VERSION_BYTES: usize = 9;
+
+/// Where a status ends.
+const STATUS_END: usize = VERSION_BYTES + 3;
+
+/// Where a reason begins.
+const REASON_START: usize = STATUS_END + 1;
+
+const _: () = assert!(size_of::<ResponseHead>() == 32);

@@ -1,0 +1,228 @@
+//! Responses as they come in.
+
+use tidegate_codec::Step;
+use tidegate_http1::client::{Incoming, Limits, Outgoing};
+use tidegate_http1::{BodyLength, Error, Method, Request, ResponseHead, StreamedRequest, Version, Violation};
+
+use crate::stage::{Talk, broken, get};
+
+fn asked(method: Method) -> Talk {
+    let target = if method == Method::Connect { "a:1" } else { "/" };
+    let mut talk = Talk::new();
+    talk.say(Request::new(method, target).expect("it is a target")).expect("it is ready");
+    talk
+}
+
+/// The head of the response with these lines to a GET.
+fn head_of(lines: &str) -> ResponseHead {
+    let mut talk = Talk::asked();
+    talk.stand.receive(lines.as_bytes());
+    match talk.stand.step() {
+        Ok(Step::Message(Incoming::Head(head))) => head.detach(),
+        other => panic!("{lines:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_head_says_what_was_sent() {
+    let head = head_of("HTTP/1.1 404 Not  Found \u{e4}\r\nA: 1\r\nb:\t2 \r\na: 3\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!((head.status().code(), head.version()), (404, Version::Http11));
+    assert_eq!(head.reason(), "Not  Found \u{e4}".as_bytes());
+    assert_eq!((head.header("a"), head.header("B"), head.header("c")), (Some(&b"1"[..]), Some(&b"2"[..]), None));
+    assert_eq!(head.headers().count(), 4);
+    assert_eq!((head.body(), head.has_body(), head.keeps_alive()), (BodyLength::None, false, true));
+    assert!(head.bytes().ends_with(b"\r\n\r\n"));
+}
+
+#[test]
+fn a_reason_may_be_missing() {
+    for line in ["HTTP/1.1 200", "HTTP/1.1 200 "] {
+        let head = head_of(&format!("{line}\r\nA: 1\r\n\r\n"));
+        assert_eq!((head.reason(), head.header("a")), (&b""[..], Some(&b"1"[..])), "{line:?}");
+    }
+}
+
+#[test]
+fn obs_text_in_values_is_kept() {
+    let mut talk = Talk::asked();
+    talk.stand.receive(b"HTTP/1.1 200 \xe4\r\nA: \xff\x80\r\n\r\n");
+    let Ok(Step::Message(Incoming::Head(head))) = talk.stand.step() else { panic!("it is complete") };
+    assert_eq!((head.header("a"), head.reason()), (Some(&b"\xff\x80"[..]), &b"\xe4"[..]));
+}
+
+#[test]
+fn the_end_of_a_body_is_told_in_one_of_four_ways() {
+    for (lines, body) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", BodyLength::Known(5)),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", BodyLength::Chunked),
+        ("HTTP/1.1 200 OK\r\n\r\n", BodyLength::UntilClose),
+        ("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n", BodyLength::UntilClose),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", BodyLength::None),
+    ] {
+        assert_eq!(head_of(lines).body(), body, "{lines}");
+    }
+}
+
+#[test]
+fn a_body_of_known_length_ends_after_so_many_bytes() {
+    let mut talk = Talk::asked();
+    assert_eq!(talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nebb").unwrap(), ["200", "data ebb"]);
+    assert_eq!(talk.hear("ing").unwrap(), ["data ing", "end"]);
+    assert!(talk.is_ready());
+}
+
+#[test]
+fn a_chunked_body_ends_with_its_last_chunk_and_trailers() {
+    let mut talk = Talk::asked();
+    let told = talk.hear("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nebb\r\n0\r\nDigest: 7\r\nX:\r\n\r\n");
+    assert_eq!(told.unwrap(), ["200", "data ebb", "Trailers(\"Digest: 7\\r\\nX:\\r\\n\")", "end"]);
+    assert!(talk.is_ready());
+}
+
+#[test]
+fn trailers_are_looked_up_like_fields() {
+    let mut talk = Talk::asked();
+    talk.stand.receive(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nDigest: 7 \r\nX:\r\n\r\n");
+    let trailers = loop {
+        match talk.stand.step() {
+            Ok(Step::Message(Incoming::Trailers(trailers))) => break trailers.detach(),
+            Ok(Step::Message(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((trailers.get("digest"), trailers.get("x"), trailers.get("y")), (Some(&b"7"[..]), Some(&b""[..]), None));
+    assert_eq!((&trailers).into_iter().count(), 2);
+}
+
+#[test]
+fn a_body_without_a_length_ends_with_the_connection() {
+    let mut talk = Talk::asked();
+    assert_eq!(talk.hear("HTTP/1.1 200 OK\r\n\r\nebb").unwrap(), ["200", "data ebb"]);
+    assert_eq!(talk.hear("HTTP/1.1 ").unwrap(), ["data HTTP/1.1 "]);
+    assert_eq!(talk.hang_up().unwrap(), ["end", "end of connection"]);
+    assert!(talk.is_finished());
+}
+
+#[test]
+fn some_responses_have_no_body_whatever_their_fields_say() {
+    for (method, status) in [
+        (Method::Head, "200 OK\r\nContent-Length: 5"),
+        (Method::Head, "200 OK\r\nTransfer-Encoding: chunked"),
+        (Method::Head, "200 OK"),
+        (Method::Get, "304 Not Modified\r\nContent-Length: 5"),
+        (Method::Get, "204 No Content"),
+        (Method::Get, "204 No Content\r\nContent-Length: 0"),
+    ] {
+        let mut talk = asked(method);
+        let told = talk.hear(&format!("HTTP/1.1 {status}\r\n\r\n")).unwrap();
+        assert_eq!(told, [&status[..3]], "{status}");
+        assert!(talk.is_ready(), "{status}");
+    }
+}
+
+#[test]
+fn interim_responses_come_before_the_final_one() {
+    let mut talk = Talk::asked();
+    let told = talk.hear("HTTP/1.1 102 Wait\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No\r\n\r\n");
+    assert_eq!(told.unwrap(), ["interim 102", "interim 103", "204"]);
+}
+
+#[test]
+fn pipelined_responses_belong_to_their_requests_in_order() {
+    let mut talk = Talk::limited(Limits { pipeline_max: 3, ..Limits::default() });
+    for method in [Method::Get, Method::Head, Method::Post] {
+        talk.say(Request::new(method, "/").unwrap()).unwrap();
+    }
+    let two = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
+    assert_eq!(talk.hear(two).unwrap(), ["200", "data a", "end", "200"]);
+    assert_eq!(talk.stand.codec().unanswered(), 1);
+    assert_eq!(talk.hear("HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n").unwrap(), ["201"]);
+    assert_eq!(talk.stand.codec().unanswered(), 0);
+}
+
+#[test]
+fn who_was_not_answered_before_the_connection_closed_is_known() {
+    let mut talk = Talk::limited(Limits { pipeline_max: 3, ..Limits::default() });
+    for _ in 0..3 {
+        talk.say(get("/")).unwrap();
+    }
+    let told = talk.hear("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n");
+    assert_eq!(told.unwrap(), ["200", "end of connection"]);
+    assert_eq!(talk.stand.codec().unanswered(), 2);
+    assert!(talk.is_finished());
+}
+
+#[test]
+fn a_connection_stays_if_both_want_it_to() {
+    for (fields, stays) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 0", true),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: a, Close", false),
+        ("HTTP/1.0 200 OK\r\nContent-Length: 0", false),
+        ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: Keep-Alive", true),
+        ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive, close", false),
+    ] {
+        let mut talk = Talk::asked();
+        talk.hear(&format!("{fields}\r\n\r\n")).unwrap();
+        assert_eq!((talk.is_ready(), talk.is_finished()), (stays, !stays), "{fields}");
+    }
+}
+
+#[test]
+fn bytes_behind_a_switch_are_left_for_the_other_protocol() {
+    let mut talk = Talk::new();
+    talk.say(get("/").upgrade("tide")).unwrap();
+    let told = talk.hear("HTTP/1.1 101 Switching Protocols\r\nUpgrade: tide\r\nConnection: upgrade\r\n\r\nebb").unwrap();
+    assert_eq!(told, ["101"]);
+    assert!(talk.stand.codec().is_switched());
+    assert_eq!(talk.stand.input().bytes(), b"ebb");
+    let mut talk = asked(Method::Connect);
+    // Lengths mean nothing in a tunnel (RFC 9110 §8.6, RFC 9112 §6.1).
+    assert_eq!(talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nebb").unwrap(), ["200"]);
+    assert!(talk.stand.codec().is_switched());
+    assert_eq!(talk.stand.input().bytes(), b"ebb");
+}
+
+#[test]
+fn a_connect_that_fails_is_a_response_like_others() {
+    let mut talk = asked(Method::Connect);
+    assert_eq!(talk.hear("HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno").unwrap(), ["403", "data no", "end"]);
+    assert!(talk.is_ready() && !talk.stand.codec().is_switched());
+}
+
+#[test]
+fn a_response_may_come_before_the_request_is_whole() {
+    let mut talk = Talk::new();
+    talk.say(StreamedRequest::new(Method::Put, "/").unwrap()).unwrap();
+    assert_eq!(talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap(), ["200", "data ok", "end"]);
+    assert!(!talk.is_finished() && !talk.is_ready());
+    talk.say(Outgoing::Data("ebb".into())).expect("the rest may follow");
+    talk.say(Outgoing::End).unwrap();
+    assert!(talk.is_ready());
+}
+
+#[test]
+fn an_end_within_a_response_is_an_error() {
+    for wire in ["HTTP/1.1 200", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"] {
+        let mut talk = Talk::asked();
+        talk.hear(wire).unwrap();
+        assert_eq!(talk.hang_up(), broken(Violation::Truncated), "{wire}");
+        assert!(talk.is_finished());
+    }
+    let mut talk = Talk::asked();
+    assert_eq!(talk.hang_up(), broken(Violation::Unanswered));
+    assert_eq!(talk.stand.codec().unanswered(), 1);
+    let mut idle = Talk::new();
+    assert_eq!(idle.hang_up().unwrap(), ["end of connection"]);
+}
+
+#[test]
+fn a_million_empty_chunks_are_one_end() {
+    let mut talk = Talk::asked();
+    let mut wire = String::from("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    wire.push_str(&"0\r\n\r\n".repeat(1_000_000));
+    // The first of them is the last chunk, and what follows it nobody has asked for.
+    assert_eq!(talk.hear(&wire), broken(Violation::ResponseUnasked));
+    let mut talk = Talk::asked();
+    let wire = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}", "1\r\na\r\n".repeat(100_000));
+    assert_eq!(talk.hear(&wire).map(|told| told.len()), Ok::<_, Error>(100_001));
+}

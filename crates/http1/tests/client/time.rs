@@ -1,0 +1,78 @@
+//! How long a client waits, and for what.
+
+use tidegate_http1::client::Outgoing;
+use tidegate_http1::{Error, Exceeded, Method, StreamedRequest};
+
+use crate::stage::{Talk, get};
+
+fn too_long(exceeded: Exceeded) -> Result<(), Error> {
+    Err(Error::Limit(exceeded))
+}
+
+#[test]
+fn a_response_has_a_minute_to_begin() {
+    let mut talk = Talk::asked();
+    talk.wait(59).unwrap();
+    // A byte now and then is not a head.
+    talk.hear("HTTP").unwrap();
+    assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
+    assert!(talk.is_finished());
+}
+
+#[test]
+fn an_interim_response_is_a_sign_of_life() {
+    let mut talk = Talk::asked();
+    talk.wait(59).unwrap();
+    talk.hear("HTTP/1.1 102 Processing\r\n\r\n").unwrap();
+    talk.wait(59).unwrap();
+    assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
+}
+
+#[test]
+fn a_body_has_half_a_minute_for_each_piece() {
+    let mut talk = Talk::asked();
+    talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n").unwrap();
+    for _ in 0..3 {
+        talk.wait(29).unwrap();
+        talk.hear("a").unwrap();
+    }
+    assert_eq!(talk.wait(31), too_long(Exceeded::BodyTime));
+}
+
+#[test]
+fn an_idle_connection_ends_in_silence() {
+    let mut talk = Talk::new();
+    talk.hear("").unwrap();
+    talk.wait(61).unwrap();
+    assert!(talk.is_finished());
+    let mut talk = Talk::asked();
+    talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    talk.wait(59).unwrap();
+    assert!(!talk.is_finished());
+    talk.wait(2).unwrap();
+    assert!(talk.is_finished());
+}
+
+#[test]
+fn time_counts_from_the_end_of_the_request() {
+    let mut talk = Talk::new();
+    talk.say(StreamedRequest::new(Method::Put, "/").unwrap()).unwrap();
+    for _ in 0..5 {
+        talk.wait(59).unwrap();
+        talk.say(Outgoing::Data("a".into())).unwrap();
+    }
+    talk.say(Outgoing::End).unwrap();
+    talk.wait(59).unwrap();
+    assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
+}
+
+#[test]
+fn the_time_of_the_next_request_begins_with_it() {
+    let mut talk = Talk::asked();
+    talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    talk.wait(50).unwrap();
+    talk.say(get("/")).unwrap();
+    talk.wait(59).unwrap();
+    assert!(!talk.is_finished());
+    assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
+}
