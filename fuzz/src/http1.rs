@@ -1,20 +1,21 @@
-//! The server's side of HTTP/1.1: any split of any bytes gives the same requests, errors and responses.
+//! The server's side of HTTP/1.1: any split of any bytes gives the same requests, errors and responses, and what is
+//! accepted another parser accepts as well.
 //!
 //! The first byte is a seed of pieces and the second one chooses the configuration; the rest is what a peer sends.
 
 #[path = "../../crates/http1/tests/support/mod.rs"]
-mod support;
+pub(crate) mod support;
 
 use std::sync::{Arc, LazyLock};
 
 use tidegate_codec::{Codec, Output};
 use tidegate_http1::{
-    Chunk, Config, Incoming, Limits, Method, Outgoing, RequestHead, Response, StreamedResponse, Server, Status,
+    Chunk, Config, Incoming, Limits, Method, Outgoing, RequestHead, Response, Server, Status, StreamedResponse,
 };
 use tidegate_testkit::contract::{Contract, Transcript};
 
 pub(crate) use self::support::seen_with;
-use self::support::{Gathering, Request};
+use self::support::{Gathering, Request, agreement, seen};
 use crate::choices::Choices;
 
 /// A server that gathers bodies and answers, or answers each head at once and reads over the body.
@@ -24,6 +25,9 @@ pub fn http1(data: &[u8]) {
     let config = &CONFIGS[usize::from(options & 7)];
     let wire = choices.take(WIRE_BYTES_MAX);
     let make = || Server::new(Arc::clone(config));
+    if let Some(request) = seen(wire).requests.first() {
+        agreement::of_request(request, wire);
+    }
     if options & ANSWERS_EARLY == 0 {
         let contract = Contract::rendered(|| Gathering::new(make()), whole);
         run(contract.answer(|_, codec, out| answer(options, codec, out)), options, seed, wire);

@@ -5,6 +5,8 @@
 //! | `lines` `delimiter` `fixed` `length_field` | a framing's options, then its wire | `framings.rs` |
 //! | `filters` | a stack of filters, then its wire, or what goes through it | `filters.rs` |
 //! | `http1` | a server's configuration, then requests | `http1.rs` |
+//! | `responses` | what was asked, then responses to a client | `responses.rs` |
+//! | `round_trips` | what a client asks and a server answers | `round_trips.rs` |
 //! | `outbound` | operations on queues that share a pool | `outbound.rs` |
 //! | `connections` | two loops on a simulated network, and what they do | `connections.rs` |
 //! | `requests` | requests to a server on a simulated network | `requests.rs` |
@@ -25,7 +27,9 @@ mod framings;
 mod http1;
 mod outbound;
 mod requests;
+mod responses;
 mod rings;
+mod round_trips;
 
 pub use connections::connections;
 pub use filters::filters;
@@ -33,13 +37,15 @@ pub use framings::{delimiter, fixed, length_field, lines};
 pub use http1::http1;
 pub use outbound::outbound;
 pub use requests::requests;
+pub use responses::responses;
 pub use rings::rings;
+pub use round_trips::round_trips;
 
 /// A target.
 pub type Target = fn(&[u8]);
 
 /// All there are, by name.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -49,5 +55,7 @@ pub const TARGETS: [(&str, Target); 10] = [
     ("outbound", outbound),
     ("connections", connections),
     ("requests", requests),
+    ("responses", responses),
     ("rings", rings),
+    ("round_trips", round_trips),
 ];

@@ -16,7 +16,7 @@ use tidegate_codec::{Codec, Over, Slice};
 use tidegate_engine::{
     Channel, ChannelError, Client, Closed, Context, Event, Handler, Limits, Outcome, SendError, task,
 };
-use tidegate_http1::{Chunk, Config, Incoming, Outgoing, Response, StreamedResponse, Server, Status};
+use tidegate_http1::{Chunk, Config, Incoming, Outgoing, Response, Server, Status, StreamedResponse};
 use tidegate_sys::Address;
 use tidegate_testkit::filters::ToyTls;
 

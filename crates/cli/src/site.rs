@@ -1,7 +1,7 @@
 //! What `tidegate serve` answers.
 
 use tidegate::http1::{
-    ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, StreamedResponse, Server, Status,
+    ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, Server, Status, StreamedResponse,
 };
 use tidegate::{Context, Event, Handler, Outcome};
 

@@ -24,7 +24,7 @@ pub use self::head::ResponseHead;
 pub use self::request::{InvalidRequest, Outgoing, Request, StreamedRequest};
 use crate::body::{Inbound, Piece, Receiving, Trailers};
 use crate::error::{Error, Exceeded, Misuse, Violation};
-use crate::head::{CHUNKED, KEEP_ALIVE, Method, OLD, UNTIL_CLOSE, UPGRADE};
+use crate::head::{CHUNKED, KEEP_ALIVE, OLD, UNTIL_CLOSE, UPGRADE};
 use crate::parse::Stop;
 use crate::status::Status;
 

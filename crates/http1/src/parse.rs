@@ -155,7 +155,8 @@ fn is_authority_with_port(bytes: &[u8]) -> bool {
     let Some(colon) = memchr::memrchr(b':', bytes) else { return false };
     let (host, port) = (&bytes[..colon], &bytes[colon + 1..]);
     let number = std::str::from_utf8(port).ok().and_then(|port| port.parse::<u16>().ok());
-    is_authority(host) && port.iter().all(u8::is_ascii_digit) && number.is_some_and(|number| number > 0)
+    let is_one = !host.contains(&b':') || host.ends_with(b"]");
+    is_one && is_authority(host) && port.iter().all(u8::is_ascii_digit) && number.is_some_and(|number| number > 0)
 }
 
 /// A host with an optional port (RFC 9110 §7.2); it may be empty.
@@ -246,9 +247,8 @@ pub(crate) fn field<const RESPONSE: bool>(bytes: &[u8], at: usize, facts: &mut F
 /// The name of a field line, which comes without its line end, if it is one.
 pub(crate) fn field_name(line: &[u8]) -> Option<&[u8]> {
     let name_end = scan::token_end(line, 0);
-    let is_good = name_end > 0
-        && line.get(name_end) == Some(&b':')
-        && scan::value_end(line, name_end + 1) == line.len();
+    let is_good =
+        name_end > 0 && line.get(name_end) == Some(&b':') && scan::value_end(line, name_end + 1) == line.len();
     is_good.then_some(&line[..name_end])
 }
 

@@ -3,7 +3,9 @@
 mod support;
 
 use support::{GET, Talk};
-use tidegate_http1::{Config, Error, Exceeded, Limits, Misuse, Outgoing, Response, StreamedResponse, Status, Violation};
+use tidegate_http1::{
+    Config, Error, Exceeded, Limits, Misuse, Outgoing, Response, Status, StreamedResponse, Violation,
+};
 
 const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
 

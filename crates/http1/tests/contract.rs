@@ -10,7 +10,7 @@ const GOOD: &[&[u8]] = &[
     b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\nX-Empty:\r\nTab:\ta\tb \t\r\n\r\n",
     b"\r\nPOST /a?b HTTP/1.1\r\nHost: a.example:80\r\nContent-Length: 5\r\n\r\nhelloGET / HTTP/1.0\r\n\r\n",
     b"POST / HTTP/1.1\r\nhost: [::1]:8080\r\ntransfer-encoding: Chunked\r\n\r\n5;a=\"b;c\"\r\nhello\r\n00A\r\n0123456789\r\n0\r\n\
-      Trailer: 1\r\nOther:\r\n\r\nHEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET /never HTTP/1.1\r\n",
+      Digest: 1\r\nOther:\r\n\r\nHEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET /never HTTP/1.1\r\n",
     b"PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc",
     b"OPTIONS * HTTP/1.1\r\nHost:\r\n\r\nGET http://b.example/x?y HTTP/1.1\r\nHost: a\r\n\r\n",
     b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n",

@@ -65,15 +65,7 @@ proptest! {
     fn what_is_accepted_here_is_accepted_there_and_means_the_same(wire in head()) {
         let seen = seen(&wire);
         if let Some(request) = seen.requests.first() {
-            let mut headers = [httparse::EMPTY_HEADER; 64];
-            let mut other = httparse::Request::new(&mut headers);
-            let status = other.parse(&wire);
-            prop_assert!(matches!(status, Ok(httparse::Status::Complete(_))), "{:?}: {request:?}", status);
-            prop_assert_eq!((Some(request.method.as_str()), Some(request.target.as_str())), (other.method, other.path));
-            let there: Vec<_> = other.headers.iter().map(|header| {
-                (header.name.to_owned(), String::from_utf8_lossy(header.value).trim_matches([' ', '\t']).to_owned())
-            }).collect();
-            prop_assert_eq!(&request.headers, &there);
+            support::agreement::of_request(request, &wire);
         }
     }
 

@@ -21,6 +21,7 @@ const DEVIATIONS: &[(&str, &str, &str)] = &[
     ("sample", "No HTTP version", "HTTP/0.9 is not spoken here"),
     ("transfer-encoding", "POST with `chunked` as last transfer-encoding", TARGETS),
     ("transfer-encoding", "POST with `chunked` as last transfer-encoding (multiple headers)", TARGETS),
+    ("transfer-encoding", "Trailing headers", "Content-Type is no trailer (RFC 9110 §6.5.1)"),
     ("uri", "Fragment in URI", TARGETS),
     ("uri", "`host:port` and basic auth", "user information in an http target is an error (RFC 9110 §4.2.4)"),
 ];

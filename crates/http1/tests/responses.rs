@@ -9,8 +9,8 @@ use bytes::Bytes;
 use support::{GET, Talk};
 use tidegate_codec::{EncodeError, Encoded, FileRegion};
 use tidegate_http1::{
-    Body, Chunk, Config, ContentType, Error, Fields, Interim, InvalidField, Misuse, Outgoing, Response, StreamedResponse, Server,
-    Status,
+    Body, Chunk, Config, ContentType, Error, Fields, Interim, InvalidField, Misuse, Outgoing, Response, Server, Status,
+    StreamedResponse,
 };
 
 const DATE: &str = "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
@@ -23,6 +23,10 @@ fn sent(request: &str, messages: impl IntoIterator<Item = Outgoing>) -> String {
         talk.say(message).expect("the message is in order");
     }
     talk.sent()
+}
+
+fn misuse(misuse: Misuse) -> Result<(), Error> {
+    Err(Error::Caller(misuse))
 }
 
 fn request(method: &str, version: &str) -> String {
@@ -169,7 +173,6 @@ fn an_announced_length_is_kept() {
 #[test]
 fn what_comes_at_the_wrong_time_is_refused_and_writes_nothing() {
     let mut talk = Talk::new();
-    let misuse = |misuse| Err(Error::Caller(misuse));
     assert_eq!(talk.say(Response::text("x")), misuse(Misuse::NoRequest));
     assert_eq!(talk.say(Outgoing::Data("x".into())), misuse(Misuse::NoResponse));
     talk.hear(GET).expect("the request is good");
@@ -244,7 +247,8 @@ fn interim_responses_come_before_the_final_one() {
     let early = || Outgoing::Interim(Interim::new(Status::EARLY_HINTS).fields(LINKS));
     let processing = || Outgoing::Interim(Interim::new(Status::PROCESSING));
     let text = sent(&request("GET", "HTTP/1.1"), [processing(), early(), Response::text("ok").into()]);
-    let expected = "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\n";
+    let expected =
+        "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\n";
     assert!(text.starts_with(expected), "{text}");
     let text = sent(&request("GET", "HTTP/1.0"), [early(), Response::text("ok").into()]);
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "HTTP/1.0 has none: {text}");

@@ -113,7 +113,9 @@ fn trailers_are_yielded_and_those_that_belong_before_the_body_refused() {
     let seen = seen(chunked("Digest: 7\r\nx:\r\n").as_bytes());
     let expected = [("Digest".to_owned(), "7".to_owned()), ("x".to_owned(), String::new())];
     assert_eq!((seen.error, &seen.requests[0].trailers[..]), (None, &expected[..]));
-    for name in ["Content-Length", "transfer-encoding", "Host", "Connection", "Authorization", "COOKIE", "Trailer", "Range"] {
+    for name in
+        ["Content-Length", "transfer-encoding", "Host", "Connection", "Authorization", "COOKIE", "Trailer", "Range"]
+    {
         bad(&chunked(&format!("A: b\r\n{name}: 1\r\n")), Violation::TrailerForbidden);
     }
 }

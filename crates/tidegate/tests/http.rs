@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::http1::{Incoming, Response, StreamedResponse, Server, Status};
+use tidegate::http1::{Incoming, Response, Server, Status, StreamedResponse};
 use tidegate::{Context, Event, Handler, Limits, Outcome, WaterMarks};
 use tidegate_testkit::Embedded;
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::http1::{self, Config, ContentType, Incoming, Outgoing, Response, StreamedResponse, Status};
+use tidegate::http1::{self, Config, ContentType, Incoming, Outgoing, Response, Status, StreamedResponse};
 use tidegate::{Closed, Context, Counts, Event, Handler, Outcome, Running, Server};
 
 use crate::peer::{Peer, post, request};

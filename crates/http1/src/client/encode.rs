@@ -189,7 +189,9 @@ impl Client {
         writer.put(&parts.start);
         writer.put(host);
         let mut field = |name: &str, value: &str| {
-            [name, value, "\r\n"].map(|part| writer.put(part.as_bytes()));
+            writer.put(name.as_bytes());
+            writer.put(value.as_bytes());
+            writer.put(b"\r\n");
         };
         match (upgrade, parts.close) {
             ("", false) => {}

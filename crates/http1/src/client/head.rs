@@ -133,7 +133,9 @@ fn status_line(bytes: &[u8]) -> Result<(Status, bool, usize), Stop> {
     let old = match version {
         b"HTTP/1.1 " => false,
         b"HTTP/1.0 " => true,
-        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor, b' '] if major.is_ascii_digit() && minor.is_ascii_digit() => {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor, b' ']
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
             return Err(Violation::Version.into());
         }
         _ => return Err(Violation::StatusLine.into()),

@@ -24,7 +24,9 @@ fn status_lines_are_a_version_a_status_and_a_reason() {
     for line in ["HTTP/1.1  200 OK", "HTTP/1.1 20 OK", "HTTP/1.1 2000 OK", "HTTP/1.1 2x0 OK", "HTTP/1.1 099 OK"] {
         refused(&format!("{line}\r\n\r\n"), Violation::StatusLine);
     }
-    for line in ["HTTP/1.1 600 OK", "HTTP/1.1\t200 OK", "HTTP/1.1 200\tOK", "http/1.1 200 OK", "ICY 200 OK", " HTTP/1.1 200"] {
+    for line in
+        ["HTTP/1.1 600 OK", "HTTP/1.1\t200 OK", "HTTP/1.1 200\tOK", "http/1.1 200 OK", "ICY 200 OK", " HTTP/1.1 200"]
+    {
         refused(&format!("{line}\r\n\r\n"), Violation::StatusLine);
     }
     refused("HTTP/1.1 200 O\0K\r\n\r\n", Violation::StatusLine);
@@ -107,7 +109,9 @@ fn chunks_are_as_strict_as_those_of_requests() {
 
 #[test]
 fn trailers_that_belong_before_the_body_are_refused() {
-    for name in ["Content-Length", "transfer-encoding", "Host", "Set-Cookie", "AUTHORIZATION", "Content-Type", "Trailer"] {
+    for name in
+        ["Content-Length", "transfer-encoding", "Host", "Set-Cookie", "AUTHORIZATION", "Content-Type", "Trailer"]
+    {
         let wire = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n{name}: 1\r\n\r\n");
         refused(&wire, Violation::TrailerForbidden);
     }

@@ -92,7 +92,8 @@ fn a_trailer_that_belongs_before_the_body_is_refused() {
     let mut talk = Talk::new();
     talk.say(streamed()).unwrap();
     talk.sent();
-    for line in ["Content-Type: a/b\r\n", "Authorization: x\r\n", "SET-COOKIE: a=b\r\n", "Trailer: a\r\n", "te: a\r\n"] {
+    for line in ["Content-Type: a/b\r\n", "Authorization: x\r\n", "SET-COOKIE: a=b\r\n", "Trailer: a\r\n", "te: a\r\n"]
+    {
         let fields = Fields::from_static(line);
         assert_eq!(talk.say(Outgoing::Trailers(fields)), misuse(Misuse::TrailerForbidden), "{line}");
     }
@@ -126,7 +127,9 @@ fn pieces_belong_to_a_request() {
 
 #[test]
 fn targets_methods_and_hosts_cannot_split_a_request() {
-    for target in ["", "a", "/a b", "/a\r\nX: y", "/\n", "/\0", "/#a", "/\u{e4}", "*", "http://", "http://a@b/", "//a\t"] {
+    for target in
+        ["", "a", "/a b", "/a\r\nX: y", "/\n", "/\0", "/#a", "/\u{e4}", "*", "http://", "http://a@b/", "//a\t"]
+    {
         assert_eq!(Request::get(target).err(), Some(InvalidRequest::Target), "{target:?}");
     }
     for target in ["/", "/?a=b", "http://b/", "http://b:80?x", "//a"] {
@@ -208,10 +211,7 @@ fn who_asks_to_close_asks_nothing_more() {
 fn an_upgrade_is_asked_for_by_name() {
     let mut talk = Talk::new();
     talk.say(get("/").upgrade("websocket").close()).unwrap();
-    assert_eq!(
-        talk.sent(),
-        "GET / HTTP/1.1\r\nHost: a\r\nConnection: close, upgrade\r\nUpgrade: websocket\r\n\r\n"
-    );
+    assert_eq!(talk.sent(), "GET / HTTP/1.1\r\nHost: a\r\nConnection: close, upgrade\r\nUpgrade: websocket\r\n\r\n");
 }
 
 #[test]
@@ -245,7 +245,10 @@ fn an_expectation_is_met_by_100_or_by_a_final_response() {
     assert!(talk.is_ready());
     // The body was not asked for, and is not sent; the connection cannot go on without it.
     let mut talk = expecting();
-    assert_eq!(talk.hear("HTTP/1.1 417 No\r\nContent-Length: 2\r\n\r\nno").unwrap(), ["417", "data no", "end", "end of connection"]);
+    assert_eq!(
+        talk.hear("HTTP/1.1 417 No\r\nContent-Length: 2\r\n\r\nno").unwrap(),
+        ["417", "data no", "end", "end of connection"]
+    );
     assert_eq!(talk.say(Outgoing::Data("ebb".into())), misuse(Misuse::NoRequestUnderWay));
     // Who does not wait is not held to it.
     let mut talk = expecting();

@@ -74,7 +74,8 @@ fn a_body_of_known_length_ends_after_so_many_bytes() {
 #[test]
 fn a_chunked_body_ends_with_its_last_chunk_and_trailers() {
     let mut talk = Talk::asked();
-    let told = talk.hear("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nebb\r\n0\r\nDigest: 7\r\nX:\r\n\r\n");
+    let told =
+        talk.hear("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nebb\r\n0\r\nDigest: 7\r\nX:\r\n\r\n");
     assert_eq!(told.unwrap(), ["200", "data ebb", "Trailers(\"Digest: 7\\r\\nX:\\r\\n\")", "end"]);
     assert!(talk.is_ready());
 }
@@ -123,7 +124,8 @@ fn some_responses_have_no_body_whatever_their_fields_say() {
 #[test]
 fn interim_responses_come_before_the_final_one() {
     let mut talk = Talk::asked();
-    let told = talk.hear("HTTP/1.1 102 Wait\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No\r\n\r\n");
+    let told =
+        talk.hear("HTTP/1.1 102 Wait\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No\r\n\r\n");
     assert_eq!(told.unwrap(), ["interim 102", "interim 103", "204"]);
 }
 
@@ -171,7 +173,8 @@ fn a_connection_stays_if_both_want_it_to() {
 fn bytes_behind_a_switch_are_left_for_the_other_protocol() {
     let mut talk = Talk::new();
     talk.say(get("/").upgrade("tide")).unwrap();
-    let told = talk.hear("HTTP/1.1 101 Switching Protocols\r\nUpgrade: tide\r\nConnection: upgrade\r\n\r\nebb").unwrap();
+    let told =
+        talk.hear("HTTP/1.1 101 Switching Protocols\r\nUpgrade: tide\r\nConnection: upgrade\r\n\r\nebb").unwrap();
     assert_eq!(told, ["101"]);
     assert!(talk.stand.codec().is_switched());
     assert_eq!(talk.stand.input().bytes(), b"ebb");
@@ -202,7 +205,11 @@ fn a_response_may_come_before_the_request_is_whole() {
 
 #[test]
 fn an_end_within_a_response_is_an_error() {
-    for wire in ["HTTP/1.1 200", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"] {
+    for wire in [
+        "HTTP/1.1 200",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ] {
         let mut talk = Talk::asked();
         talk.hear(wire).unwrap();
         assert_eq!(talk.hang_up(), broken(Violation::Truncated), "{wire}");

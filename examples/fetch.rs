@@ -1,0 +1,138 @@
+//! A client of HTTP/1.1: asks for URLs, one behind the other on one connection, and says what came.
+//!
+//! ```text
+//! cargo run --example fetch                                           # asks a server of its own, and ends
+//! cargo run --example fetch -- http://127.0.0.1:8080/ /bytes/5000     # asks there, and then for another target
+//! cargo run --example fetch -- --put 1073741824 http://127.0.0.1:8080/echo
+//! ```
+//!
+//! `--put BYTES` sends so many bytes in chunks with each request, and waits for room whenever the peer does not read.
+
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::sync::Arc;
+
+use tidegate::http1::client::{self, Config, Incoming, Outgoing};
+use tidegate::http1::{self, Method, Request, StreamedRequest};
+use tidegate::{Channel, Client, EventLoop, Reader, Server, Transport, Writer, task};
+
+type Any = Box<dyn Error>;
+
+/// What is asked.
+struct Asked {
+    host: String,
+    targets: Vec<String>,
+    put: Option<u64>,
+}
+
+/// What came.
+struct Fetched {
+    status: u16,
+    bytes: u64,
+}
+
+async fn fetch_all(asked: &Asked) -> Result<Vec<Fetched>, Any> {
+    let config =
+        Arc::new(Config::new(client::Limits { body_bytes_max: u64::MAX, ..Default::default() }).host(&asked.host)?);
+    let client = Client::to(&asked.host)?;
+    let (mut reader, mut writer) = client.connect(http1::Client::new(config)).await?.split();
+    let mut fetched = Vec::new();
+    for target in &asked.targets {
+        // Side by side: a peer that echoes does not read on while nobody reads from it.
+        let ((), response) = task::try_join(ask(&mut writer, target, asked.put), receive(&mut reader)).await?;
+        println!("{} {target} {} bytes", response.status, response.bytes);
+        fetched.push(response);
+    }
+    Ok(fetched)
+}
+
+/// Sends one request, and so many bytes with it, as fast as the peer reads.
+async fn ask(writer: &mut Writer<http1::Client>, target: &str, put: Option<u64>) -> Result<(), Any> {
+    let Some(mut rest) = put else { return Ok(writer.send(Request::get(target)?.into())?) };
+    writer.send(StreamedRequest::new(Method::Put, target)?.into())?;
+    while rest > 0 {
+        writer.ready().await?;
+        let length = rest.min(PIECE.len() as u64);
+        writer.send(Outgoing::Data(PIECE[..length as usize].into()))?;
+        rest -= length;
+    }
+    Ok(writer.send(Outgoing::End)?)
+}
+
+/// The response to one request.
+async fn receive(reader: &mut Reader<http1::Client>) -> Result<Fetched, Any> {
+    let mut fetched = Fetched { status: 0, bytes: 0 };
+    while let Some(incoming) = reader.recv().await? {
+        match incoming {
+            Incoming::Interim(_) | Incoming::Trailers(_) => {}
+            Incoming::Head(head) => {
+                fetched.status = head.status().code();
+                if !head.has_body() {
+                    return Ok(fetched);
+                }
+            }
+            Incoming::Data(data) => fetched.bytes += data.len() as u64,
+            Incoming::End => return Ok(fetched),
+        }
+    }
+    Err("the connection ended before the response".into())
+}
+
+fn main() -> Result<(), Any> {
+    let mut names: Vec<_> = std::env::args().skip(1).collect();
+    if names.is_empty() {
+        return demonstrate();
+    }
+    let put = if names[0] == "--put" {
+        let bytes = names.get(1).ok_or("--put needs a number of bytes")?.parse()?;
+        names.drain(..2);
+        Some(bytes)
+    } else {
+        None
+    };
+    let url = names.first().ok_or("a URL is missing")?;
+    let rest = url.strip_prefix("http://").ok_or("a URL begins with http://")?;
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (host, path) = (host.to_owned(), if path.is_empty() { "/" } else { path }.to_owned());
+    names[0] = path;
+    EventLoop::on(Transport::Auto)?.block_on(fetch_all(&Asked { host, targets: names, put }))?.map(drop)
+}
+
+/// Asks a server of its own, which says how long what it got was.
+fn demonstrate() -> Result<(), Any> {
+    let server = Server::bind("127.0.0.1:0")?.loops(1).serve(http1::Server::default, serve)?;
+    let asked = |targets: &[&str], put| Asked {
+        host: server.address().to_string(),
+        targets: targets.iter().map(ToString::to_string).collect(),
+        put,
+    };
+    for asked in [asked(&["/ebb", "/flow"], None), asked(&["/tide"], Some(1_000_000))] {
+        let fetched = EventLoop::on(Transport::Auto)?.block_on(fetch_all(&asked))??;
+        assert!(fetched.iter().all(|one| one.status == 200 && one.bytes > 0), "the server answers all");
+    }
+    Ok(())
+}
+
+async fn serve(mut channel: Channel<http1::Server>) -> Result<(), Any> {
+    let mut bytes = 0;
+    while let Some(incoming) = channel.recv().await? {
+        let is_whole = match incoming {
+            http1::Incoming::Head(head) => !head.has_body(),
+            http1::Incoming::Data(data) => {
+                bytes += data.len();
+                false
+            }
+            http1::Incoming::Trailers(_) => false,
+            http1::Incoming::End => true,
+        };
+        if is_whole {
+            channel.send(http1::Response::text(format!("{bytes} bytes came")).into())?;
+            bytes = 0;
+        }
+    }
+    Ok(())
+}
+
+/// What is sent, again and again.
+static PIECE: [u8; 16 * 1024] = [b'~'; 16 * 1024];

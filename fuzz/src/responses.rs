@@ -1,0 +1,69 @@
+//! The client's side of HTTP/1.1: any split of any bytes gives the same responses and errors, and what is accepted another
+//! parser accepts as well.
+//!
+//! The first byte is a seed of pieces, the second one chooses the limits, and the third one what was asked; the rest is
+//! what a peer sends.
+
+#[path = "../../crates/http1/tests/client/stage.rs"]
+mod stage;
+
+use tidegate_codec::Step;
+use tidegate_http1::client::{Incoming, Limits};
+
+use self::stage::{Talk, contract, get};
+use crate::choices::Choices;
+use crate::http1::support::agreement;
+
+/// A client that gathers bodies.
+pub fn responses(data: &[u8]) {
+    let mut choices = Choices::new(data);
+    let (seed, options) = (choices.byte(), choices.byte());
+    let asked = choices.pick(ASKED);
+    let wire = choices.take(WIRE_BYTES_MAX);
+    let limits = if options & TIGHT == 0 { Limits::default() } else { tight() };
+    let contract = contract(limits, asked).seed(seed.into());
+    let contract = if options & STAYS_OPEN == 0 { contract } else { contract.stays_open() };
+    contract.check_once(wire);
+    agrees(wire);
+}
+
+/// Puts the first head to the other parser.
+fn agrees(wire: &[u8]) {
+    let mut talk = Talk::new();
+    talk.say(get("/")).expect("it is ready");
+    talk.stand.receive(wire);
+    if let Ok(Step::Message(Incoming::Interim(head) | Incoming::Head(head))) = talk.stand.step() {
+        agreement::of_response(&head, head.bytes());
+    }
+}
+
+/// What was asked, one behind the other.
+const ASKED: &[&[&str]] = &[
+    &["GET /"],
+    &["HEAD /"],
+    &["CONNECT a:1"],
+    &["UPGRADE /"],
+    &[],
+    &["GET /", "GET /", "GET /"],
+    &["HEAD /", "POST /", "HEAD /", "GET /"],
+    &["GET /", "CONNECT a:1"],
+];
+
+/// Limits that short wires reach.
+fn tight() -> Limits {
+    Limits {
+        head_bytes_max: 100,
+        headers_max: 3,
+        body_bytes_max: 20,
+        chunk_extension_bytes_max: 10,
+        trailer_bytes_max: 20,
+        interim_max: 2,
+        ..Limits::default()
+    }
+}
+
+const TIGHT: u8 = 1;
+const STAYS_OPEN: u8 = 2;
+
+/// A longer wire finds nothing that a shorter one does not: the tight limits are below.
+const WIRE_BYTES_MAX: usize = 1024;

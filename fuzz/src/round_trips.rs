@@ -1,0 +1,215 @@
+//! Both roles of HTTP/1.1 against each other: whatever an application says, the other one hears just that, or the codec
+//! has refused to say it.
+//!
+//! The bytes are decisions: what is asked, how it is cut, and what is answered.
+
+use std::sync::Arc;
+
+use tidegate_codec::{Codec, Step};
+use tidegate_http1::{
+    BodyLength, Chunk, Client, Fields, Interim, Method, Outgoing, Request, Response, Server, Status, StreamedRequest,
+    StreamedResponse, client,
+};
+use tidegate_testkit::Stand;
+
+use crate::choices::Choices;
+
+/// Some exchanges on one connection.
+pub fn round_trips(data: &[u8]) {
+    let mut choices = Choices::new(data);
+    let config = client::Config::default().host("a").expect("it is a host");
+    let mut pair = Pair { client: Stand::new(Client::new(Arc::new(config))), server: Stand::new(Server::default()) };
+    while !choices.is_over() && pair.client.codec().is_ready() && pair.exchange(&mut choices) {}
+}
+
+struct Pair {
+    client: Stand<Client>,
+    server: Stand<Server>,
+}
+
+/// A message as one has said it, or the other has heard it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Heard {
+    start: String,
+    fields: Vec<(Vec<u8>, Vec<u8>)>,
+    body: Vec<u8>,
+    trailers: Vec<(Vec<u8>, Vec<u8>)>,
+    interim: Vec<u16>,
+}
+
+impl Pair {
+    /// Says whether there was one: what cannot be said is not, and the connection goes on.
+    fn exchange(&mut self, choices: &mut Choices<'_>) -> bool {
+        let Some(asked) = self.ask(choices) else { return true };
+        let Some(heard) = self.hear_request(choices) else { panic!("{asked:?} was not heard") };
+        assert_eq!(heard, asked, "what was asked");
+        let is_head = asked.start.starts_with("HEAD ");
+        let answered = self.answer(choices, is_head);
+        assert_eq!(self.hear_response(choices), answered, "what was answered");
+        !self.client.codec().is_switched()
+    }
+
+    fn ask(&mut self, choices: &mut Choices<'_>) -> Option<Heard> {
+        let method = *choices.pick(&["GET", "HEAD", "POST", "PUT", "OPTIONS", "TRACE", "TIDE", "DELETE"]);
+        let target = text(choices, b"/ab?#%\r \n*:");
+        let (extra, said) = fields(choices);
+        let streams = choices.below(2) == 1;
+        let mut asked = Heard { start: format!("{method} {target}"), fields: said, ..Heard::default() };
+        if streams {
+            let head = StreamedRequest::extension(method, &target).ok()?.fields(extra);
+            let pieces = pieces(choices);
+            let length = (choices.below(2) == 1).then(|| pieces.iter().map(Vec::len).sum::<usize>() as u64);
+            let head = match length {
+                Some(length) => head.length(length),
+                None => head,
+            };
+            self.client.encode(head.into()).ok()?;
+            for piece in pieces {
+                asked.body.extend_from_slice(&piece);
+                let message =
+                    if piece.len() % 2 == 0 { client::Outgoing::Data(piece.into()) } else { Chunk::new(&piece).into() };
+                self.client.encode(message).expect("it is as long as announced");
+            }
+            let (trailers, said) = trailers(choices);
+            asked.trailers = if length.is_none() { said } else { Vec::new() };
+            self.client.encode(client::Outgoing::Trailers(trailers)).expect("they are trailers");
+        } else {
+            let body = pieces(choices).concat();
+            asked.body.clone_from(&body);
+            let request = Request::extension(method, &target).ok()?.fields(extra).body(body);
+            self.client.encode(request.into()).ok()?;
+        }
+        Some(asked)
+    }
+
+    fn hear_request(&mut self, choices: &mut Choices<'_>) -> Option<Heard> {
+        use tidegate_http1::Incoming;
+        let mut heard = None;
+        for bytes in sent(&mut self.client, choices) {
+            self.server.receive(&bytes);
+            loop {
+                match self.server.step().expect("what a client says is good") {
+                    Step::Message(Incoming::Head(head)) => {
+                        let start = format!("{} {}", head.method_text(), head.target());
+                        heard = Some(Heard { start, fields: of_application(head.headers()), ..Heard::default() });
+                    }
+                    Step::Message(Incoming::Data(data)) => heard.as_mut()?.body.extend_from_slice(&data),
+                    Step::Message(Incoming::Trailers(trailers)) => heard.as_mut()?.trailers = owned(trailers.iter()),
+                    Step::Message(Incoming::End) => {}
+                    Step::More | Step::End => break,
+                }
+            }
+            self.server.settle();
+        }
+        heard
+    }
+
+    fn answer(&mut self, choices: &mut Choices<'_>, is_head: bool) -> Heard {
+        let status = Status::new(200 + choices.byte() as u16).expect("it is one");
+        let (extra, said) = fields(choices);
+        let mut answered = Heard { start: status.code().to_string(), fields: said, ..Heard::default() };
+        while choices.below(3) == 1 && answered.interim.len() < 16 {
+            let interim = Interim::new(Status::EARLY_HINTS).fields(extra.clone());
+            self.server.encode(Outgoing::Interim(interim)).expect("a response is owed");
+            answered.interim.push(103);
+        }
+        let pieces = pieces(choices);
+        if choices.below(2) == 1 {
+            let length = (choices.below(2) == 1).then(|| pieces.iter().map(Vec::len).sum::<usize>() as u64);
+            let head = StreamedResponse::new(status).fields(extra);
+            let head = match length {
+                Some(length) => head.length(length),
+                None => head,
+            };
+            self.server.encode(head.into()).expect("a response is owed");
+            let has_body = status.allows_body() && !is_head;
+            for piece in pieces {
+                if has_body {
+                    answered.body.extend_from_slice(&piece);
+                }
+                // A status without a body may have ended the response with its head.
+                let _ = self.server.encode(Outgoing::Data(piece.into()));
+            }
+            let (trailers, said) = trailers(choices);
+            answered.trailers = if length.is_none() && has_body { said } else { Vec::new() };
+            let _ = self.server.encode(Outgoing::Trailers(trailers));
+        } else {
+            let body = if status.allows_body() { pieces.concat() } else { Vec::new() };
+            if !is_head {
+                answered.body.clone_from(&body);
+            }
+            let response = Response::new(status).fields(extra).body(body);
+            self.server.encode(response.into()).expect("a response is owed");
+        }
+        answered
+    }
+
+    fn hear_response(&mut self, choices: &mut Choices<'_>) -> Heard {
+        use client::Incoming;
+        let mut heard = Heard::default();
+        for bytes in sent(&mut self.server, choices) {
+            self.client.receive(&bytes);
+            loop {
+                match self.client.step().expect("what a server says is good") {
+                    Step::Message(Incoming::Interim(head)) => heard.interim.push(head.status().code()),
+                    Step::Message(Incoming::Head(head)) => {
+                        assert_ne!(head.body(), BodyLength::UntilClose, "to HTTP/1.1 every end is told");
+                        heard.start = head.status().code().to_string();
+                        heard.fields = of_application(head.headers());
+                    }
+                    Step::Message(Incoming::Data(data)) => heard.body.extend_from_slice(&data),
+                    Step::Message(Incoming::Trailers(trailers)) => heard.trailers = owned(trailers.iter()),
+                    Step::Message(Incoming::End) => {}
+                    Step::More | Step::End => break,
+                }
+            }
+            self.client.settle();
+        }
+        heard
+    }
+}
+
+/// What one has sent, cut in two.
+fn sent<C: Codec<Error: std::fmt::Debug>>(stand: &mut Stand<C>, choices: &mut Choices<'_>) -> [Vec<u8>; 2] {
+    stand.flush().expect("nothing is held back");
+    let mut bytes = stand.take_sent();
+    let rest = bytes.split_off(choices.length(bytes.len()));
+    [bytes, rest]
+}
+
+/// Some fields, as far as they can be sent.
+fn fields(choices: &mut Choices<'_>) -> (Fields, Vec<(Vec<u8>, Vec<u8>)>) {
+    let (mut fields, mut said) = (Fields::new(), Vec::new());
+    for _ in 0..choices.below(4) {
+        let name = format!("X{}", text(choices, b"ab-:\r ~"));
+        let value = text(choices, b"a \t\r\n,\"\0~");
+        if fields.push(&name, &value).is_ok() {
+            said.push((name.into(), value.trim_matches([' ', '\t']).into()));
+        }
+    }
+    (fields, said)
+}
+
+/// Some trailers.
+fn trailers(choices: &mut Choices<'_>) -> (Fields, Vec<(Vec<u8>, Vec<u8>)>) {
+    if choices.below(2) == 0 { (Fields::new(), Vec::new()) } else { fields(choices) }
+}
+
+fn text(choices: &mut Choices<'_>, letters: &[u8]) -> String {
+    let prefix = if letters.starts_with(b"/") { "/" } else { "" };
+    let rest: String = (0..choices.below(8)).map(|_| *choices.pick(letters) as char).collect();
+    format!("{prefix}{rest}")
+}
+
+fn pieces(choices: &mut Choices<'_>) -> Vec<Vec<u8>> {
+    (0..choices.below(4)).map(|piece| vec![b'a' + piece as u8; choices.length(4000)]).collect()
+}
+
+/// The fields that the codec has not written by itself.
+fn of_application<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    owned(headers.filter(|(name, _)| name.starts_with(b"X")))
+}
+
+fn owned<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    headers.map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
+}

@@ -1,0 +1,5 @@
+//! `round_trips` for libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_fuzz::round_trips(data));
