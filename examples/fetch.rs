@@ -49,7 +49,10 @@ async fn fetch_all(asked: &Asked) -> Result<Vec<Fetched>, Any> {
 
 /// Sends one request, and so many bytes with it, as fast as the peer reads.
 async fn ask(writer: &mut Writer<http1::Client>, target: &str, put: Option<u64>) -> Result<(), Any> {
-    let Some(mut rest) = put else { return Ok(writer.send(Request::get(target)?.into())?) };
+    let Some(mut rest) = put else {
+        writer.send(Request::get(target)?.into())?;
+        return Ok(());
+    };
     writer.send(StreamedRequest::new(Method::Put, target)?.into())?;
     while rest > 0 {
         writer.ready().await?;
@@ -57,7 +60,8 @@ async fn ask(writer: &mut Writer<http1::Client>, target: &str, put: Option<u64>)
         writer.send(Outgoing::Data(PIECE[..length as usize].into()))?;
         rest -= length;
     }
-    Ok(writer.send(Outgoing::End)?)
+    writer.send(Outgoing::End)?;
+    Ok(())
 }
 
 /// The response to one request.

@@ -21,7 +21,7 @@ pub fn responses(data: &[u8]) {
     let asked = choices.pick(ASKED);
     let wire = choices.take(WIRE_BYTES_MAX);
     let limits = if options & TIGHT == 0 { Limits::default() } else { tight() };
-    let contract = contract(limits, asked).seed(seed.into());
+    let contract = contract(&limits, asked).seed(seed.into());
     let contract = if options & STAYS_OPEN == 0 { contract } else { contract.stays_open() };
     contract.check_once(wire);
     agrees(wire);

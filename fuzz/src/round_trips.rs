@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tidegate_codec::{Codec, Step};
 use tidegate_http1::{
-    BodyLength, Chunk, Client, Fields, Interim, Method, Outgoing, Request, Response, Server, Status, StreamedRequest,
+    BodyLength, Chunk, Client, Fields, Interim, Outgoing, Request, Response, Server, Status, StreamedRequest,
     StreamedResponse, client,
 };
 use tidegate_testkit::Stand;
@@ -27,13 +27,16 @@ struct Pair {
     server: Stand<Server>,
 }
 
+/// Fields, as pairs of name and value.
+type Said = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A message as one has said it, or the other has heard it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Heard {
     start: String,
-    fields: Vec<(Vec<u8>, Vec<u8>)>,
+    fields: Said,
     body: Vec<u8>,
-    trailers: Vec<(Vec<u8>, Vec<u8>)>,
+    trailers: Said,
     interim: Vec<u16>,
 }
 
@@ -178,7 +181,7 @@ fn sent<C: Codec<Error: std::fmt::Debug>>(stand: &mut Stand<C>, choices: &mut Ch
 }
 
 /// Some fields, as far as they can be sent.
-fn fields(choices: &mut Choices<'_>) -> (Fields, Vec<(Vec<u8>, Vec<u8>)>) {
+fn fields(choices: &mut Choices<'_>) -> (Fields, Said) {
     let (mut fields, mut said) = (Fields::new(), Vec::new());
     for _ in 0..choices.below(4) {
         let name = format!("X{}", text(choices, b"ab-:\r ~"));
@@ -191,7 +194,7 @@ fn fields(choices: &mut Choices<'_>) -> (Fields, Vec<(Vec<u8>, Vec<u8>)>) {
 }
 
 /// Some trailers.
-fn trailers(choices: &mut Choices<'_>) -> (Fields, Vec<(Vec<u8>, Vec<u8>)>) {
+fn trailers(choices: &mut Choices<'_>) -> (Fields, Said) {
     if choices.below(2) == 0 { (Fields::new(), Vec::new()) } else { fields(choices) }
 }
 
@@ -206,10 +209,10 @@ fn pieces(choices: &mut Choices<'_>) -> Vec<Vec<u8>> {
 }
 
 /// The fields that the codec has not written by itself.
-fn of_application<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn of_application<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Said {
     owned(headers.filter(|(name, _)| name.starts_with(b"X")))
 }
 
-fn owned<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn owned<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Said {
     headers.map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
 }

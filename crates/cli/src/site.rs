@@ -112,7 +112,7 @@ impl Site {
         match head.body() {
             BodyLength::None => response = response.length(0),
             BodyLength::Known(length) => response = response.length(length),
-            BodyLength::Chunked => {}
+            BodyLength::Chunked | BodyLength::UntilClose => {}
         }
         if head.has_body() {
             self.answer = Answer::Echo;

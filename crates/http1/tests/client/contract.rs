@@ -41,7 +41,7 @@ const BAD: &[(&[&str], &[u8])] = &[
 #[test]
 fn good_responses_mean_the_same_in_whatever_pieces() {
     for (requests, wire) in GOOD {
-        let seen = contract(Limits::default(), requests).check(wire);
+        let seen = contract(&Limits::default(), requests).check(wire);
         assert!(!seen.has_failed() && seen.messages.len() == requests.len(), "{seen}");
     }
 }
@@ -49,7 +49,7 @@ fn good_responses_mean_the_same_in_whatever_pieces() {
 #[test]
 fn bad_responses_are_the_same_error_in_whatever_pieces() {
     for (requests, wire) in BAD {
-        let seen = contract(Limits::default(), requests).check(wire);
+        let seen = contract(&Limits::default(), requests).check(wire);
         assert_eq!(seen.blame(), Some(Blame::Peer), "{seen}");
     }
 }
@@ -76,7 +76,7 @@ fn limits_are_the_same_error_in_whatever_pieces() {
         b"HTTP/1.1 100 A\r\n\r\nHTTP/1.1 102 B\r\n\r\nHTTP/1.1 103 C\r\n\r\n",
     ];
     for wire in wires {
-        let seen = contract(limits.clone(), &["GET /"]).check(wire);
+        let seen = contract(&limits, &["GET /"]).check(wire);
         assert_eq!(seen.blame(), Some(Blame::Limit), "{seen}");
     }
 }
@@ -88,15 +88,15 @@ fn nothing_is_allocated_because_a_peer_declared_it() {
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
     ];
     for wire in wires {
-        contract(Limits::default(), &["GET /"]).refuses_before_allocating(wire);
+        contract(&Limits::default(), &["GET /"]).refuses_before_allocating(wire);
     }
     let endless = [b"HTTP/1.1 200 OK\r\nA: ".as_slice(), &[b'a'; 40_000]].concat();
-    contract(Limits::default(), &["GET /"]).refuses_before_allocating(&endless);
+    contract(&Limits::default(), &["GET /"]).refuses_before_allocating(&endless);
 }
 
 #[test]
 fn no_bytes_make_it_panic() {
     for (requests, wire) in GOOD {
-        contract(Limits::default(), requests).never_panics(wire, 400);
+        contract(&Limits::default(), requests).never_panics(wire, 400);
     }
 }

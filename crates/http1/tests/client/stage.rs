@@ -235,8 +235,8 @@ impl Codec for Gathering {
 }
 
 /// The contract of a client that has asked with these requests, one behind the other.
-pub(crate) fn contract<'a>(limits: Limits, requests: &'a [&str]) -> Contract<'a, Gathering> {
-    let config = Arc::new(config(Limits { pipeline_max: 8, ..limits }));
+pub(crate) fn contract<'a>(limits: &Limits, requests: &'a [&str]) -> Contract<'a, Gathering> {
+    let config = Arc::new(config(Limits { pipeline_max: 8, ..limits.clone() }));
     Contract::new(move || Gathering::new(Client::new(Arc::clone(&config)))).open(move |client, out| {
         for request in requests {
             let (method, target) = request.split_once(' ').expect("a method and a target");
