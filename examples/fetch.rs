@@ -3,10 +3,10 @@
 //! ```text
 //! cargo run --example fetch                                           # asks a server of its own, and ends
 //! cargo run --example fetch -- http://127.0.0.1:8080/ /bytes/5000     # asks there, and then for another target
-//! cargo run --example fetch -- --put 1073741824 http://127.0.0.1:8080/echo
+//! cargo run --example fetch -- --post 1073741824 http://127.0.0.1:8080/echo
 //! ```
 //!
-//! `--put BYTES` sends so many bytes in chunks with each request, and waits for room whenever the peer does not read.
+//! `--post BYTES` sends so many bytes in chunks with each request, and waits for room whenever the peer does not read.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +23,7 @@ type Any = Box<dyn Error>;
 struct Asked {
     host: String,
     targets: Vec<String>,
-    put: Option<u64>,
+    post: Option<u64>,
 }
 
 /// What came.
@@ -40,7 +40,7 @@ async fn fetch_all(asked: &Asked) -> Result<Vec<Fetched>, Any> {
     let mut fetched = Vec::new();
     for target in &asked.targets {
         // Side by side: a peer that echoes does not read on while nobody reads from it.
-        let ((), response) = task::try_join(ask(&mut writer, target, asked.put), receive(&mut reader)).await?;
+        let ((), response) = task::try_join(ask(&mut writer, target, asked.post), receive(&mut reader)).await?;
         println!("{} {target} {} bytes", response.status, response.bytes);
         fetched.push(response);
     }
@@ -48,12 +48,12 @@ async fn fetch_all(asked: &Asked) -> Result<Vec<Fetched>, Any> {
 }
 
 /// Sends one request, and so many bytes with it, as fast as the peer reads.
-async fn ask(writer: &mut Writer<http1::Client>, target: &str, put: Option<u64>) -> Result<(), Any> {
-    let Some(mut rest) = put else {
+async fn ask(writer: &mut Writer<http1::Client>, target: &str, post: Option<u64>) -> Result<(), Any> {
+    let Some(mut rest) = post else {
         writer.send(Request::get(target)?.into())?;
         return Ok(());
     };
-    writer.send(StreamedRequest::new(Method::Put, target)?.into())?;
+    writer.send(StreamedRequest::new(Method::Post, target)?.into())?;
     while rest > 0 {
         writer.ready().await?;
         let length = rest.min(PIECE.len() as u64);
@@ -88,8 +88,8 @@ fn main() -> Result<(), Any> {
     if names.is_empty() {
         return demonstrate();
     }
-    let put = if names[0] == "--put" {
-        let bytes = names.get(1).ok_or("--put needs a number of bytes")?.parse()?;
+    let post = if names[0] == "--post" {
+        let bytes = names.get(1).ok_or("--post needs a number of bytes")?.parse()?;
         names.drain(..2);
         Some(bytes)
     } else {
@@ -100,16 +100,16 @@ fn main() -> Result<(), Any> {
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let (host, path) = (host.to_owned(), if path.is_empty() { "/" } else { path }.to_owned());
     names[0] = path;
-    EventLoop::on(Transport::Auto)?.block_on(fetch_all(&Asked { host, targets: names, put }))?.map(drop)
+    EventLoop::on(Transport::Auto)?.block_on(fetch_all(&Asked { host, targets: names, post }))?.map(drop)
 }
 
 /// Asks a server of its own, which says how long what it got was.
 fn demonstrate() -> Result<(), Any> {
     let server = Server::bind("127.0.0.1:0")?.loops(1).serve(http1::Server::default, serve)?;
-    let asked = |targets: &[&str], put| Asked {
+    let asked = |targets: &[&str], post| Asked {
         host: server.address().to_string(),
         targets: targets.iter().map(ToString::to_string).collect(),
-        put,
+        post,
     };
     for asked in [asked(&["/ebb", "/flow"], None), asked(&["/tide"], Some(1_000_000))] {
         let fetched = EventLoop::on(Transport::Auto)?.block_on(fetch_all(&asked))??;

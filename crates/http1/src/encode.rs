@@ -106,6 +106,8 @@ impl Server {
         let tunnel = self.flags & CONNECT != 0 && (200..300).contains(&parts.status.code());
         let framing = match *length {
             _ if tunnel || matches!(parts.status.code(), 101 | 204) => Framing::None,
+            // To a status that lets the peer wait for content there is none (RFC 9110 §15.3.6).
+            _ if parts.status == Status::RESET_CONTENT => Framing::Length(0),
             Some(length) => Framing::Length(length),
             None if parts.status.code() == 304 => Framing::None,
             None if self.flags & OLD != 0 => Framing::UntilClose,

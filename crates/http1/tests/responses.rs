@@ -292,3 +292,11 @@ fn a_trailer_that_belongs_before_the_body_is_refused() {
     assert_eq!(talk.sent(), "");
     talk.say(Outgoing::End).expect("the body goes on");
 }
+
+#[test]
+fn reset_content_has_none_however_it_is_sent() {
+    for head in [StreamedResponse::new(Status::RESET_CONTENT), StreamedResponse::new(Status::RESET_CONTENT).length(5)] {
+        let text = sent(&request("GET", "HTTP/1.1"), [head.into(), Outgoing::Data("hello".into()), Outgoing::End]);
+        assert!(text.ends_with("\r\nContent-Length: 0\r\n\r\n"), "{text}");
+    }
+}
