@@ -339,8 +339,11 @@ impl Client {
         let limits = self.config.limits();
         let (after, error) = match self.inbound {
             Inbound::Head if self.is_idle() => (limits.idle_timeout, None),
-            // While the body of the request is under way the peer may wait for its end.
-            Inbound::Head if self.count <= 1 && self.outbound != Outbound::Idle => return None,
+            // While the body of the request is under way the peer may wait for its end, but not while we wait for leave to
+            // send it.
+            Inbound::Head if self.count <= 1 && self.outbound != Outbound::Idle && self.flags & EXPECTS == 0 => {
+                return None;
+            }
             Inbound::Head => (limits.head_timeout, Some(Exceeded::HeadTime)),
             Inbound::Switched => (limits.idle_timeout, None),
             Inbound::Await | Inbound::Closed => return None,

@@ -9,8 +9,9 @@
 //! What this crate refuses to do: repair a message. What RFC 9112 leaves open between two readings is an error that
 //! closes the connection, because the next hop may read it the other way.
 //!
-//! On a server one request at a time is under way on a connection. Pipelined requests wait in the input until the response before
-//! them is complete, so responses cannot get out of order, and nothing has to be queued for them.
+//! On a server one request at a time is under way on a connection. Pipelined requests wait in the input until the response
+//! before them is complete, so responses cannot get out of order, and nothing has to be queued for them. A client may have
+//! several requests under way, as many as its limits allow.
 //!
 //! Read next: `server.rs`, the state machine; then `parse.rs` and `body.rs` for what comes in, `encode.rs` for what
 //! goes out; and `client.rs` for the other role. `error.rs` says which error tells the peer what.

@@ -67,6 +67,20 @@ fn time_counts_from_the_end_of_the_request() {
 }
 
 #[test]
+fn leave_to_send_a_body_has_to_come_in_time() {
+    let mut talk = Talk::new();
+    talk.say(StreamedRequest::new(Method::Put, "/").unwrap().expect_continue()).unwrap();
+    talk.wait(59).unwrap();
+    assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
+    // Who does not wait for it has all the time that the peer leaves.
+    let mut talk = Talk::new();
+    talk.say(StreamedRequest::new(Method::Put, "/").unwrap().expect_continue()).unwrap();
+    talk.say(Outgoing::Data("a".into())).unwrap();
+    talk.wait(600).unwrap();
+    assert!(!talk.is_finished());
+}
+
+#[test]
 fn the_time_of_the_next_request_begins_with_it() {
     let mut talk = Talk::asked();
     talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
