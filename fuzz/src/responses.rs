@@ -7,8 +7,9 @@
 #[path = "../../crates/http1/tests/client/stage.rs"]
 mod stage;
 
-use tidegate_codec::Step;
+use tidegate_codec::{Codec, Step};
 use tidegate_http1::client::{Incoming, Limits};
+use tidegate_http1::{BodyLength, ResponseHead};
 
 use self::stage::{Talk, contract, get};
 use crate::choices::Choices;
@@ -25,6 +26,7 @@ pub fn responses(data: &[u8]) {
     let contract = if options & STAYS_OPEN == 0 { contract } else { contract.stays_open() };
     contract.check_once(wire);
     agrees(wire);
+    lives(asked.len(), usize::from(seed), wire);
 }
 
 /// Puts the first head to the other parser.
@@ -34,6 +36,42 @@ fn agrees(wire: &[u8]) {
     talk.stand.receive(wire);
     if let Ok(Step::Message(Incoming::Interim(head) | Incoming::Head(head))) = talk.stand.step() {
         agreement::of_response(&head, head.bytes());
+        described(&head);
+    }
+}
+
+/// All that can be asked of a head.
+fn described(head: &ResponseHead) {
+    for (name, _) in head.headers() {
+        let name = str::from_utf8(name).expect("a name is text");
+        assert!(head.header(name).is_some(), "a field is found by its name");
+    }
+    assert!(head.reason().iter().all(|byte| !matches!(byte, b'\r' | b'\n' | 0)), "a reason is in one line");
+    assert_eq!(head.has_body(), head.body() != BodyLength::None);
+    assert!(format!("{head:?}").contains(&head.status().to_string()));
+}
+
+/// Time passes between pieces, and then the client drains: whatever becomes of it, it ends.
+fn lives(asked: usize, pause: usize, wire: &[u8]) {
+    let mut talk = Talk::limited(Limits { pipeline_max: 8, ..Limits::default() });
+    (0..asked).for_each(|_| talk.say(get("/")).expect("there is room for it"));
+    for piece in wire.chunks(1 + pause) {
+        let heard = talk.hear(piece).map(drop).and_then(|()| talk.wait(pause as u64));
+        assert!(heard.is_ok() || talk.is_finished(), "an error is the end");
+        assert!(talk.stand.codec().unanswered() <= asked);
+        if talk.is_finished() {
+            return;
+        }
+    }
+    let (client, mut out) = talk.stand.parts();
+    let elsewhere = out.pool().copy(b"GET / HTTP/1.1");
+    assert!(client.encoded(elsewhere, &mut out).is_err(), "a request whose response could not be read");
+    assert!(client.unanswered() <= usize::from(client.config().limits().pipeline_max));
+    talk.drain();
+    assert!(!talk.is_ready() && talk.say(get("/")).is_err(), "who drains asks nothing more");
+    while !talk.is_finished() {
+        assert!(talk.stand.codec().poll_timeout().is_some(), "it waits for ever");
+        let _ = talk.wait(61);
     }
 }
 

@@ -48,10 +48,11 @@ impl Talk {
     }
 
     /// What decoding `bytes` yields, up to where more is needed.
-    pub(crate) fn hear(&mut self, bytes: &str) -> Result<Vec<String>, Error> {
+    pub(crate) fn hear(&mut self, bytes: impl AsRef<[u8]>) -> Result<Vec<String>, Error> {
+        let bytes = bytes.as_ref();
         let mut messages = Vec::new();
         // Nothing at all is a visit, too.
-        for received in bytes.as_bytes().chunks(RECEIVE_BYTES_MAX).chain(bytes.is_empty().then_some(&b""[..])) {
+        for received in bytes.chunks(RECEIVE_BYTES_MAX).chain(bytes.is_empty().then_some(&b""[..])) {
             self.stand.receive(received);
             loop {
                 match self.stand.step()? {
