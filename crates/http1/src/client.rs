@@ -396,7 +396,7 @@ impl Codec for Client {
             }
             Inbound::Switched | Inbound::Closed => return Ok(Step::End),
             Inbound::Head if input.is_empty() => Violation::Unanswered,
-            _ => Violation::Truncated,
+            _ => Violation::ResponseTruncated,
         };
         Err(self.fail_with(Error::Peer(violation)))
     }

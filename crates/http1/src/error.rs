@@ -70,7 +70,7 @@ pub enum Violation {
     Trailer,
     /// A trailer is a field that has to come before the body (RFC 9110 §6.5.1).
     TrailerForbidden,
-    /// The peer stopped sending within a message.
+    /// The peer stopped sending within a request.
     Truncated,
     /// A body behind a status that has none.
     BodyForbidden,
@@ -78,6 +78,8 @@ pub enum Violation {
     ResponseUnasked,
     /// 101, and the request did not ask for another protocol, or not for this one alone.
     SwitchUnasked,
+    /// The peer stopped sending within a response.
+    ResponseTruncated,
     /// The peer stopped sending before it answered.
     Unanswered,
 }
@@ -155,6 +157,7 @@ impl Error {
             // Whoever stopped sending is not waiting for an answer, and nobody answers a response.
             Self::Peer(
                 Violation::Truncated
+                | Violation::ResponseTruncated
                 | Violation::StatusLine
                 | Violation::BodyForbidden
                 | Violation::ResponseUnasked
@@ -224,7 +227,8 @@ impl Violation {
             Self::ChunkEnd => "a chunk is not followed by CR LF",
             Self::Trailer => "a trailer field is malformed",
             Self::TrailerForbidden => "a trailer field has to come before the body",
-            Self::Truncated => "the peer stopped sending within a message",
+            Self::Truncated => "the peer stopped sending within a request",
+            Self::ResponseTruncated => "the peer stopped sending within a response",
             Self::BodyForbidden => "a body follows a status that has none",
             Self::ResponseUnasked => "a response came that nobody asked for",
             Self::SwitchUnasked => "the peer switched to a protocol that nobody asked for",

@@ -115,7 +115,7 @@ fn some_responses_have_no_body_whatever_their_fields_say() {
         (Method::Get, "204 No Content\r\nContent-Length: 0"),
     ] {
         let mut talk = asked(method);
-        let told = talk.hear(&format!("HTTP/1.1 {status}\r\n\r\n")).unwrap();
+        let told = talk.hear(format!("HTTP/1.1 {status}\r\n\r\n")).unwrap();
         assert_eq!(told, [&status[..3]], "{status}");
         assert!(talk.is_ready(), "{status}");
     }
@@ -164,7 +164,7 @@ fn a_connection_stays_if_both_want_it_to() {
         ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive, close", false),
     ] {
         let mut talk = Talk::asked();
-        talk.hear(&format!("{fields}\r\n\r\n")).unwrap();
+        talk.hear(format!("{fields}\r\n\r\n")).unwrap();
         assert_eq!((talk.is_ready(), talk.is_finished()), (stays, !stays), "{fields}");
     }
 }
@@ -212,7 +212,7 @@ fn an_end_within_a_response_is_an_error() {
     ] {
         let mut talk = Talk::asked();
         talk.hear(wire).unwrap();
-        assert_eq!(talk.hang_up(), broken(Violation::Truncated), "{wire}");
+        assert_eq!(talk.hang_up(), broken(Violation::ResponseTruncated), "{wire}");
         assert!(talk.is_finished());
     }
     let mut talk = Talk::asked();
