@@ -84,7 +84,8 @@ impl Server {
         };
         self.decide_close(parts, true);
         let inline = memory.len() as u64 == length && memory.len() <= INLINE_BYTES_MAX;
-        if self.flags & HEAD != 0 {
+        if self.flags & HEAD != 0 || matches!(framing, Framing::None) {
+            // Within a tunnel, a body would be taken for what comes through it.
             self.write_head(parts, framing, &[], out);
         } else if inline {
             self.write_head(parts, framing, memory, out);
@@ -99,8 +100,14 @@ impl Server {
         let ResponseHead { length, parts } = head;
         self.check_head(parts.status)?;
         let tunnel = self.flags & CONNECT != 0 && (200..300).contains(&parts.status.code());
+        if !tunnel {
+            // One that was refused does not become a tunnel at the end of its response.
+            self.flags &= !CONNECT;
+        }
         let framing = match *length {
             _ if tunnel || matches!(parts.status.code(), 101 | 204) => Framing::None,
+            // It has no body, and not by its framing: that has to say so (RFC 9110 §15.3.6).
+            _ if parts.status == Status::RESET_CONTENT => Framing::Length(0),
             Some(length) => Framing::Length(length),
             None if parts.status.code() == 304 => Framing::None,
             None if self.flags & OLD != 0 => Framing::UntilClose,
