@@ -105,7 +105,7 @@ fn exchange(request: &'static str, status: Status, (body, messages): (String, Ve
             Err(Error::Caller(Misuse::BodyForbidden)) => return None,
             // A response that has no body is complete with its head.
             Err(Error::Caller(Misuse::NoResponse)) => {
-                assert!(is_bodiless(request, status.code()), "{request} {status}")
+                assert!(is_bodiless(request, status.code()), "{request} {status}");
             }
             Err(error) => panic!("{request} {status}: {error}"),
         }
