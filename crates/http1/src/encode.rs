@@ -100,13 +100,9 @@ impl Server {
         let ResponseHead { length, parts } = head;
         self.check_head(parts.status)?;
         let tunnel = self.flags & CONNECT != 0 && (200..300).contains(&parts.status.code());
-        if !tunnel {
-            // One that was refused does not become a tunnel at the end of its response.
-            self.flags &= !CONNECT;
-        }
         let framing = match *length {
             _ if tunnel || matches!(parts.status.code(), 101 | 204) => Framing::None,
-            // It has no body, and not by its framing: that has to say so (RFC 9110 §15.3.6).
+            // To a status that lets the peer wait for content there is none (RFC 9110 §15.3.6).
             _ if parts.status == Status::RESET_CONTENT => Framing::Length(0),
             Some(length) => Framing::Length(length),
             None if parts.status.code() == 304 => Framing::None,
@@ -118,6 +114,10 @@ impl Server {
         }
         self.decide_close(parts, matches!(framing, Framing::None));
         self.write_head(parts, framing, &[], out);
+        if !tunnel {
+            // What was refused does not become a tunnel when its response ends.
+            self.flags &= !CONNECT;
+        }
         self.owed = 0;
         self.outbound = match framing {
             _ if self.flags & HEAD != 0 => Outbound::Mute,
