@@ -134,14 +134,17 @@ const EXCLUDED: &[(&str, &str, &str)] = &[
     ("response/transfer-encoding", "Invalid OBS fold after chunked value", LENIENT),
 ];
 
-/// What the server says to the bytes, with an answer to each request: it grants every other protocol.
-fn served(wire: &[u8], finishes: bool) -> (Account, Option<Error>) {
+/// A codec under test: what it says to bytes, which are those of a case or more.
+type Ours = fn(&Case, &[u8]) -> (Account, Option<Error>);
+
+/// The server, which answers each request, and grants every other protocol.
+fn served(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
     let mut stand = Stand::new(Server::default());
     stand.receive(wire);
     let mut account = Account { messages: Vec::new(), verdict: Verdict::Accepted };
     let mut granted = Status::OK;
     loop {
-        let step = if finishes { stand.end() } else { stand.step() };
+        let step = if case.finishes() { stand.end() } else { stand.step() };
         let is_complete = match step {
             Ok(Step::Message(Incoming::Head(head))) => {
                 granted = if upgrades(&head) { Status::SWITCHING_PROTOCOLS } else { Status::OK };
@@ -194,12 +197,12 @@ fn upgrades(head: &RequestHead) -> bool {
 
 /// Asks `ours` what it says to a case, and what llhttp says in the same words. llhttp refuses at the first wrong byte,
 /// and some cases end there; this codec waits for the end of a line or a head.
-fn accounts(case: &Case, ours: fn(&[u8], bool) -> (Account, Option<Error>)) -> (Account, Account, Option<Error>) {
+fn accounts(case: &Case, ours: Ours) -> (Account, Account, Option<Error>) {
     let (wire, mut theirs) = case.with_hosts();
-    let (mut account, mut error) = ours(&wire, case.finishes());
+    let (mut account, mut error) = ours(case, &wire);
     if theirs.verdict == Verdict::Refused {
         if error.is_none() {
-            let longer = ours(&[&wire, &b"\r\n\r\n"[..]].concat(), false);
+            let longer = ours(case, &[&wire, &b"\r\n\r\n"[..]].concat());
             if longer.1.is_some() {
                 (account, error) = longer;
             }
@@ -212,7 +215,7 @@ fn accounts(case: &Case, ours: fn(&[u8], bool) -> (Account, Option<Error>)) -> (
 }
 
 /// Compares all cases of a folder, but for those that cannot be.
-fn compare(folder: &str, ours: fn(&[u8], bool) -> (Account, Option<Error>)) {
+fn compare(folder: &str, ours: Ours) {
     let Some(cases) = vectors::cases(folder) else { return };
     let (mut compared, mut different, mut used) = (0, Vec::new(), BTreeSet::new());
     for case in cases.iter().filter(|case| case.exclusion().is_none()) {
