@@ -1,10 +1,10 @@
 //! The cases of llhttp, the parser of Node.js, as a second opinion: what to accept, and what is in it.
 //!
 //! They lie beside the repository, in `../shared/vectors/llhttp`, and are left out with a line where they are not.
-//! Compared are the verdict and, of each message, method, target, version, fields and body. llhttp parses messages one
-//! by one and does not ask for `Host`, so a `Host` is put into requests that have none. It knows many protocols and
-//! leaves to its user what this crate decides: [`DEVIATIONS`] says where the two differ, and why, and [`EXCLUDED`]
-//! which cases cannot be compared.
+//! Compared are the verdict and, of each message, its start line, fields and body. llhttp parses messages one by one
+//! and does not ask for `Host`, so a `Host` is put into requests that have none. It knows many protocols and leaves to
+//! its user what this crate decides: [`DEVIATIONS`] says where the two differ, and why, and [`EXCLUDED`] which cases
+//! cannot be compared.
 
 mod support;
 #[path = "support/vectors.rs"]
