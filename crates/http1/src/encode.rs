@@ -89,7 +89,8 @@ impl Server {
         };
         self.decide_close(parts, true);
         let inline = memory.len() as u64 == length && memory.len() <= INLINE_BYTES_MAX;
-        if self.flags & HEAD != 0 {
+        if self.flags & HEAD != 0 || matches!(framing, Framing::None) {
+            // Within a tunnel, a body would be taken for what comes through it.
             self.write_head(parts, framing, &[], out);
         } else if inline {
             self.write_head(parts, framing, memory, out);
@@ -118,6 +119,10 @@ impl Server {
         }
         self.decide_close(parts, matches!(framing, Framing::None));
         self.write_head(parts, framing, &[], out);
+        if !tunnel {
+            // What was refused does not become a tunnel when its response ends.
+            self.flags &= !CONNECT;
+        }
         self.owed = 0;
         self.outbound = match framing {
             _ if self.flags & HEAD != 0 => Outbound::Mute,

@@ -56,7 +56,7 @@ pub enum Violation {
     TransferEncoding,
     /// `chunked` is not the last transfer coding, or is there twice.
     ChunkedNotLast,
-    /// A transfer coding other than `chunked`.
+    /// A transfer coding other than `chunked`, in front of that.
     CodingUnknown,
     /// An expectation other than `100-continue`.
     ExpectationUnknown,

@@ -373,7 +373,6 @@ impl Facts {
         }
         match (codings().count(), codings().filter(is_chunked).count()) {
             (1, 1) => Ok(()),
-            (_, 0) => Err(Violation::CodingUnknown.into()),
             (_, 1) if codings().next_back().as_ref().is_some_and(is_chunked) => Err(Violation::CodingUnknown.into()),
             _ => Err(Violation::ChunkedNotLast.into()),
         }

@@ -170,6 +170,10 @@ impl Server {
             self.seen = 0;
             self.flags += EMPTY_LINE;
         }
+        if input.bytes().starts_with(b"HEAD ") {
+            // A refusal has no body either (RFC 9112 §6.3).
+            self.flags |= HEAD;
+        }
         let found = parse::head_end(input.bytes(), self.seen as usize, self.config.limits());
         match found.map_err(|error| self.refuse(error, reply))? {
             // The last response was under way when that was decided, so it could not say so.

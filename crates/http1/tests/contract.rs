@@ -26,6 +26,7 @@ const BAD: &[&[u8]] = &[
     b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nbad trailer\r\n\r\n",
     b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"\r\nHEAD / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
     b"\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
     b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel",
     b"GET / HT",

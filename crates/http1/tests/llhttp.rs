@@ -1,131 +1,307 @@
-//! The request cases of llhttp, the parser of Node.js, as a second opinion on what to accept.
+//! The cases of llhttp, the parser of Node.js, as a second opinion: what to accept, and what is in it.
 //!
 //! They lie beside the repository, in `../shared/vectors/llhttp`, and are left out with a line where they are not.
-//! llhttp parses messages one by one and does not ask for `Host`, so a `Host` is put into cases that have none. It
-//! knows many protocols and leaves to its user what this crate decides; [`DEVIATIONS`] says where the two differ,
-//! and why.
+//! Compared are the verdict and, of each message, its start line, fields and body. llhttp parses messages one by one
+//! and does not ask for `Host`, so a `Host` is put into requests that have none. It knows many protocols and leaves to
+//! its user what this crate decides: [`DEVIATIONS`] says where the two differ, and why, and [`EXCLUDED`] which cases
+//! cannot be compared.
 
 mod support;
+#[path = "support/vectors.rs"]
+mod vectors;
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
 
-use support::{Seen, seen};
+use tidegate_codec::Step;
+use tidegate_http1::{Error, Incoming, Method, RequestHead, Response, Server, Status, Version, Violation};
+use tidegate_testkit::Stand;
+use vectors::{Account, Case, GUIDED, LENIENT, Message, OTHER_PROTOCOL, PAUSING, Verdict};
 
-/// Where our answer differs: file, case, and the reason.
-const DEVIATIONS: &[(&str, &str, &str)] = &[
-    ("invalid", "HTTP protocol and ANNOUNCE method", METHODS),
-    ("invalid", "Invalid method", METHODS),
-    ("method", "SOURCE request with ICE", PROTOCOLS),
-    ("method", "OPTIONS request with RTSP", PROTOCOLS),
-    ("method", "ANNOUNCE request with RTSP", PROTOCOLS),
-    ("sample", "No HTTP version", "HTTP/0.9 is not spoken here"),
-    ("transfer-encoding", "POST with `chunked` as last transfer-encoding", TARGETS),
-    ("transfer-encoding", "POST with `chunked` as last transfer-encoding (multiple headers)", TARGETS),
-    ("transfer-encoding", "Trailing headers", "Content-Type is no trailer (RFC 9110 §6.5.1)"),
-    ("uri", "Fragment in URI", TARGETS),
-    ("uri", "`host:port` and basic auth", "user information in an http target is an error (RFC 9110 §4.2.4)"),
+/// Where our answer differs on purpose: file, case, our verdict, and the reason.
+const DEVIATIONS: &[(&str, &str, Verdict, &str)] = &[
+    ("request/invalid", "HTTP protocol and ANNOUNCE method", Verdict::Accepted, METHODS),
+    ("request/invalid", "Invalid method", Verdict::Accepted, METHODS),
+    ("request/method", "PRI request HTTP2", Verdict::Refused, "PRI means something in HTTP/2.0 only (RFC 9113 §3.4)"),
+    ("request/method", "CONNECT with body", Verdict::Switched(1), "fields alone say that a body comes (RFC 9112 §6)"),
+    ("request/sample", "No HTTP version", Verdict::Refused, "HTTP/0.9 has no version (RFC 9112 §3, §2.3)"),
+    ("request/transfer-encoding", "POST with `chunked` as last transfer-encoding", Verdict::Refused, FRAGMENTS),
+    (
+        "request/transfer-encoding",
+        "POST with `chunked` as last transfer-encoding (multiple headers)",
+        Verdict::Refused,
+        FRAGMENTS,
+    ),
+    ("request/uri", "Fragment in URI", Verdict::Refused, FRAGMENTS),
+    ("request/uri", "`host:port` and basic auth", Verdict::Refused, USERS),
 ];
 
-const METHODS: &str = "any token is a method; an application answers those that it does not know";
-const PROTOCOLS: &str = "RTSP and ICE are other protocols";
-const TARGETS: &str = "a request target has no fragment (RFC 9112 §3.2)";
+/// The same for targets; all of these are refused here.
+const TARGET_DEVIATIONS: &[(&str, &str)] = &[
+    ("Absolute URL", FRAGMENTS),
+    ("Relative URL", FRAGMENTS),
+    ("URL fragment", FRAGMENTS),
+    ("Complex URL fragment", FRAGMENTS),
+    ("Complex URL from node.js url parser doc", FRAGMENTS),
+    ("Complex URL with basic auth from node.js url parser doc", FRAGMENTS),
+    ("Proxy basic auth with url encoded space", USERS),
+    ("Proxy basic auth with unreserved chars", USERS),
+    ("IPv6 address with Zone ID", ZONES),
+    ("IPv6 address with Zone ID, but `%` is not percent-encoded", ZONES),
+];
+
+const METHODS: &str = "any token is a method (RFC 9112 §3.1): an application answers those that it does not know";
+const FRAGMENTS: &str = "a target has no fragment (RFC 9112 §3.2)";
+const USERS: &str = "user information in an http target is an error (RFC 9112 §3.2.2, RFC 9110 §4.2.4)";
+const ZONES: &str = "an address in a target has no zone (RFC 9112 §3.2.2, RFC 3986 §3.2.2)";
+
+/// What cannot be compared: file, case, and why.
+const EXCLUDED: &[(&str, &str, &str)] = &[
+    ("request/connection", "Resetting flags when keep-alive is off (1.0, lenient)", LENIENT),
+    ("request/connection", "CRLF between requests, explicit `close` (lenient)", LENIENT),
+    ("request/connection", "Multiple tokens with folding", LENIENT),
+    ("request/connection", "Multiple tokens with folding, LWS, and CRLF", LENIENT),
+    ("request/connection", "Invalid whitespace token with `Connection` header field (lenient)", LENIENT),
+    ("request/content-length", "Invalid whitespace token with `Content-Length` header field (lenient)", LENIENT),
+    (
+        "request/content-length",
+        "No error on simultaneous `Content-Length` and `Transfer-Encoding: identity` (lenient)",
+        LENIENT,
+    ),
+    ("request/content-length", "Content-Length reset when no body is received", GUIDED),
+    ("request/content-length", "Missing CRLF-CRLF before body (lenient)", LENIENT),
+    ("request/invalid", "Headers separated by dummy characters (lenient)", LENIENT),
+    ("request/invalid", "Only LFs present (lenient)", LENIENT),
+    ("request/invalid", "Spaces before headers (lenient)", LENIENT),
+    ("request/lenient-header-value-relaxed", "Control char in header value (relaxed)", LENIENT),
+    ("request/lenient-header-value-relaxed", "LF in header value should be rejected even with relaxed flag", LENIENT),
+    (
+        "request/lenient-header-value-relaxed",
+        "CR without LF in header value should be rejected even with relaxed flag",
+        LENIENT,
+    ),
+    ("request/lenient-header-value-relaxed", "Space after start line must still fail", LENIENT),
+    ("request/lenient-headers", "Header value (lenient)", LENIENT),
+    ("request/lenient-headers", "Second request header value (lenient)", LENIENT),
+    ("request/lenient-headers", "Empty headers separated by CR (lenient)", LENIENT),
+    ("request/lenient-version", "Invalid HTTP version (lenient)", LENIENT),
+    ("request/method", "SOURCE request with ICE", OTHER_PROTOCOL),
+    ("request/method", "OPTIONS request with RTSP", OTHER_PROTOCOL),
+    ("request/method", "ANNOUNCE request with RTSP", OTHER_PROTOCOL),
+    ("request/pausing", "on_message_begin", PAUSING),
+    ("request/pausing", "on_message_complete", PAUSING),
+    ("request/pausing", "on_protocol_complete", PAUSING),
+    ("request/pausing", "on_method_complete", PAUSING),
+    ("request/pausing", "on_url_complete", PAUSING),
+    ("request/pausing", "on_version_complete", PAUSING),
+    ("request/pausing", "on_header_field_complete", PAUSING),
+    ("request/pausing", "on_header_value_complete", PAUSING),
+    ("request/pausing", "on_headers_complete", PAUSING),
+    ("request/pausing", "on_chunk_header", PAUSING),
+    ("request/pausing", "on_chunk_extension_name", PAUSING),
+    ("request/pausing", "on_chunk_extension_value", PAUSING),
+    ("request/pausing", "on_chunk_complete", PAUSING),
+    ("request/sample", "Line folding in header value with CRLF", LENIENT),
+    ("request/sample", "No LF after CR (lenient)", LENIENT),
+    ("request/sample", "X-SSL-Nonsense", LENIENT),
+    ("request/transfer-encoding", "POST with `Transfer-Encoding` and `Content-Length` (lenient)", LENIENT),
+    ("request/transfer-encoding", "POST with `chunked` before other transfer-coding (lenient)", LENIENT),
+    ("request/transfer-encoding", "POST with `chunked` and duplicate transfer-encoding (lenient)", LENIENT),
+    ("request/transfer-encoding", "Invalid OBS fold after chunked value", LENIENT),
+    ("request/transfer-encoding", "Chunk header not terminated by CRLF (lenient)", LENIENT),
+    ("request/transfer-encoding", "Chunk data not terminated by CRLF (lenient)", LENIENT),
+    ("request/transfer-encoding", "Space after chunk header (lenient)", LENIENT),
+    ("response/connection", "HTTP/1.1 with keep-alive disabled, content-length (lenient)", LENIENT),
+    ("response/connection", "HTTP/1.1 with keep-alive disabled and 204 status (lenient)", LENIENT),
+    ("response/content-length", "Content-Length reset when no body is received", GUIDED),
+    ("response/invalid", "Bare CR after response line (lenient)", LENIENT),
+    ("response/invalid", "Only LFs present and no body (lenient)", LENIENT),
+    ("response/invalid", "Only LFs present (lenient)", LENIENT),
+    ("response/lenient-version", "Invalid HTTP version (lenient)", LENIENT),
+    ("response/pausing", "on_message_begin", PAUSING),
+    ("response/pausing", "on_message_complete", PAUSING),
+    ("response/pausing", "on_version_complete", PAUSING),
+    ("response/pausing", "on_status_complete", PAUSING),
+    ("response/pausing", "on_header_field_complete", PAUSING),
+    ("response/pausing", "on_header_value_complete", PAUSING),
+    ("response/pausing", "on_headers_complete", PAUSING),
+    ("response/pausing", "on_chunk_header", PAUSING),
+    ("response/pausing", "on_chunk_extension_name", PAUSING),
+    ("response/pausing", "on_chunk_extension_value", PAUSING),
+    ("response/pausing", "on_chunk_complete", PAUSING),
+    ("response/sample", "RTSP response", OTHER_PROTOCOL),
+    ("response/sample", "ICE response", OTHER_PROTOCOL),
+    ("response/sample", "No carriage ret (lenient)", LENIENT),
+    ("response/transfer-encoding", "Invalid OBS fold after chunked value", LENIENT),
+];
+
+/// A codec under test: what it says to bytes, which are those of a case or more.
+type Ours = fn(&Case, &[u8]) -> (Account, Option<Error>);
+
+/// The server, which answers each request, and grants every other protocol.
+fn served(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
+    let mut stand = Stand::new(Server::default());
+    stand.receive(wire);
+    let mut account = Account { messages: Vec::new(), verdict: Verdict::Accepted };
+    let mut granted = Status::OK;
+    loop {
+        let step = if case.finishes() { stand.end() } else { stand.step() };
+        let is_complete = match step {
+            Ok(Step::Message(Incoming::Head(head))) => {
+                granted = if upgrades(&head) { Status::SWITCHING_PROTOCOLS } else { Status::OK };
+                let is_complete = !head.has_body();
+                account.messages.push(message(&head));
+                is_complete
+            }
+            Ok(Step::Message(Incoming::Data(data))) => {
+                account.messages.last_mut().expect("a head").body.extend_from_slice(&data);
+                false
+            }
+            Ok(Step::Message(other)) => matches!(other, Incoming::End),
+            Ok(Step::More) if stand.codec().is_switched() => {
+                account.verdict = Verdict::Switched(stand.input().len());
+                return (account, None);
+            }
+            Ok(Step::More) => return (account, None),
+            Ok(Step::End) => {
+                account.verdict = if stand.input().is_empty() { Verdict::Accepted } else { Verdict::Closed };
+                return (account, None);
+            }
+            Err(error) => {
+                let is_cut_off = error == Error::Peer(Violation::Truncated);
+                account.verdict = if is_cut_off { Verdict::CutOff } else { Verdict::Refused };
+                return (account, Some(error));
+            }
+        };
+        if is_complete {
+            account.messages.last_mut().expect("a head").is_complete = true;
+            stand.encode(Response::new(granted).into()).expect("a response is owed");
+        }
+    }
+}
+
+fn message(head: &RequestHead) -> Message {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let version = if head.version() == Version::Http11 { "1.1" } else { "1.0" };
+    Message {
+        start: [head.method_text().into(), head.target().into(), version.into()],
+        headers: head.headers().map(|(name, value)| (text(name), text(value))).collect(),
+        ..Message::default()
+    }
+}
+
+fn upgrades(head: &RequestHead) -> bool {
+    let mut options = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+    let is_asked = options.any(|(_, value)| String::from_utf8_lossy(value).to_ascii_lowercase().contains("upgrade"));
+    is_asked && head.header("upgrade").is_some() && head.method() != Method::Connect
+}
+
+/// Asks `ours` what it says to a case, and what llhttp says in the same words. llhttp refuses at the first wrong byte,
+/// and some cases end there; this codec waits for the end of a line or a head.
+fn accounts(case: &Case, ours: Ours) -> (Account, Account, Option<Error>) {
+    let (wire, mut theirs) = case.with_hosts();
+    let (mut account, mut error) = ours(case, &wire);
+    if theirs.verdict == Verdict::Refused {
+        if error.is_none() {
+            let longer = ours(case, &[&wire, &b"\r\n\r\n"[..]].concat());
+            if longer.1.is_some() {
+                (account, error) = longer;
+            }
+        }
+        // Before a wrong byte, one may have told more than the other.
+        theirs.messages.retain(|message| message.is_complete);
+        account.messages.retain(|message| message.is_complete);
+    }
+    (account, theirs, error)
+}
+
+/// Compares all cases of a folder, but for those that cannot be.
+fn compare(folder: &str, ours: Ours) {
+    let Some(cases) = vectors::cases(folder) else { return };
+    let (mut compared, mut different, mut used) = (0, Vec::new(), BTreeSet::new());
+    for case in cases.iter().filter(|case| case.exclusion().is_none()) {
+        compared += 1;
+        let (account, theirs, error) = accounts(case, ours);
+        let about_host =
+            [Violation::HostMissing, Violation::HostRepeated].map(|violation| Some(Error::Peer(violation)));
+        assert!(!about_host.contains(&error), "{}: the Host that was put in: {error:?}", case.name());
+        if account == theirs {
+            continue;
+        }
+        let known =
+            |(file, title, verdict, _): &&_| (*file, *title, *verdict) == (&*case.file, &*case.title, account.verdict);
+        match DEVIATIONS.iter().find(known) {
+            Some(deviation) => drop(used.insert(deviation.1)),
+            None => different.push(format!("{}\n  llhttp: {theirs:?}\n  ours: {account:?} {error:?}", case.name())),
+        }
+    }
+    assert!(different.is_empty(), "{} of {compared} cases differ:\n{}", different.len(), different.join("\n"));
+    let listed = DEVIATIONS.iter().filter(|(file, ..)| file.starts_with(folder));
+    let unused: Vec<_> = listed.filter(|(_, title, ..)| !used.contains(title)).collect();
+    assert!(unused.is_empty(), "no longer deviations: {unused:?}");
+    println!("{folder}: {compared} of {} cases compared, {} of them deviations", cases.len(), used.len());
+}
 
 #[test]
-fn requests_are_accepted_and_refused_as_by_llhttp() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/vectors/llhttp/test/request");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        let required = std::env::var_os("TIDEGATE_TOOLS_REQUIRED").is_some_and(|value| value == "1");
-        assert!(!required, "there is no {}", folder.display());
-        return println!("skipped: there is no {}", folder.display());
-    };
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
-    files.sort();
-    let (mut count, mut different, mut used) = (0, Vec::new(), Vec::new());
-    for file in files {
-        let name = file.file_stem().expect("a file").to_string_lossy().into_owned();
-        let text = std::fs::read_to_string(&file).expect("a readable file");
-        for case in cases(&text) {
-            count += 1;
-            let seen = seen(&with_host(&case.wire));
-            if is_refused(&seen, case.is_refused) == case.is_refused {
-                continue;
-            }
-            match DEVIATIONS.iter().position(|(file, title, _)| *file == name && *title == case.title) {
-                Some(known) => used.push(known),
-                None => different.push(format!(
-                    "{name}: {:?}: llhttp {}, we say {:?} to {:?}",
-                    case.title,
-                    if case.is_refused { "refuses" } else { "accepts" },
-                    seen.error,
-                    String::from_utf8_lossy(&case.wire)
-                )),
+fn requests_are_what_llhttp_makes_of_them() {
+    compare("request", served);
+}
+
+/// Responses are read as well, so that their lists are complete when a client compares them.
+#[test]
+fn what_is_left_out_is_listed_with_its_reason_and_nothing_else_is() {
+    let mut excluded = BTreeSet::new();
+    for folder in ["request", "response"] {
+        let Some(cases) = vectors::cases(folder) else { return };
+        for case in &cases {
+            assert_eq!(case.is_request(), folder == "request", "{}", case.name());
+            if let Some(reason) = case.exclusion() {
+                excluded.insert((case.file.clone(), case.title.clone(), reason));
             }
         }
+        println!("{folder}: {} cases read", cases.len());
     }
-    assert!(different.is_empty(), "{} of {count} cases differ:\n{}", different.len(), different.join("\n"));
-    let unused: Vec<_> = (0..DEVIATIONS.len()).filter(|index| !used.contains(index)).collect();
+    let listed: BTreeSet<_> =
+        EXCLUDED.iter().map(|(file, title, reason)| ((*file).to_owned(), (*title).to_owned(), *reason)).collect();
+    let rows = |set: &BTreeSet<(String, String, &str)>, other| {
+        set.difference(other)
+            .map(|(file, title, reason)| format!("    ({file:?}, {title:?}, {reason:?}),\n"))
+            .collect::<String>()
+    };
+    assert_eq!(listed.len(), EXCLUDED.len(), "a case is listed twice");
+    assert!(rows(&excluded, &listed).is_empty(), "not listed:\n{}", rows(&excluded, &listed));
     assert!(
-        unused.is_empty(),
-        "no longer deviations: {:?}",
-        unused.iter().map(|&at| DEVIATIONS[at]).collect::<Vec<_>>()
+        rows(&listed, &excluded).is_empty(),
+        "listed, and no longer there or no longer needed:\n{}",
+        rows(&listed, &excluded)
     );
-    println!("{count} cases, {} of them deviations with a reason", used.len());
 }
 
-struct Case {
-    title: String,
-    wire: Vec<u8>,
-    is_refused: bool,
-}
-
-/// The cases for strict parsers: a heading, a comment with the mode, the bytes, and the log of llhttp.
-fn cases(text: &str) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for section in text.split("\n##").skip(1) {
-        let title = section.trim_start_matches('#').lines().next().unwrap_or_default().trim().to_owned();
-        let strict = ["\"type\": \"request\"", "\"type\":\"request\"", "\"type\": \"request-finish\""];
-        let is_strict = strict.iter().any(|mode| section.contains(mode)) && !section.contains("\"pause\"");
-        let (Some(bytes), Some(log)) = (fenced(section, "http"), fenced(section, "log")) else { continue };
-        if is_strict {
-            // Pausing for an upgrade is how llhttp says that another protocol begins.
-            let is_refused = log.lines().any(|line| line.contains("error code=") && !line.contains("code=22"));
-            cases.push(Case { title, wire: unescape(bytes), is_refused });
+#[test]
+fn targets_are_taken_apart_as_by_llhttp() {
+    let Some(targets) = vectors::targets() else { return };
+    let (mut deviating, count) = (BTreeSet::new(), targets.len());
+    for (title, target, log) in targets {
+        let part = |kind: &str| {
+            let (_, rest) = log.split_once(&format!("span[url.{kind}]=\""))?;
+            rest.split_once("\"\n").map_or(rest.strip_suffix('"'), |(part, _)| Some(part))
+        };
+        let mut stand = Stand::new(Server::default());
+        stand.receive(&[b"GET ", target.as_slice(), b" HTTP/1.1\r\nHost: put.in\r\n\r\n"].concat());
+        match stand.step() {
+            Ok(Step::Message(Incoming::Head(head))) => {
+                assert!(!log.contains("error code="), "{title}: {head:?}");
+                let found = (head.path(), head.query(), head.host());
+                let host = part("host").unwrap_or("put.in");
+                assert_eq!(found, (part("path").unwrap_or("/"), part("query"), host), "{title}");
+            }
+            Err(Error::Peer(Violation::Target | Violation::RequestLine)) if log.contains("error code=") => {}
+            Err(Error::Peer(Violation::Target)) if TARGET_DEVIATIONS.iter().any(|(known, _)| *known == title) => {
+                deviating.insert(title);
+            }
+            other => panic!("{title}: {other:?}"),
         }
     }
-    cases
-}
-
-fn fenced<'t>(section: &'t str, language: &str) -> Option<&'t str> {
-    let (_, rest) = section.split_once(&format!("```{language}\n"))?;
-    rest.split_once("\n```").map(|(block, _)| block)
-}
-
-/// Line ends are CR LF, those that are escaped by a backslash are none, and there are a few escapes.
-fn unescape(block: &str) -> Vec<u8> {
-    let text = block.replace("\\\n", "").replace('\n', "\r\n");
-    let text = text.replace("\\r", "\r").replace("\\n", "\n").replace("\\t", "\t").replace("\\f", "\x0c");
-    let mut wire = Vec::new();
-    let mut parts = text.split("\\x");
-    wire.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
-    for part in parts {
-        let digits = part.bytes().take(2).take_while(u8::is_ascii_hexdigit).count();
-        wire.push(u8::from_str_radix(&part[..digits], 16).expect("two hexadecimal digits"));
-        wire.extend_from_slice(&part.as_bytes()[digits..]);
-    }
-    wire
-}
-
-fn with_host(wire: &[u8]) -> Vec<u8> {
-    let text: String = wire.iter().map(|&byte| byte as char).collect();
-    let text = if text.to_ascii_lowercase().contains("\nhost") {
-        text
-    } else {
-        text.replace(" HTTP/1.1\r\n", " HTTP/1.1\r\nHost: a\r\n")
-    };
-    text.chars().map(|character| character as u8).collect()
-}
-
-/// llhttp refuses at the first wrong byte, and some cases end there; this codec waits for the end of the head.
-fn is_refused(seen: &Seen, expected: bool) -> bool {
-    seen.error.is_some() || (expected && seen.cut_off)
+    let listed: BTreeSet<_> = TARGET_DEVIATIONS.iter().map(|(title, _)| (*title).to_owned()).collect();
+    assert_eq!(deviating, listed, "what deviates, and what is listed");
+    println!("{count} targets compared, {} of them deviations", deviating.len());
 }

@@ -160,17 +160,16 @@ fn length_and_encoding_together_are_refused() {
 
 #[test]
 fn the_only_transfer_coding_is_chunked_and_it_comes_last_and_once() {
-    for value in ["chunked, gzip", "chunked, chunked", "chunked,identity"] {
+    let unknown = ["identity", "xchunked", "chunke", "chunked;a=b", "\"chunked\"", "chun ked"];
+    for value in ["chunked, gzip", "chunked, chunked", "chunked,identity"].into_iter().chain(unknown) {
         bad_header(&format!("Transfer-Encoding: {value}"), Violation::ChunkedNotLast);
     }
     for value in ["", "chunked,", ",chunked"] {
         bad_header(&format!("Transfer-Encoding: {value}"), Violation::TransferEncoding);
     }
     bad_header("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", Violation::TransferEncoding);
-    for value in ["gzip, chunked", "identity", "xchunked", "chunke", "chunked;a=b", "\"chunked\"", "chun ked"] {
-        let wire = format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: {value}\r\n\r\n0\r\n\r\n");
-        refused(&wire, Error::Peer(Violation::CodingUnknown), 501);
-    }
+    let wire = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n";
+    refused(wire, Error::Peer(Violation::CodingUnknown), 501);
     bad("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", Violation::TransferEncoding);
     bad("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \x0bchunked\r\n\r\n", Violation::FieldValue);
 }

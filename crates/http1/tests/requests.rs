@@ -1,0 +1,120 @@
+//! What RFC 9112 says about the head of a request, §2 to §5: how it is read, and what is never taken for a part of it.
+
+mod support;
+
+use support::{Seen, Talk, seen};
+use tidegate_codec::Step;
+use tidegate_http1::{Error, Incoming, RequestHead, Violation};
+
+fn refused(wire: &[u8], violation: Violation) {
+    let seen = seen(wire);
+    assert_eq!(seen.error, Some(Error::Peer(violation)), "{}: {seen:?}", wire.escape_ascii());
+    assert!(seen.sent.starts_with("HTTP/1.1 400 "), "{}: {}", wire.escape_ascii(), seen.sent);
+    assert!(seen.finished && seen.requests.is_empty(), "{}: {seen:?}", wire.escape_ascii());
+}
+
+fn accepted(wire: &[u8]) -> Seen {
+    let seen = seen(wire);
+    assert_eq!((seen.error, seen.requests.len()), (None, 1), "{}: {seen:?}", wire.escape_ascii());
+    seen
+}
+
+fn head(wire: &str) -> RequestHead {
+    let mut talk = Talk::new();
+    talk.stand.receive(wire.as_bytes());
+    match talk.stand.step() {
+        Ok(Step::Message(Incoming::Head(head))) => head,
+        other => panic!("{wire:?}: {other:?}"),
+    }
+}
+
+/// Read as text in some encoding, each of these would hold a line end, a colon or white space.
+const DISGUISED: &[&[u8]] = &[
+    b"\xc4\x8a",     // U+010A, whose low byte is LF
+    b"\xe0\xa0\x8d", // a byte that is CR but for its high bit
+    b"\xc0\x8a",     // LF, overlong in UTF-8
+    b"\xef\xbc\x9a", // a fullwidth colon
+    b"\xc2\x85",     // next line
+    b"\xe2\x80\xa8", // line separator
+    b"\xa0",         // a space that does not break, in Latin-1
+];
+
+#[test]
+fn octets_beyond_ascii_are_data_and_never_syntax() {
+    for octets in DISGUISED {
+        let wire = [b"GET / HTTP/1.1\r\nHost: a\r\nX: ", *octets, b"Y: z", *octets, b"\r\n\r\n"].concat();
+        let head = &accepted(&wire).requests[0];
+        let value = String::from_utf8_lossy(&[octets, &b"Y: z"[..], octets].concat()).into_owned();
+        assert_eq!(head.headers[1..], [("X".to_owned(), value)], "{}", octets.escape_ascii());
+
+        refused(&[b"GET / HTTP/1.1\r\nHost: a\r\nX", *octets, b": y\r\n\r\n"].concat(), Violation::FieldName);
+        refused(&[b"GET / HTTP/1.1\r\nHost: a", *octets, b"\r\n\r\n"].concat(), Violation::HostInvalid);
+        refused(&[b"GET /", *octets, b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat(), Violation::Target);
+        refused(&[b"GE", *octets, b"T / HTTP/1.1\r\nHost: a\r\n\r\n"].concat(), Violation::RequestLine);
+        let length = [b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5", *octets, b"\r\n\r\n"].concat();
+        refused(&length, Violation::ContentLengthInvalid);
+    }
+}
+
+#[test]
+fn white_space_between_the_request_line_and_the_first_field_is_refused() {
+    for line in [" Host: a\r\n", "\tHost: a\r\n", " \r\n", "\t\r\n", " X: y\r\n Z: 1\r\n", " : \r\n"] {
+        let wire = format!("GET / HTTP/1.1\r\n{line}Host: a\r\n\r\n");
+        refused(wire.as_bytes(), Violation::FoldedLine);
+    }
+}
+
+#[test]
+fn an_invalid_or_repeated_host_is_refused_in_http_1_0_too() {
+    refused(b"GET / HTTP/1.0\r\nHost: a b\r\n\r\n", Violation::HostInvalid);
+    refused(b"GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n", Violation::HostRepeated);
+    accepted(b"GET / HTTP/1.0\r\n\r\n");
+}
+
+#[test]
+fn absolute_targets_are_accepted_with_every_method_and_in_both_versions() {
+    let cases = [
+        ("http://b.example/x?y", "/x", Some("y"), "b.example"),
+        ("HTTP://b.example:8080", "/", None, "b.example:8080"),
+        ("https://[::1]:443/", "/", None, "[::1]:443"),
+        ("http://b.example?y", "/", Some("y"), "b.example"),
+        ("coap+tcp://b.example/://c/", "/://c/", None, "b.example"),
+    ];
+    for (target, path, query, host) in cases {
+        for method in ["GET", "HEAD", "POST", "OPTIONS", "PURGE"] {
+            for version in ["HTTP/1.1", "HTTP/1.0"] {
+                let head = head(&format!("{method} {target} {version}\r\nHost: a\r\n\r\n"));
+                let found = (head.target(), head.path(), head.query(), head.host());
+                assert_eq!(found, (target, path, query, host), "{method} {version}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_host_of_an_absolute_target_counts_and_not_the_field() {
+    for field in ["Host: evil.example", "Host: evil.example:80", "Host:", "host: evil.example"] {
+        let head = head(&format!("GET http://good.example/ HTTP/1.1\r\n{field}\r\n\r\n"));
+        assert_eq!(head.host(), "good.example", "{field}");
+    }
+    let head = head("GET /http://evil.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n");
+    assert_eq!((head.host(), head.path()), ("good.example", "/http://evil.example/"));
+}
+
+#[test]
+fn a_tunnel_and_the_server_itself_are_targets_of_their_own_methods() {
+    let connect = head("CONNECT b.example:443 HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+    assert_eq!((connect.target(), connect.host()), ("b.example:443", "b.example:443"));
+    let options = head("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!((options.target(), options.path(), options.host()), ("*", "*", "a"));
+    refused(b"GET b.example:443 HTTP/1.1\r\nHost: a\r\n\r\n", Violation::Target);
+    refused(b"GET * HTTP/1.1\r\nHost: a\r\n\r\n", Violation::Target);
+    refused(b"CONNECT http://b.example/ HTTP/1.1\r\nHost: a\r\n\r\n", Violation::Target);
+}
+
+#[test]
+fn methods_and_versions_are_told_apart_by_case_and_names_of_fields_are_not() {
+    assert_eq!(head("get / HTTP/1.1\r\nhOST: a\r\n\r\n").method(), tidegate_http1::Method::Extension);
+    refused(b"GET / Http/1.1\r\nHost: a\r\n\r\n", Violation::RequestLine);
+    assert_eq!(head("GET / HTTP/1.1\r\nhOST: a\r\n\r\n").host(), "a");
+}
