@@ -189,7 +189,8 @@ impl Client {
             return Err(self.fail_with(Error::Peer(Violation::ResponseUnasked)));
         }
         if self.seen == 0
-            && let Ok((spans, length)) = head::parse(input.bytes(), self.config.limits())
+            && let Ok((spans, length)) =
+                head::parse(input.bytes(), self.asked() == Asked::Connect, self.config.limits())
         {
             return self.accept(input, spans, length, reply);
         }
@@ -205,7 +206,7 @@ impl Client {
             return Ok(Step::More);
         };
         self.seen = 0;
-        match head::parse(&input.bytes()[..end], self.config.limits()) {
+        match head::parse(&input.bytes()[..end], self.asked() == Asked::Connect, self.config.limits()) {
             Ok((spans, length)) => self.accept(input, spans, length, reply),
             Err(Stop::Broken(error)) => Err(self.fail_with(error)),
             Err(Stop::Partial) => Err(self.fail_with(Error::Peer(Violation::StatusLine))),

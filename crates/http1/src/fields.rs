@@ -37,7 +37,8 @@ pub enum InvalidField {
     Name,
     /// Its value has control characters.
     Value,
-    /// The codec writes it: `Connection`, `Content-Length`, `Date`, `Expect`, `Host`, `Server`, `Transfer-Encoding`.
+    /// The codec writes it: `Connection`, `Content-Length`, `Date`, `Expect`, `Host`, `Server`, `Transfer-Encoding`; or
+    /// it has no use for it: `TE`.
     Reserved,
 }
 
@@ -171,6 +172,7 @@ const fn is_reserved(name: &[u8]) -> bool {
         || name.eq_ignore_ascii_case(b"expect")
         || name.eq_ignore_ascii_case(b"host")
         || name.eq_ignore_ascii_case(b"server")
+        || name.eq_ignore_ascii_case(b"te")
         || name.eq_ignore_ascii_case(b"transfer-encoding")
 }
 

@@ -304,6 +304,11 @@ impl Facts {
         }
     }
 
+    /// Those of a response, or of one behind which a tunnel begins.
+    pub(crate) fn of_response(is_tunnel: bool) -> Self {
+        Self { length: 0, seen: if is_tunnel { TUNNEL } else { 0 } }
+    }
+
     fn learn_of_response(&mut self, bytes: &[u8], line: &Line) -> Result<(), Stop> {
         let Line { at, name_end, value_end, .. } = *line;
         let value = || &bytes[name_end + 1..value_end];
@@ -312,6 +317,8 @@ impl Facts {
                 self.connection(bytes, name_end + 1, value_end);
                 Ok(())
             }
+            // A tunnel has no body, whatever is said of one (RFC 9112 §6.3).
+            14 | 17 if self.seen & TUNNEL != 0 => Ok(()),
             14 if is_name(bytes, at, b"content-length") => self.content_length(value()),
             17 if bytes[at..name_end].eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value()),
             7 if bytes[at..name_end].eq_ignore_ascii_case(b"upgrade") => {
@@ -481,6 +488,7 @@ const LENGTH: u8 = 8;
 const CODED: u8 = 16;
 const EXPECTS: u8 = 32;
 const UPGRADES: u8 = 64;
+const TUNNEL: u8 = 128;
 
 /// Fields are those of a request; ...
 const REQUEST: bool = false;

@@ -4,7 +4,7 @@
 mod support;
 
 use support::Talk;
-use tidegate_http1::{Body, Chunk, Error, Misuse, Outgoing, Response, ResponseHead, Status};
+use tidegate_http1::{Body, Chunk, Error, Misuse, Outgoing, Response, Status, StreamedResponse};
 
 const REQUESTS: &[&str] = &[
     "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -44,10 +44,10 @@ const STATUSES: &[u16] = &[101, 200, 201, 204, 205, 206, 299, 304, 404, 500, 599
 /// A response in all the ways in which an application may send it, each with its body.
 fn manners(status: Status) -> Vec<(String, Vec<Outgoing>)> {
     let whole = || Response::new(status);
-    let streamed = || ResponseHead::new(status);
+    let streamed = || StreamedResponse::new(status);
     let long = "x".repeat(5_000);
     let hello = || [Outgoing::Data("hel".into()), Outgoing::Data(Body::Empty), Outgoing::Data("lo".into())];
-    let pieces = |head: ResponseHead| [head.into()].into_iter().chain(hello()).chain([Outgoing::End]).collect();
+    let pieces = |head: StreamedResponse| [head.into()].into_iter().chain(hello()).chain([Outgoing::End]).collect();
     vec![
         (String::new(), vec![whole().into()]),
         (String::new(), vec![whole().close().into()]),

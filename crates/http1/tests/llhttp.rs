@@ -11,9 +11,11 @@ mod support;
 mod vectors;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tidegate_codec::Step;
-use tidegate_http1::{Error, Incoming, Method, RequestHead, Response, Server, Status, Version, Violation};
+use tidegate_http1::{Client, Error, Incoming, Method, Request, RequestHead, Response, ResponseHead, Server, Status};
+use tidegate_http1::{Version, Violation, client};
 use tidegate_testkit::Stand;
 use vectors::{Account, Case, GUIDED, LENIENT, Message, OTHER_PROTOCOL, PAUSING, Verdict};
 
@@ -31,8 +33,42 @@ const DEVIATIONS: &[(&str, &str, Verdict, &str)] = &[
         Verdict::Refused,
         FRAGMENTS,
     ),
+    ("request/transfer-encoding", "Trailing headers", Verdict::Refused, "Content-Type is no trailer (RFC 9110 §6.5.1)"),
     ("request/uri", "Fragment in URI", Verdict::Refused, FRAGMENTS),
     ("request/uri", "`host:port` and basic auth", Verdict::Refused, USERS),
+    ("response/connection", "HTTP/1.0 with keep-alive and 204 status", Verdict::Refused, UNASKED),
+    ("response/connection", "HTTP/1.1 with 204 status", Verdict::Refused, UNASKED),
+    ("response/connection", "HTTP 101 response with Upgrade and Content-Length header", Verdict::Refused, FRAMED_101),
+    (
+        "response/connection",
+        "HTTP 101 response with Upgrade and Transfer-Encoding header",
+        Verdict::Refused,
+        FRAMED_101,
+    ),
+    ("response/connection", "HTTP 304 with Content-Length", Verdict::Refused, EMPTY_LINES),
+    ("response/connection", "HTTP 100 first, then 400", Verdict::Refused, EMPTY_LINES),
+    (
+        "response/finish",
+        "It should be safe to finish with cb after empty response",
+        Verdict::Accepted,
+        "a body without length is complete when the connection ends (RFC 9112 §8)",
+    ),
+    ("response/pipelining", "Should parse multiple events", Verdict::Refused, EMPTY_LINES),
+    ("response/sample", "HTTP version 0.9", Verdict::Refused, "HTTP/0.9 has no version (RFC 9112 §4, §2.3)"),
+    ("response/sample", "Response starting with CRLF", Verdict::Refused, EMPTY_LINES),
+    ("response/transfer-encoding", "`chunked` before other transfer-encoding", Verdict::Refused, CODINGS),
+    (
+        "response/transfer-encoding",
+        "multiple transfer-encoding where chunked is not the last one",
+        Verdict::Refused,
+        CODINGS,
+    ),
+    (
+        "response/transfer-encoding",
+        "`chunkedchunked` transfer-encoding does not enable chunked enconding",
+        Verdict::Refused,
+        CODINGS,
+    ),
 ];
 
 /// The same for targets; all of these are refused here.
@@ -52,6 +88,10 @@ const TARGET_DEVIATIONS: &[(&str, &str)] = &[
 const METHODS: &str = "any token is a method (RFC 9112 §3.1): an application answers those that it does not know";
 const FRAGMENTS: &str = "a target has no fragment (RFC 9112 §3.2)";
 const USERS: &str = "user information in an http target is an error (RFC 9112 §3.2.2, RFC 9110 §4.2.4)";
+const UNASKED: &str = "a client reads nothing that it has not asked for (RFC 9112 §9.2)";
+const FRAMED_101: &str = "101 says nothing of a length or a coding (RFC 9112 §6.1, RFC 9110 §8.6)";
+const EMPTY_LINES: &str = "an empty line may come before a request, and not before a response (RFC 9112 §2.2)";
+const CODINGS: &str = "what a coding other than chunked hides cannot be read here (RFC 9112 §6.1)";
 const ZONES: &str = "an address in a target has no zone (RFC 9112 §3.2.2, RFC 3986 §3.2.2)";
 
 /// What cannot be compared: file, case, and why.
@@ -189,6 +229,68 @@ fn message(head: &RequestHead) -> Message {
     }
 }
 
+/// A client that has asked as often as llhttp has final responses, and for another protocol if one is granted.
+fn asked(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
+    let finals = case.account.messages.iter().filter(|message| !is_interim(message)).count();
+    let limits = client::Limits { pipeline_max: 32, ..client::Limits::default() };
+    let config = client::Config::new(limits).host("a").expect("it is a host");
+    let mut stand = Stand::new(Client::new(Arc::new(config)));
+    let switches = case.account.messages.iter().any(|message| message.start[1] == "101");
+    for _ in 0..finals.max(1) {
+        let request = Request::get("/").expect("it is a target");
+        let request = if switches { request.upgrade("tide") } else { request };
+        stand.encode(request.into()).expect("it is ready");
+    }
+    stand.receive(wire);
+    let mut account = Account { messages: Vec::new(), verdict: Verdict::Accepted };
+    loop {
+        let step = if case.finishes() { stand.end() } else { stand.step() };
+        match step {
+            Ok(Step::Message(client::Incoming::Interim(head))) => {
+                account.messages.push(Message { is_complete: true, ..answer(&head) });
+            }
+            Ok(Step::Message(client::Incoming::Head(head))) => {
+                account.messages.push(Message { is_complete: !head.has_body(), ..answer(&head) });
+            }
+            Ok(Step::Message(client::Incoming::Data(data))) => {
+                account.messages.last_mut().expect("a head").body.extend_from_slice(&data);
+            }
+            Ok(Step::Message(other)) => {
+                let is_end = matches!(other, client::Incoming::End);
+                account.messages.last_mut().expect("a head").is_complete |= is_end;
+            }
+            Ok(Step::More) if stand.codec().is_switched() => {
+                account.verdict = Verdict::Switched(stand.input().len());
+                return (account, None);
+            }
+            Ok(Step::More) => return (account, None),
+            Ok(Step::End) => {
+                account.verdict = if stand.input().is_empty() { Verdict::Accepted } else { Verdict::Closed };
+                return (account, None);
+            }
+            Err(error) => {
+                let is_cut_off = error == Error::Peer(Violation::Truncated);
+                account.verdict = if is_cut_off { Verdict::CutOff } else { Verdict::Refused };
+                return (account, Some(error));
+            }
+        }
+    }
+}
+
+fn is_interim(message: &Message) -> bool {
+    message.start[1].starts_with('1') && message.start[1] != "101"
+}
+
+fn answer(head: &ResponseHead) -> Message {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let version = if head.version() == Version::Http11 { "1.1" } else { "1.0" };
+    Message {
+        start: [version.into(), head.status().code().to_string(), text(head.reason())],
+        headers: head.headers().map(|(name, value)| (text(name), text(value))).collect(),
+        ..Message::default()
+    }
+}
+
 fn upgrades(head: &RequestHead) -> bool {
     let mut options = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
     let is_asked = options.any(|(_, value)| String::from_utf8_lossy(value).to_ascii_lowercase().contains("upgrade"));
@@ -246,7 +348,11 @@ fn requests_are_what_llhttp_makes_of_them() {
     compare("request", served);
 }
 
-/// Responses are read as well, so that their lists are complete when a client compares them.
+#[test]
+fn responses_are_what_llhttp_makes_of_them() {
+    compare("response", asked);
+}
+
 #[test]
 fn what_is_left_out_is_listed_with_its_reason_and_nothing_else_is() {
     let mut excluded = BTreeSet::new();

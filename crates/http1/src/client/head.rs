@@ -107,11 +107,12 @@ impl fmt::Debug for ResponseHead {
 
 /// Parses the head with which `bytes` begins, and gives its spans and its length. Bytes beyond the largest head are
 /// not looked at.
-pub(super) fn parse(bytes: &[u8], limits: &Limits) -> Result<(Spans, usize), Stop> {
+pub(super) fn parse(bytes: &[u8], connects: bool, limits: &Limits) -> Result<(Spans, usize), Stop> {
     let bytes = &bytes[..bytes.len().min(limits.head_bytes_max as usize)];
     let (status, old, mut at) = status_line(bytes)?;
     let fields_start = at as u16;
-    let (mut facts, mut count) = (Facts::default(), 0);
+    let is_tunnel = connects && (200..300).contains(&status.code());
+    let (mut facts, mut count) = (Facts::of_response(is_tunnel), 0);
     while bytes.get(at) != Some(&b'\r') {
         count += 1;
         at = parse::field::<RESPONSE>(bytes, at, &mut facts)?;

@@ -60,7 +60,10 @@ pub(super) struct Parts {
     pub(super) fields: Fields,
     pub(super) content_type: Option<ContentType>,
     pub(super) method: Method,
+    /// It says which host it asks.
     pub(super) has_host: bool,
+    /// Its target does.
+    names_host: bool,
     pub(super) close: bool,
     pub(super) upgrade: Option<&'static str>,
 }
@@ -73,7 +76,7 @@ pub enum InvalidRequest {
     Method,
     /// The target is none of the four forms of RFC 9112 §3.2, or not the one that the method has.
     Target,
-    /// The host is not a host with an optional port.
+    /// The host is not a host with an optional port, or not the one that the target names.
     Host,
 }
 
@@ -87,17 +90,49 @@ impl Parts {
         }
         let start = format!("{name} {target} HTTP/1.1\r\n").into();
         let fields = Fields::new();
-        Ok(Self { start, fields, content_type: None, method, has_host: false, close: false, upgrade: None })
+        let authority = authority(method, target);
+        let names_host = authority.is_some();
+        let mut parts = Self {
+            start,
+            fields,
+            content_type: None,
+            method,
+            has_host: false,
+            names_host,
+            close: false,
+            upgrade: None,
+        };
+        if let Some(authority) = authority {
+            parts.put_host(&host_line(authority)?);
+        }
+        Ok(parts)
     }
 
     fn set_host(&mut self, host: &str) -> Result<(), InvalidRequest> {
         let line = host_line(host)?;
-        let line_end = self.start.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        self.start.truncate(line_end);
-        self.start.extend_from_slice(&line);
-        self.has_host = true;
+        // A target that names a host has brought it along, and `Host` says the same (RFC 9112 §3.2).
+        if self.names_host && !self.start.ends_with(&[b"\r\n", line.as_slice()].concat()) {
+            return Err(InvalidRequest::Host);
+        }
+        self.put_host(&line);
         Ok(())
     }
+
+    fn put_host(&mut self, line: &[u8]) {
+        let line_end = self.start.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        self.start.truncate(line_end);
+        self.start.extend_from_slice(line);
+        self.has_host = true;
+    }
+}
+
+/// The host that a good target names by itself.
+fn authority(method: Method, target: &str) -> Option<&str> {
+    if method == Method::Connect {
+        return Some(target);
+    }
+    let (_, rest) = target.split_once("://").filter(|_| !target.starts_with('/'))?;
+    rest.split(['/', '?']).next()
 }
 
 macro_rules! parts_builder {

@@ -92,8 +92,7 @@ fn a_trailer_that_belongs_before_the_body_is_refused() {
     let mut talk = Talk::new();
     talk.say(streamed()).unwrap();
     talk.sent();
-    for line in ["Content-Type: a/b\r\n", "Authorization: x\r\n", "SET-COOKIE: a=b\r\n", "Trailer: a\r\n", "te: a\r\n"]
-    {
+    for line in ["Content-Type: a/b\r\n", "Authorization: x\r\n", "SET-COOKIE: a=b\r\n", "Trailer: a\r\n"] {
         let fields = Fields::from_static(line);
         assert_eq!(talk.say(Outgoing::Trailers(fields)), misuse(Misuse::TrailerForbidden), "{line}");
     }
@@ -290,4 +289,62 @@ fn a_refused_request_leaves_no_trace() {
     let before = talk.stand.codec().unanswered();
     assert!(matches!(talk.say(get("/")), Err(Error::Caller(_))));
     assert_eq!((talk.sent().as_str(), talk.stand.codec().unanswered()), ("", before));
+}
+
+/// An empty line was once sent behind a body, and before the next request (RFC 9112 §2.2).
+#[test]
+fn nothing_goes_out_before_or_behind_a_request() {
+    let mut talk = Talk::new();
+    let host = "HTTP/1.1\r\nHost: a\r\n";
+    for _ in 0..2 {
+        talk.say(get("/1")).unwrap();
+        assert_eq!(talk.sent(), format!("GET /1 {host}\r\n"));
+        talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+        talk.say(Request::new(Method::Post, "/2").unwrap().body("ebb")).unwrap();
+        assert_eq!(talk.sent(), format!("POST /2 {host}Content-Length: 3\r\n\r\nebb"));
+        talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+        for piece in [streamed().into(), Outgoing::Data("ebb".into()), Outgoing::End] {
+            talk.say(piece).unwrap();
+        }
+        assert_eq!(talk.sent(), format!("PUT / {host}Transfer-Encoding: chunked\r\n\r\n3\r\nebb\r\n0\r\n\r\n"));
+        talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    }
+}
+
+#[test]
+fn a_line_end_at_the_end_of_a_body_is_counted() {
+    let mut talk = Talk::new();
+    talk.say(Request::new(Method::Post, "/").unwrap().body("ebb\r\n")).unwrap();
+    assert!(talk.sent().ends_with("Content-Length: 5\r\n\r\nebb\r\n"));
+    let mut talk = Talk::new();
+    for piece in [streamed().into(), Outgoing::Data("ebb\r\n".into()), Outgoing::End] {
+        talk.say(piece).unwrap();
+    }
+    assert!(talk.sent().ends_with("\r\n\r\n5\r\nebb\r\n\r\n0\r\n\r\n"));
+}
+
+#[test]
+fn the_host_is_the_authority_of_the_target() {
+    for (method, target, host) in [
+        (Method::Get, "http://b:8080/x?y", "b:8080"),
+        (Method::Get, "http://[::1]?y", "[::1]"),
+        (Method::Options, "https://b", "b"),
+        (Method::Connect, "b:443", "b:443"),
+    ] {
+        let mut talk = Talk::new();
+        talk.say(Request::new(method, target).unwrap()).unwrap();
+        let sent = talk.sent();
+        assert!(sent.contains(&format!(" {target} HTTP/1.1\r\nHost: {host}\r\n")), "{sent}");
+        assert_eq!(sent.matches("Host:").count(), 1, "{sent}");
+        assert_eq!(Request::new(method, target).unwrap().host("c").err(), Some(InvalidRequest::Host), "{target}");
+        assert!(Request::new(method, target).unwrap().host(host).is_ok(), "{target}");
+    }
+}
+
+/// The codec takes no coding but chunked, which is always taken, and writes `Connection` by itself: `TE` has no place.
+#[test]
+fn te_never_names_chunked_and_goes_with_its_connection_option() {
+    for value in ["trailers", "chunked", "gzip"] {
+        assert_eq!(get("/").field("TE", value).err(), Some(InvalidField::Reserved), "{value}");
+    }
 }

@@ -233,3 +233,38 @@ fn a_million_empty_chunks_are_one_end() {
     let wire = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}", "1\r\na\r\n".repeat(100_000));
     assert_eq!(talk.hear(&wire).map(|told| told.len()), Ok::<_, Error>(100_001));
 }
+
+/// Lengths and codings mean nothing there, however malformed they are (RFC 9112 §6.3).
+#[test]
+fn a_tunnel_begins_behind_the_head_whatever_its_fields_say() {
+    for fields in [
+        "Content-Length: 9\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked",
+        "Transfer-Encoding: gzip",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        "Content-Length: 1\r\nContent-Length: 2",
+        "Content-Length: x",
+    ] {
+        for line in ["HTTP/1.1 200 OK", "HTTP/1.1 204 No Content", "HTTP/1.0 299 Yes"] {
+            let mut talk = asked(Method::Connect);
+            let told = talk.hear(format!("{line}\r\n{fields}\r\n\r\nebb"));
+            assert_eq!(told, Ok(vec![line[9..12].to_owned()]), "{line} {fields}");
+            assert!(talk.stand.codec().is_switched(), "{line} {fields}");
+            assert_eq!(talk.stand.input().bytes(), b"ebb", "{line} {fields}");
+        }
+        let mut talk = asked(Method::Connect);
+        let refused = talk.hear(format!("HTTP/1.1 403 No\r\n{fields}\r\n\r\n"));
+        assert_eq!(refused.is_err(), fields != "Transfer-Encoding: chunked", "{fields}");
+    }
+}
+
+#[test]
+fn large_chunk_sizes_lose_none_of_their_digits() {
+    for size in ["100000005", "8000000000000005", "fffffffffffffff5"] {
+        let mut talk = Talk::limited(Limits { body_bytes_max: u64::MAX, ..Limits::default() });
+        talk.say(get("/")).unwrap();
+        talk.hear("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+        let data = "hello\r\n0\r\n\r\n";
+        assert_eq!(talk.hear(format!("{size}\r\n{data}")).unwrap(), [format!("data {data}")], "{size}");
+    }
+}
