@@ -5,6 +5,7 @@
 //! | `lines` `delimiter` `fixed` `length_field` | a framing's options, then its wire | `framings.rs` |
 //! | `filters` | a stack of filters, then its wire, or what goes through it | `filters.rs` |
 //! | `http1` | a server's configuration, then requests | `http1.rs` |
+//! | `scan` | a head, and where to begin in it | `scan.rs` |
 //! | `outbound` | operations on queues that share a pool | `outbound.rs` |
 //! | `connections` | two loops on a simulated network, and what they do | `connections.rs` |
 //! | `requests` | requests to a server on a simulated network | `requests.rs` |
@@ -26,6 +27,7 @@ mod http1;
 mod outbound;
 mod requests;
 mod rings;
+mod scan;
 
 pub use connections::connections;
 pub use filters::filters;
@@ -34,18 +36,20 @@ pub use http1::http1;
 pub use outbound::outbound;
 pub use requests::requests;
 pub use rings::rings;
+pub use scan::scan;
 
 /// A target.
 pub type Target = fn(&[u8]);
 
 /// All there are, by name.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
     ("length_field", length_field),
     ("filters", filters),
     ("http1", http1),
+    ("scan", scan),
     ("outbound", outbound),
     ("connections", connections),
     ("requests", requests),

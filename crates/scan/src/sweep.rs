@@ -1,0 +1,201 @@
+//! The sweep: from bits about bytes to places of fields, alike for all processors.
+//!
+//! `Lanes` is what a processor has to offer: bits about 16, 32 or 64 bytes. Bits of a window are only those of bytes
+//! that are there; that is the invariant behind the unsafe load below. Which bits are left says how far the sweep has
+//! come: those of `odd` from the line on that is looked at, those of `control` from its value on.
+
+use crate::field::{Field, Stop, no_line_end, no_name};
+use crate::scanner::{Scanner, sealed::Sealed};
+
+/// What a processor can say about blocks of bytes: the lowest bit stands for the first byte.
+pub(crate) trait Lanes: Copy {
+    /// About the bytes of fields.
+    fn window(self, block: &[u8; WINDOW]) -> Marks;
+
+    /// The same of the last bytes, which are fewer: [`last_window`], compiled for these instructions.
+    fn last_window(self, rest: &[u8]) -> Marks;
+
+    /// The same of half a window.
+    fn half_window(self, block: &[u8; BLOCK]) -> Marks;
+
+    /// The same of a quarter.
+    fn quarter_window(self, block: &[u8; QUARTER]) -> Marks;
+
+    /// Bytes at which a path ends, and those among them at which a target does.
+    fn target(self, block: &[u8; BLOCK]) -> (u32, u32);
+
+    /// Bytes that do not belong to a host.
+    fn host(self, block: &[u8; BLOCK]) -> u32;
+}
+
+/// What is known of the bytes of a window, a bit for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// It cannot be in a name: the colon, line ends, and more.
+    pub(crate) odd: u64,
+    /// It cannot be in a value: line ends, and what is forbidden. All of them are odd, too.
+    pub(crate) control: u64,
+}
+
+pub(crate) const WINDOW: usize = 64;
+pub(crate) const BLOCK: usize = 32;
+pub(crate) const QUARTER: usize = 16;
+
+impl<L: Lanes + Sealed> Scanner for L {
+    #[inline(always)]
+    fn fields<E>(self, bytes: &[u8], at: usize, visit: impl FnMut(Field) -> Result<(), E>) -> Result<usize, Stop<E>> {
+        sweep(self, bytes, at, visit)
+    }
+
+    #[inline(always)]
+    fn token_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, |block| self.half_window(block).odd as u32)
+    }
+
+    #[inline(always)]
+    fn value_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, |block| self.half_window(block).control as u32)
+    }
+
+    #[inline(always)]
+    fn target_ends(self, bytes: &[u8], mut at: usize) -> (usize, usize) {
+        let mut path_end = None;
+        loop {
+            let (path, target) = match chunk(bytes, at) {
+                Some(block) => self.target(block),
+                None => self.target(&padded(bytes, at)),
+            };
+            if path != 0 && path_end.is_none() {
+                path_end = Some(at + path.trailing_zeros() as usize);
+            }
+            if target != 0 {
+                let target_end = at + target.trailing_zeros() as usize;
+                return (path_end.unwrap_or(target_end), target_end);
+            }
+            at += BLOCK;
+        }
+    }
+
+    #[inline(always)]
+    fn host_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, |block| self.host(block))
+    }
+}
+
+/// Tells `visit` of each field from `at` on, and gives where the head ends.
+#[inline(always)]
+fn sweep<L: Lanes, E>(
+    lanes: L,
+    bytes: &[u8],
+    at: usize,
+    mut visit: impl FnMut(Field) -> Result<(), E>,
+) -> Result<usize, Stop<E>> {
+    // Where the window begins; before the first one there is an empty one.
+    let mut base = at.wrapping_sub(WINDOW);
+    let mut marks = Marks { odd: 0, control: 0 };
+    let mut start = at;
+    loop {
+        while marks.odd == 0 {
+            base = base.wrapping_add(WINDOW);
+            marks = window(lanes, bytes, base).ok_or(Stop::Partial)?;
+            // The LF of the line before may be the first byte of this window.
+            let behind = !u64::from(start > base);
+            marks.odd &= behind;
+            marks.control &= behind;
+        }
+        let name_end = base + marks.odd.trailing_zeros() as usize;
+        // SAFETY: a window has bits of those bytes only that are there, so `name_end < bytes.len()`.
+        let ended_by = unsafe { *bytes.get_unchecked(name_end) };
+        if ended_by != b':' || name_end == start {
+            return match line_end(bytes, name_end) {
+                Some(end) if name_end == start => Ok(end),
+                _ => Err(no_name(bytes, start, name_end)),
+            };
+        }
+        // Whatever is left of the control characters is behind the colon: before it they would have ended the name.
+        while marks.control == 0 {
+            base += WINDOW;
+            marks = window(lanes, bytes, base).ok_or(Stop::Partial)?;
+        }
+        let place = marks.control.trailing_zeros();
+        let value_end = base + place as usize;
+        let Some(end) = line_end(bytes, value_end) else { return Err(no_line_end(bytes, value_end)) };
+        visit(Field { start, name_end, value_end }).map_err(Stop::Refused)?;
+        start = end;
+        // In two steps: a line that ends with the window leaves nothing, and shifting by 64 bits is not defined.
+        let behind = !0 << 2 << place;
+        marks.odd &= behind;
+        marks.control &= behind;
+    }
+}
+
+/// The window from `base` on, or what there is of it.
+#[inline(always)]
+fn window<L: Lanes>(lanes: L, bytes: &[u8], base: usize) -> Option<Marks> {
+    match chunk(bytes, base) {
+        Some(block) => Some(lanes.window(block)),
+        None => match bytes.get(base..) {
+            None | Some([]) => None,
+            Some(rest) => Some(lanes.last_window(rest)),
+        },
+    }
+}
+
+/// The marks of fewer bytes than a window has. What has at least a quarter of one is loaded twice, from its beginning
+/// and up to its end: that is quicker than filling up a copy.
+#[inline(always)]
+pub(crate) fn last_window<L: Lanes>(lanes: L, rest: &[u8]) -> Marks {
+    if let (Some(first), Some(last)) = (rest.first_chunk::<BLOCK>(), rest.last_chunk::<BLOCK>()) {
+        return overlapping(lanes.half_window(first), lanes.half_window(last), rest.len() - BLOCK);
+    }
+    if let (Some(first), Some(last)) = (rest.first_chunk::<QUARTER>(), rest.last_chunk::<QUARTER>()) {
+        return overlapping(lanes.quarter_window(first), lanes.quarter_window(last), rest.len() - QUARTER);
+    }
+    let mut block = [0; QUARTER];
+    block[..rest.len()].copy_from_slice(rest);
+    let Marks { odd, control } = lanes.quarter_window(&block);
+    let there = (1 << rest.len()) - 1;
+    Marks { odd: odd & there, control: control & there }
+}
+
+/// The marks of two blocks, of which the second begins `distance` behind the first.
+#[inline(always)]
+const fn overlapping(first: Marks, second: Marks, distance: usize) -> Marks {
+    Marks { odd: first.odd | second.odd << distance, control: first.control | second.control << distance }
+}
+
+/// Where the line ends if there is CR LF at `at`.
+#[inline(always)]
+fn line_end(bytes: &[u8], at: usize) -> Option<usize> {
+    (chunk(bytes, at) == Some(b"\r\n")).then_some(at + 2)
+}
+
+/// The first byte from `at` on of which there is a bit, or the end of `bytes`. NUL, with which the last block is filled
+/// up, has to have one.
+#[inline(always)]
+fn run_end(bytes: &[u8], mut at: usize, ends: impl Fn(&[u8; BLOCK]) -> u32) -> usize {
+    loop {
+        let found = match chunk(bytes, at) {
+            Some(block) => ends(block),
+            None => ends(&padded(bytes, at)),
+        };
+        if found != 0 {
+            return at + found.trailing_zeros() as usize;
+        }
+        at += BLOCK;
+    }
+}
+
+#[inline(always)]
+fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
+    bytes.get(at..).and_then(<[u8]>::first_chunk)
+}
+
+/// The bytes from `at` on, which are fewer than a block, and NUL.
+#[inline(always)]
+fn padded(bytes: &[u8], at: usize) -> [u8; BLOCK] {
+    let rest = bytes.get(at..).unwrap_or_default();
+    let mut block = [0; BLOCK];
+    block[..rest.len()].copy_from_slice(rest);
+    block
+}
