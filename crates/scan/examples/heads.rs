@@ -89,10 +89,9 @@ impl Task for Head<'_, '_> {
     #[inline(always)]
     fn run<S: Scanner>(self, scanner: S) -> Option<(usize, usize)> {
         let Self { bytes, fields } = self;
-        let method_end = match bytes.first_chunk() {
-            Some(b"GET ") => 3,
-            _ => scanner.token_end(bytes, 0),
-        };
+        // Compared as a whole: a pattern would compare byte by byte.
+        let is_get = bytes.first_chunk() == Some(b"GET ");
+        let method_end = if is_get { 3 } else { scanner.token_end(bytes, 0) };
         let (path_end, target_end) = scanner.target_ends(bytes, method_end + 1);
         let is_line = method_end > 0 && bytes.get(method_end) == Some(&b' ') && target_end > method_end + 1;
         if !is_line || bytes.get(target_end..)?.first_chunk() != Some(b" HTTP/1.1\r\n") {

@@ -27,6 +27,12 @@ pub(crate) const fn is_target(byte: u8) -> bool {
     CLASSES[byte as usize] & TARGET != 0
 }
 
+/// Whether `byte` may be part of the path of a request target: what a target may be made of, but not `?`.
+#[inline]
+pub(crate) const fn is_path(byte: u8) -> bool {
+    CLASSES[byte as usize] & PATH != 0
+}
+
 /// Whether `byte` may be part of a registered name or an address (RFC 3986 §3.2.2), without colon and brackets, and
 /// without the comma, with which somebody may have joined two hosts.
 #[inline]
@@ -38,6 +44,7 @@ const TOKEN: u8 = 1;
 const CONTROL: u8 = 2;
 const TARGET: u8 = 4;
 const HOST: u8 = 8;
+const PATH: u8 = 16;
 
 const CLASSES: [u8; 256] = {
     let mut classes = [0; 256];
@@ -51,7 +58,7 @@ const CLASSES: [u8; 256] = {
             classes[byte] |= CONTROL;
         }
         if symbol.is_ascii_graphic() && symbol != b'#' {
-            classes[byte] |= TARGET;
+            classes[byte] |= if symbol == b'?' { TARGET } else { TARGET | PATH };
         }
         byte += 1;
     }
@@ -69,7 +76,7 @@ const CLASSES: [u8; 256] = {
     classes
 };
 
-/// Sixteen sets of rectangles by the lower half of a byte, and as many by its upper half.
+/// Sets of rectangles, sixteen by the lower half of a byte, and sixteen by its upper half.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(crate) struct Nibbles {
@@ -84,6 +91,12 @@ impl Nibbles {
     }
 
     const EMPTY: Self = Self { lower: [0; 16], upper: [0; 16] };
+
+    /// A rectangle for each row of ASCII that is more than control characters.
+    const fn of_class(class: u8) -> Self {
+        let rows = Self::EMPTY.with_row(1, 2, class).with_row(2, 3, class).with_row(4, 4, class);
+        rows.with_row(8, 5, class).with_row(16, 6, class).with_row(32, 7, class)
+    }
 
     /// Adds to rectangle `sign` whatever of `class` has this upper half.
     const fn with_row(mut self, sign: u8, upper: u8, class: u8) -> Self {
@@ -101,7 +114,9 @@ impl Nibbles {
 
 /// What is found of the bytes of fields: 0 for what is no control character and cannot be in a name, more than
 /// [`CONTROL_ABOVE`] for control characters, and less than 0 or up to it for characters of tokens, all of it as signed.
-pub(crate) const FIELD: Nibbles = {
+pub(crate) static FIELD: Nibbles = FIELDS;
+
+const FIELDS: Nibbles = {
     // Upper half 6 is a row without gaps, so two others together give it, and a sign is left for DEL.
     let rows = Nibbles::EMPTY.with_row(1, 2, TOKEN).with_row(2, 3, TOKEN).with_row(4, 4, TOKEN).with_row(8, 5, TOKEN);
     let mut rows = rows.with_row(0x80, 7, TOKEN).with_row(0x10, 0, CONTROL).with_row(0x40, 7, CONTROL);
@@ -116,18 +131,23 @@ pub(crate) const FIELD: Nibbles = {
 pub(crate) const CONTROL_ABOVE: i8 = 0x0f;
 
 /// What is found of the bytes of a host: 0 for all that do not belong.
-pub(crate) const HOSTS: Nibbles = {
-    let rows = Nibbles::EMPTY.with_row(1, 2, HOST).with_row(2, 3, HOST).with_row(4, 4, HOST);
-    rows.with_row(8, 5, HOST).with_row(16, 6, HOST).with_row(32, 7, HOST)
-};
+pub(crate) static HOSTS: Nibbles = Nibbles::of_class(HOST);
+
+/// What is found of the bytes of a request target: 0 for all that do not belong.
+pub(crate) static TARGETS: Nibbles = Nibbles::of_class(TARGET);
+
+/// What is found of the bytes of a path: 0 for all that do not belong.
+pub(crate) static PATHS: Nibbles = Nibbles::of_class(PATH);
 
 const _: () = {
     let mut byte = 0;
     while byte < 256 {
-        let (symbol, field) = (byte as u8, FIELD.of(byte as u8).cast_signed());
+        let (symbol, field) = (byte as u8, FIELDS.of(byte as u8).cast_signed());
         assert!(is_control(symbol) == (field > CONTROL_ABOVE));
         assert!(is_token(symbol) == (field != 0 && field <= CONTROL_ABOVE));
-        assert!(is_host(symbol) == (HOSTS.of(symbol) != 0));
+        assert!(is_host(symbol) == (Nibbles::of_class(HOST).of(symbol) != 0));
+        assert!(is_target(symbol) == (Nibbles::of_class(TARGET).of(symbol) != 0));
+        assert!(is_path(symbol) == (Nibbles::of_class(PATH).of(symbol) != 0));
         byte += 1;
     }
     // A short block is filled up with NUL, which has to end whatever it is that is looked for.

@@ -5,11 +5,11 @@
 //! of a block. There is no instruction that gathers a bit of each lane: [`mask`] adds up lanes that hold one bit each.
 
 use core::arch::aarch64::{
-    uint8x16_t, vandq_u8, vbicq_u8, vceqq_u8, vceqzq_u8, vcgtq_s8, vdupq_n_s8, vdupq_n_u8, vget_low_u8, vld1q_u8,
-    vmvnq_u8, vorrq_u8, vpaddq_u8, vqtbl1q_u8, vreinterpretq_s8_u8, vshrq_n_u8, vst1_u8,
+    uint8x16_t, vandq_u8, vceqzq_u8, vcgtq_s8, vdupq_n_s8, vdupq_n_u8, vget_low_u8, vld1q_u8, vpaddq_u8, vqtbl1q_u8,
+    vreinterpretq_s8_u8, vshrq_n_u8, vst1_u8,
 };
 
-use crate::classes::{CONTROL_ABOVE, FIELD, HOSTS, Nibbles};
+use crate::classes::{CONTROL_ABOVE, FIELD, Nibbles};
 use crate::scanner::{Task, sealed::Sealed};
 use crate::sweep::{BLOCK, Lanes, Marks, QUARTER, WINDOW, last_window};
 
@@ -56,17 +56,10 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn target(self, block: &[u8; BLOCK]) -> (u32, u32) {
+    fn outside(self, block: &[u8; BLOCK], class: &'static Nibbles) -> u32 {
         let (quarters, _) = block.as_chunks::<QUARTER>();
         // SAFETY: a 64-bit ARM has NEON.
-        unsafe { target([&quarters[0], &quarters[1]]) }
-    }
-
-    #[inline(always)]
-    fn host(self, block: &[u8; BLOCK]) -> u32 {
-        let (quarters, _) = block.as_chunks::<QUARTER>();
-        // SAFETY: a 64-bit ARM has NEON.
-        unsafe { host([&quarters[0], &quarters[1]]) }
+        unsafe { outside([&quarters[0], &quarters[1]], class) }
     }
 }
 
@@ -86,26 +79,8 @@ fn marks(blocks: [&[u8; QUARTER]; 4]) -> Marks {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn target(blocks: [&[u8; QUARTER]; 2]) -> (u32, u32) {
-    let ends = |block| {
-        let bytes = load(block);
-        // Seen as signed, all that is not ASCII lies below the space too.
-        let visible = vcgtq_s8(vreinterpretq_s8_u8(bytes), vdupq_n_s8(0x20));
-        let refused = vorrq_u8(vceqq_u8(bytes, vdupq_n_u8(b'#')), vceqq_u8(bytes, vdupq_n_u8(0x7f)));
-        vmvnq_u8(vbicq_u8(visible, refused))
-    };
-    let marks = |block| vceqq_u8(load(block), vdupq_n_u8(b'?'));
-    // Path and target in one gathering: the lower half is about the one, the upper half about the other.
-    let [first, second] = blocks;
-    let found = mask([ends(first), ends(second), marks(first), marks(second)]);
-    let target = found as u32;
-    (target | (found >> 32) as u32, target)
-}
-
-#[inline]
-#[target_feature(enable = "neon")]
-fn host(blocks: [&[u8; QUARTER]; 2]) -> u32 {
-    let [first, second] = blocks.map(|block| vceqzq_u8(look_up(&HOSTS, load(block))));
+fn outside(blocks: [&[u8; QUARTER]; 2], class: &Nibbles) -> u32 {
+    let [first, second] = blocks.map(|block| vceqzq_u8(look_up(class, load(block))));
     let none = vdupq_n_u8(0);
     mask([first, second, none, none]) as u32
 }

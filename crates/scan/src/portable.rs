@@ -2,7 +2,7 @@
 //!
 //! It shares nothing with the sweep but its classes and its errors, which makes it a second opinion in tests.
 
-use crate::classes::{is_control, is_host, is_target, is_token};
+use crate::classes::{is_control, is_host, is_path, is_target, is_token};
 use crate::field::{Field, Stop, no_line_end, no_name};
 use crate::scanner::{Scanner, sealed::Sealed};
 
@@ -59,7 +59,7 @@ impl Scanner for Portable {
 
     #[inline(always)]
     fn target_ends(self, bytes: &[u8], at: usize) -> (usize, usize) {
-        let path_end = run_end(bytes, at, |byte| is_target(byte) && byte != b'?');
+        let path_end = run_end(bytes, at, is_path);
         (path_end, run_end(bytes, path_end, is_target))
     }
 

@@ -1,9 +1,10 @@
 //! The sweep: from bits about bytes to places of fields, alike for all processors.
 //!
 //! `Lanes` is what a processor has to offer: bits about 16, 32 or 64 bytes. Bits of a window are only those of bytes
-//! that are there; that is the invariant behind the unsafe load below. Which bits are left says how far the sweep has
+//! that are there; that is the invariant behind the unsafe load of what ends a name. Which bits are left says how far the sweep has
 //! come: those of `odd` from the line on that is looked at, those of `control` from its value on.
 
+use crate::classes::{HOSTS, Nibbles, PATHS, TARGETS};
 use crate::field::{Field, Stop, no_line_end, no_name};
 use crate::scanner::{Scanner, sealed::Sealed};
 
@@ -21,11 +22,8 @@ pub(crate) trait Lanes: Copy {
     /// The same of a quarter.
     fn quarter_window(self, block: &[u8; QUARTER]) -> Marks;
 
-    /// Bytes at which a path ends, and those among them at which a target does.
-    fn target(self, block: &[u8; BLOCK]) -> (u32, u32);
-
-    /// Bytes that do not belong to a host.
-    fn host(self, block: &[u8; BLOCK]) -> u32;
+    /// Bytes that are in none of the rectangles of `class`.
+    fn outside(self, block: &[u8; BLOCK], class: &'static Nibbles) -> u32;
 }
 
 /// What is known of the bytes of a window, a bit for each.
@@ -58,27 +56,17 @@ impl<L: Lanes + Sealed> Scanner for L {
     }
 
     #[inline(always)]
-    fn target_ends(self, bytes: &[u8], mut at: usize) -> (usize, usize) {
-        let mut path_end = None;
-        loop {
-            let (path, target) = match chunk(bytes, at) {
-                Some(block) => self.target(block),
-                None => self.target(&padded(bytes, at)),
-            };
-            if path != 0 && path_end.is_none() {
-                path_end = Some(at + path.trailing_zeros() as usize);
-            }
-            if target != 0 {
-                let target_end = at + target.trailing_zeros() as usize;
-                return (path_end.unwrap_or(target_end), target_end);
-            }
-            at += BLOCK;
+    fn target_ends(self, bytes: &[u8], at: usize) -> (usize, usize) {
+        let path_end = run_end(bytes, at, |block| self.outside(block, &PATHS));
+        match bytes.get(path_end) {
+            Some(b'?') => (path_end, run_end(bytes, path_end, |block| self.outside(block, &TARGETS))),
+            _ => (path_end, path_end),
         }
     }
 
     #[inline(always)]
     fn host_end(self, bytes: &[u8], at: usize) -> usize {
-        run_end(bytes, at, |block| self.host(block))
+        run_end(bytes, at, |block| self.outside(block, &HOSTS))
     }
 }
 
@@ -96,12 +84,9 @@ fn sweep<L: Lanes, E>(
     let mut start = at;
     loop {
         while marks.odd == 0 {
-            base = base.wrapping_add(WINDOW);
+            // The LF of the line before may be the first byte behind the window.
+            base = start.max(base.wrapping_add(WINDOW));
             marks = window(lanes, bytes, base).ok_or(Stop::Partial)?;
-            // The LF of the line before may be the first byte of this window.
-            let behind = !u64::from(start > base);
-            marks.odd &= behind;
-            marks.control &= behind;
         }
         let name_end = base + marks.odd.trailing_zeros() as usize;
         // SAFETY: a window has bits of those bytes only that are there, so `name_end < bytes.len()`.
@@ -188,7 +173,12 @@ fn run_end(bytes: &[u8], mut at: usize, ends: impl Fn(&[u8; BLOCK]) -> u32) -> u
 
 #[inline(always)]
 fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
-    bytes.get(at..).and_then(<[u8]>::first_chunk)
+    // One comparison, whose other side is the same for all windows.
+    if at >= bytes.len().saturating_sub(N - 1) {
+        return None;
+    }
+    // SAFETY: `at + N - 1 < bytes.len()`, so that many bytes are there from `at` on, and live as long as `bytes`.
+    Some(unsafe { &*bytes.as_ptr().add(at).cast() })
 }
 
 /// The bytes from `at` on, which are fewer than a block, and NUL.

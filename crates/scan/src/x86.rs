@@ -5,14 +5,13 @@
 //! more than the baseline, with the proof at hand, or the load of a block.
 
 use core::arch::x86_64::{
-    __m128i, __m256i, _mm_and_si128, _mm_andnot_si128, _mm_cmpeq_epi8, _mm_cmpgt_epi8, _mm_loadu_si128,
-    _mm_movemask_epi8, _mm_or_si128, _mm_set1_epi8, _mm_setzero_si128, _mm_shuffle_epi8, _mm_srli_epi16,
-    _mm256_and_si256, _mm256_andnot_si256, _mm256_broadcastsi128_si256, _mm256_cmpeq_epi8, _mm256_cmpgt_epi8,
-    _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_or_si256, _mm256_set1_epi8, _mm256_setzero_si256,
-    _mm256_shuffle_epi8, _mm256_srli_epi16,
+    __m128i, __m256i, _mm_and_si128, _mm_cmpeq_epi8, _mm_cmpgt_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8,
+    _mm_setzero_si128, _mm_shuffle_epi8, _mm_srli_epi16, _mm256_and_si256, _mm256_broadcastsi128_si256,
+    _mm256_cmpeq_epi8, _mm256_cmpgt_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_set1_epi8,
+    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi16,
 };
 
-use crate::classes::{CONTROL_ABOVE, FIELD, HOSTS, Nibbles};
+use crate::classes::{CONTROL_ABOVE, FIELD, Nibbles};
 use crate::scanner::{Task, sealed::Sealed};
 use crate::sweep::{BLOCK, Lanes, Marks, QUARTER, WINDOW, last_window};
 
@@ -79,15 +78,9 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn target(self, block: &[u8; BLOCK]) -> (u32, u32) {
+    fn outside(self, block: &[u8; BLOCK], class: &'static Nibbles) -> u32 {
         // SAFETY: `self` proves that the processor has AVX2.
-        unsafe { avx2::target(block) }
-    }
-
-    #[inline(always)]
-    fn host(self, block: &[u8; BLOCK]) -> u32 {
-        // SAFETY: `self` proves that the processor has AVX2.
-        unsafe { avx2::host(block) }
+        unsafe { avx2::outside(block, class) }
     }
 }
 
@@ -150,15 +143,9 @@ impl Lanes for Ssse3 {
     }
 
     #[inline(always)]
-    fn target(self, block: &[u8; BLOCK]) -> (u32, u32) {
+    fn outside(self, block: &[u8; BLOCK], class: &'static Nibbles) -> u32 {
         // SAFETY: `self` proves that the processor has SSSE3.
-        unsafe { ssse3::target(block) }
-    }
-
-    #[inline(always)]
-    fn host(self, block: &[u8; BLOCK]) -> u32 {
-        // SAFETY: `self` proves that the processor has SSSE3.
-        unsafe { ssse3::host(block) }
+        unsafe { ssse3::outside(block, class) }
     }
 }
 
@@ -175,6 +162,7 @@ mod avx2 {
     }
 
     /// Not inlined: the end of the bytes is met once, and code for it would be in several places.
+    #[cold]
     #[inline(never)]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
     pub(super) fn rest(lanes: Avx2, rest: &[u8]) -> Marks {
@@ -192,19 +180,8 @@ mod avx2 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(super) fn target(block: &[u8; BLOCK]) -> (u32, u32) {
-        let bytes = load(block);
-        let is = |byte: u8| _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(byte.cast_signed()));
-        // Seen as signed, all that is not ASCII lies below the space too.
-        let visible = _mm256_cmpgt_epi8(bytes, _mm256_set1_epi8(0x20));
-        let ends = !mask(_mm256_andnot_si256(_mm256_or_si256(is(b'#'), is(0x7f)), visible));
-        (ends | mask(is(b'?')), ends)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub(super) fn host(block: &[u8; BLOCK]) -> u32 {
-        mask(_mm256_cmpeq_epi8(look_up(&HOSTS, load(block)), _mm256_setzero_si256()))
+    pub(super) fn outside(block: &[u8; BLOCK], class: &Nibbles) -> u32 {
+        mask(_mm256_cmpeq_epi8(look_up(class, load(block)), _mm256_setzero_si256()))
     }
 
     /// [`Nibbles::of`] of each byte.
@@ -251,6 +228,7 @@ mod ssse3 {
     }
 
     /// Not inlined: the end of the bytes is met once, and code for it would be in several places.
+    #[cold]
     #[inline(never)]
     #[target_feature(enable = "ssse3")]
     pub(super) fn rest(lanes: Ssse3, rest: &[u8]) -> Marks {
@@ -276,28 +254,9 @@ mod ssse3 {
 
     #[inline]
     #[target_feature(enable = "ssse3")]
-    pub(super) fn target(block: &[u8; BLOCK]) -> (u32, u32) {
+    pub(super) fn outside(block: &[u8; BLOCK], class: &Nibbles) -> u32 {
         let (quarters, _) = block.as_chunks::<QUARTER>();
-        let (first, second) = (quarter_target(&quarters[0]), quarter_target(&quarters[1]));
-        (first.0 | second.0 << 16, first.1 | second.1 << 16)
-    }
-
-    #[inline]
-    #[target_feature(enable = "ssse3")]
-    fn quarter_target(block: &[u8; QUARTER]) -> (u32, u32) {
-        let bytes = load(block);
-        let is = |byte: u8| _mm_cmpeq_epi8(bytes, _mm_set1_epi8(byte.cast_signed()));
-        // Seen as signed, all that is not ASCII lies below the space too.
-        let visible = _mm_cmpgt_epi8(bytes, _mm_set1_epi8(0x20));
-        let ends = mask(_mm_andnot_si128(_mm_or_si128(is(b'#'), is(0x7f)), visible)) ^ 0xffff;
-        (ends | mask(is(b'?')), ends)
-    }
-
-    #[inline]
-    #[target_feature(enable = "ssse3")]
-    pub(super) fn host(block: &[u8; BLOCK]) -> u32 {
-        let (quarters, _) = block.as_chunks::<QUARTER>();
-        let of = |block| mask(_mm_cmpeq_epi8(look_up(&HOSTS, load(block)), _mm_setzero_si128()));
+        let of = |block| mask(_mm_cmpeq_epi8(look_up(class, load(block)), _mm_setzero_si128()));
         of(&quarters[0]) | of(&quarters[1]) << 16
     }
 
