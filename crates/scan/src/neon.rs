@@ -11,7 +11,7 @@ use core::arch::aarch64::{
 
 use crate::classes::{CONTROL_ABOVE, FIELD, Nibbles};
 use crate::scanner::{Task, sealed::Sealed};
-use crate::sweep::{BLOCK, Lanes, Marks, QUARTER, WINDOW, last_window};
+use crate::sweep::{BLOCK, Lanes, Marks, WINDOW, last_window};
 
 /// The processor is a 64-bit ARM.
 #[derive(Debug, Clone, Copy)]
@@ -35,9 +35,10 @@ impl Lanes for Neon {
     }
 
     /// Not inlined: the end of the bytes is met once, and code for it would be in several places.
+    #[cold]
     #[inline(never)]
-    fn last_window(self, rest: &[u8]) -> Marks {
-        last_window(self, rest)
+    fn last_window(self, bytes: &[u8], base: usize) -> Marks {
+        last_window(self, bytes, base)
     }
 
     #[inline(always)]
@@ -49,19 +50,15 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn quarter_window(self, block: &[u8; QUARTER]) -> Marks {
-        // SAFETY: a 64-bit ARM has NEON.
-        let Marks { odd, control } = unsafe { marks([block, NOTHING, NOTHING, NOTHING]) };
-        Marks { odd: odd & 0xffff, control: control & 0xffff }
-    }
-
-    #[inline(always)]
     fn outside(self, block: &[u8; BLOCK], class: &'static Nibbles) -> u32 {
         let (quarters, _) = block.as_chunks::<QUARTER>();
         // SAFETY: a 64-bit ARM has NEON.
         unsafe { outside([&quarters[0], &quarters[1]], class) }
     }
 }
+
+/// What one instruction works on.
+const QUARTER: usize = 16;
 
 /// In place of blocks that are not asked for; what is said of it is dropped.
 const NOTHING: &[u8; QUARTER] = &[0; QUARTER];

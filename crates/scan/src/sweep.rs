@@ -1,6 +1,6 @@
 //! The sweep: from bits about bytes to places of fields, alike for all processors.
 //!
-//! `Lanes` is what a processor has to offer: bits about 16, 32 or 64 bytes. Bits of a window are only those of bytes
+//! `Lanes` is what a processor has to offer: bits about 32 or 64 bytes. Bits of a window are only those of bytes
 //! that are there; that is the invariant behind the unsafe load of what ends a name. Which bits are left says how far the sweep has
 //! come: those of `odd` from the line on that is looked at, those of `control` from its value on.
 
@@ -13,14 +13,12 @@ pub(crate) trait Lanes: Copy {
     /// About the bytes of fields.
     fn window(self, block: &[u8; WINDOW]) -> Marks;
 
-    /// The same of the last bytes, which are fewer: [`last_window`], compiled for these instructions.
-    fn last_window(self, rest: &[u8]) -> Marks;
-
     /// The same of half a window.
     fn half_window(self, block: &[u8; BLOCK]) -> Marks;
 
-    /// The same of a quarter.
-    fn quarter_window(self, block: &[u8; QUARTER]) -> Marks;
+    /// The same of what is left from `base` on, which is less than a window: [`last_window`], compiled for these
+    /// instructions.
+    fn last_window(self, bytes: &[u8], base: usize) -> Marks;
 
     /// Bytes that are in none of the rectangles of `class`.
     fn outside(self, block: &[u8; BLOCK], class: &'static Nibbles) -> u32;
@@ -37,7 +35,6 @@ pub(crate) struct Marks {
 
 pub(crate) const WINDOW: usize = 64;
 pub(crate) const BLOCK: usize = 32;
-pub(crate) const QUARTER: usize = 16;
 
 impl<L: Lanes + Sealed> Scanner for L {
     #[inline(always)]
@@ -119,34 +116,41 @@ fn sweep<L: Lanes, E>(
 fn window<L: Lanes>(lanes: L, bytes: &[u8], base: usize) -> Option<Marks> {
     match chunk(bytes, base) {
         Some(block) => Some(lanes.window(block)),
-        None => match bytes.get(base..) {
-            None | Some([]) => None,
-            Some(rest) => Some(lanes.last_window(rest)),
-        },
+        None if base < bytes.len() => Some(lanes.last_window(bytes, base)),
+        None => None,
     }
 }
 
-/// The marks of fewer bytes than a window has. What has at least a quarter of one is loaded twice, from its beginning
-/// and up to its end: that is quicker than filling up a copy.
+/// The marks of what is left from `base` on: at least one byte, and fewer than a window has.
+///
+/// If there is enough before them, it is loaded as well, and its marks are dropped: quicker than filling up a copy.
 #[inline(always)]
-pub(crate) fn last_window<L: Lanes>(lanes: L, rest: &[u8]) -> Marks {
-    if let (Some(first), Some(last)) = (rest.first_chunk::<BLOCK>(), rest.last_chunk::<BLOCK>()) {
-        return overlapping(lanes.half_window(first), lanes.half_window(last), rest.len() - BLOCK);
+pub(crate) fn last_window<L: Lanes>(lanes: L, bytes: &[u8], base: usize) -> Marks {
+    let length = bytes.len() - base;
+    if let Some(block) = bytes.last_chunk() {
+        return lanes.window(block).behind(WINDOW - length);
     }
-    if let (Some(first), Some(last)) = (rest.first_chunk::<QUARTER>(), rest.last_chunk::<QUARTER>()) {
-        return overlapping(lanes.quarter_window(first), lanes.quarter_window(last), rest.len() - QUARTER);
+    let Some(last) = bytes.last_chunk() else {
+        let Marks { odd, control } = lanes.half_window(&padded(bytes, base));
+        let there = (1 << length) - 1;
+        return Marks { odd: odd & there, control: control & there };
+    };
+    let last = lanes.half_window(last);
+    match chunk(bytes, base) {
+        Some(first) => {
+            let (first, distance) = (lanes.half_window(first), length - BLOCK);
+            Marks { odd: first.odd | last.odd << distance, control: first.control | last.control << distance }
+        }
+        None => last.behind(BLOCK - length),
     }
-    let mut block = [0; QUARTER];
-    block[..rest.len()].copy_from_slice(rest);
-    let Marks { odd, control } = lanes.quarter_window(&block);
-    let there = (1 << rest.len()) - 1;
-    Marks { odd: odd & there, control: control & there }
 }
 
-/// The marks of two blocks, of which the second begins `distance` behind the first.
-#[inline(always)]
-const fn overlapping(first: Marks, second: Marks, distance: usize) -> Marks {
-    Marks { odd: first.odd | second.odd << distance, control: first.control | second.control << distance }
+impl Marks {
+    /// Those behind so many bytes, which are fewer than a window has.
+    #[inline(always)]
+    const fn behind(self, bytes: usize) -> Self {
+        Self { odd: self.odd >> bytes, control: self.control >> bytes }
+    }
 }
 
 /// Where the line ends if there is CR LF at `at`.
@@ -155,20 +159,26 @@ fn line_end(bytes: &[u8], at: usize) -> Option<usize> {
     (chunk(bytes, at) == Some(b"\r\n")).then_some(at + 2)
 }
 
-/// The first byte from `at` on of which there is a bit, or the end of `bytes`. NUL, with which the last block is filled
+/// The first byte from `at` on of which there is a bit, or the end of `bytes`. NUL, with which a short block is filled
 /// up, has to have one.
 #[inline(always)]
 fn run_end(bytes: &[u8], mut at: usize, ends: impl Fn(&[u8; BLOCK]) -> u32) -> usize {
-    loop {
-        let found = match chunk(bytes, at) {
-            Some(block) => ends(block),
-            None => ends(&padded(bytes, at)),
-        };
+    while let Some(block) = chunk(bytes, at) {
+        let found = ends(block);
         if found != 0 {
             return at + found.trailing_zeros() as usize;
         }
         at += BLOCK;
     }
+    let length = bytes.len().saturating_sub(at);
+    if length == 0 {
+        return at;
+    }
+    let found = match bytes.last_chunk() {
+        Some(block) => ends(block) >> (BLOCK - length),
+        None => ends(&padded(bytes, at)),
+    };
+    if found == 0 { bytes.len() } else { at + found.trailing_zeros() as usize }
 }
 
 #[inline(always)]
@@ -181,11 +191,11 @@ fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     Some(unsafe { &*bytes.as_ptr().add(at).cast() })
 }
 
-/// The bytes from `at` on, which are fewer than a block, and NUL.
-#[inline(always)]
+/// The bytes from `at` on, which are fewer than a block, and NUL. Not inlined: bytes that are so few are rare.
+#[cold]
+#[inline(never)]
 fn padded(bytes: &[u8], at: usize) -> [u8; BLOCK] {
-    let rest = bytes.get(at..).unwrap_or_default();
     let mut block = [0; BLOCK];
-    block[..rest.len()].copy_from_slice(rest);
+    block[..bytes.len() - at].copy_from_slice(&bytes[at..]);
     block
 }

@@ -13,7 +13,7 @@ use core::arch::x86_64::{
 
 use crate::classes::{CONTROL_ABOVE, FIELD, Nibbles};
 use crate::scanner::{Task, sealed::Sealed};
-use crate::sweep::{BLOCK, Lanes, Marks, QUARTER, WINDOW, last_window};
+use crate::sweep::{BLOCK, Lanes, Marks, WINDOW, last_window};
 
 /// The processor has AVX2, and what came with it: BMI1 and BMI2, which find bits and mask them.
 #[derive(Debug, Clone, Copy)]
@@ -60,21 +60,15 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn last_window(self, rest: &[u8]) -> Marks {
+    fn last_window(self, bytes: &[u8], base: usize) -> Marks {
         // SAFETY: `self` proves that the processor has AVX2, BMI1 and BMI2.
-        unsafe { avx2::rest(self, rest) }
+        unsafe { avx2::rest(self, bytes, base) }
     }
 
     #[inline(always)]
     fn half_window(self, block: &[u8; BLOCK]) -> Marks {
         // SAFETY: `self` proves that the processor has AVX2.
         unsafe { avx2::half_window(block) }
-    }
-
-    #[inline(always)]
-    fn quarter_window(self, block: &[u8; QUARTER]) -> Marks {
-        // SAFETY: `self` proves that the processor has AVX2, and SSSE3 with it.
-        unsafe { ssse3::quarter_window(block) }
     }
 
     #[inline(always)]
@@ -125,21 +119,15 @@ impl Lanes for Ssse3 {
     }
 
     #[inline(always)]
-    fn last_window(self, rest: &[u8]) -> Marks {
+    fn last_window(self, bytes: &[u8], base: usize) -> Marks {
         // SAFETY: `self` proves that the processor has SSSE3.
-        unsafe { ssse3::rest(self, rest) }
+        unsafe { ssse3::rest(self, bytes, base) }
     }
 
     #[inline(always)]
     fn half_window(self, block: &[u8; BLOCK]) -> Marks {
         // SAFETY: `self` proves that the processor has SSSE3.
         unsafe { ssse3::half_window(block) }
-    }
-
-    #[inline(always)]
-    fn quarter_window(self, block: &[u8; QUARTER]) -> Marks {
-        // SAFETY: `self` proves that the processor has SSSE3.
-        unsafe { ssse3::quarter_window(block) }
     }
 
     #[inline(always)]
@@ -165,8 +153,8 @@ mod avx2 {
     #[cold]
     #[inline(never)]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-    pub(super) fn rest(lanes: Avx2, rest: &[u8]) -> Marks {
-        last_window(lanes, rest)
+    pub(super) fn rest(avx2: Avx2, bytes: &[u8], base: usize) -> Marks {
+        last_window(avx2, bytes, base)
     }
 
     #[inline]
@@ -215,6 +203,9 @@ mod avx2 {
     }
 }
 
+/// What one instruction works on at most before AVX2.
+const QUARTER: usize = 16;
+
 /// Sixteen bytes at a time. All of it needs SSSE3.
 mod ssse3 {
     use super::*;
@@ -231,8 +222,8 @@ mod ssse3 {
     #[cold]
     #[inline(never)]
     #[target_feature(enable = "ssse3")]
-    pub(super) fn rest(lanes: Ssse3, rest: &[u8]) -> Marks {
-        last_window(lanes, rest)
+    pub(super) fn rest(ssse3: Ssse3, bytes: &[u8], base: usize) -> Marks {
+        last_window(ssse3, bytes, base)
     }
 
     #[inline]
@@ -245,7 +236,7 @@ mod ssse3 {
 
     #[inline]
     #[target_feature(enable = "ssse3")]
-    pub(super) fn quarter_window(block: &[u8; QUARTER]) -> Marks {
+    fn quarter_window(block: &[u8; QUARTER]) -> Marks {
         let found = look_up(&FIELD, load(block));
         let control = mask(_mm_cmpgt_epi8(found, _mm_set1_epi8(CONTROL_ABOVE)));
         let neither = mask(_mm_cmpeq_epi8(found, _mm_setzero_si128()));
