@@ -34,7 +34,7 @@ impl Lanes for Neon {
         unsafe { marks([&quarters[0], &quarters[1], &quarters[2], &quarters[3]]) }
     }
 
-    /// Not inlined: the end of the bytes is met once, and code for it would be in several places.
+    /// Apart, and cold: the end of the bytes is met once, and would take registers from the sweep.
     #[cold]
     #[inline(never)]
     fn last_window(self, bytes: &[u8], base: usize) -> Marks {

@@ -73,11 +73,13 @@ impl Scanner for Portable {
 /// byte may have one without being any.
 #[inline(always)]
 const fn controls(word: u64) -> u64 {
-    const EACH: u64 = u64::from_le_bytes([1; 8]);
-    let below_space = word.wrapping_sub(EACH * 0x20);
-    let without_delete = (word ^ EACH * 0x7f).wrapping_sub(EACH);
+    const fn each(byte: u8) -> u64 {
+        u64::from_le_bytes([byte; 8])
+    }
+    let below_space = word.wrapping_sub(each(b' '));
+    let delete = (word ^ each(0x7f)).wrapping_sub(each(1));
     // A byte that is not ASCII has its own uppermost bit set.
-    (below_space | without_delete) & !word & EACH * 0x80
+    (below_space | delete) & !word & each(0x80)
 }
 
 #[inline(always)]

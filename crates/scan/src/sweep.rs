@@ -1,8 +1,8 @@
 //! The sweep: from bits about bytes to places of fields, alike for all processors.
 //!
-//! `Lanes` is what a processor has to offer: bits about 32 or 64 bytes. Bits of a window are only those of bytes
-//! that are there; that is the invariant behind the unsafe load of what ends a name. Which bits are left says how far the sweep has
-//! come: those of `odd` from the line on that is looked at, those of `control` from its value on.
+//! `Lanes` is what a processor has to offer: bits about 32 or 64 bytes. *A window has bits of those bytes only that are
+//! there*, which is the invariant behind the unsafe load of the byte that ends a name. Which bits are left says how far
+//! the sweep has come: those of `odd` from the line on that is looked at, those of `control` from its value on.
 
 use crate::classes::{HOSTS, Nibbles, PATHS, TARGETS};
 use crate::field::{Field, Stop, no_line_end, no_name};
@@ -86,6 +86,7 @@ fn sweep<L: Lanes, E>(
             marks = window(lanes, bytes, base).ok_or(Stop::Partial)?;
         }
         let name_end = base + marks.odd.trailing_zeros() as usize;
+        debug_assert!(name_end < bytes.len(), "a bit of a byte that is not there");
         // SAFETY: a window has bits of those bytes only that are there, so `name_end < bytes.len()`.
         let ended_by = unsafe { *bytes.get_unchecked(name_end) };
         if ended_by != b':' || name_end == start {
@@ -187,8 +188,10 @@ fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     if at >= bytes.len().saturating_sub(N - 1) {
         return None;
     }
-    // SAFETY: `at + N - 1 < bytes.len()`, so that many bytes are there from `at` on, and live as long as `bytes`.
-    Some(unsafe { &*bytes.as_ptr().add(at).cast() })
+    // SAFETY: `at + N - 1 < bytes.len()` was checked above, so `N` bytes are there from `at` on.
+    let first = unsafe { bytes.as_ptr().add(at) };
+    // SAFETY: as above; an array of bytes has no alignment, and what is given lives as long as `bytes`.
+    Some(unsafe { &*first.cast() })
 }
 
 /// The bytes from `at` on, which are fewer than a block, and NUL. Not inlined: bytes that are so few are rare.

@@ -22,10 +22,8 @@ pub(crate) struct Avx2(());
 impl Avx2 {
     /// Asks the processor.
     pub(crate) fn detect() -> Option<Self> {
-        let has = is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("bmi1")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("lzcnt");
+        let has =
+            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2");
         has.then_some(Self(()))
     }
 
@@ -41,7 +39,7 @@ impl Avx2 {
 
     #[inline(always)]
     pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
-        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+        #[target_feature(enable = "avx2,bmi1,bmi2")]
         fn compiled<T: Task>(avx2: Avx2, task: T) -> T::Output {
             task.run(avx2)
         }
@@ -149,10 +147,10 @@ mod avx2 {
         Marks { odd: first.odd | second.odd << 32, control: first.control | second.control << 32 }
     }
 
-    /// Not inlined: the end of the bytes is met once, and code for it would be in several places.
+    /// Apart, and cold: the end of the bytes is met once, and would take registers from the sweep.
     #[cold]
     #[inline(never)]
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
     pub(super) fn rest(avx2: Avx2, bytes: &[u8], base: usize) -> Marks {
         last_window(avx2, bytes, base)
     }
@@ -218,7 +216,7 @@ mod ssse3 {
         Marks { odd: first.odd | second.odd << 32, control: first.control | second.control << 32 }
     }
 
-    /// Not inlined: the end of the bytes is met once, and code for it would be in several places.
+    /// Apart, and cold: the end of the bytes is met once, and would take registers from the sweep.
     #[cold]
     #[inline(never)]
     #[target_feature(enable = "ssse3")]
