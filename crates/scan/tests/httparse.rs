@@ -1,6 +1,6 @@
 //! Another parser's opinion, on heads that are whole but for a few bytes. `support/opinion.rs` lists the differences.
 //!
-//! `TIDEGATE_HEADS` is how many heads there are. A hundred million take a quarter of an hour on one core:
+//! `TIDEGATE_HEADS` is how many heads there are. A hundred million take two minutes on one core:
 //! `TIDEGATE_HEADS=100000000 cargo test --release -p tidegate-scan --test httparse -- --nocapture`.
 
 #[path = "support/opinion.rs"]
