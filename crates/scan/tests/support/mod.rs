@@ -57,6 +57,8 @@ pub(crate) fn seen(level: Level, from: From<'_>) -> Seen {
 pub(crate) fn agreed(from: From<'_>) -> Seen {
     let [first, others @ ..] = &Level::all()[..] else { panic!("there is always one") };
     let found = seen(*first, from);
+    let is_seamless = found.fields.windows(2).all(|two| two[0].end() == two[1].start);
+    assert!(is_seamless, "lines that do not follow each other: {found:?}");
     for other in others {
         assert_eq!(found, seen(*other, from), "{} and {} about {from:?}", first.name(), other.name());
     }
