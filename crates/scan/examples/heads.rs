@@ -1,8 +1,8 @@
 //! What it costs to find the parts of a head: `heads [SCANNER [HEAD [ROUNDS [DEPTH]]]]`.
 //!
-//! The scanner is `best`, `avx2`, `ssse3`, `portable` or `httparse`, the head `plaintext` or `browser`, and as many as
-//! the depth lie behind each other. All find the method, the target and its check, the version, and the places of all
-//! fields, in memory that is not cleared before.
+//! The scanner is `best`, `avx2`, `ssse3`, `portable` or `httparse`, the head `plaintext`, `short` or `browser`, and
+//! as many as the depth lie behind each other. All find the method, the target and its check, the version, and the
+//! places of all fields, in memory that is not cleared before.
 //!
 //! Under `valgrind --tool=callgrind`, two runs with different numbers of rounds give instructions per head.
 
@@ -26,6 +26,7 @@ fn main() {
     let (scanner, rounds, depth) = (argument(0, "best"), number(2, "100000"), number(3, "16"));
     let head = match argument(1, "plaintext") {
         "plaintext" => PLAINTEXT.to_vec(),
+        "short" => b"GET / HTTP/1.1\r\nHost: localhost:8080\r\n\r\n".to_vec(),
         "browser" => [b"GET /products/overview?category=books&page=3 HTTP/1.1\r\n", BROWSER].concat(),
         other => panic!("no head is called {other}"),
     };
