@@ -7,6 +7,7 @@
 //! | `http1` | a server's configuration, then requests | `http1.rs` |
 //! | `responses` | what was asked, then responses to a client | `responses.rs` |
 //! | `round_trips` | what a client asks and a server answers | `round_trips.rs` |
+//! | `scan` | a head, and where to begin in it | `scan.rs` |
 //! | `outbound` | operations on queues that share a pool | `outbound.rs` |
 //! | `connections` | two loops on a simulated network, and what they do | `connections.rs` |
 //! | `requests` | requests to a server on a simulated network | `requests.rs` |
@@ -30,6 +31,7 @@ mod requests;
 mod responses;
 mod rings;
 mod round_trips;
+mod scan;
 
 pub use connections::connections;
 pub use filters::filters;
@@ -40,18 +42,20 @@ pub use requests::requests;
 pub use responses::responses;
 pub use rings::rings;
 pub use round_trips::round_trips;
+pub use scan::scan;
 
 /// A target.
 pub type Target = fn(&[u8]);
 
 /// All there are, by name.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
     ("length_field", length_field),
     ("filters", filters),
     ("http1", http1),
+    ("scan", scan),
     ("outbound", outbound),
     ("connections", connections),
     ("requests", requests),

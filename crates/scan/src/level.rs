@@ -1,0 +1,151 @@
+//! `Level`: which instructions are used. [`run`] finds out once what the processor has.
+
+#[cfg(target_arch = "aarch64")]
+use crate::neon::Neon;
+use crate::portable::Portable;
+use crate::scanner::Task;
+#[cfg(target_arch = "x86_64")]
+use crate::x86::{Avx2, Ssse3};
+
+/// A set of instructions that this processor has.
+///
+/// [`run`] chooses the best one; a test, or a measurement, goes through [`Level::all`].
+///
+/// ```
+/// use tidegate_scan::{Level, Scanner, Task};
+///
+/// struct Method(&'static [u8]);
+///
+/// impl Task for Method {
+///     type Output = usize;
+///
+///     #[inline(always)]
+///     fn run<S: Scanner>(self, scanner: S) -> usize {
+///         scanner.token_end(self.0, 0)
+///     }
+/// }
+///
+/// for level in Level::all() {
+///     assert_eq!(level.run(Method(b"GET / HTTP/1.1\r\n")), 3, "{}", level.name());
+/// }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Level(Kind);
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Ssse3(Ssse3),
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
+    Portable(Portable),
+}
+
+impl Level {
+    /// Those that this processor has, the best one first.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            all.extend(Avx2::detect().map(Kind::Avx2));
+            all.extend(Ssse3::detect().map(Kind::Ssse3));
+        }
+        #[cfg(target_arch = "aarch64")]
+        all.push(Kind::Neon(Neon));
+        all.push(Kind::Portable(Portable));
+        all.into_iter().map(Self).collect()
+    }
+
+    /// Its name, in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ssse3(_) => "ssse3",
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon(_) => "neon",
+            Kind::Portable(_) => "portable",
+        }
+    }
+
+    /// Does `task` with these instructions.
+    #[inline]
+    pub fn run<T: Task>(self, task: T) -> T::Output {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2(avx2) => avx2.run(task),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Ssse3(ssse3) => ssse3.run(task),
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon(neon) => neon.run(task),
+            Kind::Portable(portable) => task.run(portable),
+        }
+    }
+}
+
+/// Does `task` with the best instructions that this processor has.
+///
+/// What the processor has is asked once; later calls cost a load and a branch more than [`Level::run`].
+#[inline]
+pub fn run<T: Task>(task: T) -> T::Output {
+    best().run(task)
+}
+
+#[cfg(target_arch = "x86_64")]
+use cached::best;
+
+/// What the processor has, asked once.
+#[cfg(target_arch = "x86_64")]
+mod cached {
+    use core::sync::atomic::{AtomicU8, Ordering};
+
+    use super::{Avx2, Kind, Level, Portable, Ssse3};
+
+    #[inline(always)]
+    pub(super) fn best() -> Level {
+        match BEST.load(Ordering::Relaxed) {
+            // SAFETY: `find_best` stores this only where `detect` gave the same proof.
+            AVX2 => Level(Kind::Avx2(unsafe { Avx2::assume() })),
+            // SAFETY: as above.
+            SSSE3 => Level(Kind::Ssse3(unsafe { Ssse3::assume() })),
+            PORTABLE => Level(Kind::Portable(Portable)),
+            _ => find_best(),
+        }
+    }
+
+    /// Asks, and keeps the answer. Threads that do so at once find the same.
+    #[cold]
+    fn find_best() -> Level {
+        let (kind, found) = match (Avx2::detect(), Ssse3::detect()) {
+            (Some(avx2), _) => (Kind::Avx2(avx2), AVX2),
+            (None, Some(ssse3)) => (Kind::Ssse3(ssse3), SSSE3),
+            (None, None) => (Kind::Portable(Portable), PORTABLE),
+        };
+        BEST.store(found, Ordering::Relaxed);
+        Level(kind)
+    }
+
+    /// What was found, or 0.
+    static BEST: AtomicU8 = AtomicU8::new(0);
+
+    const AVX2: u8 = 1;
+    const SSSE3: u8 = 2;
+    const PORTABLE: u8 = 3;
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+const fn best() -> Level {
+    Level(Kind::Neon(Neon))
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[inline(always)]
+const fn best() -> Level {
+    Level(Kind::Portable(Portable))
+}

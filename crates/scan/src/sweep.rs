@@ -1,0 +1,204 @@
+//! The sweep: from bits about bytes to places of fields, alike for all processors.
+//!
+//! `Lanes` is what a processor has to offer: bits about 32 or 64 bytes. *A window has bits of those bytes only that are
+//! there*, which is the invariant behind the unsafe load of the byte that ends a name. Which bits are left says how far
+//! the sweep has come: those of `odd` from the line on that is looked at, those of `control` from its value on.
+
+use crate::classes::{HOSTS, Nibbles, PATHS, TARGETS};
+use crate::field::{Field, Stop, no_line_end, no_name};
+use crate::scanner::{Scanner, sealed::Sealed};
+
+/// What a processor can say about blocks of bytes: the lowest bit stands for the first byte.
+pub(crate) trait Lanes: Copy {
+    /// About the bytes of fields.
+    fn window(self, block: &[u8; WINDOW]) -> Marks;
+
+    /// The same of half a window.
+    fn half_window(self, block: &[u8; BLOCK]) -> Marks;
+
+    /// The same of what is left from `base` on, which is less than a window: [`last_window`], compiled for these
+    /// instructions.
+    fn last_window(self, bytes: &[u8], base: usize) -> Marks;
+
+    /// Bytes that are in none of the rectangles of `class`.
+    fn outside(self, block: &[u8; BLOCK], class: &'static Nibbles) -> u32;
+}
+
+/// What is known of the bytes of a window, a bit for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// It cannot be in a name: the colon, line ends, and more.
+    pub(crate) odd: u64,
+    /// It cannot be in a value: line ends, and what is forbidden. All of them are odd, too.
+    pub(crate) control: u64,
+}
+
+pub(crate) const WINDOW: usize = 64;
+pub(crate) const BLOCK: usize = 32;
+
+impl<L: Lanes + Sealed> Scanner for L {
+    #[inline(always)]
+    fn fields<E>(self, bytes: &[u8], at: usize, visit: impl FnMut(Field) -> Result<(), E>) -> Result<usize, Stop<E>> {
+        sweep(self, bytes, at, visit)
+    }
+
+    #[inline(always)]
+    fn token_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, |block| self.half_window(block).odd as u32)
+    }
+
+    #[inline(always)]
+    fn value_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, |block| self.half_window(block).control as u32)
+    }
+
+    #[inline(always)]
+    fn target_ends(self, bytes: &[u8], at: usize) -> (usize, usize) {
+        let path_end = run_end(bytes, at, |block| self.outside(block, &PATHS));
+        match bytes.get(path_end) {
+            Some(b'?') => (path_end, run_end(bytes, path_end, |block| self.outside(block, &TARGETS))),
+            _ => (path_end, path_end),
+        }
+    }
+
+    #[inline(always)]
+    fn host_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, |block| self.outside(block, &HOSTS))
+    }
+}
+
+/// Tells `visit` of each field from `at` on, and gives where the head ends.
+#[inline(always)]
+fn sweep<L: Lanes, E>(
+    lanes: L,
+    bytes: &[u8],
+    at: usize,
+    mut visit: impl FnMut(Field) -> Result<(), E>,
+) -> Result<usize, Stop<E>> {
+    // Where the window begins; before the first one there is an empty one.
+    let mut base = at.wrapping_sub(WINDOW);
+    let mut marks = Marks { odd: 0, control: 0 };
+    let mut start = at;
+    loop {
+        while marks.odd == 0 {
+            // The LF of the line before may be the first byte behind the window.
+            base = start.max(base.wrapping_add(WINDOW));
+            marks = window(lanes, bytes, base).ok_or(Stop::Partial)?;
+        }
+        let name_end = base + marks.odd.trailing_zeros() as usize;
+        debug_assert!(name_end < bytes.len(), "a bit of a byte that is not there");
+        // SAFETY: a window has bits of those bytes only that are there, so `name_end < bytes.len()`.
+        let ended_by = unsafe { *bytes.get_unchecked(name_end) };
+        if ended_by != b':' || name_end == start {
+            return match line_end(bytes, name_end) {
+                Some(end) if name_end == start => Ok(end),
+                _ => Err(no_name(bytes, start, name_end)),
+            };
+        }
+        // Whatever is left of the control characters is behind the colon: before it they would have ended the name.
+        while marks.control == 0 {
+            base += WINDOW;
+            marks = window(lanes, bytes, base).ok_or(Stop::Partial)?;
+        }
+        let place = marks.control.trailing_zeros();
+        let value_end = base + place as usize;
+        let Some(end) = line_end(bytes, value_end) else { return Err(no_line_end(bytes, value_end)) };
+        visit(Field { start, name_end, value_end }).map_err(Stop::Refused)?;
+        start = end;
+        // In two steps: a line that ends with the window leaves nothing, and shifting by 64 bits is not defined.
+        let behind = !0 << 2 << place;
+        marks.odd &= behind;
+        marks.control &= behind;
+    }
+}
+
+/// The window from `base` on, or what there is of it.
+#[inline(always)]
+fn window<L: Lanes>(lanes: L, bytes: &[u8], base: usize) -> Option<Marks> {
+    match chunk(bytes, base) {
+        Some(block) => Some(lanes.window(block)),
+        None if base < bytes.len() => Some(lanes.last_window(bytes, base)),
+        None => None,
+    }
+}
+
+/// The marks of what is left from `base` on: at least one byte, and fewer than a window has.
+///
+/// If there is enough before them, it is loaded as well, and its marks are dropped: quicker than filling up a copy.
+#[inline(always)]
+pub(crate) fn last_window<L: Lanes>(lanes: L, bytes: &[u8], base: usize) -> Marks {
+    let length = bytes.len() - base;
+    if let Some(block) = bytes.last_chunk() {
+        return lanes.window(block).behind(WINDOW - length);
+    }
+    let Some(last) = bytes.last_chunk() else {
+        let Marks { odd, control } = lanes.half_window(&padded(bytes, base));
+        let there = (1 << length) - 1;
+        return Marks { odd: odd & there, control: control & there };
+    };
+    let last = lanes.half_window(last);
+    match chunk(bytes, base) {
+        Some(first) => {
+            let (first, distance) = (lanes.half_window(first), length - BLOCK);
+            Marks { odd: first.odd | last.odd << distance, control: first.control | last.control << distance }
+        }
+        None => last.behind(BLOCK - length),
+    }
+}
+
+impl Marks {
+    /// Those behind so many bytes, which are fewer than a window has.
+    #[inline(always)]
+    const fn behind(self, bytes: usize) -> Self {
+        Self { odd: self.odd >> bytes, control: self.control >> bytes }
+    }
+}
+
+/// Where the line ends if there is CR LF at `at`.
+#[inline(always)]
+fn line_end(bytes: &[u8], at: usize) -> Option<usize> {
+    (chunk(bytes, at) == Some(b"\r\n")).then_some(at + 2)
+}
+
+/// The first byte from `at` on of which there is a bit, or the end of `bytes`. NUL, with which a short block is filled
+/// up, has to have one.
+#[inline(always)]
+fn run_end(bytes: &[u8], mut at: usize, ends: impl Fn(&[u8; BLOCK]) -> u32) -> usize {
+    while let Some(block) = chunk(bytes, at) {
+        let found = ends(block);
+        if found != 0 {
+            return at + found.trailing_zeros() as usize;
+        }
+        at += BLOCK;
+    }
+    let length = bytes.len().saturating_sub(at);
+    if length == 0 {
+        return at;
+    }
+    let found = match bytes.last_chunk() {
+        Some(block) => ends(block) >> (BLOCK - length),
+        None => ends(&padded(bytes, at)),
+    };
+    if found == 0 { bytes.len() } else { at + found.trailing_zeros() as usize }
+}
+
+#[inline(always)]
+fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
+    // One comparison, whose other side is the same for all windows.
+    if at >= bytes.len().saturating_sub(N - 1) {
+        return None;
+    }
+    // SAFETY: `at + N - 1 < bytes.len()` was checked above, so `N` bytes are there from `at` on.
+    let first = unsafe { bytes.as_ptr().add(at) };
+    // SAFETY: as above; an array of bytes has no alignment, and what is given lives as long as `bytes`.
+    Some(unsafe { &*first.cast() })
+}
+
+/// The bytes from `at` on, which are fewer than a block, and NUL. Not inlined: bytes that are so few are rare.
+#[cold]
+#[inline(never)]
+fn padded(bytes: &[u8], at: usize) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    block[..bytes.len() - at].copy_from_slice(&bytes[at..]);
+    block
+}
