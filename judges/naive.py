@@ -1,8 +1,9 @@
 """A proxy and an origin that are as careless as they can be: between the two, requests can be smuggled.
 
-The proxy believes `Content-Length` and hands everything else on as it came, over the one connection to the origin that all
-its clients share. The origin believes whatever looks like `Transfer-Encoding: chunked`. A judge that finds nothing between
-these two finds nothing anywhere. With our server in the origin's place the proxy is as careless as before.
+The proxy believes `Content-Length` before it believes anything else, and hands everything on as it came, over the one
+connection to the origin that all its clients share. The origin believes whatever looks like `Transfer-Encoding: chunked`.
+A judge that finds nothing between these two finds nothing anywhere. With our server in the origin's place the proxy is as
+careless as before.
 """
 
 import contextlib
@@ -111,8 +112,8 @@ class Proxy(Listener):
             return
         client.settimeout(BODY_SECONDS_MAX)
         try:
-            body = reader.read(length(head))
-        except TimeoutError:
+            body = reader.read(length(head)) if LENGTH.search(head) or not CHUNKED.search(head) else read_chunks(reader)
+        except (TimeoutError, ValueError):
             client.sendall(response("400 Bad Request", b""))
             return
         request = head.replace(b"Connection: close", b"Connection: keep-alive") + body

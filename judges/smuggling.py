@@ -76,7 +76,7 @@ def judge(transport, options):
         ports = [*nginx.ports, *haproxy.ports, careless.port]
         urls = [f"http://127.0.0.1:{port}{path}" for port in ports for path in PATHS]
         before = program.counts(server)
-        found, checks = scan(urls, options, "--checks", ",".join(CHECKS), *options.flags)
+        found, checks = scan(urls, options, "--checks", ",".join(CHECKS))
         after = program.counts(server)
     messages, offences = (after[name] - before[name] for name in ("messages", "closed_protocol"))
     print(
@@ -95,14 +95,9 @@ def main():
     parser.add_argument("--program", default=program.PROGRAM, help="the program `tidegate`")
     parser.add_argument("--transports", nargs="+", default=program.TRANSPORTS)
     parser.add_argument("--timeout", type=int, default=4, help="seconds that smugglex waits for an answer")
-    parser.add_argument("--fuzz", action="store_true", help="mutations of the payloads as well")
-    parser.add_argument("--max-payloads", type=int, metavar="N", help="so many payloads of each check, and no more")
     parser.add_argument("--verbose", action="store_true", help="what smugglex notes beside what it finds")
     options = parser.parse_args()
     program.need("smugglex", "nginx", "haproxy")
-    options.flags = ["--fuzz"] if options.fuzz else []
-    if options.max_payloads:
-        options.flags += ["--max-payloads", str(options.max_payloads)]
     control(options)
     for transport in options.transports:
         judge(transport, options)
