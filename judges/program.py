@@ -30,6 +30,10 @@ STARTS_MAX = 3
 LETTERS = b"abcdefghijklmnopqrstuvwxyz\n"
 
 
+# Where Debian has nginx and HAProxy, and where not everybody looks.
+os.environ["PATH"] += os.pathsep + "/usr/sbin"
+
+
 def need(*tools):
     """Ends the script well, and says so, where a tool is missing; with TIDEGATE_TOOLS_REQUIRED=1 that is a failure."""
     missing = [tool for tool in tools if not shutil.which(tool)]

@@ -27,7 +27,7 @@ WATCH_INTERVAL_SECONDS = 0.2
 # How long a silent peer may take to end a connection that the server has ended: `linger_timeout` of its limits.
 LINGER_SECONDS = 2
 # Timers, a crowd's worth of work, and the interval at which is watched.
-GRACE_SECONDS = 2
+GRACE_SECONDS = 1
 LEAVE_SECONDS_MAX = 10
 ALL_GONE = "No open connections left"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -53,9 +53,9 @@ class Attack:
 
 def attacks(options):
     slow_reading = ["-X", "-w", "10", "-y", "20", "-n", "1", "-z", "5"]
-    # What is sent next comes after the deadline, or well before it.
-    late, in_time = ["-i", str(options.deadline + 3)], ["-i", str(max(1, options.deadline // 3))]
-    once = options.deadline + LINGER_SECONDS + GRACE_SECONDS
+    # What is sent next never comes, or well before the deadline.
+    late, in_time = ["-i", str(options.seconds + 1)], ["-i", str(max(1, options.deadline // 3))]
+    once = options.deadline + GRACE_SECONDS
     # Whether the peer has taken something since the last look is seen when a deadline comes, so that the last byte may have
     # been taken right after the one before.
     twice = 2 * options.deadline + GRACE_SECONDS
@@ -68,7 +68,7 @@ def attacks(options):
         # Read five bytes a second: a response that the kernel's buffer does not hold, and one that it does, after which
         # the connection is idle.
         Attack("slow reading", "/bytes/20000000", slow_reading, "closed_write_timeout", twice),
-        Attack("slow reading of little", "/bytes/10000", slow_reading, "closed_done", once),
+        Attack("slow reading of little", "/bytes/10000", slow_reading, "closed_done", once + LINGER_SECONDS),
     ]
     if options.patient:
         chosen.append(Attack("slow bodies, in time", "/echo", ["-B", "-s", "8192", *in_time]))
