@@ -162,7 +162,7 @@ http {{
   keepalive_requests 1000000;
   upstream origin {{
     server 127.0.0.1:{origin};
-    keepalive 64;
+    keepalive 256;
     keepalive_requests 1000000;
   }}
   proxy_http_version 1.1;

@@ -247,7 +247,7 @@ def main():
     parser.add_argument("--transports", nargs="+", default=program.TRANSPORTS)
     parser.add_argument("--connections", type=int, default=1000)
     parser.add_argument("--rate", type=int, default=500, help="connections that are opened a second")
-    parser.add_argument("--seconds", type=int, default=10, help="how long an attack lasts that is not ended")
+    parser.add_argument("--seconds", type=int, default=12, help="how long an attack lasts that is not ended")
     parser.add_argument("--deadline", type=int, default=3, help="seconds that the server gives: all its time-outs")
     parser.add_argument("--patient", action="store_true", help="also attacks that keep within the deadlines")
     options = parser.parse_args()
