@@ -44,9 +44,10 @@ def need(*tools):
         sys.exit(0)
 
 
-def letters(length):
-    """The body of /bytes and of /stream."""
-    return (LETTERS * (length // len(LETTERS) + 1))[:length]
+def letters(length, start=0):
+    """The body of /bytes and of /stream, from its beginning or from somewhere within it."""
+    skipped = start % len(LETTERS)
+    return (LETTERS * (length // len(LETTERS) + 2))[skipped : skipped + length]
 
 
 def serve(transport, *flags, program=PROGRAM):

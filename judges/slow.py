@@ -171,12 +171,10 @@ def answer(client):
 
 
 def start(server, attack, options, directory):
-    prefix = pathlib.Path(directory, "slow")
     command = ["slowhttptest", "-c", str(options.connections), "-r", str(options.rate), "-l", str(options.seconds)]
-    command += ["-p", str(ANSWER_SECONDS_MAX), "-g", "-o", str(prefix), "-v", "1", *attack.flags]
+    command += ["-p", str(ANSWER_SECONDS_MAX), "-v", "1", *attack.flags]
     command += ["-u", f"http://127.0.0.1:{server.port}{attack.path}"]
-    log = open(pathlib.Path(directory, "log"), "w")
-    with log:
+    with open(pathlib.Path(directory, "log"), "w") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=directory)
 
 

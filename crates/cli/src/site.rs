@@ -244,3 +244,6 @@ const LENGTH_MAX: u64 = i64::MAX as u64;
 const PIECE_BYTES: usize = 600 * LETTERS.len();
 
 const _: () = assert!(PIECE_BYTES <= BLOCK_BYTES);
+
+// Every connection has one.
+const _: () = assert!(size_of::<Site>() <= 16);
