@@ -8,6 +8,7 @@
 mod counts;
 mod serve;
 mod site;
+mod sum;
 
 use std::process::ExitCode;
 
@@ -23,7 +24,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve /, /plaintext, /json, /bytes/N, /stream/N and /echo over HTTP/1.1; SIGUSR1 makes it print its counts
+    /// Serve /, /plaintext, /json, /bytes/N, /stream/N, /echo and /sum over HTTP/1.1; SIGUSR1 makes it print its counts
     Serve(serve::Options),
 }
 

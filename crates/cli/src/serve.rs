@@ -42,6 +42,12 @@ pub(crate) struct Options {
     /// Seconds that a request's head may take, and each piece of its body [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     request_timeout: Option<u32>,
+    /// Seconds that a connection may wait for its next request [default: 75]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    idle_timeout: Option<u32>,
+    /// Seconds that a peer may take nothing of what waits to be sent to it [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    write_timeout: Option<u32>,
     /// Restart without a gap: take the listeners of the server that was started with the same PATH over, if one runs,
     /// which then drains and ends; and wait there for the next one
     #[arg(long, value_name = "PATH")]
@@ -114,6 +120,9 @@ fn start(options: &Options, inherited: Option<Server>) -> Result<Running, StartE
     if let Some(bytes) = options.memory_max {
         limits.memory_max = usize::try_from(bytes).unwrap_or(usize::MAX);
     }
+    if let Some(seconds) = options.write_timeout {
+        limits.write_timeout = Duration::from_secs(seconds.into());
+    }
     let server = inherited.unwrap_or_else(|| Server::at(options.listen.clone()));
     let mut server = server.transport(options.transport).limits(limits);
     if options.least_loaded {
@@ -129,6 +138,9 @@ fn start(options: &Options, inherited: Option<Server>) -> Result<Running, StartE
     if let Some(seconds) = options.request_timeout {
         let timeout = Duration::from_secs(seconds.into());
         (limits_of_http.head_timeout, limits_of_http.body_timeout) = (timeout, timeout);
+    }
+    if let Some(seconds) = options.idle_timeout {
+        limits_of_http.idle_timeout = Duration::from_secs(seconds.into());
     }
     let config = Arc::new(Config::new(limits_of_http));
     server.start(move || (http1::Server::new(config.clone()), Site::new()))

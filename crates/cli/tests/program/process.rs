@@ -86,6 +86,8 @@ fn what_the_user_got_wrong_is_one_line_and_exit_2() {
         (&["serve", "--memory-max", "12"], "--memory-max"),
         (&["serve", "--memory-max", "1e9"], "1e9"),
         (&["serve", "--request-timeout", "0"], "--request-timeout"),
+        (&["serve", "--idle-timeout", "0"], "--idle-timeout"),
+        (&["serve", "--write-timeout", "soon"], "soon"),
         (&["serve", "--quiet=yes"], "--quiet"),
         (&["sail"], "sail"),
         (&[], "subcommand"),
@@ -111,6 +113,8 @@ fn help_and_version_are_told_to_who_asks() {
         "--max-connections",
         "--memory-max",
         "--request-timeout",
+        "--idle-timeout",
+        "--write-timeout",
         "--takeover",
         "--quiet",
     ] {

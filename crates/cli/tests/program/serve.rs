@@ -1,6 +1,7 @@
 //! What `tidegate serve` answers.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use crate::peer::{Peer, Reply, assert_same, letters, pattern, post, post_chunked, request};
 use crate::program::{Directory, Program, transport, until};
@@ -80,6 +81,21 @@ fn echo_sends_back_what_it_gets() {
     assert_eq!((typed.text(), typed.field("content-type")), ("ebb", Some("text/tide")));
     let unsaid = peer.ask("POST", "/echo");
     assert_eq!((unsaid.status, unsaid.field("connection")), (411, Some("close")));
+}
+
+#[test]
+fn sum_says_what_has_arrived() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    // The check value of CRC-32.
+    assert_eq!(peer.tell(post("/sum", b"123456789")).text(), "9 cbf43926\n");
+    assert_eq!(peer.tell(post_chunked("/sum", b"123456789", 2)).text(), "9 cbf43926\n");
+    assert_eq!(peer.ask("POST", "/sum").text(), "0 00000000\n");
+    let much = peer.tell(post("/sum", &pattern(3_000_000))).text().to_owned();
+    assert!(much.starts_with("3000000 "), "{much}");
+    assert_eq!(peer.tell(post_chunked("/sum", &pattern(3_000_000), 100_000)).text(), much);
+    let wrong = peer.get("/sum");
+    assert_eq!((wrong.status, wrong.field("allow")), (405, Some("POST")));
 }
 
 #[test]
@@ -242,6 +258,8 @@ fn leave_to_send_a_body_is_given_first() {
     let mut peer = Peer::connect(&program);
     let head = "POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n";
     assert_eq!(peer.tell(head).status, 100);
+    // And alone: there are proxies that take the head of the response, if it comes with this, for the whole of it.
+    assert!(peer.hears_nothing(Duration::from_millis(50)));
     assert_eq!(peer.tell("0123456789").text(), "0123456789");
     assert_eq!(peer.get("/plaintext").status, 200);
 }

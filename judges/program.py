@@ -1,0 +1,223 @@
+"""What all judges share: our server and what it counts, tools that may be missing, and what runs in front of us.
+
+A judge is a program that others wrote. Servers are started and ended by `benches/servers.py`.
+"""
+
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benches"))
+
+import servers  # noqa: E402
+from servers import Failure  # noqa: E402
+
+PROGRAM = str(ROOT / "target/release/tidegate")
+TRANSPORTS = ["epoll", "uring"]
+SCRIPT = str(ROOT / "benches/load.lua")
+COUNTS_SECONDS_MAX = 5
+LISTEN_SECONDS_MAX = 10
+# A port that was free may be taken by the time it is listened at.
+STARTS_MAX = 3
+LETTERS = b"abcdefghijklmnopqrstuvwxyz\n"
+
+
+# Where Debian has nginx and HAProxy, and where not everybody looks.
+os.environ["PATH"] += os.pathsep + "/usr/sbin"
+
+
+def need(*tools):
+    """Ends the script well, and says so, where a tool is missing; with TIDEGATE_TOOLS_REQUIRED=1 that is a failure."""
+    missing = [tool for tool in tools if not shutil.which(tool)]
+    if missing and os.environ.get("TIDEGATE_TOOLS_REQUIRED") == "1":
+        raise Failure(f"not there: {', '.join(missing)}")
+    if missing:
+        print(f"skipped: there is no {', no '.join(missing)}")
+        sys.exit(0)
+
+
+def letters(length, start=0):
+    """The body of /bytes and of /stream, from its beginning or from somewhere within it."""
+    skipped = start % len(LETTERS)
+    return (LETTERS * (length // len(LETTERS) + 2))[skipped : skipped + length]
+
+
+def serve(transport, *flags, program=PROGRAM):
+    """Our server, to be used in a `with`."""
+    words = [program, "serve", "--listen", "127.0.0.1:0", "--quiet", "--transport", transport, *flags]
+    return servers.Server(shlex.join(words))
+
+
+def counts(server):
+    """What the server says that it has counted: {name: number}."""
+    before = server.lines
+    server.process.send_signal(signal.SIGUSR1)
+    for _ in range(COUNTS_SECONDS_MAX * 100):
+        time.sleep(0.01)
+        if server.lines > before:
+            line = server.last_lines[-1]
+            if line.startswith("tidegate: counts:"):
+                return {name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", line)}
+            raise Failure(f"asked for its counts, the server printed {line!r}")
+    raise Failure("the server does not print its counts")
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def run(command, seconds_max):
+    """Runs a client to its end: its exit code and what it printed."""
+    # What a proxy in the environment would make of it is of no interest.
+    environment = {**os.environ, "NO_PROXY": "*", "no_proxy": "*"}
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    try:
+        output, errors = process.communicate(timeout=seconds_max)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"{shlex.join(command)}: not done in {seconds_max} seconds") from None
+    finally:
+        servers.end(process)
+    return process.returncode, output, errors.decode(errors="replace")
+
+
+class Front:
+    """A program that listens at ports which it is told, in front of an origin. To be used in a `with`."""
+
+    ports_needed = 1
+
+    def __init__(self, origin_port, directory):
+        self.origin_port = origin_port
+        self.directory = directory
+
+    def command(self):
+        """Writes the configuration for `self.ports`, and returns the command line."""
+        raise NotImplementedError
+
+    def __enter__(self):
+        for _ in range(STARTS_MAX):
+            self.ports = free_ports(self.ports_needed)
+            with open(pathlib.Path(self.directory, f"{type(self).__name__}.log"), "w+") as log:
+                self.process = subprocess.Popen(
+                    self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                )
+                try:
+                    if all(self._listens(port) for port in self.ports):
+                        return self
+                except BaseException:
+                    servers.end(self.process)
+                    raise
+                servers.end(self.process)
+                log.seek(0)
+                said = log.read()
+        raise Failure(f"{type(self).__name__} does not listen\n{said}")
+
+    def __exit__(self, *_):
+        servers.end(self.process)
+
+    def _listens(self, port):
+        deadline = time.monotonic() + LISTEN_SECONDS_MAX
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return True
+            except OSError:
+                time.sleep(0.05)
+        return False
+
+
+class Nginx(Front):
+    """nginx at two ports: what passes the first is gathered before it goes on, what passes the second is not."""
+
+    ports_needed = 2
+    CONFIG = """
+daemon off;
+master_process off;
+pid {directory}/nginx.pid;
+error_log stderr error;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off;
+  client_body_temp_path {directory}/client_body;
+  proxy_temp_path {directory}/proxy;
+  fastcgi_temp_path {directory}/fastcgi;
+  uwsgi_temp_path {directory}/uwsgi;
+  scgi_temp_path {directory}/scgi;
+  client_max_body_size 0;
+  keepalive_requests 1000000;
+  upstream origin {{
+    server 127.0.0.1:{origin};
+    keepalive 256;
+    keepalive_requests 1000000;
+  }}
+  proxy_http_version 1.1;
+  proxy_set_header Connection "";
+  proxy_set_header Host $http_host;
+  # What fails is to be seen, not asked again.
+  proxy_next_upstream off;
+  server {{
+    listen 127.0.0.1:{gathering};
+    location / {{ proxy_pass http://origin; }}
+  }}
+  server {{
+    listen 127.0.0.1:{streaming};
+    location / {{
+      proxy_pass http://origin;
+      proxy_request_buffering off;
+      proxy_buffering off;
+    }}
+  }}
+}}
+"""
+
+    def command(self):
+        config = pathlib.Path(self.directory, "nginx.conf")
+        gathering, streaming = self.ports
+        config.write_text(
+            self.CONFIG.format(
+                directory=self.directory, origin=self.origin_port, gathering=gathering, streaming=streaming
+            )
+        )
+        return ["nginx", "-e", "stderr", "-p", str(self.directory), "-c", str(config)]
+
+
+class Haproxy(Front):
+    """HAProxy, in HTTP mode."""
+
+    CONFIG = """
+global
+  nbthread 1
+  maxconn 4096
+defaults
+  mode http
+  http-reuse always
+  # What fails is to be seen, not asked again.
+  retries 0
+  timeout connect 5s
+  timeout client 1m
+  timeout server 1m
+listen all
+  bind 127.0.0.1:{port}
+  server origin 127.0.0.1:{origin}
+"""
+
+    def command(self):
+        config = pathlib.Path(self.directory, "haproxy.cfg")
+        config.write_text(self.CONFIG.format(port=self.ports[0], origin=self.origin_port))
+        return ["haproxy", "-db", "-f", str(config)]

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""slowhttptest against `tidegate serve`: slow heads, slow bodies, ranges and slow reading, a thousand connections at once.
+
+Beside each attack good clients ask, some on connections of their own and one that keeps its connection, and each answer
+has to be right and in time. The server's sockets are watched one by one: none may live longer than the deadline that
+its attack runs into, and that while the attacker would still hold on to it. The README beside this file says how to
+repeat it.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+import program
+import servers
+from program import Failure
+
+ANSWER_SECONDS_MAX = 1
+WATCH_INTERVAL_SECONDS = 0.2
+# How long a silent peer may take to end a connection that the server has ended: `linger_timeout` of its limits.
+LINGER_SECONDS = 2
+# Timers, a crowd's worth of work, and the interval at which is watched.
+GRACE_SECONDS = 1
+LEAVE_SECONDS_MAX = 10
+ALL_GONE = "No open connections left"
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+BODY = b"Hello, World!"
+REQUEST = b"GET /plaintext HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Attack:
+    """One way to be slow: what slowhttptest is told, and what ends its connections.
+
+    `cause` is the counter of the server that says so, and `bound` the seconds that one connection may be there. Without
+    a cause an attack keeps within the deadlines: nothing is to end it but itself, and what counts is that others are
+    served.
+    """
+
+    def __init__(self, name, path, flags, cause=None, bound=None):
+        self.name = name
+        self.path = path
+        self.flags = flags
+        self.cause = cause
+        self.bound = bound
+
+
+def attacks(options):
+    slow_reading = ["-X", "-w", "10", "-y", "20", "-n", "1", "-z", "5"]
+    # What is sent next never comes, or well before the deadline.
+    late, in_time = ["-i", str(options.seconds + 1)], ["-i", str(max(1, options.deadline // 3))]
+    once = options.deadline + GRACE_SECONDS
+    # Whether the peer has taken something since the last look is seen when a deadline comes, so that the last byte may have
+    # been taken right after the one before.
+    twice = 2 * options.deadline + GRACE_SECONDS
+    chosen = [
+        # A head has to be whole by its deadline, however busily it grows.
+        Attack("slow heads", "/plaintext", ["-H", "-i", "1"], "closed_protocol", once),
+        Attack("slow bodies", "/echo", ["-B", "-s", "8192", *late], "closed_protocol", once),
+        # There are no ranges here: these are answered, and ended, since they ask for that.
+        Attack("ranges", "/bytes/5000", ["-R"], "closed_done", once),
+        # Read five bytes a second: a response that the kernel's buffer does not hold, and one that it does, after which
+        # the connection is idle.
+        Attack("slow reading", "/bytes/20000000", slow_reading, "closed_write_timeout", twice),
+        Attack("slow reading of little", "/bytes/10000", slow_reading, "closed_done", once + LINGER_SECONDS),
+    ]
+    if options.patient:
+        chosen.append(Attack("slow bodies, in time", "/echo", ["-B", "-s", "8192", *in_time]))
+        steady_reading = ["-X", "-w", "1000", "-y", "2000", "-n", "1", "-z", "1000"]
+        chosen.append(Attack("steady reading", "/bytes/20000000", steady_reading))
+    return chosen
+
+
+class Watch:
+    """Looks at the server's sockets again and again, in a `with`: who is there, and since when."""
+
+    def __init__(self, server):
+        self.folder = f"/proc/{server.process.pid}/fd"
+        # The listener, and whoever is there before the attack.
+        self.others = self.sockets()
+        self.first_seen = {}
+        self.last_seen = {}
+        self.now = set()
+        self.most = 0
+        self.failure = None
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self.go_on)
+
+    def sockets(self):
+        found = set()
+        for descriptor in os.listdir(self.folder):
+            try:
+                target = os.readlink(f"{self.folder}/{descriptor}")
+            except FileNotFoundError:
+                # It was closed meanwhile.
+                continue
+            if target.startswith("socket:"):
+                found.add(target)
+        return found
+
+    def go_on(self):
+        try:
+            while not self.stop.wait(WATCH_INTERVAL_SECONDS):
+                self.look()
+        except OSError as failure:
+            self.failure = failure
+
+    def look(self):
+        self.now = self.sockets() - self.others
+        seen = time.monotonic()
+        for each in self.now:
+            self.first_seen.setdefault(each, seen)
+            self.last_seen[each] = seen
+        self.most = max(self.most, len(self.now))
+
+    def longest(self):
+        """How long the one was there that was there longest."""
+        return max((self.last_seen[each] - first for each, first in self.first_seen.items()), default=0.0)
+
+    def last_long_one(self):
+        """When a connection was seen last that was there for more than a moment."""
+        long_ones = (seen for each, seen in self.last_seen.items() if seen > self.first_seen[each])
+        return max(long_ones, default=0.0)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+
+
+class GoodClient:
+    """Asks alternately on a connection that is kept and on one of its own."""
+
+    def __init__(self, server):
+        self.address = server.address
+        self.kept = socket.create_connection(self.address, timeout=servers.START_SECONDS_MAX)
+        self.turn = 0
+        self.ask()
+
+    def ask(self):
+        self.turn += 1
+        if self.turn % 2:
+            answer(self.kept)
+            return
+        with socket.create_connection(self.address, timeout=servers.START_SECONDS_MAX) as fresh:
+            answer(fresh)
+
+    def close(self):
+        self.kept.close()
+
+
+def answer(client):
+    client.sendall(REQUEST)
+    got = b""
+    while not got.endswith(b"\r\n\r\n" + BODY):
+        piece = client.recv(1 << 16)
+        if not piece:
+            raise Failure(f"a good client was let go, after {got!r}")
+        got += piece
+    if not got.startswith(b"HTTP/1.1 200 "):
+        raise Failure(f"a good client was answered {got!r}")
+
+
+def start(server, attack, options, directory):
+    command = ["slowhttptest", "-c", str(options.connections), "-r", str(options.rate), "-l", str(options.seconds)]
+    command += ["-p", str(ANSWER_SECONDS_MAX), "-v", "1", *attack.flags]
+    command += ["-u", f"http://127.0.0.1:{server.port}{attack.path}"]
+    with open(pathlib.Path(directory, "log"), "w") as log:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=directory)
+
+
+def verdict(directory):
+    """How slowhttptest says that it has ended, and whether its own probe was always answered."""
+    with open(pathlib.Path(directory, "log"), errors="replace") as log:
+        said = COLOURS.sub("", log.read())
+    ended = re.search(r"Exit status: *(.*)", said)
+    if not ended:
+        raise Failure(f"slowhttptest does not say how it ended\n{said}")
+    return ended[1].strip(), "service available:   NO" not in said
+
+
+def judge(transport, attack, options):
+    deadlines = [f"--{what}-timeout={options.deadline}" for what in ["request", "idle", "write"]]
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(program.serve(transport, *deadlines, program=options.program))
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        good = stack.enter_context(contextlib.closing(GoodClient(server)))
+        before = program.counts(server)
+        watch = stack.enter_context(Watch(server))
+        with servers.Probe(good.ask, ANSWER_SECONDS_MAX) as probe:
+            begun = time.monotonic()
+            process = start(server, attack, options, directory)
+            try:
+                process.wait(options.seconds + servers.START_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                raise Failure("slowhttptest does not end") from None
+            finally:
+                servers.end(process)
+            lasted = time.monotonic() - begun
+            ended, was_answered = verdict(directory)
+        give_up = time.monotonic() + LEAVE_SECONDS_MAX
+        while (left := watch.sockets() - watch.others) and time.monotonic() < give_up:
+            time.sleep(WATCH_INTERVAL_SECONDS)
+        after = program.counts(server)
+        gone = max(0.0, watch.last_long_one() - begun)
+    accepted = after["accepted"] - before["accepted"]
+    print(
+        f"  {attack.name:22}{watch.most:5} at once, the longest for {watch.longest():4.1f} s, the last until {gone:4.1f} s "
+        f"of {lasted:4.1f} s; {probe.answers:4} good answers, the slowest after {1000 * probe.slowest:3.0f} ms",
+        flush=True,
+    )
+    probe.check()
+    if watch.failure:
+        raise Failure(f"watching: {watch.failure}")
+    if not was_answered:
+        raise Failure("slowhttptest was not answered in time")
+    if accepted < options.connections:
+        raise Failure(f"{accepted} connections of {options.connections} were made")
+    if left:
+        raise Failure(f"{len(left)} connections are left when the attack is over")
+    if not attack.cause:
+        return
+    causes = {name: after[name] - before[name] for name in after if name.startswith("closed_")}
+    if causes[attack.cause] < options.connections:
+        raise Failure(f"not all were ended by the server for the reason {attack.cause}: {causes}")
+    if watch.longest() > attack.bound:
+        raise Failure(f"a connection was there for {watch.longest():.1f} s, and {attack.bound} are allowed")
+    # An attacker that does not look at what it gets does not see that it is gone; then the attack has to go on after it.
+    if ended != ALL_GONE and gone > lasted - 2 * WATCH_INTERVAL_SECONDS:
+        raise Failure(f"{ended!r}, and until then connections were there")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default=program.PROGRAM, help="the program `tidegate`")
+    parser.add_argument("--transports", nargs="+", default=program.TRANSPORTS)
+    parser.add_argument("--connections", type=int, default=1000)
+    parser.add_argument("--rate", type=int, default=500, help="connections that are opened a second")
+    parser.add_argument("--seconds", type=int, default=12, help="how long an attack lasts that is not ended")
+    parser.add_argument("--deadline", type=int, default=3, help="seconds that the server gives: all its time-outs")
+    parser.add_argument("--patient", action="store_true", help="also attacks that keep within the deadlines")
+    options = parser.parse_args()
+    program.need("slowhttptest")
+    for transport in options.transports:
+        print(f"{transport}:")
+        for attack in attacks(options):
+            try:
+                judge(transport, attack, options)
+            except Failure as failure:
+                raise Failure(f"{attack.name}: {failure}") from None
+
+
+if __name__ == "__main__":
+    servers.run(main)

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""smugglex against `tidegate serve` behind nginx, behind HAProxy, and behind a careless proxy: it has to find nothing.
+
+That it can find something is shown first, with an origin that is as careless as that proxy. The README beside this file
+says how to repeat it.
+"""
+
+import argparse
+import contextlib
+import json
+import tempfile
+import time
+
+import naive
+import program
+import servers
+from program import Failure
+
+CHECKS = ["cl-te", "te-cl", "te-te", "h2c", "h2", "cl-edge", "cl-0", "0-cl", "parser-discrepancy"]
+# One path takes no body, and one takes any.
+PATHS = ["/", "/echo"]
+SCAN_SECONDS_MAX = 1200
+# What smugglex ends with.
+CLEAN, FOUND = 0, 1
+
+
+def scan(urls, options, *flags):
+    """What smugglex finds: lines that say what and where; and how many checks it has made."""
+    command = ["smugglex", "--json", "--timeout", str(options.timeout), "--concurrency", str(len(urls)), *flags, *urls]
+    code, output, errors = program.run(command, SCAN_SECONDS_MAX)
+    if code not in (CLEAN, FOUND):
+        raise Failure(f"smugglex: code {code}\n{errors}")
+    try:
+        report = json.loads(output)
+    except ValueError:
+        raise Failure(f"smugglex: no JSON: {output[:500]!r} {errors}") from None
+    found = []
+    for result in report["results"]:
+        if result.get("error"):
+            raise Failure(f"smugglex: {result['target']}: {result['error']}")
+        for check in result["checks"]:
+            where = f"{check['check_type']} at {result['target']}"
+            notes = check.get("diagnostics", [])
+            # A check that could not be made has found nothing, and says nothing.
+            if any(note.startswith("check_failed") for note in notes):
+                raise Failure(f"smugglex: {where}: {notes}")
+            if options.verbose and notes:
+                print(f"  {where}: {notes}")
+            if check["vulnerable"]:
+                signals = ", ".join(check.get("detection_signals", []))
+                found.append(f"{where}: {signals}; {check['attack_status']}; {check.get('payload')!r}")
+    if (code == FOUND) != bool(found):
+        raise Failure(f"smugglex: code {code}, and {found}")
+    return found, report["summary"]["total_checks"]
+
+
+def control(options):
+    """The careless pair. If nothing is found here, the judge is blind."""
+    begun = time.monotonic()
+    with naive.Origin() as origin, naive.Proxy(origin.port) as proxy:
+        flags = ["--checks", "cl-te,te-cl", "--max-payloads", "3"]
+        found, checks = scan([f"http://127.0.0.1:{proxy.port}/"], options, *flags)
+    print(f"careless proxy, careless origin: {len(found)} found by {checks} checks; {time.monotonic() - begun:.1f} s")
+    if len(found) != checks:
+        raise Failure(f"smugglex found only {found} where everything is to be found")
+
+
+def judge(transport, options):
+    begun = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        server = stack.enter_context(program.serve(transport, program=options.program))
+        nginx = stack.enter_context(program.Nginx(server.port, directory))
+        haproxy = stack.enter_context(program.Haproxy(server.port, directory))
+        careless = stack.enter_context(naive.Proxy(server.port))
+        ports = [*nginx.ports, *haproxy.ports, careless.port]
+        urls = [f"http://127.0.0.1:{port}{path}" for port in ports for path in PATHS]
+        before = program.counts(server)
+        found, checks = scan(urls, options, "--checks", ",".join(CHECKS))
+        after = program.counts(server)
+    messages, offences = (after[name] - before[name] for name in ("messages", "closed_protocol"))
+    print(
+        f"{transport}: {len(found)} found by {checks} checks of {len(urls)} addresses; {messages} messages came through, "
+        f"{offences} connections were refused; {time.monotonic() - begun:.1f} s",
+        flush=True,
+    )
+    if found:
+        raise Failure("smugglex found\n" + "\n".join(found))
+    if checks < len(urls) * len(CHECKS):
+        raise Failure(f"{checks} checks were made, and {len(urls) * len(CHECKS)} asked for")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default=program.PROGRAM, help="the program `tidegate`")
+    parser.add_argument("--transports", nargs="+", default=program.TRANSPORTS)
+    parser.add_argument("--timeout", type=int, default=4, help="seconds that smugglex waits for an answer")
+    parser.add_argument("--verbose", action="store_true", help="what smugglex notes beside what it finds")
+    options = parser.parse_args()
+    program.need("smugglex", "nginx", "haproxy")
+    control(options)
+    for transport in options.transports:
+        judge(transport, options)
+
+
+if __name__ == "__main__":
+    servers.run(main)
