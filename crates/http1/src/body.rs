@@ -9,7 +9,7 @@ use crate::error::{Error, Exceeded, Violation};
 use crate::fields::is_forbidden_in_trailers;
 use crate::head::Headers;
 use crate::parse::field_name;
-use crate::scan;
+use crate::runs;
 
 /// Where a connection is in what it receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,7 +240,7 @@ fn chunk_size(line: &[u8]) -> Result<(u64, usize), Error> {
 /// white space that the grammar tolerates.
 fn is_extension(mut rest: &[u8]) -> bool {
     while let [b';', after @ ..] = rest {
-        let name_end = scan::token_end(after, 0);
+        let name_end = runs::token_end(after, 0);
         rest = &after[name_end..];
         if name_end == 0 {
             return false;
@@ -248,7 +248,7 @@ fn is_extension(mut rest: &[u8]) -> bool {
         if let [b'=', after @ ..] = rest {
             let value_end = match after {
                 [b'"', text @ ..] => quoted_end(text).map_or(0, |end| end + 2),
-                _ => scan::token_end(after, 0),
+                _ => runs::token_end(after, 0),
             };
             rest = &after[value_end..];
             if value_end == 0 {
@@ -261,7 +261,7 @@ fn is_extension(mut rest: &[u8]) -> bool {
 
 /// Where the quotation mark is that ends a text, if there are no control characters.
 fn quoted_end(text: &[u8]) -> Option<usize> {
-    if scan::value_end(text, 0) < text.len() {
+    if runs::value_end(text, 0) < text.len() {
         return None;
     }
     let mut at = 0;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::head::Headers;
-use crate::scan;
+use crate::runs;
 
 /// Fields of a message beside those that the codec writes by itself. They are checked when they are put in, and kept
 /// as they go out: encoding copies them in one piece, and a block from a static text costs nothing to make.
@@ -71,7 +71,7 @@ impl Fields {
     /// If it cannot be sent; see [`InvalidField`].
     pub fn push(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), InvalidField> {
         let value = value.as_ref();
-        if name.is_empty() || scan::token_end(name.as_bytes(), 0) != name.len() {
+        if name.is_empty() || runs::token_end(name.as_bytes(), 0) != name.len() {
             return Err(InvalidField::Name);
         }
         if is_reserved(name.as_bytes()) {
@@ -146,7 +146,7 @@ impl fmt::Display for InvalidField {
 
 /// Whether bytes can be the value of a field as they are.
 pub(crate) fn is_value(value: &[u8]) -> bool {
-    scan::value_end(value, 0) == value.len()
+    runs::value_end(value, 0) == value.len()
 }
 
 /// What `is_value` says, at compile time.
@@ -214,7 +214,7 @@ const NO_TRAILERS: [&str; 24] = [
 const fn check_lines(mut rest: &[u8]) {
     while !rest.is_empty() {
         let mut name_end = 0;
-        while name_end < rest.len() && scan::is_token(rest[name_end]) {
+        while name_end < rest.len() && tidegate_scan::is_token(rest[name_end]) {
             name_end += 1;
         }
         assert!(name_end > 0 && name_end < rest.len() && rest[name_end] == b':', "a field is a name and a colon");

@@ -4,8 +4,6 @@ use std::fmt;
 
 use tidegate_codec::Slice;
 
-use crate::scan;
-
 /// A request head (RFC 9112 §3, §5): 32 bytes that own a view of the head's bytes, and know where the target is.
 ///
 /// Fields are looked up when they are asked for, in bytes that were validated when they were parsed. The view keeps
@@ -186,11 +184,9 @@ impl<'a> Iterator for Headers<'a> {
     type Item = (&'a [u8], &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let name_end = scan::token_end(self.rest, 0);
-        if name_end == 0 {
-            return None;
-        }
-        let value_end = scan::value_end(self.rest, name_end + 1);
+        // The lines were checked: the first colon ends a name, and the next CR its line.
+        let name_end = self.rest.iter().position(|byte| *byte == b':')?;
+        let value_end = name_end + 1 + memchr::memchr(b'\r', &self.rest[name_end + 1..])?;
         let field = (&self.rest[..name_end], trim(&self.rest[name_end + 1..value_end]));
         self.rest = &self.rest[value_end + 2..];
         Some(field)

@@ -27,7 +27,7 @@ mod head;
 mod limits;
 mod parse;
 mod response;
-mod scan;
+mod runs;
 mod server;
 mod status;
 

@@ -4,12 +4,14 @@
 //! an incomplete head can still become a good one is not asked here, so that the answer to a peer does not depend on
 //! how its bytes were cut into packets; see `head_end` for what is.
 
+use tidegate_scan::{Field, Flaw, Scanner, Task, is_target as is_target_byte};
+
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{
     CHUNKED, EXPECTS_CONTINUE, KEEP_ALIVE, Method, OLD, Spans, UNTIL_CLOSE, UPGRADE, VERSION_BYTES, trim,
 };
 use crate::limits::{Config, Limits};
-use crate::scan;
+use crate::runs;
 
 /// Why there is no head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,47 +40,76 @@ impl From<Exceeded> for Stop {
 /// not looked at.
 #[inline]
 pub(crate) fn parse(bytes: &[u8], config: &Config) -> Result<(Spans, usize), Stop> {
-    let limits = config.limits();
-    let bytes = &bytes[..bytes.len().min(limits.head_bytes_max as usize)];
-    let (method, target_start) = method(bytes)?;
-    let (path_end, target_end) = scan::target_ends(bytes, target_start);
-    let old = version(bytes, target_end)?;
-    if bytes[target_start] != b'/' || method == Method::Connect {
-        check_target(method, &bytes[target_start..target_end])?;
+    tidegate_scan::run(Parse { bytes, config })
+}
+
+struct Parse<'b> {
+    bytes: &'b [u8],
+    config: &'b Config,
+}
+
+impl Task for Parse<'_> {
+    type Output = Result<(Spans, usize), Stop>;
+
+    #[inline(always)]
+    fn run<S: Scanner>(self, scanner: S) -> Self::Output {
+        let Self { bytes, config } = self;
+        let limits = config.limits();
+        let bytes = &bytes[..bytes.len().min(limits.head_bytes_max as usize)];
+        let (method, target_start) = method(scanner, bytes)?;
+        let (path_end, target_end) = scanner.target_ends(bytes, target_start);
+        let old = version(bytes, target_end)?;
+        if bytes[target_start] != b'/' || method == Method::Connect {
+            check_target(method, &bytes[target_start..target_end])?;
+        }
+        let line_end = target_end + VERSION_BYTES - 2;
+        if line_end > limits.request_line_bytes_max as usize {
+            return Err(Exceeded::RequestLine.into());
+        }
+        let (mut facts, mut count) = (Facts::default(), 0);
+        let end = scanner.fields(bytes, line_end + 2, |field| {
+            count += 1;
+            facts.learn(scanner, bytes, field)
+        });
+        let end = end.map_err(stopped)?;
+        if count > limits.headers_max {
+            return Err(Exceeded::Headers.into());
+        }
+        let spans = Spans {
+            body: facts.body(method, old, config)?,
+            // `Limits` keeps heads below 64 KiB.
+            target_start: target_start as u16,
+            target_length: (target_end - target_start) as u16,
+            path_length: (path_end - target_start) as u16,
+            method,
+            flags: facts.flags(old)?,
+        };
+        Ok((spans, end))
     }
-    let line_end = target_end + VERSION_BYTES - 2;
-    if line_end > limits.request_line_bytes_max as usize {
-        return Err(Exceeded::RequestLine.into());
+}
+
+/// Why there is no head, in the words of this crate.
+#[cold]
+pub(crate) fn stopped(stop: tidegate_scan::Stop<Stop>) -> Stop {
+    match stop {
+        tidegate_scan::Stop::Partial => Stop::Partial,
+        tidegate_scan::Stop::Refused(stop) => stop,
+        tidegate_scan::Stop::Flawed(flaw) => match flaw {
+            Flaw::FoldedLine => Violation::FoldedLine.into(),
+            Flaw::Name | Flaw::NoColon => Violation::FieldName.into(),
+            Flaw::BareLf => Violation::BareLf.into(),
+            _ => Violation::FieldValue.into(),
+        },
     }
-    let mut facts = Facts::default();
-    let (mut at, mut count) = (line_end + 2, 0);
-    while bytes.get(at) != Some(&b'\r') {
-        count += 1;
-        at = field::<REQUEST>(bytes, at, &mut facts)?;
-    }
-    expect_line_end(bytes, at)?;
-    if count > limits.headers_max {
-        return Err(Exceeded::Headers.into());
-    }
-    let spans = Spans {
-        body: facts.body(method, old, config)?,
-        // `Limits` keeps heads below 64 KiB.
-        target_start: target_start as u16,
-        target_length: (target_end - target_start) as u16,
-        path_length: (path_end - target_start) as u16,
-        method,
-        flags: facts.flags(old)?,
-    };
-    Ok((spans, at + 2))
 }
 
 /// The method, and where the target begins.
 #[inline(always)]
-fn method(bytes: &[u8]) -> Result<(Method, usize), Stop> {
+fn method<S: Scanner>(scanner: S, bytes: &[u8]) -> Result<(Method, usize), Stop> {
     if bytes.first_chunk().is_some_and(|first| first == b"GET ") {
         return Ok((Method::Get, 4));
     }
-    let end = scan::token_end(bytes, 0);
+    let end = scanner.token_end(bytes, 0);
     match bytes.get(end) {
         None => Err(Stop::Partial),
         Some(b' ') if end > 0 => Ok((Method::from_token(&bytes[..end]), end + 1)),
@@ -141,7 +172,7 @@ fn check_target(method: Method, target: &[u8]) -> Result<(), Stop> {
 
 /// Whether a request with this method may have this target.
 pub(crate) fn is_target(method: Method, target: &[u8]) -> bool {
-    let is_whole = !target.is_empty() && scan::target_ends(target, 0).1 == target.len();
+    let is_whole = !target.is_empty() && target.iter().all(|byte| is_target_byte(*byte));
     let is_origin = target.first() == Some(&b'/') && method != Method::Connect;
     is_whole && (is_origin || check_target(method, target).is_ok())
 }
@@ -167,7 +198,7 @@ pub(crate) fn is_host(bytes: &[u8]) -> bool {
             Some(end) if address[..end].iter().all(|byte| byte.is_ascii_hexdigit() || b":.v".contains(byte)) => end + 2,
             _ => return false,
         },
-        _ => scan::host_end(bytes, 0),
+        _ => runs::host_end(bytes, 0),
     };
     match &bytes[host_end..] {
         [] => true,
@@ -176,107 +207,12 @@ pub(crate) fn is_host(bytes: &[u8]) -> bool {
     }
 }
 
-/// Where the parts of a field line are.
-struct Line {
-    at: usize,
-    name_end: usize,
-    value_end: usize,
-    /// The value is one space and then only letters, digits and dashes.
-    is_plain: bool,
-}
-
-impl Line {
-    /// The line from `at` on, as far as it can be told from its first sixteen bytes and a run of its value: the colon
-    /// is among them, and nothing but letters, digits and dashes before it.
-    #[inline(always)]
-    fn usual(bytes: &[u8], at: usize) -> Option<Self> {
-        let (odd, control) = scan::line_start(bytes, at)?;
-        let colon = odd.trailing_zeros();
-        let name_end = at + colon as usize;
-        // A name that fills all sixteen has its colon elsewhere; what lies behind them is not known yet.
-        if odd == 0 || bytes.get(name_end) != Some(&b':') {
-            return None;
-        }
-        // Every control character is odd, so those of this block come behind the colon.
-        let value_end = match control {
-            0 => scan::value_end(bytes, at + 16),
-            _ => at + control.trailing_zeros() as usize,
-        };
-        let behind = odd.unbounded_shr(colon + 2);
-        let is_plain = control != 0
-            && bytes.get(name_end + 1) == Some(&b' ')
-            && behind.trailing_zeros() as usize + name_end + 2 == value_end;
-        Some(Self { at, name_end, value_end, is_plain })
-    }
-
-    #[inline(never)]
-    fn unusual(bytes: &[u8], at: usize) -> Result<Self, Stop> {
-        let name_end = scan::token_end(bytes, at);
-        if bytes.get(name_end) != Some(&b':') || name_end == at {
-            return Err(no_name(bytes, at, name_end));
-        }
-        Ok(Self { at, name_end, value_end: scan::value_end(bytes, name_end + 1), is_plain: false })
-    }
-}
-
-/// One field line from `at` on, of a response or of a request; gives where the next begins.
-#[inline(always)]
-pub(crate) fn field<const RESPONSE: bool>(bytes: &[u8], at: usize, facts: &mut Facts) -> Result<usize, Stop> {
-    let mut line = match Line::usual(bytes, at) {
-        Some(line) if line.name_end > at => line,
-        _ => Line::unusual(bytes, at)?,
-    };
-    loop {
-        match bytes.get(line.value_end..).and_then(<[u8]>::first_chunk::<2>) {
-            Some(b"\r\n") => break,
-            Some([b'\t', _]) => {
-                line.value_end = scan::value_end(bytes, line.value_end);
-                line.is_plain = false;
-            }
-            _ => return Err(no_value(bytes, line.value_end)),
-        }
-    }
-    if RESPONSE {
-        facts.learn_of_response(bytes, &line)?;
-    } else {
-        facts.learn(bytes, &line)?;
-    }
-    Ok(line.value_end + 2)
-}
-
 /// The name of a field line, which comes without its line end, if it is one.
 pub(crate) fn field_name(line: &[u8]) -> Option<&[u8]> {
-    let name_end = scan::token_end(line, 0);
+    let name_end = runs::token_end(line, 0);
     let is_good =
-        name_end > 0 && line.get(name_end) == Some(&b':') && scan::value_end(line, name_end + 1) == line.len();
+        name_end > 0 && line.get(name_end) == Some(&b':') && runs::value_end(line, name_end + 1) == line.len();
     is_good.then_some(&line[..name_end])
-}
-
-#[cold]
-fn no_name(bytes: &[u8], at: usize, name_end: usize) -> Stop {
-    match bytes.get(name_end) {
-        None => Stop::Partial,
-        Some(b' ' | b'\t') if name_end == at => Violation::FoldedLine.into(),
-        Some(_) => Violation::FieldName.into(),
-    }
-}
-
-#[cold]
-fn no_value(bytes: &[u8], value_end: usize) -> Stop {
-    match bytes[value_end..] {
-        [] | [b'\r'] => Stop::Partial,
-        [b'\n', ..] => Violation::BareLf.into(),
-        _ => Violation::FieldValue.into(),
-    }
-}
-
-#[inline]
-pub(crate) fn expect_line_end(bytes: &[u8], at: usize) -> Result<(), Stop> {
-    match bytes.get(at + 1) {
-        Some(b'\n') => Ok(()),
-        None => Err(Stop::Partial),
-        Some(_) => Err(Violation::FieldName.into()),
-    }
 }
 
 /// What the fields say about framing and about the connection.
@@ -288,11 +224,11 @@ pub(crate) struct Facts {
 
 impl Facts {
     #[inline(always)]
-    fn learn(&mut self, bytes: &[u8], line: &Line) -> Result<(), Stop> {
-        let Line { at, name_end, value_end, is_plain } = *line;
+    fn learn<S: Scanner>(&mut self, scanner: S, bytes: &[u8], field: Field) -> Result<(), Stop> {
+        let Field { start: at, name_end, value_end } = field;
         let value = || &bytes[name_end + 1..value_end];
         match name_end - at {
-            4 if is_name4(bytes, at, b"host") => self.host(&bytes[name_end + 1..value_end], is_plain),
+            4 if is_name4(bytes, at, b"host") => self.host(scanner, bytes, name_end + 1, value_end),
             10 if is_name(bytes, at, b"connection") => {
                 self.connection(bytes, name_end + 1, value_end);
                 Ok(())
@@ -309,8 +245,8 @@ impl Facts {
         Self { length: 0, seen: if is_tunnel { TUNNEL } else { 0 } }
     }
 
-    fn learn_of_response(&mut self, bytes: &[u8], line: &Line) -> Result<(), Stop> {
-        let Line { at, name_end, value_end, .. } = *line;
+    pub(crate) fn learn_of_response(&mut self, bytes: &[u8], field: Field) -> Result<(), Stop> {
+        let Field { start: at, name_end, value_end } = field;
         let value = || &bytes[name_end + 1..value_end];
         match name_end - at {
             10 if is_name(bytes, at, b"connection") => {
@@ -330,11 +266,13 @@ impl Facts {
     }
 
     #[inline(always)]
-    fn host(&mut self, value: &[u8], is_plain: bool) -> Result<(), Stop> {
+    fn host<S: Scanner>(&mut self, scanner: S, bytes: &[u8], at: usize, value_end: usize) -> Result<(), Stop> {
         if !self.note(HOST) {
             return Err(Violation::HostRepeated.into());
         }
-        if is_plain || is_host(trim(value)) { Ok(()) } else { Err(Violation::HostInvalid.into()) }
+        // One space, and a name without a port.
+        let is_plain = bytes[at] == b' ' && scanner.host_end(bytes, at + 1) == value_end;
+        if is_plain || is_host(trim(&bytes[at..value_end])) { Ok(()) } else { Err(Violation::HostInvalid.into()) }
     }
 
     #[inline(always)]
@@ -490,18 +428,13 @@ const EXPECTS: u8 = 32;
 const UPGRADES: u8 = 64;
 const TUNNEL: u8 = 128;
 
-/// Fields are those of a request; ...
-const REQUEST: bool = false;
-/// ... those of a response.
-pub(crate) const RESPONSE: bool = true;
-
 /// Nineteen digits cannot overflow, nor be taken for [`CHUNKED`].
 const LENGTH_DIGITS_MAX: usize = 19;
 
 /// Whether a request line may begin so. Whoever speaks another protocol, TLS say, is refused at its first bytes: it
 /// would never send the empty line that ends a head, and wait as long as we.
 fn may_begin_method(bytes: &[u8]) -> bool {
-    let end = scan::token_end(bytes, 0);
+    let end = runs::token_end(bytes, 0);
     // A CR may be the first byte of an empty line; an LF is refused as what it is.
     matches!((&bytes[end..], end), ([], _) | ([b' ', ..], 1..) | ([b'\n', ..], _) | ([b'\r'], 0))
 }

@@ -17,13 +17,15 @@ pub const fn is_token(byte: u8) -> bool {
 
 /// Whether `byte` may not be part of the value of a field (RFC 9110 §5.5): a control character other than the tabulator.
 #[inline]
-pub(crate) const fn is_control(byte: u8) -> bool {
+#[must_use]
+pub const fn is_control(byte: u8) -> bool {
     CLASSES[byte as usize] & CONTROL != 0
 }
 
 /// Whether `byte` may be part of a request target: visible ASCII, but not `#`, with which a fragment would begin.
 #[inline]
-pub(crate) const fn is_target(byte: u8) -> bool {
+#[must_use]
+pub const fn is_target(byte: u8) -> bool {
     CLASSES[byte as usize] & TARGET != 0
 }
 
@@ -36,7 +38,8 @@ pub(crate) const fn is_path(byte: u8) -> bool {
 /// Whether `byte` may be part of a registered name or an address (RFC 3986 §3.2.2), without colon and brackets, and
 /// without the comma, with which somebody may have joined two hosts.
 #[inline]
-pub(crate) const fn is_host(byte: u8) -> bool {
+#[must_use]
+pub const fn is_host(byte: u8) -> bool {
     CLASSES[byte as usize] & HOST != 0
 }
 

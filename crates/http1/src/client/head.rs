@@ -7,8 +7,8 @@ use tidegate_codec::Slice;
 use super::config::Limits;
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{BodyLength, Headers, KEEP_ALIVE, OLD, Version};
-use crate::parse::{self, Facts, RESPONSE, Stop};
-use crate::scan;
+use crate::parse::{self, Facts, Stop};
+use crate::runs;
 use crate::status::Status;
 
 /// A response head (RFC 9112 §4, §5): 32 bytes that own a view of the head's bytes, and know where the fields are.
@@ -109,21 +109,20 @@ impl fmt::Debug for ResponseHead {
 /// not looked at.
 pub(super) fn parse(bytes: &[u8], connects: bool, limits: &Limits) -> Result<(Spans, usize), Stop> {
     let bytes = &bytes[..bytes.len().min(limits.head_bytes_max as usize)];
-    let (status, old, mut at) = status_line(bytes)?;
-    let fields_start = at as u16;
+    let (status, old, start) = status_line(bytes)?;
     let is_tunnel = connects && (200..300).contains(&status.code());
     let (mut facts, mut count) = (Facts::of_response(is_tunnel), 0);
-    while bytes.get(at) != Some(&b'\r') {
+    let end = tidegate_scan::fields(bytes, start, |field| {
         count += 1;
-        at = parse::field::<RESPONSE>(bytes, at, &mut facts)?;
-    }
-    parse::expect_line_end(bytes, at)?;
+        facts.learn_of_response(bytes, field)
+    });
+    let end = end.map_err(parse::stopped)?;
     if count > limits.headers_max {
         return Err(Exceeded::Headers.into());
     }
     let body = facts.body_of_response(status.code(), old)?;
     // `Limits` keeps heads below 64 KiB.
-    Ok((Spans { body, status, fields_start, flags: facts.flags_of_response(old) }, at + 2))
+    Ok((Spans { body, status, fields_start: start as u16, flags: facts.flags_of_response(old) }, end))
 }
 
 /// The status, whether the version is HTTP/1.0, and where the fields begin (RFC 9112 §4). A reason may be missing together
@@ -148,7 +147,7 @@ fn status_line(bytes: &[u8]) -> Result<(Status, bool, usize), Stop> {
     let status = Status::new(code).ok_or(Violation::StatusLine)?;
     let end = match bytes.get(STATUS_END) {
         None => return Err(Stop::Partial),
-        Some(b' ') => scan::value_end(bytes, REASON_START),
+        Some(b' ') => runs::value_end(bytes, REASON_START),
         Some(b'\r') => STATUS_END,
         Some(b'\n') => return Err(Violation::BareLf.into()),
         Some(_) => return Err(Violation::StatusLine.into()),

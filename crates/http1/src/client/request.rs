@@ -7,7 +7,7 @@ use crate::fields::{Fields, InvalidField};
 use crate::head::Method;
 use crate::parse;
 use crate::response::{Body, Chunk, ContentType};
-use crate::scan;
+use crate::runs;
 
 /// What a client sends: a whole request at once, or a head, pieces of a body and their end.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ pub enum InvalidRequest {
 
 impl Parts {
     fn new(method: Method, name: &str, target: &str) -> Result<Self, InvalidRequest> {
-        if name.is_empty() || scan::token_end(name.as_bytes(), 0) != name.len() {
+        if name.is_empty() || runs::token_end(name.as_bytes(), 0) != name.len() {
             return Err(InvalidRequest::Method);
         }
         if !parse::is_target(method, target.as_bytes()) {
@@ -222,7 +222,7 @@ impl Request {
     #[must_use]
     pub fn upgrade(mut self, protocol: &'static str) -> Self {
         assert!(
-            !protocol.is_empty() && protocol.split('/').all(|part| scan::token_end(part.as_bytes(), 0) == part.len()),
+            !protocol.is_empty() && protocol.split('/').all(|part| runs::token_end(part.as_bytes(), 0) == part.len()),
             "a protocol is a token, or two with a slash between"
         );
         self.parts.upgrade = Some(protocol);
