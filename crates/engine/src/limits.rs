@@ -26,8 +26,11 @@ use tidegate_buffer::WaterMarks;
 pub struct Limits {
     /// How much may wait to be sent on one connection; 64 and 32 KiB.
     pub water: WaterMarks,
-    /// A peer that takes no byte for this long, while some wait, is disconnected; 60 s.
+    /// A peer that takes nothing for this long, while bytes wait, is disconnected; 60 s.
     pub write_timeout: Duration,
+    /// The least rate at which a peer has to take bytes while some wait, in bytes per second; 0 if one byte in a
+    /// `write_timeout` is enough. Who takes less counts as one who takes nothing. 240.
+    pub write_rate_min: u32,
     /// After our last byte, how long a silent peer may take to end the connection before we do, so that it can read that
     /// byte; 2 s. One that goes on sending has half a minute.
     pub linger_timeout: Duration,
@@ -46,6 +49,7 @@ impl Default for Limits {
         Self {
             water: WaterMarks::default(),
             write_timeout: Duration::from_secs(60),
+            write_rate_min: 240,
             linger_timeout: Duration::from_secs(2),
             connections_max: tidegate_sys::memory::descriptors_max().saturating_mul(3).div_euclid(4).min(1 << 20),
             memory_max: usize::try_from(tidegate_sys::memory::total_bytes() / 2).unwrap_or(usize::MAX),

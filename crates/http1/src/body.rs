@@ -2,6 +2,7 @@
 //! §7.1).
 
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use tidegate_codec::{Input, Slice};
 
@@ -167,6 +168,14 @@ impl Receiving<'_> {
         *self.seen = window.len() as u32;
         if bytes.len() >= max { Err(Error::Limit(Exceeded::Trailer)) } else { Ok(None) }
     }
+}
+
+/// Since when the peer is late, after a piece of so many bytes: each earns the time that it may take at the least rate. So
+/// whoever sends faster is never late, and whoever sends a byte now and then soon is.
+pub(crate) fn late_since(since: Option<Instant>, now: Instant, bytes: usize, rate_min: u32) -> Option<Instant> {
+    let micros = (bytes as u64).saturating_mul(1_000_000).checked_div(rate_min.into());
+    let earned = since.zip(micros).and_then(|(since, micros)| since.checked_add(Duration::from_micros(micros)));
+    Some(earned.map_or(now, |earned| earned.min(now)))
 }
 
 /// The fields behind a chunked body (RFC 9112 §7.1.2), read where they lie.

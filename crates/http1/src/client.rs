@@ -22,7 +22,7 @@ use tidegate_codec::{Codec, Input, Output, Slice, Step};
 pub use self::config::{Config, Limits};
 pub use self::head::ResponseHead;
 pub use self::request::{InvalidRequest, Outgoing, Request, StreamedRequest};
-use crate::body::{Inbound, Piece, Receiving, Trailers};
+use crate::body::{self, Inbound, Piece, Receiving, Trailers};
 use crate::error::{Error, Exceeded, Misuse, Violation};
 use crate::head::{CHUNKED, KEEP_ALIVE, OLD, UNTIL_CLOSE, UPGRADE};
 use crate::parse::Stop;
@@ -185,7 +185,7 @@ impl Client {
             self.since.get_or_insert(reply.now());
             return Ok(Step::More);
         }
-        if self.count == 0 {
+        if self.count == 0 || self.flags & STRAY != 0 {
             return Err(self.fail_with(Error::Peer(Violation::ResponseUnasked)));
         }
         if self.seen == 0
@@ -223,10 +223,10 @@ impl Client {
         self.since = Some(reply.now());
         let (status, asked) = (spans.status, self.asked());
         if status.is_interim() {
-            self.interim += 1;
-            if self.interim > self.config.limits().interim_max {
+            if self.interim >= self.config.limits().interim_max {
                 return Err(self.fail_with(Error::Limit(Exceeded::Interim)));
             }
+            self.interim += 1;
             if status == Status::CONTINUE && self.count == 1 {
                 self.flags &= !EXPECTS;
             }
@@ -249,7 +249,7 @@ impl Client {
         }
         if self.count == 0 && self.flags & EXPECTS != 0 {
             // The peer has answered without having asked for the body, which the connection then cannot do without.
-            self.flags |= CLOSING;
+            self.flags |= CLOSING | MUTE;
             self.outbound = Outbound::Idle;
         }
         if is_tunnel || status == Status::SWITCHING_PROTOCOLS {
@@ -259,7 +259,7 @@ impl Client {
         }
         let head = ResponseHead { bytes: input.take(length), spans };
         if spans.body == 0 && self.inbound != Inbound::Switched {
-            self.complete(reply);
+            self.complete(input, reply);
         }
         Ok(Step::Message(Incoming::Head(head)))
     }
@@ -281,7 +281,7 @@ impl Client {
 
     fn decode_body(&mut self, input: &mut Input, reply: &Output<'_>) -> Result<Step<Incoming>, Error> {
         let limits = self.config.limits();
-        let mut body = Receiving {
+        let mut receiving = Receiving {
             inbound: &mut self.inbound,
             remaining: &mut self.remaining,
             budget: &mut self.budget,
@@ -289,19 +289,20 @@ impl Client {
             chunk_extension_bytes_max: limits.chunk_extension_bytes_max,
             trailer_bytes_max: limits.trailer_bytes_max,
         };
-        let piece = body.next_piece(input).map_err(|error| self.fail_with(error))?;
+        let piece = receiving.next_piece(input).map_err(|error| self.fail_with(error))?;
         let message = match piece {
-            Piece::Data(data) => Incoming::Data(data),
+            Piece::Data(data) => {
+                let rate_min = self.config.limits().body_rate_min;
+                self.since = body::late_since(self.since, reply.now(), data.len(), rate_min);
+                Incoming::Data(data)
+            }
             Piece::Trailers(trailers) => Incoming::Trailers(trailers),
             Piece::End => {
-                self.complete(reply);
+                self.complete(input, reply);
                 Incoming::End
             }
             Piece::More => {
-                if self.flags & HUNGRY == 0 {
-                    self.flags |= HUNGRY;
-                    self.since = Some(reply.now());
-                }
+                self.flags |= HUNGRY;
                 return Ok(Step::More);
             }
         };
@@ -310,9 +311,13 @@ impl Client {
     }
 
     /// A response is complete: on to the next, if there may be one.
-    fn complete(&mut self, reply: &Output<'_>) {
+    fn complete(&mut self, input: &Input, reply: &Output<'_>) {
         self.since = Some(reply.now());
         self.inbound = Inbound::Head;
+        if self.count == 0 && !input.is_empty() {
+            // It is no response to a request that is yet to be sent (RFC 9112 §9.2).
+            self.flags |= STRAY;
+        }
         if self.flags & CLOSING != 0 || self.flags & LAST != 0 && self.is_idle() {
             self.close_down();
         }
@@ -325,6 +330,9 @@ impl Client {
 
     /// Nothing more is read, nor written.
     fn close_down(&mut self) {
+        if self.outbound != Outbound::Idle {
+            self.flags |= MUTE;
+        }
         self.inbound = Inbound::Closed;
         self.outbound = Outbound::Idle;
     }
@@ -351,7 +359,7 @@ impl Client {
             _ if self.flags & HUNGRY == 0 => return None,
             _ => (limits.body_timeout, Some(Exceeded::BodyTime)),
         };
-        Some((self.since? + after, error))
+        Some((self.since?.checked_add(after)?, error))
     }
 }
 
@@ -440,12 +448,15 @@ impl Codec for Client {
     #[cold]
     fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
         match self.deadline() {
+            // What we have to say is still on its way, slowly: nobody can have answered it.
+            Some((_, Some(Exceeded::HeadTime))) if reply.pending() > 0 => self.since = Some(reply.now()),
             Some((at, error)) if at <= reply.now() => {
                 self.close_down();
-                error.map_or(Ok(()), |exceeded| Err(Error::Limit(exceeded)))
+                return error.map_or(Ok(()), |exceeded| Err(Error::Limit(exceeded)));
             }
-            _ => Ok(()),
+            _ => {}
         }
+        Ok(())
     }
 }
 
@@ -465,6 +476,10 @@ const HUNGRY: u8 = 4;
 const EXPECTS: u8 = 8;
 /// The last response was of HTTP/1.0.
 const PEER_OLD: u8 = 16;
+/// Behind the last response more has come than was asked for.
+const STRAY: u8 = 32;
+/// The peer has closed while the body of the request was under way: the rest of that is not sent.
+const MUTE: u8 = 64;
 
 const _: () = assert!(size_of::<Client>() == 72);
 const _: () = assert!(size_of::<Incoming>() == 40);

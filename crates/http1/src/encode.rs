@@ -125,7 +125,7 @@ impl Server {
         }
         self.owed = 0;
         self.outbound = match framing {
-            _ if self.flags & HEAD != 0 => Outbound::Mute,
+            _ if self.flags & HEAD != 0 && parts.status != Status::SWITCHING_PROTOCOLS => Outbound::Mute,
             Framing::None => {
                 self.complete(parts.status, out);
                 return Ok(());
@@ -225,6 +225,9 @@ impl Server {
     fn check_head(&self, status: Status) -> Result<(), Misuse> {
         match self.outbound {
             Outbound::Owed if status.is_interim() => Err(Misuse::InterimStatus),
+            Outbound::Owed if status == Status::SWITCHING_PROTOCOLS && self.inbound != Inbound::Await => {
+                Err(Misuse::SwitchTooEarly)
+            }
             Outbound::Owed => Ok(()),
             Outbound::Idle => Err(Misuse::NoRequest),
             _ => Err(Misuse::ResponseUnderWay),

@@ -52,6 +52,8 @@ pub enum Violation {
     ContentLengthRepeated,
     /// `Content-Length` together with `Transfer-Encoding`.
     LengthAndEncoding,
+    /// A CONNECT with a body, which a tunnel has no place for (RFC 9110 §9.3.6).
+    ConnectBody,
     /// `Transfer-Encoding` in HTTP/1.0, or more than one, or one that is empty.
     TransferEncoding,
     /// `chunked` is not the last transfer coding, or is there twice.
@@ -76,7 +78,7 @@ pub enum Violation {
     BodyForbidden,
     /// A response, or bytes of one, and no request waits for it.
     ResponseUnasked,
-    /// 101, and the request did not ask for another protocol, or not for this one alone.
+    /// 101, and the request did not ask for another protocol, or the response does not name one.
     SwitchUnasked,
     /// The peer stopped sending within a response.
     ResponseTruncated,
@@ -141,6 +143,10 @@ pub enum Misuse {
     PipelineFull,
     /// The connection takes no more requests: it closes, or is of another protocol.
     NoMoreRequests,
+    /// Another protocol is asked for with HEAD or CONNECT.
+    UpgradeForbidden,
+    /// Another protocol is granted before all of the request has come.
+    SwitchTooEarly,
     /// A body without a length, or an expectation, and the peer speaks HTTP/1.0 (RFC 9112 §6.1).
     PeerTooOld,
 }
@@ -218,6 +224,7 @@ impl Violation {
             Self::ContentLengthInvalid => "Content-Length is not a decimal number",
             Self::ContentLengthRepeated => "there is more than one Content-Length",
             Self::LengthAndEncoding => "there are both Content-Length and Transfer-Encoding",
+            Self::ConnectBody => "a CONNECT has a body",
             Self::TransferEncoding => "Transfer-Encoding is empty, repeated, or in HTTP/1.0",
             Self::ChunkedNotLast => "chunked is not the last transfer coding, or is there twice",
             Self::CodingUnknown => "the transfer coding is unknown",
@@ -270,6 +277,8 @@ impl Misuse {
             Self::NoRequestUnderWay => "no request is under way",
             Self::PipelineFull => "too many requests wait for their responses",
             Self::NoMoreRequests => "the connection takes no more requests",
+            Self::UpgradeForbidden => "neither HEAD nor CONNECT asks for another protocol",
+            Self::SwitchTooEarly => "the request is not complete, and what follows it is of no other protocol yet",
             Self::PeerTooOld => "the peer speaks HTTP/1.0",
         }
     }

@@ -339,6 +339,9 @@ impl Facts {
             let expected = config.requires_length() && matches!(method, Method::Post | Method::Put | Method::Patch);
             return if expected { Err(Violation::LengthRequired.into()) } else { Ok(0) };
         }
+        if method == Method::Connect && (self.length > 0 || self.seen & CODED != 0) {
+            return Err(Violation::ConnectBody.into());
+        }
         if self.seen & CODED == 0 {
             return if self.length > config.limits().body_bytes_max {
                 Err(Exceeded::Body.into())

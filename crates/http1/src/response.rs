@@ -213,7 +213,7 @@ impl From<Chunk> for Outgoing {
 }
 
 /// A body, or a piece of one. Short ones are copied into the outbound queue, long ones linked.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Body {
     /// Nothing.
     Empty,
@@ -328,6 +328,10 @@ impl Chunk {
         framed.extend_from_slice(data);
         framed.extend_from_slice(b"\r\n");
         Self { framed: framed.into(), start }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.framed.is_empty()
     }
 
     pub(crate) fn into_framed(self) -> Bytes {

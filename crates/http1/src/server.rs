@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use tidegate_codec::{Codec, Input, Output, Slice, Step};
 
-use crate::body::{Inbound, Piece, Receiving, Trailers};
+use crate::body::{self, Inbound, Piece, Receiving, Trailers};
 use crate::encode::CONTINUE;
 use crate::error::{Error, Exceeded, Misuse, Violation};
 use crate::head::{self, CHUNKED, Method, RequestHead, Spans};
@@ -155,6 +155,7 @@ impl Server {
             self.inbound = Inbound::Length;
             self.remaining = length;
         }
+        self.since = Some(reply.now());
         if self.flags & EXPECTS != 0 && !self.config.continues_by_hand() {
             self.flags &= !EXPECTS;
             reply.write(CONTINUE);
@@ -227,7 +228,8 @@ impl Server {
         match self.next_piece(input).map_err(|error| self.refuse(error, reply))? {
             Piece::Data(data) => {
                 // Whoever sends a body no longer waits for leave to do so.
-                self.flags &= !(EXPECTS | HUNGRY);
+                self.flags &= !EXPECTS;
+                self.feed(data.len(), reply);
                 Ok(Step::Message(Incoming::Data(data)))
             }
             Piece::Trailers(trailers) => Ok(Step::Message(Incoming::Trailers(trailers))),
@@ -256,10 +258,14 @@ impl Server {
     }
 
     fn wait_for_body(&mut self, reply: &Output<'_>) {
-        if self.flags & HUNGRY == 0 {
-            self.flags |= HUNGRY;
-            self.since = Some(reply.now());
-        }
+        self.flags |= HUNGRY;
+        self.since.get_or_insert(reply.now());
+    }
+
+    /// Some of the body has come.
+    fn feed(&mut self, bytes: usize, reply: &Output<'_>) {
+        self.flags &= !HUNGRY;
+        self.since = body::late_since(self.since, reply.now(), bytes, self.config.limits().body_rate_min);
     }
 
     /// Reads over a body that nobody wants, up to the next request.
@@ -267,7 +273,8 @@ impl Server {
     fn decode_skipped(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         loop {
             match self.next_piece(input) {
-                Ok(Piece::Data(_) | Piece::Trailers(_)) => self.flags &= !HUNGRY,
+                Ok(Piece::Data(data)) => self.feed(data.len(), reply),
+                Ok(Piece::Trailers(_)) => {}
                 Ok(Piece::End) => {
                     self.next_request();
                     self.since = Some(reply.now());
@@ -330,7 +337,7 @@ impl Server {
             _ if self.flags & HUNGRY == 0 => return None,
             _ => (limits.body_timeout, Deadline::Body),
         };
-        Some((self.since? + after, deadline))
+        Some((self.since?.checked_add(after)?, deadline))
     }
 }
 

@@ -187,6 +187,33 @@ fn an_idle_connection_ends_without_a_word() {
     assert!(talk.is_finished());
 }
 
+/// `body_timeout` is 30 seconds, and the least rate 240 bytes in each.
+#[test]
+fn a_body_that_comes_at_the_least_rate_may_take_any_time_and_a_slower_one_may_not() {
+    let lasts = |piece: usize| {
+        let mut talk = Talk::new();
+        talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n").expect("the request is good");
+        (0..1000).take_while(|_| talk.wait(10).and_then(|()| talk.hear(&vec![b'a'; piece]).map(drop)).is_ok()).count()
+    };
+    assert_eq!(lasts(240 * 10), 416, "all of it");
+    assert_eq!((lasts(240 * 5), lasts(1), lasts(240 * 5 + 1)), (5, 3, 5), "half of the rate lasts twice as long");
+}
+
+/// What comes at once is not a reserve for later.
+#[test]
+fn who_was_fast_is_as_late_as_others() {
+    let mut talk = Talk::new();
+    talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n").expect("the request is good");
+    talk.hear(&[b'a'; 60_000]).expect("fast");
+    assert_eq!(talk.wait(30), Err(Error::Limit(Exceeded::BodyTime)));
+    let limits = Limits { body_rate_min: 0, ..Limits::default() };
+    let mut talk = Talk::limited(limits);
+    talk.hear(POST).expect("the request is good");
+    talk.wait(29).expect("there is time");
+    talk.hear(b"h").expect("a piece");
+    talk.wait(29).expect("one byte is as good as many here");
+}
+
 #[test]
 fn a_head_that_drips_has_a_deadline_from_its_first_byte() {
     let mut talk = Talk::new();
@@ -206,9 +233,9 @@ fn a_body_has_a_deadline_from_piece_to_piece() {
     let mut talk = Talk::new();
     talk.hear(POST).expect("the request is good");
     talk.wait(29).expect("there is time");
+    // A byte is no reason to wait for as long again: it has earned what it takes at the least rate.
     talk.hear(b"h").expect("a piece");
-    talk.wait(29).expect("there is time");
-    assert_eq!(talk.wait(1), Err(Error::Limit(Exceeded::BodyTime)));
+    assert_eq!(talk.wait(2), Err(Error::Limit(Exceeded::BodyTime)));
     assert!(talk.sent().starts_with("HTTP/1.1 408 "));
 
     let mut talk = Talk::new();

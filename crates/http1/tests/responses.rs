@@ -300,3 +300,15 @@ fn reset_content_has_none_however_it_is_sent() {
         assert!(text.ends_with("\r\nContent-Length: 0\r\n\r\n"), "{text}");
     }
 }
+
+#[test]
+fn another_protocol_is_granted_only_behind_the_whole_request() {
+    let switch = || Response::new(Status::SWITCHING_PROTOCOLS);
+    let mut talk = Talk::new();
+    talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nUpgrade: tide\r\nContent-Length: 5\r\n\r\nhel").expect("a good request");
+    assert_eq!(talk.say(switch()), misuse(Misuse::SwitchTooEarly));
+    talk.hear(b"loebb").expect("a good request");
+    talk.say(switch()).expect("now it is complete");
+    assert!(talk.stand.codec().is_switched());
+    assert_eq!(talk.stand.input().bytes(), b"ebb");
+}

@@ -251,3 +251,12 @@ fn a_tabulator_hides_nothing_in_a_host() {
     bad("GET / HTTP/1.1\r\nHost: a\tevil@b/c d,e\r\n\r\n", Violation::HostInvalid);
     bad("GET / HTTP/1.1\r\nHost: a\tb\r\n\r\n", Violation::HostInvalid);
 }
+
+#[test]
+fn a_connect_has_no_body() {
+    for field in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
+        bad(&format!("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n{field}\r\n\r\nhello"), Violation::ConnectBody);
+    }
+    let seen = seen(b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(seen.error, None);
+}

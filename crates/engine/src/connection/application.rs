@@ -45,6 +45,11 @@ pub(crate) trait Application<C: Codec>: 'static {
         false
     }
 
+    /// Whether a drain is about it: what tasks that serve have connected themselves is told when none of them is left.
+    fn heeds_drain(&self) -> bool {
+        true
+    }
+
     /// If it pulls: the loop drains, and none of the tasks that serve is left.
     fn forsaken(&mut self, _knows_its_end: bool) {}
 

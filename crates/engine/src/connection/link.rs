@@ -159,12 +159,12 @@ impl Link {
         had
     }
 
-    /// Takes note of how many sent bytes the peer has not acknowledged; says whether it has acknowledged some since the
-    /// last look.
-    pub(super) fn acknowledges(&mut self, unacknowledged: Option<u64>) -> bool {
-        let Some(unacknowledged) = unacknowledged else { return false };
+    /// Takes note of how many sent bytes the peer has not acknowledged; says how many it has acknowledged since the last
+    /// look.
+    pub(super) fn acknowledges(&mut self, unacknowledged: Option<u64>) -> u32 {
+        let Some(unacknowledged) = unacknowledged else { return 0 };
         let acknowledged = self.outbound.sent().0.wrapping_sub(unacknowledged) as u32;
-        std::mem::replace(&mut self.acknowledged, acknowledged) != acknowledged
+        acknowledged.wrapping_sub(std::mem::replace(&mut self.acknowledged, acknowledged))
     }
 
     pub(crate) fn is_closing(&self) -> bool {

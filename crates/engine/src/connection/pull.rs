@@ -213,6 +213,10 @@ impl<C: Codec> Application<C> for Ends {
         called
     }
 
+    fn heeds_drain(&self) -> bool {
+        !self.has(Self::OURS)
+    }
+
     fn forsaken(&mut self, knows_its_end: bool) {
         if self.has(Self::OURS) {
             self.drain::<C>(knows_its_end);

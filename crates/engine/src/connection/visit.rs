@@ -219,7 +219,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 return Ok(Next::Rest);
             }
             Occasion::Drain => self.drain(core, token)?,
-            Occasion::Forsaken => self.application.forsaken(self.codec.knows_its_end()),
+            Occasion::Forsaken => self.forsaken(core),
             Occasion::Overdue => {
                 let reset = !self.link.outbound_is_empty() || self.codec.ends_with_connection();
                 return Err(Stop::close(Closed::Drained, reset));
@@ -271,7 +271,9 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             return if overdue { Err(self.close_now()) } else { Ok(()) };
         }
         if core.wheel.has_come(self.link.progress) {
-            if self.link.acknowledges(core.driver.unacknowledged(token)) {
+            let limits = &self.link.settings().limits;
+            let least = limits.write_timeout.as_millis().saturating_mul(limits.write_rate_min.into()) / 1000;
+            if u128::from(self.link.acknowledges(core.driver.unacknowledged(token))) >= least.max(1) {
                 // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours yet.
                 self.link.progress = Tick::NEVER;
             } else {
@@ -297,9 +299,23 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         if self.link.is_closing() {
             return Ok(());
         }
+        if self.application.heeds_drain() {
+            self.drain_codec(core);
+        }
+        self.tell(core, token, Event::Drain)
+    }
+
+    /// None of the tasks that serve is left: now a drain is about what they have connected as well.
+    fn forsaken(&mut self, core: &mut Core) {
+        if !self.link.is_closing() && !self.application.heeds_drain() {
+            self.drain_codec(core);
+        }
+        self.application.forsaken(self.codec.knows_its_end());
+    }
+
+    fn drain_codec(&mut self, core: &mut Core) {
         let drained = self.codec.drain(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
         self.or_close(drained);
-        self.tell(core, token, Event::Drain)
     }
 
     /// Whether the peer can be expected to be heard. While decoding is suspended, by the application or because the

@@ -27,8 +27,10 @@ pub struct Limits {
     pub pipeline_max: u8,
     /// From the end of a request, or the response before, to the end of a response's head. 60 seconds.
     pub head_timeout: Duration,
-    /// From one piece of a body to the next. 30 seconds.
+    /// How far a body may fall behind the least rate: from one piece to the next at most. 30 seconds.
     pub body_timeout: Duration,
+    /// The least rate at which a body has to come, in bytes per second; 0 if any byte is as good as many. 240.
+    pub body_rate_min: u32,
     /// How long a connection stays that has nothing to do. 60 seconds: less than most servers wait, since a request that
     /// meets the end of its connection fails.
     pub idle_timeout: Duration,
@@ -46,6 +48,7 @@ impl Default for Limits {
             pipeline_max: 1,
             head_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(30),
+            body_rate_min: 240,
             idle_timeout: Duration::from_secs(60),
         }
     }

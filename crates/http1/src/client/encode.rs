@@ -3,7 +3,7 @@
 use tidegate_codec::Output;
 
 use super::request::{Outgoing, Parts, Request, StreamedRequest};
-use super::{Asked, Client, EXPECTS, LAST, Outbound, PEER_OLD};
+use super::{Asked, CLOSING, Client, EXPECTS, LAST, MUTE, Outbound, PEER_OLD, STRAY};
 use crate::body::Inbound;
 use crate::encode::{INLINE_BYTES_MAX, link, write_chunk, write_trailers};
 use crate::error::Misuse;
@@ -31,7 +31,7 @@ impl Client {
         if self.outbound != Outbound::Idle {
             return Err(Misuse::RequestUnderWay);
         }
-        if self.flags & super::CLOSING != 0 {
+        if self.flags & (CLOSING | STRAY) != 0 {
             return Err(Misuse::NoMoreRequests);
         }
         // Between the head of a response and its end the next request would be pipelined, too.
@@ -47,6 +47,9 @@ impl Client {
         self.check_request()?;
         if !parts.has_host && self.config.host_line().is_empty() {
             return Err(Misuse::HostMissing);
+        }
+        if parts.upgrade.is_some() && matches!(parts.method, Method::Head | Method::Connect) {
+            return Err(Misuse::UpgradeForbidden);
         }
         match framing {
             Framing::None => Ok(()),
@@ -114,14 +117,14 @@ impl Client {
     fn send_data(&mut self, data: Body, out: &mut Output<'_>) -> Result<(), Misuse> {
         let length = data.len();
         match self.outbound {
-            Outbound::Idle => return Err(Misuse::NoRequestUnderWay),
+            Outbound::Idle => return self.swallow(false),
+            // It would be the last chunk.
+            _ if length == 0 => return Ok(()),
             Outbound::Length if length > self.owed => return Err(Misuse::BodyTooLong),
             Outbound::Length => {
                 self.owed -= length;
                 link(data, out);
             }
-            // An empty chunk would be the last one.
-            Outbound::Chunked if length == 0 => return Ok(()),
             Outbound::Chunked => write_chunk(data, out),
         }
         // Whoever sends the body no longer waits for leave to do so.
@@ -130,12 +133,23 @@ impl Client {
     }
 
     fn send_chunk(&mut self, chunk: Chunk, out: &mut Output<'_>) -> Result<(), Misuse> {
-        if self.outbound == Outbound::Chunked {
+        if self.outbound == Outbound::Chunked && !chunk.is_empty() {
             self.flags &= !EXPECTS;
             out.link_bytes(chunk.into_framed());
             return Ok(());
         }
         self.send_data(Body::Bytes(chunk.into_data()), out)
+    }
+
+    /// A piece of a body that is not sent: because the peer has closed meanwhile, or because there is none.
+    fn swallow(&mut self, is_end: bool) -> Result<(), Misuse> {
+        if self.flags & MUTE == 0 {
+            return Err(Misuse::NoRequestUnderWay);
+        }
+        if is_end {
+            self.flags &= !MUTE;
+        }
+        Ok(())
     }
 
     fn send_trailers(&mut self, fields: &Fields, out: &mut Output<'_>) -> Result<(), Misuse> {
@@ -153,9 +167,10 @@ impl Client {
 
     fn send_end(&mut self, out: &mut Output<'_>) -> Result<(), Misuse> {
         match self.outbound {
-            Outbound::Idle => return Err(Misuse::NoRequestUnderWay),
+            Outbound::Idle => return self.swallow(true),
             Outbound::Length if self.owed > 0 => {
                 // The peer would take the next request for the rest.
+                self.outbound = Outbound::Idle;
                 self.close_down();
                 return Err(Misuse::BodyTooShort);
             }

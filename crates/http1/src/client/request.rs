@@ -36,7 +36,7 @@ pub enum Outgoing {
 /// # drop((tide, log));
 /// # Ok::<(), tidegate_http1::InvalidRequest>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Request {
     pub(super) body: Body,
     pub(super) parts: Parts,
@@ -45,7 +45,7 @@ pub struct Request {
 /// The head of a request whose body follows piece by piece.
 ///
 /// With a length, exactly as many bytes have to follow. Without one the body is chunked.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct StreamedRequest {
     pub(super) length: Option<u64>,
     pub(super) expects: bool,
@@ -215,7 +215,8 @@ impl Request {
         self
     }
 
-    /// Asks for another protocol on this connection (RFC 9110 §7.8), `websocket` say. The peer takes it up with 101.
+    /// Asks for another protocol on this connection (RFC 9110 §7.8), `websocket` say. The peer takes it up with 101; compare
+    /// its `Upgrade` with what was asked for. Neither HEAD nor CONNECT can ask for one.
     ///
     /// # Panics
     /// If it is not the name of a protocol.

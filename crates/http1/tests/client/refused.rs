@@ -163,6 +163,8 @@ fn floods_end_at_a_limit() {
     let exceeded = |exceeded| Err(Error::Limit(exceeded));
     let interim = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(17);
     assert_eq!(flood(Limits::default(), interim), exceeded(Exceeded::Interim));
+    let many = Limits { interim_max: 255, ..Limits::default() };
+    assert_eq!(flood(many, "HTTP/1.1 103 A\r\n\r\n".repeat(256)), exceeded(Exceeded::Interim));
     let endless = format!("HTTP/1.1 200 OK\r\nA: {}", "a".repeat(1 << 20));
     assert_eq!(flood(Limits::default(), endless), exceeded(Exceeded::Head));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(101));

@@ -248,7 +248,7 @@ fn an_expectation_is_met_by_100_or_by_a_final_response() {
         talk.hear("HTTP/1.1 417 No\r\nContent-Length: 2\r\n\r\nno").unwrap(),
         ["417", "data no", "end", "end of connection"]
     );
-    assert_eq!(talk.say(Outgoing::Data("ebb".into())), misuse(Misuse::NoRequestUnderWay));
+    talk.say(Outgoing::Data("ebb".into())).expect("it is swallowed");
     // Who does not wait is not held to it.
     let mut talk = expecting();
     talk.say(Outgoing::Data("ebb".into())).unwrap();
@@ -346,5 +346,27 @@ fn the_host_is_the_authority_of_the_target() {
 fn te_never_names_chunked_and_goes_with_its_connection_option() {
     for value in ["trailers", "chunked", "gzip"] {
         assert_eq!(get("/").field("TE", value).err(), Some(InvalidField::Reserved), "{value}");
+    }
+}
+
+#[test]
+fn neither_head_nor_connect_asks_for_another_protocol() {
+    for (method, target) in [(Method::Head, "/"), (Method::Connect, "a:1")] {
+        let mut talk = Talk::new();
+        let request = Request::new(method, target).unwrap().upgrade("websocket");
+        assert_eq!(talk.say(request), misuse(Misuse::UpgradeForbidden));
+        assert_eq!(talk.sent(), "");
+    }
+}
+
+#[test]
+fn an_empty_piece_is_nothing_and_does_not_end_the_wait_for_leave() {
+    for empty in [Outgoing::Data("".into()), Chunk::new(b"").into()] {
+        let mut talk = Talk::new();
+        talk.say(streamed().length(3).expect_continue()).unwrap();
+        talk.sent();
+        talk.say(empty).unwrap();
+        assert_eq!(talk.sent(), "");
+        assert!(talk.wait(61).is_err(), "it still waits, and no longer than it may");
     }
 }

@@ -2,9 +2,9 @@
 
 use tidegate_codec::Step;
 use tidegate_http1::client::{Incoming, Limits, Outgoing};
-use tidegate_http1::{BodyLength, Error, Method, Request, ResponseHead, StreamedRequest, Version, Violation};
+use tidegate_http1::{BodyLength, Error, Method, Misuse, Request, ResponseHead, StreamedRequest, Version, Violation};
 
-use crate::stage::{Talk, broken, get};
+use crate::stage::{Talk, broken, get, misuse};
 
 fn asked(method: Method) -> Talk {
     let target = if method == Method::Connect { "a:1" } else { "/" };
@@ -267,4 +267,45 @@ fn large_chunk_sizes_lose_none_of_their_digits() {
         let data = "hello\r\n0\r\n\r\n";
         assert_eq!(talk.hear(format!("{size}\r\n{data}")).unwrap(), [format!("data {data}")], "{size}");
     }
+}
+
+/// Whatever came before a request was sent is no response to it (RFC 9112 §9.2).
+#[test]
+fn what_came_too_early_is_not_taken_for_the_next_response() {
+    for first in ["Content-Length: 0\r\n\r\n", "Content-Length: 1\r\n\r\na", "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"] {
+        let mut talk = Talk::asked();
+        talk.stand.receive(format!("HTTP/1.1 200 OK\r\n{first}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil").as_bytes());
+        while talk.stand.codec().unanswered() > 0 || talk.stand.input().len() > 42 {
+            assert!(matches!(talk.stand.step(), Ok(Step::Message(_))), "{first}");
+        }
+        // The application has not looked further, and asks again.
+        assert!(!talk.is_ready(), "{first}");
+        assert_eq!(talk.say(get("/")), misuse(Misuse::NoMoreRequests), "{first}");
+        assert_eq!(talk.hear(""), broken(Violation::ResponseUnasked), "{first}");
+    }
+}
+
+#[test]
+fn the_rest_of_a_body_is_swallowed_once_the_peer_has_closed() {
+    let mut talk = Talk::new();
+    talk.say(StreamedRequest::new(Method::Put, "/").unwrap()).unwrap();
+    talk.hear("HTTP/1.1 413 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").unwrap();
+    assert!(talk.is_finished());
+    talk.sent();
+    talk.say(Outgoing::Data("ebb".into())).expect("nobody could have known");
+    talk.say(Outgoing::End).expect("nor here");
+    assert_eq!(talk.sent(), "");
+    assert_eq!(talk.say(Outgoing::End), misuse(Misuse::NoRequestUnderWay));
+    assert_eq!(talk.say(get("/")), misuse(Misuse::NoMoreRequests));
+}
+
+#[test]
+fn a_request_may_be_sent_again_by_a_clone() {
+    let request = Request::new(Method::Put, "/").unwrap().body("ebb");
+    let mut talk = Talk::new();
+    talk.say(request.clone()).unwrap();
+    assert_eq!(talk.hang_up(), broken(Violation::Unanswered));
+    let mut again = Talk::new();
+    again.say(request).unwrap();
+    assert_eq!(talk.sent(), again.sent());
 }

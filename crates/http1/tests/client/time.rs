@@ -1,6 +1,8 @@
 //! How long a client waits, and for what.
 
-use tidegate_http1::client::Outgoing;
+use std::time::Duration;
+
+use tidegate_http1::client::{Limits, Outgoing};
 use tidegate_http1::{Error, Exceeded, Method, StreamedRequest};
 
 use crate::stage::{Talk, get};
@@ -29,14 +31,13 @@ fn an_interim_response_is_a_sign_of_life() {
 }
 
 #[test]
-fn a_body_has_half_a_minute_for_each_piece() {
+fn a_body_has_half_a_minute_to_go_on() {
     let mut talk = Talk::asked();
     talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n").unwrap();
-    for _ in 0..3 {
-        talk.wait(29).unwrap();
-        talk.hear("a").unwrap();
-    }
-    assert_eq!(talk.wait(31), too_long(Exceeded::BodyTime));
+    talk.wait(29).unwrap();
+    // A byte is no reason to wait for as long again.
+    talk.hear("a").unwrap();
+    assert_eq!(talk.wait(2), too_long(Exceeded::BodyTime));
 }
 
 #[test]
@@ -89,4 +90,44 @@ fn the_time_of_the_next_request_begins_with_it() {
     talk.wait(59).unwrap();
     assert!(!talk.is_finished());
     assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
+}
+
+#[test]
+fn who_would_wait_for_ever_has_no_deadline() {
+    let forever = Duration::MAX;
+    let limits = Limits { head_timeout: forever, body_timeout: forever, idle_timeout: forever, ..Limits::default() };
+    let mut talk = Talk::limited(limits);
+    talk.wait(1 << 20).unwrap();
+    talk.say(get("/")).unwrap();
+    talk.wait(1 << 20).unwrap();
+    talk.hear("HTTP/1.1 200 OK\r\n\r\na").unwrap();
+    talk.wait(1 << 20).unwrap();
+    assert!(!talk.is_finished());
+}
+
+#[test]
+fn a_body_that_comes_at_less_than_the_least_rate_is_given_up() {
+    let mut talk = Talk::asked();
+    talk.hear("HTTP/1.1 200 OK\r\n\r\n").unwrap();
+    for _ in 0..20 {
+        talk.wait(10).unwrap();
+        talk.hear("a".repeat(2400)).unwrap();
+    }
+    for _ in 0..2 {
+        talk.wait(10).unwrap();
+        talk.hear("a").unwrap();
+    }
+    assert_eq!(talk.wait(11), too_long(Exceeded::BodyTime));
+}
+
+#[test]
+fn nobody_is_late_with_the_answer_to_what_has_not_left() {
+    let mut talk = Talk::new();
+    talk.say(get("/")).unwrap();
+    talk.stand.flush().unwrap();
+    talk.wait(600).unwrap();
+    talk.sent();
+    talk.wait(59).unwrap();
+    assert!(!talk.is_finished());
+    assert_eq!(talk.wait(61), too_long(Exceeded::HeadTime));
 }
