@@ -35,6 +35,9 @@ use crate::status::Status;
 /// [`Data`](Incoming::Data), [`Trailers`](Incoming::Trailers) if the peer has sent some, and at last
 /// [`End`](Incoming::End) follow.
 ///
+/// Of a connection that is kept for later somebody has to wait for messages: a channel from which nobody receives reads
+/// nothing, and so does not hear that the peer has closed.
+///
 /// ```
 /// use std::time::{Instant, SystemTime};
 /// use tidegate_codec::{Codec, Input, Outbound, Output, Pool, Step, Time};

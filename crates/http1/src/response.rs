@@ -77,7 +77,8 @@ pub struct Response {
 /// The head of a response whose body follows piece by piece.
 ///
 /// With a length, exactly as many bytes have to follow. Without one the body is chunked, or, to HTTP/1.0, ends with
-/// the connection.
+/// the connection. [`Outgoing::End`] ends it; what has no body for its status, 101, 204, and 304 without a length, is
+/// complete with its head, unless it answers HEAD.
 #[derive(Debug)]
 pub struct StreamedResponse {
     pub(crate) length: Option<u64>,
