@@ -1,0 +1,72 @@
+//! A gateway of HTTP/1.1, made of both roles, over loopback.
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::http1::client::{self, Config};
+use tidegate::http1::{self, Incoming, Request, Response};
+use tidegate::{Channel, Client, Server};
+
+type Any = Box<dyn Error>;
+
+async fn answer(mut channel: Channel<http1::Server>) -> Result<(), Any> {
+    while let Some(Incoming::Head(head)) = channel.recv().await? {
+        channel.send(Response::text(head.target().to_owned()).into())?;
+    }
+    Ok(())
+}
+
+/// Asks the same behind itself, on a connection that is kept.
+async fn ask_behind(mut near: Channel<http1::Server>, backend: String) -> Result<(), Any> {
+    let config = Arc::new(Config::default().host("backend")?);
+    let mut far = Client::to(&backend)?.connect(http1::Client::new(config)).await?;
+    while let Some(Incoming::Head(head)) = near.recv().await? {
+        far.send(Request::get(head.target())?.into())?;
+        let mut body = Vec::new();
+        loop {
+            match far.recv().await?.ok_or("the backend has closed")? {
+                client::Incoming::Data(data) => body.extend_from_slice(&data),
+                client::Incoming::End => break,
+                _ => {}
+            }
+        }
+        near.send(Response::text(body).into())?;
+    }
+    Ok(())
+}
+
+fn ask(stream: &mut TcpStream, target: &str) -> String {
+    stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).expect("a peer that reads");
+    let mut answer = Vec::new();
+    while !answer.ends_with(target.as_bytes()) {
+        let mut piece = [0; 1024];
+        let length = stream.read(&mut piece).expect("an answer");
+        assert!(length > 0, "no answer, but {:?}", String::from_utf8_lossy(&answer));
+        answer.extend_from_slice(&piece[..length]);
+    }
+    String::from_utf8(answer).expect("answers are text")
+}
+
+/// What its tasks have connected themselves is told of the drain when none of them is left.
+#[test]
+fn a_gateway_that_drains_still_asks_behind_itself() {
+    let backend = Server::bind("127.0.0.1:0").expect("an address").loops(1).serve(http1::Server::default, answer);
+    let backend = backend.expect("a server");
+    let address = backend.address().to_string();
+    let gateway = Server::bind("127.0.0.1:0").expect("an address").loops(1);
+    let gateway = gateway.serve(http1::Server::default, move |near| ask_behind(near, address.clone()));
+    let gateway = gateway.expect("a server");
+    let front = gateway.address().to_string();
+    let mut near = TcpStream::connect(&front).expect("it accepts");
+    assert!(ask(&mut near, "/ebb").starts_with("HTTP/1.1 200 OK\r\n"));
+    let draining = std::thread::spawn(move || gateway.drain(Duration::from_secs(10)));
+    while TcpStream::connect(&front).is_ok() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let last = ask(&mut near, "/flow");
+    assert!(last.starts_with("HTTP/1.1 200 OK\r\n") && last.contains("\r\nConnection: close\r\n"), "{last}");
+    draining.join().expect("it drains");
+}
