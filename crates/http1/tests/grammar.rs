@@ -95,14 +95,15 @@ fn exchanges() -> Vec<Exchange> {
     exchanges
 }
 
-/// `None` for what the codec does not send: a whole response that may not have its body.
+/// `None` for what the codec does not send: a whole response that may not have its body, another protocol within a
+/// request.
 fn exchange(request: &'static str, status: Status, (body, messages): (String, Vec<Outgoing>)) -> Option<Exchange> {
     let mut talk = Talk::new();
     talk.hear(request.as_bytes()).expect("the request is good");
     for message in messages {
         match talk.say(message) {
             Ok(()) => {}
-            Err(Error::Caller(Misuse::BodyForbidden)) => return None,
+            Err(Error::Caller(Misuse::BodyForbidden | Misuse::SwitchTooEarly)) => return None,
             // A response that has no body is complete with its head.
             Err(Error::Caller(Misuse::NoResponse)) => {
                 assert!(is_bodiless(request, status.code()), "{request} {status}");

@@ -33,6 +33,7 @@ const DEVIATIONS: &[(&str, &str, Verdict, &str)] = &[
         Verdict::Refused,
         FRAGMENTS,
     ),
+    ("request/method", "CONNECT with body", Verdict::Refused, "a CONNECT has no content (RFC 9110 §9.3.6)"),
     ("request/transfer-encoding", "Trailing headers", Verdict::Refused, "Content-Type is no trailer (RFC 9110 §6.5.1)"),
     ("request/uri", "Fragment in URI", Verdict::Refused, FRAGMENTS),
     ("request/uri", "`host:port` and basic auth", Verdict::Refused, USERS),

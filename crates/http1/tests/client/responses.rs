@@ -272,10 +272,15 @@ fn large_chunk_sizes_lose_none_of_their_digits() {
 /// Whatever came before a request was sent is no response to it (RFC 9112 §9.2).
 #[test]
 fn what_came_too_early_is_not_taken_for_the_next_response() {
-    for first in ["Content-Length: 0\r\n\r\n", "Content-Length: 1\r\n\r\na", "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"] {
+    for (first, messages) in [
+        ("Content-Length: 0\r\n\r\n", 1),
+        ("Content-Length: 1\r\n\r\na", 3),
+        ("Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 2),
+    ] {
         let mut talk = Talk::asked();
-        talk.stand.receive(format!("HTTP/1.1 200 OK\r\n{first}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil").as_bytes());
-        while talk.stand.codec().unanswered() > 0 || talk.stand.input().len() > 42 {
+        talk.stand
+            .receive(format!("HTTP/1.1 200 OK\r\n{first}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil").as_bytes());
+        for _ in 0..messages {
             assert!(matches!(talk.stand.step(), Ok(Step::Message(_))), "{first}");
         }
         // The application has not looked further, and asks again.

@@ -31,7 +31,7 @@ fn an_interim_response_is_a_sign_of_life() {
 }
 
 #[test]
-fn a_body_has_half_a_minute_to_go_on() {
+fn a_body_has_half_a_minute_for_each_piece() {
     let mut talk = Talk::asked();
     talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n").unwrap();
     talk.wait(29).unwrap();
@@ -63,6 +63,7 @@ fn time_counts_from_the_end_of_the_request() {
         talk.say(Outgoing::Data("a".into())).unwrap();
     }
     talk.say(Outgoing::End).unwrap();
+    talk.sent();
     talk.wait(59).unwrap();
     assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
 }
@@ -71,6 +72,7 @@ fn time_counts_from_the_end_of_the_request() {
 fn leave_to_send_a_body_has_to_come_in_time() {
     let mut talk = Talk::new();
     talk.say(StreamedRequest::new(Method::Put, "/").unwrap().expect_continue()).unwrap();
+    talk.sent();
     talk.wait(59).unwrap();
     assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
     // Who does not wait for it has all the time that the peer leaves.
@@ -87,6 +89,7 @@ fn the_time_of_the_next_request_begins_with_it() {
     talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
     talk.wait(50).unwrap();
     talk.say(get("/")).unwrap();
+    talk.sent();
     talk.wait(59).unwrap();
     assert!(!talk.is_finished());
     assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
