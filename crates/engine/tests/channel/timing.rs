@@ -408,7 +408,7 @@ fn a_handle_is_two_words() {
 fn a_deadline_that_comes_together_with_a_look_at_a_slow_peer_is_kept() {
     let journal = Journal::default();
     let notes = journal.clone();
-    let limits = Limits { write_timeout: SECOND * 10, ..Limits::default() };
+    let limits = Limits { write_timeout: SECOND * 10, write_rate_min: 0, ..Limits::default() };
     let serve = move |mut channel: Channel<Lines>| async move {
         channel.recv().await?;
         channel.send("slowly".into())?;
@@ -424,6 +424,31 @@ fn a_deadline_that_comes_together_with_a_look_at_a_slow_peer_is_kept() {
     pipe.advance(SECOND * 10);
     assert_eq!(journal.take(), ["true"]);
     assert!(!pipe.is_cut_off());
+}
+
+/// At a byte a second, ten in the time between two looks.
+#[test]
+fn a_peer_has_to_read_at_the_least_rate() {
+    let limits = Limits { write_timeout: SECOND * 10, write_rate_min: 1, ..Limits::default() };
+    let serve = move |mut channel: Channel<Lines>| async move {
+        channel.recv().await?;
+        channel.send("x".repeat(100).into())?;
+        channel.recv().await?;
+        Served::Ok(())
+    };
+    let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, limits);
+    pipe.take_at_most(50);
+    pipe.leave_unread(50);
+    pipe.receive(b"go\n");
+    for unread in [40, 30] {
+        pipe.leave_unread(unread);
+        pipe.advance(SECOND * 10);
+        assert!(!pipe.is_cut_off(), "{unread}");
+    }
+    pipe.leave_unread(21);
+    pipe.advance(SECOND * 10);
+    assert!(pipe.is_cut_off());
+    assert_eq!(pipe.counts().closed_write_timeout, 1);
 }
 
 /// Over sockets, in real time: nobody can move the clock of two kernels.
