@@ -29,7 +29,7 @@ pub use entries::{ENTRY_BYTES, FileRegion};
 pub use input::Input;
 pub use ledger::Ledger;
 pub use lent::Lent;
-pub use outbound::{Gathered, LINK_BYTES_MIN, LoadError, Mark, Outbound, Writer};
+pub use outbound::{Gathered, LINK_BYTES_MIN, LoadError, Mark, Outbound, Pieces, Writer};
 pub use pool::Pool;
 pub use scratch::{HEADROOM_BYTES, RECEIVE_BYTES_MAX, Scratch};
 pub use segment::{SEGMENT_BYTES, Segment};

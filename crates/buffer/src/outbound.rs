@@ -26,6 +26,10 @@ use crate::pool::Pool;
 use crate::segment::{SEGMENT_BYTES, Segment, block_bytes};
 use crate::slice::{DETACHED_PART, Slice};
 
+mod pieces;
+
+pub use self::pieces::Pieces;
+
 /// A promise: everything up to this count of bytes, from the first byte of the connection on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Mark(pub u64);
@@ -495,15 +499,19 @@ impl Outbound {
         }
     }
 
-    /// Puts a copied entry at the end, with room for `length` bytes, which are claimed: in the segment of the tail if
-    /// it has that much, in a fresh one otherwise.
+    /// Puts a copied entry at the end, with room for `length` bytes, which are claimed.
     #[cold]
     fn new_fill(&mut self, length: usize) -> (*mut u8, usize) {
+        self.push_fill(length);
+        self.claim_fill(length).expect("there is room for as much")
+    }
+
+    /// Puts a copied entry at the end, with room for `length` bytes: in the segment of the tail if it has that much, in a
+    /// fresh one otherwise.
+    fn push_fill(&mut self, length: usize) {
         let segment = self.tail_segment(length.max(FILL_ROOM_MIN)).unwrap_or_else(|| self.pool().segment());
         let at = segment.filled() as u32;
-        let claimed = segment.claim();
         self.push(Part::Copied { segment, start: at, end: at });
-        claimed
     }
 
     /// Links `part`, and behind it what is left of the fill segment, for what will be copied next.
@@ -665,6 +673,7 @@ impl Outbound {
         self.pool.as_ref().expect("a queue with entries has a pool")
     }
 
+    #[inline]
     fn entries(&self) -> std::cell::RefMut<'_, crate::entries::Entries> {
         self.pool_ref().shared().entries.borrow_mut()
     }

@@ -121,18 +121,22 @@ impl Segment {
     /// Claims all that is above the mark: where it begins and how much it is. Nobody else appends until the mark is
     /// set back to the end of what was written.
     pub(crate) fn claim(&self) -> (*mut u8, usize) {
-        let (filled, room) = (self.filled(), self.room());
+        let (top, room) = (self.top(), self.room());
         self.set_filled(self.capacity());
+        (top, room)
+    }
+
+    /// Where the next byte will be.
+    pub(crate) fn top(&self) -> *mut u8 {
         // SAFETY: `filled <= capacity`.
-        (unsafe { self.base().add(filled) }, room)
+        unsafe { self.base().add(self.filled()) }
     }
 
     /// Appends what fits of `bytes` and says how much that was.
     pub(crate) fn append(&self, bytes: &[u8]) -> usize {
         let filled = self.filled();
         let length = bytes.len().min(self.capacity() - filled);
-        // SAFETY: `filled <= capacity`.
-        let target = unsafe { self.base().add(filled) };
+        let target = self.top();
         // SAFETY: `length` bytes from `filled` on lie within the segment, nobody sees them yet, and `bytes` is a
         // live slice, which cannot overlap memory that nobody sees.
         unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), length) };

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use tidegate_buffer::{FileRegion, Mark, Outbound, Pool, Slice, Writer};
+use tidegate_buffer::{FileRegion, Mark, Outbound, Pieces, Pool, Slice, Writer};
 
 /// A codec's view of the connection's outbound queue, and of the loop's time.
 ///
@@ -42,7 +42,14 @@ impl<'a> Output<'a> {
         self.queue.write(bytes);
     }
 
-    /// A cursor over at least `length` contiguous bytes: the fastest way to write a message of several short pieces.
+    /// Appends copies of all `pieces`, one behind the other: the cheapest way to write a message of a few short ones; see
+    /// [`Outbound::write_pieces`].
+    #[inline]
+    pub fn write_pieces(&mut self, pieces: impl Pieces) {
+        self.queue.write_pieces(pieces);
+    }
+
+    /// A cursor over at least `length` contiguous bytes: for messages of many short pieces.
     #[inline]
     pub fn writer(&mut self, length: usize) -> Writer<'_> {
         self.queue.writer(length)

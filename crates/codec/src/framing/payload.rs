@@ -38,11 +38,7 @@ impl Payload {
     pub(super) fn write(mut self, around: &Envelope<'_>, out: &mut Output<'_>) {
         let rest = &self.as_ref()[around.replaced..];
         if rest.len() < LINK_BYTES_MIN {
-            // It need not be in one piece.
-            let mut writer = out.writer(1);
-            writer.put(around.head);
-            writer.put(rest);
-            writer.put(around.tail);
+            out.write_pieces((around.head, rest, around.tail));
             return;
         }
         self.advance(around.replaced);

@@ -382,7 +382,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                     // Not through `call`: a message that passes through a closure is copied once more.
                     let mut context = Context::new(&mut self.codec, &mut self.link, core, token);
                     match self.application.message(message, &mut context) {
-                        Outcome::Continue => {}
+                        // Nothing is in it that would have to be dropped.
+                        outcome @ Outcome::Continue => std::mem::forget(outcome),
                         outcome => self.follow(core, token, outcome)?,
                     }
                 }
