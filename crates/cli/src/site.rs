@@ -3,7 +3,7 @@
 use tidegate::http1::{
     ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, Server, Status, StreamedResponse,
 };
-use tidegate::{Context, Event, Handler, Outcome};
+use tidegate::{Context, Event, Handler, Outcome, Slice};
 
 use crate::sum::Sum;
 
@@ -161,30 +161,42 @@ impl Site {
         }
         send(cx, piece)
     }
+
+    /// A piece of the body of the request.
+    #[inline(never)]
+    fn data(&mut self, data: Slice, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+        match &mut self.answer {
+            Answer::Echo(_) => self.echo_on(Outgoing::Data(data.detach().into()), cx),
+            Answer::Sum(sum) => {
+                sum.add(&data);
+                Outcome::Continue
+            }
+            Answer::None | Answer::Stream(_) => Outcome::Continue,
+        }
+    }
+
+    /// The end of the body of the request.
+    #[inline(never)]
+    fn end(&mut self, cx: &mut Context<'_, Server>) -> Outcome<Server> {
+        let outcome = match &self.answer {
+            Answer::Echo(_) => self.echo_on(Outgoing::End, cx),
+            Answer::Sum(sum) => send(cx, Outgoing::Response(Response::text(sum.to_string()))),
+            Answer::None | Answer::Stream(_) => return Outcome::Continue,
+        };
+        self.answer = Answer::None;
+        outcome
+    }
 }
 
 impl Handler<Server> for Site {
     type Post = ();
 
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, Server>) -> Outcome<Server> {
-        match (message, &mut self.answer) {
-            (Incoming::Head(head), _) => self.request(&head, cx),
-            (Incoming::Data(data), Answer::Echo(_)) => self.echo_on(Outgoing::Data(data.detach().into()), cx),
-            (Incoming::Data(data), Answer::Sum(sum)) => {
-                sum.add(&data);
-                Outcome::Continue
-            }
-            (Incoming::End, Answer::Echo(_)) => {
-                let outcome = self.echo_on(Outgoing::End, cx);
-                self.answer = Answer::None;
-                outcome
-            }
-            (Incoming::End, Answer::Sum(sum)) => {
-                let response = Response::text(sum.to_string());
-                self.answer = Answer::None;
-                send(cx, Outgoing::Response(response))
-            }
-            (Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End, _) => Outcome::Continue,
+        match message {
+            Incoming::Head(head) => self.request(&head, cx),
+            Incoming::Data(data) => self.data(data, cx),
+            Incoming::End => self.end(cx),
+            Incoming::Trailers(_) => Outcome::Continue,
         }
     }
 

@@ -22,7 +22,11 @@ impl Server {
         {
             self.send_usual(content_type, body, out);
             // Spares the walk over what it might have owned.
-            if response.owns_nothing() { std::mem::forget(message) } else { discard(message) }
+            if response.owns_nothing() {
+                std::mem::forget(message)
+            } else {
+                discard(message)
+            }
             return Ok(());
         }
         self.send_any(message, out)
