@@ -91,6 +91,14 @@ fn absolute_targets_are_accepted_with_every_method_and_in_both_versions() {
     }
 }
 
+/// An `http` URI has a host that is not empty (RFC 9110 §4.2.1), and what has no `//` may as well be a host and a port.
+#[test]
+fn an_absolute_target_that_names_no_host_is_refused() {
+    for target in ["http://", "http:///x", "http://:80/", "http://?x", "https://:443", "http:/x", "urn:a:b", "a:80"] {
+        refused(format!("GET {target} HTTP/1.1\r\nHost:\r\n\r\n").as_bytes(), Violation::Target);
+    }
+}
+
 #[test]
 fn the_host_of_an_absolute_target_counts_and_not_the_field() {
     for field in ["Host: evil.example", "Host: evil.example:80", "Host:", "host: evil.example"] {
