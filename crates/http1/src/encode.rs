@@ -67,7 +67,7 @@ impl Server {
     #[inline]
     fn send_response(&mut self, response: &mut Response, out: &mut Output<'_>) -> Result<(), Misuse> {
         let status = response.parts.status;
-        self.check_head(status)?;
+        self.check_head(&response.parts)?;
         if !status.allows_body() && !response.body.is_empty() {
             return Err(Misuse::BodyForbidden);
         }
@@ -103,7 +103,7 @@ impl Server {
     #[cold]
     fn send_head(&mut self, head: &StreamedResponse, out: &mut Output<'_>) -> Result<(), Misuse> {
         let StreamedResponse { length, parts } = head;
-        self.check_head(parts.status)?;
+        self.check_head(parts)?;
         let tunnel = self.flags & CONNECT != 0 && (200..300).contains(&parts.status.code());
         let framing = match *length {
             _ if tunnel || matches!(parts.status.code(), 101 | 204) => Framing::None,
@@ -206,6 +206,9 @@ impl Server {
         if self.flags & OLD == 0 {
             let mut writer = out.writer(interim.fields.bytes().len() + HEAD_SLACK_BYTES);
             put_status_line(interim.status, &mut writer);
+            if interim.fields.name_a_protocol() {
+                writer.put(b"Connection: upgrade\r\n");
+            }
             writer.put(interim.fields.bytes());
             writer.put(b"\r\n");
         }
@@ -222,16 +225,26 @@ impl Server {
     }
 
     #[inline]
-    fn check_head(&self, status: Status) -> Result<(), Misuse> {
+    fn check_head(&self, parts: &Parts) -> Result<(), Misuse> {
         match self.outbound {
-            Outbound::Owed if status.is_interim() => Err(Misuse::InterimStatus),
-            Outbound::Owed if status == Status::SWITCHING_PROTOCOLS && self.inbound != Inbound::Await => {
-                Err(Misuse::SwitchTooEarly)
-            }
+            Outbound::Owed if parts.status.is_interim() => Err(Misuse::InterimStatus),
+            Outbound::Owed if parts.status == Status::SWITCHING_PROTOCOLS => self.check_switch(parts),
             Outbound::Owed => Ok(()),
             Outbound::Idle => Err(Misuse::NoRequest),
             _ => Err(Misuse::ResponseUnderWay),
         }
+    }
+
+    /// Whether another protocol may be granted. That the request has asked for it is for the application to see to.
+    #[cold]
+    fn check_switch(&self, parts: &Parts) -> Result<(), Misuse> {
+        if self.inbound != Inbound::Await {
+            return Err(Misuse::SwitchTooEarly);
+        }
+        if self.flags & OLD != 0 {
+            return Err(Misuse::PeerTooOld);
+        }
+        if parts.fields.name_a_protocol() { Ok(()) } else { Err(Misuse::SwitchUnnamed) }
     }
 
     /// Decides whether the connection closes after the response that is about to be written. What has not come of the
@@ -260,6 +273,10 @@ impl Server {
         if parts.status == Status::OK {
             writer.put(self.config.ok_start());
         } else {
+            if parts.status == Status::SWITCHING_PROTOCOLS && self.flags & EXPECTS != 0 {
+                // What was asked for first is said first (RFC 9110 §7.8).
+                writer.put(CONTINUE);
+            }
             put_status_line(parts.status, &mut writer);
             writer.put(self.config.after_status());
         }
@@ -268,12 +285,16 @@ impl Server {
             writer.put(b"\r\nContent-Type: ");
             writer.put(content_type);
         }
-        if parts.status == Status::SWITCHING_PROTOCOLS {
-            writer.put(b"\r\nConnection: upgrade");
-        } else if self.flags & WILL_CLOSE != 0 {
+        let mut behind: &[u8] = b", upgrade";
+        if self.flags & WILL_CLOSE != 0 && parts.status != Status::SWITCHING_PROTOCOLS {
             writer.put(b"\r\nConnection: close");
         } else if self.flags & OLD != 0 {
             writer.put(b"\r\nConnection: keep-alive");
+        } else {
+            behind = b"\r\nConnection: upgrade";
+        }
+        if parts.fields.name_a_protocol() {
+            writer.put(behind);
         }
         if !fields.is_empty() {
             writer.put(b"\r\n");

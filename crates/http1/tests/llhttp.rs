@@ -183,12 +183,12 @@ fn served(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
     let mut stand = Stand::new(Server::default());
     stand.receive(wire);
     let mut account = Account { messages: Vec::new(), verdict: Verdict::Accepted };
-    let mut granted = Status::OK;
+    let mut granted = None;
     loop {
         let step = if case.finishes() { stand.end() } else { stand.step() };
         let is_complete = match step {
             Ok(Step::Message(Incoming::Head(head))) => {
-                granted = if upgrades(&head) { Status::SWITCHING_PROTOCOLS } else { Status::OK };
+                granted = head.header("upgrade").filter(|_| upgrades(&head)).map(<[u8]>::to_vec);
                 let is_complete = !head.has_body();
                 account.messages.push(message(&head));
                 is_complete
@@ -215,7 +215,11 @@ fn served(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
         };
         if is_complete {
             account.messages.last_mut().expect("a head").is_complete = true;
-            stand.encode(Response::new(granted).into()).expect("a response is owed");
+            let response = match granted.take() {
+                None => Response::new(Status::OK),
+                Some(name) => Response::new(Status::SWITCHING_PROTOCOLS).field("Upgrade", name).expect("it was read"),
+            };
+            stand.encode(response.into()).expect("a response is owed");
         }
     }
 }
