@@ -424,6 +424,12 @@ fn an_application_that_fails_is_500_unless_something_was_said() {
     assert!(sent.starts_with("HTTP/1.1 500 ") && sent.contains("\r\nConnection: close\r\n"), "{sent}");
 
     let mut talk = Talk::new();
+    talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+        .expect("a good request");
+    assert_eq!(talk.sent(), "HTTP/1.1 100 Continue\r\n\r\n");
+    assert!(fail(&mut talk).starts_with("HTTP/1.1 500 "), "what is interim is not all that is said");
+
+    let mut talk = Talk::new();
     talk.hear(GET).expect("the request is good");
     talk.say(Outgoing::Head(StreamedResponse::new(Status::OK))).expect("a response is owed");
     talk.sent();

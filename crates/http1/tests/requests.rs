@@ -57,6 +57,16 @@ fn octets_beyond_ascii_are_data_and_never_syntax() {
 }
 
 #[test]
+fn no_request_is_yielded_before_the_last_byte_of_its_head() {
+    let wire = b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n";
+    for cut in 0..wire.len() {
+        let mut talk = Talk::new();
+        assert_eq!(talk.hear(&wire[..cut]), Ok(vec![]), "{cut}");
+        assert_eq!(talk.hear(&wire[cut..]), Ok(vec!["GET /".into()]), "{cut}");
+    }
+}
+
+#[test]
 fn white_space_between_the_request_line_and_the_first_field_is_refused() {
     for line in [" Host: a\r\n", "\tHost: a\r\n", " \r\n", "\t\r\n", " X: y\r\n Z: 1\r\n", " : \r\n"] {
         let wire = format!("GET / HTTP/1.1\r\n{line}Host: a\r\n\r\n");

@@ -207,6 +207,7 @@ fn a_connection_stays_if_both_want_it_to() {
     for (fields, stays) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 0", true),
         ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: a, Close", false),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: ,, close ,", false),
         ("HTTP/1.0 200 OK\r\nContent-Length: 0", false),
         ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: Keep-Alive", true),
         ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive, close", false),
