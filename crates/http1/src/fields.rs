@@ -61,7 +61,8 @@ impl Fields {
     /// Whole lines, each with its line end: `Name: value\r\n`.
     ///
     /// # Panics
-    /// If they are not fields that can be sent, or `Upgrade` stands behind others; at compile time, if it is called there.
+    /// If they are not fields that can be sent, or `Upgrade` stands behind others; at compile time, if it is called
+    /// there.
     #[must_use]
     pub const fn from_static(lines: &'static str) -> Self {
         check_lines(lines.as_bytes());
