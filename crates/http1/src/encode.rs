@@ -285,18 +285,17 @@ impl Server {
             writer.put(b"\r\nContent-Type: ");
             writer.put(content_type);
         }
-        let mut behind: &[u8] = b", upgrade";
-        if self.flags & WILL_CLOSE != 0 && parts.status != Status::SWITCHING_PROTOCOLS {
+        let switches = parts.status == Status::SWITCHING_PROTOCOLS;
+        if self.flags & WILL_CLOSE != 0 && !switches {
             writer.put(b"\r\nConnection: close");
         } else if self.flags & OLD != 0 {
             writer.put(b"\r\nConnection: keep-alive");
-        } else {
-            behind = b"\r\nConnection: upgrade";
-        }
-        if parts.fields.name_a_protocol() {
-            writer.put(behind);
         }
         if !fields.is_empty() {
+            if parts.fields.name_a_protocol() {
+                let is_said = self.flags & (WILL_CLOSE | OLD) != 0 && !switches;
+                writer.put(if is_said { b", upgrade" } else { b"\r\nConnection: upgrade" });
+            }
             writer.put(b"\r\n");
             writer.put(&fields[..fields.len() - 2]);
         }
