@@ -233,6 +233,10 @@ impl Client {
             if status == Status::CONTINUE && self.count == 1 {
                 self.flags &= !EXPECTS;
             }
+            if spans.flags & KEEP_ALIVE == 0 {
+                // It counts wherever it is said (RFC 9112 §9.6); the final response is still to come.
+                self.flags |= CLOSING;
+            }
             return Ok(Step::Message(Incoming::Interim(ResponseHead { bytes: input.take(length), spans })));
         }
         let is_tunnel = asked == Asked::Connect && (200..300).contains(&status.code());

@@ -104,7 +104,7 @@ impl Server {
     #[inline(never)]
     fn send_response(&mut self, response: &mut Response, out: &mut Output<'_>) -> Result<(), Misuse> {
         let status = response.parts.status;
-        self.check_head(status)?;
+        self.check_head(&response.parts)?;
         if !status.allows_body() && !response.body.is_empty() {
             return Err(Misuse::BodyForbidden);
         }
@@ -140,7 +140,7 @@ impl Server {
     #[cold]
     fn send_head(&mut self, head: &StreamedResponse, out: &mut Output<'_>) -> Result<(), Misuse> {
         let StreamedResponse { length, parts } = head;
-        self.check_head(parts.status)?;
+        self.check_head(parts)?;
         let tunnel = self.flags & CONNECT != 0 && (200..300).contains(&parts.status.code());
         let framing = match *length {
             _ if tunnel || matches!(parts.status.code(), 101 | 204) => Framing::None,
@@ -243,6 +243,9 @@ impl Server {
         if self.flags & OLD == 0 {
             let mut writer = out.writer(interim.fields.bytes().len() + HEAD_SLACK_BYTES);
             put_status_line(interim.status, &mut writer);
+            if interim.fields.name_a_protocol() {
+                writer.put(b"Connection: upgrade\r\n");
+            }
             writer.put(interim.fields.bytes());
             writer.put(b"\r\n");
         }
@@ -259,16 +262,26 @@ impl Server {
     }
 
     #[inline]
-    fn check_head(&self, status: Status) -> Result<(), Misuse> {
+    fn check_head(&self, parts: &Parts) -> Result<(), Misuse> {
         match self.outbound {
-            Outbound::Owed if status.is_interim() => Err(Misuse::InterimStatus),
-            Outbound::Owed if status == Status::SWITCHING_PROTOCOLS && self.inbound != Inbound::Await => {
-                Err(Misuse::SwitchTooEarly)
-            }
+            Outbound::Owed if parts.status.is_interim() => Err(Misuse::InterimStatus),
+            Outbound::Owed if parts.status == Status::SWITCHING_PROTOCOLS => self.check_switch(parts),
             Outbound::Owed => Ok(()),
             Outbound::Idle => Err(Misuse::NoRequest),
             _ => Err(Misuse::ResponseUnderWay),
         }
+    }
+
+    /// Whether another protocol may be granted. That the request has asked for it is for the application to see to.
+    #[cold]
+    fn check_switch(&self, parts: &Parts) -> Result<(), Misuse> {
+        if self.inbound != Inbound::Await {
+            return Err(Misuse::SwitchTooEarly);
+        }
+        if self.flags & OLD != 0 {
+            return Err(Misuse::PeerTooOld);
+        }
+        if parts.fields.name_a_protocol() { Ok(()) } else { Err(Misuse::SwitchUnnamed) }
     }
 
     /// Decides whether the connection closes after the response that is about to be written. What has not come of the
@@ -297,6 +310,10 @@ impl Server {
         if parts.status == Status::OK {
             writer.put(self.config.ok_start());
         } else {
+            if parts.status == Status::SWITCHING_PROTOCOLS && self.flags & EXPECTS != 0 {
+                // What was asked for first is said first (RFC 9110 §7.8).
+                writer.put(CONTINUE);
+            }
             put_status_line(parts.status, &mut writer);
             writer.put(self.config.after_status());
         }
@@ -305,14 +322,17 @@ impl Server {
             writer.put(b"\r\nContent-Type: ");
             writer.put(content_type);
         }
-        if parts.status == Status::SWITCHING_PROTOCOLS {
-            writer.put(b"\r\nConnection: upgrade");
-        } else if self.flags & WILL_CLOSE != 0 {
+        let switches = parts.status == Status::SWITCHING_PROTOCOLS;
+        if self.flags & WILL_CLOSE != 0 && !switches {
             writer.put(b"\r\nConnection: close");
         } else if self.flags & OLD != 0 {
             writer.put(b"\r\nConnection: keep-alive");
         }
         if !fields.is_empty() {
+            if parts.fields.name_a_protocol() {
+                let is_said = self.flags & (WILL_CLOSE | OLD) != 0 && !switches;
+                writer.put(if is_said { b", upgrade" } else { b"\r\nConnection: upgrade" });
+            }
             writer.put(b"\r\n");
             writer.put(&fields[..fields.len() - 2]);
         }

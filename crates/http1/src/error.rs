@@ -143,11 +143,14 @@ pub enum Misuse {
     PipelineFull,
     /// The connection takes no more requests: it closes, or is of another protocol.
     NoMoreRequests,
-    /// Another protocol is asked for with HEAD or CONNECT.
+    /// Another protocol is asked for with HEAD or CONNECT, or by a field and not by
+    /// [`Request::upgrade`](crate::Request::upgrade).
     UpgradeForbidden,
     /// Another protocol is granted before all of the request has come.
     SwitchTooEarly,
-    /// A body without a length, or an expectation, and the peer speaks HTTP/1.0 (RFC 9112 §6.1).
+    /// 101 without `Upgrade`, which says what protocol is granted (RFC 9110 §7.8).
+    SwitchUnnamed,
+    /// A body without a length, an expectation, or another protocol, and the peer speaks HTTP/1.0 (RFC 9112 §6.1).
     PeerTooOld,
 }
 
@@ -277,8 +280,9 @@ impl Misuse {
             Self::NoRequestUnderWay => "no request is under way",
             Self::PipelineFull => "too many requests wait for their responses",
             Self::NoMoreRequests => "the connection takes no more requests",
-            Self::UpgradeForbidden => "neither HEAD nor CONNECT asks for another protocol",
+            Self::UpgradeForbidden => "neither HEAD nor CONNECT asks for another protocol, nor does a field alone",
             Self::SwitchTooEarly => "the request is not complete, and what follows it is of no other protocol yet",
+            Self::SwitchUnnamed => "no protocol is named to switch to",
             Self::PeerTooOld => "the peer speaks HTTP/1.0",
         }
     }

@@ -8,6 +8,9 @@ use crate::runs;
 /// Fields of a message beside those that the codec writes by itself. They are checked when they are put in, and kept
 /// as they go out: encoding copies them in one piece, and a block from a static text costs nothing to make.
 ///
+/// `Upgrade` comes before all others: so a response that has it is known at a glance, and says `Connection: upgrade`
+/// (RFC 9110 §7.8). A request asks for a protocol by [`Request::upgrade`](crate::Request::upgrade) instead.
+///
 /// ```
 /// use tidegate_http1::{Fields, InvalidField};
 ///
@@ -58,7 +61,8 @@ impl Fields {
     /// Whole lines, each with its line end: `Name: value\r\n`.
     ///
     /// # Panics
-    /// If they are not fields that can be sent; at compile time, if it is called there.
+    /// If they are not fields that can be sent, or `Upgrade` stands behind others; at compile time, if it is called
+    /// there.
     #[must_use]
     pub const fn from_static(lines: &'static str) -> Self {
         check_lines(lines.as_bytes());
@@ -81,10 +85,18 @@ impl Fields {
             return Err(InvalidField::Value);
         }
         let lines = self.owned();
-        for piece in [name.as_bytes(), b": ", value, b"\r\n"] {
+        let at = if is_upgrade(name.as_bytes()) { upgrades_end(lines) } else { lines.len() };
+        let rest = lines.split_off(at);
+        for piece in [name.as_bytes(), b": ", value, b"\r\n", &rest] {
             lines.extend_from_slice(piece);
         }
         Ok(())
+    }
+
+    /// Whether `Upgrade` is among them.
+    #[inline]
+    pub(crate) fn name_a_protocol(&self) -> bool {
+        begins_with_upgrade(self.bytes())
     }
 
     /// Whether there are none.
@@ -165,6 +177,24 @@ const fn is_control(byte: u8) -> bool {
     byte != b'\t' && byte.is_ascii_control()
 }
 
+const fn is_upgrade(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"upgrade")
+}
+
+#[inline]
+fn begins_with_upgrade(lines: &[u8]) -> bool {
+    lines.first_chunk::<8>().is_some_and(|start| start.eq_ignore_ascii_case(b"upgrade:"))
+}
+
+/// Where the lines with `Upgrade` end, which come first.
+fn upgrades_end(lines: &[u8]) -> usize {
+    let mut end = 0;
+    while begins_with_upgrade(&lines[end..]) {
+        end += memchr::memchr(b'\n', &lines[end..]).map_or(0, |at| at + 1);
+    }
+    end
+}
+
 const fn is_reserved(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"connection")
         || name.eq_ignore_ascii_case(b"content-length")
@@ -212,13 +242,17 @@ const NO_TRAILERS: [&str; 24] = [
 ];
 
 const fn check_lines(mut rest: &[u8]) {
+    let mut is_behind_others = false;
     while !rest.is_empty() {
         let mut name_end = 0;
         while name_end < rest.len() && tidegate_scan::is_token(rest[name_end]) {
             name_end += 1;
         }
         assert!(name_end > 0 && name_end < rest.len() && rest[name_end] == b':', "a field is a name and a colon");
-        assert!(!is_reserved(rest.split_at(name_end).0), "this field is written by the codec");
+        let name = rest.split_at(name_end).0;
+        assert!(!is_reserved(name), "this field is written by the codec");
+        assert!(!(is_behind_others && is_upgrade(name)), "`Upgrade` comes before other fields");
+        is_behind_others = !is_upgrade(name);
         let mut end = name_end + 1;
         while end < rest.len() && !is_control(rest[end]) {
             end += 1;

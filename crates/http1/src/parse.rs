@@ -177,8 +177,9 @@ pub(crate) fn is_target(method: Method, target: &[u8]) -> bool {
     is_whole && (is_origin || check_target(method, target).is_ok())
 }
 
+/// A host that is not empty (RFC 9110 §4.2.1), with an optional port.
 fn is_authority(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && is_host(bytes)
+    !matches!(bytes, [] | [b':', ..]) && is_host(bytes)
 }
 
 /// What CONNECT asks for: a host and a port (RFC 9110 §9.3.6).
@@ -325,10 +326,13 @@ impl Facts {
 
     #[inline(never)]
     fn expect(&mut self, value: &[u8]) -> Result<(), Stop> {
-        if !trim(value).eq_ignore_ascii_case(b"100-continue") {
-            return Err(Violation::ExpectationUnknown.into());
+        // Empty members of a list are none (RFC 9110 §5.6.1.2).
+        for expectation in value.split(|&byte| byte == b',').map(trim).filter(|member| !member.is_empty()) {
+            if !expectation.eq_ignore_ascii_case(b"100-continue") {
+                return Err(Violation::ExpectationUnknown.into());
+            }
+            self.seen |= EXPECTS;
         }
-        self.seen |= EXPECTS;
         Ok(())
     }
 

@@ -35,6 +35,7 @@ fn persistence_is_as_both_sides_want_it() {
         ("HTTP/1.1", "Connection: close\r\n", true, Some("close")),
         ("HTTP/1.1", "Connection: a, CLOSE ,b\r\n", true, Some("close")),
         ("HTTP/1.1", "Connection: keep-alive\r\nConnection: close\r\n", true, Some("close")),
+        ("HTTP/1.1", "Connection: ,, close ,\r\n", true, Some("close")),
         ("HTTP/1.1", "Connection: closed\r\n", false, None),
         ("HTTP/1.0", "", true, Some("close")),
         ("HTTP/1.0", "Connection: Keep-Alive\r\n", false, Some("keep-alive")),
@@ -145,6 +146,28 @@ fn continue_is_sent_at_once_unless_the_application_wants_to_decide() {
     let mut talk = Talk::new();
     talk.hear(b"POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").expect("the request is good");
     assert_eq!(talk.sent(), "", "HTTP/1.0 does not know interim responses");
+}
+
+#[test]
+fn expectations_are_a_list() {
+    let said = |value: &str| {
+        let mut talk = Talk::new();
+        let wire = format!("POST / HTTP/1.1\r\nHost: a\r\nExpect: {value}\r\nContent-Length: 5\r\n\r\n");
+        let heard = talk.hear(wire.as_bytes());
+        (heard.is_ok(), talk.sent())
+    };
+    for value in
+        ["100-continue", ", 100-CONTINUE ,", "100-continue,100-continue", "100-continue\r\nExpect: 100-continue"]
+    {
+        assert_eq!(said(value), (true, "HTTP/1.1 100 Continue\r\n\r\n".into()), "{value}");
+    }
+    for value in ["", ",", " , ,"] {
+        assert_eq!(said(value), (true, String::new()), "nothing is expected: {value:?}");
+    }
+    for value in ["a", "100-continue, a", "a, 100-continue", "100-continue=a", "100-continue;a", "\"100-continue\""] {
+        let (is_heard, sent) = said(value);
+        assert!(!is_heard && sent.starts_with("HTTP/1.1 417 "), "{value}: {sent}");
+    }
 }
 
 #[test]
@@ -399,6 +422,12 @@ fn an_application_that_fails_is_500_unless_something_was_said() {
     talk.hear(GET).expect("the request is good");
     let sent = fail(&mut talk);
     assert!(sent.starts_with("HTTP/1.1 500 ") && sent.contains("\r\nConnection: close\r\n"), "{sent}");
+
+    let mut talk = Talk::new();
+    talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+        .expect("a good request");
+    assert_eq!(talk.sent(), "HTTP/1.1 100 Continue\r\n\r\n");
+    assert!(fail(&mut talk).starts_with("HTTP/1.1 500 "), "what is interim is not all that is said");
 
     let mut talk = Talk::new();
     talk.hear(GET).expect("the request is good");

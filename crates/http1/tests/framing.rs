@@ -4,7 +4,7 @@ mod support;
 
 use support::{GET, Seen, Talk, seen, seen_with};
 use tidegate_codec::Step;
-use tidegate_http1::{Config, Error, Incoming, Limits, Violation};
+use tidegate_http1::{BodyLength, Config, Error, Incoming, Limits, Violation};
 
 fn chunked(body: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}")
@@ -160,4 +160,20 @@ fn trailer_fields_never_become_fields_of_the_head() {
     assert_eq!(names, ["Host", "Transfer-Encoding"]);
     let names: Vec<_> = seen.requests[1].headers.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["Host"], "nor of the next");
+}
+
+#[test]
+fn large_lengths_lose_none_of_their_digits() {
+    let limits = Limits { body_bytes_max: u64::MAX, ..Limits::default() };
+    for length in ["4294967301", "9223372036854775813", "9999999999999999999"] {
+        let mut talk = Talk::limited(limits.clone());
+        talk.stand.receive(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n").as_bytes());
+        let Ok(Step::Message(Incoming::Head(head))) = talk.stand.step() else { panic!("it is complete") };
+        assert_eq!(head.body(), BodyLength::Known(length.parse().expect("a number")));
+    }
+    for length in ["10000000000000000000", "18446744073709551615", "18446744073709551621"] {
+        let wire = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\nhello");
+        let seen = seen_with(Config::new(limits.clone()), wire.as_bytes());
+        assert_eq!(seen.error, Some(Error::Peer(Violation::ContentLengthInvalid)), "{length}");
+    }
 }

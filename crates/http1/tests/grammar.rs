@@ -4,7 +4,7 @@
 mod support;
 
 use support::Talk;
-use tidegate_http1::{Body, Chunk, Error, Misuse, Outgoing, Response, Status, StreamedResponse};
+use tidegate_http1::{Body, Chunk, Error, Fields, Misuse, Outgoing, Response, Status, StreamedResponse};
 
 const REQUESTS: &[&str] = &[
     "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -43,8 +43,13 @@ const STATUSES: &[u16] = &[101, 200, 201, 204, 205, 206, 299, 304, 404, 500, 599
 
 /// A response in all the ways in which an application may send it, each with its body.
 fn manners(status: Status) -> Vec<(String, Vec<Outgoing>)> {
-    let whole = || Response::new(status);
-    let streamed = || StreamedResponse::new(status);
+    // 101 says which protocol it grants.
+    let mut fields = Fields::new();
+    if status == Status::SWITCHING_PROTOCOLS {
+        fields.push("Upgrade", "tide").expect("a good field");
+    }
+    let whole = || Response::new(status).fields(fields.clone());
+    let streamed = || StreamedResponse::new(status).fields(fields.clone());
     let long = "x".repeat(5_000);
     let hello = || [Outgoing::Data("hel".into()), Outgoing::Data(Body::Empty), Outgoing::Data("lo".into())];
     let pieces = |head: StreamedResponse| [head.into()].into_iter().chain(hello()).chain([Outgoing::End]).collect();
@@ -96,14 +101,14 @@ fn exchanges() -> Vec<Exchange> {
 }
 
 /// `None` for what the codec does not send: a whole response that may not have its body, another protocol within a
-/// request.
+/// request or to HTTP/1.0.
 fn exchange(request: &'static str, status: Status, (body, messages): (String, Vec<Outgoing>)) -> Option<Exchange> {
     let mut talk = Talk::new();
     talk.hear(request.as_bytes()).expect("the request is good");
     for message in messages {
         match talk.say(message) {
             Ok(()) => {}
-            Err(Error::Caller(Misuse::BodyForbidden | Misuse::SwitchTooEarly)) => return None,
+            Err(Error::Caller(Misuse::BodyForbidden | Misuse::SwitchTooEarly | Misuse::PeerTooOld)) => return None,
             // A response that has no body is complete with its head.
             Err(Error::Caller(Misuse::NoResponse)) => {
                 assert!(is_bodiless(request, status.code()), "{request} {status}");
@@ -244,6 +249,20 @@ fn no_coding_goes_with_an_interim_status_or_204_or_a_tunnel() {
                 assert!(message.values("content-length").is_empty(), "nor a length (RFC 9110 §8.6): {exchange:?}");
             }
         }
+    }
+}
+
+#[test]
+fn nothing_interim_goes_to_http_1_0() {
+    for exchange in exchanges().iter().filter(|exchange| exchange.is_old()) {
+        assert!(exchange.messages().len() == 1 && exchange.last().code() >= 200, "{exchange:?}");
+    }
+}
+
+#[test]
+fn every_final_response_has_one_date() {
+    for exchange in exchanges() {
+        assert_eq!(exchange.last().values("date").len(), 1, "{exchange:?}");
     }
 }
 

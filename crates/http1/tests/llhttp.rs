@@ -25,7 +25,7 @@ const DEVIATIONS: &[(&str, &str, Verdict, &str)] = &[
     ("request/invalid", "Invalid method", Verdict::Accepted, METHODS),
     ("request/method", "PRI request HTTP2", Verdict::Refused, "PRI means something in HTTP/2.0 only (RFC 9113 §3.4)"),
     ("request/method", "CONNECT with body", Verdict::Switched(1), "fields alone say that a body comes (RFC 9112 §6)"),
-    ("request/sample", "No HTTP version", Verdict::Refused, "HTTP/0.9 has no version (RFC 9112 §3, §2.3)"),
+    ("request/sample", "No HTTP version", Verdict::Refused, "HTTP/0.9 has no version (RFC 9112 §3, §C.1)"),
     ("request/transfer-encoding", "POST with `chunked` as last transfer-encoding", Verdict::Refused, FRAGMENTS),
     (
         "request/transfer-encoding",
@@ -55,7 +55,7 @@ const DEVIATIONS: &[(&str, &str, Verdict, &str)] = &[
         "a body without length is complete when the connection ends (RFC 9112 §8)",
     ),
     ("response/pipelining", "Should parse multiple events", Verdict::Refused, EMPTY_LINES),
-    ("response/sample", "HTTP version 0.9", Verdict::Refused, "HTTP/0.9 has no version (RFC 9112 §4, §2.3)"),
+    ("response/sample", "HTTP version 0.9", Verdict::Refused, "HTTP/0.9 has no status line (RFC 9112 §4)"),
     ("response/sample", "Response starting with CRLF", Verdict::Refused, EMPTY_LINES),
     ("response/transfer-encoding", "`chunked` before other transfer-encoding", Verdict::Refused, CODINGS),
     (
@@ -91,8 +91,9 @@ const FRAGMENTS: &str = "a target has no fragment (RFC 9112 §3.2)";
 const USERS: &str = "user information in an http target is an error (RFC 9112 §3.2.2, RFC 9110 §4.2.4)";
 const UNASKED: &str = "a client reads nothing that it has not asked for (RFC 9112 §9.2)";
 const FRAMED_101: &str = "101 says nothing of a length or a coding (RFC 9112 §6.1, RFC 9110 §8.6)";
-const EMPTY_LINES: &str = "an empty line may come before a request, and not before a response (RFC 9112 §2.2)";
-const CODINGS: &str = "what a coding other than chunked hides cannot be read here (RFC 9112 §6.1)";
+const EMPTY_LINES: &str =
+    "an empty line comes before a request, not a response (RFC 9112 §2.2): it may be dropped there (§9.2), and is not";
+const CODINGS: &str = "what ends with the connection could be read (RFC 9112 §6.3), but nobody asked for it (§7.4)";
 const ZONES: &str = "an address in a target has no zone (RFC 9112 §3.2.2, RFC 3986 §3.2.2)";
 
 /// What cannot be compared: file, case, and why.
@@ -183,12 +184,12 @@ fn served(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
     let mut stand = Stand::new(Server::default());
     stand.receive(wire);
     let mut account = Account { messages: Vec::new(), verdict: Verdict::Accepted };
-    let mut granted = Status::OK;
+    let mut granted = None;
     loop {
         let step = if case.finishes() { stand.end() } else { stand.step() };
         let is_complete = match step {
             Ok(Step::Message(Incoming::Head(head))) => {
-                granted = if upgrades(&head) { Status::SWITCHING_PROTOCOLS } else { Status::OK };
+                granted = head.header("upgrade").filter(|_| upgrades(&head)).map(<[u8]>::to_vec);
                 let is_complete = !head.has_body();
                 account.messages.push(message(&head));
                 is_complete
@@ -215,7 +216,11 @@ fn served(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
         };
         if is_complete {
             account.messages.last_mut().expect("a head").is_complete = true;
-            stand.encode(Response::new(granted).into()).expect("a response is owed");
+            let response = match granted.take() {
+                None => Response::new(Status::OK),
+                Some(name) => Response::new(Status::SWITCHING_PROTOCOLS).field("Upgrade", name).expect("it was read"),
+            };
+            stand.encode(response.into()).expect("a response is owed");
         }
     }
 }

@@ -57,6 +57,16 @@ fn octets_beyond_ascii_are_data_and_never_syntax() {
 }
 
 #[test]
+fn no_request_is_yielded_before_the_last_byte_of_its_head() {
+    let wire = b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n";
+    for cut in 0..wire.len() {
+        let mut talk = Talk::new();
+        assert_eq!(talk.hear(&wire[..cut]), Ok(vec![]), "{cut}");
+        assert_eq!(talk.hear(&wire[cut..]), Ok(vec!["GET /".into()]), "{cut}");
+    }
+}
+
+#[test]
 fn white_space_between_the_request_line_and_the_first_field_is_refused() {
     for line in [" Host: a\r\n", "\tHost: a\r\n", " \r\n", "\t\r\n", " X: y\r\n Z: 1\r\n", " : \r\n"] {
         let wire = format!("GET / HTTP/1.1\r\n{line}Host: a\r\n\r\n");
@@ -88,6 +98,14 @@ fn absolute_targets_are_accepted_with_every_method_and_in_both_versions() {
                 assert_eq!(found, (target, path, query, host), "{method} {version}");
             }
         }
+    }
+}
+
+/// An `http` URI has a host that is not empty (RFC 9110 §4.2.1), and what has no `//` may as well be a host and a port.
+#[test]
+fn an_absolute_target_that_names_no_host_is_refused() {
+    for target in ["http://", "http:///x", "http://:80/", "http://?x", "https://:443", "http:/x", "urn:a:b", "a:80"] {
+        refused(format!("GET {target} HTTP/1.1\r\nHost:\r\n\r\n").as_bytes(), Violation::Target);
     }
 }
 

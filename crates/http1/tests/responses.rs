@@ -303,7 +303,7 @@ fn reset_content_has_none_however_it_is_sent() {
 
 #[test]
 fn another_protocol_is_granted_only_behind_the_whole_request() {
-    let switch = || Response::new(Status::SWITCHING_PROTOCOLS);
+    let switch = || Response::new(Status::SWITCHING_PROTOCOLS).field("Upgrade", "tide").expect("a good field");
     let mut talk = Talk::new();
     talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nUpgrade: tide\r\nContent-Length: 5\r\n\r\nhel").expect("a good request");
     assert_eq!(talk.say(switch()), misuse(Misuse::SwitchTooEarly));
@@ -311,4 +311,69 @@ fn another_protocol_is_granted_only_behind_the_whole_request() {
     talk.say(switch()).expect("now it is complete");
     assert!(talk.stand.codec().is_switched());
     assert_eq!(talk.stand.input().bytes(), b"ebb");
+}
+
+#[test]
+fn another_protocol_is_granted_by_its_name_and_to_nobody_who_speaks_http_1_0() {
+    let switch = || Response::new(Status::SWITCHING_PROTOCOLS);
+    let asked = |version: &str| {
+        let mut talk = Talk::new();
+        let wire = format!("GET / {version}\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: tide\r\n\r\n");
+        talk.hear(wire.as_bytes()).expect("a good request");
+        talk
+    };
+    let mut talk = asked("HTTP/1.1");
+    assert_eq!(talk.say(switch()), misuse(Misuse::SwitchUnnamed));
+    assert_eq!(talk.say(StreamedResponse::new(Status::SWITCHING_PROTOCOLS)), misuse(Misuse::SwitchUnnamed));
+    assert_eq!(talk.sent(), "");
+    talk.say(switch().field("upgrade", "tide").expect("a good field")).expect("it has a name");
+    assert!(talk.sent().contains("\r\nConnection: upgrade\r\nupgrade: tide\r\n"));
+    let mut talk = asked("HTTP/1.0");
+    assert_eq!(talk.say(switch().field("Upgrade", "tide").expect("a good field")), misuse(Misuse::PeerTooOld));
+    talk.say(Response::text("no")).expect("the request is answered as if it had not asked");
+}
+
+#[test]
+fn whoever_expects_100_and_another_protocol_gets_both_in_this_order() {
+    let switch = || Response::new(Status::SWITCHING_PROTOCOLS).field("Upgrade", "tide").expect("a good field");
+    let asked = |length: usize| {
+        format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nUpgrade: tide\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+        )
+    };
+    let mut talk = Talk::new();
+    talk.hear(asked(5).as_bytes()).expect("a good request");
+    talk.hear(b"hello").expect("a good body");
+    talk.say(switch()).expect("it is complete");
+    assert!(talk.sent().starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 "));
+    // Who sends nothing has nothing to wait for, but may have asked.
+    let text = sent(&asked(0), [switch().into()]);
+    assert!(text.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 "), "{text}");
+}
+
+#[test]
+fn upgrade_goes_with_its_connection_option_in_every_response() {
+    let named = |status| Response::new(status).field("A", "b").and_then(|response| response.field("Upgrade", "tide/2"));
+    let named = |status| named(status).and_then(|response| response.field("UPGRADE", "ebb")).expect("good fields");
+    let required = Status::new(426).expect("a status");
+    for (request, response, said) in [
+        (request("GET", "HTTP/1.1"), named(required), "upgrade"),
+        (request("GET", "HTTP/1.1"), named(Status::OK).close(), "close, upgrade"),
+        ("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n".into(), named(Status::OK), "keep-alive, upgrade"),
+    ] {
+        let text = sent(&request, [response.into()]);
+        assert!(
+            text.contains(&format!("\r\nConnection: {said}\r\nUpgrade: tide/2\r\nUPGRADE: ebb\r\nA: b\r\n")),
+            "{text}"
+        );
+        assert_eq!(text.matches("Connection:").count(), 1, "{text}");
+    }
+    const NAMED: Fields = Fields::from_static("Upgrade: tide\r\nA: b\r\n");
+    let hints = Outgoing::Interim(Interim::new(Status::EARLY_HINTS).fields(NAMED));
+    let text = sent(&request("GET", "HTTP/1.1"), [hints, Response::text("ok").into()]);
+    assert!(
+        text.starts_with("HTTP/1.1 103 Early Hints\r\nConnection: upgrade\r\nUpgrade: tide\r\nA: b\r\n\r\n"),
+        "{text}"
+    );
+    std::panic::catch_unwind(|| Fields::from_static("A: b\r\nUpgrade: tide\r\n")).expect_err("it would not be found");
 }

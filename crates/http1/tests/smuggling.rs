@@ -213,6 +213,7 @@ fn limits_have_their_statuses() {
     };
     refused(&get(9_000, 0), Error::Limit(Exceeded::RequestLine), 414);
     refused(&get(9_000, 9_000), Error::Limit(Exceeded::RequestLine), 414);
+    refused(&get(20_000, 0), Error::Limit(Exceeded::RequestLine), 414);
     refused(&get(0, 17_000), Error::Limit(Exceeded::Head), 431);
     let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(100));
     refused(&many, Error::Limit(Exceeded::Headers), 431);

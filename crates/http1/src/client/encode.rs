@@ -48,7 +48,8 @@ impl Client {
         if !parts.has_host && self.config.host_line().is_empty() {
             return Err(Misuse::HostMissing);
         }
-        if parts.upgrade.is_some() && matches!(parts.method, Method::Head | Method::Connect) {
+        let cannot_switch = matches!(parts.method, Method::Head | Method::Connect);
+        if parts.upgrade.is_some() && cannot_switch || parts.fields.name_a_protocol() {
             return Err(Misuse::UpgradeForbidden);
         }
         match framing {

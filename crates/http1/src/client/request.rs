@@ -44,7 +44,8 @@ pub struct Request {
 
 /// The head of a request whose body follows piece by piece.
 ///
-/// With a length, exactly as many bytes have to follow. Without one the body is chunked.
+/// With a length, exactly as many bytes have to follow. Without one the body is chunked: that is for a peer that is
+/// known to speak HTTP/1.1 (RFC 9112 §6.1). Once it has answered in HTTP/1.0, such a request is refused.
 #[derive(Debug, Clone)]
 pub struct StreamedRequest {
     pub(super) length: Option<u64>,

@@ -127,12 +127,15 @@ fn pieces_belong_to_a_request() {
 #[test]
 fn targets_methods_and_hosts_cannot_split_a_request() {
     for target in
-        ["", "a", "/a b", "/a\r\nX: y", "/\n", "/\0", "/#a", "/\u{e4}", "*", "http://", "http://a@b/", "//a\t"]
+        ["", "?a", "a", "/a b", "/a\r\nX: y", "/\n", "/\0", "/#a", "/\u{e4}", "*", "http://", "http://a@b/", "//a\t"]
     {
         assert_eq!(Request::get(target).err(), Some(InvalidRequest::Target), "{target:?}");
     }
     for target in ["/", "/?a=b", "http://b/", "http://b:80?x", "//a"] {
         assert!(Request::get(target).is_ok(), "{target:?}");
+    }
+    for target in ["http:///", "http://:80/", "https://:443", "https://?a"] {
+        assert_eq!(Request::get(target).err(), Some(InvalidRequest::Target), "a host that is empty: {target:?}");
     }
     assert!(Request::new(Method::Options, "*").is_ok());
     for target in ["/", "a", "a:b", "http://a:80/", ":", "a:", ":80", "a:0", "a:65536"] {
@@ -211,6 +214,17 @@ fn an_upgrade_is_asked_for_by_name() {
     let mut talk = Talk::new();
     talk.say(get("/").upgrade("websocket").close()).unwrap();
     assert_eq!(talk.sent(), "GET / HTTP/1.1\r\nHost: a\r\nConnection: close, upgrade\r\nUpgrade: websocket\r\n\r\n");
+}
+
+/// A field of this name would go out without its connection option, and nobody would wait for 101.
+#[test]
+fn an_upgrade_is_not_asked_for_by_a_field() {
+    for request in [get("/"), get("/").upgrade("websocket")] {
+        let mut talk = Talk::new();
+        let request = request.field("Accept", "a/b").unwrap().field("upgrade", "tide").unwrap();
+        assert_eq!(talk.say(request), misuse(Misuse::UpgradeForbidden));
+        assert_eq!(talk.sent(), "");
+    }
 }
 
 #[test]

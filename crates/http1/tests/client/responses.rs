@@ -96,6 +96,27 @@ fn trailers_are_looked_up_like_fields() {
 }
 
 #[test]
+fn trailer_fields_never_become_fields_of_the_head() {
+    let mut talk = Talk::asked();
+    talk.stand.receive(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nDigest: 7\r\n\r\n");
+    let Ok(Step::Message(Incoming::Head(head))) = talk.stand.step() else { panic!("it is complete") };
+    let Ok(Step::Message(Incoming::Trailers(trailers))) = talk.stand.step() else { panic!("they are complete") };
+    assert_eq!((head.header("digest"), head.headers().count()), (None, 1));
+    assert_eq!((trailers.get("transfer-encoding"), trailers.iter().count()), (None, 1));
+}
+
+#[test]
+fn large_lengths_lose_none_of_their_digits() {
+    for length in ["4294967301", "9223372036854775813", "9999999999999999999"] {
+        let mut talk = Talk::limited(Limits { body_bytes_max: u64::MAX, ..Limits::default() });
+        talk.say(get("/")).unwrap();
+        talk.stand.receive(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").as_bytes());
+        let Ok(Step::Message(Incoming::Head(head))) = talk.stand.step() else { panic!("it is complete") };
+        assert_eq!(head.body(), BodyLength::Known(length.parse().unwrap()));
+    }
+}
+
+#[test]
 fn a_body_without_a_length_ends_with_the_connection() {
     let mut talk = Talk::asked();
     assert_eq!(talk.hear("HTTP/1.1 200 OK\r\n\r\nebb").unwrap(), ["200", "data ebb"]);
@@ -127,6 +148,33 @@ fn interim_responses_come_before_the_final_one() {
     let told =
         talk.hear("HTTP/1.1 102 Wait\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No\r\n\r\n");
     assert_eq!(told.unwrap(), ["interim 102", "interim 103", "204"]);
+    // Nobody knows what this one says, but its class is known.
+    let mut talk = Talk::asked();
+    assert_eq!(talk.hear("HTTP/1.1 199 \r\n\r\nHTTP/1.1 204 No\r\n\r\n").unwrap(), ["interim 199", "204"]);
+}
+
+#[test]
+fn no_request_follows_a_response_that_closes_even_while_that_comes() {
+    for lines in ["HTTP/1.1 200 OK\r\nConnection: close", "HTTP/1.0 200 OK"] {
+        let mut talk = Talk::limited(Limits { pipeline_max: 3, ..Limits::default() });
+        talk.say(get("/")).unwrap();
+        talk.hear(format!("{lines}\r\nContent-Length: 2\r\n\r\na")).unwrap();
+        assert_eq!(talk.say(get("/")), misuse(Misuse::NoMoreRequests), "{lines}");
+        assert!(!talk.is_finished(), "{lines}");
+        assert_eq!(talk.hear("b").unwrap(), ["data b", "end", "end of connection"], "{lines}");
+        assert!(talk.is_finished(), "{lines}");
+    }
+}
+
+#[test]
+fn an_interim_response_may_say_that_the_final_one_closes() {
+    let mut talk = Talk::limited(Limits { pipeline_max: 3, ..Limits::default() });
+    talk.say(get("/")).unwrap();
+    talk.hear("HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\n").unwrap();
+    assert_eq!(talk.say(get("/")), misuse(Misuse::NoMoreRequests));
+    let told = talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+    assert_eq!(told, ["200", "data ok", "end", "end of connection"]);
+    assert!(talk.is_finished());
 }
 
 #[test]
@@ -159,6 +207,7 @@ fn a_connection_stays_if_both_want_it_to() {
     for (fields, stays) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 0", true),
         ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: a, Close", false),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: ,, close ,", false),
         ("HTTP/1.0 200 OK\r\nContent-Length: 0", false),
         ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: Keep-Alive", true),
         ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive, close", false),
