@@ -3,7 +3,7 @@
 //! It grew from Netty's change #2693 (2014), which replaced two growing arrays in every connection by a linked list
 //! of recycled entries and one array for gathering writes per thread. Here an empty queue is 40 bytes and no heap.
 //! Small writes are copied one behind the other into the *fill segment*, which the entries share; large ones are
-//! linked. A write promises nothing but a number, its [`Mark`].
+//! linked. A write promises nothing but a number, its [`Mark`]. Messages of a few short pieces: `outbound/pieces.rs`.
 //!
 //! Invariants:
 //! - `written - sent` is the sum of the lengths of all entries; the queue holds entries only while that is not zero.

@@ -20,6 +20,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         6 => (queue.clone(), length.clone()).prop_map(|(q, n)| Write(q, n)),
         4 => (queue.clone(), 0..5_000_usize, pieces.clone()).prop_map(|(q, n, p)| Cursor(q, n, p)),
+        4 => (queue.clone(), [length.clone(), length.clone(), length.clone()]).prop_map(|(q, n)| Pieces(q, n)),
         1 => (queue.clone(), 0..SEGMENT_BYTES).prop_map(|(q, n)| Forget(q, n)),
         2 => (two.clone(), pieces).prop_map(|((a, b), p)| TwoCursors(a, b, p)),
         3 => (queue.clone(), length.clone()).prop_map(|(q, n)| Link(q, n)),

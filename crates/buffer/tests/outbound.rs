@@ -373,6 +373,52 @@ fn a_cursor_is_contiguous_for_what_it_asked_for() {
 }
 
 #[test]
+fn pieces_of_any_length_are_written_as_they_are() {
+    let bytes = bytes(0, 200);
+    for length in 0..=130 {
+        let mut queue = Outbound::new(&Pool::new());
+        queue.write_pieces((&bytes[..length], b"|", &bytes[200 - length..], b""));
+        queue.write_pieces((&bytes[..length / 2], &bytes[length / 2..length]));
+        queue.flush();
+        let (first, last) = (&bytes[..length], &bytes[200 - length..]);
+        let expected = [first, b"|", last, first].concat();
+        assert_eq!(queue.front().unwrap_or_default(), expected, "pieces of {length} bytes");
+    }
+}
+
+#[test]
+fn pieces_are_in_one_piece_of_memory_if_they_fit() {
+    for written in (0..SEGMENT_BYTES).step_by(97) {
+        let mut queue = Outbound::new(&Pool::new());
+        queue.write(&bytes(0, written));
+        queue.write_pieces((&bytes(1, 500)[..], ": ", &bytes(2, 500)[..]));
+        queue.flush();
+        queue.advance(written as u64);
+        assert_eq!(queue.front().map(<[u8]>::len), Some(1_002), "behind {written} bytes");
+    }
+}
+
+#[test]
+fn pieces_longer_than_a_segment_are_written_all_the_same() {
+    let long = bytes(0, SEGMENT_BYTES);
+    let mut queue = Outbound::new(&Pool::new());
+    queue.write_pieces((b"<", &long[..], &long[..], b">"));
+    queue.flush();
+    assert_eq!(send_all(&mut queue, usize::MAX), [b"<", &long[..], &long, b">"].concat());
+}
+
+#[test]
+fn pieces_without_bytes_leave_nothing_behind() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    for _ in 0..100 {
+        queue.write_pieces((b"", b""));
+        queue.flush();
+    }
+    assert_eq!((queue.cost(), pool.ledger().used(), queue.written()), (0, 0, Mark(0)));
+}
+
+#[test]
 fn only_what_was_flushed_is_taken() {
     let pool = Pool::new();
     let (mut from, mut expected) = mixed(&pool);

@@ -85,15 +85,14 @@ impl Server {
     fn send_usual(&mut self, content_type: ContentType, body: &[u8], out: &mut Output<'_>) {
         let (start, content_type) = (self.config.ok_start(), content_type.as_str().as_bytes());
         let date = out.time().date();
-        let mut digits = itoa::Buffer::new();
+        let (length, length_bytes) = length_and_end(body.len());
         out.write_pieces((
             start,
             date,
             b"\r\nContent-Type: ",
             content_type,
             b"\r\nContent-Length: ",
-            digits.format(body.len()).as_bytes(),
-            b"\r\n\r\n",
+            &length[..length_bytes],
             body,
         ));
         self.outbound = Outbound::Idle;
@@ -365,6 +364,32 @@ impl Server {
         }
     }
 }
+
+/// The length of a short body in digits, with the end of the head behind them, and how many bytes that is.
+#[inline]
+fn length_and_end(length: usize) -> ([u8; 8], usize) {
+    const END: u64 = u32::from_le_bytes(*b"\r\n\r\n") as u64;
+    const _: () = assert!(INLINE_BYTES_MAX < 10_000, "four digits");
+    let pair = |number: usize| u64::from(PAIRS[number % 100]);
+    let (digits, count) = match length {
+        0..10 => (pair(length) >> 8, 1),
+        10..100 => (pair(length), 2),
+        100..1000 => (pair(length / 100) >> 8 | pair(length) << 8, 3),
+        _ => (pair(length / 100) | pair(length) << 16, 4),
+    };
+    ((digits | END << (8 * count)).to_le_bytes(), count + 4)
+}
+
+/// The two digits of each number below a hundred, the first in the lower byte.
+static PAIRS: [u16; 100] = {
+    let mut pairs = [0; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = u16::from_le_bytes([b'0' + number as u8 / 10, b'0' + number as u8 % 10]);
+        number += 1;
+    }
+    pairs
+};
 
 #[inline(never)]
 fn discard(message: Outgoing) {

@@ -162,6 +162,27 @@ impl Server {
         }
     }
 
+    /// Whatever there is to be decoded but a head that is whole and good.
+    #[inline(never)]
+    fn decode_otherwise(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+        match self.inbound {
+            Inbound::Head if input.is_empty() && self.flags & CLOSING == 0 => {
+                // Between two requests, as a connection is most of the time.
+                self.since.get_or_insert(reply.now());
+                Ok(Step::More)
+            }
+            Inbound::Head => self.decode_unusual_head(input, reply),
+            Inbound::Await => {
+                self.flags |= followed(input);
+                Ok(Step::More)
+            }
+            Inbound::Switched => Ok(Step::More),
+            Inbound::Closed => Ok(Step::End),
+            _ if self.flags & SKIPPING != 0 => self.decode_skipped(input, reply),
+            _ => self.decode_body(input, reply),
+        }
+    }
+
     /// A head that is incomplete, or wrong, or begins behind an empty line.
     #[cold]
     fn decode_unusual_head(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
@@ -348,28 +369,14 @@ impl Codec for Server {
 
     #[inline]
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
-        match self.inbound {
-            Inbound::Head => {}
-            Inbound::Await => {
-                self.flags |= followed(input);
-                return Ok(Step::More);
-            }
-            Inbound::Switched => return Ok(Step::More),
-            Inbound::Closed => return Ok(Step::End),
-            _ if self.flags & SKIPPING != 0 => return self.decode_skipped(input, reply),
-            _ => return self.decode_body(input, reply),
-        }
-        if input.is_empty() && self.flags & CLOSING == 0 {
-            // Between two requests, as a connection is most of the time.
-            self.since.get_or_insert(reply.now());
-            return Ok(Step::More);
-        }
-        if self.seen == 0
+        if self.inbound == Inbound::Head
+            && self.seen == 0
+            && !input.is_empty()
             && let Ok((spans, length)) = parse::parse(input.bytes(), &self.config)
         {
             return Ok(Step::Message(Incoming::Head(self.accept(input, spans, length, reply))));
         }
-        self.decode_unusual_head(input, reply)
+        self.decode_otherwise(input, reply)
     }
 
     #[inline]

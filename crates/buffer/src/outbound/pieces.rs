@@ -10,7 +10,7 @@ use super::Outbound;
 use crate::entries::{NIL, Part};
 use crate::segment::SEGMENT_BYTES;
 
-/// Two to eight slices or arrays of bytes, as a tuple: what [`Outbound::write_pieces`] writes.
+/// Two to eight texts, or slices or arrays of bytes, as a tuple: what [`Outbound::write_pieces`] writes.
 pub trait Pieces: sealed::Pieces {}
 
 impl<T: sealed::Pieces> Pieces for T {}
@@ -23,8 +23,7 @@ impl Outbound {
     /// use tidegate_buffer::{Outbound, Pool};
     ///
     /// let mut queue = Outbound::new(&Pool::new());
-    /// let length = 4096.to_string();
-    /// queue.write_pieces((b"Content-Length: ", length.as_bytes(), b"\r\n"));
+    /// queue.write_pieces(("Content-Length: ", &4096.to_string()[..], b"\r\n"));
     /// queue.flush();
     /// assert_eq!(queue.front(), Some(&b"Content-Length: 4096\r\n"[..]));
     /// ```
@@ -123,6 +122,13 @@ mod sealed {
         #[inline(always)]
         fn bytes(&self) -> &[u8] {
             self
+        }
+    }
+
+    impl Piece for &str {
+        #[inline(always)]
+        fn bytes(&self) -> &[u8] {
+            self.as_bytes()
         }
     }
 

@@ -23,6 +23,8 @@ pub(crate) enum Operation {
     Write(usize, usize),
     /// A cursor over so many bytes, and the lengths of what is put through it.
     Cursor(usize, usize, Vec<usize>),
+    /// Pieces of these lengths, and a constant one, in one go.
+    Pieces(usize, [usize; 3]),
     /// A cursor that gets something and is forgotten instead of dropped.
     Forget(usize, usize),
     /// Cursors on two queues at once, which get pieces in turn.
@@ -151,6 +153,11 @@ impl World {
                 }
                 drop(cursor);
                 self.models[queue].write(&pieces.concat());
+            }
+            Operation::Pieces(queue, lengths) => {
+                let [first, second, third] = lengths.map(|length| self.fresh(length));
+                self.queues[queue].write_pieces((&first[..], b"\r\n", &second[..], &third[..]));
+                self.models[queue].write(&[&first[..], b"\r\n", &second, &third].concat());
             }
             Operation::Forget(queue, length) => {
                 let bytes = self.fresh(length);
