@@ -41,6 +41,16 @@ fn a_whole_response_has_date_server_type_and_length() {
 }
 
 #[test]
+fn a_body_of_any_length_has_its_length_in_the_head() {
+    let start = format!("HTTP/1.1 200 OK\r\nServer: Tidegate\r\n{DATE}Content-Type: text/plain\r\nContent-Length: ");
+    for length in (0..2_200).chain([9_999, 10_000, 100_000]) {
+        let body = "b".repeat(length);
+        let sent = sent(&request("GET", "HTTP/1.1"), [Response::text(body.clone()).into()]);
+        assert!(sent == format!("{start}{length}\r\n\r\n{body}"), "a body of {length} bytes: {sent:.200}");
+    }
+}
+
+#[test]
 fn the_server_has_the_name_it_was_given() {
     for (name, expected) in [("Harbour/2", "Server: Harbour/2\r\n"), ("", "")] {
         let mut talk = Talk::with(Config::default().server_name(name));

@@ -11,9 +11,9 @@ use crate::entries::{NIL, Part};
 use crate::segment::SEGMENT_BYTES;
 
 /// Two to eight texts, or slices or arrays of bytes, as a tuple: what [`Outbound::write_pieces`] writes.
-pub trait Pieces: sealed::Pieces {}
+pub trait Pieces: sealed::Pieces + Copy {}
 
-impl<T: sealed::Pieces> Pieces for T {}
+impl<T: sealed::Pieces + Copy> Pieces for T {}
 
 impl Outbound {
     /// Appends copies of all `pieces`, one behind the other: the cheapest way to write a message of a few short pieces. They
