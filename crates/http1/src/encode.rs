@@ -23,9 +23,9 @@ impl Server {
             self.send_usual(content_type, body, out);
             // Spares the walk over what it might have owned.
             if response.owns_nothing() {
-                std::mem::forget(message)
+                std::mem::forget(message);
             } else {
-                discard(message)
+                discard(message);
             }
             return Ok(());
         }

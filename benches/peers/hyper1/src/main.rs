@@ -1,11 +1,10 @@
 //! hyper 1 on one thread: HTTP/1.1 with pipelined responses flushed together.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::{env, error};
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue, SERVER};
 use hyper::server::conn::http1;
@@ -14,9 +13,10 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let mut response = match request.uri().path() {
         "/plaintext" => Response::new(Full::new(Bytes::from_static(b"Hello, World!"))),
+        "/sum" => Response::new(Full::new(sum(request.into_body()).await?.into())),
         _ => {
             let mut missing = Response::new(Full::default());
             *missing.status_mut() = StatusCode::NOT_FOUND;
@@ -27,6 +27,18 @@ async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, In
     headers.insert(SERVER, HeaderValue::from_static("hyper"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(response)
+}
+
+/// The length of a body and its CRC-32, as Tidegate says them.
+async fn sum(mut body: Incoming) -> Result<String, hyper::Error> {
+    let (mut length, mut remainder) = (0, crc32fast::Hasher::new());
+    while let Some(frame) = body.frame().await {
+        if let Some(data) = frame?.data_ref() {
+            length += data.len();
+            remainder.update(data);
+        }
+    }
+    Ok(format!("{length} {:08x}\n", remainder.finalize()))
 }
 
 async fn serve(address: SocketAddr) -> Result<(), Box<dyn error::Error>> {

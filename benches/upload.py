@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""CPU seconds and memory per GiB of an upload: Tidegate beside hyper 1.
+
+Each runs on one core and adds up what is posted to /sum; curl sends zeros from the other core, once with a Content-Length
+and once in chunks. Memory is the highest while it lasts, above that of a server that has done nothing yet. Servers are
+measured in turn, round after round, and ratios are taken within a round. The README beside this file says how to repeat it.
+"""
+
+import argparse
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import time
+import zlib
+
+import servers
+from servers import Failure, Server
+
+HERE = pathlib.Path(__file__).resolve().parent
+TIDEGATE = f"{HERE.parent}/target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet"
+HYPER = "{}/hyper1 127.0.0.1:0"
+UPLOAD_SECONDS_MAX = 120
+SAMPLE_SECONDS = 0.01
+GIB = 1 << 30
+FRAMINGS = {"length": [], "chunked": ["--header", "Transfer-Encoding: chunked"]}
+
+
+def expected(length):
+    """What a server says of so many zeros."""
+    block, remainder = bytes(1 << 20), 0
+    for start in range(0, length, len(block)):
+        remainder = zlib.crc32(block[: length - start], remainder)
+    return f"{length} {remainder:08x}\n"
+
+
+def upload(server, source, framing, answer, options):
+    """Uploads all of the file; gives the server's CPU seconds, and its bytes of memory at most above those before."""
+    command = ["taskset", "-c", options.load_core, "curl", "--silent", "--fail", "--http1.1", "--header", "Expect:"]
+    command += [*FRAMINGS[framing], "--upload-file", source, "--request", "POST", f"http://127.0.0.1:{server.port}/sum"]
+    before, memory = server.cpu_seconds(), server.settled_rss()
+    highest, deadline = memory, time.monotonic() + UPLOAD_SECONDS_MAX
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    curl = subprocess.Popen(command, text=True, **pipes)
+    try:
+        while curl.poll() is None:
+            if time.monotonic() > deadline:
+                raise Failure(f"{server.command}: an upload took longer than {UPLOAD_SECONDS_MAX} s")
+            highest = max(highest, server.rss())
+            time.sleep(SAMPLE_SECONDS)
+        said = curl.stdout.read()
+    finally:
+        servers.end(curl)
+    if curl.returncode != 0 or said != answer:
+        raise Failure(f"{server.command}: curl ended with {curl.returncode} and heard {said!r} instead of {answer!r}")
+    return server.cpu_seconds() - before, highest - memory
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", default=TIDEGATE, help="the command of Tidegate")
+    parser.add_argument("--peers-dir", default=f"{HERE}/peers/target/release", help="where hyper1 is")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--gib", type=float, default=1, help="to upload for each figure")
+    parser.add_argument("--server-core", default="0")
+    parser.add_argument("--load-core", default="1")
+    options = parser.parse_args()
+
+    length = int(options.gib * GIB)
+    answer = expected(length)
+    commands = {"tidegate": options.server, "hyper1": HYPER.format(options.peers_dir)}
+    figures = {(name, framing): [] for framing in FRAMINGS for name in commands}
+    with tempfile.NamedTemporaryFile() as source:
+        # A file of nothing but a length: reading it costs the sender no disk.
+        source.truncate(length)
+        for number in range(1, options.rounds + 1):
+            for name, framing in figures:
+                with Server(commands[name], options.server_core) as server:
+                    seconds, memory = upload(server, source.name, framing, answer, options)
+                figures[name, framing].append((seconds / options.gib, memory))
+                print(f"round {number}: {framing} {name} {seconds:.3f} s, {memory} bytes", flush=True)
+    print("\nframing   server    CPU s/GiB: median      min      max  to hyper1    bytes at most")
+    for (name, framing), each in figures.items():
+        seconds = [second for second, _ in each]
+        others = [second for second, _ in figures["hyper1", framing]]
+        ratio = statistics.median(one / other for one, other in zip(seconds, others))
+        middle, most = statistics.median(seconds), max(memory for _, memory in each)
+        print(f"{framing:9} {name:9} {middle:17.3f} {min(seconds):8.3f} {max(seconds):8.3f} {ratio:10.2f} {most:16}")
+
+
+if __name__ == "__main__":
+    servers.run(main)
