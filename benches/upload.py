@@ -62,6 +62,7 @@ def main():
     parser.add_argument("--peers-dir", default=f"{HERE}/peers/target/release", help="where hyper1 is")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--gib", type=float, default=1, help="to upload for each figure")
+    parser.add_argument("--max", type=int, help="fail if an upload to Tidegate takes more bytes of memory")
     parser.add_argument("--server-core", default="0")
     parser.add_argument("--load-core", default="1")
     options = parser.parse_args()
@@ -86,6 +87,8 @@ def main():
         ratio = statistics.median(one / other for one, other in zip(seconds, others))
         middle, most = statistics.median(seconds), max(memory for _, memory in each)
         print(f"{framing:9} {name:9} {middle:17.3f} {min(seconds):8.3f} {max(seconds):8.3f} {ratio:10.2f} {most:16}")
+        if name == "tidegate" and options.max is not None and most > options.max:
+            raise Failure(f"an upload took {most} bytes of memory, more than {options.max}")
 
 
 if __name__ == "__main__":
