@@ -193,7 +193,7 @@ impl Handler<Server> for Site {
 
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         match message {
-            Incoming::Head(head) => self.request(&head, cx),
+            Incoming::Head(ref head) => self.request(head, cx),
             Incoming::Data(data) => self.data(data, cx),
             Incoming::End => self.end(cx),
             Incoming::Trailers(_) => Outcome::Continue,
