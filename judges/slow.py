@@ -28,9 +28,7 @@ WATCH_INTERVAL_SECONDS = 0.2
 LINGER_SECONDS = 2
 # Timers, a crowd's worth of work, and the interval at which is watched.
 GRACE_SECONDS = 1
-# Bytes a second: `body_rate_min` and `write_rate_min` of the server's limits, and what slowhttptest may bring of a body in
-# one go unless told otherwise, a name and a value of at most 32 bytes.
-LEAST_RATE = 240
+# What slowhttptest brings of a body in one go, unless told otherwise: a name and a value of at most 32 bytes each.
 MORSEL_BYTES_MAX = 1 + 32 + 1 + 32
 LEAVE_SECONDS_MAX = 10
 ALL_GONE = "No open connections left"
@@ -55,12 +53,11 @@ class Attack:
 
 
 def attacks(options):
-    slow_reading = ["-X", "-w", "10", "-y", "20", "-n", "1", "-z", "5"]
     # What is sent next never comes.
     late = ["-i", str(options.seconds + 1)]
     once = options.deadline + GRACE_SECONDS
     # A piece each second makes up for as long as it may take at the least rate.
-    little_by_little = options.deadline / (1 - MORSEL_BYTES_MAX / LEAST_RATE) + GRACE_SECONDS
+    little_by_little = options.deadline / (1 - MORSEL_BYTES_MAX / options.least_rate) + GRACE_SECONDS
     # What the peer has taken since the last look is seen when a deadline comes, so that all of it may have been taken right
     # after the one before.
     twice = 2 * options.deadline + GRACE_SECONDS
@@ -74,22 +71,24 @@ def attacks(options):
         Attack("ranges", "/bytes/5000", ["-R"], "closed_done", once),
         # Read five bytes a second: a response that the kernel's buffer does not hold, and one that it does, after which
         # the connection is idle.
-        Attack("slow reading", "/bytes/20000000", slow_reading, "closed_write_timeout", twice),
-        # A hundred bytes a second, of which the kernels make a thousand now and then.
-        Attack("reading by morsels", "/bytes/20000000", reading(100), "closed_write_timeout", twice),
-        Attack("slow reading of little", "/bytes/10000", slow_reading, "closed_done", once + LINGER_SECONDS),
+        Attack("slow reading", "/bytes/20000000", reading(5, 10), "closed_write_timeout", twice),
+        # The kernels make a thousand bytes at a time of it: at no look is nothing read, and at none enough.
+        Attack("reading by morsels", "/bytes/20000000", reading(options.least_rate // 2, 1000), "closed_write_timeout", twice),
+        Attack("slow reading of little", "/bytes/10000", reading(5, 10), "closed_done", once + LINGER_SECONDS),
     ]
     if options.patient:
-        # About a thousand bytes a second.
-        steady_body = ["-B", "-s", "1000000", "-x", "1000", "-i", "1"]
+        # On average three times the least rate.
+        steady_body = ["-B", "-s", "100000000", "-x", str(3 * options.least_rate), "-i", "1"]
         chosen.append(Attack("steady bodies", "/sum", steady_body))
-        chosen.append(Attack("steady reading", "/bytes/20000000", reading(1000)))
+        # A kernel acknowledges by pieces of up to half its buffer, which must not take longer than from look to look.
+        steady_reading = reading(2 * options.least_rate, 2 * options.least_rate)
+        chosen.append(Attack("steady reading", "/bytes/20000000", steady_reading))
     return chosen
 
 
-def reading(rate):
-    """The flags of who reads so many bytes each second."""
-    return ["-X", "-w", "1000", "-y", "2000", "-n", "1", "-z", str(rate)]
+def reading(rate, window):
+    """The flags of who reads so many bytes each second, out of a buffer for which so many were asked."""
+    return ["-X", "-w", str(window), "-y", str(window + 1), "-n", "1", "-z", str(rate)]
 
 
 class Watch:
@@ -209,6 +208,7 @@ def verdict(directory):
 
 def judge(transport, attack, options):
     deadlines = [f"--{what}-timeout={options.deadline}" for what in ["request", "idle", "write"]]
+    deadlines += [f"--{what}-rate-min={options.least_rate}" for what in ["body", "write"]]
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(program.serve(transport, *deadlines, program=options.program))
         directory = stack.enter_context(tempfile.TemporaryDirectory())
@@ -270,6 +270,7 @@ def main():
     parser.add_argument("--rate", type=int, default=500, help="connections that are opened a second")
     parser.add_argument("--seconds", type=int, default=12, help="how long an attack lasts that is not ended")
     parser.add_argument("--deadline", type=int, default=3, help="seconds that the server gives: all its time-outs")
+    parser.add_argument("--least-rate", type=int, default=1000, help="bytes a second that the server asks for")
     parser.add_argument("--patient", action="store_true", help="also who keeps to the least rates, and has to be left alone")
     options = parser.parse_args()
     program.need("slowhttptest")
