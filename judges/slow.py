@@ -72,7 +72,7 @@ def attacks(options):
         # Read five bytes a second: a response that the kernel's buffer does not hold, and one that it does, after which
         # the connection is idle.
         Attack("slow reading", "/bytes/20000000", reading(5, 10), "closed_write_timeout", twice),
-        # The kernels make a thousand bytes at a time of it: at no look is nothing read, and at none enough.
+        # Kernels make pieces of a thousand bytes of it: from look to look there is often something, and never enough.
         Attack("reading by morsels", "/bytes/20000000", reading(options.least_rate // 2, 1000), "closed_write_timeout", twice),
         Attack("slow reading of little", "/bytes/10000", reading(5, 10), "closed_done", once + LINGER_SECONDS),
     ]
