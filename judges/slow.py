@@ -3,8 +3,8 @@
 
 Beside each attack good clients ask, some on connections of their own and one that keeps its connection, and each answer
 has to be right and in time. The server's sockets are watched one by one: none may live longer than the deadline that
-its attack runs into, and that while the attacker would still hold on to it. The README beside this file says how to
-repeat it.
+its attack runs into, however patiently it sends or reads a little, and that while the attacker would still hold on to it.
+Only who keeps to the least rates may stay, and has to. The README beside this file says how to repeat it.
 """
 
 import argparse
@@ -28,6 +28,8 @@ WATCH_INTERVAL_SECONDS = 0.2
 LINGER_SECONDS = 2
 # Timers, a crowd's worth of work, and the interval at which is watched.
 GRACE_SECONDS = 1
+# What slowhttptest brings of a body in one go, unless told otherwise: a name and a value of at most 32 bytes each.
+MORSEL_BYTES_MAX = 1 + 32 + 1 + 32
 LEAVE_SECONDS_MAX = 10
 ALL_GONE = "No open connections left"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -39,8 +41,7 @@ class Attack:
     """One way to be slow: what slowhttptest is told, and what ends its connections.
 
     `cause` is the counter of the server that says so, and `bound` the seconds that one connection may be there. Without
-    a cause an attack keeps within the deadlines: nothing is to end it but itself, and what counts is that others are
-    served.
+    a cause it keeps to the least rates: nothing is to end it but itself.
     """
 
     def __init__(self, name, path, flags, cause=None, bound=None):
@@ -52,29 +53,42 @@ class Attack:
 
 
 def attacks(options):
-    slow_reading = ["-X", "-w", "10", "-y", "20", "-n", "1", "-z", "5"]
-    # What is sent next never comes, or well before the deadline.
-    late, in_time = ["-i", str(options.seconds + 1)], ["-i", str(max(1, options.deadline // 3))]
+    # What is sent next never comes.
+    late = ["-i", str(options.seconds + 1)]
     once = options.deadline + GRACE_SECONDS
-    # Whether the peer has taken something since the last look is seen when a deadline comes, so that the last byte may have
-    # been taken right after the one before.
+    # A piece each second makes up for as long as it may take at the least rate.
+    little_by_little = options.deadline / (1 - MORSEL_BYTES_MAX / options.least_rate) + GRACE_SECONDS
+    # What the peer has taken since the last look is seen when a deadline comes, so that all of it may have been taken right
+    # after the one before.
     twice = 2 * options.deadline + GRACE_SECONDS
     chosen = [
         # A head has to be whole by its deadline, however busily it grows.
         Attack("slow heads", "/plaintext", ["-H", "-i", "1"], "closed_protocol", once),
         Attack("slow bodies", "/echo", ["-B", "-s", "8192", *late], "closed_protocol", once),
+        # Each piece comes well before the deadline.
+        Attack("bodies by morsels", "/echo", ["-B", "-s", "8192", "-i", "1"], "closed_protocol", little_by_little),
         # There are no ranges here: these are answered, and ended, since they ask for that.
         Attack("ranges", "/bytes/5000", ["-R"], "closed_done", once),
         # Read five bytes a second: a response that the kernel's buffer does not hold, and one that it does, after which
         # the connection is idle.
-        Attack("slow reading", "/bytes/20000000", slow_reading, "closed_write_timeout", twice),
-        Attack("slow reading of little", "/bytes/10000", slow_reading, "closed_done", once + LINGER_SECONDS),
+        Attack("slow reading", "/bytes/20000000", reading(5, 10), "closed_write_timeout", twice),
+        # Kernels make pieces of a thousand bytes of it: from look to look there is often something, and never enough.
+        Attack("reading by morsels", "/bytes/20000000", reading(options.least_rate // 2, 1000), "closed_write_timeout", twice),
+        Attack("slow reading of little", "/bytes/10000", reading(5, 10), "closed_done", once + LINGER_SECONDS),
     ]
     if options.patient:
-        chosen.append(Attack("slow bodies, in time", "/echo", ["-B", "-s", "8192", *in_time]))
-        steady_reading = ["-X", "-w", "1000", "-y", "2000", "-n", "1", "-z", "1000"]
+        # On average three times the least rate.
+        steady_body = ["-B", "-s", "100000000", "-x", str(3 * options.least_rate), "-i", "1"]
+        chosen.append(Attack("steady bodies", "/sum", steady_body))
+        # A kernel acknowledges by pieces of up to half its buffer, which must not take longer than from look to look.
+        steady_reading = reading(2 * options.least_rate, 2 * options.least_rate)
         chosen.append(Attack("steady reading", "/bytes/20000000", steady_reading))
     return chosen
+
+
+def reading(rate, window):
+    """The flags of who reads so many bytes each second, out of a buffer for which so many were asked."""
+    return ["-X", "-w", str(window), "-y", str(window + 1), "-n", "1", "-z", str(rate)]
 
 
 class Watch:
@@ -127,6 +141,10 @@ class Watch:
         """When a connection was seen last that was there for more than a moment."""
         long_ones = (seen for each, seen in self.last_seen.items() if seen > self.first_seen[each])
         return max(long_ones, default=0.0)
+
+    def stayed(self, seconds, until):
+        """How many were there for so many seconds at least, and still at that time."""
+        return sum(seen >= until and seen - self.first_seen[each] >= seconds for each, seen in self.last_seen.items())
 
     def __enter__(self):
         self.thread.start()
@@ -190,6 +208,7 @@ def verdict(directory):
 
 def judge(transport, attack, options):
     deadlines = [f"--{what}-timeout={options.deadline}" for what in ["request", "idle", "write"]]
+    deadlines += [f"--{what}-rate-min={options.least_rate}" for what in ["body", "write"]]
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(program.serve(transport, *deadlines, program=options.program))
         directory = stack.enter_context(tempfile.TemporaryDirectory())
@@ -228,6 +247,10 @@ def judge(transport, attack, options):
     if left:
         raise Failure(f"{len(left)} connections are left when the attack is over")
     if not attack.cause:
+        # By then all of them were there for a while.
+        end = begun + options.seconds - GRACE_SECONDS
+        if (stayed := watch.stayed(options.seconds / 2, end)) < options.connections:
+            raise Failure(f"{stayed} connections of {options.connections} were left alone, as all should be")
         return
     causes = {name: after[name] - before[name] for name in after if name.startswith("closed_")}
     if causes[attack.cause] < options.connections:
@@ -247,7 +270,8 @@ def main():
     parser.add_argument("--rate", type=int, default=500, help="connections that are opened a second")
     parser.add_argument("--seconds", type=int, default=12, help="how long an attack lasts that is not ended")
     parser.add_argument("--deadline", type=int, default=3, help="seconds that the server gives: all its time-outs")
-    parser.add_argument("--patient", action="store_true", help="also attacks that keep within the deadlines")
+    parser.add_argument("--least-rate", type=int, default=1000, help="bytes a second that the server asks for")
+    parser.add_argument("--patient", action="store_true", help="also who keeps to the least rates, and has to be left alone")
     options = parser.parse_args()
     program.need("slowhttptest")
     for transport in options.transports:

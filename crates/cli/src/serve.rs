@@ -39,7 +39,7 @@ pub(crate) struct Options {
     /// Memory that connections may hold, in bytes [default: half of the machine's]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(MEMORY_MAX_FLOOR..))]
     memory_max: Option<u64>,
-    /// Seconds that a request's head may take, and each piece of its body [default: 30]
+    /// Seconds that a request's head may take, and that its body may be late [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     request_timeout: Option<u32>,
     /// Seconds that a connection may wait for its next request [default: 75]
@@ -48,6 +48,13 @@ pub(crate) struct Options {
     /// Seconds that a peer may take nothing of what waits to be sent to it [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     write_timeout: Option<u32>,
+    /// The least rate of a request's body, in bytes per second: whoever sends less is late; 0 for none [default: 240]
+    #[arg(long, value_name = "BYTES")]
+    body_rate_min: Option<u32>,
+    /// The least rate at which a peer takes what waits to be sent to it, in bytes per second: who takes less has taken
+    /// nothing; 0 for none [default: 240]
+    #[arg(long, value_name = "BYTES")]
+    write_rate_min: Option<u32>,
     /// Restart without a gap: take the listeners of the server that was started with the same PATH over, if one runs,
     /// which then drains and ends; and wait there for the next one
     #[arg(long, value_name = "PATH")]
@@ -123,6 +130,9 @@ fn start(options: &Options, inherited: Option<Server>) -> Result<Running, StartE
     if let Some(seconds) = options.write_timeout {
         limits.write_timeout = Duration::from_secs(seconds.into());
     }
+    if let Some(bytes) = options.write_rate_min {
+        limits.write_rate_min = bytes;
+    }
     let server = inherited.unwrap_or_else(|| Server::at(options.listen.clone()));
     let mut server = server.transport(options.transport).limits(limits);
     if options.least_loaded {
@@ -138,6 +148,9 @@ fn start(options: &Options, inherited: Option<Server>) -> Result<Running, StartE
     if let Some(seconds) = options.request_timeout {
         let timeout = Duration::from_secs(seconds.into());
         (limits_of_http.head_timeout, limits_of_http.body_timeout) = (timeout, timeout);
+    }
+    if let Some(bytes) = options.body_rate_min {
+        limits_of_http.body_rate_min = bytes;
     }
     if let Some(seconds) = options.idle_timeout {
         limits_of_http.idle_timeout = Duration::from_secs(seconds.into());

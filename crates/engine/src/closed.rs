@@ -22,7 +22,8 @@ pub enum Closed {
     Deadline,
     /// The handler panicked, the codec, or the task that had the channel.
     Panicked,
-    /// The peer took no bytes for longer than [`Limits::write_timeout`](crate::Limits::write_timeout).
+    /// The peer took nothing for longer than [`Limits::write_timeout`](crate::Limits::write_timeout), or less than
+    /// [`Limits::write_rate_min`](crate::Limits::write_rate_min) makes of that time.
     WriteTimeout,
     /// The peer made the protocol answer, and did not read the answers.
     RepliesUnread,
@@ -77,7 +78,7 @@ impl fmt::Display for Closed {
             Self::Failed(error) => write!(f, "the handler failed: {error}"),
             Self::Deadline => f.write_str("the application's deadline had come"),
             Self::Panicked => f.write_str("the handler panicked"),
-            Self::WriteTimeout => f.write_str("the peer took no bytes before the write deadline"),
+            Self::WriteTimeout => f.write_str("the peer took too few bytes before the write deadline"),
             Self::RepliesUnread => f.write_str("the peer does not read what it makes us answer"),
             Self::Shed => f.write_str("shed: the memory budget is used up, and this connection had most bytes waiting"),
             Self::TooSlow => f.write_str("the peer read more slowly than its group was sent messages"),

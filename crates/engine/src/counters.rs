@@ -53,7 +53,7 @@ pub struct Counts {
     pub closed_deadline: u64,
     /// Connections whose handler, codec or task panicked.
     pub closed_panicked: u64,
-    /// Connections whose peer took no bytes for too long.
+    /// Connections whose peer took no bytes, or too few, for too long.
     pub closed_write_timeout: u64,
     /// Connections whose peer did not read the protocol's replies.
     pub closed_replies_unread: u64,

@@ -28,8 +28,8 @@ pub struct Limits {
     pub water: WaterMarks,
     /// A peer that takes nothing for this long, while bytes wait, is disconnected; 60 s.
     pub write_timeout: Duration,
-    /// The least rate at which a peer has to take bytes while some wait, in bytes per second; 0 if one byte in a
-    /// `write_timeout` is enough. Who takes less counts as one who takes nothing. 240.
+    /// The least rate at which a peer has to take bytes while some wait, in bytes per second, over a `write_timeout`; 0 if
+    /// one byte in that time is enough. Who takes less counts as one who takes nothing. 240.
     pub write_rate_min: u32,
     /// After our last byte, how long a silent peer may take to end the connection before we do, so that it can read that
     /// byte; 2 s. One that goes on sending has half a minute.

@@ -104,7 +104,7 @@ pub enum Exceeded {
     Trailer,
     /// The head took too long.
     HeadTime,
-    /// No byte of the body came for too long.
+    /// No byte of the body came for too long, or too few.
     BodyTime,
     /// Too many interim responses to one request.
     Interim,
@@ -257,7 +257,7 @@ impl Exceeded {
             Self::ChunkExtension => "a chunk extension is too long",
             Self::Trailer => "the trailer is too long",
             Self::HeadTime => "the head took too long",
-            Self::BodyTime => "the body stopped arriving",
+            Self::BodyTime => "the body arrives too slowly, or has stopped",
             Self::Interim => "there are too many interim responses",
         }
     }

@@ -15,6 +15,7 @@ mod panics;
 mod peer;
 mod process;
 mod program;
+mod rates;
 mod serve;
 mod takeover;
 mod transports;

@@ -88,6 +88,8 @@ fn what_the_user_got_wrong_is_one_line_and_exit_2() {
         (&["serve", "--request-timeout", "0"], "--request-timeout"),
         (&["serve", "--idle-timeout", "0"], "--idle-timeout"),
         (&["serve", "--write-timeout", "soon"], "soon"),
+        (&["serve", "--body-rate-min", "-1"], "-1"),
+        (&["serve", "--write-rate-min", "fast"], "fast"),
         (&["serve", "--quiet=yes"], "--quiet"),
         (&["sail"], "sail"),
         (&[], "subcommand"),
@@ -115,6 +117,8 @@ fn help_and_version_are_told_to_who_asks() {
         "--request-timeout",
         "--idle-timeout",
         "--write-timeout",
+        "--body-rate-min",
+        "--write-rate-min",
         "--takeover",
         "--quiet",
     ] {

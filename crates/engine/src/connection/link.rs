@@ -159,12 +159,28 @@ impl Link {
         had
     }
 
-    /// Takes note of how many sent bytes the peer has not acknowledged; says how many it has acknowledged since the last
-    /// look.
-    pub(super) fn acknowledges(&mut self, unacknowledged: Option<u64>) -> u32 {
-        let Some(unacknowledged) = unacknowledged else { return 0 };
-        let acknowledged = self.outbound.sent().0.wrapping_sub(unacknowledged) as u32;
-        acknowledged.wrapping_sub(std::mem::replace(&mut self.acknowledged, acknowledged))
+    /// Takes note of how many sent bytes the peer has not acknowledged; says whether it has acknowledged enough since the
+    /// last look. Where the system does not tell, what it took counts.
+    pub(super) fn acknowledges(&mut self, unacknowledged: Option<u64>) -> bool {
+        let acknowledged = self.outbound.sent().0.wrapping_sub(unacknowledged.unwrap_or(0)) as u32;
+        let more = acknowledged.wrapping_sub(std::mem::replace(&mut self.acknowledged, acknowledged));
+        // A Unix socket counts its own overhead as well, so it may seem to have acknowledged less than before.
+        more.cast_signed() >= self.enough().cast_signed()
+    }
+
+    /// Whether the peer must have acknowledged enough since the last look, after the kernel, which was full, has taken so
+    /// many bytes.
+    pub(super) fn makes_room(&self, sent: u64) -> bool {
+        let taken = (self.outbound.sent().0 as u32).wrapping_sub(self.acknowledged);
+        // No kernel holds the rest of those. So numbers that wrap stay comparable.
+        sent >= u64::from(self.enough()) || taken >= 2 * ENOUGH_MAX
+    }
+
+    /// How many bytes the peer has to acknowledge from one look to the next.
+    fn enough(&self) -> u32 {
+        let limits = &self.settings.limits;
+        let bytes = limits.write_timeout.as_millis().saturating_mul(limits.write_rate_min.into()) / 1000;
+        u32::try_from(bytes).unwrap_or(u32::MAX).clamp(1, ENOUGH_MAX)
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -286,5 +302,8 @@ impl Peer {
         }
     }
 }
+
+/// A least rate asks for no more than this from one look to the next.
+const ENOUGH_MAX: u32 = 1 << 29;
 
 const _: () = assert!(size_of::<Link>() <= 104);

@@ -258,9 +258,11 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         })?;
         if sent > 0 {
             core.tally.sent_bytes += sent as u64;
-            // Progress, even if it is within one large entry: the deadline starts anew.
-            self.link.progress = Tick::NEVER;
             self.link.outbound().advance(sent as u64);
+            if self.link.progress.is_set() && self.link.makes_room(sent as u64) {
+                // Progress, even if it is within one large entry: the deadline starts anew.
+                self.link.progress = Tick::NEVER;
+            }
         }
         Ok(())
     }
@@ -271,9 +273,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             return if overdue { Err(self.close_now()) } else { Ok(()) };
         }
         if core.wheel.has_come(self.link.progress) {
-            let limits = &self.link.settings().limits;
-            let least = limits.write_timeout.as_millis().saturating_mul(limits.write_rate_min.into()) / 1000;
-            if u128::from(self.link.acknowledges(core.driver.unacknowledged(token))) >= least.max(1) {
+            if self.link.acknowledges(core.driver.unacknowledged(token)) {
                 // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours yet.
                 self.link.progress = Tick::NEVER;
             } else {

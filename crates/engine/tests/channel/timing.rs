@@ -451,6 +451,37 @@ fn a_peer_has_to_read_at_the_least_rate() {
     assert_eq!(pipe.counts().closed_write_timeout, 1);
 }
 
+/// Once the kernel has room for a little more it takes that, whether or not its system tells what was acknowledged.
+#[test]
+fn what_the_kernel_takes_of_ours_little_by_little_is_no_better_than_what_the_peer_reads() {
+    for tells in [true, false] {
+        let limits = Limits { write_timeout: SECOND * 10, write_rate_min: 10, ..Limits::default() };
+        let serve = move |mut channel: Channel<Lines>| async move {
+            channel.recv().await?;
+            channel.send("x".repeat(5_000).into())?;
+            channel.recv().await?;
+            Served::Ok(())
+        };
+        let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, limits);
+        pipe.take_at_most(50);
+        if tells {
+            pipe.leave_unread(50);
+        }
+        pipe.receive(b"go\n");
+        let mut lasts = |bytes| {
+            let mut second = || {
+                pipe.take_at_most(bytes);
+                pipe.advance(SECOND);
+                !pipe.is_cut_off()
+            };
+            (0..100).take_while(|_| second()).count()
+        };
+        assert_eq!(lasts(10), 100, "at the least rate, {tells}");
+        assert!(lasts(9) < 20, "at less, {tells}");
+        assert_eq!(pipe.counts().closed_write_timeout, 1);
+    }
+}
+
 /// Over sockets, in real time: nobody can move the clock of two kernels.
 #[test]
 fn two_ends_that_both_stop_reading_end_by_the_write_deadline() {

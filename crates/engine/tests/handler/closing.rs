@@ -222,7 +222,7 @@ fn closed_is_told_exactly_once_on_every_path() {
         ("the handler panicked", |pipe| pipe.receive(b"die\n"), |counts| counts.closed_panicked),
         ("the handler panicked", |pipe| pipe.receive(b"panic\n"), |counts| counts.closed_panicked),
         (
-            "the peer took no bytes",
+            "the peer took too few bytes",
             |pipe| {
                 pipe.take_at_most(0);
                 pipe.receive(b"say\n");

@@ -317,9 +317,9 @@ fn a_peer_that_takes_nothing_is_disconnected() {
 }
 
 #[test]
-fn a_peer_that_takes_a_byte_now_and_then_is_not() {
+fn a_peer_that_takes_a_byte_now_and_then_is_not_if_that_is_enough() {
     let journal = Journal::default();
-    let limits = Limits { write_timeout: Duration::from_secs(60), ..Limits::default() };
+    let limits = Limits { write_timeout: Duration::from_secs(60), write_rate_min: 0, ..Limits::default() };
     let mut pipe = Embedded::with_limits(Lines::new(), Probe::new(&journal, echo), limits);
     pipe.take_at_most(0);
     pipe.receive(b"0123456789\n");
