@@ -13,27 +13,9 @@ use crate::server::{
 use crate::status::Status;
 
 impl Server {
-    /// Writes a message, if it is the time for it. A response is not moved out of its message: it is large.
-    #[inline]
-    pub(crate) fn send(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
-        if self.is_usual()
-            && let Outgoing::Response(response) = &message
-            && let Some((content_type, body)) = response.usual()
-        {
-            self.send_usual(content_type, body, out);
-            // Spares the walk over what it might have owned.
-            if response.owns_nothing() {
-                std::mem::forget(message);
-            } else {
-                discard(message);
-            }
-            return Ok(());
-        }
-        self.send_any(message, out)
-    }
-
+    /// Writes any message.
     #[inline(never)]
-    fn send_any(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
+    pub(crate) fn send_any(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
         match message {
             Outgoing::Response(mut response) => self.send_response(&mut response, out),
             Outgoing::Head(head) => self.send_head(&head, out),
@@ -69,35 +51,6 @@ impl Server {
 
     fn write_last(&mut self, status: Status, text: &'static str, out: &mut Output<'_>) {
         self.write_whole(&mut Response::new(status).content_type(ContentType::TEXT).body(text).close(), out);
-    }
-
-    /// Whether nothing is special about the connection, and about the request that is to be answered.
-    #[inline]
-    fn is_usual(&self) -> bool {
-        const SPECIAL: u16 = OLD | HEAD | CONNECT | WILL_CLOSE | CLOSING | DRAINING;
-        self.outbound == Outbound::Owed
-            && self.inbound == Inbound::Await
-            && self.flags & (KEEPS_ALIVE | SPECIAL) == KEEPS_ALIVE
-    }
-
-    /// What `send_response` does as well, for most of what is sent: in one go, without a question.
-    #[inline]
-    fn send_usual(&mut self, content_type: ContentType, body: &[u8], out: &mut Output<'_>) {
-        let (start, content_type) = (self.config.ok_start(), content_type.as_str().as_bytes());
-        let date = out.time().date();
-        let (length, length_bytes) = length_and_end(body.len());
-        out.write_pieces((
-            start,
-            date,
-            b"\r\nContent-Type: ",
-            content_type,
-            b"\r\nContent-Length: ",
-            &length[..length_bytes],
-            body,
-        ));
-        self.outbound = Outbound::Idle;
-        self.since = Some(out.now());
-        self.next_request();
     }
 
     #[inline(never)]
@@ -363,37 +316,6 @@ impl Server {
             self.skip_body();
         }
     }
-}
-
-/// The length of a short body in digits, with the end of the head behind them, and how many bytes that is.
-#[inline]
-fn length_and_end(length: usize) -> ([u8; 8], usize) {
-    const END: u64 = u32::from_le_bytes(*b"\r\n\r\n") as u64;
-    const _: () = assert!(INLINE_BYTES_MAX < 10_000, "four digits");
-    let pair = |number: usize| u64::from(PAIRS[number % 100]);
-    let (digits, count) = match length {
-        0..10 => (pair(length) >> 8, 1),
-        10..100 => (pair(length), 2),
-        100..1000 => (pair(length / 100) >> 8 | pair(length) << 8, 3),
-        _ => (pair(length / 100) | pair(length) << 16, 4),
-    };
-    ((digits | END << (8 * count)).to_le_bytes(), count + 4)
-}
-
-/// The two digits of each number below a hundred, the first in the lower byte.
-static PAIRS: [u16; 100] = {
-    let mut pairs = [0; 100];
-    let mut number = 0;
-    while number < 100 {
-        pairs[number] = u16::from_le_bytes([b'0' + number as u8 / 10, b'0' + number as u8 % 10]);
-        number += 1;
-    }
-    pairs
-};
-
-#[inline(never)]
-fn discard(message: Outgoing) {
-    drop(message);
 }
 
 /// A connection that would stay, if the server did not drain.

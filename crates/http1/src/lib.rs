@@ -30,6 +30,7 @@ mod response;
 mod runs;
 mod server;
 mod status;
+mod usual;
 
 pub use body::Trailers;
 pub use client::{Client, InvalidRequest, Request, ResponseHead, StreamedRequest};

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use tidegate_codec::{FileRegion, Slice};
 
-use crate::encode::INLINE_BYTES_MAX;
 use crate::fields::{Fields, InvalidField, is_static_value};
 use crate::status::Status;
 
@@ -174,15 +173,6 @@ impl Response {
 }
 
 impl Response {
-    /// What it is made of, if it is one as most are: 200, with a type, without fields, and with a short body.
-    #[inline]
-    pub(crate) fn usual(&self) -> Option<(ContentType, &[u8])> {
-        let Parts { fields, content_type, status, close } = &self.parts;
-        let body = self.body.short()?;
-        let is_usual = *status == Status::OK && !close && fields.is_empty();
-        content_type.filter(|_| is_usual).map(|content_type| (content_type, body))
-    }
-
     /// Whether dropping it does nothing.
     #[inline]
     pub(crate) fn owns_nothing(&self) -> bool {
@@ -254,13 +244,6 @@ impl Body {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Its bytes, if they are so few that they are copied behind their head.
-    #[inline]
-    pub(crate) fn short(&self) -> Option<&[u8]> {
-        let bytes = self.memory();
-        (bytes.len() <= INLINE_BYTES_MAX && !matches!(self, Self::File(_))).then_some(bytes)
     }
 
     /// The bytes that are in memory, which are none of a file.

@@ -1,0 +1,112 @@
+//! The usual response: 200, with a type, without fields, short, to a connection that stays. Most are, so there is a way of
+//! its own for them, without the questions of `encode.rs`; what it writes is the same.
+
+use tidegate_codec::Output;
+
+use crate::body::Inbound;
+use crate::encode::INLINE_BYTES_MAX;
+use crate::error::Misuse;
+use crate::response::{Body, ContentType, Outgoing, Parts, Response};
+use crate::server::{CLOSING, CONNECT, DRAINING, HEAD, KEEPS_ALIVE, OLD, Outbound, Server, WILL_CLOSE};
+use crate::status::Status;
+
+impl Server {
+    /// Writes a message, if it is the time for it. A response is not moved out of its message: it is large.
+    #[inline]
+    pub(crate) fn send(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
+        if self.is_usual()
+            && let Outgoing::Response(response) = &message
+            && let Some((content_type, body)) = response.usual()
+        {
+            self.send_usual(content_type, body, out);
+            // Spares the walk over what it might have owned.
+            if response.owns_nothing() {
+                std::mem::forget(message);
+            } else {
+                discard(message);
+            }
+            return Ok(());
+        }
+        self.send_any(message, out)
+    }
+
+    /// Whether nothing is special about the connection, and about the request that is to be answered.
+    #[inline]
+    fn is_usual(&self) -> bool {
+        const SPECIAL: u16 = OLD | HEAD | CONNECT | WILL_CLOSE | CLOSING | DRAINING;
+        self.outbound == Outbound::Owed
+            && self.inbound == Inbound::Await
+            && self.flags & (KEEPS_ALIVE | SPECIAL) == KEEPS_ALIVE
+    }
+
+    /// What `send_response` does as well, for most of what is sent: in one go, without a question.
+    #[inline]
+    fn send_usual(&mut self, content_type: ContentType, body: &[u8], out: &mut Output<'_>) {
+        let (start, content_type) = (self.config.ok_start(), content_type.as_str().as_bytes());
+        let date = out.time().date();
+        let (length, length_bytes) = length_and_end(body.len());
+        out.write_pieces((
+            start,
+            date,
+            b"\r\nContent-Type: ",
+            content_type,
+            b"\r\nContent-Length: ",
+            &length[..length_bytes],
+            body,
+        ));
+        self.outbound = Outbound::Idle;
+        self.since = Some(out.now());
+        self.next_request();
+    }
+}
+
+impl Response {
+    /// What it is made of, if it is one as most are: 200, with a type, without fields, and with a short body.
+    #[inline]
+    fn usual(&self) -> Option<(ContentType, &[u8])> {
+        let Parts { fields, content_type, status, close } = &self.parts;
+        let body = self.body.short()?;
+        let is_usual = *status == Status::OK && !close && fields.is_empty();
+        content_type.filter(|_| is_usual).map(|content_type| (content_type, body))
+    }
+}
+
+impl Body {
+    /// Its bytes, if they are so few that they are copied behind their head.
+    #[inline]
+    fn short(&self) -> Option<&[u8]> {
+        let bytes = self.memory();
+        (bytes.len() <= INLINE_BYTES_MAX && !matches!(self, Self::File(_))).then_some(bytes)
+    }
+}
+
+/// The length of a short body in digits, with the end of the head behind them, and how many bytes that is.
+#[inline]
+fn length_and_end(length: usize) -> ([u8; 8], usize) {
+    const END: u64 = u32::from_le_bytes(*b"\r\n\r\n") as u64;
+    const _: () = assert!(INLINE_BYTES_MAX < 10_000, "four digits");
+    let pair = |number: usize| u64::from(PAIRS[number % 100]);
+    let (digits, count) = match length {
+        0..10 => (pair(length) >> 8, 1),
+        10..100 => (pair(length), 2),
+        100..1000 => (pair(length / 100) >> 8 | pair(length) << 8, 3),
+        _ => (pair(length / 100) | pair(length) << 16, 4),
+    };
+    ((digits | END << (8 * count)).to_le_bytes(), count + 4)
+}
+
+/// The two digits of each number below a hundred, the first in the lower byte.
+static PAIRS: [u16; 100] = {
+    let mut pairs = [0; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = u16::from_le_bytes([b'0' + number as u8 / 10, b'0' + number as u8 % 10]);
+        number += 1;
+    }
+    pairs
+};
+
+#[inline(never)]
+fn discard(message: Outgoing) {
+    drop(message);
+}
