@@ -16,8 +16,8 @@ pub trait Pieces: sealed::Pieces + Copy {}
 impl<T: sealed::Pieces + Copy> Pieces for T {}
 
 impl Outbound {
-    /// Appends copies of all `pieces`, one behind the other: the cheapest way to write a message of a few short pieces. They
-    /// are in one piece of memory if they are not longer than [`SEGMENT_BYTES`].
+    /// Appends copies of all `pieces`, one behind the other: the cheapest way to write a message of a few short pieces.
+    /// It need not be in one piece of memory.
     ///
     /// ```
     /// use tidegate_buffer::{Outbound, Pool};
@@ -65,16 +65,21 @@ impl Outbound {
         true
     }
 
-    /// Begins a fill segment with room for so much, if there are such segments.
+    /// Begins a fill segment with room for so much, unless it would waste what is left of the last one, or there are no such
+    /// segments.
     #[cold]
     fn make_room(&mut self, length: usize) -> bool {
-        let fits = (1..=SEGMENT_BYTES).contains(&length);
-        if fits {
+        let wastes = length > WHOLE_BYTES_MAX && self.tail_segment(WHOLE_BYTES_MAX).is_some();
+        let makes = (1..=SEGMENT_BYTES).contains(&length) && !wastes;
+        if makes {
             self.push_fill(length);
         }
-        fits
+        makes
     }
 }
+
+/// Pieces that have more bytes together than this go into what room there is.
+const WHOLE_BYTES_MAX: usize = 256;
 
 /// Copies all of `from`, for which `to` has as much room. A call would cost more than to copy a few bytes: two moves that
 /// overlap in the middle copy any length between that of one and that of both.
