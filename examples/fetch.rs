@@ -39,8 +39,13 @@ async fn fetch_all(asked: &Asked) -> Result<Vec<Fetched>, Any> {
     let (mut reader, mut writer) = client.connect(http1::Client::new(config)).await?.split();
     let mut fetched = Vec::new();
     for target in &asked.targets {
+        // Whoever refuses a body says so and closes, before the request was sent to its end: what is received tells.
+        let asking = async {
+            let _: Result<(), Any> = ask(&mut writer, target, asked.post).await;
+            Ok(())
+        };
         // Side by side: a peer that echoes does not read on while nobody reads from it.
-        let ((), response) = task::try_join(ask(&mut writer, target, asked.post), receive(&mut reader)).await?;
+        let ((), response) = task::try_join(asking, receive(&mut reader)).await?;
         println!("{} {target} {} bytes", response.status, response.bytes);
         fetched.push(response);
     }
