@@ -6,9 +6,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::http1::client::{self, Config};
-use tidegate::http1::{self, Incoming, Request, Response};
-use tidegate::{Channel, Client, Server};
+use tidegate::http1::client::{self, Config, Outgoing};
+use tidegate::http1::{self, Incoming, Method, Request, Response, Status, StreamedRequest};
+use tidegate::{Channel, Client, EventLoop, Server, Transport, task};
 
 type Any = Box<dyn Error>;
 
@@ -69,4 +69,40 @@ fn a_gateway_that_drains_still_asks_behind_itself() {
     let last = ask(&mut near, "/flow");
     assert!(last.starts_with("HTTP/1.1 200 OK\r\n") && last.contains("\r\nConnection: close\r\n"), "{last}");
     draining.join().expect("it drains");
+}
+
+async fn refuse(mut channel: Channel<http1::Server>) -> Result<(), Any> {
+    while let Some(Incoming::Head(_)) = channel.recv().await? {
+        channel.send(Response::new(Status::CONTENT_TOO_LARGE).close().into())?;
+    }
+    Ok(())
+}
+
+/// Its writer is told that the connection is closed, and its reader what was said before.
+#[test]
+fn a_client_hears_the_refusal_of_a_body_that_it_still_sends() {
+    let server = Server::bind("127.0.0.1:0").expect("an address").loops(1).serve(http1::Server::default, refuse);
+    let server = server.expect("a server");
+    let address = server.address().to_string();
+    let upload = async {
+        let config = Arc::new(Config::default().host("a")?);
+        let (mut reader, mut writer) = Client::to(&address)?.connect(http1::Client::new(config)).await?.split();
+        let sending = async {
+            writer.send(StreamedRequest::new(Method::Put, "/tide")?.into())?;
+            loop {
+                writer.ready().await?;
+                writer.send(Outgoing::Data(vec![b'~'; 10_000].into()))?;
+            }
+        };
+        let hearing = async {
+            let Some(client::Incoming::Head(head)) = reader.recv().await? else { return Err("no head".into()) };
+            Ok::<_, Any>(head.status())
+        };
+        let sent = async { Ok::<Result<(), Any>, Any>(sending.await) };
+        task::try_join(sent, hearing).await
+    };
+    let mut event_loop = EventLoop::on(Transport::Auto).expect("a loop");
+    let (sent, heard) = event_loop.block_on(upload).expect("no panic").expect("an answer");
+    assert_eq!(heard, Status::CONTENT_TOO_LARGE);
+    assert!(sent.is_err(), "the peer has closed");
 }
