@@ -352,28 +352,30 @@ pub(crate) fn link(body: Body, out: &mut Output<'_>) {
 }
 
 pub(crate) fn write_chunk(data: Body, out: &mut Output<'_>) {
-    write_chunk_size(data.len(), out);
+    let (line, start) = chunk_size_line(data.len());
+    if let Some(bytes) = data.short() {
+        return out.write_pieces((&line[start..], bytes, b"\r\n"));
+    }
+    out.write(&line[start..]);
     link(data, out);
     out.write(b"\r\n");
 }
 
 /// The last chunk, and the trailer section behind it.
 pub(crate) fn write_trailers(fields: &Fields, out: &mut Output<'_>) {
-    out.write(b"0\r\n");
-    out.write(fields.bytes());
-    out.write(b"\r\n");
+    out.write_pieces((b"0\r\n", fields.bytes(), b"\r\n"));
 }
 
-fn write_chunk_size(size: u64, out: &mut Output<'_>) {
+/// The line before a chunk, and where in the array it begins.
+fn chunk_size_line(size: u64) -> ([u8; 18], usize) {
     let mut line = *b"0000000000000000\r\n";
-    let mut start = 16;
-    let mut rest = size;
+    let (mut start, mut rest) = (16, size);
     while rest > 0 {
         start -= 1;
         line[start] = b"0123456789abcdef"[(rest % 16) as usize];
         rest /= 16;
     }
-    out.write(&line[start..]);
+    (line, start)
 }
 
 pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use tidegate_codec::{FileRegion, Slice};
 
+use crate::encode::INLINE_BYTES_MAX;
 use crate::fields::{Fields, InvalidField, is_static_value};
 use crate::status::Status;
 
@@ -244,6 +245,13 @@ impl Body {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Its bytes, if they are so few that they are copied behind their head.
+    #[inline]
+    pub(crate) fn short(&self) -> Option<&[u8]> {
+        let bytes = self.memory();
+        (bytes.len() <= INLINE_BYTES_MAX && !matches!(self, Self::File(_))).then_some(bytes)
     }
 
     /// The bytes that are in memory, which are none of a file.

@@ -6,7 +6,7 @@ use tidegate_codec::Output;
 use crate::body::Inbound;
 use crate::encode::INLINE_BYTES_MAX;
 use crate::error::Misuse;
-use crate::response::{Body, ContentType, Outgoing, Parts, Response};
+use crate::response::{ContentType, Outgoing, Parts, Response};
 use crate::server::{CLOSING, CONNECT, DRAINING, HEAD, KEEPS_ALIVE, OLD, Outbound, Server, WILL_CLOSE};
 use crate::status::Status;
 
@@ -68,15 +68,6 @@ impl Response {
         let body = self.body.short()?;
         let is_usual = *status == Status::OK && !close && fields.is_empty();
         content_type.filter(|_| is_usual).map(|content_type| (content_type, body))
-    }
-}
-
-impl Body {
-    /// Its bytes, if they are so few that they are copied behind their head.
-    #[inline]
-    fn short(&self) -> Option<&[u8]> {
-        let bytes = self.memory();
-        (bytes.len() <= INLINE_BYTES_MAX && !matches!(self, Self::File(_))).then_some(bytes)
     }
 }
 
