@@ -21,7 +21,7 @@ pub struct Limits {
     pub body_bytes_max: u64,
     /// Bytes of one chunk extension. 256.
     pub chunk_extension_bytes_max: u32,
-    /// Bytes of all trailer fields; beyond it 431. 4 KiB.
+    /// Bytes of all trailer fields; beyond it 431. 4 KiB, and never 64 KiB or more.
     pub trailer_bytes_max: u32,
     /// Bytes of a body that are skipped, for the sake of the next request, when nobody wants them; beyond it the
     /// connection closes. 64 KiB.

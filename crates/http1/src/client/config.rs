@@ -18,7 +18,7 @@ pub struct Limits {
     pub body_bytes_max: u64,
     /// Bytes of one chunk extension. 256.
     pub chunk_extension_bytes_max: u32,
-    /// Bytes of all trailer fields. 4 KiB.
+    /// Bytes of all trailer fields. 4 KiB, and never 64 KiB or more.
     pub trailer_bytes_max: u32,
     /// Interim responses to one request. 16.
     pub interim_max: u8,

@@ -124,6 +124,23 @@ fn a_body_that_comes_at_less_than_the_least_rate_is_given_up() {
 }
 
 #[test]
+fn a_suspension_between_two_pieces_does_not_make_a_slow_peer_punctual() {
+    let lasts = |piece: usize, pause: u64| {
+        let mut talk = Talk::asked();
+        talk.hear("HTTP/1.1 200 OK\r\n\r\n").unwrap();
+        let piece = "a".repeat(piece);
+        let comes = |_: &i32| {
+            talk.stand.suspend(Duration::from_secs(pause));
+            talk.wait(10).and_then(|()| talk.hear(&piece)).is_ok()
+        };
+        (0..50).take_while(comes).count()
+    };
+    for pause in [0, 1, 3600] {
+        assert_eq!((lasts(1, pause), lasts(240 * 10, pause)), (3, 50));
+    }
+}
+
+#[test]
 fn nobody_is_late_with_the_answer_to_what_has_not_left() {
     let mut talk = Talk::new();
     talk.say(get("/")).unwrap();
