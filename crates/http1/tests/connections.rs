@@ -263,6 +263,17 @@ fn a_suspension_between_two_pieces_does_not_make_a_slow_peer_punctual() {
 }
 
 #[test]
+fn nobody_is_late_with_a_body_before_leave_to_send_it() {
+    let mut talk = Talk::with(Config::default().continue_by_hand(true));
+    talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").expect("it is good");
+    talk.wait(29).expect("there is time");
+    talk.say(Outgoing::Continue).expect("the peer waits for it");
+    talk.wait(29).expect("it has waited for us");
+    talk.hear(b"hell").expect("a piece");
+    assert_eq!(talk.wait(2), Err(Error::Limit(Exceeded::BodyTime)));
+}
+
+#[test]
 fn a_piece_that_was_there_is_not_late_however_late_it_is_taken() {
     let mut talk = Talk::new();
     talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").expect("the request is good");
