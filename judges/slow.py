@@ -273,6 +273,8 @@ def main():
     parser.add_argument("--least-rate", type=int, default=1000, help="bytes a second that the server asks for")
     parser.add_argument("--patient", action="store_true", help="also who keeps to the least rates, and has to be left alone")
     options = parser.parse_args()
+    if options.least_rate <= MORSEL_BYTES_MAX:
+        parser.error(f"--least-rate: slow bodies bring up to {MORSEL_BYTES_MAX} bytes a second, and have to be slower than that")
     program.need("slowhttptest")
     for transport in options.transports:
         print(f"{transport}:")

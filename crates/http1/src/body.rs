@@ -35,6 +35,13 @@ pub(crate) enum Inbound {
     Switched,
 }
 
+impl Inbound {
+    /// Whether a body comes.
+    pub(crate) fn is_body(self) -> bool {
+        matches!(self, Self::Length | Self::ChunkSize | Self::ChunkData | Self::Trailer | Self::UntilClose)
+    }
+}
+
 /// What a step through a body came to.
 #[derive(Debug)]
 pub(crate) enum Piece {
@@ -52,7 +59,7 @@ pub(crate) struct Receiving<'a> {
     /// How much more body may come.
     pub(crate) budget: &'a mut u64,
     /// Bytes of the input in which the end of a line was looked for in vain.
-    pub(crate) seen: &'a mut u32,
+    pub(crate) seen: &'a mut u16,
     pub(crate) chunk_extension_bytes_max: u32,
     pub(crate) trailer_bytes_max: u32,
 }
@@ -123,7 +130,7 @@ impl Receiving<'_> {
         let line_max = CHUNK_DIGITS_MAX + self.chunk_extension_bytes_max as usize + 2;
         let window = &bytes[..bytes.len().min(line_max)];
         let Some(end) = memchr::memchr(b'\n', &window[seen..]).map(|at| seen + at) else {
-            *self.seen = window.len() as u32;
+            *self.seen = at_most(window.len());
             return if bytes.len() >= line_max { Err(Error::Limit(Exceeded::ChunkExtension)) } else { Ok(None) };
         };
         *self.seen = 0;
@@ -165,13 +172,49 @@ impl Receiving<'_> {
                 return Ok(Some(line.len() - 1));
             }
         }
-        *self.seen = window.len() as u32;
+        *self.seen = at_most(window.len());
         if bytes.len() >= max { Err(Error::Limit(Exceeded::Trailer)) } else { Ok(None) }
     }
 }
 
+/// How many bytes were looked at, or fewer of them: the longest lines are a few bytes longer than can be noted, and those
+/// are looked at again.
+fn at_most(seen: usize) -> u16 {
+    u16::try_from(seen).unwrap_or(u16::MAX)
+}
+
+/// How late a body is, as a share of its time-out: what is remembered of that while nobody waits for the peer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Late(u16);
+
+impl Late {
+    /// It counts from `since`. Rounded up: no suspension forgives anything.
+    pub(crate) fn new(since: Option<Instant>, now: Instant, timeout: Duration) -> Self {
+        match since.map(|since| now.saturating_duration_since(since)) {
+            // As most bodies are.
+            None | Some(Duration::ZERO) => Self(0),
+            Some(late) => {
+                let shares = late.as_nanos().div_ceil(share(timeout).as_nanos().max(1));
+                Self(u16::try_from(shares).unwrap_or(u16::MAX))
+            }
+        }
+    }
+
+    /// Since when the peer is late that nobody has waited for up to now: as long as before.
+    pub(crate) fn resumed(self, since: Option<Instant>, now: Instant, timeout: Duration) -> Option<Instant> {
+        let resumed = now.checked_sub(share(timeout) * self.0.into());
+        // The other way round it would have become later, by rounding.
+        since.max(resumed)
+    }
+}
+
+/// What lateness is counted in.
+fn share(timeout: Duration) -> Duration {
+    timeout / u16::MAX.into()
+}
+
 /// Since when the peer is late, after a piece of so many bytes: each earns the time that it may take at the least rate. So
-/// whoever sends faster is never late, and whoever sends a byte now and then soon is.
+/// who sends at that rate stays as late as it was, and who sends a byte now and then is later each time.
 pub(crate) fn late_since(since: Option<Instant>, now: Instant, bytes: usize, rate_min: u32) -> Option<Instant> {
     let micros = (bytes as u64).saturating_mul(1_000_000).checked_div(rate_min.into());
     let earned = since.zip(micros).and_then(|(since, micros)| since.checked_add(Duration::from_micros(micros)));

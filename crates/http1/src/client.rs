@@ -22,7 +22,7 @@ use tidegate_codec::{Codec, Input, Output, Slice, Step};
 pub use self::config::{Config, Limits};
 pub use self::head::ResponseHead;
 pub use self::request::{InvalidRequest, Outgoing, Request, StreamedRequest};
-use crate::body::{self, Inbound, Piece, Receiving, Trailers};
+use crate::body::{self, Inbound, Late, Piece, Receiving, Trailers};
 use crate::error::{Error, Exceeded, Misuse, Violation};
 use crate::head::{CHUNKED, KEEP_ALIVE, OLD, UNTIL_CLOSE, UPGRADE};
 use crate::parse::Stop;
@@ -72,7 +72,9 @@ pub struct Client {
     /// The kinds of the requests that wait for their responses, the oldest in the lowest bits.
     waiting: u64,
     /// Bytes of the input in which the end of a line or head was looked for in vain.
-    seen: u32,
+    seen: u16,
+    /// How late the body was when the last piece of it came.
+    late: Late,
     flags: u8,
     /// How many requests wait for their responses.
     count: u8,
@@ -133,6 +135,7 @@ impl Client {
             owed: 0,
             waiting: 0,
             seen: 0,
+            late: Late::default(),
             flags: 0,
             count: 0,
             interim: 0,
@@ -205,7 +208,8 @@ impl Client {
     fn decode_unusual_head(&mut self, input: &mut Input, reply: &Output<'_>) -> Result<Step<Incoming>, Error> {
         let found = head::head_end(input.bytes(), self.seen as usize, self.config.limits());
         let Some(end) = found.map_err(|error| self.fail_with(error))? else {
-            self.seen = input.len() as u32;
+            // Shorter than a head may be, and so than 64 KiB.
+            self.seen = input.len() as u16;
             return Ok(Step::More);
         };
         self.seen = 0;
@@ -274,6 +278,7 @@ impl Client {
     fn expect_body(&mut self, length: u64) -> Result<(), Error> {
         self.budget = self.config.limits().body_bytes_max;
         self.flags &= !HUNGRY;
+        self.late = Late::default();
         self.inbound = match length {
             CHUNKED => Inbound::ChunkSize,
             UNTIL_CLOSE => Inbound::UntilClose,
@@ -299,8 +304,7 @@ impl Client {
         let piece = receiving.next_piece(input).map_err(|error| self.fail_with(error))?;
         let message = match piece {
             Piece::Data(data) => {
-                let rate_min = self.config.limits().body_rate_min;
-                self.since = body::late_since(self.since, reply.now(), data.len(), rate_min);
+                self.feed(data.len(), reply.now());
                 Incoming::Data(data)
             }
             Piece::Trailers(trailers) => Incoming::Trailers(trailers),
@@ -309,12 +313,30 @@ impl Client {
                 Incoming::End
             }
             Piece::More => {
-                self.flags |= HUNGRY;
+                if self.flags & HUNGRY == 0 {
+                    self.resume_body(reply.now());
+                    self.flags |= HUNGRY;
+                }
                 return Ok(Step::More);
             }
         };
         self.flags &= !HUNGRY;
         Ok(Step::Message(message))
+    }
+
+    /// Some of the body has come.
+    fn feed(&mut self, bytes: usize, now: Instant) {
+        if self.flags & HUNGRY == 0 {
+            self.resume_body(now);
+        }
+        let limits = self.config.limits();
+        self.since = body::late_since(self.since, now, bytes, limits.body_rate_min);
+        self.late = Late::new(self.since, now, limits.body_timeout);
+    }
+
+    /// Nobody has waited for the body up to now: it is as late as before.
+    fn resume_body(&mut self, now: Instant) {
+        self.since = self.late.resumed(self.since, now, self.config.limits().body_timeout);
     }
 
     /// A response is complete: on to the next, if there may be one.
@@ -435,7 +457,11 @@ impl Codec for Client {
     }
 
     fn restart_timeouts(&mut self, now: Instant) {
-        self.since = self.since.map(|_| now);
+        if self.inbound.is_body() {
+            self.resume_body(now);
+        } else {
+            self.since = self.since.map(|_| now);
+        }
     }
 
     /// No further request is taken, and after the last response the connection ends.

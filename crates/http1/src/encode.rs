@@ -209,6 +209,8 @@ impl Server {
             return Err(Misuse::ContinueUnexpected);
         }
         self.flags &= !EXPECTS;
+        // Until now the peer has waited for us.
+        self.since = Some(out.now());
         out.write(CONTINUE);
         Ok(())
     }

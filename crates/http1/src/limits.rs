@@ -21,18 +21,19 @@ pub struct Limits {
     pub body_bytes_max: u64,
     /// Bytes of one chunk extension. 256.
     pub chunk_extension_bytes_max: u32,
-    /// Bytes of all trailer fields; beyond it 431. 4 KiB.
+    /// Bytes of all trailer fields; beyond it 431. 4 KiB, and never 64 KiB or more.
     pub trailer_bytes_max: u32,
     /// Bytes of a body that are skipped, for the sake of the next request, when nobody wants them; beyond it the
     /// connection closes. 64 KiB.
     pub skip_bytes_max: u64,
     /// From the first byte of a head to its last; beyond it 408. 30 seconds.
     pub head_timeout: Duration,
-    /// How far a body may fall behind the least rate; beyond it 408. From one piece to the next at most, and a body that
-    /// comes at less than that rate is given up after as long. 30 seconds.
+    /// How far a body may fall behind the least rate; beyond it 408. From one piece to the next at most. Lateness adds up:
+    /// who sends nothing is given up after as long, who sends at half the rate after twice as long, and who sends at little
+    /// less than that only in the end. 30 seconds.
     pub body_timeout: Duration,
-    /// The least rate at which a body has to come, in bytes per second; 0 if any byte is as good as many. Who sends faster
-    /// is not held to it later: what counts is how late each piece is. 240.
+    /// The least rate at which a body has to come, in bytes per second; 0 if any byte is as good as many. To have been
+    /// faster is no reserve: each piece makes up for lateness that is there, and for none that is to come. 240.
     pub body_rate_min: u32,
     /// From a response to the first byte of the next request; beyond it the connection closes without a word. Also from a
     /// response that grants another protocol to when the application puts that in place. 75 seconds.

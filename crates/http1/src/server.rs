@@ -5,7 +5,7 @@
 //! - The inbound side is at a head only while the outbound side is idle: one request is under way at a time.
 //! - Once inbound is closed nothing more is read; outbound then finishes what it is within, and the connection ends.
 //! - `since` is when the peer was last known to owe nothing: since then it has been idle, or sending a head, or
-//!   letting a body wait.
+//!   letting a body wait. Only the time in which a body is waited for counts, and `late` is what that came to.
 //!
 //! Read next: `parse.rs` for heads, `body.rs` for bodies, `encode.rs` for the outbound half.
 
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use tidegate_codec::{Codec, Input, Output, Slice, Step};
 
-use crate::body::{self, Inbound, Piece, Receiving, Trailers};
+use crate::body::{self, Inbound, Late, Piece, Receiving, Trailers};
 use crate::encode::CONTINUE;
 use crate::error::{Error, Exceeded, Misuse, Violation};
 use crate::head::{self, CHUNKED, Method, RequestHead, Spans};
@@ -60,7 +60,9 @@ pub struct Server {
     /// How much more body of the response has to follow.
     pub(crate) owed: u64,
     /// Bytes of the input in which the end of a line or head was looked for in vain.
-    pub(crate) seen: u32,
+    pub(crate) seen: u16,
+    /// How late the body was when the last piece of it came.
+    pub(crate) late: Late,
     pub(crate) flags: u16,
     pub(crate) inbound: Inbound,
     pub(crate) outbound: Outbound,
@@ -107,6 +109,7 @@ impl Server {
             budget: 0,
             owed: 0,
             seen: 0,
+            late: Late::default(),
             flags: 0,
             inbound: Inbound::Head,
             outbound: Outbound::Idle,
@@ -156,6 +159,7 @@ impl Server {
             self.remaining = length;
         }
         self.since = Some(reply.now());
+        self.late = Late::default();
         if self.flags & EXPECTS != 0 && !self.config.continues_by_hand() {
             self.flags &= !EXPECTS;
             reply.write(CONTINUE);
@@ -204,7 +208,8 @@ impl Server {
                 Ok(Step::End)
             }
             None => {
-                self.seen = input.len() as u32;
+                // Shorter than a head may be, and so than 64 KiB.
+                self.seen = input.len() as u16;
                 if !input.is_empty() && self.flags & DRAINING != 0 {
                     self.begin_another_batch();
                 }
@@ -279,14 +284,27 @@ impl Server {
     }
 
     fn wait_for_body(&mut self, reply: &Output<'_>) {
-        self.flags |= HUNGRY;
-        self.since.get_or_insert(reply.now());
+        if self.flags & HUNGRY == 0 {
+            self.resume_body(reply.now());
+            self.flags |= HUNGRY;
+        }
+    }
+
+    /// Nobody has waited for the body up to now: it is as late as before.
+    fn resume_body(&mut self, now: Instant) {
+        self.since = self.late.resumed(self.since, now, self.config.limits().body_timeout);
     }
 
     /// Some of the body has come.
     fn feed(&mut self, bytes: usize, reply: &Output<'_>) {
+        let now = reply.now();
+        if self.flags & HUNGRY == 0 {
+            self.resume_body(now);
+        }
         self.flags &= !HUNGRY;
-        self.since = body::late_since(self.since, reply.now(), bytes, self.config.limits().body_rate_min);
+        let limits = self.config.limits();
+        self.since = body::late_since(self.since, now, bytes, limits.body_rate_min);
+        self.late = Late::new(self.since, now, limits.body_timeout);
     }
 
     /// Reads over a body that nobody wants, up to the next request.
@@ -334,6 +352,7 @@ impl Server {
             self.next_request();
         } else {
             self.flags = (self.flags | SKIPPING) & !HUNGRY;
+            self.late = Late::default();
             self.budget = self.budget.min(self.config.limits().skip_bytes_max);
         }
     }
@@ -447,7 +466,11 @@ impl Codec for Server {
     }
 
     fn restart_timeouts(&mut self, now: Instant) {
-        self.since = self.since.map(|_| now);
+        if self.inbound.is_body() {
+            self.resume_body(now);
+        } else {
+            self.since = self.since.map(|_| now);
+        }
     }
 
     /// The response to the last request that has arrived says that it is the last. To close in silence between two

@@ -2,9 +2,12 @@
 
 mod support;
 
+use std::time::Duration;
+
 use support::{GET, Talk};
+use tidegate_codec::Step;
 use tidegate_http1::{
-    Config, Error, Exceeded, Limits, Misuse, Outgoing, Response, Status, StreamedResponse, Violation,
+    Config, Error, Exceeded, Incoming, Limits, Misuse, Outgoing, Response, Status, StreamedResponse, Violation,
 };
 
 const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
@@ -239,6 +242,50 @@ fn who_was_fast_is_as_late_as_others() {
     talk.wait(29).expect("there is time");
     talk.hear(b"h").expect("a piece");
     talk.wait(29).expect("one byte is as good as many here");
+}
+
+#[test]
+fn a_suspension_between_two_pieces_does_not_make_a_slow_peer_punctual() {
+    let lasts = |piece: usize, pause: u64| {
+        let mut talk = Talk::new();
+        talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n").expect("the request is good");
+        let piece = vec![b'a'; piece];
+        let comes = |_: &i32| {
+            talk.stand.suspend(Duration::from_secs(pause));
+            talk.wait(10).and_then(|()| talk.hear(&piece)).is_ok()
+        };
+        (0..50).take_while(comes).count()
+    };
+    for pause in [0, 1, 3600] {
+        assert_eq!((lasts(1, pause), lasts(240 * 5 + 1, pause)), (3, 5), "a byte is late whatever happens meanwhile");
+        assert_eq!(lasts(240 * 10, pause), 50, "who keeps to the rate is not late for our own pauses");
+    }
+}
+
+#[test]
+fn nobody_is_late_with_a_body_before_leave_to_send_it() {
+    let mut talk = Talk::with(Config::default().continue_by_hand(true));
+    talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").expect("it is good");
+    talk.wait(29).expect("there is time");
+    talk.say(Outgoing::Continue).expect("the peer waits for it");
+    talk.wait(29).expect("it has waited for us");
+    talk.hear(b"hell").expect("a piece");
+    assert_eq!(talk.wait(2), Err(Error::Limit(Exceeded::BodyTime)));
+}
+
+#[test]
+fn a_piece_that_was_there_is_not_late_however_late_it_is_taken() {
+    let mut talk = Talk::new();
+    talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").expect("the request is good");
+    talk.stand.receive(&b"1\r\na\r\n".repeat(10));
+    for _ in 0..10 {
+        assert!(matches!(talk.stand.step(), Ok(Step::Message(Incoming::Data(_)))));
+        // Nobody asks for the next piece for as long.
+        talk.wait(300).expect("no time counts that nobody waits");
+    }
+    talk.listen().expect("nothing came");
+    talk.wait(29).expect("now it is waited for");
+    assert_eq!(talk.wait(1), Err(Error::Limit(Exceeded::BodyTime)));
 }
 
 #[test]

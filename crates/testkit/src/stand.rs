@@ -196,6 +196,13 @@ impl<C: Codec> Stand<C> {
         self.last_word(done)
     }
 
+    /// Lets time pass in which decoding is suspended: the codec is told when it goes on, and is not asked meanwhile.
+    pub fn suspend(&mut self, by: Duration) {
+        self.now += by;
+        self.time.advance(self.now, || SystemTime::UNIX_EPOCH);
+        self.codec.restart_timeouts(self.now);
+    }
+
     /// Whether nothing keeps what was received last. After [`settle`](Stand::settle), and with everything sent and
     /// every message dropped, it has to be so.
     #[must_use]

@@ -1,9 +1,12 @@
 //! HTTP/1.1 on a real loop, with the test as the peer: what codec and engine owe each other.
 
+use std::error::Error;
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use tidegate::http1::{Incoming, Response, Server, Status, StreamedResponse};
-use tidegate::{Context, Event, Handler, Limits, Outcome, WaterMarks};
+use tidegate::{Channel, Context, Event, Handler, Limits, Outcome, WaterMarks, task};
 use tidegate_testkit::Embedded;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -169,4 +172,82 @@ fn a_peer_that_reads_slowly_is_not_taken_for_one_that_does_not_read_if_any_rate_
     pipe.advance(Duration::from_secs(121));
     assert!(pipe.is_cut_off(), "it has stopped reading");
     assert_eq!(pipe.counts().closed_write_timeout, 1);
+}
+
+/// Takes a body, and does something else for so long after each piece of it.
+fn taking(pause: Duration) -> Embedded<std::convert::Infallible> {
+    let serve = async move |mut channel: Channel<Server>| {
+        while let Some(incoming) = channel.recv().await? {
+            match incoming {
+                Incoming::End => drop(channel.send(Response::text("taken").into())?),
+                _ => task::sleep(pause).await,
+            }
+        }
+        Ok::<(), Box<dyn Error>>(())
+    };
+    let mut pipe = Embedded::serving(Server::default(), serve);
+    pipe.receive(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
+    pipe.advance(pause);
+    pipe
+}
+
+/// The least rate is 240 bytes a second, and half a minute late is too late.
+#[test]
+fn a_task_that_pauses_between_two_pieces_is_not_kept_by_a_peer_that_hardly_sends() {
+    let mut pipe = taking(Duration::from_secs(1));
+    let comes = |_: &i32| {
+        pipe.receive(b"a");
+        pipe.advance(Duration::from_secs(29));
+        !pipe.is_ended()
+    };
+    assert_eq!((0..100).take_while(comes).count(), 1, "28 seconds late with each byte but the first");
+    assert!(pipe.written().starts_with(b"HTTP/1.1 408 "));
+}
+
+#[test]
+fn nobody_is_late_for_the_sake_of_a_task_that_takes_its_time() {
+    let minutes = Duration::from_secs(300);
+    let mut pipe = taking(minutes);
+    // All that the peer may send is there before it is asked for.
+    pipe.receive(&[b'a'; 1_000_000]);
+    let mut pauses = 0;
+    let answer = loop {
+        match pipe.written() {
+            nothing if nothing.is_empty() && pauses < 20 => pauses += 1,
+            answer => break answer,
+        }
+        pipe.advance(minutes);
+    };
+    assert!(pauses > 10 && answer.starts_with(b"HTTP/1.1 200 OK\r\n"), "{pauses} {}", answer.escape_ascii());
+}
+
+#[test]
+fn nor_for_the_sake_of_one_that_turns_away_when_a_piece_has_come() {
+    let serve = async move |mut channel: Channel<Server>| {
+        channel.recv().await?;
+        // Waits until something has come, and leaves it where it is.
+        let (mut receiving, mut waits) = (Box::pin(channel.recv()), false);
+        let turning_away = poll_fn(|cx| match std::mem::replace(&mut waits, true) {
+            false => receiving.as_mut().poll(cx).map(drop),
+            true => Poll::Ready(()),
+        });
+        turning_away.await;
+        drop(receiving);
+        task::sleep(Duration::from_secs(300)).await;
+        while let Some(incoming) = channel.recv().await? {
+            if matches!(incoming, Incoming::End) {
+                channel.send(Response::text("taken").into())?;
+            }
+        }
+        Ok::<(), Box<dyn Error>>(())
+    };
+    let mut pipe = Embedded::serving(Server::default(), serve);
+    pipe.receive(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n");
+    pipe.receive(b"hello");
+    pipe.advance(Duration::from_secs(300));
+    pipe.advance(Duration::from_secs(29));
+    assert!(!pipe.is_ended());
+    pipe.receive(b", sea");
+    pipe.receive(b"!");
+    assert!(pipe.written().starts_with(b"HTTP/1.1 200 OK\r\n"));
 }

@@ -307,6 +307,10 @@ impl<C: Codec> Connection<C, Ends> {
             return Poll::Ready(Ok(None));
         }
         let gone = self.application.has(Ends::GONE);
+        if self.application.has(Ends::SUSPENDED) {
+            // Before anything is decoded: a piece that lay here meanwhile was not late.
+            self.codec.restart_timeouts(core.time.now());
+        }
         if self.link.has(Link::DEAF) || (self.link.is_closing() && !gone) {
             return Poll::Ready(self.end());
         }
@@ -356,7 +360,6 @@ impl<C: Codec> Connection<C, Ends> {
         }
         register(&mut self.application.reader, waker);
         if self.application.take(Ends::SUSPENDED) {
-            self.codec.restart_timeouts(core.time.now());
             self.touch(core, token);
         }
         Poll::Pending

@@ -18,18 +18,22 @@ pub struct Limits {
     pub body_bytes_max: u64,
     /// Bytes of one chunk extension. 256.
     pub chunk_extension_bytes_max: u32,
-    /// Bytes of all trailer fields. 4 KiB.
+    /// Bytes of all trailer fields. 4 KiB, and never 64 KiB or more.
     pub trailer_bytes_max: u32,
     /// Interim responses to one request. 16.
     pub interim_max: u8,
     /// Requests that wait for their responses at a time, up to 32. 1: the next request waits for the response before. More
     /// is pipelining, which is for requests that may be sent twice (RFC 9112 §9.3.2).
     pub pipeline_max: u8,
-    /// From the end of a request, or the response before, to the end of a response's head. 60 seconds.
+    /// From the end of a request, or the response before, to the end of a response's head. 60 seconds. A request has ended
+    /// when none of it waits in the queue that it was written to: what a filter below or the kernel still has to send is
+    /// not seen from here.
     pub head_timeout: Duration,
-    /// How far a body may fall behind the least rate: from one piece to the next at most. 30 seconds.
+    /// How long a body may make us wait from one piece to the next; with a least rate, how far it may fall behind that. 30
+    /// seconds.
     pub body_timeout: Duration,
-    /// The least rate at which a body has to come, in bytes per second; 0 if any byte is as good as many. 240.
+    /// The least rate at which a body has to come, in bytes per second; 0 if any byte is as good as many. 0: a client chooses
+    /// whom it asks, and streams of events, watches and long polls say little for long.
     pub body_rate_min: u32,
     /// How long a connection stays that has nothing to do. 60 seconds: less than most servers wait, since a request that
     /// meets the end of its connection fails.
@@ -48,7 +52,7 @@ impl Default for Limits {
             pipeline_max: 1,
             head_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(30),
-            body_rate_min: 240,
+            body_rate_min: 0,
             idle_timeout: Duration::from_secs(60),
         }
     }

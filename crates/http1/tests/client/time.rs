@@ -34,9 +34,11 @@ fn an_interim_response_is_a_sign_of_life() {
 fn a_body_has_half_a_minute_for_each_piece() {
     let mut talk = Talk::asked();
     talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n").unwrap();
+    for _ in 0..5 {
+        talk.wait(29).unwrap();
+        talk.hear("a").unwrap();
+    }
     talk.wait(29).unwrap();
-    // A byte is no reason to wait for as long again.
-    talk.hear("a").unwrap();
     assert_eq!(talk.wait(2), too_long(Exceeded::BodyTime));
 }
 
@@ -108,9 +110,28 @@ fn who_would_wait_for_ever_has_no_deadline() {
     assert!(!talk.is_finished());
 }
 
+/// One that has asked, of a client that wants bodies at 240 bytes a second at least.
+fn asked_in_a_hurry() -> Talk {
+    let mut talk = Talk::limited(Limits { body_rate_min: 240, ..Limits::default() });
+    talk.say(get("/")).unwrap();
+    talk.sent();
+    talk
+}
+
+/// Events that are rare, for as long as the peer likes.
+#[test]
+fn a_client_asks_for_no_least_rate_unless_told_to() {
+    let mut talk = Talk::asked();
+    talk.hear("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+    for _ in 0..1000 {
+        talk.wait(25).unwrap();
+        talk.hear("2\r\n:\n\r\n").unwrap();
+    }
+}
+
 #[test]
 fn a_body_that_comes_at_less_than_the_least_rate_is_given_up() {
-    let mut talk = Talk::asked();
+    let mut talk = asked_in_a_hurry();
     talk.hear("HTTP/1.1 200 OK\r\n\r\n").unwrap();
     for _ in 0..20 {
         talk.wait(10).unwrap();
@@ -121,6 +142,23 @@ fn a_body_that_comes_at_less_than_the_least_rate_is_given_up() {
         talk.hear("a").unwrap();
     }
     assert_eq!(talk.wait(11), too_long(Exceeded::BodyTime));
+}
+
+#[test]
+fn a_suspension_between_two_pieces_does_not_make_a_slow_peer_punctual() {
+    let lasts = |piece: usize, pause: u64| {
+        let mut talk = asked_in_a_hurry();
+        talk.hear("HTTP/1.1 200 OK\r\n\r\n").unwrap();
+        let piece = "a".repeat(piece);
+        let comes = |_: &i32| {
+            talk.stand.suspend(Duration::from_secs(pause));
+            talk.wait(10).and_then(|()| talk.hear(&piece)).is_ok()
+        };
+        (0..50).take_while(comes).count()
+    };
+    for pause in [0, 1, 3600] {
+        assert_eq!((lasts(1, pause), lasts(240 * 10, pause)), (3, 50));
+    }
 }
 
 #[test]

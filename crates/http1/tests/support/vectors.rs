@@ -40,7 +40,7 @@ pub(crate) struct Message {
     pub(crate) is_complete: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     /// All is in order, as far as it goes.
     Accepted,
