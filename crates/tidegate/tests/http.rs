@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use tidegate::http1::{Incoming, Response, Server, Status, StreamedResponse};
+use tidegate::http1::{Incoming, Outgoing, Response, Server, Status, StreamedResponse};
 use tidegate::{Channel, Context, Event, Handler, Limits, Outcome, WaterMarks, task};
 use tidegate_testkit::Embedded;
 
@@ -25,6 +25,12 @@ impl Handler<Server> for Later {
         match event {
             Event::Posted(Post::Answer) => cx.send(Response::text("late").into()).into(),
             Event::Posted(Post::Begin) => cx.send(StreamedResponse::new(Status::OK).into()).into(),
+            Event::Posted(Post::Fill) => {
+                while cx.is_writable() {
+                    cx.send(Outgoing::Data(vec![b'x'; 1000].into())).expect("a response is under way");
+                }
+                Outcome::Continue
+            }
             Event::Posted(Post::Pause) => {
                 cx.pause();
                 Outcome::Continue
@@ -43,6 +49,7 @@ impl Handler<Server> for Later {
 enum Post {
     Answer,
     Begin,
+    Fill,
     Pause,
     Resume,
 }
@@ -173,6 +180,31 @@ fn a_peer_that_reads_slowly_is_not_taken_for_one_that_does_not_read_if_any_rate_
     assert!(pipe.is_cut_off(), "it has stopped reading");
     assert_eq!(pipe.counts().closed_write_timeout, 1);
 }
+
+/// The edge is told once a turn, and one turn of 256 is taken for the one before: then it is told a turn later.
+#[test]
+fn what_a_peer_has_sent_while_it_was_held_back_is_not_late_in_whatever_turn_it_reads_on() {
+    for runs in 0..256 {
+        let limits = Limits { water: WaterMarks::new(10_000, 5_000), write_timeout: 2 * HOUR, ..Limits::default() };
+        let mut pipe = Embedded::with_limits(Server::default(), Later, limits);
+        pipe.receive(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n");
+        pipe.post(Post::Begin);
+        pipe.take_at_most(0);
+        pipe.post(Post::Fill);
+        assert!(!pipe.is_receiving());
+        pipe.receive(b"hello");
+        pipe.advance(HOUR);
+        // Three turns each, so that what comes then is in any of 256.
+        (0..runs).for_each(|_| pipe.run());
+        pipe.take_at_most(usize::MAX);
+        pipe.advance(Duration::from_secs(29));
+        assert!(!pipe.is_ended(), "after {runs} runs, and {} turns", pipe.counts().turns);
+        pipe.advance(Duration::from_secs(1));
+        assert!(pipe.is_ended(), "after {runs} runs: what is missing does not come");
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Takes a body, and does something else for so long after each piece of it.
 fn taking(pause: Duration) -> Embedded<std::convert::Infallible> {

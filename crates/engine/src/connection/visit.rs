@@ -319,9 +319,10 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     }
 
     /// Whether the peer can be expected to be heard. While decoding is suspended, by the application or because the
-    /// peer does not read, no deadline of the protocol counts.
+    /// peer does not read, no deadline of the protocol counts; nor until the codec knows that it goes on.
     fn listens(&self) -> bool {
-        let reads = self.link.is_writable() || self.application.reads_freely();
+        let held = !self.link.is_writable() || self.link.has(Link::EDGE_DUE);
+        let reads = !held || self.application.reads_freely();
         let wanted = !A::PULLS || self.application.wants_message();
         (!self.link.has(Link::PAUSED) && reads && wanted) || self.wants_input()
     }
@@ -363,6 +364,10 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     fn decode(&mut self, core: &mut Core, token: Token, budget: &mut Budget) -> Visited<C, bool> {
         if self.link.has(Link::HANDSHAKE) {
             self.shake_hands(core, token)?;
+        }
+        if self.has_risen() {
+            // The application holds it no longer: what has come meanwhile is not late.
+            self.codec.restart_timeouts(core.time.now());
         }
         while !A::PULLS && self.may_decode() && budget.messages > 0 {
             let ended = self.link.has(Link::PEER_ENDED);
@@ -565,10 +570,11 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 self.again(core, token);
             }
         }
-        if self.link.has(Link::EDGE_DUE) && self.link.is_writable() {
+        if self.has_risen() {
+            // At once, even if it is told a turn later: bytes that come before are decoded before.
+            self.codec.restart_timeouts(core.time.now());
             if self.link.takes_edge(core.tally.turns) {
                 self.link.set(Link::EDGE_DUE, false);
-                self.codec.restart_timeouts(core.time.now());
                 if planted::has(Bug::WritableTwice) {
                     self.tell(core, token, Event::Writable)?;
                 }
@@ -580,6 +586,11 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             }
         }
         Ok(told)
+    }
+
+    /// Whether it can be written to again, and the application was not told yet.
+    fn has_risen(&self) -> bool {
+        self.link.has(Link::EDGE_DUE) && self.link.is_writable()
     }
 
     /// Whether everything up to the watched mark is with the kernel. The mark is translated to an offset on the wire
