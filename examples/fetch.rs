@@ -39,26 +39,26 @@ async fn fetch_all(asked: &Asked) -> Result<Vec<Fetched>, Any> {
     let (mut reader, mut writer) = client.connect(http1::Client::new(config)).await?.split();
     let mut fetched = Vec::new();
     for target in &asked.targets {
-        // Whoever refuses a body says so and closes, before the request was sent to its end: what is received tells.
-        let asking = async {
-            let _: Result<(), Any> = ask(&mut writer, target, asked.post).await;
+        writer.send(match asked.post {
+            None => Request::get(target)?.into(),
+            Some(_) => StreamedRequest::new(Method::Post, target)?.into(),
+        })?;
+        let uploading = async {
+            // Whoever refuses a body says so and closes, before all of it was sent: what is received tells.
+            let _: Result<(), Any> = upload(&mut writer, asked.post).await;
             Ok(())
         };
         // Side by side: a peer that echoes does not read on while nobody reads from it.
-        let ((), response) = task::try_join(asking, receive(&mut reader)).await?;
+        let ((), response) = task::try_join(uploading, receive(&mut reader)).await?;
         println!("{} {target} {} bytes", response.status, response.bytes);
         fetched.push(response);
     }
     Ok(fetched)
 }
 
-/// Sends one request, and so many bytes with it, as fast as the peer reads.
-async fn ask(writer: &mut Writer<http1::Client>, target: &str, post: Option<u64>) -> Result<(), Any> {
-    let Some(mut rest) = post else {
-        writer.send(Request::get(target)?.into())?;
-        return Ok(());
-    };
-    writer.send(StreamedRequest::new(Method::Post, target)?.into())?;
+/// Sends a body of so many bytes, if there is one, as fast as the peer reads.
+async fn upload(writer: &mut Writer<http1::Client>, post: Option<u64>) -> Result<(), Any> {
+    let Some(mut rest) = post else { return Ok(()) };
     while rest > 0 {
         writer.ready().await?;
         let length = rest.min(PIECE.len() as u64);

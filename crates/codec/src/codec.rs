@@ -174,8 +174,9 @@ pub trait Codec: 'static {
         false
     }
 
-    /// Decoding was suspended by the application, or because the peer did not read, and goes on: the peer could not be
-    /// heard meanwhile, so its time starts anew.
+    /// Decoding was suspended by the application, since no task asks for a message, or because the peer did not read, and
+    /// goes on: the peer could not be heard meanwhile, so its time starts anew, or goes on where it was. This may be said
+    /// several times for one suspension.
     fn restart_timeouts(&mut self, _now: Instant) {}
 
     /// The application failed in the middle of a message: what the protocol says to the peer in that case, before

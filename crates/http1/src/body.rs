@@ -188,7 +188,7 @@ fn at_most(seen: usize) -> u16 {
 pub(crate) struct Late(u16);
 
 impl Late {
-    /// It counts from `since`. Rounded up: no suspension forgives anything.
+    /// It counts from `since`. Rounded up: what was noted with a piece is not forgiven.
     pub(crate) fn new(since: Option<Instant>, now: Instant, timeout: Duration) -> Self {
         match since.map(|since| now.saturating_duration_since(since)) {
             // As most bodies are.

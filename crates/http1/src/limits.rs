@@ -129,7 +129,8 @@ impl Config {
     }
 
     /// Leaves `100 Continue` to the application, which sends [`Outgoing::Continue`](crate::Outgoing::Continue). Unless
-    /// this is set the codec answers at once.
+    /// this is set the codec answers at once. The application has to make up its mind within
+    /// [`body_timeout`](Limits::body_timeout), or the peer is told 408.
     #[must_use]
     pub fn continue_by_hand(self, by_hand: bool) -> Self {
         Self { continue_by_hand: by_hand, ..self }

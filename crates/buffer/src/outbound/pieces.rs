@@ -6,7 +6,7 @@
 use std::mem::MaybeUninit;
 use std::slice;
 
-use super::Outbound;
+use super::{FILL_ROOM_MIN, Outbound};
 use crate::entries::{NIL, Part};
 use crate::segment::SEGMENT_BYTES;
 
@@ -69,7 +69,8 @@ impl Outbound {
     /// segments.
     #[cold]
     fn make_room(&mut self, length: usize) -> bool {
-        let wastes = length > WHOLE_BYTES_MAX && self.tail_segment(WHOLE_BYTES_MAX).is_some();
+        let would_fit = || self.tail_segment(length.max(FILL_ROOM_MIN)).is_some();
+        let wastes = length > WHOLE_BYTES_MAX && self.tail_segment(WHOLE_BYTES_MAX).is_some() && !would_fit();
         let makes = (1..=SEGMENT_BYTES).contains(&length) && !wastes;
         if makes {
             self.push_fill(length);

@@ -365,7 +365,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         if self.link.has(Link::HANDSHAKE) {
             self.shake_hands(core, token)?;
         }
-        if self.has_risen() {
+        if self.has_risen() && !self.application.reads_freely() {
             // The application holds it no longer: what has come meanwhile is not late.
             self.codec.restart_timeouts(core.time.now());
         }
@@ -571,8 +571,10 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             }
         }
         if self.has_risen() {
-            // At once, even if it is told a turn later: bytes that come before are decoded before.
-            self.codec.restart_timeouts(core.time.now());
+            if !self.application.reads_freely() {
+                // At once, even if it is told a turn later: bytes that come before are decoded before.
+                self.codec.restart_timeouts(core.time.now());
+            }
             if self.link.takes_edge(core.tally.turns) {
                 self.link.set(Link::EDGE_DUE, false);
                 if planted::has(Bug::WritableTwice) {

@@ -94,10 +94,15 @@ pub(crate) fn read_line<S: Read>(stream: &mut S) -> String {
 
 /// Whether the other side has ended, in whatever way.
 pub(crate) fn has_ended<S: Read>(stream: &mut S) -> bool {
-    match stream.read(&mut [0]) {
-        Ok(0) => true,
-        Ok(_) => panic!("there was something to read"),
-        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    loop {
+        match stream.read(&mut [0]) {
+            Ok(0) => return true,
+            Ok(_) => panic!("there was something to read"),
+            // A ring that was only probed is torn down behind our back, which interrupts the thread that made it; and a read
+            // with a time-out is not restarted then.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return error.kind() == ErrorKind::ConnectionReset,
+        }
     }
 }
 
