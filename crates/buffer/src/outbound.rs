@@ -27,8 +27,10 @@ use crate::segment::{SEGMENT_BYTES, Segment, block_bytes};
 use crate::slice::{DETACHED_PART, Slice};
 
 mod pieces;
+mod writer;
 
 pub use self::pieces::Pieces;
+pub use self::writer::Writer;
 
 /// A promise: everything up to this count of bytes, from the first byte of the connection on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -132,7 +134,7 @@ impl Outbound {
             Some(claimed) => claimed,
             None => self.new_fill(length),
         };
-        Writer { queue: self, next, room, put: 0 }
+        Writer::new(self, next, room)
     }
 
     /// Appends a view: linked from [`LINK_BYTES_MIN`] bytes on if it is at least a quarter of its segment, which it keeps
@@ -477,8 +479,8 @@ impl Outbound {
     fn write_behind_fill(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let mut writer = self.writer(1);
-            let length = bytes.len().min(writer.room);
-            writer.put_fitting(&bytes[..length]);
+            let length = bytes.len().min(writer.room());
+            writer.put(&bytes[..length]);
             bytes = &bytes[length..];
         }
     }
@@ -741,70 +743,6 @@ impl std::fmt::Debug for Outbound {
             .field("sent", &self.sent)
             .field("entries", &self.list.entries)
             .finish_non_exhaustive()
-    }
-}
-
-/// A cursor at the end of an [`Outbound`]; what was put is written when it is dropped. More than was asked for may
-/// be put: it goes on in the next segment.
-pub struct Writer<'q> {
-    queue: &'q mut Outbound,
-    next: *mut u8,
-    room: usize,
-    put: usize,
-}
-
-impl Writer<'_> {
-    /// Appends a copy of `bytes`.
-    #[inline]
-    pub fn put(&mut self, bytes: &[u8]) {
-        if bytes.len() <= self.room {
-            self.put_fitting(bytes);
-        } else {
-            self.put_elsewhere(bytes);
-        }
-    }
-
-    #[inline]
-    fn put_fitting(&mut self, bytes: &[u8]) {
-        assert!(bytes.len() <= self.room);
-        // SAFETY: `next` is followed by `room` bytes of the fill segment that this cursor has claimed: nobody sees them
-        // or writes there, so `bytes` is not among them. The tail entry keeps the segment alive.
-        unsafe { self.next.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        // SAFETY: at most `room` bytes on, so within the segment or at its end.
-        self.next = unsafe { self.next.add(bytes.len()) };
-        self.room -= bytes.len();
-        self.put += bytes.len();
-    }
-
-    #[cold]
-    fn put_elsewhere(&mut self, bytes: &[u8]) {
-        self.commit();
-        self.queue.write(bytes);
-        (self.next, self.room) = self.queue.claim_fill(0).expect("what was written last may grow");
-    }
-
-    /// Counts what was put as written, and gives up the claim on the rest.
-    #[inline]
-    fn commit(&mut self) {
-        let put = std::mem::take(&mut self.put);
-        self.queue.written += put as u64;
-        let tail = self.queue.list.tail;
-        let mut entries = self.queue.entries();
-        if let Part::Copied { segment, end, .. } = &mut entries.get_mut(tail).part {
-            *end += put as u32;
-            segment.set_filled(*end as usize);
-        }
-    }
-}
-
-impl Drop for Writer<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.commit();
-        // A cursor through which nothing was put must not leave an entry in an empty queue.
-        if self.queue.is_empty() {
-            self.queue.release_unused();
-        }
     }
 }
 

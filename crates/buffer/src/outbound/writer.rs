@@ -1,0 +1,79 @@
+//! `Writer`: a cursor at the end of a queue.
+
+use super::Outbound;
+use crate::entries::Part;
+
+/// A cursor at the end of an [`Outbound`]; what was put is written when it is dropped. More than was asked for may
+/// be put: it goes on in the next segment.
+pub struct Writer<'q> {
+    queue: &'q mut Outbound,
+    next: *mut u8,
+    room: usize,
+    put: usize,
+}
+
+impl<'q> Writer<'q> {
+    /// `next` is followed by `room` bytes of the fill segment of `queue`, which are claimed.
+    #[inline]
+    pub(super) fn new(queue: &'q mut Outbound, next: *mut u8, room: usize) -> Self {
+        Self { queue, next, room, put: 0 }
+    }
+
+    /// How much may be put before it goes on elsewhere.
+    pub(super) fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Appends a copy of `bytes`.
+    #[inline]
+    pub fn put(&mut self, bytes: &[u8]) {
+        if bytes.len() <= self.room {
+            self.put_fitting(bytes);
+        } else {
+            self.put_elsewhere(bytes);
+        }
+    }
+
+    #[inline]
+    fn put_fitting(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.room);
+        // SAFETY: `next` is followed by `room` bytes of the fill segment that this cursor has claimed: nobody sees them
+        // or writes there, so `bytes` is not among them. The tail entry keeps the segment alive.
+        unsafe { self.next.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        // SAFETY: at most `room` bytes on, so within the segment or at its end.
+        self.next = unsafe { self.next.add(bytes.len()) };
+        self.room -= bytes.len();
+        self.put += bytes.len();
+    }
+
+    #[cold]
+    fn put_elsewhere(&mut self, bytes: &[u8]) {
+        self.commit();
+        self.queue.write(bytes);
+        (self.next, self.room) = self.queue.claim_fill(0).expect("what was written last may grow");
+    }
+
+    /// Counts what was put as written, and gives up the claim on the rest.
+    #[inline]
+    fn commit(&mut self) {
+        let put = std::mem::take(&mut self.put);
+        self.queue.written += put as u64;
+        let tail = self.queue.list.tail;
+        let mut entries = self.queue.entries();
+        if let Part::Copied { segment, end, .. } = &mut entries.get_mut(tail).part {
+            *end += put as u32;
+            segment.set_filled(*end as usize);
+        }
+    }
+}
+
+impl Drop for Writer<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.commit();
+        // A cursor through which nothing was put must not leave an entry in an empty queue.
+        if self.queue.is_empty() {
+            self.queue.release_unused();
+        }
+    }
+}
