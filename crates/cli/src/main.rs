@@ -6,6 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod counts;
+#[cfg(test)]
+#[expect(unused_imports, reason = "what fills the figures comes next")]
+mod load {
+    mod figures;
+    mod report;
+}
 mod serve;
 mod site;
 mod sum;
