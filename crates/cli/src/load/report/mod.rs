@@ -1,14 +1,21 @@
 //! How `tidegate load` shows what it found: `table.rs` as wrk does, `json.rs` for programs, `page.rs` to look at, and
 //! while it runs `progress.rs`. All of them say the same figures, which come from `spread.rs` and from `rates` below.
 
+mod chart;
 mod json;
+mod page;
+mod pictures;
+pub(crate) mod progress;
+mod scale;
 mod spread;
 mod table;
 mod units;
+mod words;
 
 use std::thread::available_parallelism;
 
 pub(crate) use self::json::json;
+pub(crate) use self::page::page;
 pub(crate) use self::table::table;
 use super::figures::{Errors, Figures};
 
