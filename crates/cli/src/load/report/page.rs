@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Write};
 use super::chart::Escaped;
 use super::pictures::{self, Picture};
 use super::spread::Spread;
-use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, stuck, words};
+use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, words};
 use crate::load::figures::Figures;
 
 /// What `--html` writes.
@@ -152,8 +152,9 @@ fn load(figures: &Figures) -> Vec<(&'static str, String)> {
         rows.push(("idle connections held", words::count(figures.idle.held)));
         rows.push(("idle connections lost", words::count(figures.idle.lost)));
     }
-    if let Some(stuck) = stuck(figures) {
-        rows.push(("never read and held", words::count(stuck)));
+    if asked.never_read {
+        rows.push(("never read and held", words::count(figures.stuck.held)));
+        rows.push(("never read and lost", words::count(figures.stuck.lost)));
     }
     rows
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::load::figures::{Asked, CpuTime, Errors, Figures, Idle, Interval};
+use crate::load::figures::{Asked, CpuTime, Errors, Figures, Held, Interval};
 
 /// Nothing came back, not even time passed.
 pub(super) fn empty() -> Figures {
@@ -25,7 +25,9 @@ pub(super) fn empty() -> Figures {
         bytes_read: 0,
         latency: nothing(),
         errors: Errors::default(),
-        idle: Idle::default(),
+        idle: Held::default(),
+        stuck: Held::default(),
+        unsent: 0,
         cpu: CpuTime::default(),
         over_time: Vec::new(),
         thread_rates: Vec::new(),
