@@ -98,11 +98,11 @@ fn notes(figures: &Figures) -> String {
 }
 
 fn figure(picture: &Picture) -> String {
-    let Picture { title, caption, legend, svg } = picture;
+    let Picture { title, legend, svg } = picture;
     let key = |(class, name): &(&str, &str)| format!("<span class=\"key {class}\">{name}</span>");
     let legend: String = legend.iter().map(key).collect();
     let svg = svg.as_deref().unwrap_or("<p class=\"none\">Nothing to show.</p>");
-    format!("<figure>\n<figcaption><h2>{title}</h2><p>{caption}{legend}</p></figcaption>\n{svg}\n</figure>\n")
+    format!("<figure>\n<figcaption><h2>{title}</h2>{legend}</figcaption>\n{svg}\n</figure>\n")
 }
 
 /// Only if there are any.

@@ -12,8 +12,6 @@ use crate::load::figures::{Figures, Interval};
 #[derive(Debug)]
 pub(super) struct Picture {
     pub(super) title: &'static str,
-    /// What lies where.
-    pub(super) caption: &'static str,
     /// Classes of lines and their names, if there is more than one.
     pub(super) legend: &'static [(&'static str, &'static str)],
     /// None if there is nothing to draw.
@@ -59,7 +57,7 @@ fn by_percentile(latency: &Histogram<u64>) -> Picture {
         }
         chart.finish()
     });
-    Picture { title: "Latency by percentile", caption: "each nine is as wide as the one before", legend: &[], svg }
+    Picture { title: "Latency by percentile", legend: &[], svg }
 }
 
 /// The axis of a latency: from nothing, or by its logarithm if otherwise most of it would lie on the ground.
@@ -96,7 +94,7 @@ fn distribution(latency: &Histogram<u64>) -> Picture {
         let share_of = |bar: u64| share(bar as f64, latency.len() as f64);
         let x = Axis::log(from, to, words::time);
         let y = Axis::from_zero(bars.iter().copied().max().map_or(0.0, share_of), words::percent);
-        let mut chart = Chart::new("Distribution of the latency", x, y, [named(true), "share"]);
+        let mut chart = Chart::new("Distribution of the latency", x, y, [named(true), "share of the answers"]);
         let edge = |n: usize| from * (n as f64 * width).exp();
         for (n, bar) in bars.iter().copied().enumerate().filter(|(_, bar)| *bar > 0) {
             chart.bar("main", edge(n), edge(n + 1), share_of(bar));
@@ -108,12 +106,7 @@ fn distribution(latency: &Histogram<u64>) -> Picture {
         }
         chart.finish()
     });
-    Picture {
-        title: "Distribution of the latency",
-        caption: "share of the answers that each bar has",
-        legend: &[],
-        svg,
-    }
+    Picture { title: "Distribution of the latency", legend: &[], svg }
 }
 
 fn throughput(pieces: &[Piece]) -> Picture {
@@ -133,7 +126,7 @@ fn throughput(pieces: &[Piece]) -> Picture {
         }
         chart.finish()
     });
-    Picture { title: "Requests a second", caption: "over the time of the load", legend: &[], svg }
+    Picture { title: "Throughput", legend: &[], svg }
 }
 
 fn over_time(pieces: &[Piece]) -> Picture {
@@ -162,7 +155,7 @@ fn over_time(pieces: &[Piece]) -> Picture {
         chart.finish()
     });
     let legend = &[("main", "median"), ("high", "99%"), ("most", "maximum")];
-    Picture { title: "Latency over time", caption: "", legend, svg }
+    Picture { title: "Latency over time", legend, svg }
 }
 
 fn named(is_log: bool) -> &'static str {
