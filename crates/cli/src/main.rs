@@ -60,9 +60,16 @@ fn main() -> ExitCode {
 }
 
 /// What is wrong, without the advice that follows it on further lines.
-fn first_sentence(text: &str) -> &str {
-    let line = text.lines().next().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line)
+fn first_sentence(text: &str) -> String {
+    let mut lines = text.lines();
+    let line = lines.next().unwrap_or_default();
+    let line = line.strip_prefix("error: ").unwrap_or(line);
+    if !line.ends_with(':') {
+        return line.to_owned();
+    }
+    // What is missing stands below it, one in a line.
+    let missing: Vec<_> = lines.map_while(|line| line.strip_prefix("  ")).collect();
+    format!("{line} {}", missing.join(", "))
 }
 
 /// The exit code for what the user can mend: a flag, an address.
@@ -81,6 +88,7 @@ mod tests {
             (&["tidegate", "serve", "--transport", "carrier-pigeon"], "carrier-pigeon"),
             (&["tidegate", "sail"], "sail"),
             (&["tidegate"], "subcommand"),
+            (&["tidegate", "load"], "URL"),
         ] {
             let error = Arguments::try_parse_from(arguments).expect_err("it is wrong").to_string();
             let line = first_sentence(&error);

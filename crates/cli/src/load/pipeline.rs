@@ -62,6 +62,10 @@ pub(crate) struct Pipeline {
     owed: u32,
     /// The client's codec is within a response.
     reading: bool,
+    /// More has come than was asked for: it is an answer to nothing, and not to what is asked next.
+    stray: bool,
+    /// The server has closed, and owed nothing.
+    ended: bool,
     /// What is yet to come of the body of a known head.
     rest: usize,
     /// What the response under way is found to be.
@@ -73,7 +77,17 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     pub(crate) fn new(exchange: Rc<Exchange>) -> Self {
         let client = Client::new(exchange.ask.config.clone());
-        Self { exchange, client, owed: 0, reading: false, rest: 0, verdict: Verdict::Good, body_bytes: 0 }
+        Self {
+            exchange,
+            client,
+            owed: 0,
+            reading: false,
+            stray: false,
+            ended: false,
+            rest: 0,
+            verdict: Verdict::Good,
+            body_bytes: 0,
+        }
     }
 
     /// Takes what is known from the front of the input.
@@ -105,6 +119,7 @@ impl Pipeline {
         self.owed -= answers.all;
         self.exchange.tally.received(at);
         input.consume(at);
+        self.stray = self.owed == 0 && !input.is_empty();
         answers
     }
 
@@ -176,6 +191,7 @@ impl Pipeline {
             if is_complete {
                 self.reading = false;
                 self.owed -= 1;
+                self.stray = self.owed == 0 && !input.is_empty() && !self.client.is_finished();
                 let mut answers = Answers { all: 0, good: 0 };
                 self.answered(self.verdict, 1, &mut answers);
                 return Ok(Some(answers));
@@ -187,12 +203,15 @@ impl Pipeline {
         if self.client.is_finished() {
             return Ok(Step::End);
         }
+        if self.stray {
+            return Err(Error::Peer(Violation::ResponseUnasked));
+        }
         if !self.reading {
             let answers = self.take_known(input);
             if answers.all > 0 {
                 return Ok(Step::Message(answers));
             }
-            if self.owed == 0 && !input.is_empty() {
+            if self.stray {
                 return Err(Error::Peer(Violation::ResponseUnasked));
             }
             if !ended && (input.is_empty() || self.may_be_known(input)) {
@@ -202,6 +221,7 @@ impl Pipeline {
                 return Err(Error::Peer(Violation::ResponseTruncated));
             }
             if ended && self.owed == 0 {
+                self.ended = true;
                 return Ok(Step::End);
             }
         }
@@ -237,10 +257,133 @@ impl Codec for Pipeline {
     }
 
     fn is_finished(&self) -> bool {
-        self.client.is_finished()
+        self.ended || self.client.is_finished()
     }
 
     fn knows_its_end(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Instant, SystemTime};
+
+    use tidegate::{Pool, Time};
+
+    use super::super::figures::Errors;
+    use super::super::request::Recipe;
+    use super::super::tally::Board;
+    use super::*;
+
+    /// What a connection has come to: how many answers, how many of them were good, how it ended, and what was counted.
+    type Outcome = (u32, u32, Option<Error>, Errors, u64);
+
+    /// Asks for `depth` answers, and receives these pieces.
+    fn receive(method: &str, depth: u32, pieces: &[&[u8]], ends: bool) -> Outcome {
+        let url = "http://a/".parse().expect("a URL");
+        let recipe = Recipe { url, method: method.into(), headers: vec![], body: vec![], depth };
+        let exchange = Exchange::new(recipe.ask().expect("it is good"), Tally::new(Arc::new(Board::new(false))));
+        let mut codec = Pipeline::new(Rc::new(exchange));
+        let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+        let (mut queue, mut input) = (Outbound::new(&pool), Input::new());
+        let mut out = Output::new(&mut queue, &pool, &time);
+        codec.encode(Volley::Run, &mut out).expect("it is sent");
+        let (mut all, mut good, mut failure) = (0, 0, None);
+        for piece in pieces {
+            input.append(pool.copy(piece), &pool);
+            while failure.is_none() {
+                match codec.decode(&mut input, &mut out) {
+                    Ok(Step::Message(answers)) => (all, good) = (all + answers.all, good + answers.good),
+                    Ok(Step::More | Step::End) => break,
+                    Err(error) => failure = Some(error),
+                }
+            }
+        }
+        while ends && failure.is_none() {
+            match codec.end(&mut input, &mut out) {
+                Ok(Step::Message(answers)) => (all, good) = (all + answers.all, good + answers.good),
+                Ok(Step::More | Step::End) => break,
+                Err(error) => failure = Some(error),
+            }
+        }
+        let tally = &codec.exchange.tally;
+        (all, good, failure, tally.errors(), tally.bytes_read())
+    }
+
+    /// The same whole, split at every place, and byte by byte.
+    fn receive_split(method: &str, depth: u32, bytes: &[u8], ends: bool) -> Outcome {
+        let whole = receive(method, depth, &[bytes], ends);
+        for at in 1..bytes.len() {
+            let (first, second) = bytes.split_at(at);
+            assert_eq!(receive(method, depth, &[first, second], ends), whole, "split at {at}");
+        }
+        assert_eq!(receive(method, depth, &bytes.chunks(1).collect::<Vec<_>>(), ends), whole, "byte by byte");
+        whole
+    }
+
+    const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nebbs";
+    const OTHER: &str = "HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 4\r\n\r\nrise";
+    const CHUNKED: &str =
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\ne\r\n3\r\nbbs\r\n0\r\nA: b\r\n\r\n";
+    const LONGER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfloods"; // its last byte is one too many
+    const MISSING: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno";
+    const EARLY: &str = "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n";
+
+    #[test]
+    fn answers_are_the_same_however_they_are_split() {
+        let text = [OK, OK, OTHER, OK, OK, EARLY, OK, CHUNKED, OK, MISSING, MISSING, OK].concat();
+        let (all, good, failure, errors, bytes) = receive_split("GET", 11, text.as_bytes(), false);
+        assert_eq!((all, good, failure), (11, 9, None));
+        assert_eq!(errors, Errors { status: 2, ..Errors::default() });
+        assert_eq!(bytes, text.len() as u64);
+    }
+
+    #[test]
+    fn answers_of_another_length_are_not_good() {
+        let text = [OK, OK, &LONGER[..LONGER.len() - 1], OK, "HTTP/1.1 204 No Content\r\n\r\n", OK].concat();
+        let (all, good, failure, errors, _) = receive_split("GET", 6, text.as_bytes(), false);
+        assert_eq!((all, good, failure), (6, 4, None));
+        assert_eq!(errors, Errors { length: 2, ..Errors::default() });
+    }
+
+    #[test]
+    fn more_than_was_asked_for_is_an_error() {
+        for text in [[OK, OK, OK].concat(), [OK, CHUNKED, "x"].concat()] {
+            let (all, good, failure, errors, _) = receive("GET", 2, &[text.as_bytes()], false);
+            assert_eq!((all, good), (2, 2));
+            assert_eq!(failure, Some(Error::Peer(Violation::ResponseUnasked)));
+            assert_eq!(errors, Errors { invalid: 1, ..Errors::default() });
+        }
+        // A body that is longer than was said is followed by what is no answer.
+        let (all, _, failure, errors, _) = receive_split("GET", 3, [OK, LONGER, OK].concat().as_bytes(), false);
+        assert_eq!((all, failure.is_some(), errors.invalid), (2, true, 1));
+    }
+
+    #[test]
+    fn the_end_is_an_error_only_if_answers_are_owed() {
+        let closing = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nebbs";
+        let until_close = "HTTP/1.0 200 OK\r\n\r\nebbs";
+        for (text, depth, answers, is_error) in [
+            ([OK, OK].concat(), 2, 2, false),
+            ([OK, closing].concat(), 5, 2, false),
+            ([OK, until_close].concat(), 5, 2, false),
+            (OK.to_owned(), 2, 1, true),
+            ([OK, &OK[..20]].concat(), 2, 1, true),
+            ([OK, &OK[..OK.len() - 1]].concat(), 2, 1, true),
+            ([OK, &CHUNKED[..CHUNKED.len() - 1]].concat(), 2, 1, true),
+        ] {
+            let (all, good, failure, errors, _) = receive_split("GET", depth, text.as_bytes(), true);
+            assert_eq!((all, good, failure.is_some()), (answers, answers, is_error), "{text:?}");
+            assert_eq!(errors, Errors { closed: u64::from(is_error), ..Errors::default() }, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn answers_to_head_have_no_body() {
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n";
+        let (all, good, failure, ..) = receive_split("HEAD", 3, head.repeat(3).as_bytes(), true);
+        assert_eq!((all, good, failure), (3, 3, None));
     }
 }

@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn method_headers_and_body_are_sent() {
-        let ask = ask("PUT", &["host: c", "X-Tide:high ", "content-type: text/css"], "a body", 1).expect("it is good");
+        let ask = ask("PUT", &["host: c", "X-Tide:high ", "Content-Type: text/css"], "a body", 1).expect("it is good");
         let text = String::from_utf8(ask.one.to_vec()).expect("a text");
         let (head, body) = text.split_once("\r\n\r\n").expect("a head");
         assert!(head.starts_with("PUT /b?c HTTP/1.1\r\nHost: c\r\n"), "{head}");

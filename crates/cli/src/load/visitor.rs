@@ -125,7 +125,7 @@ impl Handler<Pipeline> for Visitor {
         let tally = &self.worker.exchange.tally;
         match reason {
             Closed::Broken(error) if self.owed > 0 && !self.is_held => {
-                tally.broken(error.kind() == ErrorKind::BrokenPipe)
+                tally.broken(error.kind() == ErrorKind::BrokenPipe);
             }
             Closed::WriteTimeout => tally.broken(true),
             _ => {}
