@@ -129,7 +129,9 @@ impl Worker {
             if door.has_served.get() {
                 pause = PAUSE_MIN;
             } else {
-                task::sleep(pause).await;
+                // Before there was one, nobody may be there at all: that is found out before it is tried again.
+                let longer = if self.made.get() == 0 { PAUSE_MAX } else { pause };
+                task::sleep(longer).await;
                 pause = (2 * pause).min(PAUSE_MAX);
             }
         }
