@@ -1,6 +1,6 @@
 module peers/fasthttp
 
-go 1.26
+go 1.25.0
 
 require github.com/valyala/fasthttp v1.74.0
 
