@@ -1,6 +1,6 @@
 # For peers that are programs of others: they cannot take any free port, nor say where they listen. Read by their `start`.
 
-# free_port NAME: a port that is free now.
+# A port that is free now.
 free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
