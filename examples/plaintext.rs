@@ -6,6 +6,9 @@
 //! cargo run --example plaintext -- 127.0.0.1:8080 channel
 //! ```
 //!
+//! It answers `GET /plaintext`, `GET /bytes/N` and `POST /echo`: a body that is there, one that is linked, and one that
+//! goes back while it arrives. `TIDEGATE_TRANSPORT` names what it runs on, epoll or uring.
+//!
 //! What the difference costs is in the README.
 
 #![forbid(unsafe_code)]
@@ -16,37 +19,75 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::http1::{self, Config, Incoming, Outgoing, Response, Status};
+use tidegate::http1::{
+    self, BodyLength, Config, ContentType, Incoming, Outgoing, RequestHead, Response, Status, StreamedResponse,
+};
 use tidegate::{Channel, Context, Handler, Outcome, Running, Server, StartError};
 
-/// What is answered, whoever asks.
-fn answer(path: &[u8]) -> Outgoing {
-    Outgoing::Response(match path {
+/// What is sent for a message, whoever receives it. `echoes` is all that is known of a request whose body is under way.
+fn answer(message: Incoming, echoes: &mut bool) -> Option<Outgoing> {
+    match message {
+        Incoming::Head(head) => {
+            *echoes = head.path_bytes() == b"/echo" && head.has_body();
+            Some(if *echoes { echo(&head) } else { Outgoing::Response(page(head.path_bytes())) })
+        }
+        // It goes back while it comes in. What is kept must not keep the receive buffer that it came in.
+        Incoming::Data(data) if *echoes => Some(Outgoing::Data(data.detach().into())),
+        Incoming::End if std::mem::take(echoes) => Some(Outgoing::End),
+        // A body that nobody wants is read and dropped, up to the limits of HTTP.
+        Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End => None,
+    }
+}
+
+fn page(path: &[u8]) -> Response {
+    match path {
         b"/plaintext" => Response::text("Hello, World!"),
-        _ => Response::new(Status::NOT_FOUND),
+        // No body, so none goes back.
+        b"/echo" => Response::new(Status::OK),
+        // The body is linked: no byte of it is copied here.
+        _ => match bytes_asked_for(path).and_then(|count| BLOCK.get(..count)) {
+            Some(bytes) => Response::new(Status::OK).content_type(ContentType::BYTES).body(bytes),
+            None => Response::new(Status::NOT_FOUND),
+        },
+    }
+}
+
+fn bytes_asked_for(path: &[u8]) -> Option<usize> {
+    str::from_utf8(path.strip_prefix(b"/bytes/")?).ok()?.parse().ok()
+}
+
+/// The head of an answer with a body as long as that of the request; one without a length goes back in chunks.
+fn echo(head: &RequestHead) -> Outgoing {
+    let response = StreamedResponse::new(Status::OK).content_type(ContentType::BYTES);
+    Outgoing::Head(match head.body() {
+        BodyLength::Known(length) => response.length(length),
+        _ => response,
     })
 }
 
 /// Called with each message.
-struct Site;
+#[derive(Default)]
+struct Site {
+    echoes: bool,
+}
 
 impl Handler<http1::Server> for Site {
     type Post = ();
 
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, http1::Server>) -> Outcome<http1::Server> {
-        match message {
-            Incoming::Head(head) => cx.send(answer(head.path_bytes())).into(),
-            // A body that nobody wants is read and dropped, up to the limits of HTTP.
-            Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End => Outcome::Continue,
+        match answer(message, &mut self.echoes) {
+            Some(answer) => cx.send(answer).into(),
+            None => Outcome::Continue,
         }
     }
 }
 
 /// Asks for each message.
 async fn site(mut channel: Channel<http1::Server>) -> Result<(), Box<dyn Error>> {
+    let mut echoes = false;
     while let Some(message) = channel.recv().await? {
-        if let Incoming::Head(head) = message {
-            channel.send(answer(head.path_bytes()))?;
+        if let Some(answer) = answer(message, &mut echoes) {
+            channel.send(answer)?;
         }
     }
     Ok(())
@@ -57,7 +98,7 @@ fn start(address: &str, kind: &str) -> Result<Running, StartError> {
     let server = Server::bind(address)?.loops(1);
     match kind {
         "channel" => server.serve(move || http1::Server::new(config.clone()), site),
-        _ => server.start(move || (http1::Server::new(config.clone()), Site)),
+        _ => server.start(move || (http1::Server::new(config.clone()), Site::default())),
     }
 }
 
@@ -72,12 +113,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     for kind in ["handler", "channel"] {
         let server = start("127.0.0.1:0", kind)?;
         let mut stream = TcpStream::connect(server.address().ip().ok_or("not an IP address")?)?;
-        stream.write_all(b"GET /plaintext HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        assert!(answer.ends_with("Hello, World!"), "{answer}");
-        println!("as a {kind}: {}", answer.lines().next().unwrap_or_default());
+        stream.write_all(b"GET /plaintext HTTP/1.1\r\nHost: a\r\n\r\n")?;
+        stream.write_all(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n\r\nebb")?;
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers)?;
+        assert!(answers.contains("Hello, World!") && answers.ends_with("\r\n\r\nebb"), "{answers}");
+        println!("as a {kind}: {}", answers.lines().next().unwrap_or_default());
         server.drain(Duration::from_secs(5));
     }
     Ok(())
 }
+
+/// What `/bytes/N` is cut from.
+static BLOCK: [u8; 64 * 1024] = [b'x'; 64 * 1024];
