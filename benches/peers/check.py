@@ -49,7 +49,11 @@ class Connection:
         self.socket.sendall(data)
 
     def receive(self, what):
-        data = self.socket.recv(RECEIVE_BYTES)
+        try:
+            data = self.socket.recv(RECEIVE_BYTES)
+        except TimeoutError:
+            have = len(self.received)
+            raise servers.Failure(f"{what}: nothing for {ANSWER_SECONDS_MAX} seconds, with {have} bytes of it") from None
         if not data:
             raise servers.Failure(f"{what}: the connection was closed")
         self.received += data
