@@ -14,11 +14,7 @@ use axum::routing::{get, post};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use mimalloc::MiMalloc;
 use tokio::net::TcpListener;
-
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 async fn plaintext() -> Response {
     respond(Bytes::from_static(b"Hello, World!"))
