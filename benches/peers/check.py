@@ -5,17 +5,17 @@
 
 Starts every variant of the peers named, or of all that are built, and prints a line for each. Asked for are every
 endpoint on one kept connection, bodies that come apart from their heads and in halves, pipelined requests in one write
-with their responses in order, and an end on SIGTERM while connections are open. Exit code 1 if anything failed.
+with their responses in order, and an end on SIGTERM. Exit code 1 if anything failed.
 """
 
 import argparse
-import itertools
 import json
 import os
 import pathlib
 import shlex
 import shutil
 import socket
+import subprocess
 import sys
 import time
 
@@ -46,6 +46,12 @@ class Connection:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.received = bytearray()
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
     def send(self, data):
         self.socket.sendall(data)
 
@@ -67,7 +73,7 @@ class Connection:
         return data
 
     def expect(self, body, what):
-        """Reads one response, whose body has to be `body`, or any at all for `None`; tells headers and body."""
+        """Reads one response, whose body has to be `body`, or any at all for `None`. Returns headers and body."""
         while (end := self.received.find(b"\r\n\r\n")) < 0:
             if len(self.received) > HEAD_BYTES_MAX:
                 raise servers.Failure(f"{what}: no end of a head in {len(self.received)} bytes")
@@ -151,8 +157,12 @@ def check_pipelining(connection):
 
 
 def check_peer(address, peer, without):
-    """All that a peer is asked for, on one connection, which is told still open."""
-    connection = Connection(address)
+    """Asks for everything on one connection."""
+    with Connection(address) as connection:
+        check_endpoints(connection, peer, without)
+
+
+def check_endpoints(connection, peer, without):
     connection.send(get("/plaintext"))
     check_headers(connection.expect(HELLO, "GET /plaintext")[0], "GET /plaintext")
     check_bodies(connection)
@@ -167,39 +177,39 @@ def check_peer(address, peer, without):
     connection.send(get("/plaintext"))
     connection.expect(HELLO, "GET /plaintext at last")
     connection.expect_nothing("GET /plaintext at last")
-    return connection
 
 
 def check_floor(address, body):
-    connection = Connection(address)
-    for depth in (1, DEPTH):
-        connection.send(get("/plaintext") * depth)
-        for at in range(depth):
-            check_headers(connection.expect(body, f"number {at} of {depth}")[0], "GET /plaintext")
-    connection.expect_nothing(f"{DEPTH} requests")
-    return connection
+    with Connection(address) as connection:
+        for depth in (1, DEPTH):
+            connection.send(get("/plaintext") * depth)
+            for at in range(depth):
+                check_headers(connection.expect(body, f"number {at} of {depth}")[0], "GET /plaintext")
+        connection.expect_nothing(f"{DEPTH} requests")
 
 
 def check_end(server):
     server.process.terminate()
     try:
         server.process.wait(servers.END_SECONDS_MAX)
-    except servers.subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired:
         raise servers.Failure(f"SIGTERM did not end it in {servers.END_SECONDS_MAX} seconds") from None
+
+
+def left_out(peer, variant):
+    return variant.get("without", peer.get("without", []))
 
 
 def check_variant(peer, variant, command):
     if peer.get("parses_headers", True):
-        runs = {command: lambda address: check_peer(address, peer, variant.get("without", []))}
+        runs = {command: lambda address: check_peer(address, peer, left_out(peer, variant))}
     else:
         bodies = {"": HELLO} | {f" --body {size}": b"x" * size for size in BODIES}
         runs = {command + flags: lambda address, body=body: check_floor(address, body) for flags, body in bodies.items()}
     for line, check in runs.items():
         with servers.Server(line) as server:
-            # A second connection, idle, is there too when the end is asked for.
-            held = check(server.address), Connection(server.address)
+            check(server.address)
             check_end(server)
-            del held
 
 
 def expand(command, folder):
@@ -216,7 +226,7 @@ def missing(peer, command):
     if not shutil.which(words[0]):
         return f"{words[0]} is not there"
     for word in words[1:]:
-        if word.startswith(str(PEERS)) and not pathlib.Path(word).exists():
+        if word.startswith(str(ROOT)) and not pathlib.Path(word).exists():
             return f"{word} is not there"
     return None
 
@@ -228,11 +238,10 @@ def main():
     # Commands may say paths from the root of the repository.
     os.chdir(ROOT)
     paths = [PEERS / name / "peer.json" for name in named] or sorted(PEERS.glob("*/peer.json"))
-    variants = ((path, json.loads(path.read_text())) for path in paths)
+    peers = ((path, json.loads(path.read_text())) for path in paths)
+    variants = ((path, peer, variant) for path, peer in peers for variant in peer["variants"])
     failures = 0
-    for path, peer, variant in itertools.chain.from_iterable(
-        ((path, peer, variant) for variant in peer["variants"]) for path, peer in variants
-    ):
+    for path, peer, variant in variants:
         command = expand(variant["command"], path.parent)
         name = f"{path.parent.name}: {variant['name']}"
         if reason := missing(peer, command):
@@ -242,10 +251,11 @@ def main():
         try:
             check_variant(peer, variant, command)
         except (servers.Failure, OSError) as failure:
-            print(f"{name}: FAILED: {failure}", flush=True)
+            # A failure may quote lines of the server's.
+            print(f"{name}: FAILED: {' '.join(str(failure).split())}", flush=True)
             failures += 1
         else:
-            skipped = variant.get("without", [])
+            skipped = left_out(peer, variant)
             print(f"{name}: ok{', without ' + ', '.join(skipped) if skipped else ''}", flush=True)
     return 1 if failures else 0
 

@@ -12,7 +12,7 @@ use std::{env, error, io};
 use memchr::memmem::Finder;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};
+use rustix::net::{self, RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};
 
 struct Responses {
     run: Vec<u8>,
@@ -99,6 +99,8 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     };
     let responses = Responses::new(&body);
     let listener = TcpListener::bind(address.parse::<SocketAddr>()?)?;
+    // The standard library's backlog is too short for many connections at once.
+    net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     // Accepted sockets inherit it.
     sockopt::set_tcp_nodelay(&listener, true)?;
@@ -145,6 +147,7 @@ const HEAD: &str = "HTTP/1.1 200 OK\r\nServer: floor\r\nDate: Sun, 06 Nov 1994 0
 const REQUEST_END: &[u8] = b"\r\n\r\n";
 const CARRY_MAX: usize = REQUEST_END.len() - 1;
 const RECEIVE_BYTES: usize = 64 * 1024;
+const BACKLOG: i32 = 1024;
 const RUN_RESPONSES_MAX: usize = 512;
 const RUN_BYTES_MAX: usize = 256 * 1024;
 const EVENTS_PER_WAIT: usize = 512;
