@@ -2,6 +2,7 @@
 //!
 //! One thread, bare epoll, one receive buffer for all connections. Every request, whatever it asks for, gets the same
 //! response, and all that one receive completes are answered with one send out of a run of responses built at start-up.
+//! `--body N` makes that response's body N bytes long, to stand under a server that is asked for as many.
 //! It parses nothing, refuses nothing and bounds nothing: it is no server to use, but one to divide by.
 
 use std::net::{SocketAddr, TcpListener};
@@ -11,7 +12,7 @@ use std::{env, error, io};
 use memchr::memmem::Finder;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};
+use rustix::net::{self, RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt};
 
 struct Responses {
     run: Vec<u8>,
@@ -19,8 +20,11 @@ struct Responses {
 }
 
 impl Responses {
-    fn new() -> Self {
-        Self { run: RESPONSE.repeat(RUN_RESPONSES), each: RESPONSE.len() }
+    fn new(body: &[u8]) -> Self {
+        let mut one = HEAD.replace("LENGTH", &body.len().to_string()).into_bytes();
+        one.extend_from_slice(body);
+        let responses = (RUN_BYTES_MAX / one.len()).clamp(1, RUN_RESPONSES_MAX);
+        Self { run: one.repeat(responses), each: one.len() }
     }
 
     /// The bytes to send next to a peer that is owed `owed` bytes: they begin inside a response if a send was partial.
@@ -87,20 +91,27 @@ impl Connection {
 }
 
 fn main() -> Result<(), Box<dyn error::Error>> {
-    let address: SocketAddr = env::args().nth(1).ok_or("usage: floor ADDRESS")?.parse()?;
-    let listener = TcpListener::bind(address)?;
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let (address, body) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [address] => (address, b"Hello, World!".to_vec()),
+        [address, "--body", bytes] => (address, vec![b'x'; bytes.parse()?]),
+        _ => return Err("usage: floor ADDRESS [--body N]".into()),
+    };
+    let responses = Responses::new(&body);
+    let listener = TcpListener::bind(address.parse::<SocketAddr>()?)?;
+    // The standard library's backlog is too short for many connections at once.
+    net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     // Accepted sockets inherit it.
     sockopt::set_tcp_nodelay(&listener, true)?;
     println!("listening on {}", listener.local_addr()?);
-    serve(&listener)?;
+    serve(&listener, &responses)?;
     Ok(())
 }
 
-fn serve(listener: &TcpListener) -> io::Result<()> {
+fn serve(listener: &TcpListener, responses: &Responses) -> io::Result<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-    let responses = Responses::new();
     let end = Finder::new(REQUEST_END);
     let mut input = vec![0; CARRY_MAX + RECEIVE_BYTES];
     let mut connections: Vec<Option<Connection>> = Vec::new();
@@ -121,7 +132,7 @@ fn serve(listener: &TcpListener) -> io::Result<()> {
                 }
             } else if let Some(slot) = connections.get_mut(data.u64() as usize)
                 && let Some(connection) = slot
-                && let Step::Close = connection.handle_event(flags, &mut input, &end, &responses)
+                && let Step::Close = connection.handle_event(flags, &mut input, &end, responses)
             {
                 *slot = None;
             }
@@ -131,10 +142,12 @@ fn serve(listener: &TcpListener) -> io::Result<()> {
 
 const LISTENER: u64 = u64::MAX;
 /// The same headers as the other servers send; nothing here depends on the date being today's.
-const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nServer: floor\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
-    Content-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!";
+const HEAD: &str = "HTTP/1.1 200 OK\r\nServer: floor\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+    Content-Type: text/plain\r\nContent-Length: LENGTH\r\n\r\n";
 const REQUEST_END: &[u8] = b"\r\n\r\n";
 const CARRY_MAX: usize = REQUEST_END.len() - 1;
 const RECEIVE_BYTES: usize = 64 * 1024;
-const RUN_RESPONSES: usize = 512;
+const BACKLOG: i32 = 1024;
+const RUN_RESPONSES_MAX: usize = 512;
+const RUN_BYTES_MAX: usize = 256 * 1024;
 const EVENTS_PER_WAIT: usize = 512;

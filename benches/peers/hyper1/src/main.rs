@@ -16,17 +16,26 @@ use tokio::net::TcpListener;
 async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let mut response = match request.uri().path() {
         "/plaintext" => Response::new(Full::new(Bytes::from_static(b"Hello, World!"))),
+        "/echo" => Response::new(Full::new(request.into_body().collect().await?.to_bytes())),
         "/sum" => Response::new(Full::new(sum(request.into_body()).await?.into())),
-        _ => {
-            let mut missing = Response::new(Full::default());
-            *missing.status_mut() = StatusCode::NOT_FOUND;
-            missing
-        }
+        path => match filler(path) {
+            Some(bytes) => Response::new(Full::new(Bytes::from_static(bytes))),
+            None => {
+                let mut missing = Response::new(Full::default());
+                *missing.status_mut() = StatusCode::NOT_FOUND;
+                missing
+            }
+        },
     };
     let headers = response.headers_mut();
     headers.insert(SERVER, HeaderValue::from_static("hyper"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(response)
+}
+
+/// As many bytes as `/bytes/N` asks for.
+fn filler(path: &str) -> Option<&'static [u8]> {
+    FILLER.get(..path.strip_prefix("/bytes/")?.parse().ok()?)
 }
 
 /// The length of a body and its CRC-32, as Tidegate says them.
@@ -58,3 +67,5 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     let address = env::args().nth(1).ok_or("usage: hyper1 ADDRESS")?.parse()?;
     tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(serve(address))
 }
+
+static FILLER: [u8; 64 * 1024] = [b'x'; 64 * 1024];

@@ -1,29 +1,69 @@
 //! may_minihttp as its authors enter it in public benchmarks, on one worker.
 
+use std::io::BufRead;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::{env, error, io};
 
 use may_minihttp::{HttpService, HttpServiceFactory, Request, Response};
+use mimalloc::MiMalloc;
+use rustix::net::sockopt;
+use rustix::process::{self, PidfdFlags, PidfdGetfdFlags};
 
-struct Plaintext;
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
-impl HttpService for Plaintext {
+struct Endpoints;
+
+impl HttpService for Endpoints {
     fn call(&mut self, request: Request, response: &mut Response) -> io::Result<()> {
+        response.header("Content-Type: text/plain");
         match request.path() {
-            "/plaintext" => response.header("Content-Type: text/plain").body("Hello, World!"),
-            _ => drop(response.status_code(404, "Not Found")),
+            "/plaintext" => response.body("Hello, World!"),
+            "/echo" => echo(request, response)?,
+            path => match filler(path) {
+                Some(text) => response.body(text),
+                None => drop(response.status_code(404, "Not Found")),
+            },
         }
         Ok(())
     }
 }
 
-struct Factory;
+/// Copies a body that has come into the response, and waits for the rest of it.
+fn echo(request: Request, response: &mut Response) -> io::Result<()> {
+    let mut body = request.body();
+    loop {
+        let bytes = body.fill_buf()?;
+        let count = bytes.len();
+        if count == 0 {
+            return Ok(());
+        }
+        response.body_mut().extend_from_slice(bytes);
+        body.consume(count);
+    }
+}
+
+/// As many bytes as `/bytes/N` asks for.
+fn filler(path: &str) -> Option<&'static str> {
+    FILLER.get(..path.strip_prefix("/bytes/")?.parse().ok()?)
+}
+
+struct Factory {
+    process: OwnedFd,
+}
 
 impl HttpServiceFactory for Factory {
-    type Service = Plaintext;
+    type Service = Endpoints;
 
-    fn new_service(&self, _id: usize) -> Plaintext {
-        Plaintext
+    /// Sets no-delay on the connection before it is served. The crate leaves it off and lends nobody its sockets, but a
+    /// connection's `id` is its descriptor, of which a process may have a second one.
+    fn new_service(&self, id: usize) -> Endpoints {
+        let socket = process::pidfd_getfd(&self.process, id as i32, PidfdGetfdFlags::empty());
+        if let Err(reason) = socket.and_then(|socket| sockopt::set_tcp_nodelay(socket, true)) {
+            eprintln!("a connection is without no-delay: {reason}");
+        }
+        Endpoints
     }
 }
 
@@ -32,8 +72,14 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     // The crate never tells which port it was given, so port 0 is resolved before it binds.
     let address = TcpListener::bind(address)?.local_addr()?;
     may::config().set_workers(1).set_pool_capacity(1000).set_stack_size(0x1000).set_worker_pin(false);
-    let server = Factory.start(address)?;
+    let process = process::pidfd_open(process::getpid(), PidfdFlags::empty())?;
+    let server = Factory { process }.start(address)?;
     println!("listening on {address}");
     server.join().map_err(|_| "the accept loop panicked")?;
     Ok(())
 }
+
+const FILLER: &str = match str::from_utf8(&[b'x'; 64 * 1024]) {
+    Ok(text) => text,
+    Err(_) => unreachable!(),
+};
