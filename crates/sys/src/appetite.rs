@@ -29,11 +29,12 @@ impl Appetite {
     }
 }
 
-/// The first receive of a socket asks for this much.
-const BYTES_MIN: usize = 16 * 1024;
+/// The first receive of a socket asks for this much: room for a usual request. Of a peer that sends more than it reads the
+/// answers of, no more than this has to be kept.
+const BYTES_MIN: usize = 2 * 1024;
 
 /// Doublings up to the scratch's size.
-const DOUBLINGS_MAX: u8 = 2;
+const DOUBLINGS_MAX: u8 = 5;
 
 const _: () = assert!(BYTES_MIN << DOUBLINGS_MAX == RECEIVE_BYTES_MAX);
 
@@ -48,8 +49,8 @@ mod tests {
             appetite.learn(length);
             appetite.bytes() / 1024
         };
-        assert_eq!([asked(100), asked(16 * 1024), asked(1)], [16, 32, 32]);
-        assert_eq!([asked(32 * 1024), asked(64 * 1024), asked(64 * 1024)], [64, 64, 64]);
-        assert_eq!([asked(1), asked(9 * 1024), asked(1), asked(1), asked(1), asked(1)], [64, 64, 64, 32, 16, 16]);
+        assert_eq!([asked(100), asked(2 * 1024), asked(1)], [2, 4, 4]);
+        assert_eq!([4, 8, 16, 32, 64].map(|length| asked(length * 1024)), [8, 16, 32, 64, 64]);
+        assert_eq!([asked(1), asked(9 * 1024), asked(1), asked(1), asked(1), asked(1)], [64, 64, 64, 32, 16, 8]);
     }
 }

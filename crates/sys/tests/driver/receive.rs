@@ -45,14 +45,15 @@ pub(crate) fn receives_grow_while_they_are_full_and_shrink_again(driver: Which) 
         harness.receives.iter().copied().filter(|&length| length > 1).collect::<Vec<_>>()
     };
     let first = burst(&mut harness, &peer);
-    assert!(first[0] <= LADDER[0] && first.iter().any(|&length| length > LADDER[1]), "{first:?}");
+    // A buffer of the ring is a little less than the second step.
+    assert!(first[0] <= LADDER[1] && first.iter().any(|&length| length > LADDER[4]), "{first:?}");
     assert!(driver.runs_ahead() || first == LADDER, "{first:?}");
     assert_eq!(burst(&mut harness, &peer)[0], much, "it remembers");
     for _ in 0..8 {
         peer.write_all(b"a").unwrap();
         harness.until_received(token, 1);
     }
-    assert!(burst(&mut harness, &peer)[0] <= LADDER[0], "it forgets after a few short receives");
+    assert!(burst(&mut harness, &peer)[0] <= LADDER[1], "it forgets after a few short receives");
 }
 
 /// Out of line they would be lost, and have a receive that waits in the kernel try again in vain, until it gives up.
@@ -274,6 +275,6 @@ pub(crate) fn what_is_kept_of_a_receive_is_not_overwritten_by_the_next(driver: W
 }
 
 /// What the receives ask for, one after the other, while they are full.
-const LADDER: [usize; 3] = [16 * 1024, 32 * 1024, 64 * 1024];
+const LADDER: [usize; 6] = [2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 
-const _: () = assert!(LADDER[2] == RECEIVE_BYTES_MAX);
+const _: () = assert!(LADDER[5] == RECEIVE_BYTES_MAX);
