@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_buffer::Pool;
 use tidegate_engine::{Channel, ChannelError, Context, EventLoop, Handler, Limits, Outcome};
-use tidegate_http1::{Config, Incoming, Outgoing, Response, Server, Status};
+use tidegate_http1::{Config, Incoming, Response, Server, Status};
 use tidegate_sys::Socket;
 
 use crate::codecs::{REQUEST, RESPONSE, SHORT};
@@ -61,14 +61,6 @@ fn turn(event_loop: &mut EventLoop, peer: &Peer, depth: usize, rounds: usize) {
     assert_eq!(peer.received(), (rounds * depth * RESPONSE.len()) as u64, "each turn answers all that it was brought");
 }
 
-/// What is answered, whoever asks.
-fn answer(path: &[u8]) -> Outgoing {
-    Outgoing::Response(match path {
-        b"/plaintext" => Response::text("Hello, World!"),
-        _ => Response::new(Status::NOT_FOUND),
-    })
-}
-
 struct Site;
 
 impl Handler<Server> for Site {
@@ -76,7 +68,11 @@ impl Handler<Server> for Site {
 
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         match message {
-            Incoming::Head(head) => cx.send(answer(head.path_bytes())).into(),
+            // Compared as a whole, as `tidegate serve` does it.
+            Incoming::Head(head) if head.path_bytes() == b"/plaintext" => {
+                cx.send(Response::text("Hello, World!").into()).into()
+            }
+            Incoming::Head(_) => cx.send(Response::new(Status::NOT_FOUND).into()).into(),
             Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End => Outcome::Continue,
         }
     }
@@ -85,7 +81,9 @@ impl Handler<Server> for Site {
 async fn site(mut channel: Channel<Server>) -> Result<(), ChannelError> {
     while let Some(message) = channel.recv().await? {
         if let Incoming::Head(head) = message {
-            channel.send(answer(head.path_bytes()))?;
+            let is_known = head.path_bytes() == b"/plaintext";
+            let response = if is_known { Response::text("Hello, World!") } else { Response::new(Status::NOT_FOUND) };
+            channel.send(response.into())?;
         }
     }
     Ok(())
