@@ -398,7 +398,7 @@ impl Codec for Server {
         self.decode_otherwise(input, reply)
     }
 
-    #[inline]
+    #[inline(always)]
     fn encode(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Error> {
         self.send(message, out).map_err(Error::Caller)
     }
