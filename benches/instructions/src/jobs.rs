@@ -55,6 +55,7 @@ pub(crate) const JOBS: &[Job] = &[
     job("timer", "a deadline: armed, moved twice, come; 3 visits", timers::MANY, timers::deadline),
     job("timer-sleep", "a task that sleeps and wakes", timers::MANY, timers::sleep),
     job("turn-1", "1 request, from receive to send", 1, turns::handled::<1>),
+    job("turn-1-of-64", "1 request on each of 64 connections", turns::CROWD, turns::crowd),
     job("turn-16", "1 of 16 pipelined requests", 16, turns::handled::<16>),
     job("turn-256", "1 of 256 pipelined requests", 256, turns::handled::<256>),
     job("turn-256-short", "1 of 256 pipelined requests with 1 field", 256, turns::handled_short::<256>),

@@ -101,8 +101,10 @@ fn compare(check: bool) -> io::Result<ExitCode> {
         println!("Nothing has changed by more than {CHANGE_PERCENT_MAX} %.");
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{changed} changed by more than {CHANGE_PERCENT_MAX} %. Explain the change in the commit that makes it,");
-    println!("and store the new figures with `{STORE}`.");
+    println!(
+        "{changed} are new, or have changed by more than {CHANGE_PERCENT_MAX} %. Explain the change in the commit that"
+    );
+    println!("makes it, and store the new figures with `{STORE}`.");
     Ok(if check { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

@@ -26,9 +26,23 @@ pub(crate) fn handled_short<const DEPTH: usize>(rounds: usize) {
 
 fn handle(request: &[u8], depth: usize, rounds: usize) {
     let (mut event_loop, peer) = wired(request.repeat(depth), 0);
-    let server = Server::new(Arc::new(Config::default()));
-    event_loop.adopt(Socket::Simulated(0), &address(), Limits::default(), server, Site).expect("it takes any stream");
+    adopt(&mut event_loop, Arc::default());
     turn(&mut event_loop, &peer, depth, rounds);
+}
+
+/// One request on each of [`CROWD`] connections in one turn.
+pub(crate) fn crowd(rounds: usize) {
+    let (mut event_loop, peer) = wired(REQUEST.to_vec(), 0);
+    let config = Arc::default();
+    for _ in 0..CROWD {
+        adopt(&mut event_loop, Arc::clone(&config));
+    }
+    turn(&mut event_loop, &peer, CROWD, rounds);
+}
+
+fn adopt(event_loop: &mut EventLoop, config: Arc<Config>) {
+    let adopted = event_loop.adopt(Socket::Simulated(0), &address(), Limits::default(), Server::new(config), Site);
+    adopted.expect("it takes any stream");
 }
 
 /// So many requests in one turn, each answered by a task over a channel.
@@ -48,7 +62,8 @@ pub(crate) fn wired(bytes: Vec<u8>, arriving: u32) -> (EventLoop, Rc<Peer>) {
     (EventLoop::new(Box::new(wire), pool), peer)
 }
 
-fn turn(event_loop: &mut EventLoop, peer: &Peer, depth: usize, rounds: usize) {
+/// Turns the loop, which is brought so many requests each time.
+fn turn(event_loop: &mut EventLoop, peer: &Peer, requests: usize, rounds: usize) {
     // Opening, accepting, and whatever follows from that.
     for _ in 0..4 {
         event_loop.turn(None).expect("nothing fails on a wire");
@@ -58,7 +73,11 @@ fn turn(event_loop: &mut EventLoop, peer: &Peer, depth: usize, rounds: usize) {
         peer.bring();
         count_this(|| event_loop.turn(None)).expect("nothing fails on a wire");
     }
-    assert_eq!(peer.received(), (rounds * depth * RESPONSE.len()) as u64, "each turn answers all that it was brought");
+    assert_eq!(
+        peer.received(),
+        (rounds * requests * RESPONSE.len()) as u64,
+        "each turn answers all that it was brought"
+    );
 }
 
 struct Site;
@@ -88,6 +107,8 @@ async fn site(mut channel: Channel<Server>) -> Result<(), ChannelError> {
     }
     Ok(())
 }
+
+pub(crate) const CROWD: usize = 64;
 
 /// The time from one turn to the next: now and then a second is over, and there is another date.
 const BETWEEN: Duration = Duration::from_micros(100);
