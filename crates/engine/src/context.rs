@@ -41,6 +41,8 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
     /// # Errors
     /// [`SendError::Full`] past the hard cap, [`SendError::Closed`] once the connection closes, both with the message;
     /// [`SendError::Codec`] if the protocol cannot say it. Nothing was queued then.
+    // What the codec asks of a message may be known where it is made, and is not asked then.
+    #[inline(always)]
     pub fn send(&mut self, message: C::Out) -> Result<Mark, SendError<C::Out, C::Error>> {
         if self.link.is_closing() || (self.link.is_write_shut() && !planted::has(Bug::SentAfterShutdown)) {
             return Err(SendError::Closed(message));

@@ -201,11 +201,13 @@ pub(crate) fn is_host(bytes: &[u8]) -> bool {
         },
         _ => runs::host_end(bytes, 0),
     };
-    match &bytes[host_end..] {
-        [] => true,
-        [b':', port @ ..] => port.iter().all(u8::is_ascii_digit),
-        _ => false,
-    }
+    bytes.len() == host_end || is_port(&bytes[host_end..])
+}
+
+/// What may follow a host: a colon, and digits or none.
+#[inline(always)]
+fn is_port(bytes: &[u8]) -> bool {
+    matches!(bytes, [b':', port @ ..] if port.iter().all(u8::is_ascii_digit))
 }
 
 /// The name of a field line, which comes without its line end, if it is one.
@@ -271,8 +273,11 @@ impl Facts {
         if !self.note(HOST) {
             return Err(Violation::HostRepeated.into());
         }
-        // One space, and a name without a port.
-        let is_plain = bytes[at] == b' ' && scanner.host_end(bytes, at + 1) == value_end;
+        // One space, a name or an address of four numbers, and perhaps a port.
+        let is_plain = bytes[at] == b' ' && {
+            let host_end = scanner.host_end(bytes, at + 1);
+            host_end == value_end || bytes.get(host_end..value_end).is_some_and(is_port)
+        };
         if is_plain || is_host(trim(&bytes[at..value_end])) { Ok(()) } else { Err(Violation::HostInvalid.into()) }
     }
 

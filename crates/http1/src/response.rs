@@ -175,7 +175,7 @@ impl Response {
 
 impl Response {
     /// Whether dropping it does nothing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn owns_nothing(&self) -> bool {
         matches!(self.body, Body::Empty | Body::Static(_)) && self.parts.fields.owns_nothing()
     }
@@ -248,14 +248,14 @@ impl Body {
     }
 
     /// Its bytes, if they are so few that they are copied behind their head.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn short(&self) -> Option<&[u8]> {
         let bytes = self.memory();
         (bytes.len() <= INLINE_BYTES_MAX && !matches!(self, Self::File(_))).then_some(bytes)
     }
 
     /// The bytes that are in memory, which are none of a file.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn memory(&self) -> &[u8] {
         match self {
             Self::Static(bytes) => bytes,

@@ -128,7 +128,7 @@ impl Server {
         self.inbound == Inbound::Switched
     }
 
-    #[inline]
+    #[inline(always)]
     fn accept(&mut self, input: &mut Input, spans: Spans, length: usize, reply: &mut Output<'_>) -> RequestHead {
         let method = match spans.method {
             Method::Head => HEAD,
@@ -386,7 +386,8 @@ impl Codec for Server {
     type Out = Outgoing;
     type Error = Error;
 
-    #[inline]
+    // Where a loop decodes; what is not the usual head is elsewhere.
+    #[inline(always)]
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         if self.inbound == Inbound::Head
             && self.seen == 0
@@ -398,7 +399,7 @@ impl Codec for Server {
         self.decode_otherwise(input, reply)
     }
 
-    #[inline]
+    #[inline(always)]
     fn encode(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Error> {
         self.send(message, out).map_err(Error::Caller)
     }

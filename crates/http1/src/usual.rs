@@ -11,8 +11,9 @@ use crate::server::{CLOSING, CONNECT, DRAINING, HEAD, KEEPS_ALIVE, OLD, Outbound
 use crate::status::Status;
 
 impl Server {
-    /// Writes a message, if it is the time for it. A response is not moved out of its message: it is large.
-    #[inline]
+    /// Writes a message, if it is the time for it. A response is not moved out of its message: it is large. Where it is made
+    /// and sent in one place most of the questions are answered by the compiler, so all of them are asked there.
+    #[inline(always)]
     pub(crate) fn send(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
         if self.is_usual()
             && let Outgoing::Response(response) = &message
@@ -31,7 +32,7 @@ impl Server {
     }
 
     /// Whether nothing is special about the connection, and about the request that is to be answered.
-    #[inline]
+    #[inline(always)]
     fn is_usual(&self) -> bool {
         const SPECIAL: u16 = OLD | HEAD | CONNECT | WILL_CLOSE | CLOSING | DRAINING;
         self.outbound == Outbound::Owed
@@ -39,8 +40,9 @@ impl Server {
             && self.flags & (KEEPS_ALIVE | SPECIAL) == KEEPS_ALIVE
     }
 
-    /// What `send_response` does as well, for most of what is sent: in one go, without a question.
-    #[inline]
+    /// What `send_response` does as well, for most of what is sent: in one go, without a question. Apart, since it is the
+    /// same wherever a response is made.
+    #[inline(never)]
     fn send_usual(&mut self, content_type: ContentType, body: &[u8], out: &mut Output<'_>) {
         let (start, content_type) = (self.config.ok_start(), content_type.as_str().as_bytes());
         let date = out.time().date();
@@ -62,7 +64,7 @@ impl Server {
 
 impl Response {
     /// What it is made of, if it is one as most are: 200, with a type, without fields, and with a short body.
-    #[inline]
+    #[inline(always)]
     fn usual(&self) -> Option<(ContentType, &[u8])> {
         let Parts { fields, content_type, status, close } = &self.parts;
         let body = self.body.short()?;

@@ -137,8 +137,10 @@ fn http_1_1_has_one_host() {
         bad(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"), Violation::HostInvalid);
     }
     for host in ["", "a", "a:", "a.example:8080", "127.0.0.1:80", "[::1]", "[::1]:80", "a_b", "%41"] {
-        let seen = seen(format!("GET / HTTP/1.1\r\nHost:{host} \r\n\r\n").as_bytes());
-        assert_eq!(seen.requests.len(), 1, "{host}: {seen:?}");
+        for field in [format!("Host:{host} "), format!("Host: {host}")] {
+            let seen = seen(format!("GET / HTTP/1.1\r\n{field}\r\n\r\n").as_bytes());
+            assert_eq!(seen.requests.len(), 1, "{field}: {seen:?}");
+        }
     }
 }
 

@@ -83,7 +83,7 @@ impl Level {
             Kind::Ssse3(ssse3) => ssse3.run(task),
             #[cfg(target_arch = "aarch64")]
             Kind::Neon(neon) => neon.run(task),
-            Kind::Portable(portable) => task.run(portable),
+            Kind::Portable(portable) => portable.run(task),
         }
     }
 }

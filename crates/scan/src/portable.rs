@@ -4,11 +4,19 @@
 
 use crate::classes::{is_control, is_host, is_path, is_target, is_token};
 use crate::field::{Field, Stop, no_line_end, no_name};
-use crate::scanner::{Scanner, sealed::Sealed};
+use crate::scanner::{Scanner, Task, sealed::Sealed};
 
 /// No special instructions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Portable;
+
+impl Portable {
+    /// Apart, as it is for the others: where this is called it is the last resort, and must not take room from the rest.
+    #[inline(never)]
+    pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
+        task.run(self)
+    }
+}
 
 impl Sealed for Portable {}
 

@@ -1,0 +1,64 @@
+//! What is counted: each job by its name, and how often it does its operation in a round.
+
+use crate::{codecs, queue, timers, turns};
+
+/// Something whose instructions are counted.
+pub(crate) struct Job {
+    /// What it is stored under.
+    pub(crate) name: &'static str,
+    /// What one operation is.
+    pub(crate) operation: &'static str,
+    /// Operations in a round.
+    per_round: usize,
+    /// Rounds until everything has grown to its size.
+    warm_up: usize,
+    /// Rounds that are counted.
+    counted: usize,
+    run: fn(rounds: usize),
+}
+
+impl Job {
+    pub(crate) fn run(&self, rounds: usize) {
+        (self.run)(rounds);
+    }
+
+    /// The rounds of a short run and of a long one. Their difference is what is counted.
+    pub(crate) const fn rounds(&self) -> [usize; 2] {
+        [self.warm_up, self.warm_up + self.counted]
+    }
+
+    /// How many operations the long run has beyond the short one.
+    pub(crate) const fn operations(&self) -> usize {
+        self.counted * self.per_round
+    }
+
+    pub(crate) fn find(name: &str) -> Option<&'static Self> {
+        JOBS.iter().find(|job| job.name == name)
+    }
+}
+
+const fn job(name: &'static str, operation: &'static str, per_round: usize, run: fn(usize)) -> Job {
+    // As many operations for each, or nearly: what happens now and then, such as a segment that is full, counts alike.
+    let counted = 4_096 / per_round;
+    Job { name, operation, per_round, warm_up: counted / 4, counted, run }
+}
+
+pub(crate) const JOBS: &[Job] = &[
+    job("decode", "a request with 3 fields", codecs::DEPTH, codecs::decode_plaintext),
+    job("decode-short", "a request with 1 field", codecs::DEPTH, codecs::decode_short),
+    job("decode-browser", "a request with 25 fields", codecs::DEPTH, codecs::decode_browser),
+    job("decode-response", "a response with 13 bytes of body", codecs::DEPTH, codecs::decode_response),
+    job("encode", "the usual response", codecs::DEPTH, codecs::encode_response),
+    job("encode-request", "a request without fields", codecs::DEPTH, codecs::encode_request),
+    job("push-flush", "1 response of 133 bytes: write, flush, gather, advance", 1, queue::one),
+    job("push-flush-256", "1 of 256 such responses", queue::MANY, queue::many),
+    job("timer", "a deadline: armed, moved twice, come; 3 visits", timers::MANY, timers::deadline),
+    job("timer-sleep", "a task that sleeps and wakes", timers::MANY, timers::sleep),
+    job("turn-1", "1 request, from receive to send", 1, turns::handled::<1>),
+    job("turn-1-of-64", "1 request on each of 64 connections", turns::CROWD, turns::crowd),
+    job("turn-16", "1 of 16 pipelined requests", 16, turns::handled::<16>),
+    job("turn-256", "1 of 256 pipelined requests", 256, turns::handled::<256>),
+    job("turn-256-short", "1 of 256 pipelined requests with 1 field", 256, turns::handled_short::<256>),
+    job("channel-1", "1 request, by a task", 1, turns::pulled::<1>),
+    job("channel-256", "1 of 256 pipelined requests, by a task", 256, turns::pulled::<256>),
+];
