@@ -61,10 +61,15 @@ def description(variants, skipped, chosen_jobs, options):
             {"peer": variant.name, "job": job.name, "reason": variant.why_without}
             for variant in variants
             for job in chosen_jobs
-            if job.name in variant.without
+            if leaves_out(variant, job)
         ],
         "runs": [],
     }
+
+
+def leaves_out(variant, job):
+    """A job is named as a whole or by what its name begins with: `echo` is `echo-4096`."""
+    return job.name in variant.without or job.name.partition("-")[0] in variant.without
 
 
 def play(results, variants, chosen_jobs, options, say, save):
@@ -72,7 +77,7 @@ def play(results, variants, chosen_jobs, options, say, save):
     for number in range(1, options.rounds + 1):
         for place in range(len(variants)):
             variant = variants[(place + number - 1) % len(variants)]
-            wanted = [job for job in chosen_jobs if job.name not in variant.without]
+            wanted = [job for job in chosen_jobs if not leaves_out(variant, job)]
 
             def record(job, figures=None, failure=None):
                 outcome = {"figures": figures} if figures else {"failure": reason(failure)}

@@ -22,10 +22,13 @@ nav { margin: 18px 0 0; display: flex; flex-wrap: wrap; gap: 8px; }
 nav a { color: var(--ours-text); text-decoration: none; border: 1px solid var(--edge); background: var(--card);
   border-radius: 999px; padding: 3px 13px; font-size: 14px; }
 nav a:hover { border-color: var(--ours); }
-figure, .sheet { background: var(--card); border: 1px solid var(--edge); border-radius: 12px; margin: 16px 0 0; padding: 18px; }
+figure, .sheet { background: var(--card); border: 1px solid var(--edge); border-radius: 12px; }
+figure, .sheet { margin: 16px 0 0; padding: 18px; }
+figure { overflow-x: auto; }
 figure svg { display: block; width: 100%; height: auto; margin-top: 8px; }
-figure.gist { padding: 0; border: 0; background: none; overflow-x: auto; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 0 16px; align-items: start; }
+figure.wide svg, figure.gist svg { min-width: 720px; }
+figure.gist { padding: 0; border: 0; background: none; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 0 16px; }
 .sheet { overflow-x: auto; padding: 6px 18px; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: 8px 0 8px 18px; border-bottom: 1px solid var(--grid); white-space: nowrap; }
@@ -38,13 +41,14 @@ tr.ours td { color: var(--ours-text); font-weight: 600; }
 details { margin-top: 12px; } summary { cursor: pointer; color: var(--muted); font-size: 14px; }
 .key { margin-left: 14px; display: inline-flex; align-items: center; gap: 6px; }
 .key i { width: 12px; height: 12px; border-radius: 3px; display: inline-block; }
+.key i.dot { border-radius: 50%; } .key i.post { width: 3px; height: 14px; border-radius: 1px; }
 .card { fill: var(--card); stroke: var(--edge); }
 """
 
 INTRODUCTION = (
-    "What each server spends on the same work, on one core, with the load on another. Servers took turns round by round; bars "
-    "are medians, whiskers the least and the most of all rounds. The floor is a bare loop that parses nothing and sends "
-    "ready bytes: what is left to win."
+    "What each server spends on the same work, on one core, with the load on another. Servers took turns round by round; "
+    "bars are medians, whiskers the least and the most of all rounds. The floor is a bare loop that parses nothing and "
+    "sends ready bytes: what is left to win."
 )
 
 # What the one chart for the README shows: a job, a figure, a title and a unit.
@@ -80,7 +84,7 @@ def html(results):
 
 def header(results):
     links = [("aims", "Figures to reach"), *results["jobs"].items(), ("servers", "The servers")]
-    anchors = "".join(f'<a href="#{escape(anchor)}">{escape(title)}</a>' for anchor, title in links)
+    anchors = "".join(f'<a href="#{escape(anchor)}">{escape(capital(title))}</a>' for anchor, title in links)
     conditions = " ".join(tables.conditions(results)).replace("`", "")
     gist = summary_drawing(results)
     chart = f'<figure class="gist">{gist.svg()}</figure>' if gist else ""
@@ -98,7 +102,7 @@ def aims(results):
         whose = f' title="{escape(results["peers"][row["ours"]]["title"])}"' if row["ours"] else ""
         figures_of_row = "".join(f"<td>{cells.get(to, '')}</td>" for to in tables.TO)
         rows.append(f"<tr><td>{escape(row['title'])}</td><td{whose}>{ours}</td>{figures_of_row}</tr>")
-    headings = "".join(f"<th>to the {whom}</th>" if to != "netty" else "<th>to Netty's best</th>" for to, whom in tables.TO.items())
+    headings = "".join(f"<th>to {whom}</th>" for whom in tables.TO.values())
     return (
         '<h2 id="aims">Figures to reach</h2>\n<p class="note">Ratios of ours, at its best, to others: medians of the ratios '
         "within each round, and what was aimed at.</p>\n"
@@ -111,13 +115,13 @@ def aim_cell(results, check):
         return f"– ({units.aim(check['aim'])})"
     mark, verdict = ("✓", "yes") if check["reached"] else ("✗", "no")
     whose = results["peers"][check["peer"]]["title"]
-    found = f'<span class="{verdict}" title="to {escape(whose)}">{units.ratio_beside(check["ratio"].median, check["aim"])} {mark}</span>'
+    number = units.ratio_beside(check["ratio"].median, check["aim"])
+    found = f'<span class="{verdict}" title="to {escape(whose)}">{number} {mark}</span>'
     return f"{found} ({units.aim(check['aim'])})"
 
 
 def section(results, job, title):
-    capital = title[0].upper() + title[1:]
-    parts = [f'<h2 id="{escape(job)}">{escape(capital)}</h2>']
+    parts = [f'<h2 id="{escape(job)}">{escape(capital(title))}</h2>']
     parts += crowd_section(results, job) if job in ("idle", "stuck") else load_section(results, job)
     lines = "".join(f"<li>{escape(who)}: {escape(said)}</li>" for who, said in tables.missing(results, job))
     if lines:
@@ -125,27 +129,34 @@ def section(results, job, title):
     return "\n".join(parts)
 
 
+def capital(title):
+    return title[0].upper() + title[1:]
+
+
 def figure(title, caption, drawing):
-    return f"<figure><h3>{escape(title)}</h3><figcaption>{caption}</figcaption>{drawing.svg()}</figure>"
+    wide = ' class="wide"' if drawing.size[0] == WIDE else ""
+    return f"<figure{wide}><h3>{escape(title)}</h3><figcaption>{caption}</figcaption>{drawing.svg()}</figure>"
 
 
 def keys(*entries):
+    """A legend: (colour, what it stands for, shape)."""
     return "".join(
-        f'<span class="key"><i style="background: var(--{colour})"></i>{escape(said)}</span>' for colour, said in entries
+        f'<span class="key"><i class="{shape}" style="background: var(--{colour})"></i>{escape(said)}</span>'
+        for colour, said, shape in entries
     )
 
 
 def load_section(results, job):
     cost = charts.bars(f"{job}: CPU seconds per million requests", cost_rows(results, job), WIDE, plain)
-    shades = keys(("ours", "user"), ("ours-second", "system"))
+    shades = keys(("ours", "user", ""), ("ours-second", "system", ""))
     rates = charts.bars(f"{job}: requests a second", rate_rows(results, job), HALF, rate_tick)
     reaches = charts.reaches(f"{job}: latency", latency_rows(results, job), HALF, time_tick)
-    caption = "● half of the answers, ○ 99 of 100, ▏ the slowest. With the load as fast as answers come."
+    marks = keys(("ours", "half", "dot"), ("ours-second", "99 of 100", "dot"), ("ours", "the slowest", "post"))
     return [
         figure("CPU seconds per million requests", f"Less is better. {shades}", cost),
         '<div class="pair">'
-        + figure("Requests a second", "More is better. One core each: the load may be what is slower.", rates)
-        + figure("Latency", caption, reaches)
+        + figure("Requests a second", "More is better. The load may be what is slower.", rates)
+        + figure("Latency", f"Less is better. {marks}", reaches)
         + "</div>",
         details(results, job),
     ]
@@ -174,7 +185,7 @@ def crowd_section(results, job):
         title, what = "Bytes per idle connection", f"{number} that made one request each. Less is better."
     else:
         title, what = "Growth per connection", f"{number} that ask 256 times for 16 KiB and never read. Less is better."
-    chart = charts.bars(f"{job}: bytes each", memory_rows(results, job), WIDE, size_tick, units.size_unit)
+    chart = charts.bars(f"{job}: bytes each", memory_rows(results, job), WIDE, units.size_tick, units.size_unit)
     caption = escape(what) + " " + escape(COLLECTED[job])
     return [figure(title, caption, chart)]
 
@@ -247,25 +258,19 @@ def time_tick(number):
     return units.tick(units.time(number))
 
 
-def size_tick(number):
-    return "0" if number == 0 else units.tick(units.size(number))
-
-
 def configurations(results):
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in server_cells(peer)) + "</tr>"
-        for peer in results["peers"].values()
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in tables.server_rows(results)
     )
-    skipped = "".join(f"<li>{escape(entry['title'])} is skipped: {escape(entry['reason'])}</li>" for entry in results["skipped"])
+    headings = "".join(f"<th>{escape(heading)}</th>" for heading in tables.SERVER_HEADINGS)
+    skipped = "".join(
+        f"<li>{escape(entry['title'])} is skipped: {escape(entry['reason'])}</li>" for entry in results["skipped"]
+    )
     return (
         '<h2 id="servers">The servers</h2>\n<p class="note">Each is configured as those who know it would; one event loop or '
-        'worker, pinned to one core.</p>\n<div class="sheet words"><table><tr><th>server</th><th>language</th><th>version</th>'
-        f"<th>how it is configured</th></tr>{rows}</table></div>" + (f"<ul>{skipped}</ul>" if skipped else "")
+        f'worker, pinned to one core.</p>\n<div class="sheet words"><table><tr>{headings}</tr>{rows}</table></div>'
+        + (f"<ul>{skipped}</ul>" if skipped else "")
     )
-
-
-def server_cells(peer):
-    return [peer["title"], peer["language"], peer["version"], peer["configured"]]
 
 
 def summary_drawing(results):
@@ -294,7 +299,7 @@ def summary_drawing(results):
     foot = f"Medians of {tables.count(settings['rounds'], 'round')}; each server at its best; server and load on one core each. "
     foot += f"{results['machine']['cpu']}, {results['date'][:10]}."
     subtitle = f"The same work on one core, {settings['connections']} connections. Shorter is better."
-    return charts.summary("Tidegate side by side", subtitle, rows, columns, foot)
+    return charts.summary("What a request costs, and a connection", subtitle, rows, columns, foot)
 
 
 def row_of(results, among):

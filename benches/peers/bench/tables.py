@@ -4,7 +4,7 @@ from . import figures, units
 
 LATENCIES = [("p50", "latency_50"), ("p90", "latency_90"), ("p99", "latency_99"), ("p99.9", "latency_99.9")]
 LATENCIES += [("max", "latency_max")]
-TO = {"rival": "best peer that parses headers", "netty": "Netty's best", "floor": "floor"}
+TO = {"rival": "the best peer that parses headers", "netty": "Netty's best", "floor": "the floor"}
 
 
 def markdown(results):
@@ -84,7 +84,7 @@ def aims_text(results):
         for check in row["checks"]:
             found = "     -" if check["ratio"] is None else f"{units.ratio_beside(check['ratio'].median, check['aim']):>6}"
             verdict = {None: "not measured", True: "reached", False: "MISSED"}[check["reached"]]
-            lines.append(f"{row['title']:38}{'to ' + TO[check['to']]:34}{found}  {units.aim(check['aim']):8}  {verdict}")
+            lines.append(f"{row['title']:38}{'to ' + TO[check['to']]:38}{found}  {units.aim(check['aim']):8}  {verdict}")
     return "\n".join(lines)
 
 
@@ -150,11 +150,20 @@ def missing_lines(results, job):
     return "\n".join(f"- {title}: {said}" for title, said in missing(results, job))
 
 
-def configurations(results):
-    rows = []
+SERVER_HEADINGS = ["server", "language", "version", "measured as", "how it is configured"]
+
+
+def server_rows(results):
+    """A row for each peer, or for each way in which its variants are configured."""
+    groups = {}
     for peer in results["peers"].values():
-        row = [peer["title"], peer["language"], peer["version"], peer["configured"]]
-        rows.append([cell.replace("|", "\\|") for cell in row])
-    lines = ["## The servers", "", table(["server", "language", "version", "how it is configured"], rows, left=4)]
+        key = (peer["peer_title"], peer["language"], peer["version"], peer["configured"])
+        groups.setdefault(key, []).append(peer["title"])
+    return [[*key[:3], "; ".join(titles), key[3]] for key, titles in groups.items()]
+
+
+def configurations(results):
+    rows = [[cell.replace("|", "\\|") for cell in row] for row in server_rows(results)]
+    lines = ["## The servers", "", table(SERVER_HEADINGS, rows, left=len(SERVER_HEADINGS))]
     lines += [""] + [f"- {entry['title']} is skipped: {entry['reason']}" for entry in results["skipped"]]
     return "\n".join(lines).strip()

@@ -49,7 +49,15 @@ def ratio_beside(number, aim):
 
 def size_unit(most):
     """What an axis up to so many bytes counts in."""
-    return max(1 << 10 * power for power in range(4) if power == 0 or most >= 10 * (1 << 10 * power))
+    return max(scale for scale in (1, 1 << 10, 1 << 20, 1 << 30) if scale == 1 or most >= 2 * scale)
+
+
+def size_tick(count):
+    """Bytes at an axis, in units however few they are."""
+    for unit, scale in [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)]:
+        if count >= scale:
+            return f"{count / scale:,g} {unit}"
+    return f"{count:g} B" if count else "0"
 
 
 def tick(text):
