@@ -20,6 +20,7 @@ OPENING_MAX = 100
 SILENCE_SECONDS_MAX = 10
 DESCRIPTORS_SPARE = 64
 PROBE_ANSWER_SECONDS_MAX = 1
+STATUS_BYTES_SHOWN = 60
 
 # From Linux's headers: Python names neither. The first byte of TCP_INFO is the connection's state.
 IP_BIND_ADDRESS_NO_PORT = 24
@@ -42,7 +43,7 @@ def split_response(data):
         return None
     status, *fields = head.split(b"\r\n")
     if not status.startswith(b"HTTP/1.1 200 "):
-        raise Failure(f"the server answered {status.decode(errors='replace')!r}")
+        raise Failure(f"the server answered {status[:STATUS_BYTES_SHOWN].decode(errors='replace')!r}")
     pairs = (field.partition(b":") for field in fields)
     lengths = [value for name, _, value in pairs if name.lower() == b"content-length"]
     if len(lengths) != 1:
@@ -174,10 +175,10 @@ def fetch(connection, target, body=None):
 
 
 @contextlib.contextmanager
-def probe(server):
+def probe(server, seconds_max=PROBE_ANSWER_SECONDS_MAX):
     """Asks for /plaintext again and again from beside the load, and demands every answer in time."""
-    with socket.create_connection(server.address, timeout=PROBE_ANSWER_SECONDS_MAX) as connection:
-        with servers.Probe(lambda: fetch(connection, "/plaintext"), PROBE_ANSWER_SECONDS_MAX) as asking:
+    with socket.create_connection(server.address, timeout=seconds_max) as connection:
+        with servers.Probe(lambda: fetch(connection, "/plaintext"), seconds_max) as asking:
             yield asking
 
 

@@ -49,6 +49,8 @@ class Footprint:
         sizes = {"": self.server.settled_rss(between)}
         if self.options.collected:
             sizes["heap_"] = live_heap(self.server)
+            # What is resident of garbage is nobody's.
+            sizes[""] = self.server.settled_rss(between)
         return sizes
 
     def growth(self, between=time.sleep):
@@ -86,11 +88,11 @@ def echo(server, options):
 
 def stuck(server, options):
     footprint = Footprint(server, options)
-    with socket.create_connection(server.address, timeout=PROBE_ANSWER_SECONDS_MAX) as connection:
+    with socket.create_connection(server.address, timeout=options.answer_seconds_max) as connection:
         expected = fetch(connection, STUCK_TARGET)
     if len(expected) != STUCK_BODY_BYTES:
         raise Failure(f"{STUCK_TARGET} is {len(expected)} bytes long")
-    with Clients() as clients, probe(server) as asking:
+    with Clients() as clients, probe(server, options.answer_seconds_max) as asking:
         for opened in range(options.connections):
             clients.add(server, request(STUCK_TARGET) * STUCK_DEPTH)
             if opened % OPENING_MAX == 0:
@@ -213,10 +215,13 @@ def main():
         command.set_defaults(measure=measure)
         command.add_argument("--server", required=True, help="the server's command line")
         command.add_argument("--connections", type=int, default=default)
-        command.add_argument("--collected", action="store_true", help=f"the server tells its live heap at {HEAP_TARGET}")
+        command.add_argument("--collected", action="store_true", help=f"the server has a heap to tell at {HEAP_TARGET}")
         command.add_argument("--json", action="store_true", help="print one line of JSON")
         whose = "in all" if measure in (waves, shed, broadcast) else "per connection"
         command.add_argument("--max", type=int, metavar="BYTES", help=f"fail above this growth, {whose}")
+    commands.choices["stuck"].add_argument(
+        "--answer-seconds-max", type=float, default=PROBE_ANSWER_SECONDS_MAX, help="fail if others wait longer"
+    )
     commands.choices["waves"].add_argument("--waves", type=int, default=2)
     options = parser.parse_args()
 

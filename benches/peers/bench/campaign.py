@@ -44,7 +44,7 @@ def description(variants, skipped, chosen_jobs, options):
         "server_core": options.server_core,
         "load_core": options.load_core,
     }
-    kept = ("title", "peer", "peer_title", "language", "version", "configured", "collected", "parses_headers")
+    kept = ("title", "peer", "peer_title", "language", "configured", "collected", "parses_headers")
     kept += ("warm_up_seconds",)
     return {
         "format": FORMAT,
@@ -53,7 +53,8 @@ def description(variants, skipped, chosen_jobs, options):
         "settings": settings,
         "jobs": {job.name: job.title for job in chosen_jobs},
         "peers": {
-            variant.name: {key: getattr(variant, key) for key in kept} | {"command": without_root(variant.command)}
+            variant.name: {key: getattr(variant, key) for key in kept}
+            | {key: without_root(getattr(variant, key)) for key in ("command", "version")}
             for variant in variants
         },
         "skipped": [dict(entry, reason=reason(entry["reason"])) for entry in skipped],
@@ -83,7 +84,7 @@ def play(results, variants, chosen_jobs, options, say, save):
                 outcome = {"figures": figures} if figures else {"failure": reason(failure)}
                 results["runs"].append({"round": number, "peer": variant.name, "job": job.name, **outcome})
                 said = summary(figures) if figures else f"FAILED: {outcome['failure']}"
-                say(f"round {number}/{options.rounds}  {variant.name:20}  {job.name:13}  {said}")
+                say(f"round {number}/{options.rounds}  {variant.name:23}  {job.name:13}  {said}")
 
             measure_loads(variant, [job for job in wanted if job.work], options, record)
             if number <= options.memory_rounds:
@@ -101,9 +102,7 @@ def measure_loads(variant, waiting, options, record):
             with work.started(variant, options.server_core) as server:
                 begun, warm_up_seconds = True, seconds
                 while waiting:
-                    work.check(server, waiting[0])
-                    work.warm_up(server, waiting[0], options, warm_up_seconds)
-                    figures = work.measure_load(server, waiting[0], options)
+                    figures = work.measure_load(server, waiting[0], options, warm_up_seconds)
                     record(waiting.pop(0), figures)
                     warm_up_seconds = seconds * work.LATER_WARM_UP_SHARE
         except (Failure, OSError) as failure:

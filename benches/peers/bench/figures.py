@@ -32,7 +32,7 @@ class Aim(NamedTuple):
     floor: Optional[float] = None
 
 
-# `each` is what a connection holds: the live heap of a collected runtime, the resident bytes of the others.
+# `each` is what a connection holds; see `value`.
 AIMS = [
     Aim("CPU, 256 deep", "plaintext-256", "cpu", rival=0.7, netty=1 / 6, floor=2.2),
     Aim("CPU, 16 deep", "plaintext-16", "cpu", rival=0.8, netty=0.4, floor=1.22),
@@ -46,8 +46,9 @@ AIMS = [
 def value(job, key, figures):
     """One number of one round, or None."""
     if key == "each":
-        # Of what a stuck connection holds, buffers outside the heap are the most.
-        return figures.get("heap_each", figures.get("resident_each")) if job == "idle" else figures.get("resident_each")
+        # An idle connection of a collected runtime is what is alive of it. What never reads is mostly buffers outside of
+        # the heap, of which a runtime may hold more than it has touched: there the kernel's count is the fair one.
+        return figures.get("heap_each" if job == "idle" else "resident_each", figures.get("resident_each"))
     return figures.get(key)
 
 

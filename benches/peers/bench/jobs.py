@@ -1,5 +1,6 @@
 """The jobs, and what one server comes to at one of them: plain figures, or a `Failure` that says why there are none."""
 
+import contextlib
 import socket
 from typing import NamedTuple, Optional
 
@@ -14,6 +15,10 @@ CHECK_SECONDS_MAX = 5
 RESIDENT_SHARE_MAX = 0.5
 # Before each further job on a server that has run, for what that job is the first to need.
 LATER_WARM_UP_SHARE = 0.25
+# Before connections are counted, a runtime that compiles is warmed up by so few that its pools and its garbage stay small.
+CROWD_WARM_UP_CONNECTIONS = 16
+# A server that fills its memory for those who never read may keep others waiting; how long is told.
+PROBE_ANSWER_SECONDS_MAX = 10.0
 
 
 class Job(NamedTuple):
@@ -23,6 +28,7 @@ class Job(NamedTuple):
     title: str
     work: Optional[load.Work] = None
     crowd: Optional[str] = None
+    target: str = ""
     answer_bytes: int = 13
 
 
@@ -31,6 +37,7 @@ class Crowd(NamedTuple):
 
     connections: int
     collected: bool
+    answer_seconds_max: float = PROBE_ANSWER_SECONDS_MAX
 
 
 def all_jobs(connections):
@@ -42,8 +49,8 @@ def all_jobs(connections):
     return plaintext + [
         Job("bytes-1024", "1 KiB body, not pipelined", load.Work("/bytes/1024", 1, connections), answer_bytes=1024),
         Job("echo-4096", "POST echo of 4 KiB", load.Work("/echo", 1, connections, 4096), answer_bytes=4096),
-        Job("idle", "idle connections", crowd="idle"),
-        Job("stuck", "connections that never read", crowd="stuck"),
+        Job("idle", "idle connections", crowd="idle", target="/plaintext"),
+        Job("stuck", "connections that never read", crowd="stuck", target=memory.STUCK_TARGET),
     ]
 
 
@@ -56,28 +63,48 @@ def free_bytes():
         return next(int(line.split()[1]) * 1024 for line in meminfo if line.startswith("MemAvailable:"))
 
 
+@contextlib.contextmanager
+def blaming_its_end(server):
+    """What goes wrong because the server is gone is told as that."""
+    try:
+        yield
+    except (Failure, OSError) as failure:
+        code = server.process.poll()
+        if code is None:
+            raise
+        raise Failure(f"the server has ended with {code}: {failure}") from None
+
+
 def check(server, job):
-    """Whether the server answers at all as the job needs it: two that send different things cannot be compared."""
+    """Whether the server answers at all as the job needs it, and again on the same connection: what servers that send
+    different things cost cannot be compared."""
     work = job.work
     body = b"x" * work.body_bytes if work.body_bytes else None
-    with socket.create_connection(server.address, timeout=CHECK_SECONDS_MAX) as connection:
-        answer = fetch(connection, work.target, body)
-    if len(answer) != job.answer_bytes or (body and answer != body):
-        raise Failure(f"{work.target} was answered with {len(answer)} bytes instead of {job.answer_bytes}")
+    try:
+        with socket.create_connection(server.address, timeout=CHECK_SECONDS_MAX) as connection:
+            answers = [fetch(connection, work.target, body) for _ in range(2)]
+    except OSError as error:
+        raise Failure(f"{work.target}: {error}") from None
+    for answer in answers:
+        if len(answer) != job.answer_bytes or (body and answer != body):
+            raise Failure(f"{work.target} was answered with {len(answer)} bytes instead of {job.answer_bytes}")
 
 
-def warm_up(server, job, options, seconds):
+def warm_up(server, work, options, seconds):
     """What goes wrong here will go wrong again where it counts."""
     try:
-        load.run(options.generator, server, options.load_core, job.work, max(1, round(seconds)))
+        load.run(options.generator, server, options.load_core, work, max(1, round(seconds)))
     except Failure:
         pass
 
 
-def measure_load(server, job, options):
-    before = server.cpu_times()
-    figures = load.run(options.generator, server, options.load_core, job.work, options.seconds)
-    user, system = ((now - then) / figures["requests"] * 1e6 for then, now in zip(before, server.cpu_times()))
+def measure_load(server, job, options, warm_up_seconds):
+    with blaming_its_end(server):
+        check(server, job)
+        warm_up(server, job.work, options, warm_up_seconds)
+        before = server.cpu_times()
+        figures = load.run(options.generator, server, options.load_core, job.work, options.seconds)
+        user, system = ((now - then) / figures["requests"] * 1e6 for then, now in zip(before, server.cpu_times()))
     rate = figures["requests"] / figures["seconds"]
     return figures | {"cpu": user + system, "cpu_user": user, "cpu_system": system, "requests_per_second": rate}
 
@@ -87,9 +114,10 @@ def measure_crowd(variant, job, options):
     crowd = Crowd(options.crowds[job.crowd], variant.collected)
     with started(variant, options.server_core) as server:
         if variant.collected:
-            plaintext = all_jobs(options.connections)[0]
-            warm_up(server, plaintext, options, options.warm_up or variant.warm_up_seconds)
-        counted = getattr(memory, job.crowd)(server, crowd)
+            few = load.Work(job.target, 1, CROWD_WARM_UP_CONNECTIONS)
+            warm_up(server, few, options, options.warm_up or variant.warm_up_seconds)
+        with blaming_its_end(server):
+            counted = getattr(memory, job.crowd)(server, crowd)
     figures = {"resident_each": counted["growth_each"], "resident_start": counted["start"]}
     if variant.collected:
         figures.update(heap_each=counted["heap_growth_each"], heap_start=counted["heap_start"])

@@ -186,20 +186,17 @@ def crowd_section(results, job):
     else:
         title, what = "Growth per connection", f"{number} that ask 256 times for 16 KiB and never read. Less is better."
     chart = charts.bars(f"{job}: bytes each", memory_rows(results, job), WIDE, units.size_tick, units.size_unit)
-    caption = escape(what) + " " + escape(COLLECTED[job])
-    return [figure(title, caption, chart)]
-
-
-COLLECTED = {
-    "idle": "Resident memory; of collected runtimes the live heap after a collection, with the resident bytes behind it.",
-    "stuck": "Resident memory; probes beside them have to be answered within a second.",
-}
+    if job == "idle":
+        said = "Growth of resident memory; of collected runtimes, of the live heap, with what grew resident in brackets."
+    else:
+        said = "Growth of resident memory; of collected runtimes, what is alive after a collection in brackets."
+    return [figure(title, escape(f"{what} {said}"), chart)]
 
 
 def missing_rows(results, job, key):
-    """Rows for those that have no figure at all, at the end of a chart."""
+    """Rows for those that should have a figure and have none, at the end of a chart."""
     for peer, entry in results["peers"].items():
-        reasons = figures.failures(results, job, peer)
+        reasons = [failure for failure in figures.failures(results, job, peer) if failure[1]]
         if reasons and not figures.summed_up(results, job, peer, key):
             yield charts.Bar(entry["title"], figures.tone(results, peer), missing=f"no figure: {reasons[0][0]}")
 
@@ -240,7 +237,7 @@ def memory_rows(results, job):
         resident = figures.summed_up(results, job, peer, "resident_each")
         heap = figures.summed_up(results, job, peer, "heap_each")
         if heap:
-            said += f" (resident {units.size(resident.median)})" if job == "idle" else f" (heap {units.size(heap.median)})"
+            said += f" (resident {units.size(resident.median)})" if job == "idle" else f" (alive {units.size(heap.median)})"
         title, tone = results["peers"][peer]["title"], figures.tone(results, peer)
         rows.append(charts.Bar(title, tone, (max(each.median, 0),), max(each.low, 0), each.high, said))
     return rows + list(missing_rows(results, job, "each"))

@@ -18,6 +18,8 @@ BUILD_SECONDS_MAX = 1800
 VERSION_SECONDS_MAX = 60
 OUTPUT_LINES_SHOWN = 5
 WARM_UP_SECONDS = 2
+# Runtimes that collect often compile while they run as well.
+COLLECTED_WARM_UP_SECONDS = 10
 
 
 class Variant(NamedTuple):
@@ -125,7 +127,7 @@ def variants(name, peer, version=""):
             configured=" ".join(filter(None, [peer.get("configured", ""), variant.get("configured", "")])),
             collected=collected,
             parses_headers=peer.get("parses_headers", True),
-            warm_up_seconds=peer.get("warm_up_seconds", WARM_UP_SECONDS),
+            warm_up_seconds=peer.get("warm_up_seconds", COLLECTED_WARM_UP_SECONDS if collected else WARM_UP_SECONDS),
             without=tuple(variant.get("without", peer.get("without", ()))),
             why_without=variant.get("why_without", peer.get("why_without", "it is no part of it")),
         )

@@ -117,8 +117,8 @@ def crowd_table(results, job, title):
             slowest = figures.summed_up(results, job, peer, "slowest_probe_milliseconds")
             cells.append(f"{slowest.high:.0f} ms" if slowest else "–")
         rows.append(cells)
-    said = f"{number:,} connections {what}. For collected runtimes "
-    said += "it is the growth of the live heap." if job == "idle" else "the live heap is told as well."
+    said = f"{count(number, 'connection')} {what}: growth of resident memory"
+    said += "; for collected runtimes, of the live heap." if job == "idle" else "."
     return section(results, job, title, said + "\n\n" + table(headings, rows))
 
 

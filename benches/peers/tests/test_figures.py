@@ -26,7 +26,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(sorted(figures.rounds(results, "plaintext-16", "hyper1", "cpu")), [1, 2])
         self.assertEqual(figures.failures(results, "plaintext-16", "hyper1"), [("errors beside 12 answers: 1 length", 1)])
 
-    def test_a_collected_runtime_is_idle_by_its_heap_and_stuck_by_what_is_resident(self):
+    def test_an_idle_connection_costs_a_collected_runtime_what_is_alive_and_a_stuck_one_what_is_resident(self):
         both = {"heap_each": 10, "resident_each": 30}
         self.assertEqual(figures.value("idle", "each", both), 10)
         self.assertEqual(figures.value("stuck", "each", both), 30)
