@@ -18,6 +18,9 @@ CHARACTER_WIDTH = 7.6
 VALUE_GAP = 8
 LABEL_SHARE_MAX = 0.43
 MARKS_MAX = 6
+# A bar is cut if it is so many times as long as the middle one of its chart; the others leave it a little more room.
+CUT_BEYOND = 4
+CUT_ROOM = 1.12
 
 STYLE = """
 text { font: 13px/1 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; fill: var(--ink); }
@@ -32,6 +35,7 @@ text { font: 13px/1 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neu
 .base { stroke: var(--axis); stroke-width: 1; }
 .range { stroke: var(--ink); stroke-width: 1.4; opacity: 0.6; fill: none; }
 .band { fill: var(--band); }
+.cut { fill: var(--card); }
 .ours { fill: var(--ours); } .ours.second { fill: var(--ours-second); }
 .netty { fill: var(--netty); } .netty.second { fill: var(--netty-second); }
 .other { fill: var(--other); } .other.second { fill: var(--other-second); }
@@ -42,14 +46,16 @@ line.ours { stroke: var(--ours); } line.netty { stroke: var(--netty); }
 line.other { stroke: var(--other); } line.floor { stroke: var(--floor); }
 """
 LIGHT = (
-    "--page: #f4f6f8; --card: #ffffff; --edge: #dfe5ea; --ink: #16222c; --muted: #5c6b78; --grid: #e6ebef; --axis: #9fadb9; "
-    "--band: #e8f6f6; --ours: #0b7f8a; --ours-second: #5fbcc2; --ours-text: #076973; --netty: #b8651b; --netty-second: #e0a76f; "
-    "--other: #70859a; --other-second: #b4c1cd; --floor: #a9a9b3; --floor-second: #d3d3da; --good: #1a7f46; --bad: #b3261e;"
+    "--page: #f4f6f8; --card: #ffffff; --edge: #dfe5ea; --ink: #16222c; --muted: #5c6b78; --grid: #e6ebef; "
+    "--axis: #9fadb9; --band: #e8f6f6; --ours: #0b7f8a; --ours-second: #5fbcc2; --ours-text: #076973; "
+    "--netty: #b8651b; --netty-second: #e0a76f; --other: #70859a; --other-second: #b4c1cd; "
+    "--floor: #a9a9b3; --floor-second: #d3d3da; --good: #1a7f46; --bad: #b3261e;"
 )
 DARK = (
-    "--page: #0d1318; --card: #141c23; --edge: #26323c; --ink: #e6edf2; --muted: #93a3b1; --grid: #24303a; --axis: #51616f; "
-    "--band: #12303a; --ours: #2fb8c0; --ours-second: #1c7279; --ours-text: #5fd4da; --netty: #e0924a; --netty-second: #8a5a2e; "
-    "--other: #8095a8; --other-second: #4a5a69; --floor: #73737f; --floor-second: #43434c; --good: #5bc98a; --bad: #ff8a80;"
+    "--page: #0d1318; --card: #141c23; --edge: #26323c; --ink: #e6edf2; --muted: #93a3b1; --grid: #24303a; "
+    "--axis: #51616f; --band: #12303a; --ours: #2fb8c0; --ours-second: #1c7279; --ours-text: #5fd4da; "
+    "--netty: #e0924a; --netty-second: #8a5a2e; --other: #8095a8; --other-second: #4a5a69; "
+    "--floor: #73737f; --floor-second: #43434c; --good: #5bc98a; --bad: #ff8a80;"
 )
 
 
@@ -107,12 +113,13 @@ class Drawing:
         self.add("line", x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2), class_=classes)
 
     def rect(self, x, y, width, height, classes, radius=0, hint=None):
-        self.add("rect", hint=hint, x=float(x), y=float(y), width=float(width), height=float(height), rx=radius, class_=classes)
+        place = {"x": float(x), "y": float(y), "width": float(width), "height": float(height)}
+        self.add("rect", hint=hint, rx=radius, class_=classes, **place)
 
     def svg(self, style=""):
         width, height = self.size
-        opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        opening += f'role="img" aria-label="{escape(self.label)}">'
+        opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        opening += f'height="{height}" role="img" aria-label="{escape(self.label)}">'
         sheet = f"<style>{style}</style>" if style else ""
         return "\n".join([opening + sheet, *self.elements, "</svg>"])
 
@@ -135,12 +142,30 @@ def steps(most, count=4):
     return [size * number for number in range(int(most / size + 1e-9) + 1)]
 
 
+def scale_end(numbers):
+    """Where an axis ends. One or two that are far beyond all others would leave these no room: their bars are cut."""
+    numbers = sorted(numbers)
+    if not numbers:
+        return 1.0
+    far = CUT_BEYOND * numbers[len(numbers) // 2]
+    kept = [number for number in numbers if number <= far]
+    return (numbers[-1] if len(kept) == len(numbers) or not far else kept[-1] * CUT_ROOM) or 1.0
+
+
+def draw_cut(drawing, at, middle):
+    """The gap in a bar that is longer than there is room for."""
+    top, bottom = middle - BAR_HEIGHT / 2 - 1, middle + BAR_HEIGHT / 2 + 1
+    points = f"{at - 12:.1f},{bottom:.1f} {at - 6:.1f},{top:.1f} {at - 2:.1f},{top:.1f} {at - 8:.1f},{bottom:.1f}"
+    drawing.add("polygon", points=points, class_="cut")
+
+
 def label_width(rows, width):
     return min(max((text_width(row.label) for row in rows), default=0), width * LABEL_SHARE_MAX) + LABEL_GAP
 
 
 def bounds(least, most):
-    """The nearest of 1, 2 and 5 times a power of ten at or below `least`, and those from there to the one at or above `most`."""
+    """Numbers that are 1, 2 or 5 times a power of ten: the last one at or below `least`, and on to the first at or above
+    `most`."""
     marks = [factor * 10.0**power for power in range(math.floor(math.log10(least)), 13) for factor in (1, 2, 5)]
     first = max(index for index, mark in enumerate(marks) if mark <= least)
     last = next(index for index, mark in enumerate(marks) if mark >= most and index > first)
@@ -152,7 +177,7 @@ def bars(title, rows, width, tick, unit=lambda most: 1):
     left = label_width(rows, width)
     said_width = max((text_width(row.said) for row in rows if row.parts), default=0) + VALUE_GAP + 6
     span = width - left - said_width
-    most = max((max(row.high, sum(row.parts)) for row in rows if row.parts), default=0) or 1
+    most = scale_end(max(row.high, sum(row.parts)) for row in rows if row.parts)
     bottom = TITLE_HEIGHT + len(rows) * ROW_HEIGHT
     drawing = Drawing(width, bottom + AXIS_HEIGHT, title)
     for number, row in enumerate(rows):
@@ -167,8 +192,8 @@ def bars(title, rows, width, tick, unit=lambda most: 1):
         own = "ours strong" if row.tone == "ours" else ""
         drawing.text(left - LABEL_GAP, middle + 4.5, shortened(row.label, left - LABEL_GAP), f"end {own}", row.label)
         if row.parts:
-            draw_bar(drawing, row, left, middle, span / most)
-            end = left + max(sum(row.parts), row.high) / most * span
+            draw_bar(drawing, row, left, middle, span / most, span)
+            end = left + min(max(sum(row.parts), row.high) / most, 1) * span
             drawing.text(end + VALUE_GAP, middle + 4.5, row.said, own)
         else:
             said = shortened(row.missing, width - left - VALUE_GAP)
@@ -176,17 +201,23 @@ def bars(title, rows, width, tick, unit=lambda most: 1):
     return drawing
 
 
-def draw_bar(drawing, row, left, middle, scale):
-    at = left
+def draw_bar(drawing, row, left, middle, scale, span):
+    """One part behind the other, no further than `span`, and over them the range from the least to the most."""
+    at, end = left, left + span
     for order, part in enumerate(row.parts):
         shade = " second" if order else ""
-        drawing.rect(at, middle - BAR_HEIGHT / 2, max(part * scale, 1.0), BAR_HEIGHT, row.tone + shade, 2)
-        at += part * scale
-    low, high = left + row.low * scale, left + row.high * scale
+        width = min(part * scale, end - at)
+        if width > 0:
+            drawing.rect(at, middle - BAR_HEIGHT / 2, max(width, 1.0), BAR_HEIGHT, row.tone + shade, 2)
+        at += max(width, 0)
+    if sum(row.parts) * scale > span + 0.5:
+        draw_cut(drawing, end, middle)
+        return
+    low, high = left + row.low * scale, min(left + row.high * scale, end)
     if high - low > 2:
         drawing.line(low, middle, high, middle, "range")
-        for end in (low, high):
-            drawing.line(end, middle - 4, end, middle + 4, "range")
+        for mark in (low, high):
+            drawing.line(mark, middle - 4, mark, middle + 4, "range")
 
 
 def reaches(title, rows, width, tick):
@@ -256,7 +287,7 @@ def summary_column(drawing, column, rows, left, width):
     drawing.text(left, SUMMARY_TOP - 26, column.title, "strong")
     drawing.text(left, SUMMARY_TOP - 10, column.unit, "tick")
     said_width = max((text_width(said) for _, said in column.cells.values()), default=0) + VALUE_GAP
-    most = max((number for number, _ in column.cells.values()), default=0) or 1
+    most = scale_end(number for number, _ in column.cells.values())
     drawing.line(left, SUMMARY_TOP, left, SUMMARY_TOP + len(rows) * ROW_HEIGHT, "base")
     for number, (key, _, tone) in enumerate(rows):
         middle = SUMMARY_TOP + (number + 0.5) * ROW_HEIGHT
@@ -264,8 +295,10 @@ def summary_column(drawing, column, rows, left, width):
             drawing.text(left + VALUE_GAP, middle + 4.5, "–", "muted")
             continue
         amount, said = column.cells[key]
-        length = max(amount / most * (width - said_width), 1.5)
+        length = max(min(amount / most, 1) * (width - said_width), 1.5)
         drawing.rect(left, middle - BAR_HEIGHT / 2, length, BAR_HEIGHT, tone, 2)
+        if amount > most:
+            draw_cut(drawing, left + length, middle)
         drawing.text(left + length + VALUE_GAP, middle + 4.5, said, "ours strong" if tone == "ours" else "")
 
 

@@ -124,7 +124,8 @@ def references(results, job, key):
 
 
 def aims(results):
-    """Each aim with what was measured: [{"title", "ours", "figure", "checks": [{"to", "peer", "ratio", "aim", "reached"}]}].
+    """Each aim with what was measured: [{"title", "key", "ours", "figure", "checks"}], where each check is {"to", "peer",
+    "ratio", "aim", "reached"}.
 
     Ours is the best of our variants, and of the others the best of each kind. `reached` is None where a side is missing.
     """
@@ -145,5 +146,5 @@ def aims(results):
             reached = None if found is None else found.median < at_most if at_most == 1 else found.median <= at_most
             checks.append({"to": to, "peer": peer, "ratio": found, "aim": at_most, "reached": reached})
         figure = spread(own.values())
-        rows.append({"title": aim.title, "job": aim.job, "key": aim.key, "ours": ours, "figure": figure, "checks": checks})
+        rows.append({"title": aim.title, "key": aim.key, "ours": ours, "figure": figure, "checks": checks})
     return rows

@@ -48,7 +48,7 @@ details { margin-top: 12px; } summary { cursor: pointer; color: var(--muted); fo
 INTRODUCTION = (
     "What each server spends on the same work, on one core, with the load on another. Servers took turns round by round; "
     "bars are medians, whiskers the least and the most of all rounds. The floor is a bare loop that parses nothing and "
-    "sends ready bytes: what is left to win."
+    "sends ready bytes: what is left to win. A bar with a gap is cut, since it is too long to show."
 )
 
 # What the one chart for the README shows: a job, a figure, a title and a unit.
@@ -104,8 +104,8 @@ def aims(results):
         rows.append(f"<tr><td>{escape(row['title'])}</td><td{whose}>{ours}</td>{figures_of_row}</tr>")
     headings = "".join(f"<th>to {whom}</th>" for whom in tables.TO.values())
     return (
-        '<h2 id="aims">Figures to reach</h2>\n<p class="note">Ratios of ours, at its best, to others: medians of the ratios '
-        "within each round, and what was aimed at.</p>\n"
+        '<h2 id="aims">Figures to reach</h2>\n<p class="note">Ratios of ours, at its best, to others: medians of the '
+        "ratios within each round, and what was aimed at.</p>\n"
         f'<div class="sheet"><table><tr><th></th><th>ours</th>{headings}</tr>{"".join(rows)}</table></div>'
     )
 
@@ -237,7 +237,8 @@ def memory_rows(results, job):
         resident = figures.summed_up(results, job, peer, "resident_each")
         heap = figures.summed_up(results, job, peer, "heap_each")
         if heap:
-            said += f" (resident {units.size(resident.median)})" if job == "idle" else f" (alive {units.size(heap.median)})"
+            other = f"resident {units.size(resident.median)}" if job == "idle" else f"alive {units.size(heap.median)}"
+            said += f" ({other})"
         title, tone = results["peers"][peer]["title"], figures.tone(results, peer)
         rows.append(charts.Bar(title, tone, (max(each.median, 0),), max(each.low, 0), each.high, said))
     return rows + list(missing_rows(results, job, "each"))
@@ -264,8 +265,8 @@ def configurations(results):
         f"<li>{escape(entry['title'])} is skipped: {escape(entry['reason'])}</li>" for entry in results["skipped"]
     )
     return (
-        '<h2 id="servers">The servers</h2>\n<p class="note">Each is configured as those who know it would; one event loop or '
-        f'worker, pinned to one core.</p>\n<div class="sheet words"><table><tr>{headings}</tr>{rows}</table></div>'
+        '<h2 id="servers">The servers</h2>\n<p class="note">Each is configured as those who know it would; one event '
+        f'loop or worker, pinned to one core.</p>\n<div class="sheet words"><table><tr>{headings}</tr>{rows}</table></div>'
         + (f"<ul>{skipped}</ul>" if skipped else "")
     )
 
@@ -290,11 +291,12 @@ def summary_drawing(results):
         return None
     # By what most servers meet most: a few requests at a time.
     order = next((column for column in columns if "16" in column.title), columns[0])
-    rows = [(group, *row_of(results, among)) for group, among in groups.items() if any(group in one.cells for one in columns)]
+    shown = {group for column in columns for group in column.cells}
+    rows = [(group, *row_of(results, among)) for group, among in groups.items() if group in shown]
     rows.sort(key=lambda row: (row[2] == "floor", order.cells.get(row[0], (float("inf"), ""))[0]))
     settings = results["settings"]
-    foot = f"Medians of {tables.count(settings['rounds'], 'round')}; each server at its best; server and load on one core each. "
-    foot += f"{results['machine']['cpu']}, {results['date'][:10]}."
+    foot = f"Medians of {tables.count(settings['rounds'], 'round')}; each server at its best; server and load on one core "
+    foot += f"each; a bar with a gap is cut. {results['machine']['cpu']}, {results['date'][:10]}."
     subtitle = f"The same work on one core, {settings['connections']} connections. Shorter is better."
     return charts.summary("What a request costs, and a connection", subtitle, rows, columns, foot)
 

@@ -63,7 +63,9 @@ def aims(results):
     rows = []
     for row in figures.aims(results):
         cells = {check["to"]: aim_cell(results, check) for check in row["checks"]}
-        ours = f"{results['peers'][row['ours']]['title']}: {units.shown(row['key'], row['figure'].median)}" if row["ours"] else "–"
+        ours = "–"
+        if row["ours"]:
+            ours = f"{results['peers'][row['ours']]['title']}: {units.shown(row['key'], row['figure'].median)}"
         rows.append([row["title"], ours] + [cells.get(to, "") for to in TO])
     headings = ["figure to reach", "ours, at its best"] + [f"to {whom}" for whom in TO.values()]
     return "## Figures to reach\n\n" + table(headings, rows, left=2)

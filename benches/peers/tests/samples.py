@@ -20,7 +20,8 @@ def peer(title, folder, parses_headers=True, collected=False):
 
 
 def load_figures(cost):
-    latencies = {"latency_50": 900.0, "latency_90": 1200.0, "latency_99": None, "latency_99.9": 2e6, "latency_max": cost * 1e6}
+    latencies = {"latency_50": 900.0, "latency_90": 1200.0, "latency_99": None, "latency_99.9": 2e6}
+    latencies["latency_max"] = cost * 1e6
     cpu = {"cpu": cost, "cpu_user": cost * 0.6, "cpu_system": cost * 0.4}
     return {"requests": 1000, "seconds": 3.0, "requests_per_second": 1e6 / cost, **cpu, **latencies}
 

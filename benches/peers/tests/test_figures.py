@@ -36,8 +36,10 @@ class Figures(unittest.TestCase):
         first = figures.aims(samples.results())[0]
         checks = {check["to"]: check for check in first["checks"]}
         self.assertEqual(first["ours"], "tidegate-uring")
-        self.assertEqual({to: check["peer"] for to, check in checks.items()}, {"rival": "hyper1", "netty": "netty-epoll", "floor": "floor"})
-        self.assertEqual({to: check["reached"] for to, check in checks.items()}, {"rival": True, "netty": False, "floor": True})
+        whom = {to: check["peer"] for to, check in checks.items()}
+        self.assertEqual(whom, {"rival": "hyper1", "netty": "netty-epoll", "floor": "floor"})
+        reached = {to: check["reached"] for to, check in checks.items()}
+        self.assertEqual(reached, {"rival": True, "netty": False, "floor": True})
 
     def test_an_aim_without_its_other_side_is_neither_reached_nor_missed(self):
         results = samples.results()
@@ -46,7 +48,7 @@ class Figures(unittest.TestCase):
 
     def test_below_all_is_less_than_the_best(self):
         results = samples.results(idle={"tidegate-uring": 344, "hyper1": 344, "netty-epoll": 4000, "floor": 30})
-        idle = next(row for row in figures.aims(results) if row["job"] == "idle")
+        idle = next(row for row in figures.aims(results) if row["title"] == "bytes per idle connection")
         self.assertEqual([check["reached"] for check in idle["checks"]], [False, True])
 
 

