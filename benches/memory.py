@@ -86,6 +86,12 @@ def echo(server, options):
     return growth_of_answered(server, options, ECHO_BYTES, is_echo)
 
 
+def await_accepted(server):
+    """Returns once all that have connected are accepted: they are in the order in which they came, and this is the last."""
+    with socket.create_connection(server.address, timeout=SILENCE_SECONDS_MAX) as connection:
+        fetch(connection, "/plaintext")
+
+
 def stuck(server, options):
     footprint = Footprint(server, options)
     with socket.create_connection(server.address, timeout=options.answer_seconds_max) as connection:
@@ -97,6 +103,7 @@ def stuck(server, options):
             clients.add(server, request(STUCK_TARGET) * STUCK_DEPTH)
             if opened % OPENING_MAX == 0:
                 clients.drive(0)
+                await_accepted(server)
         # The server need not take in all that is sent, so some of these may never be done.
         figures = footprint.growth(between=clients.drive_for)
         clients.check_open()
