@@ -8,65 +8,26 @@ repeat it.
 import argparse
 import contextlib
 import json
-import resource
 import selectors
 import socket
-import struct
 import time
 
 import servers
+from clients import OPENING_MAX, PROBE_ANSWER_SECONDS_MAX, SILENCE_SECONDS_MAX
+from clients import Clients, allow_descriptors, fetch, is_established, is_response, probe, request, split_response
 from servers import Failure, Server
-
-# Spread over addresses, connections do not run out of ports.
-CLIENT_ADDRESSES = [f"127.0.0.{last}" for last in range(1, 21)]
-# Connections on their way at a time: more than a server's accept queue holds would wait for retransmissions.
-OPENING_MAX = 100
-SILENCE_SECONDS_MAX = 10
-DESCRIPTORS_SPARE = 64
 
 ECHO_BYTES = b"sixteen bytes ok"
 STUCK_DEPTH = 256
 STUCK_TARGET = "/bytes/16384"
 STUCK_BODY_BYTES = 16384
-PROBE_ANSWER_SECONDS_MAX = 1
+
+HEAP_TARGET = "/heap"
+COLLECTION_SECONDS_MAX = 30
 
 BROADCAST_LINES = 5
 BROADCAST_LINE_BYTES = 1024
 BROADCAST_PAUSE_SECONDS = 0.3
-
-# From Linux's headers: Python names neither. The first byte of TCP_INFO is the connection's state.
-IP_BIND_ADDRESS_NO_PORT = 24
-TCP_ESTABLISHED = 1
-
-
-def request(target):
-    return (
-        f"GET {target} HTTP/1.1\r\nHost: localhost\r\n"
-        "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\nConnection: keep-alive\r\n\r\n"
-    ).encode()
-
-
-def split_response(data):
-    """Splits a response off the front of `data`: (body, rest), or None while it is not all there."""
-    head, found, rest = data.partition(b"\r\n\r\n")
-    if not found:
-        return None
-    status, *fields = head.split(b"\r\n")
-    if not status.startswith(b"HTTP/1.1 200 "):
-        raise Failure(f"the server answered {status!r}")
-    pairs = (field.partition(b":") for field in fields)
-    lengths = [value for name, _, value in pairs if name.lower() == b"content-length"]
-    if len(lengths) != 1:
-        raise Failure(f"a response without one Content-Length: {head!r}")
-    length = int(lengths[0])
-    return (rest[:length], rest[length:]) if len(rest) >= length else None
-
-
-def is_response(data):
-    parts = split_response(data)
-    if parts and parts[1]:
-        raise Failure(f"more than one response to one request: {data!r}")
-    return parts is not None
 
 
 def is_echo(data):
@@ -75,133 +36,46 @@ def is_echo(data):
     return data == ECHO_BYTES
 
 
-class Client:
-    """One connection: connects, sends all of `outgoing`, then reads until `is_answer` says that it is answered.
+class Footprint:
+    """What a server's memory comes to before and with so many connections: resident, and of a collected runtime the live
+    heap as well, which it says after a collection."""
 
-    Without `is_answer` it never reads.
-    """
+    def __init__(self, server, options):
+        self.server = server
+        self.options = options
+        self.start = self.sample()
 
-    def __init__(self, server, source, outgoing, is_answer=None):
-        self.outgoing = outgoing
-        self.incoming = b""
-        self.is_answer = is_answer
-        self.socket = socket.socket()
-        self.socket.setblocking(False)
-        # The port is chosen at connect, when the other end is known: each pair of addresses has all ports to itself.
-        self.socket.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
-        self.socket.bind((source, 0))
-        self.socket.connect_ex(server.address)
+    def sample(self, between=time.sleep):
+        sizes = {"": self.server.settled_rss(between)}
+        if self.options.collected:
+            sizes["heap_"] = live_heap(self.server)
+            # What is resident of garbage is nobody's.
+            sizes[""] = self.server.settled_rss(between)
+        return sizes
 
-    def fileno(self):
-        return self.socket.fileno()
-
-    def handle_ready(self):
-        """Gets on as far as it can without waiting; returns the event to wait for, or None when done."""
-        try:
-            while self.outgoing:
-                self.outgoing = self.outgoing[self.socket.send(self.outgoing) :]
-            if not self.is_answer:
-                return None
-            while not self.is_answer(self.incoming):
-                received = self.socket.recv(1 << 16)
-                if not received:
-                    raise Failure("the server closed a connection that it should have answered")
-                self.incoming += received
-        except BlockingIOError:
-            return selectors.EVENT_WRITE if self.outgoing else selectors.EVENT_READ
-        return None
-
-    def close(self):
-        self.socket.close()
+    def growth(self, between=time.sleep):
+        figures, after = {}, self.sample(between)
+        for kind, start in self.start.items():
+            each = round((after[kind] - start) / self.options.connections)
+            figures.update({f"{kind}start": start, f"{kind}after": after[kind], f"{kind}growth_each": each})
+        return figures
 
 
-class Clients:
-    """Connections that are opened a few at a time and driven until each is done; done ones stay open."""
-
-    def __init__(self):
-        self.all = []
-        self.selector = selectors.DefaultSelector()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.selector.close()
-        for client in self.all:
-            client.close()
-
-    def add(self, server, *client):
-        source = CLIENT_ADDRESSES[len(self.all) % len(CLIENT_ADDRESSES)]
-        self.all.append(Client(server, source, *client))
-        self.selector.register(self.all[-1], selectors.EVENT_WRITE)
-
-    def drive(self, seconds):
-        """Serves those that are ready within `seconds` and returns how many there were."""
-        ready = self.selector.select(seconds)
-        for key, _ in ready:
-            wanted = key.fileobj.handle_ready()
-            if wanted is None:
-                self.selector.unregister(key.fileobj)
-            elif wanted != key.events:
-                self.selector.modify(key.fileobj, wanted)
-        return len(ready)
-
-    def drive_for(self, seconds):
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            if self.selector.get_map():
-                self.drive(left)
-            else:
-                time.sleep(left)
-
-    def open(self, count, server, *client):
-        """Opens `count` connections and returns once all are done."""
-        for _ in range(count):
-            self.add(server, *client)
-            while len(self.selector.get_map()) >= OPENING_MAX:
-                self.drive_on()
-        while self.selector.get_map():
-            self.drive_on()
-
-    def drive_on(self):
-        if not self.drive(SILENCE_SECONDS_MAX):
-            raise Failure(f"{len(self.selector.get_map())} connections, and nothing in {SILENCE_SECONDS_MAX} seconds")
-
-    def check_open(self):
-        """A server that closes connections saves memory, but not the way that is measured here."""
-        states = [client.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] for client in self.all]
-        closed = sum(state != TCP_ESTABLISHED for state in states)
-        if closed:
-            raise Failure(f"the server closed {closed} of {len(states)} connections")
-
-
-def fetch(connection, target):
-    """One request on a connection of its own, a blocking one; returns the body."""
-    connection.sendall(request(target))
-    data = b""
-    while not (parts := split_response(data)):
-        received = connection.recv(1 << 16)
-        if not received:
-            raise Failure(f"the server closed the connection in its answer to {target}")
-        data += received
-    return parts[0]
-
-
-@contextlib.contextmanager
-def probe(server):
-    """Asks for /plaintext again and again from beside the load, and demands every answer in time."""
-    with socket.create_connection(server.address, timeout=PROBE_ANSWER_SECONDS_MAX) as connection:
-        with servers.Probe(lambda: fetch(connection, "/plaintext"), PROBE_ANSWER_SECONDS_MAX) as asking:
-            yield asking
+def live_heap(server):
+    with socket.create_connection(server.address, timeout=COLLECTION_SECONDS_MAX) as connection:
+        said = fetch(connection, HEAP_TARGET)
+    if not said.strip().isdigit():
+        raise Failure(f"{HEAP_TARGET} says {said[:40]!r}, which is no number of bytes")
+    return int(said)
 
 
 def growth_of_answered(server, options, *client):
-    start = server.settled_rss()
+    footprint = Footprint(server, options)
     with Clients() as clients:
         clients.open(options.connections, server, *client)
-        after = server.settled_rss()
+        figures = footprint.growth()
         clients.check_open()
-    return {"start": start, "after": after, "growth_each": round((after - start) / options.connections)}
+    return figures
 
 
 def idle(server, options):
@@ -212,29 +86,30 @@ def echo(server, options):
     return growth_of_answered(server, options, ECHO_BYTES, is_echo)
 
 
+def await_accepted(server):
+    """Returns once all that have connected are accepted: they are in the order in which they came, and this is the last."""
+    with socket.create_connection(server.address, timeout=SILENCE_SECONDS_MAX) as connection:
+        fetch(connection, "/plaintext")
+
+
 def stuck(server, options):
-    start = server.settled_rss()
-    with socket.create_connection(server.address, timeout=PROBE_ANSWER_SECONDS_MAX) as connection:
+    footprint = Footprint(server, options)
+    with socket.create_connection(server.address, timeout=options.answer_seconds_max) as connection:
         expected = fetch(connection, STUCK_TARGET)
     if len(expected) != STUCK_BODY_BYTES:
         raise Failure(f"{STUCK_TARGET} is {len(expected)} bytes long")
-    with Clients() as clients, probe(server) as asking:
+    with Clients() as clients, probe(server, options.answer_seconds_max) as asking:
         for opened in range(options.connections):
             clients.add(server, request(STUCK_TARGET) * STUCK_DEPTH)
             if opened % OPENING_MAX == 0:
                 clients.drive(0)
+                await_accepted(server)
         # The server need not take in all that is sent, so some of these may never be done.
-        after = server.settled_rss(between=clients.drive_for)
+        figures = footprint.growth(between=clients.drive_for)
         clients.check_open()
         read_stuck(clients.all[0], expected)
         asking.check()
-    return {
-        "start": start,
-        "after": after,
-        "growth_each": round((after - start) / options.connections),
-        "probes": asking.answers,
-        "slowest_probe_milliseconds": round(asking.slowest * 1000),
-    }
+    return figures | {"probes": asking.answers, "slowest_probe_milliseconds": round(asking.slowest * 1000)}
 
 
 def shed(server, options):
@@ -251,12 +126,12 @@ def shed(server, options):
             peak = max(peak, server.rss()) if len(sockets) % OPENING_MAX == 0 else peak
         peak = max(peak, server.settled_rss())
         asking.check()
-        states = [client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] for client in sockets]
+        cut_off = sum(not is_established(client) for client in sockets)
     return {
         "start": start,
         "peak": peak,
         "growth": peak - start,
-        "cut_off": sum(state != TCP_ESTABLISHED for state in states),
+        "cut_off": cut_off,
         "slowest_probe_milliseconds": round(asking.slowest * 1000),
     }
 
@@ -326,13 +201,6 @@ def broadcast(server, options):
     return {"start": start, "peak": peak, "after": after, "growth": peak - start}
 
 
-def allow_descriptors(count):
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if count + DESCRIPTORS_SPARE > hard:
-        raise Failure(f"{count} connections need more descriptors than the {hard} allowed")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def report(result):
     for name, figure in result.items():
         shown = ", ".join(f"{one:,}" for one in figure) if isinstance(figure, list) else f"{figure:,}"
@@ -354,9 +222,13 @@ def main():
         command.set_defaults(measure=measure)
         command.add_argument("--server", required=True, help="the server's command line")
         command.add_argument("--connections", type=int, default=default)
+        command.add_argument("--collected", action="store_true", help=f"the server has a heap to tell at {HEAP_TARGET}")
         command.add_argument("--json", action="store_true", help="print one line of JSON")
         whose = "in all" if measure in (waves, shed, broadcast) else "per connection"
         command.add_argument("--max", type=int, metavar="BYTES", help=f"fail above this growth, {whose}")
+    commands.choices["stuck"].add_argument(
+        "--answer-seconds-max", type=float, default=PROBE_ANSWER_SECONDS_MAX, help="fail if others wait longer"
+    )
     commands.choices["waves"].add_argument("--waves", type=int, default=2)
     options = parser.parse_args()
 

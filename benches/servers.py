@@ -31,13 +31,16 @@ class Failure(Exception):
 class Server:
     """A running server, to be used in a `with`: it is ended however the block is left."""
 
-    def __init__(self, command, core=None):
+    def __init__(self, command, core=None, directory=None, resident_max=None):
         self.command = command
         self.pin = [] if core is None else ["taskset", "-c", str(core)]
+        self.directory = directory
+        self.resident_max = resident_max
 
     def __enter__(self):
         self.process = subprocess.Popen(
             self.pin + shlex.split(self.command),
+            cwd=self.directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -80,12 +83,17 @@ class Server:
     def address(self):
         return ("127.0.0.1", self.port)
 
-    def cpu_seconds(self):
-        """User and system time of all its threads so far."""
+    def cpu_times(self):
+        """User and system seconds of all its threads so far."""
         with open(f"/proc/{self.process.pid}/stat") as stat:
             # The second field is a name in brackets, which may hold anything.
             fields = stat.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        ticks = os.sysconf("SC_CLK_TCK")
+        return int(fields[11]) / ticks, int(fields[12]) / ticks
+
+    def cpu_seconds(self):
+        """User and system time of all its threads so far."""
+        return sum(self.cpu_times())
 
     def rss(self):
         """Resident bytes, counted page by page: `statm` may be off by what its per-CPU counters hold back."""
@@ -100,6 +108,8 @@ class Server:
         samples = collections.deque(maxlen=SAMPLES_PER_SECOND)
         for _ in range(SETTLE_SECONDS_MAX * SAMPLES_PER_SECOND):
             samples.append(self.rss())
+            if self.resident_max is not None and samples[-1] > self.resident_max:
+                raise Failure(f"{self.command}: it grew beyond {self.resident_max >> 20} MiB")
             if len(samples) == samples.maxlen and max(samples) - min(samples) <= SETTLED_BYTES:
                 return samples[-1]
             between(1 / SAMPLES_PER_SECOND)
@@ -154,6 +164,19 @@ def read_when_written(file):
             return text
         time.sleep(1 / SAMPLES_PER_SECOND)
     raise Failure(f"{file.name} was not written")
+
+
+def complete(command, seconds_max, directory=None, environment=None):
+    """Runs a command to its end; returns its exit code and what it printed, on either output. It never outlives this."""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = subprocess.Popen(command, cwd=directory, env=environment, text=True, errors="replace", **pipes)
+    try:
+        output, _ = process.communicate(timeout=seconds_max)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"{shlex.join(command)}: it has not ended in {seconds_max} seconds") from None
+    finally:
+        end(process)
+    return process.returncode, output
 
 
 def end(process):

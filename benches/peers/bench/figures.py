@@ -1,0 +1,150 @@
+"""Medians, spreads and ratios of what was measured. Plain data in, plain data out; nothing here knows how it is shown.
+
+A figure of a peer at a job is one number per round: {round: number}. A ratio is taken within each round, then the median
+of those: what slowed the machine down for a round slowed both sides down.
+"""
+
+import collections
+import statistics
+from typing import NamedTuple, Optional
+
+OURS = "tidegate"
+NETTY = "netty"
+
+
+class Spread(NamedTuple):
+    """What several rounds come to."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+
+
+class Aim(NamedTuple):
+    """What a figure of ours may be at most, as a multiple of others'; None where nothing is asked."""
+
+    title: str
+    job: str
+    key: str
+    rival: Optional[float] = None
+    netty: Optional[float] = None
+    floor: Optional[float] = None
+
+
+# `each` is what a connection holds; see `value`.
+AIMS = [
+    Aim("CPU, 256 deep", "plaintext-256", "cpu", rival=0.7, netty=1 / 6, floor=2.2),
+    Aim("CPU, 16 deep", "plaintext-16", "cpu", rival=0.8, netty=0.4, floor=1.22),
+    Aim("CPU, not pipelined", "plaintext-1", "cpu", rival=0.92, netty=0.72, floor=1.06),
+    Aim("bytes per idle connection", "idle", "each", rival=1.0, netty=1 / 6),
+    Aim("growth per never-reading connection", "stuck", "each", rival=1.0, netty=1 / 4),
+    Aim("maximum latency, 256 deep", "plaintext-256", "latency_max", netty=1 / 4),
+]
+
+
+def value(job, key, figures):
+    """One number of one round, or None."""
+    if key == "each":
+        # An idle connection of a collected runtime is what is alive of it. What never reads is mostly buffers outside of
+        # the heap, of which a runtime may hold more than it has touched: there the kernel's count is the fair one.
+        return figures.get("heap_each" if job == "idle" else "resident_each", figures.get("resident_each"))
+    return figures.get(key)
+
+
+def rounds(results, job, peer, key):
+    """{round: number} of one peer at one job."""
+    found = {}
+    for run in results["runs"]:
+        if run["job"] == job and run["peer"] == peer and "figures" in run:
+            number = value(job, key, run["figures"])
+            if number is not None:
+                found[run["round"]] = number
+    return found
+
+
+def spread(numbers):
+    """Of some numbers; None if there are none."""
+    numbers = list(numbers)
+    if not numbers:
+        return None
+    return Spread(statistics.median(numbers), min(numbers), max(numbers), len(numbers))
+
+
+def summed_up(results, job, peer, key):
+    return spread(rounds(results, job, peer, key).values())
+
+
+def ratio(own, reference):
+    """Of two figures, within each round that has both; None if no round has. What grew by nothing cannot be divided by."""
+    return spread(own[number] / reference[number] for number in own if reference.get(number, 0) > 0)
+
+
+def failures(results, job, peer):
+    """Why rounds have no figure: [(reason, how many rounds)], and what was not to be measured at all."""
+    reasons = collections.Counter(
+        run["failure"] for run in results["runs"] if run["job"] == job and run["peer"] == peer and "failure" in run
+    )
+    left_out = [entry for entry in results["without"] if entry["job"] == job and entry["peer"] == peer]
+    return list(reasons.items()) + [(entry["reason"], 0) for entry in left_out]
+
+
+def ranked(results, job, key, among, highest_first=False):
+    """Those of `among` that have a figure, best first: [(peer, Spread)]."""
+    found = [(peer, summed_up(results, job, peer, key)) for peer in among]
+    found = [(peer, figure) for peer, figure in found if figure]
+    return sorted(found, key=lambda entry: -entry[1].median if highest_first else entry[1].median)
+
+
+def best(results, job, key, among):
+    """The one with the lowest median, or None."""
+    order = ranked(results, job, key, among)
+    return order[0][0] if order else None
+
+
+def tone(results, peer):
+    """Whose side a peer is on: `ours`, `netty`, `floor` or `other`."""
+    entry = results["peers"][peer]
+    if not entry["parses_headers"]:
+        return "floor"
+    return {OURS: "ours", NETTY: "netty"}.get(entry["peer"], "other")
+
+
+def of_tone(results, *tones):
+    return [peer for peer in results["peers"] if tone(results, peer) in tones]
+
+
+def references(results, job, key):
+    """Whom figures of a job are divided by: [(heading, peer)]."""
+    nettys = of_tone(results, "netty")
+    found = [("Netty's best", best(results, job, key, nettys))]
+    found.append(("Netty, epoll", best(results, job, key, [peer for peer in nettys if "epoll" in peer])))
+    found.append(("floor", best(results, job, key, of_tone(results, "floor"))))
+    return [(heading, peer) for heading, peer in found if peer]
+
+
+def aims(results):
+    """Each aim with what was measured: [{"title", "key", "ours", "figure", "checks"}], where each check is {"to", "peer",
+    "ratio", "aim", "reached"}.
+
+    Ours is the best of our variants, and of the others the best of each kind. `reached` is None where a side is missing.
+    """
+    rows = []
+    for aim in AIMS:
+        ours = best(results, aim.job, aim.key, of_tone(results, "ours"))
+        own = rounds(results, aim.job, ours, aim.key) if ours else {}
+        checks = []
+        for to, at_most, tones in [
+            ("rival", aim.rival, ("netty", "other")),
+            ("netty", aim.netty, ("netty",)),
+            ("floor", aim.floor, ("floor",)),
+        ]:
+            if at_most is None:
+                continue
+            peer = best(results, aim.job, aim.key, of_tone(results, *tones))
+            found = ratio(own, rounds(results, aim.job, peer, aim.key)) if peer else None
+            reached = None if found is None else found.median < at_most if at_most == 1 else found.median <= at_most
+            checks.append({"to": to, "peer": peer, "ratio": found, "aim": at_most, "reached": reached})
+        figure = spread(own.values())
+        rows.append({"title": aim.title, "key": aim.key, "ours": ours, "figure": figure, "checks": checks})
+    return rows
