@@ -65,8 +65,7 @@ impl Outbound {
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
-            let message = self.messages(|messages, pool| messages.copy(bytes, pool));
-            self.push(message);
+            self.push(|messages, pool| messages.copy(bytes, pool));
             self.written += bytes.len() as u64;
         }
     }
@@ -78,8 +77,7 @@ impl Outbound {
         match pieces.length() {
             0 => {}
             length @ 1..=MESSAGE_BYTES_MAX => {
-                let message = self.messages(|messages, pool| messages.gather(&pieces, pool));
-                self.push(message);
+                self.push(|messages, pool| messages.gather(&pieces, pool));
                 self.written += length as u64;
             }
             _ => pieces.each(|piece| self.write(piece)),
@@ -91,14 +89,11 @@ impl Outbound {
     #[inline]
     pub fn writer(&mut self, length: usize) -> Writer<'_> {
         let length = length.clamp(1, SEGMENT_BYTES);
-        let message = self.messages(|messages, pool| messages.empty(length, pool));
         if self.ends_empty() {
             // An earlier cursor was not used.
-            self.entries.pop_back();
-            self.entries.push_back(message);
-        } else {
-            self.push(message);
+            self.pop_back();
         }
+        self.push(|messages, pool| messages.empty(length, pool));
         let (next, room) = self.claim_fill(length).expect("there is room for as much");
         Writer::new(self, next, room)
     }
@@ -384,14 +379,23 @@ impl Outbound {
 
     fn push_linked(&mut self, part: Part) {
         let length = part.len();
-        self.push(part);
+        self.push(|_, _| part);
         self.written += length;
     }
 
-    fn push(&mut self, part: Part) {
-        self.pool();
+    /// Appends an entry of what `make` makes of the memory that the queues of this pool share.
+    #[inline(always)]
+    fn push(&mut self, make: impl FnOnce(&mut Messages, &Pool) -> Part) {
+        let pool = self.pool.get_or_insert_with(Pool::new);
+        let part = make(&mut pool.shared().entries.borrow_mut().messages, pool);
         self.entries.push_back(part);
-        self.count_entry();
+        pool.ledger().charge(ENTRY_BYTES);
+    }
+
+    /// Drops an empty entry that comes last.
+    fn pop_back(&mut self) {
+        self.entries.pop_back();
+        self.pool_ref().ledger().refund(ENTRY_BYTES);
     }
 
     fn count_entry(&mut self) {
@@ -461,13 +465,6 @@ impl Outbound {
         }
     }
 
-    /// Makes a message in the memory that the queues of this pool share.
-    #[inline(always)]
-    fn messages(&mut self, make: impl FnOnce(&mut Messages, &Pool) -> Part) -> Part {
-        let pool = self.pool();
-        make(&mut pool.shared().entries.borrow_mut().messages, pool)
-    }
-
     fn let_go_of_messages(&self) {
         if let Some(pool) = &self.pool {
             pool.shared().entries.borrow_mut().messages.let_go();
@@ -523,7 +520,8 @@ struct Sent<'q> {
 }
 
 impl Sent<'_> {
-    fn let_go(&mut self, pop: fn(&mut Outbound)) {
+    #[inline]
+    fn let_go(&mut self, pop: impl Fn(&mut Outbound)) {
         while self.left > 0 {
             let head = self.queue.entries.front_mut().expect("what was sent was queued");
             let length = head.len();

@@ -60,8 +60,7 @@ impl Outbound {
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
-            let message = self.messages(|messages, pool| messages.copy(bytes, pool));
-            self.push(message);
+            self.push(|messages, pool| messages.copy(bytes, pool));
             self.written += bytes.len() as u64;
         }
     }
@@ -73,8 +72,7 @@ impl Outbound {
         match pieces.length() {
             0 => {}
             length @ 1..=MESSAGE_BYTES_MAX => {
-                let message = self.messages(|messages, pool| messages.gather(&pieces, pool));
-                self.push(message);
+                self.push(|messages, pool| messages.gather(&pieces, pool));
                 self.written += length as u64;
             }
             _ => pieces.each(|piece| self.write(piece)),
@@ -86,14 +84,14 @@ impl Outbound {
     #[inline]
     pub fn writer(&mut self, length: usize) -> Writer<'_> {
         let length = length.clamp(1, SEGMENT_BYTES);
-        let message = self.messages(|messages, pool| messages.empty(length, pool));
         if self.ends_empty() {
             // An earlier cursor was not used.
-            let tail = self.list.tail;
-            let unused = std::mem::replace(&mut self.entries().get_mut(tail).part, message);
-            drop(unused);
+            let pool = self.pool_ref();
+            let mut entries = pool.shared().entries.borrow_mut();
+            let message = entries.messages.empty(length, pool);
+            entries.get_mut(self.list.tail).part = message;
         } else {
-            self.push(message);
+            self.push(|messages, pool| messages.empty(length, pool));
         }
         let (next, room) = self.claim_fill(length).expect("there is room for as much");
         Writer::new(self, next, room)
@@ -388,26 +386,29 @@ impl Outbound {
 
     fn push_linked(&mut self, part: Part) {
         let length = part.len();
-        self.push(part);
+        self.push(|_, _| part);
         self.written += length;
     }
 
-    fn push(&mut self, part: Part) {
-        self.pool();
-        let mut entries = self.entries();
+    /// Appends an entry of what `make` makes of the memory that the queues of this pool share.
+    #[inline(always)]
+    fn push(&mut self, make: impl FnOnce(&mut Messages, &Pool) -> Part) {
+        let list = &mut self.list;
+        let pool = self.pool.get_or_insert_with(Pool::new);
+        let mut entries = pool.shared().entries.borrow_mut();
+        let part = make(&mut entries.messages, pool);
         let index = entries.insert(part);
-        if self.list.tail != NIL {
-            entries.get_mut(self.list.tail).next = index;
+        if list.tail == NIL {
+            list.head = index;
+        } else {
+            entries.get_mut(list.tail).next = index;
         }
-        drop(entries);
-        if self.list.head == NIL {
-            self.list.head = index;
+        if list.unflushed == NIL {
+            list.unflushed = index;
         }
-        if self.list.unflushed == NIL {
-            self.list.unflushed = index;
-        }
-        self.list.tail = index;
-        self.count_entry();
+        list.tail = index;
+        list.entries += 1;
+        pool.ledger().charge(ENTRY_BYTES);
     }
 
     fn count_entry(&mut self) {
@@ -505,13 +506,6 @@ impl Outbound {
         self.pool_ref().ledger().refund(ENTRY_BYTES);
     }
 
-    /// Makes a message in the memory that the queues of this pool share.
-    #[inline(always)]
-    fn messages(&mut self, make: impl FnOnce(&mut Messages, &Pool) -> Part) -> Part {
-        let pool = self.pool();
-        make(&mut pool.shared().entries.borrow_mut().messages, pool)
-    }
-
     fn let_go_of_messages(&self) {
         if let Some(pool) = &self.pool {
             pool.shared().entries.borrow_mut().messages.let_go();
@@ -565,7 +559,8 @@ struct Sent<'q> {
 }
 
 impl Sent<'_> {
-    fn let_go(&mut self, pop: fn(&mut Outbound)) {
+    #[inline]
+    fn let_go(&mut self, pop: impl Fn(&mut Outbound)) {
         while self.left > 0 {
             let mut entries = self.queue.entries();
             let head = entries.get_mut(self.queue.list.head);
