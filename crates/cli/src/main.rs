@@ -1,11 +1,13 @@
 //! The program `tidegate`.
 //!
 //! `serve` starts a small HTTP/1.1 server, to look at and to measure; `serve.rs` is its life, `site.rs` what it
-//! answers, `counts.rs` what it says of itself. It is an application like any other: it uses the facade, and nothing beneath it.
+//! answers, `counts.rs` what it says of itself. `load` is the other side, in `load/`. Each is an application like any other: it
+//! uses the facade, and nothing beneath it.
 
 #![forbid(unsafe_code)]
 
 mod counts;
+mod load;
 mod serve;
 mod site;
 mod sum;
@@ -26,6 +28,8 @@ struct Arguments {
 enum Command {
     /// Serve /, /plaintext, /json, /bytes/N, /stream/N, /echo and /sum over HTTP/1.1; SIGUSR1 makes it print its counts
     Serve(serve::Options),
+    /// Put a load on an HTTP/1.1 server, and say how it bears it; exit code 1 if anything was not answered as it should be
+    Load(load::Options),
 }
 
 fn main() -> ExitCode {
@@ -41,9 +45,13 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    let Command::Serve(options) = arguments.command;
-    match serve::run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
+    let done = match arguments.command {
+        Command::Serve(options) => serve::run(&options).map(|()| true).map_err(Into::into),
+        Command::Load(options) => load::run(&options),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("tidegate: {error}");
             ExitCode::from(USAGE)

@@ -1,5 +1,6 @@
 //! `Figures`: what a load came to. The threads of the load count, `report/` shows it.
 
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -27,6 +28,27 @@ pub(crate) struct Figures {
     pub(crate) over_time: Vec<Interval>,
     /// Requests a second of each thread in each interval: what wrk calls Req/Sec.
     pub(crate) thread_rates: Vec<f64>,
+    /// With a rate: requests that were due before the end and not sent, since every connection waited for answers.
+    pub(crate) unsent: u64,
+}
+
+impl Figures {
+    /// Before anything is added.
+    pub(crate) fn nothing(asked: Asked, cpu: CpuTime) -> Self {
+        Self {
+            asked,
+            elapsed: Duration::ZERO,
+            requests: 0,
+            bytes_read: 0,
+            latency: Histogram::new(3).expect("HdrHistogram takes up to five digits"),
+            errors: Errors::default(),
+            idle: Idle::default(),
+            cpu,
+            over_time: Vec::new(),
+            thread_rates: Vec::new(),
+            unsent: 0,
+        }
+    }
 }
 
 /// What was asked for, as it is told again.
@@ -64,6 +86,27 @@ pub(crate) struct Errors {
     pub(crate) invalid: u64,
     /// Connections that were closed in good order although answers were owed.
     pub(crate) closed: u64,
+}
+
+impl Errors {
+    /// All of them.
+    pub(crate) fn total(&self) -> u64 {
+        let Self { connect, read, write, timeout, status, length, invalid, closed } = self;
+        connect + read + write + timeout + status + length + invalid + closed
+    }
+}
+
+impl AddAssign for Errors {
+    fn add_assign(&mut self, other: Self) {
+        self.connect += other.connect;
+        self.read += other.read;
+        self.write += other.write;
+        self.timeout += other.timeout;
+        self.status += other.status;
+        self.length += other.length;
+        self.invalid += other.invalid;
+        self.closed += other.closed;
+    }
 }
 
 /// Connections that do nothing.

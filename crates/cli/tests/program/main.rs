@@ -10,6 +10,7 @@ mod connections;
 mod crowds;
 mod faults;
 mod faults_on_uring;
+mod load;
 mod memory;
 mod panics;
 mod peer;

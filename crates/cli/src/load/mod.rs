@@ -1,0 +1,340 @@
+//! `tidegate load`: a load on an HTTP/1.1 server, with wrk's flags and wrk's table, and what wrk does not have.
+//!
+//! Each thread (`worker.rs`) has an event loop and its part of the connections. What a connection does is in `visitor.rs`,
+//! what it says and how answers are checked in `pipeline.rs`; with `--rate`, `pace.rs` says when. What comes of it is
+//! counted in `tally.rs`, added up into `figures.rs`, and shown by `report/`.
+
+mod figures;
+mod pace;
+mod pipeline;
+mod report;
+mod request;
+mod tally;
+mod url;
+mod visitor;
+mod worker;
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use tidegate::Transport;
+
+use self::figures::{Asked, CpuTime, Figures, Idle};
+use self::request::Recipe;
+use self::tally::Board;
+use self::url::Url;
+use self::worker::{Count, Orders, Part};
+
+/// The flags of `load`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// What is asked for: http://HOST[:PORT]/PATH
+    url: Url,
+    /// Connections that ask, over all threads
+    #[arg(short, long, value_name = "N", default_value = "10", value_parser = count)]
+    connections: usize,
+    /// Threads, each with an event loop [default: 2, and no more than there are connections]
+    #[arg(short, long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// How long: 30, 30s, 2m, 1h
+    #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    duration: Duration,
+    /// A field of the request, 'Name: value'; as many as there are
+    #[arg(short = 'H', long = "header", value_name = "FIELD")]
+    headers: Vec<String>,
+    /// Its method [default: GET, or POST with a body]
+    #[arg(long, value_name = "METHOD")]
+    method: Option<String>,
+    /// Its body, or @FILE
+    #[arg(long, value_name = "TEXT")]
+    body: Option<String>,
+    /// Requests that are sent at once on a connection, before their answers are waited for
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pipeline: u32,
+    /// Requests a second over all connections, sent at their times whether or not the server keeps up; latencies count from
+    /// those times [default: as many as are answered]
+    #[arg(long, value_name = "N", value_parser = rate)]
+    rate: Option<f64>,
+    /// How long connecting may take, and the answers to what was sent at once
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    timeout: Duration,
+    /// Print the distribution of latencies
+    #[arg(long)]
+    latency: bool,
+    /// Hold so many further connections that have made one request each and do nothing; to a loopback address they come from
+    /// several 127.0.0.x
+    #[arg(long, value_name = "N", default_value = "0", value_parser = count)]
+    idle: usize,
+    /// Connections send what is pipelined once, and never read
+    #[arg(long, conflicts_with = "rate")]
+    never_read: bool,
+    /// Answers may have any length; otherwise all have to be as long as the first
+    #[arg(long)]
+    any_length: bool,
+    /// What the load's own loops wait on: epoll, uring or auto
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    transport: Transport,
+    /// Write the figures into a file as JSON; - prints them in place of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page with charts into a file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Runs a load, and says whether everything was answered as it should be.
+///
+/// # Errors
+/// What the user has to mend.
+pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
+    let orders = orders(options)?;
+    let threads = threads(options)?;
+    allow_descriptors(options.connections + options.idle + threads * DESCRIPTORS_OF_LOOP + DESCRIPTORS_SPARE)?;
+    // Whoever has waited for the load should not hear only then that it cannot be written.
+    let json = options.json.as_deref().filter(|path| *path != Path::new("-")).map(create).transpose()?;
+    // Asked twice, it ends at once.
+    signal_hook::flag::register_conditional_shutdown(SIGINT, INTERRUPTED, orders.stop.clone())?;
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, orders.stop.clone())?;
+    }
+    let (figures, unreachable) = measure(options, &orders, threads)?;
+
+    let is_json_printed = options.json.is_some() && json.is_none();
+    let mut text = if is_json_printed { json_text(&figures) } else { report::table(&figures, options.latency) };
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    // If nobody reads it, the exit code is what is left.
+    let _ = io::stdout().write_all(text.as_bytes());
+    if let Some(mut file) = json {
+        file.write_all(json_text(&figures).as_bytes())?;
+    }
+    if let Some(why) = unreachable {
+        eprintln!("tidegate: {why}");
+    }
+    Ok(figures.errors.total() == 0 && figures.idle.lost == 0)
+}
+
+fn json_text(figures: &Figures) -> String {
+    format!("{:#}\n", report::json(figures))
+}
+
+fn orders(options: &Options) -> Result<Orders, Box<dyn Error>> {
+    let body = match options.body.as_deref().map(|body| body.strip_prefix('@').ok_or(body)) {
+        None => Vec::new(),
+        Some(Err(text)) => text.into(),
+        Some(Ok(path)) => fs::read(path).map_err(|error| format!("cannot read the body from '{path}': {error}"))?,
+    };
+    let depth = options.pipeline;
+    let run_bytes = (body.len() as u64 + REQUEST_BYTES_USUAL) * u64::from(depth);
+    if run_bytes > RUN_BYTES_MAX {
+        return Err(format!("{depth} requests with this body are {run_bytes} bytes at once: pipeline fewer").into());
+    }
+    let (url, headers, method) = (options.url.clone(), options.headers.clone(), method(options).to_owned());
+    let recipe = Recipe { url, method, headers, body, depth };
+    // Each thread makes one of its own; what is wrong with it is told before.
+    recipe.ask()?;
+    Ok(Orders {
+        recipe,
+        addresses: options.url.resolve()?,
+        transport: options.transport,
+        duration: options.duration,
+        timeout: options.timeout,
+        never_read: options.never_read,
+        board: Arc::new(Board::new(options.any_length)),
+        stop: Arc::new(AtomicBool::new(false)),
+    })
+}
+
+fn method(options: &Options) -> &str {
+    options.method.as_deref().unwrap_or(if options.body.is_some() { "POST" } else { "GET" })
+}
+
+fn threads(options: &Options) -> Result<usize, String> {
+    let (connections, idle) = (options.connections, options.idle);
+    if connections + idle == 0 {
+        return Err("no connections: nothing would be asked; give some with --connections or --idle".into());
+    }
+    let most = connections.max(idle);
+    let threads = options.threads.map_or(THREADS.min(most), NonZeroUsize::get);
+    if threads > most {
+        return Err(format!("{threads} threads need a connection each, and there are {most}"));
+    }
+    Ok(threads)
+}
+
+/// Runs all threads to their end, and adds up what they have counted; and says why nobody could be reached, if nobody could.
+fn measure(options: &Options, orders: &Orders, threads: usize) -> Result<(Figures, Option<String>), Box<dyn Error>> {
+    let cpu = cpu_time();
+    let counts = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|index| {
+                let part = part(options, index, threads);
+                thread::Builder::new()
+                    .name(format!("tidegate-load-{index}"))
+                    .spawn_scoped(scope, move || worker::run(orders, part))
+            })
+            .collect();
+        while workers.iter().flatten().any(|worker| !worker.is_finished()) {
+            thread::sleep(LOOK_AGAIN);
+        }
+        workers
+            .into_iter()
+            .map(|worker| Ok(worker?.join().map_err(|_| "a thread of the load panicked")??))
+            .collect::<Result<Vec<_>, Box<dyn Error>>>()
+    })?;
+    let now = cpu_time();
+    let cpu = CpuTime { user: now.user.saturating_sub(cpu.user), system: now.system.saturating_sub(cpu.system) };
+    let unreachable = counts.iter().find_map(|count| count.unreachable.clone());
+    Ok((add_up(options, counts, cpu), unreachable))
+}
+
+/// What one of the threads does.
+fn part(options: &Options, index: usize, threads: usize) -> Part {
+    let before = |count: usize, index: usize| count * index / threads;
+    let share = |count: usize| before(count, index + 1) - before(count, index);
+    let connections = share(options.connections);
+    Part {
+        connections,
+        idle: share(options.idle),
+        idle_before: before(options.idle, index),
+        rate: options
+            .rate
+            .map(|rate| rate * connections as f64 / options.connections.max(1) as f64)
+            .filter(|&rate| rate > 0.0),
+    }
+}
+
+fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> Figures {
+    let asked = Asked {
+        url: options.url.to_string(),
+        method: method(options).to_owned(),
+        transport: counts.first().map_or("", |count| count.transport),
+        threads: counts.len(),
+        connections: options.connections,
+        pipeline: options.pipeline as usize,
+        rate: options.rate,
+        duration: options.duration,
+        never_read: options.never_read,
+    };
+    let mut figures = Figures::nothing(asked, cpu);
+    for count in counts {
+        figures.elapsed = figures.elapsed.max(count.elapsed);
+        figures.requests += count.requests;
+        figures.bytes_read += count.bytes_read;
+        figures.latency += count.latency;
+        figures.errors += count.errors;
+        let Idle { held, lost } = figures.idle;
+        figures.idle = Idle { held: held + count.idle.held, lost: lost + count.idle.lost };
+        figures.unsent += count.unsent;
+        figures.thread_rates.extend(count.rates);
+        for (place, interval) in count.over_time.into_iter().enumerate() {
+            match figures.over_time.get_mut(place) {
+                Some(sum) => {
+                    sum.requests += interval.requests;
+                    sum.latency += interval.latency;
+                }
+                None => figures.over_time.push(interval),
+            }
+        }
+    }
+    figures
+}
+
+fn create(path: &Path) -> Result<File, String> {
+    File::create(path).map_err(|error| format!("cannot write '{}': {error}", path.display()))
+}
+
+/// Raises the limit of descriptors as far as is needed, and says so if that is too far.
+fn allow_descriptors(needed: usize) -> Result<(), String> {
+    let (limit, needed) = (getrlimit(Resource::Nofile), needed as u64);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    if limit.maximum.is_some_and(|maximum| maximum < needed) {
+        let maximum = limit.maximum.unwrap_or(0);
+        return Err(format!(
+            "this load needs {needed} descriptors, and the process may have {maximum}: use fewer connections, or raise the \
+             limit (ulimit -n)"
+        ));
+    }
+    let raised = Rlimit { current: Some(needed), ..limit };
+    setrlimit(Resource::Nofile, raised).map_err(|error| format!("cannot have {needed} descriptors: {error}"))
+}
+
+/// CPU time of this process so far.
+fn cpu_time() -> CpuTime {
+    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field is a name in brackets, which may hold anything.
+    let mut fields = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().skip(11);
+    let mut seconds = || {
+        let ticks = fields.next().and_then(|field| field.parse().ok()).unwrap_or(0.0);
+        Duration::from_secs_f64(ticks / rustix::param::clock_ticks_per_second() as f64)
+    };
+    CpuTime { user: seconds(), system: seconds() }
+}
+
+/// A number that may end in k or M.
+fn count(text: &str) -> Result<usize, String> {
+    let (number, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 1_000),
+        None => text.strip_suffix(['m', 'M']).map_or((text, 1), |number| (number, 1_000_000)),
+    };
+    let count: Option<usize> = number.parse().ok().and_then(|number: usize| number.checked_mul(unit));
+    count.filter(|&count| count <= COUNT_MAX).ok_or_else(|| "write a number up to a million, 10k for instance".into())
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: Option<f64> = match text.strip_suffix(['k', 'K']) {
+        Some(number) => number.parse().ok().map(|number: f64| number * 1e3),
+        None => match text.strip_suffix(['m', 'M']) {
+            Some(number) => number.parse().ok().map(|number: f64| number * 1e6),
+            None => text.parse().ok(),
+        },
+    };
+    rate.filter(|rate| (0.001..=1e9).contains(rate)).ok_or_else(|| "write requests a second, 50000 or 50k".into())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let end = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("write a time with a unit: 500ms, 30s, 2m or 1h".into()),
+    };
+    let time = number.parse().ok().map(|number: f64| number * seconds).filter(|time| (0.001..=1e6).contains(time));
+    time.map(Duration::from_secs_f64).ok_or_else(|| "write a time above zero: 500ms, 30s, 2m or 1h".into())
+}
+
+/// Threads unless the user says.
+const THREADS: usize = 2;
+
+/// How often progress is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// More connections than any process has descriptors.
+const COUNT_MAX: usize = 1_000_000;
+
+/// What an event loop has beside its connections, and a process beside its loops.
+const DESCRIPTORS_OF_LOOP: usize = 8;
+const DESCRIPTORS_SPARE: usize = 16;
+
+/// A guess at a request without its body, to bound what is sent at once.
+const REQUEST_BYTES_USUAL: u64 = 100;
+const RUN_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// The exit code of who was interrupted twice.
+const INTERRUPTED: i32 = 130;

@@ -1,0 +1,212 @@
+//! The figures for programs: one object, in which every key is there always. Times are in microseconds.
+
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+
+use super::spread::Spread;
+use super::{PERCENTILES, errors_by_kind, per_second, stuck};
+use crate::load::figures::{Figures, Interval};
+
+/// What `--json` writes.
+pub(crate) fn json(figures: &Figures) -> Value {
+    let asked = &figures.asked;
+    let seconds = figures.elapsed.as_secs_f64();
+    let rates = Spread::of_sample(&figures.thread_rates);
+    let errors: Map<_, Value> =
+        errors_by_kind(&figures.errors).map(|(name, count)| (name.to_owned(), count.into())).into_iter().collect();
+    json!({
+        "url": asked.url,
+        "method": asked.method,
+        "transport": asked.transport,
+        "threads": asked.threads,
+        "connections": asked.connections,
+        "pipeline": asked.pipeline,
+        "rate": asked.rate,
+        "seconds": seconds,
+        "requests": figures.requests,
+        "bytes_read": figures.bytes_read,
+        "requests_per_second": per_second(figures.requests, seconds),
+        "bytes_per_second": per_second(figures.bytes_read, seconds),
+        "latency": latency(figures),
+        "thread_rate": {
+            "mean": rates.mean,
+            "stdev": rates.stdev,
+            "max": rates.max,
+            "within_stdev": rates.within_stdev,
+        },
+        "errors": errors,
+        "idle": { "held": figures.idle.held, "lost": figures.idle.lost },
+        "stuck": stuck(figures),
+        "cpu_seconds": {
+            "user": figures.cpu.user.as_secs_f64(),
+            "system": figures.cpu.system.as_secs_f64(),
+        },
+        "over_time": figures.over_time.iter().map(interval).collect::<Vec<_>>(),
+        "histogram": coarse(&figures.latency),
+    })
+}
+
+fn latency(figures: &Figures) -> Value {
+    let spread = Spread::of_histogram(&figures.latency);
+    let percentiles: Map<_, _> =
+        PERCENTILES.into_iter().map(|(name, of)| (name.to_owned(), at(&figures.latency, of))).collect();
+    json!({
+        "unit": "us",
+        // Requests that have a time to be sent at are measured from then on, late or not.
+        "corrected": figures.asked.rate.is_some(),
+        "mean": us(spread.mean),
+        "stdev": us(spread.stdev),
+        "max": us(spread.max),
+        "within_stdev": spread.within_stdev,
+        "percentiles": percentiles,
+    })
+}
+
+fn interval(interval: &Interval) -> Value {
+    json!({
+        "seconds": interval.until.as_secs_f64(),
+        "requests": interval.requests,
+        "latency_p50": at(&interval.latency, 0.5),
+        "latency_p99": at(&interval.latency, 0.99),
+        "latency_max": us(interval.latency.max() as f64),
+    })
+}
+
+/// How many latencies were at most so long, and longer than the one before, in steps of 3 %: a shape to draw, in a few
+/// hundred pairs at most, where the histogram itself can have many thousands.
+fn coarse(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
+    let mut steps: Vec<(u64, u64)> = Vec::new();
+    for step in histogram.iter_recorded() {
+        let (value, count) = (step.value_iterated_to(), step.count_at_value());
+        let end = step_end(value);
+        match steps.last_mut() {
+            Some((last, counted)) if *last == end => *counted += count,
+            _ => steps.push((end, count)),
+        }
+    }
+    steps.into_iter().map(|(end, count)| (us(end as f64), count)).collect()
+}
+
+/// The last value that has the same `STEP_BITS` leading bits.
+fn step_end(value: u64) -> u64 {
+    let below = (u64::BITS - value.leading_zeros()).saturating_sub(STEP_BITS);
+    value | ((1 << below) - 1)
+}
+
+/// Each doubling has 32 steps.
+const STEP_BITS: u32 = 6;
+
+fn at(histogram: &Histogram<u64>, quantile: f64) -> Value {
+    us(histogram.value_at_quantile(quantile) as f64).into()
+}
+
+/// Nanoseconds as microseconds.
+fn us(ns: f64) -> f64 {
+    ns / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{busy, empty};
+    use super::*;
+
+    const KEYS: [&str; 20] = [
+        "bytes_per_second",
+        "bytes_read",
+        "connections",
+        "cpu_seconds",
+        "errors",
+        "histogram",
+        "idle",
+        "latency",
+        "method",
+        "over_time",
+        "pipeline",
+        "rate",
+        "requests",
+        "requests_per_second",
+        "seconds",
+        "stuck",
+        "thread_rate",
+        "threads",
+        "transport",
+        "url",
+    ];
+
+    fn keys(value: &Value) -> Vec<&str> {
+        let mut keys: Vec<_> = value.as_object().expect("an object").keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    #[test]
+    fn every_key_is_there_with_figures_and_without() {
+        for figures in [busy(), empty()] {
+            let value = json(&figures);
+            assert_eq!(keys(&value), KEYS);
+            assert_eq!(
+                keys(&value["latency"]),
+                ["corrected", "max", "mean", "percentiles", "stdev", "unit", "within_stdev"]
+            );
+            assert_eq!(keys(&value["latency"]["percentiles"]), ["50", "75", "90", "99", "99.9", "99.99"]);
+            assert_eq!(keys(&value["thread_rate"]), ["max", "mean", "stdev", "within_stdev"]);
+            assert_eq!(
+                keys(&value["errors"]),
+                ["closed", "connect", "invalid", "length", "read", "status", "timeout", "write"]
+            );
+            assert_eq!(keys(&value["idle"]), ["held", "lost"]);
+            assert_eq!(keys(&value["cpu_seconds"]), ["system", "user"]);
+            for interval in value["over_time"].as_array().expect("a list") {
+                assert_eq!(keys(interval), ["latency_max", "latency_p50", "latency_p99", "requests", "seconds"]);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_told_in_zeros_and_not_in_nulls() {
+        let value = json(&empty());
+        assert_eq!(value["requests_per_second"], 0.0);
+        assert_eq!(value["latency"]["mean"], 0.0);
+        assert_eq!(value["latency"]["percentiles"]["99.99"], 0.0);
+        assert_eq!(value["thread_rate"]["within_stdev"], 0.0);
+        assert_eq!(value["histogram"], json!([]));
+        // What was not asked for is null, as is said.
+        assert!(value["rate"].is_null() && value["stuck"].is_null());
+    }
+
+    #[test]
+    fn the_histogram_is_short_and_loses_nothing() {
+        let figures = busy();
+        let steps = coarse(&figures.latency);
+        assert!(steps.len() < 500, "{}", steps.len());
+        assert_eq!(steps.iter().map(|(_, count)| count).sum::<u64>(), figures.latency.len());
+        assert!(steps.is_sorted_by(|(one, _), (next, _)| one < next));
+        assert!(steps.last().expect("some").0 >= us(figures.latency.max() as f64));
+    }
+
+    #[test]
+    fn a_step_ends_within_a_part_in_thirty_two() {
+        for value in [0, 1, 31, 63, 64, 65, 1000, 123_456_789, u64::MAX] {
+            let end = step_end(value);
+            assert!(end >= value && end - value <= value / 32, "{value}: {end}");
+        }
+    }
+
+    #[test]
+    fn latency_is_corrected_if_requests_had_their_times() {
+        let mut figures = busy();
+        assert_eq!(json(&figures)["latency"]["corrected"], false);
+        figures.asked.rate = Some(1000.0);
+        assert_eq!(json(&figures)["latency"]["corrected"], true);
+        assert_eq!(json(&figures)["rate"], 1000.0);
+    }
+
+    #[test]
+    fn connections_never_read_are_counted_as_stuck_until_they_end() {
+        let mut figures = empty();
+        figures.asked.never_read = true;
+        figures.asked.connections = 1000;
+        figures.errors.closed = 3;
+        assert_eq!(json(&figures)["stuck"], 997);
+    }
+}

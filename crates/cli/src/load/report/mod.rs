@@ -1,0 +1,70 @@
+//! How `tidegate load` shows what it found: `table.rs` as wrk does, `json.rs` for programs, `page.rs` to look at, and
+//! while it runs `progress.rs`. All of them say the same figures, which come from `spread.rs` and from `rates` below.
+
+mod chart;
+mod json;
+mod page;
+mod pictures;
+pub(crate) mod progress;
+mod scale;
+mod spread;
+mod table;
+mod units;
+mod words;
+
+use std::thread::available_parallelism;
+
+pub(crate) use self::json::json;
+pub(crate) use self::page::page;
+pub(crate) use self::table::table;
+use super::figures::{Errors, Figures};
+
+/// The percentiles that are told, in the words of `--json`: wrk's four, and two more for the tail.
+const PERCENTILES: [(&str, f64); 6] =
+    [("50", 0.5), ("75", 0.75), ("90", 0.9), ("99", 0.99), ("99.9", 0.999), ("99.99", 0.9999)];
+
+/// The load has measured itself from this share of its cores on.
+const BUSY: f64 = 0.95;
+
+/// A number of things as a rate: none in no time.
+fn per_second(number: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { number as f64 / seconds } else { 0.0 }
+}
+
+/// A share between 0 and 1: none of nothing.
+fn share(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// How many cores the load used and could have used, if it was at its end: the figures are its own then, and the server
+/// may be faster.
+fn bottleneck(figures: &Figures) -> Option<(f64, usize)> {
+    let cores = figures.asked.threads.min(available_parallelism().map_or(usize::MAX, usize::from));
+    let used = share((figures.cpu.user + figures.cpu.system).as_secs_f64(), figures.elapsed.as_secs_f64());
+    (cores > 0 && used >= BUSY * cores as f64).then_some((used, cores))
+}
+
+/// Connections that were never read and are still there: each of those that ended did so by an error, once.
+fn stuck(figures: &Figures) -> Option<u64> {
+    let Errors { connect, read, write, closed, .. } = figures.errors;
+    let ended = connect + read + write + closed;
+    figures.asked.never_read.then(|| (figures.asked.connections as u64).saturating_sub(ended))
+}
+
+/// The errors by kind, as they are named everywhere.
+fn errors_by_kind(errors: &Errors) -> [(&'static str, u64); 8] {
+    let Errors { connect, read, write, timeout, status, length, invalid, closed } = *errors;
+    [
+        ("connect", connect),
+        ("read", read),
+        ("write", write),
+        ("timeout", timeout),
+        ("status", status),
+        ("length", length),
+        ("invalid", invalid),
+        ("closed", closed),
+    ]
+}
+
+#[cfg(test)]
+mod samples;

@@ -1,0 +1,94 @@
+use std::time::Duration;
+
+use super::super::samples::{busy, empty};
+use super::*;
+use crate::load::figures::{CpuTime, Errors};
+
+/// Everything at once.
+fn full() -> Figures {
+    let mut figures = busy();
+    figures.asked.rate = Some(90_000.0);
+    figures.asked.pipeline = 16;
+    figures.asked.never_read = true;
+    figures.idle.held = 10_000;
+    figures.errors =
+        Errors { connect: 1, read: 2, write: 3, timeout: 4, status: 5, length: 6, invalid: 7, closed: 8_000 };
+    figures.cpu = CpuTime { user: Duration::from_secs(9), system: Duration::from_secs(21) };
+    figures
+}
+
+/// Whether every element is closed where it should be and every attribute is quoted, as XML wants it, and whether what is
+/// no element is escaped.
+fn assert_well_formed(page: &str) {
+    let body = page.strip_prefix("<!doctype html>").expect("the document type");
+    let mut open = Vec::new();
+    let mut rest = body;
+    while let Some((text, after)) = rest.split_once('<') {
+        assert!(!text.contains('>'), "a > in text: {text}");
+        for reference in text.split('&').skip(1) {
+            assert!(reference.split_once(';').is_some_and(|(name, _)| name.len() <= 6), "a bare &: {text}");
+        }
+        let (tag, after) = after.split_once('>').expect("a tag ends");
+        rest = after;
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "</{name}> closes something else");
+            continue;
+        }
+        assert_eq!(tag.matches('"').count(), tag.matches("=\"").count() * 2, "quotes in <{tag}>");
+        if !tag.ends_with('/') {
+            open.push(tag.split([' ', '\n']).next().expect("a name"));
+        }
+    }
+    assert_eq!(open, [""; 0], "left open");
+}
+
+#[test]
+fn the_page_is_well_formed_whatever_there_is_to_show() {
+    for figures in [busy(), empty(), full()] {
+        let page = page(&figures);
+        assert_well_formed(&page);
+        assert!(!page.contains("NaN") && !page.contains("inf ") && !page.contains("{{"), "{page}");
+    }
+}
+
+#[test]
+fn the_page_needs_nothing_else() {
+    let page = page(&full());
+    for other in ["<script", "src=", "href=", "url(", "@import", "http-equiv", "onload"] {
+        assert!(!page.contains(other), "{other}");
+    }
+    assert_eq!(page.matches("<svg ").count(), 4);
+}
+
+#[test]
+fn what_the_user_gave_is_text_and_no_markup() {
+    let mut figures = full();
+    figures.asked.url = "http://h/?\"><script>alert('&')</script>{{tiles}}".to_owned();
+    figures.asked.method = "<b>".to_owned();
+    let page = page(&figures);
+    assert_well_formed(&page);
+    assert!(!page.contains("<script") && !page.contains("<b>"));
+    assert!(page.contains("http://h/?&quot;&gt;&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;{{tiles}}"));
+}
+
+#[test]
+fn errors_and_notes_are_there_only_if_there_are_some() {
+    let calm = page(&busy());
+    assert!(!calm.contains("<h2>Errors</h2>") && !calm.contains("class=\"note\"") && !calm.contains("tile bad"));
+    let full = page(&full());
+    assert!(full.contains("<td>8,000</td>") && full.contains("closed although"));
+    assert!(full.contains("The load was the bottleneck: it used 1.00 of 1 core."));
+    assert!(full.contains("corrected for coordinated omission"));
+    assert!(full.contains("tile bad"));
+    assert!(page(&empty()).contains("No answer came"));
+}
+
+/// To look at: `TIDEGATE_PAGES=DIRECTORY` has them written there.
+#[test]
+fn pages_can_be_looked_at() {
+    let Some(directory) = std::env::var_os("TIDEGATE_PAGES") else { return };
+    for (name, figures) in [("busy", busy()), ("empty", empty()), ("full", full())] {
+        let path = std::path::Path::new(&directory).join(name).with_extension("html");
+        std::fs::write(path, page(&figures)).expect("the directory is there");
+    }
+}

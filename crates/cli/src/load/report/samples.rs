@@ -1,0 +1,80 @@
+//! Made-up figures for the tests.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::load::figures::{Asked, CpuTime, Errors, Figures, Idle, Interval};
+
+/// Nothing came back, not even time passed.
+pub(super) fn empty() -> Figures {
+    Figures {
+        asked: Asked {
+            url: "http://127.0.0.1:8080/plaintext".to_owned(),
+            method: "GET".to_owned(),
+            transport: "uring",
+            threads: 1,
+            connections: 256,
+            pipeline: 1,
+            rate: None,
+            duration: Duration::from_secs(2),
+            never_read: false,
+        },
+        elapsed: Duration::ZERO,
+        requests: 0,
+        bytes_read: 0,
+        latency: nothing(),
+        errors: Errors::default(),
+        idle: Idle::default(),
+        cpu: CpuTime::default(),
+        over_time: Vec::new(),
+        thread_rates: Vec::new(),
+    }
+}
+
+/// Thirty seconds under load: most answers take 2 ms, some ten times that, and in the middle there is a pause.
+pub(super) fn busy() -> Figures {
+    let (mut latency, mut over_time, mut requests) = (nothing(), Vec::new(), 0);
+    for second in 0..30_u32 {
+        let interval = interval(second);
+        latency.add(&interval.latency).expect("it grows");
+        requests += interval.requests;
+        over_time.push(interval);
+    }
+    // The loop ended a little late.
+    over_time.push(Interval { until: Duration::from_millis(30_003), requests: 12, latency: nothing() });
+    let thread_rates = over_time[..30].iter().map(|interval| interval.requests as f64).collect();
+    Figures {
+        asked: Asked { duration: Duration::from_secs(30), ..empty().asked },
+        elapsed: Duration::from_millis(30_003),
+        requests: requests + 12,
+        bytes_read: requests * 133,
+        latency,
+        cpu: CpuTime { user: Duration::from_secs(4), system: Duration::from_secs(11) },
+        over_time,
+        thread_rates,
+        ..empty()
+    }
+}
+
+fn interval(second: u32) -> Interval {
+    // Sums of sines: it looks like noise, and is the same each time.
+    let wave = |step: f64| (f64::from(second) * step).sin() + (f64::from(second) * step * 2.7 + 1.0).sin();
+    let slow = second == 17;
+    let requests = if slow { 31_000 } else { (87_000.0 + 2_500.0 * wave(1.3)) as u64 };
+    let mut latency = nothing();
+    for n in 0..requests {
+        // Spread by the golden ratio, then bent into a hump with a tail.
+        let at = (n as f64 * 0.618_033_988_749_895).fract();
+        let hump = (at / (1.0 - at)).powf(0.22);
+        let tail = if at > 0.97 { 1.0 + ((at - 0.97) / 0.03).powi(4) * 6.0 } else { 1.0 };
+        let pause = if slow { 1.0 + 40.0 * (n as f64 / requests as f64).powi(3) } else { 1.0 };
+        let value = (2.1e6 + 2e5 * wave(0.7)) * hump * tail * pause;
+        latency.record(value as u64).expect("it grows");
+    }
+    Interval { until: Duration::from_secs(u64::from(second) + 1), requests, latency }
+}
+
+fn nothing() -> Histogram<u64> {
+    Histogram::new(3).expect("three digits are allowed")
+}

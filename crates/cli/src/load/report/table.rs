@@ -1,0 +1,88 @@
+//! The figures as `wrk --latency` prints them, to the column, so that what reads wrk's output reads ours too. What wrk does
+//! not know of stands below.
+
+use std::fmt::{self, Write};
+
+use super::spread::Spread;
+use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, stuck, units};
+use crate::load::figures::{Figures, Idle};
+
+/// The figures for people, with the distribution of the latency if it was asked for. It ends with a line end.
+pub(crate) fn table(figures: &Figures, latency: bool) -> String {
+    let mut text = String::with_capacity(1024);
+    as_wrk(&mut text, figures, latency).expect("a string takes everything");
+    below(&mut text, figures).expect("a string takes everything");
+    text
+}
+
+/// What wrk prints, and nothing that it does not.
+fn as_wrk(text: &mut String, figures: &Figures, latency: bool) -> fmt::Result {
+    let asked = &figures.asked;
+    writeln!(text, "Running {} test @ {}", units::whole_time(asked.duration.as_secs_f64()), asked.url)?;
+    writeln!(text, "  {} threads and {} connections", asked.threads, asked.connections)?;
+    writeln!(text, "  Thread Stats   Avg      Stdev     Max   +/- Stdev")?;
+    spread_line(text, "Latency", &Spread::of_histogram(&figures.latency), units::time)?;
+    spread_line(text, "Req/Sec", &Spread::of_sample(&figures.thread_rates), units::metric)?;
+    if latency {
+        writeln!(text, "  Latency Distribution")?;
+        for (name, quantile) in PERCENTILES {
+            let value = units::time(figures.latency.value_at_quantile(quantile) as f64);
+            writeln!(text, "{name:>7}%{}", aligned(&value, 10))?;
+        }
+    }
+    let seconds = figures.elapsed.as_secs_f64();
+    let (elapsed, read) = (units::time(seconds * 1e9), units::binary(figures.bytes_read as f64));
+    writeln!(text, "  {} requests in {elapsed}, {read}B read", figures.requests)?;
+    let [connect, read, write, timeout, status, ..] = errors_by_kind(&figures.errors).map(|(_, count)| count);
+    if connect + read + write + timeout > 0 {
+        writeln!(text, "  Socket errors: connect {connect}, read {read}, write {write}, timeout {timeout}")?;
+    }
+    if status > 0 {
+        writeln!(text, "  Non-2xx or 3xx responses: {status}")?;
+    }
+    writeln!(text, "Requests/sec: {:9.2}", per_second(figures.requests, seconds))?;
+    writeln!(text, "Transfer/sec: {:>10}B", units::binary(per_second(figures.bytes_read, seconds)))
+}
+
+/// What is ours. A line is there only if it says something.
+fn below(text: &mut String, figures: &Figures) -> fmt::Result {
+    let [.., length, invalid, closed] = errors_by_kind(&figures.errors).map(|(_, count)| count);
+    if length + invalid + closed > 0 {
+        writeln!(text, "Other errors: length {length}, invalid {invalid}, closed {closed}")?;
+    }
+    let Idle { held, lost } = figures.idle;
+    if held + lost > 0 {
+        writeln!(text, "Idle connections: held {held}, lost {lost}")?;
+    }
+    if let Some(stuck) = stuck(figures) {
+        writeln!(text, "Connections never read: {stuck} of {} held", figures.asked.connections)?;
+    }
+    if let Some(rate) = figures.asked.rate {
+        let reached = per_second(figures.requests, figures.elapsed.as_secs_f64());
+        let percent = 100.0 * share(reached, rate);
+        writeln!(text, "Rate: {reached:.2} of {rate:.2} asked for ({percent:.1}%)")?;
+        writeln!(text, "Latency counts from when a request was due (corrected for coordinated omission)")?;
+    }
+    if let Some((used, cores)) = bottleneck(figures) {
+        let cores = if cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") };
+        writeln!(text, "The load was the bottleneck: it used {used:.2} of {cores}; the server may be faster")?;
+    }
+    Ok(())
+}
+
+/// One of the two lines below `Thread Stats`.
+fn spread_line(text: &mut String, name: &str, spread: &Spread, unit: fn(f64) -> String) -> fmt::Result {
+    let Spread { mean, stdev, max, within_stdev } = *spread;
+    let [mean, stdev, max] = [(mean, 8), (stdev, 10), (max, 9)].map(|(value, width)| aligned(&unit(value), width));
+    writeln!(text, "    {name:<10}{mean}{stdev}{max}{:8.2}%", 100.0 * within_stdev)
+}
+
+/// Right-aligned by its last digit: a unit of two letters fills the column, and a shorter one is filled up with spaces.
+fn aligned(value: &str, width: usize) -> String {
+    let letters = value.bytes().rev().take(2).take_while(u8::is_ascii_alphabetic).count();
+    let pad = 2 - letters;
+    format!("{value:>width$}{:pad$}", "", width = width - pad)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+use std::time::Duration;
+
+use super::super::samples::{busy, empty};
+use super::*;
+use crate::load::figures::{CpuTime, Errors};
+
+/// What `wrk -d2 -c256 -t1 --latency` printed, and the figures that it had.
+#[test]
+fn the_table_is_wrks_to_the_column() {
+    let mut text = String::new();
+    for (name, spread, unit) in [
+        ("Latency", (2.97e6, 1.88e6, 15.82e6, 0.7699), units::time as fn(f64) -> String),
+        ("Req/Sec", (54_550.0, 15_550.0, 86_380.0, 0.65), units::metric),
+        ("Latency", (453_690.0, 523_850.0, 4_370_000.0, 0.8110), units::time),
+        ("Req/Sec", (3_680.0, 2_630.0, 11_430.0, 0.8571), units::metric),
+        ("Latency", (0.0, 0.0, 0.0, 1.0), units::time),
+        ("Req/Sec", (1.0, 0.0, 1.0, 1.0), units::metric),
+        ("Latency", (1.26e9, 301.77e6, 1.9e9, 0.5), units::time),
+    ] {
+        let (mean, stdev, max, within_stdev) = spread;
+        spread_line(&mut text, name, &Spread { mean, stdev, max, within_stdev }, unit).expect("a string");
+    }
+    let expected = "    Latency     2.97ms    1.88ms  15.82ms   76.99%
+    Req/Sec    54.55k    15.55k   86.38k    65.00%
+    Latency   453.69us  523.85us   4.37ms   81.10%
+    Req/Sec     3.68k     2.63k   11.43k    85.71%
+    Latency     0.00us    0.00us   0.00us  100.00%
+    Req/Sec     1.00      0.00     1.00    100.00%
+    Latency     1.26s   301.77ms   1.90s    50.00%
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn a_whole_table_reads_as_wrks_with_two_more_percentiles() {
+    let mut figures = empty();
+    figures.elapsed = Duration::from_millis(2040);
+    figures.requests = 109_459;
+    figures.bytes_read = 14_554_235;
+    figures.latency.record_n(2_530_000, 99).expect("it grows");
+    figures.latency.record(15_812_000).expect("it grows");
+    figures.thread_rates = vec![54_000.0, 54_000.0];
+    let text = table(&figures, true);
+    let expected = "Running 2s test @ http://127.0.0.1:8080/plaintext
+  1 threads and 256 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency     2.66ms    1.32ms  15.82ms   99.00%
+    Req/Sec    54.00k     0.00    54.00k   100.00%
+  Latency Distribution
+     50%    2.53ms
+     75%    2.53ms
+     90%    2.53ms
+     99%    2.53ms
+   99.9%   15.82ms
+  99.99%   15.82ms
+  109459 requests in 2.04s, 13.88MB read
+Requests/sec:  53656.37
+Transfer/sec:      6.80MB
+";
+    assert_eq!(text, expected);
+    // Without --latency there is no distribution, and the rest is the same.
+    let without = table(&figures, false);
+    let (head, rest) = expected.split_once("  Latency Distribution\n").expect("it is there");
+    let (_, tail) = rest.split_at(rest.find("  109459").expect("it is there"));
+    assert_eq!(without, format!("{head}{tail}"));
+}
+
+#[test]
+fn errors_are_told_only_if_there_are_some() {
+    assert!(!table(&busy(), true).to_lowercase().contains("error"));
+    let mut figures = busy();
+    figures.errors = Errors { timeout: 3, status: 7, ..Errors::default() };
+    let text = table(&figures, false);
+    assert!(text.contains("\n  Socket errors: connect 0, read 0, write 0, timeout 3\n"), "{text}");
+    assert!(text.contains("\n  Non-2xx or 3xx responses: 7\nRequests/sec: "), "{text}");
+    assert!(!text.contains("Other errors"));
+    figures.errors = Errors { closed: 2, ..Errors::default() };
+    let text = table(&figures, false);
+    assert!(text.ends_with("\nOther errors: length 0, invalid 0, closed 2\n"), "{text}");
+    assert!(!text.contains("Socket errors"));
+}
+
+#[test]
+fn what_wrk_does_not_know_stands_below() {
+    let mut figures = empty();
+    figures.elapsed = Duration::from_secs(2);
+    figures.requests = 1980;
+    figures.asked.rate = Some(1000.0);
+    figures.idle.held = 9_999;
+    figures.idle.lost = 1;
+    figures.cpu = CpuTime { user: Duration::from_millis(900), system: Duration::from_secs(1) };
+    let text = table(&figures, true);
+    let (_, below) = text.split_once("Transfer/sec:       0.00B\n").expect("wrk's last line");
+    assert_eq!(
+        below,
+        "Idle connections: held 9999, lost 1
+Rate: 990.00 of 1000.00 asked for (99.0%)
+Latency counts from when a request was due (corrected for coordinated omission)
+The load was the bottleneck: it used 0.95 of 1 core; the server may be faster
+"
+    );
+    // A little less, and the load was no bottleneck.
+    figures.cpu.user = Duration::from_millis(890);
+    assert!(!table(&figures, true).contains("bottleneck"));
+    figures.asked.never_read = true;
+    assert!(table(&figures, true).contains("\nConnections never read: 256 of 256 held\n"));
+}
+
+#[test]
+fn nothing_at_all_is_a_table_of_zeros() {
+    let text = table(&empty(), true);
+    assert!(text.contains("    Latency     0.00us    0.00us   0.00us    0.00%\n"), "{text}");
+    assert!(text.contains("\n  0 requests in 0.00us, 0.00B read\nRequests/sec:      0.00\n"), "{text}");
+    assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+}

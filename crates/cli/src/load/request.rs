@@ -1,0 +1,176 @@
+//! `Recipe` and `Ask`: the request of a load, as the user has described it, and encoded once.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use tidegate::http1::client::{Config, Limits, Outgoing};
+use tidegate::http1::{Client, Request};
+use tidegate::{Bytes, Codec, Outbound, Output, Pool, Time};
+
+use super::url::Url;
+
+/// The one request of a load: for the codec that judges responses, and as bytes for the wire.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    /// What responses are answers to.
+    pub(crate) request: Request,
+    /// What the codec of each connection accepts.
+    pub(crate) config: Arc<Config>,
+    /// One request as it goes out.
+    pub(crate) one: Bytes,
+    /// As many of them as are pipelined.
+    pub(crate) run: Bytes,
+    /// How many that is.
+    pub(crate) depth: u32,
+}
+
+/// What the user has said of the request.
+#[derive(Debug, Clone)]
+pub(crate) struct Recipe {
+    pub(crate) url: Url,
+    pub(crate) method: String,
+    /// Each `Name: value`.
+    pub(crate) headers: Vec<String>,
+    pub(crate) body: Vec<u8>,
+    /// How many are sent at once.
+    pub(crate) depth: u32,
+}
+
+impl Recipe {
+    /// The request, for the connections of one loop.
+    ///
+    /// # Errors
+    /// If one of the parts cannot be said in HTTP/1.1, which one.
+    pub(crate) fn ask(&self) -> Result<Ask, BadRequest> {
+        let Self { url, method, headers, body, depth } = self;
+        if method.eq_ignore_ascii_case("CONNECT") {
+            return Err(BadRequest("CONNECT asks for a tunnel, which is no load of requests".into()));
+        }
+        let target = url.target();
+        let mut request = Request::extension(method, target)
+            .map_err(|error| BadRequest(format!("cannot ask '{method} {target}': {error}")))?;
+        let mut host = url.authority();
+        let mut keeps_alive = false;
+        for header in headers {
+            let bad = |why: &dyn fmt::Display| BadRequest(format!("cannot send the header '{header}': {why}"));
+            let Some((name, value)) = header.split_once(':') else { return Err(bad(&"write 'Name: value'")) };
+            let (name, value) = (name.trim(), value.trim());
+            if name.eq_ignore_ascii_case("host") {
+                host = value;
+            } else if name.eq_ignore_ascii_case("connection") && value.eq_ignore_ascii_case("close") {
+                request = request.close();
+            } else if name.eq_ignore_ascii_case("connection") && value.eq_ignore_ascii_case("keep-alive") {
+                keeps_alive = true;
+            } else {
+                request = request.field(name, value).map_err(|error| bad(&error))?;
+            }
+        }
+        let request =
+            request.host(host).map_err(|error| BadRequest(format!("cannot ask the host '{host}': {error}")))?;
+        let request = if body.is_empty() { request } else { request.body(body.clone()) };
+        let config =
+            Arc::new(Config::new(Limits { pipeline_max: 2, body_bytes_max: u64::MAX / 2, ..Limits::default() }));
+        let mut one = encoded(request.clone(), config.clone())?;
+        if keeps_alive {
+            // It says nothing in HTTP/1.1, so the codec does not write it; but it is there to be parsed.
+            let fields = one.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+            one.splice(fields..fields, *b"Connection: keep-alive\r\n");
+        }
+        let run = one.repeat(*depth as usize).into();
+        Ok(Ask { request, config, one: one.into(), run, depth: *depth })
+    }
+}
+
+/// The bytes of a request.
+fn encoded(request: Request, config: Arc<Config>) -> Result<Vec<u8>, BadRequest> {
+    let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+    let mut queue = Outbound::new(&pool);
+    let sent = Client::new(config).encode(Outgoing::Request(request), &mut Output::new(&mut queue, &pool, &time));
+    sent.map_err(|error| BadRequest(format!("cannot send this request: {error}")))?;
+    queue.flush();
+    let mut bytes = Vec::new();
+    while let Some(piece) = queue.front() {
+        let length = piece.len();
+        bytes.extend_from_slice(piece);
+        queue.advance(length as u64);
+    }
+    Ok(bytes)
+}
+
+/// Why a request cannot be sent.
+#[derive(Debug)]
+pub(crate) struct BadRequest(String);
+
+impl fmt::Display for BadRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadRequest {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(method: &str, headers: &[&str], body: &str, depth: u32) -> Result<Ask, BadRequest> {
+        let headers = headers.iter().map(ToString::to_string).collect();
+        let url = "http://a:81/b?c".parse().expect("a URL");
+        Recipe { url, method: method.into(), headers, body: body.into(), depth }.ask()
+    }
+
+    #[test]
+    fn a_request_is_as_short_as_may_be_and_repeated() {
+        let ask = ask("GET", &[], "", 3).expect("it is good");
+        assert_eq!(ask.one, "GET /b?c HTTP/1.1\r\nHost: a:81\r\n\r\n");
+        assert_eq!(ask.run, ask.one.repeat(3));
+    }
+
+    #[test]
+    fn method_headers_and_body_are_sent() {
+        let ask = ask("PUT", &["host: c", "X-Tide:high ", "content-type: text/css"], "a body", 1).expect("it is good");
+        let text = String::from_utf8(ask.one.to_vec()).expect("a text");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with("PUT /b?c HTTP/1.1\r\nHost: c\r\n"), "{head}");
+        for field in ["X-Tide: high", "Content-Type: text/css", "Content-Length: 6"] {
+            assert!(head.lines().any(|line| line == field), "{field} in {head}");
+        }
+        assert_eq!(body, "a body");
+    }
+
+    #[test]
+    fn a_connection_is_kept_or_closed_as_asked() {
+        for (field, expected) in
+            [("Connection: keep-alive", "Connection: keep-alive"), ("connection: Close", "Connection: close")]
+        {
+            let ask = ask("GET", &[field], "", 1).expect("it is good");
+            let text = String::from_utf8(ask.one.to_vec()).expect("a text");
+            assert_eq!(text.lines().filter(|line| line.starts_with("Connection")).collect::<Vec<_>>(), [expected]);
+            assert!(text.starts_with("GET /b?c HTTP/1.1\r\n") && text.ends_with("\r\n\r\n"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_body_is_all_there() {
+        let body = "x".repeat(100_000);
+        let ask = ask("POST", &[], &body, 2).expect("it is good");
+        assert!(ask.one.ends_with(body.as_bytes()) && ask.run.len() == 2 * ask.one.len());
+    }
+
+    #[test]
+    fn what_cannot_be_said_is_told() {
+        for (method, headers, why) in [
+            ("GE T", &[][..], "GE T"),
+            ("CONNECT", &[], "tunnel"),
+            ("GET", &["no colon"], "Name: value"),
+            ("GET", &["bad name: a"], "bad name"),
+            ("GET", &["a: b\r\nc: d"], "header"),
+            ("GET", &["Content-Length: 5"], "Content-Length"),
+            ("GET", &["Host: a b"], "host"),
+        ] {
+            let error = ask(method, headers, "", 1).expect_err(why).to_string();
+            assert!(error.contains(why), "{why}: {error}");
+        }
+    }
+}

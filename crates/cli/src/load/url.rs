@@ -1,0 +1,149 @@
+//! `Url`: whom a load asks, and for what.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+/// `http://HOST[:PORT][/TARGET]`, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Url {
+    text: String,
+    /// As the `Host` field says it: with the port unless that is the usual one.
+    authority: String,
+    /// Without the brackets of an IPv6 address.
+    host: String,
+    port: u16,
+    target: String,
+}
+
+impl Url {
+    /// What `Host` says.
+    pub(crate) fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// Path and query.
+    pub(crate) fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// The addresses of the host, which the system is asked for.
+    pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, BadUrl> {
+        match (self.host.as_str(), self.port).to_socket_addrs() {
+            Ok(addresses) => Ok(addresses.collect()),
+            Err(error) => Err(BadUrl(format!("cannot resolve '{}': {error}", self.host))),
+        }
+    }
+}
+
+impl FromStr for Url {
+    type Err = BadUrl;
+
+    fn from_str(text: &str) -> Result<Self, BadUrl> {
+        let bad = |why: &str| Err(BadUrl(format!("'{text}' {why}; write http://HOST[:PORT]/PATH")));
+        let rest = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
+                return bad("asks for TLS, which is not there yet");
+            }
+            Some(_) => return bad("has a scheme other than http"),
+            None => return bad("has no scheme"),
+        };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, target) = rest.split_at(end);
+        // A fragment is not sent (RFC 9110 §4.2.5).
+        let target = target.split('#').next().unwrap_or_default();
+        if authority.contains('@') {
+            return bad("names a user, whom HTTP does not send");
+        }
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, port),
+            _ => (authority, ""),
+        };
+        let Ok(port) = (if port.is_empty() { Ok(USUAL_PORT) } else { port.parse() }) else {
+            return bad("has a bad port");
+        };
+        if port == 0 {
+            return bad("has port 0, at which nobody listens");
+        }
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        if host.is_empty() || bare.is_none() && host.contains([':', '[', ']']) {
+            return bad("has no host");
+        }
+        let authority = if port == USUAL_PORT { host.to_owned() } else { format!("{host}:{port}") };
+        let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+        Ok(Self { text: text.to_owned(), authority, host: bare.unwrap_or(host).to_owned(), port, target })
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What is wrong with a URL, and what to write instead.
+#[derive(Debug)]
+pub(crate) struct BadUrl(String);
+
+impl fmt::Display for BadUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadUrl {}
+
+const USUAL_PORT: u16 = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> (String, String, u16, String) {
+        let Url { authority, host, port, target, .. } = text.parse().expect(text);
+        (authority, host, port, target)
+    }
+
+    fn expected(authority: &str, host: &str, port: u16, target: &str) -> (String, String, u16, String) {
+        (authority.into(), host.into(), port, target.into())
+    }
+
+    #[test]
+    fn a_url_is_taken_apart() {
+        for (text, authority, host, port, target) in [
+            ("http://127.0.0.1:8080/plaintext", "127.0.0.1:8080", "127.0.0.1", 8080, "/plaintext"),
+            ("http://localhost", "localhost", "localhost", 80, "/"),
+            ("HTTP://localhost:80/?a=b", "localhost", "localhost", 80, "/?a=b"),
+            ("http://localhost?a=b", "localhost", "localhost", 80, "/?a=b"),
+            ("http://localhost/a#b", "localhost", "localhost", 80, "/a"),
+            ("http://[::1]:81/", "[::1]:81", "::1", 81, "/"),
+            ("http://[::1]", "[::1]", "::1", 80, "/"),
+            ("http://localhost:/", "localhost", "localhost", 80, "/"),
+        ] {
+            assert_eq!(parts(text), expected(authority, host, port, target), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_told_and_what_to_write() {
+        for (text, why) in [
+            ("", "no scheme"),
+            ("localhost:8080/", "no scheme"),
+            ("https://localhost/", "TLS"),
+            ("ftp://localhost/", "other than http"),
+            ("http://", "no host"),
+            ("http://:80/", "no host"),
+            ("http:///path", "no host"),
+            ("http://[::1/", "no host"),
+            ("http://::1/", "no host"),
+            ("http://localhost:99999/", "bad port"),
+            ("http://localhost:http/", "bad port"),
+            ("http://localhost:0/", "port 0"),
+            ("http://me@localhost/", "user"),
+        ] {
+            let error = text.parse::<Url>().expect_err(text).to_string();
+            assert!(error.contains(why) && error.contains("http://HOST"), "{text}: {error}");
+        }
+    }
+}

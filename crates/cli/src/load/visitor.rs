@@ -1,0 +1,167 @@
+//! `Visitor`: what one connection of a load does.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use tidegate::{Closed, Codec, Context, Event, Handler, Outcome, Remote};
+
+use super::pipeline::{Answers, Pipeline, Volley};
+use super::worker::Worker;
+
+/// What a connection is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It asks, waits for all answers, and asks again; at its times, if there is a rate.
+    Ask,
+    /// It asks once, and then does nothing.
+    Idle,
+    /// It asks and never reads.
+    NeverRead,
+}
+
+/// What one connection of a load does.
+pub(crate) struct Visitor {
+    worker: Rc<Worker>,
+    role: Role,
+    door: Rc<Door>,
+    /// When the requests that are under way were sent, or had to be.
+    begun: Instant,
+    owed: u32,
+    /// It counts as one that is held.
+    is_held: bool,
+    /// Only with a rate.
+    remote: Option<Remote<Instant>>,
+}
+
+type Cx<'a> = Context<'a, Pipeline, Instant>;
+
+impl Visitor {
+    pub(crate) fn new(worker: Rc<Worker>, role: Role, door: Rc<Door>) -> Self {
+        Self { worker, role, door, begun: Instant::now(), owed: 0, is_held: false, remote: None }
+    }
+
+    fn ask(&mut self, volley: Volley, begun: Instant, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+        self.begun = begun;
+        self.owed = match volley {
+            Volley::One => 1,
+            Volley::Run => self.worker.exchange.ask.depth,
+        };
+        if self.role != Role::NeverRead {
+            cx.deadline_after(self.worker.timeout);
+        }
+        cx.send(volley).into()
+    }
+
+    /// All is answered: the next requests, or waiting for their time.
+    fn go_on(&mut self, now: Instant, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+        let Some(pace) = &self.worker.pace else { return self.ask(Volley::Run, now, cx) };
+        if let Some(due) = pace.take_due(now) {
+            return self.ask(Volley::Run, due, cx);
+        }
+        let remote = self.remote.get_or_insert_with(|| cx.remote());
+        pace.wait_for_turn(remote.clone());
+        Outcome::Continue
+    }
+
+    fn hold(&mut self) {
+        self.is_held = true;
+        self.worker.exchange.tally.held();
+        self.door.open();
+    }
+}
+
+impl Handler<Pipeline> for Visitor {
+    /// When requests are due.
+    type Post = Instant;
+
+    fn open(&mut self, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+        match self.role {
+            Role::Ask => self.go_on(Instant::now(), cx),
+            Role::Idle => self.ask(Volley::One, Instant::now(), cx),
+            Role::NeverRead => {
+                cx.pause();
+                self.hold();
+                self.ask(Volley::Run, Instant::now(), cx)
+            }
+        }
+    }
+
+    fn message(&mut self, answers: Answers, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+        let now = Instant::now();
+        self.owed -= answers.all;
+        if self.role == Role::Idle {
+            if answers.good > 0 {
+                self.hold();
+            }
+            return Outcome::Continue;
+        }
+        self.worker.exchange.tally.answered(answers.good, now.saturating_duration_since(self.begun));
+        self.door.has_served.set(true);
+        // A server that has said that it closes is asked again on another connection.
+        if self.owed > 0 || cx.codec().is_finished() { Outcome::Continue } else { self.go_on(now, cx) }
+    }
+
+    fn event(&mut self, event: Event<Instant>, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+        match event {
+            Event::Posted(due) => self.ask(Volley::Run, due, cx),
+            Event::Deadline if self.owed > 0 => {
+                self.worker.exchange.tally.timed_out(self.owed);
+                self.owed = 0;
+                Outcome::fail("not answered in time")
+            }
+            Event::Deadline => Outcome::Continue,
+            event => event.by_default(cx),
+        }
+    }
+
+    fn closed(&mut self, reason: &Closed) {
+        if matches!(reason, Closed::LoopEnded) {
+            return;
+        }
+        let tally = &self.worker.exchange.tally;
+        match reason {
+            Closed::Broken(error) if self.owed > 0 && !self.is_held => {
+                tally.broken(error.kind() == ErrorKind::BrokenPipe)
+            }
+            Closed::WriteTimeout => tally.broken(true),
+            _ => {}
+        }
+        if self.is_held {
+            tally.lost();
+        }
+        self.door.open();
+    }
+}
+
+/// Where a task waits until something has become of its connection.
+#[derive(Default)]
+pub(crate) struct Door {
+    is_open: Cell<bool>,
+    /// An answer has come on this connection.
+    pub(crate) has_served: Cell<bool>,
+    waiting: Cell<Option<Waker>>,
+}
+
+impl Door {
+    pub(crate) fn open(&self) {
+        self.is_open.set(true);
+        if let Some(waker) = self.waiting.take() {
+            waker.wake();
+        }
+    }
+
+    pub(crate) async fn pass(&self) {
+        poll_fn(|cx| {
+            if self.is_open.get() {
+                return Poll::Ready(());
+            }
+            self.waiting.set(Some(cx.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+}

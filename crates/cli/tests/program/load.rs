@@ -1,0 +1,366 @@
+//! `tidegate load`: what it counts, against servers that answer well, badly, or not at all; and how it refuses.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::program::{Directory, PATIENCE, Program, run, tidegate, transport};
+
+/// A server of the test's own: does the same with each connection. It ends when it is dropped.
+struct Server {
+    address: SocketAddr,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let (address, is_over) = (listener.local_addr().expect("it is bound"), Arc::new(AtomicBool::new(false)));
+        let (serve, over) = (Arc::new(serve), is_over.clone());
+        let thread = std::thread::spawn(move || {
+            let mut connections = Vec::new();
+            for stream in listener.incoming() {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let (serve, stream) = (serve.clone(), stream.expect("it accepts"));
+                stream.set_read_timeout(Some(PATIENCE)).expect("a stream");
+                connections.push(std::thread::spawn(move || serve(stream)));
+            }
+            connections.into_iter().for_each(|connection| drop(connection.join()));
+        });
+        Self { address, is_over, thread: Some(thread) }
+    }
+
+    /// Answers every request with these bytes.
+    fn saying(answer: impl Into<Vec<u8>>) -> Self {
+        let answer = answer.into();
+        Self::start(move |mut stream| while hears_request(&mut stream) && stream.write_all(&answer).is_ok() {})
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        drop(TcpStream::connect(self.address));
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Reads a request without a body; false at the end of the stream.
+fn hears_request(stream: &mut TcpStream) -> bool {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        match stream.read(&mut byte) {
+            Ok(1) => request.push(byte[0]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Runs a load to its end: its exit code, its figures, and what it wrote to standard error.
+fn load(arguments: &[&str]) -> (Option<i32>, Value, Vec<String>) {
+    let (code, output, log) = run(&[&["load", "--json", "-"], arguments].concat());
+    let figures = serde_json::from_str(&output.join("\n")).unwrap_or_else(|_| panic!("no JSON: {output:?} {log:?}"));
+    (code, figures, log)
+}
+
+/// The errors that were counted, those of no kind left out.
+fn errors(figures: &Value) -> Vec<(&str, u64)> {
+    let errors = figures["errors"].as_object().expect("errors by kind");
+    let counts = errors.iter().map(|(kind, count)| (kind.as_str(), count.as_u64().expect("a count")));
+    counts.filter(|&(_, count)| count > 0).collect()
+}
+
+/// The one kind of errors there is, and how many.
+fn only_errors(figures: &Value) -> (&str, u64) {
+    let errors = errors(figures);
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    errors[0]
+}
+
+fn requests(figures: &Value) -> u64 {
+    figures["requests"].as_u64().expect("a count")
+}
+
+#[test]
+fn a_good_server_has_no_errors() {
+    let program = Program::serve(&["--loops", "1"]);
+    for (target, arguments) in [
+        ("plaintext", &["-c", "8"][..]),
+        ("plaintext", &["-c", "8", "--pipeline", "64"]),
+        ("bytes/1", &["-c", "4", "-t", "3", "--pipeline", "7"]),
+        ("bytes/300000", &["-c", "2", "--pipeline", "5"]),
+        ("bytes/0", &["-c", "2"]),
+        ("stream/70000", &["-c", "2", "--pipeline", "3"]),
+        ("plaintext", &["-c", "2", "--method", "HEAD", "--pipeline", "4"]),
+        ("echo", &["-c", "2", "--body", "tides", "--pipeline", "3"]),
+        ("plaintext", &["-c", "3", "-H", "Connection: close"]),
+        ("plaintext", &["-c", "3", "-H", "Connection: keep-alive", "-H", "Host: sea"]),
+        ("plaintext", &["-c", "4", "--rate", "500"]),
+    ] {
+        let url = format!("http://{}/{target}", program.ip());
+        let (code, figures, log) = load(&[arguments, &["-d", "300ms", &url]].concat());
+        assert_eq!((code, errors(&figures), &log[..]), (Some(0), vec![], &[][..]), "{target} {arguments:?}");
+        assert!(requests(&figures) > 0, "{target} {arguments:?}: {figures}");
+    }
+}
+
+#[test]
+fn what_it_counts_is_what_the_server_has_served() {
+    let program = Program::serve(&["--loops", "1"]);
+    let url = format!("http://{}/plaintext", program.ip());
+    let (_, figures, _) = load(&["-c", "3", "-d", "300ms", "--pipeline", "16", &url]);
+    // Of what is under way at the end the server knows, and the load does not count it.
+    let (served, counted) = (program.count("messages"), requests(&figures));
+    assert!((counted..=counted + 3 * 16).contains(&served), "{served} served, {counted} counted");
+    let percentiles = &figures["latency"]["percentiles"];
+    assert!(percentiles["50"].as_f64() <= percentiles["99.9"].as_f64(), "{percentiles}");
+    assert!(percentiles["50"].as_f64() > Some(0.0), "{percentiles}");
+}
+
+#[test]
+fn a_rate_is_kept() {
+    let program = Program::serve(&["--loops", "1"]);
+    let url = format!("http://{}/plaintext", program.ip());
+    let (code, figures, _) = load(&["-c", "4", "-d", "1s", "--rate", "400", "--pipeline", "2", &url]);
+    assert_eq!(code, Some(0), "{figures}");
+    // What is due in the last moment may be under way, and a machine that is busy makes it more.
+    assert!((200..=402).contains(&requests(&figures)), "{figures}");
+    assert_eq!(figures["latency"]["corrected"], true);
+}
+
+#[test]
+fn latencies_at_a_rate_count_from_when_requests_were_due() {
+    // It answers one request in 200 ms, and is asked for 50 a second.
+    let server = Server::start(|mut stream| {
+        while hears_request(&mut stream) {
+            std::thread::sleep(Duration::from_millis(200));
+            if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
+                break;
+            }
+        }
+    });
+    let (code, figures, _) = load(&["-c", "1", "-d", "2s", "--rate", "50", &server.url()]);
+    assert_eq!(code, Some(0), "{figures}");
+    let longest = figures["latency"]["max"].as_f64().expect("a latency");
+    assert!(longest > 1_000_000.0, "the last was due more than a second before it was sent: {figures}");
+    assert!(figures["unsent"].as_u64() > Some(50), "{figures}");
+}
+
+#[test]
+fn idle_connections_are_held_and_lost_ones_are_told() {
+    let program = Program::serve(&["--loops", "1"]);
+    let url = format!("http://{}/plaintext", program.ip());
+    let (code, figures, _) = load(&["-c", "2", "--idle", "90", "-d", "300ms", &url]);
+    assert_eq!((code, &figures["idle"]["held"], &figures["idle"]["lost"]), (Some(0), &90.into(), &0.into()));
+    assert!(requests(&figures) > 0, "{figures}");
+
+    // This one closes what is idle after a moment.
+    let program = Program::serve(&["--loops", "1", "--idle-timeout", "1"]);
+    let url = format!("http://{}/plaintext", program.ip());
+    let (code, figures, _) = load(&["-c", "0", "--idle", "20", "-d", "2500ms", &url]);
+    assert_eq!((code, &figures["idle"]["held"], &figures["idle"]["lost"]), (Some(1), &0.into(), &20.into()));
+}
+
+#[test]
+fn who_never_reads_is_held() {
+    let program = Program::serve(&["--loops", "1"]);
+    let url = format!("http://{}/bytes/16384", program.ip());
+    let (code, figures, _) = load(&["-c", "10", "--never-read", "--pipeline", "256", "-d", "500ms", &url]);
+    assert_eq!((code, errors(&figures), requests(&figures)), (Some(0), vec![], 0), "{figures}");
+    assert_eq!(figures["idle"]["held"], 10, "{figures}");
+    // It was asked, and much waits for whom does not read.
+    assert!(program.count("pending_bytes") > 0, "{:?}", program.output());
+}
+
+#[test]
+fn nobody_listens() {
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
+    let url = format!("http://{closed}/");
+    let begun = Instant::now();
+    let (code, figures, log) = load(&["-c", "6", "-t", "2", "-d", "60s", &url]);
+    assert_eq!((code, only_errors(&figures).0, requests(&figures)), (Some(1), "connect", 0));
+    assert!(only_errors(&figures).1 >= 6, "{figures}");
+    assert!(log.iter().any(|line| line.contains("cannot connect to") && line.contains("refused")), "{log:?}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "it has not waited for the end of the minute");
+}
+
+#[test]
+fn every_kind_of_bad_answer_is_counted_by_its_name() {
+    let ok = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nebbed";
+    for (answer, kind) in [
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", "status"),
+        ("HTTP/1.1 500 Oh\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n", "status"),
+        ("this is no HTTP at all\r\n\r\n", "invalid"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\nebbed", "invalid"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nebbed and more", "invalid"),
+        (&format!("{ok}{ok}"), "invalid"),
+        ("\0\0\0", "timeout"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nebbed", "timeout"),
+    ] {
+        let server = Server::saying(answer);
+        let (code, figures, _) = load(&["-c", "2", "-d", "600ms", "--timeout", "200ms", &server.url()]);
+        assert_eq!((code, only_errors(&figures).0), (Some(1), kind), "{answer:?}: {figures}");
+        let (count, none_is_good) = (only_errors(&figures).1, kind == "status" || kind == "timeout");
+        assert!(count > 0 && (requests(&figures) == 0 || !none_is_good), "{answer:?}: {figures}");
+    }
+}
+
+#[test]
+fn answers_of_another_length_than_the_first_are_errors_unless_they_may_be() {
+    let server = Server::start(|mut stream| {
+        for length in (1..).map(|number| 5 + usize::from(number % 4 == 0)) {
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{}", "x".repeat(length));
+            if !hears_request(&mut stream) || stream.write_all(answer.as_bytes()).is_err() {
+                break;
+            }
+        }
+    });
+    let arguments = ["-c", "1", "-d", "300ms", &server.url()];
+    let (code, figures, _) = load(&arguments);
+    let (kind, count) = only_errors(&figures);
+    assert_eq!((code, kind), (Some(1), "length"));
+    let good = requests(&figures);
+    assert!((3 * count..=3 * count + 3).contains(&good), "every fourth is: {good} were good, {count} were not");
+    let (code, figures, _) = load(&[&["--any-length"], &arguments[..]].concat());
+    assert_eq!((code, errors(&figures)), (Some(0), vec![]), "{figures}");
+}
+
+#[test]
+fn a_server_that_goes_in_the_middle_is_told_from_one_that_says_so() {
+    let cases: [(&str, fn(TcpStream)); 4] = [
+        ("closed", |mut stream| drop(hears_request(&mut stream))),
+        ("closed", |mut stream| {
+            hears_request(&mut stream);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nebbed");
+        }),
+        ("read", |mut stream| {
+            hears_request(&mut stream);
+            let socket = socket2::SockRef::from(&stream);
+            socket.set_linger(Some(Duration::ZERO)).expect("a socket");
+        }),
+        ("timeout", |mut stream| while hears_request(&mut stream) {}),
+    ];
+    for (kind, serve) in cases {
+        let server = Server::start(serve);
+        let (code, figures, _) = load(&["-c", "2", "-d", "500ms", "--timeout", "200ms", &server.url()]);
+        assert_eq!((code, only_errors(&figures).0, requests(&figures)), (Some(1), kind, 0), "{figures}");
+    }
+    // Whoever announces it, or has answered everything, does nothing wrong; it is asked again on another connection.
+    let polite: [fn(TcpStream); 3] = [
+        |mut stream| {
+            hears_request(&mut stream);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        },
+        |mut stream| {
+            hears_request(&mut stream);
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nuntil the end");
+        },
+        |mut stream| {
+            hears_request(&mut stream);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+            hears_request(&mut stream);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        },
+    ];
+    for serve in polite {
+        let server = Server::start(serve);
+        let (code, figures, _) = load(&["-c", "2", "-d", "400ms", &server.url()]);
+        assert_eq!((code, errors(&figures)), (Some(0), vec![]), "{figures}");
+        assert!(requests(&figures) > 4, "{figures}");
+    }
+}
+
+#[test]
+fn it_ends_in_time_whatever_the_server_does() {
+    let silent = Server::start(|mut stream| {
+        // Neither reads nor answers, until the load has gone.
+        let _ = stream.set_read_timeout(Some(PATIENCE));
+        std::thread::sleep(Duration::from_millis(1500));
+        let _ = stream.read(&mut [0; 1]);
+    });
+    let begun = Instant::now();
+    let body = "x".repeat(100_000);
+    let (code, figures, _) =
+        load(&["-c", "2", "-d", "1s", "--timeout", "300ms", "--body", &body, "--pipeline", "100", &silent.url()]);
+    assert_eq!((code, only_errors(&figures).0), (Some(1), "timeout"), "{figures}");
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn what_the_user_has_to_mend_is_told_in_one_line() {
+    for (arguments, expected) in [
+        (&["http://127.0.0.1:1/", "-c", "0"][..], "no connections"),
+        (&["http://127.0.0.1:1/", "-c", "2", "-t", "3"], "3 threads"),
+        (&["http://127.0.0.1:1/", "-c", "900k"], "descriptors"),
+        (&["http://127.0.0.1:1/", "-c", "many"], "many"),
+        (&["http://127.0.0.1:1/", "-d", "soon"], "500ms, 30s"),
+        (&["http://127.0.0.1:1/", "-d", "0"], "above zero"),
+        (&["http://127.0.0.1:1/", "--rate", "-3"], "-3"),
+        (&["http://127.0.0.1:1/", "--pipeline", "0"], "0"),
+        (&["http://127.0.0.1:1/", "--pipeline", "60000", "--body", "@/proc/self/exe"], "pipeline fewer"),
+        (&["http://127.0.0.1:1/", "-H", "no colon"], "Name: value"),
+        (&["http://127.0.0.1:1/", "--method", "GE T"], "GE T"),
+        (&["http://127.0.0.1:1/", "--body", "@/nowhere"], "/nowhere"),
+        (&["http://127.0.0.1:1/", "--json", "/nowhere/file"], "/nowhere/file"),
+        (&["http://name.invalid/"], "name.invalid"),
+        (&["https://127.0.0.1:1/"], "TLS"),
+        (&["127.0.0.1:1"], "http://HOST"),
+        (&[], "URL"),
+    ] {
+        let (code, output, log) = run(&[&["load"], arguments].concat());
+        assert_eq!((code, output.len(), log.len()), (Some(2), 0, 1), "{arguments:?}: {output:?} {log:?}");
+        assert!(log[0].starts_with("tidegate: ") && log[0].contains(expected), "{arguments:?}: {log:?}");
+    }
+}
+
+#[test]
+fn its_table_is_that_of_wrk() {
+    let program = Program::serve(&["--loops", "1"]);
+    let url = format!("http://{}/plaintext", program.ip());
+    let directory = Directory::new();
+    let (json, html) = (directory.path("figures.json"), directory.path("page.html"));
+    let (code, lines, log) =
+        run(&["load", "-t", "1", "-c", "2", "-d", "300ms", "--latency", "--json", &json, "--html", &html, &url]);
+    assert_eq!((code, &log[..]), (Some(0), &[][..]), "{lines:?}");
+    assert_eq!(lines[0], format!("Running 300ms test @ {url}"));
+    assert_eq!(lines[1], "  1 threads and 2 connections");
+    assert_eq!(lines[2], "  Thread Stats   Avg      Stdev     Max   +/- Stdev");
+    for beginning in ["    Latency   ", "    Req/Sec   ", "  Latency Distribution", "     99%  ", "Requests/sec:", "Transfer/sec:"] {
+        assert!(lines.iter().any(|line| line.starts_with(beginning)), "{beginning:?} in {lines:?}");
+    }
+    let figures: Value = serde_json::from_str(&std::fs::read_to_string(json).expect("a file")).expect("JSON");
+    assert_eq!((figures["url"].as_str(), figures["connections"].as_u64()), (Some(&*url), Some(2)));
+    assert_eq!(figures["transport"], transport());
+    let page = std::fs::read_to_string(html).expect("a file");
+    assert!(page.contains("<svg") && page.contains(&url) && !page.contains("NaN"), "{page}");
+}
+
+#[test]
+fn ctrl_c_ends_it_early_with_the_figures_so_far() {
+    let program = Program::serve(&["--loops", "1"]);
+    let url = format!("http://{}/plaintext", program.ip());
+    let mut load = tidegate(&["load", "-c", "2", "-d", "1h", "--json", "-", &url]);
+    let load = load.stdout(std::process::Stdio::piped()).spawn().expect("it starts");
+    let pid = rustix::process::Pid::from_child(&load);
+    crate::program::until("requests", || program.count("messages") > 0);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let output = load.wait_with_output().expect("it ends");
+    let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(output.status.code(), Some(0), "{figures}");
+    assert!(requests(&figures) > 0, "{figures}");
+}
