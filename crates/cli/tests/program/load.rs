@@ -340,7 +340,9 @@ fn its_table_is_that_of_wrk() {
     assert_eq!(lines[0], format!("Running 300ms test @ {url}"));
     assert_eq!(lines[1], "  1 threads and 2 connections");
     assert_eq!(lines[2], "  Thread Stats   Avg      Stdev     Max   +/- Stdev");
-    for beginning in ["    Latency   ", "    Req/Sec   ", "  Latency Distribution", "     99%  ", "Requests/sec:", "Transfer/sec:"] {
+    for beginning in
+        ["    Latency   ", "    Req/Sec   ", "  Latency Distribution", "     99%  ", "Requests/sec:", "Transfer/sec:"]
+    {
         assert!(lines.iter().any(|line| line.starts_with(beginning)), "{beginning:?} in {lines:?}");
     }
     let figures: Value = serde_json::from_str(&std::fs::read_to_string(json).expect("a file")).expect("JSON");
