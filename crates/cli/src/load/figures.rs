@@ -21,7 +21,9 @@ pub(crate) struct Figures {
     /// What went wrong.
     pub(crate) errors: Errors,
     /// Connections that do nothing.
-    pub(crate) idle: Idle,
+    pub(crate) idle: Held,
+    /// Connections that have asked and never read.
+    pub(crate) stuck: Held,
     /// CPU time of the load itself: it has measured itself where this is as much as the time that passed.
     pub(crate) cpu: CpuTime,
     /// What happened in each interval, the oldest first. Each thread counts apart, and intervals are added up here.
@@ -42,7 +44,8 @@ impl Figures {
             bytes_read: 0,
             latency: Histogram::new(3).expect("HdrHistogram takes up to five digits"),
             errors: Errors::default(),
-            idle: Idle::default(),
+            idle: Held::default(),
+            stuck: Held::default(),
             cpu,
             over_time: Vec::new(),
             thread_rates: Vec::new(),
@@ -109,9 +112,9 @@ impl AddAssign for Errors {
     }
 }
 
-/// Connections that do nothing.
+/// Connections that are only held.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Idle {
+pub(crate) struct Held {
     /// There at the end.
     pub(crate) held: u64,
     /// Closed by the server before.
@@ -133,4 +136,11 @@ pub(crate) struct Interval {
     pub(crate) requests: u64,
     /// Of the answers that came in it, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
+}
+
+impl AddAssign for Held {
+    fn add_assign(&mut self, other: Self) {
+        self.held += other.held;
+        self.lost += other.lost;
+    }
 }

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -30,7 +30,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tidegate::Transport;
 
 pub(crate) use self::figures::CpuTime;
-use self::figures::{Asked, Figures, Idle};
+use self::figures::{Asked, Figures};
+use self::report::progress::Progress;
 use self::request::Recipe;
 use self::tally::Board;
 use self::url::Url;
@@ -103,6 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     allow_descriptors(options.connections + options.idle + threads * DESCRIPTORS_OF_LOOP + DESCRIPTORS_SPARE)?;
     // Whoever has waited for the load should not hear only then that it cannot be written.
     let json = options.json.as_deref().filter(|path| *path != Path::new("-")).map(create).transpose()?;
+    let html = options.html.as_deref().map(create).transpose()?;
     // Asked twice, it ends at once.
     signal_hook::flag::register_conditional_shutdown(SIGINT, INTERRUPTED, orders.stop.clone())?;
     for signal in [SIGINT, SIGTERM] {
@@ -120,10 +122,13 @@ pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     if let Some(mut file) = json {
         file.write_all(json_text(&figures).as_bytes())?;
     }
+    if let Some(mut file) = html {
+        file.write_all(report::page(&figures).as_bytes())?;
+    }
     if let Some(why) = unreachable {
         eprintln!("tidegate: {why}");
     }
-    Ok(figures.errors.total() == 0 && figures.idle.lost == 0)
+    Ok(figures.errors.total() + figures.idle.lost + figures.stuck.lost == 0)
 }
 
 fn json_text(figures: &Figures) -> String {
@@ -176,7 +181,8 @@ fn threads(options: &Options) -> Result<usize, String> {
 
 /// Runs all threads to their end, and adds up what they have counted; and says why nobody could be reached, if nobody could.
 fn measure(options: &Options, orders: &Orders, threads: usize) -> Result<(Figures, Option<String>), Box<dyn Error>> {
-    let cpu = cpu_time();
+    let mut progress = Progress::start(options.duration);
+    let (cpu, begun) = (cpu_time(), Instant::now());
     let counts = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|index| {
@@ -188,7 +194,10 @@ fn measure(options: &Options, orders: &Orders, threads: usize) -> Result<(Figure
             .collect();
         while workers.iter().flatten().any(|worker| !worker.is_finished()) {
             thread::sleep(LOOK_AGAIN);
+            let (requests, errors) = orders.board.read();
+            progress.tell(begun.elapsed(), requests, errors);
         }
+        progress.finish();
         workers
             .into_iter()
             .map(|worker| Ok(worker?.join().map_err(|_| "a thread of the load panicked")??))
@@ -235,8 +244,8 @@ fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> Figures {
         figures.bytes_read += count.bytes_read;
         figures.latency += count.latency;
         figures.errors += count.errors;
-        let Idle { held, lost } = figures.idle;
-        figures.idle = Idle { held: held + count.idle.held, lost: lost + count.idle.lost };
+        figures.idle += count.idle;
+        figures.stuck += count.stuck;
         figures.unsent += count.unsent;
         figures.thread_rates.extend(count.rates);
         for (place, interval) in count.over_time.into_iter().enumerate() {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::figures::{Errors, Idle, Interval};
+use super::figures::{Errors, Held, Interval};
+use super::visitor::Role;
 
 /// What one loop has counted. It lives on that loop's thread; `board` is what others may look at meanwhile.
 #[derive(Debug)]
@@ -16,7 +17,8 @@ pub(crate) struct Tally {
     requests: Cell<u64>,
     bytes_read: Cell<u64>,
     errors: Cell<Errors>,
-    idle: Cell<Idle>,
+    idle: Cell<Held>,
+    stuck: Cell<Held>,
     latency: RefCell<Histogram<u64>>,
     interval: RefCell<Current>,
 }
@@ -69,6 +71,7 @@ impl Tally {
             bytes_read: Cell::default(),
             errors: Cell::default(),
             idle: Cell::default(),
+            stuck: Cell::default(),
             latency: RefCell::new(histogram(DIGITS)),
             interval: RefCell::new(Current { since_requests: 0, latency: histogram(DIGITS_OF_INTERVALS) }),
         }
@@ -148,24 +151,33 @@ impl Tally {
         self.errors.set(errors);
     }
 
-    /// A connection is there that does nothing.
-    pub(crate) fn held(&self) {
-        let idle = self.idle.get();
-        self.idle.set(Idle { held: idle.held + 1, ..idle });
+    /// A connection is there that does nothing, or that is never read.
+    pub(crate) fn held(&self, role: Role) {
+        let counted = self.holding(role);
+        counted.set(Held { held: counted.get().held + 1, ..counted.get() });
     }
 
     /// One of them is there no more.
-    pub(crate) fn lost(&self) {
-        let idle = self.idle.get();
-        self.idle.set(Idle { held: idle.held - 1, lost: idle.lost + 1 });
+    pub(crate) fn lost(&self, role: Role) {
+        let counted = self.holding(role);
+        let Held { held, lost } = counted.get();
+        counted.set(Held { held: held - 1, lost: lost + 1 });
+    }
+
+    fn holding(&self, role: Role) -> &Cell<Held> {
+        if role == Role::NeverRead { &self.stuck } else { &self.idle }
     }
 
     pub(crate) fn errors(&self) -> Errors {
         self.errors.get()
     }
 
-    pub(crate) fn idle(&self) -> Idle {
+    pub(crate) fn idle(&self) -> Held {
         self.idle.get()
+    }
+
+    pub(crate) fn stuck(&self) -> Held {
+        self.stuck.get()
     }
 
     pub(crate) fn requests(&self) -> u64 {

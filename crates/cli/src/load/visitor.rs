@@ -69,7 +69,7 @@ impl Visitor {
 
     fn hold(&mut self) {
         self.is_held = true;
-        self.worker.exchange.tally.held();
+        self.worker.exchange.tally.held(self.role);
         self.door.open();
     }
 }
@@ -131,7 +131,7 @@ impl Handler<Pipeline> for Visitor {
             _ => {}
         }
         if self.is_held {
-            tally.lost();
+            tally.lost(self.role);
         }
         self.door.open();
     }

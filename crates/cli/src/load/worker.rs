@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use tidegate::{Address, Client, ConnectError, EventLoop, Limits, Transport, WaterMarks, task};
 
-use super::figures::{Errors, Idle, Interval};
+use super::figures::{Errors, Held, Interval};
 use super::pace::Pace;
 use super::pipeline::{Exchange, Pipeline};
 use super::request::{BadRequest, Recipe};
@@ -54,7 +54,8 @@ pub(crate) struct Count {
     pub(crate) bytes_read: u64,
     pub(crate) latency: Histogram<u64>,
     pub(crate) errors: Errors,
-    pub(crate) idle: Idle,
+    pub(crate) idle: Held,
+    pub(crate) stuck: Held,
     pub(crate) over_time: Vec<Interval>,
     pub(crate) rates: Vec<f64>,
     /// Requests that were due and not sent.
@@ -119,11 +120,11 @@ impl Worker {
         loop {
             let door = Rc::new(Door::default());
             let is_made = self.connect(&self.client, role, door.clone()).await;
-            if is_made && role == Role::NeverRead {
-                return;
-            }
             if is_made {
                 door.pass().await;
+            }
+            if is_made && role == Role::NeverRead {
+                return;
             }
             if door.has_served.get() {
                 pause = PAUSE_MIN;
@@ -229,6 +230,7 @@ async fn work(worker: Rc<Worker>, orders: &Orders, part: Part) -> Count {
                 latency: tally.take_latency(),
                 errors: tally.errors(),
                 idle: tally.idle(),
+                stuck: tally.stuck(),
                 over_time,
                 rates,
                 unsent,

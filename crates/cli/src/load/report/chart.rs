@@ -15,7 +15,7 @@ pub(super) struct Chart {
 
 impl Chart {
     /// An empty chart, with its grid, and what it is for those who do not see it.
-    pub(super) fn new(what: &str, x: Axis, y: Axis, x_title: &str) -> Self {
+    pub(super) fn new(what: &str, x: Axis, y: Axis, [x_name, y_name]: [&str; 2]) -> Self {
         let mut chart = Self { x, y, svg: String::with_capacity(8192) };
         let (x, y) = (chart.x.clone(), chart.y.clone());
         chart
@@ -32,7 +32,8 @@ impl Chart {
             chart.text("tick middle", at.min(RIGHT - 2.0), BOTTOM + 17.0, text);
         }
         chart.push(format_args!("<path class=\"axis\" d=\"M{LEFT} {BOTTOM}H{RIGHT}\"/>"));
-        chart.text("name middle", f64::midpoint(LEFT, RIGHT), HEIGHT - 4.0, x_title);
+        chart.text("name middle", f64::midpoint(LEFT, RIGHT), HEIGHT - 4.0, x_name);
+        chart.text("name", 0.0, 9.0, y_name);
         chart
     }
 
@@ -130,11 +131,11 @@ impl Display for Escaped<'_> {
     }
 }
 
-const WIDTH: f64 = 480.0;
-const HEIGHT: f64 = 280.0;
-const LEFT: f64 = 56.0;
-const RIGHT: f64 = WIDTH - 16.0;
-const TOP: f64 = 22.0;
+const WIDTH: f64 = 420.0;
+const HEIGHT: f64 = 264.0;
+const LEFT: f64 = 52.0;
+const RIGHT: f64 = WIDTH - 14.0;
+const TOP: f64 = 30.0;
 const BOTTOM: f64 = HEIGHT - 44.0;
 
 #[cfg(test)]
@@ -147,7 +148,7 @@ mod tests {
         let expected = "&lt;script&gt;alert(&#39;1&#39; &amp; &quot;2&quot;)&lt;/script&gt;\u{fffd}";
         assert_eq!(Escaped(hostile).to_string(), expected);
         let axis = Axis::from_zero(1.0, |_| hostile.to_owned());
-        let mut chart = Chart::new(hostile, axis.clone(), axis, hostile);
+        let mut chart = Chart::new(hostile, axis.clone(), axis, [hostile; 2]);
         chart.dot("one", 0.5, 0.5, hostile);
         chart.say(0.0, 1.0, hostile);
         assert!(!chart.finish().contains("script>"));
@@ -156,18 +157,18 @@ mod tests {
     #[test]
     fn nothing_is_drawn_outside_the_picture() {
         let axis = || Axis::from_zero(1.0, |value| value.to_string());
-        let mut chart = Chart::new("a chart", axis(), axis(), "x");
+        let mut chart = Chart::new("a chart", axis(), axis(), ["x", "y"]);
         chart.area("one", &[(-5.0, -5.0), (0.5, 7.0), (9.0, 0.5)]);
         chart.area("one", &[]);
         let svg = chart.finish();
-        assert!(svg.contains("d=\"M56.0 236.0L260.0 22.0L464.0 129.0\""), "{svg}");
+        assert!(svg.contains("d=\"M52.0 220.0L229.0 30.0L406.0 125.0\""), "{svg}");
         assert!(!svg.contains("NaN"));
     }
 
     #[test]
     fn a_bar_that_is_there_is_seen() {
         let axis = || Axis::from_zero(1.0, |value| value.to_string());
-        let mut chart = Chart::new("a chart", axis(), axis(), "x");
+        let mut chart = Chart::new("a chart", axis(), axis(), ["x", "y"]);
         chart.bar("one", 0.0, 0.0001, 0.000_001);
         assert!(chart.finish().contains("width=\"0.5\" height=\"1.5\""));
     }

@@ -4,8 +4,8 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::spread::Spread;
-use super::{PERCENTILES, errors_by_kind, per_second, stuck};
-use crate::load::figures::{Figures, Interval};
+use super::{PERCENTILES, errors_by_kind, per_second};
+use crate::load::figures::{Figures, Held, Interval};
 
 /// What `--json` writes.
 pub(crate) fn json(figures: &Figures) -> Value {
@@ -35,8 +35,9 @@ pub(crate) fn json(figures: &Figures) -> Value {
             "within_stdev": rates.within_stdev,
         },
         "errors": errors,
-        "idle": { "held": figures.idle.held, "lost": figures.idle.lost },
-        "stuck": stuck(figures),
+        "idle": held(figures.idle),
+        "stuck": figures.asked.never_read.then(|| held(figures.stuck)),
+        "unsent": figures.asked.rate.map(|_| figures.unsent),
         "cpu_seconds": {
             "user": figures.cpu.user.as_secs_f64(),
             "system": figures.cpu.system.as_secs_f64(),
@@ -44,6 +45,10 @@ pub(crate) fn json(figures: &Figures) -> Value {
         "over_time": figures.over_time.iter().map(interval).collect::<Vec<_>>(),
         "histogram": coarse(&figures.latency),
     })
+}
+
+fn held(Held { held, lost }: Held) -> Value {
+    json!({ "held": held, "lost": lost })
 }
 
 fn latency(figures: &Figures) -> Value {
@@ -110,7 +115,7 @@ mod tests {
     use super::super::samples::{busy, empty};
     use super::*;
 
-    const KEYS: [&str; 20] = [
+    const KEYS: [&str; 21] = [
         "bytes_per_second",
         "bytes_read",
         "connections",
@@ -130,6 +135,7 @@ mod tests {
         "thread_rate",
         "threads",
         "transport",
+        "unsent",
         "url",
     ];
 
@@ -202,11 +208,10 @@ mod tests {
     }
 
     #[test]
-    fn connections_never_read_are_counted_as_stuck_until_they_end() {
+    fn connections_never_read_are_held_or_lost() {
         let mut figures = empty();
         figures.asked.never_read = true;
-        figures.asked.connections = 1000;
-        figures.errors.closed = 3;
-        assert_eq!(json(&figures)["stuck"], 997);
+        figures.stuck = Held { held: 997, lost: 3 };
+        assert_eq!(json(&figures)["stuck"], json!({ "held": 997, "lost": 3 }));
     }
 }

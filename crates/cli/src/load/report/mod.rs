@@ -44,13 +44,6 @@ fn bottleneck(figures: &Figures) -> Option<(f64, usize)> {
     (cores > 0 && used >= BUSY * cores as f64).then_some((used, cores))
 }
 
-/// Connections that were never read and are still there: each of those that ended did so by an error, once.
-fn stuck(figures: &Figures) -> Option<u64> {
-    let Errors { connect, read, write, closed, .. } = figures.errors;
-    let ended = connect + read + write + closed;
-    figures.asked.never_read.then(|| (figures.asked.connections as u64).saturating_sub(ended))
-}
-
 /// The errors by kind, as they are named everywhere.
 fn errors_by_kind(errors: &Errors) -> [(&'static str, u64); 8] {
     let Errors { connect, read, write, timeout, status, length, invalid, closed } = *errors;

@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Write};
 use super::chart::Escaped;
 use super::pictures::{self, Picture};
 use super::spread::Spread;
-use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, stuck, words};
+use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, words};
 use crate::load::figures::Figures;
 
 /// What `--html` writes.
@@ -76,9 +76,9 @@ fn tiles(figures: &Figures) -> String {
 fn notes(figures: &Figures) -> String {
     let mut notes = String::new();
     let mut note = |text: fmt::Arguments<'_>| {
-        write!(notes, "<p class=\"note\">{text}</p>\n").expect("a string takes everything");
+        writeln!(notes, "<p class=\"note\">{text}</p>").expect("a string takes everything");
     };
-    if figures.latency.is_empty() {
+    if figures.latency.is_empty() && !figures.asked.never_read {
         note(format_args!("No answer came, so there is no latency to show."));
     }
     if let Some((used, cores)) = bottleneck(figures) {
@@ -98,11 +98,11 @@ fn notes(figures: &Figures) -> String {
 }
 
 fn figure(picture: &Picture) -> String {
-    let Picture { title, caption, legend, svg } = picture;
-    let legend: String =
-        legend.iter().map(|(class, name)| format!("<span class=\"key {class}\">{name}</span>")).collect();
+    let Picture { title, legend, svg } = picture;
+    let key = |(class, name): &(&str, &str)| format!("<span class=\"key {class}\">{name}</span>");
+    let legend: String = legend.iter().map(key).collect();
     let svg = svg.as_deref().unwrap_or("<p class=\"none\">Nothing to show.</p>");
-    format!("<figure>\n<figcaption><h2>{title}</h2><p>{caption}{legend}</p></figcaption>\n{svg}\n</figure>\n")
+    format!("<figure>\n<figcaption><h2>{title}</h2>{legend}</figcaption>\n{svg}\n</figure>\n")
 }
 
 /// Only if there are any.
@@ -121,7 +121,7 @@ fn latency(figures: &Figures) -> Vec<(String, String)> {
     let spread = Spread::of_histogram(latency);
     let at =
         |(name, quantile): (&str, f64)| (format!("{name}%"), words::time(latency.value_at_quantile(quantile) as f64));
-    let mut rows = vec![("shortest".to_owned(), words::time(latency.min() as f64))];
+    let mut rows = vec![("minimum".to_owned(), words::time(latency.min() as f64))];
     rows.extend(PERCENTILES.map(at));
     rows.extend([
         ("maximum".to_owned(), words::time(spread.max)),
@@ -152,8 +152,9 @@ fn load(figures: &Figures) -> Vec<(&'static str, String)> {
         rows.push(("idle connections held", words::count(figures.idle.held)));
         rows.push(("idle connections lost", words::count(figures.idle.lost)));
     }
-    if let Some(stuck) = stuck(figures) {
-        rows.push(("never read and held", words::count(stuck)));
+    if asked.never_read {
+        rows.push(("never read and held", words::count(figures.stuck.held)));
+        rows.push(("never read and lost", words::count(figures.stuck.lost)));
     }
     rows
 }

@@ -12,8 +12,6 @@ use crate::load::figures::{Figures, Interval};
 #[derive(Debug)]
 pub(super) struct Picture {
     pub(super) title: &'static str,
-    /// What lies where.
-    pub(super) caption: &'static str,
     /// Classes of lines and their names, if there is more than one.
     pub(super) legend: &'static [(&'static str, &'static str)],
     /// None if there is nothing to draw.
@@ -29,15 +27,28 @@ pub(super) fn all(figures: &Figures) -> [Picture; 4] {
 fn by_percentile(latency: &Histogram<u64>) -> Picture {
     let svg = (!latency.is_empty()).then(|| {
         let nines = (latency.len() as f64).log10().ceil().clamp(1.0, NINES_MAX);
-        let mut x = Axis::up_to(nines, 1.0, |nines| if nines > 0.0 { percentile(nines) } else { "0".to_owned() });
-        x.ticks.insert(1, (MEDIAN_NINES, "50%".to_owned()));
+        let mut x = Axis::up_to(nines, 1.0, |nines| percentile(nines).replace('%', ""));
+        x.ticks[0] = (MEDIAN_NINES, "50".to_owned());
         let at = |nines: f64| latency.value_at_quantile(1.0 - 10f64.powf(-nines)) as f64;
-        let y = Axis::from_zero(at(nines), words::time);
-        let mut chart = Chart::new("Latency by percentile", x, y, "share of answers that took no longer");
+        // What is below nearly all others is not what this chart is for.
+        let y = height(latency.value_at_quantile(0.05) as f64, at(nines));
+        let is_log = y.is_log;
+        let mut chart = Chart::new(
+            "Latency by percentile",
+            x,
+            y,
+            ["percentile: % of the answers that took no longer", named(is_log)],
+        );
         let steps = (nines * STEPS_PER_NINE) as u32;
         let places: Vec<_> = (0..=steps).map(|n| f64::from(n) / STEPS_PER_NINE).collect();
-        chart.area("main", &places.iter().map(|nines| (*nines, at(*nines))).collect::<Vec<_>>());
-        for nines in [MEDIAN_NINES].into_iter().chain((1..=nines as u32).map(f64::from)) {
+        let curve: Vec<_> = places.iter().map(|nines| (*nines, at(*nines))).collect();
+        // What is below a curve has no size where nothing has no place.
+        if is_log {
+            chart.line("main", &curve);
+        } else {
+            chart.area("main", &curve);
+        }
+        for nines in (1..=nines as u32).map(f64::from) {
             chart.dot("main", nines, at(nines), &words::time(at(nines)));
         }
         for pair in places.windows(2) {
@@ -46,7 +57,17 @@ fn by_percentile(latency: &Histogram<u64>) -> Picture {
         }
         chart.finish()
     });
-    Picture { title: "Latency by percentile", caption: "each nine is as wide as the one before", legend: &[], svg }
+    Picture { title: "Latency by percentile", legend: &[], svg }
+}
+
+/// The axis of a latency: from nothing, or by its logarithm if otherwise most of it would lie on the ground.
+fn height(low: f64, high: f64) -> Axis {
+    let low = low.max(1.0);
+    if high > LOG_FROM * low {
+        Axis::log(low / 1.5, high * 1.2, words::time)
+    } else {
+        Axis::from_zero(high, words::time)
+    }
 }
 
 /// Two nines are 99%.
@@ -73,7 +94,7 @@ fn distribution(latency: &Histogram<u64>) -> Picture {
         let share_of = |bar: u64| share(bar as f64, latency.len() as f64);
         let x = Axis::log(from, to, words::time);
         let y = Axis::from_zero(bars.iter().copied().max().map_or(0.0, share_of), words::percent);
-        let mut chart = Chart::new("Distribution of the latency", x, y, "latency (logarithmic)");
+        let mut chart = Chart::new("Distribution of the latency", x, y, [named(true), "share of the answers"]);
         let edge = |n: usize| from * (n as f64 * width).exp();
         for (n, bar) in bars.iter().copied().enumerate().filter(|(_, bar)| *bar > 0) {
             chart.bar("main", edge(n), edge(n + 1), share_of(bar));
@@ -85,14 +106,19 @@ fn distribution(latency: &Histogram<u64>) -> Picture {
         }
         chart.finish()
     });
-    Picture { title: "Distribution of the latency", caption: "share of the answers in each bar", legend: &[], svg }
+    Picture { title: "Distribution of the latency", legend: &[], svg }
 }
 
 fn throughput(pieces: &[Piece]) -> Picture {
     let svg = pieces.last().map(|last| {
         let rate = |piece: &Piece| per_second(piece.requests, piece.until - piece.from);
         let y = Axis::from_zero(pieces.iter().map(rate).fold(0.0, f64::max), words::short);
-        let mut chart = Chart::new("Requests a second over time", time_axis(last.until), y, "time since the start");
+        let mut chart = Chart::new(
+            "Requests a second over time",
+            time_axis(last.until),
+            y,
+            ["time since the start", "requests a second"],
+        );
         let points: Vec<_> = pieces.iter().flat_map(|one| [(one.from, rate(one)), (one.until, rate(one))]).collect();
         chart.area("main", &points);
         for piece in pieces {
@@ -100,7 +126,7 @@ fn throughput(pieces: &[Piece]) -> Picture {
         }
         chart.finish()
     });
-    Picture { title: "Requests a second", caption: "over the time of the load", legend: &[], svg }
+    Picture { title: "Throughput", legend: &[], svg }
 }
 
 fn over_time(pieces: &[Piece]) -> Picture {
@@ -108,16 +134,12 @@ fn over_time(pieces: &[Piece]) -> Picture {
     let svg = pieces.last().filter(|_| !answered.is_empty()).map(|last| {
         let (low, high) =
             answered.iter().fold((f64::MAX, 0.0_f64), |(low, high), piece| (low.min(piece.p50), high.max(piece.max)));
-        let low = low.max(1.0);
-        let y = if high > LOG_FROM * low {
-            Axis::log(low / 1.5, high * 1.2, words::time)
-        } else {
-            Axis::from_zero(high, words::time)
-        };
+        let y = height(low, high);
         let what = "Median, 99th percentile and maximum of the latency over time";
-        let mut chart = Chart::new(what, time_axis(last.until), y, "time since the start");
-        let lines: [(&str, fn(&Piece) -> f64); 3] =
-            [("most", |one| one.max), ("high", |one| one.p99), ("main", |one| one.p50)];
+        let y_name = named(y.is_log);
+        let mut chart = Chart::new(what, time_axis(last.until), y, ["time since the start", y_name]);
+        type Line = (&'static str, fn(&Piece) -> f64);
+        let lines: [Line; 3] = [("most", |one| one.max), ("high", |one| one.p99), ("main", |one| one.p50)];
         // Where nothing came, nothing is known: the lines have a gap there.
         for run in pieces.split(|piece| piece.max <= 0.0).filter(|run| !run.is_empty()) {
             for (class, value) in lines {
@@ -133,7 +155,11 @@ fn over_time(pieces: &[Piece]) -> Picture {
         chart.finish()
     });
     let legend = &[("main", "median"), ("high", "99%"), ("most", "maximum")];
-    Picture { title: "Latency over time", caption: "of the answers that came", legend, svg }
+    Picture { title: "Latency over time", legend, svg }
+}
+
+fn named(is_log: bool) -> &'static str {
+    if is_log { "latency (logarithmic)" } else { "latency" }
 }
 
 fn time_axis(seconds: f64) -> Axis {
@@ -193,12 +219,12 @@ const NINES_MAX: f64 = 6.0;
 /// The median, as nines.
 const MEDIAN_NINES: f64 = std::f64::consts::LOG10_2;
 const STEPS_PER_NINE: f64 = 20.0;
-const BARS_MAX: f64 = 56.0;
+const BARS_MAX: f64 = 84.0;
 /// Narrower bars would show the steps of the histogram.
 const BAR_WIDTH_MIN: f64 = 1.02;
 /// Around the shortest and the longest, so that a single value is a bar too.
 const MARGIN: f64 = 1.1;
-/// From this ratio on, a linear axis would have the lower lines on the ground.
+/// From this ratio on, a linear axis would have what is low on the ground.
 const LOG_FROM: f64 = 20.0;
 const PIECES_MAX: usize = 240;
 const REST_MIN: f64 = 0.3;

@@ -36,6 +36,10 @@ impl Progress {
         } else {
             Shown::Lines { next: LINE_INTERVAL }
         };
+        Self::shown(duration, shown)
+    }
+
+    fn shown(duration: Duration, shown: Shown) -> Self {
         Self { duration, rate: 0.0, rate_from: (Duration::ZERO, 0), shown }
     }
 
@@ -105,14 +109,14 @@ const BAR_CHARS: &str = "━╸─";
 mod tests {
     use super::*;
 
+    fn lines(duration: Duration) -> Progress {
+        Progress::shown(duration, Shown::Lines { next: LINE_INTERVAL })
+    }
+
     fn lines_of(seconds: f64) -> Vec<String> {
         let duration = Duration::from_secs_f64(seconds);
-        let mut progress = Progress {
-            duration,
-            rate: 87_012.0,
-            rate_from: (Duration::ZERO, 0),
-            shown: Shown::Lines { next: LINE_INTERVAL },
-        };
+        let mut progress = lines(duration);
+        progress.rate = 87_012.0;
         let ticks = (1..).map(|n| Duration::from_millis(n * 30)).take_while(|elapsed| *elapsed < duration * 2);
         ticks.filter_map(|elapsed| progress.line(elapsed, elapsed.as_millis() as u64 * 87, 1)).collect()
     }
@@ -127,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_that_of_the_last_second() {
-        let mut progress = Progress::start(Duration::from_secs(4));
+        let mut progress = lines(Duration::from_secs(4));
         let mut tell = |millis, requests| {
             progress.tell(Duration::from_millis(millis), requests, 0);
             progress.rate
@@ -142,6 +146,7 @@ mod tests {
 
     #[test]
     fn the_bar_says_what_has_passed_and_what_is_left() {
+        // Nothing is shown before something is told.
         let mut progress = Progress::start(Duration::from_secs(30));
         progress.rate = 1_200_000.0;
         let message = progress.message(Duration::from_millis(12_300), 7);

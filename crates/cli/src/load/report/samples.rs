@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::load::figures::{Asked, CpuTime, Errors, Figures, Idle, Interval};
+use crate::load::figures::{Asked, CpuTime, Errors, Figures, Held, Interval};
 
 /// Nothing came back, not even time passed.
 pub(super) fn empty() -> Figures {
@@ -25,7 +25,9 @@ pub(super) fn empty() -> Figures {
         bytes_read: 0,
         latency: nothing(),
         errors: Errors::default(),
-        idle: Idle::default(),
+        idle: Held::default(),
+        stuck: Held::default(),
+        unsent: 0,
         cpu: CpuTime::default(),
         over_time: Vec::new(),
         thread_rates: Vec::new(),
@@ -57,6 +59,24 @@ pub(super) fn busy() -> Figures {
     }
 }
 
+/// Two seconds of quick answers, all of them much alike, and none for a while.
+pub(super) fn quick() -> Figures {
+    let mut figures = empty();
+    for tenth in 1..=20_u64 {
+        let mut interval = Interval { until: Duration::from_millis(tenth * 100), requests: 0, latency: nothing() };
+        if !(8..12).contains(&tenth) {
+            interval.requests = 700 + tenth;
+            for n in 0..interval.requests {
+                interval.latency.record(110_000 + n * n % 70_001).expect("it grows");
+            }
+        }
+        figures.requests += interval.requests;
+        figures.latency.add(&interval.latency).expect("it grows");
+        figures.over_time.push(interval);
+    }
+    Figures { elapsed: Duration::from_secs(2), bytes_read: figures.requests * 133, ..figures }
+}
+
 fn interval(second: u32) -> Interval {
     // Sums of sines: it looks like noise, and is the same each time.
     let wave = |step: f64| (f64::from(second) * step).sin() + (f64::from(second) * step * 2.7 + 1.0).sin();
@@ -65,7 +85,7 @@ fn interval(second: u32) -> Interval {
     let mut latency = nothing();
     for n in 0..requests {
         // Spread by the golden ratio, then bent into a hump with a tail.
-        let at = (n as f64 * 0.618_033_988_749_895).fract();
+        let at = (n as f64 * 0.618_033_988_749_895).fract().clamp(0.0001, 0.9999);
         let hump = (at / (1.0 - at)).powf(0.22);
         let tail = if at > 0.97 { 1.0 + ((at - 0.97) / 0.03).powi(4) * 6.0 } else { 1.0 };
         let pause = if slow { 1.0 + 40.0 * (n as f64 / requests as f64).powi(3) } else { 1.0 };

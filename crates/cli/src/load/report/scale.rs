@@ -28,16 +28,21 @@ impl Axis {
         Self { from: 0.0, to, is_log: false, ticks }
     }
 
-    /// From `from` to `to`, both above zero, by their logarithms: powers of ten, with twice and five times these where there
-    /// is room, and multiples of a round step where even that leaves fewer than three.
+    /// From `from` to `to`, both above zero, by their logarithms: powers of ten, with what is round between them if there is
+    /// room, and multiples of a round step where there is hardly a power.
     pub(super) fn log(from: f64, to: f64, write: impl Fn(f64) -> String) -> Self {
         let decades = (to / from).log10();
-        let factors: &[f64] = if decades > 3.2 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-        let mut values: Vec<f64> = (from.log10().floor() as i32..=to.log10().ceil() as i32)
+        let factors: &[f64] = match decades {
+            _ if decades < 2.0 => &[1.0, 2.0, 5.0],
+            _ if decades < 4.0 => &[1.0, 3.0],
+            _ => &[1.0],
+        };
+        let powers = (from.log10().floor() as i32..=to.log10().ceil() as i32).step_by((decades / 7.0).ceil() as usize);
+        let mut values: Vec<f64> = powers
             .flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
             .filter(|value| (from..=to).contains(value))
             .collect();
-        if values.len() < 3 {
+        if decades < 0.9 {
             let step = round_step((to - from) / TICKS);
             let first = (from / step).ceil();
             values = (0..=2 * TICKS as u32).map(|n| (first + f64::from(n)) * step).take_while(|v| *v <= to).collect();
@@ -103,7 +108,9 @@ mod tests {
     #[test]
     fn logarithms_have_ticks_at_any_width() {
         for (from, to, expected) in [
-            (1e3, 1e9, &["1000", "10000", "100000", "1000000", "10000000", "100000000", "1000000000"][..]),
+            (1.0, 1e9, &["1", "100", "10000", "1000000", "100000000"][..]),
+            (1e3, 2e7, &["1000", "10000", "100000", "1000000", "10000000"]),
+            (2e3, 1e6, &["3000", "10000", "30000", "100000", "300000", "1000000"]),
             (90.0, 2100.0, &["100", "200", "500", "1000", "2000"]),
             (110.0, 180.0, &["120", "140", "160", "180"]),
         ] {

@@ -4,8 +4,8 @@
 use std::fmt::{self, Write};
 
 use super::spread::Spread;
-use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, stuck, units};
-use crate::load::figures::{Figures, Idle};
+use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, units};
+use crate::load::figures::{Figures, Held};
 
 /// The figures for people, with the distribution of the latency if it was asked for. It ends with a line end.
 pub(crate) fn table(figures: &Figures, latency: bool) -> String {
@@ -50,17 +50,19 @@ fn below(text: &mut String, figures: &Figures) -> fmt::Result {
     if length + invalid + closed > 0 {
         writeln!(text, "Other errors: length {length}, invalid {invalid}, closed {closed}")?;
     }
-    let Idle { held, lost } = figures.idle;
-    if held + lost > 0 {
-        writeln!(text, "Idle connections: held {held}, lost {lost}")?;
-    }
-    if let Some(stuck) = stuck(figures) {
-        writeln!(text, "Connections never read: {stuck} of {} held", figures.asked.connections)?;
+    for (name, Held { held, lost }) in [("Idle connections", figures.idle), ("Connections never read", figures.stuck)] {
+        if held + lost > 0 {
+            writeln!(text, "{name}: held {held}, lost {lost}")?;
+        }
     }
     if let Some(rate) = figures.asked.rate {
         let reached = per_second(figures.requests, figures.elapsed.as_secs_f64());
         let percent = 100.0 * share(reached, rate);
-        writeln!(text, "Rate: {reached:.2} of {rate:.2} asked for ({percent:.1}%)")?;
+        writeln!(
+            text,
+            "Rate: {reached:.2} of {rate:.2} asked for ({percent:.1}%), {} due and not sent",
+            figures.unsent
+        )?;
         writeln!(text, "Latency counts from when a request was due (corrected for coordinated omission)")?;
     }
     if let Some((used, cores)) = bottleneck(figures) {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::super::samples::{busy, empty};
+use super::super::samples::{busy, empty, quick};
 use super::*;
 use crate::load::figures::{CpuTime, Errors};
 
@@ -44,7 +44,7 @@ fn assert_well_formed(page: &str) {
 
 #[test]
 fn the_page_is_well_formed_whatever_there_is_to_show() {
-    for figures in [busy(), empty(), full()] {
+    for figures in [busy(), quick(), empty(), full()] {
         let page = page(&figures);
         assert_well_formed(&page);
         assert!(!page.contains("NaN") && !page.contains("inf ") && !page.contains("{{"), "{page}");
@@ -87,7 +87,7 @@ fn errors_and_notes_are_there_only_if_there_are_some() {
 #[test]
 fn pages_can_be_looked_at() {
     let Some(directory) = std::env::var_os("TIDEGATE_PAGES") else { return };
-    for (name, figures) in [("busy", busy()), ("empty", empty()), ("full", full())] {
+    for (name, figures) in [("busy", busy()), ("quick", quick()), ("empty", empty()), ("full", full())] {
         let path = std::path::Path::new(&directory).join(name).with_extension("html");
         std::fs::write(path, page(&figures)).expect("the directory is there");
     }
