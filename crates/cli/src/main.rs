@@ -85,6 +85,8 @@ mod tests {
             (&["tidegate", "serve", "--loops", "many"], "many"),
             (&["tidegate", "serve", "--loops", "0"], "0"),
             (&["tidegate", "serve", "--transport", "carrier-pigeon"], "carrier-pigeon"),
+            (&["tidegate", "experiment", "--depth", "0"], "0"),
+            (&["tidegate", "experiment", "--transport", "carrier-pigeon"], "carrier-pigeon"),
             (&["tidegate", "sail"], "sail"),
             (&["tidegate"], "subcommand"),
         ] {
