@@ -52,14 +52,24 @@ impl Entries {
         std::mem::replace(self.get_mut(index), Entry { part: Part::Vacant, next: free })
     }
 
+    /// Where Netty follows a pointer there is an index here, which is not compared with anything either.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> &Entry {
-        &self.pages[index as usize / PAGE_ENTRIES][index as usize % PAGE_ENTRIES]
+        let number = index as usize / PAGE_ENTRIES;
+        debug_assert!(number < self.pages.len());
+        // SAFETY: an index comes from `insert` or from the free list, and pages go only when no entry is in use and the
+        // free list is forgotten; a queue forgets an index when it takes its entry out.
+        let page = unsafe { self.pages.get_unchecked(number) };
+        &page[index as usize % PAGE_ENTRIES]
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> &mut Entry {
-        &mut self.pages[index as usize / PAGE_ENTRIES][index as usize % PAGE_ENTRIES]
+        let number = index as usize / PAGE_ENTRIES;
+        debug_assert!(number < self.pages.len());
+        // SAFETY: as in `get`.
+        let page = unsafe { self.pages.get_unchecked_mut(number) };
+        &mut page[index as usize % PAGE_ENTRIES]
     }
 
     pub(crate) fn page_bytes(&self) -> usize {

@@ -87,7 +87,7 @@ impl Report<'_> {
         for (place, what) in [(1, "idle"), (2, "in the burst")] {
             let counts = designs.iter().find_map(|design| design.probe.as_ref()).map_or(&[][..], |probe| &probe.bytes);
             for (index, [connections, ..]) in counts.iter().enumerate() {
-                let name = format!("bytes of queue, {what}, of {connections} connections each");
+                let name = format!("bytes of queue each, {what}, connections: {connections}");
                 self.row(text, &name, |design| {
                     of_probe(design, |probe| probe.bytes.get(index).map(|bytes| bytes[place].to_string()))
                 })?;
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_a_dash() {
         let text = report().text();
-        assert!(text.contains("| bytes of queue, in the burst, of 1000 connections each | – | 37198 |"), "{text}");
+        assert!(text.contains("| bytes of queue each, in the burst, connections: 1000 | – | 37198 |"), "{text}");
         assert!(text.contains("| instructions per response, of the queue alone | – | – |"), "{text}");
     }
 
