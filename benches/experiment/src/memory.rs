@@ -1,66 +1,70 @@
 //! Bytes and allocations, as the counting allocator sees them.
 
-use crate::ALLOCATOR;
-use crate::queue::{Queue, Shared};
+use tidegate_buffer::{Outbound, Pool};
 
-/// What a queue costs. Bytes are for one connection, its own struct included, except where the field says otherwise.
+use crate::{ALLOCATOR, burst};
+
+/// What the queues of so many connections cost. Bytes are for one connection, its queue's own struct included, except
+/// where the field says otherwise.
 pub(crate) struct Memory {
+    pub(crate) connections: usize,
     /// Before anything was sent.
     pub(crate) fresh: usize,
     /// After every connection has sent one burst, one connection after the other.
     pub(crate) idle: usize,
-    /// What the thread keeps then for all its connections together, to be used again.
+    /// With one burst waiting on every connection, everything counted.
+    pub(crate) burst: usize,
+    /// What the thread keeps when its connections are idle, for all of them together, to be used again.
     pub(crate) thread: usize,
-    /// With one burst pending on every connection, everything counted.
-    pub(crate) pending: usize,
-    /// Allocations of one burst on a connection that has sent some before.
+    /// Allocations for each response, on connections that have sent some before.
     pub(crate) allocations: f64,
 }
 
-/// Runs the experiment. What a thread has once, as the array of parts, is not counted: it is 16 KiB in both designs
-/// that have one.
-pub(crate) fn measure<Q: Queue>(connections: usize) -> Memory {
-    let mut shared = Shared::<Q>::new();
+/// Runs the experiment. The array of parts that a thread has once is not counted.
+pub(crate) fn measure(connections: usize, depth: usize) -> Memory {
+    let pool = Pool::new();
     let mut queues = Vec::with_capacity(connections);
     let before = heap();
-    queues.extend((0..connections).map(|_| Q::new(&shared.of_queues)));
+    queues.extend((0..connections).map(|_| Outbound::new(&pool)));
     let fresh = heap() - before;
     for queue in &mut queues {
-        shared.burst(queue);
+        burst::write(queue, depth);
+        burst::send(queue);
     }
     let with_thread = heap() - before;
     let allocations_before = allocations();
-    for queue in queues.iter_mut().take(BURSTS_COUNTED) {
-        shared.burst(queue);
+    for queue in queues.iter_mut().take(CONNECTIONS_COUNTED) {
+        burst::write(queue, depth);
+        burst::send(queue);
     }
-    let counted = BURSTS_COUNTED.min(connections);
+    let counted = CONNECTIONS_COUNTED.min(connections) * depth;
     let allocations = (allocations() - allocations_before) as f64 / counted as f64;
     for queue in &mut queues {
-        shared.push_burst(queue);
+        burst::write(queue, depth);
     }
-    let pending = heap() - before;
-    for queue in &mut queues {
-        queue.flush(&mut shared.of_queues);
-    }
+    let waiting = heap() - before;
     // What a connection has of its own goes when it is dropped; the rest is the thread's. A thread that had all of
-    // this pending at once keeps more than it did above, so the same is done again from the start.
-    drop((queues, shared));
-    let thread = thread_after_bursts::<Q>(connections);
-    let each = |bytes: usize| bytes.div_ceil(connections) + size_of::<Q>();
+    // this waiting at once keeps more than it did above, so the same is done again from the start.
+    drop((queues, pool));
+    let thread = thread_after_bursts(connections, depth);
+    let each = |bytes: usize| bytes.div_ceil(connections) + size_of::<Outbound>();
     Memory {
+        connections,
         fresh: each(fresh),
         idle: each(with_thread.saturating_sub(thread)),
+        burst: each(waiting),
         thread,
-        pending: each(pending),
         allocations,
     }
 }
 
-fn thread_after_bursts<Q: Queue>(connections: usize) -> usize {
-    let mut shared = Shared::<Q>::new();
+fn thread_after_bursts(connections: usize, depth: usize) -> usize {
+    let pool = Pool::new();
     let before = heap();
     for _ in 0..connections {
-        shared.burst(&mut Q::new(&shared.of_queues));
+        let mut queue = Outbound::new(&pool);
+        burst::write(&mut queue, depth);
+        burst::send(&mut queue);
     }
     heap() - before
 }
@@ -75,4 +79,4 @@ fn allocations() -> usize {
     stats.allocations + stats.reallocations
 }
 
-const BURSTS_COUNTED: usize = 1_000;
+const CONNECTIONS_COUNTED: usize = 1_000;

@@ -1,93 +1,15 @@
 //! The entries of a loop's outbound queues: one paged store, linked by `u32`, recycled.
 
-use std::fs::File;
-use std::sync::Arc;
-
-use bytes::Bytes;
-
-use crate::segment::Segment;
-use crate::slice::Slice;
+use crate::part::Part;
 
 /// What one entry of a queue costs, in bytes; it counts against the water marks and the ledger.
 pub const ENTRY_BYTES: usize = size_of::<Entry>();
-
-/// Bytes of a file, to be sent without passing through memory where that is possible.
-#[derive(Debug, Clone)]
-pub struct FileRegion {
-    /// The file; it has to be a regular one.
-    pub file: Arc<File>,
-    /// Where the region begins, in bytes from the start of the file.
-    pub offset: u64,
-    /// How long it is, in bytes. A file that turns out to be shorter fails the connection.
-    pub length: u64,
-}
 
 /// One link of a queue.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) part: Part,
     pub(crate) next: u32,
-}
-
-/// What an entry holds.
-#[derive(Debug)]
-pub(crate) enum Part {
-    /// Not in use; linked through `next` into its page's free list.
-    Vacant,
-    /// Bytes that were copied: a range of a segment that other entries may share.
-    Copied { segment: Segment, start: u32, end: u32 },
-    /// A view that was linked.
-    Slice(Slice),
-    /// Shared bytes that were linked.
-    Bytes {
-        bytes: Bytes,
-        /// What the ledger was charged: the whole length, until the last of it was sent; nothing for bytes of the
-        /// program.
-        charge: u32,
-    },
-    /// A piece of a file.
-    File(FileRegion),
-}
-
-impl Part {
-    pub(crate) fn len(&self) -> u64 {
-        match self {
-            Self::Vacant => 0,
-            Self::Copied { start, end, .. } => u64::from(end - start),
-            Self::Slice(slice) => slice.len() as u64,
-            Self::Bytes { bytes, .. } => bytes.len() as u64,
-            Self::File(region) => region.length,
-        }
-    }
-
-    /// Forgets the first `count` bytes.
-    ///
-    /// # Panics
-    /// If there are fewer: the range of a copied part is what makes a view of it sound.
-    pub(crate) fn advance(&mut self, count: u64) {
-        assert!(count <= self.len(), "{count} bytes of a part of {}", self.len());
-        match self {
-            Self::Vacant => {}
-            Self::Copied { start, .. } => *start += count as u32,
-            Self::Slice(slice) => slice.advance(count as usize),
-            Self::Bytes { bytes, .. } => bytes::Buf::advance(bytes, count as usize),
-            Self::File(region) => {
-                region.offset += count;
-                region.length -= count;
-            }
-        }
-    }
-
-    /// Its bytes, unless they are in a file.
-    pub(crate) fn bytes(&self) -> Option<&[u8]> {
-        match self {
-            Self::Vacant => Some(&[]),
-            Self::Copied { segment, start, end } => Some(segment.view(*start as usize, *end as usize)),
-            Self::Slice(slice) => Some(slice),
-            Self::Bytes { bytes, .. } => Some(bytes),
-            Self::File(_) => None,
-        }
-    }
 }
 
 /// The store. An index names a page and a place in it; empty pages but one are given back.

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::entries::Part;
 use crate::outbound::Outbound;
+use crate::part::Part;
 use crate::segment::Segment;
 
 /// Keeps what was [gathered](Outbound::gather) where it is and as it is, whatever becomes of the queue: a driver whose

@@ -10,28 +10,42 @@
 //! This is one of the crates in which unsafe code is allowed. The invariant behind all of it stands in
 //! `segment.rs`: *bytes below a segment's filled mark are never written again while somebody can see them*.
 //!
+//! A build of its own has another queue in the place of ours, to measure them: `docs/queue-experiment.md`.
+//!
 //! Read next: `segment.rs`, then `outbound.rs`.
 
+#[cfg_attr(tidegate_queue = "array", path = "../../../benches/experiment/src/array/entries.rs")]
+#[cfg_attr(tidegate_queue = "linked", path = "../../../benches/experiment/src/linked/entries.rs")]
 mod entries;
 mod input;
 mod ledger;
 mod lent;
+#[cfg_attr(tidegate_queue = "array", path = "../../../benches/experiment/src/array/outbound.rs")]
+#[cfg_attr(tidegate_queue = "linked", path = "../../../benches/experiment/src/linked/outbound.rs")]
 mod outbound;
+mod part;
+mod pieces;
 #[doc(hidden)]
 pub mod planted;
 mod pool;
 mod scratch;
 mod segment;
 mod slice;
+mod terms;
 mod water;
+mod writer;
 
-pub use entries::{ENTRY_BYTES, FileRegion};
+pub use entries::ENTRY_BYTES;
 pub use input::Input;
 pub use ledger::Ledger;
 pub use lent::Lent;
-pub use outbound::{Gathered, LINK_BYTES_MIN, LoadError, Mark, Outbound, Pieces, Writer};
+pub use outbound::{LINK_BYTES_MIN, Outbound};
+pub use part::FileRegion;
+pub use pieces::Pieces;
 pub use pool::Pool;
 pub use scratch::{HEADROOM_BYTES, RECEIVE_BYTES_MAX, Scratch};
 pub use segment::{SEGMENT_BYTES, Segment};
 pub use slice::Slice;
+pub use terms::{Gathered, LoadError, Mark};
 pub use water::{WaterMarks, Writability};
+pub use writer::Writer;

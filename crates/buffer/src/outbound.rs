@@ -3,7 +3,8 @@
 //! It grew from Netty's change #2693 (2014), which replaced two growing arrays in every connection by a linked list
 //! of recycled entries and one array for gathering writes per thread. Here an empty queue is 40 bytes and no heap.
 //! Small writes are copied one behind the other into the *fill segment*, which the entries share; large ones are
-//! linked. A write promises nothing but a number, its [`Mark`]. Messages of a few short pieces: `outbound/pieces.rs`.
+//! linked. A write promises nothing but a number, its [`Mark`]. Messages of a few short pieces: `outbound/pieces.rs`;
+//! what it says to others: `terms.rs`.
 //!
 //! Invariants:
 //! - `written - sent` is the sum of the lengths of all entries; the queue holds entries only while that is not zero.
@@ -20,60 +21,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 
-use crate::entries::{ENTRY_BYTES, Entry, FileRegion, NIL, Part};
+use crate::entries::{ENTRY_BYTES, Entry, NIL};
+use crate::part::{FileRegion, Part};
 use crate::planted::{self, Bug};
 use crate::pool::Pool;
 use crate::segment::{SEGMENT_BYTES, Segment, block_bytes};
 use crate::slice::{DETACHED_PART, Slice};
+use crate::terms::{Gathered, LoadError, Mark};
+use crate::writer::Writer;
 
 mod pieces;
-mod writer;
-
-pub use self::pieces::Pieces;
-pub use self::writer::Writer;
-
-/// A promise: everything up to this count of bytes, from the first byte of the connection on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Mark(pub u64);
-
-/// What is next to be sent; see [`Outbound::gather`].
-#[derive(Debug)]
-pub enum Gathered<'a, 'q> {
-    /// Nothing was flushed that has not been sent.
-    Nothing,
-    /// Bytes in memory, in order.
-    Parts(&'a [IoSlice<'q>]),
-    /// A piece of a file.
-    File(FileRegion),
-}
-
-/// Why bytes of a file could not be put in place of its region.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// The file ended before its region did.
-    Short,
-    /// Reading failed.
-    Read(std::io::Error),
-}
-
-impl std::fmt::Display for LoadError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Short => f.write_str("the file is shorter than the region of it that was to be sent"),
-            Self::Read(error) => write!(f, "the file cannot be read: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Short => None,
-            Self::Read(error) => Some(error),
-        }
-    }
-}
 
 /// The outbound queue of one connection.
 ///
@@ -478,17 +435,16 @@ impl Outbound {
     #[cold]
     fn write_behind_fill(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let mut writer = self.writer(1);
-            let length = bytes.len().min(writer.room());
-            writer.put(&bytes[..length]);
-            bytes = &bytes[length..];
+            self.push_fill(1);
+            let appended = self.append_to_fill(bytes);
+            bytes = &bytes[appended..];
         }
     }
 
     /// Claims the rest of the fill segment, if the tail entry may grow by `length` bytes: where it goes on, and how
     /// much room it has.
     #[inline]
-    fn claim_fill(&mut self, length: usize) -> Option<(*mut u8, usize)> {
+    pub(crate) fn claim_fill(&mut self, length: usize) -> Option<(*mut u8, usize)> {
         if self.list.unflushed == NIL {
             return None;
         }
@@ -498,6 +454,18 @@ impl Outbound {
                 Some(segment.claim())
             }
             _ => None,
+        }
+    }
+
+    /// Gives up the claim: `put` bytes of what was claimed are written.
+    #[inline]
+    pub(crate) fn commit(&mut self, put: usize) {
+        self.written += put as u64;
+        let tail = self.list.tail;
+        let mut entries = self.entries();
+        if let Part::Copied { segment, end, .. } = &mut entries.get_mut(tail).part {
+            *end += put as u32;
+            segment.set_filled(*end as usize);
         }
     }
 
@@ -614,8 +582,9 @@ impl Outbound {
         part
     }
 
+    /// Lets go of an entry without bytes, in an empty queue.
     #[cold]
-    fn release_unused(&mut self) {
+    pub(crate) fn release_unused(&mut self) {
         self.release();
     }
 

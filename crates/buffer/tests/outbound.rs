@@ -382,11 +382,12 @@ fn pieces_of_any_length_are_written_as_they_are() {
         queue.flush();
         let (first, last) = (&bytes[..length], &bytes[200 - length..]);
         let expected = [first, b"|", last, first].concat();
-        assert_eq!(queue.front().unwrap_or_default(), expected, "pieces of {length} bytes");
+        assert_eq!(send_all(&mut queue, usize::MAX), expected, "pieces of {length} bytes");
     }
 }
 
 #[test]
+#[cfg_attr(any(tidegate_queue = "array", tidegate_queue = "linked"), ignore = "it is about our layout")]
 fn pieces_waste_little_of_a_segment() {
     for length in [100, 700, 1_020, 1_400, 2_000] {
         let pool = Pool::new();

@@ -1,12 +1,14 @@
 //! The program `tidegate`.
 //!
 //! `serve` starts a small HTTP/1.1 server, to look at and to measure; `serve.rs` is its life, `site.rs` what it
-//! answers, `counts.rs` what it says of itself. `load` is the other side, in `load/`. Each is an application like any other: it
+//! answers, `counts.rs` what it says of itself. `load` is the other side, in `load/`; `experiment` runs
+//! both, with several queues, in `experiment/`. Each is an application like any other: it
 //! uses the facade, and nothing beneath it.
 
 #![forbid(unsafe_code)]
 
 mod counts;
+mod experiment;
 mod load;
 mod serve;
 mod site;
@@ -30,6 +32,9 @@ enum Command {
     Serve(serve::Options),
     /// Put a load on an HTTP/1.1 server, and say how it bears it; exit code 1 if anything was not answered as it should be
     Load(load::Options),
+    /// Compare the outbound queue with two others, in the same server: with Netty's from before its change #2693, and with that
+    /// change as it was published; they are built from the source tree
+    Experiment(experiment::Options),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +53,7 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Serve(options) => serve::run(&options).map(|()| true).map_err(Into::into),
         Command::Load(options) => load::run(&options),
+        Command::Experiment(options) => experiment::run(&options),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -86,6 +92,8 @@ mod tests {
             (&["tidegate", "serve", "--loops", "many"], "many"),
             (&["tidegate", "serve", "--loops", "0"], "0"),
             (&["tidegate", "serve", "--transport", "carrier-pigeon"], "carrier-pigeon"),
+            (&["tidegate", "experiment", "--depth", "0"], "0"),
+            (&["tidegate", "experiment", "--transport", "carrier-pigeon"], "carrier-pigeon"),
             (&["tidegate", "sail"], "sail"),
             (&["tidegate"], "subcommand"),
             (&["tidegate", "load"], "URL"),

@@ -7,7 +7,7 @@
 mod figures;
 mod pace;
 mod pipeline;
-mod report;
+pub(crate) mod report;
 mod request;
 mod tally;
 mod url;
@@ -29,7 +29,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tidegate::Transport;
 
-use self::figures::{Asked, CpuTime, Figures};
+pub(crate) use self::figures::CpuTime;
+use self::figures::{Asked, Figures};
 use self::report::progress::Progress;
 use self::request::Recipe;
 use self::tally::Board;
@@ -283,7 +284,12 @@ fn allow_descriptors(needed: usize) -> Result<(), String> {
 
 /// CPU time of this process so far.
 fn cpu_time() -> CpuTime {
-    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    cpu_time_of("self")
+}
+
+/// CPU time so far of the process with this number.
+pub(crate) fn cpu_time_of(process: &str) -> CpuTime {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The second field is a name in brackets, which may hold anything.
     let mut fields = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().skip(11);
     let mut seconds = || {
@@ -314,7 +320,8 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.filter(|rate| (0.001..=1e9).contains(rate)).ok_or_else(|| "write requests a second, 50000 or 50k".into())
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// A length of time, as flags have it.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let end = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let seconds = match unit {

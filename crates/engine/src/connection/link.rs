@@ -306,4 +306,4 @@ impl Peer {
 /// A least rate asks for no more than this from one look to the next.
 const ENOUGH_MAX: u32 = 1 << 29;
 
-const _: () = assert!(size_of::<Link>() <= 104);
+const _: () = assert!(size_of::<Link>() - size_of::<Outbound>() <= 64);

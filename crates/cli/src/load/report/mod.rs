@@ -9,7 +9,7 @@ pub(crate) mod progress;
 mod scale;
 mod spread;
 mod table;
-mod units;
+pub(crate) mod units;
 mod words;
 
 use std::thread::available_parallelism;

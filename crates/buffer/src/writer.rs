@@ -1,7 +1,6 @@
 //! `Writer`: a cursor at the end of a queue.
 
-use super::Outbound;
-use crate::entries::Part;
+use crate::outbound::Outbound;
 
 /// A cursor at the end of an [`Outbound`]; what was put is written when it is dropped. More than was asked for may
 /// be put: it goes on in the next segment.
@@ -15,13 +14,8 @@ pub struct Writer<'q> {
 impl<'q> Writer<'q> {
     /// `next` is followed by `room` bytes of the fill segment of `queue`, which are claimed.
     #[inline]
-    pub(super) fn new(queue: &'q mut Outbound, next: *mut u8, room: usize) -> Self {
+    pub(crate) fn new(queue: &'q mut Outbound, next: *mut u8, room: usize) -> Self {
         Self { queue, next, room, put: 0 }
-    }
-
-    /// How much may be put before it goes on elsewhere.
-    pub(super) fn room(&self) -> usize {
-        self.room
     }
 
     /// Appends a copy of `bytes`.
@@ -56,14 +50,7 @@ impl<'q> Writer<'q> {
     /// Counts what was put as written, and gives up the claim on the rest.
     #[inline]
     fn commit(&mut self) {
-        let put = std::mem::take(&mut self.put);
-        self.queue.written += put as u64;
-        let tail = self.queue.list.tail;
-        let mut entries = self.queue.entries();
-        if let Part::Copied { segment, end, .. } = &mut entries.get_mut(tail).part {
-            *end += put as u32;
-            segment.set_filled(*end as usize);
-        }
+        self.queue.commit(std::mem::take(&mut self.put));
     }
 }
 

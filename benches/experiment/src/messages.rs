@@ -1,0 +1,72 @@
+//! Where the messages of both old designs lie. It stands for the pooled allocator that servers of those designs have.
+//!
+//! Each message is a range of its own, counted and recycled: one lies behind the other in segments that all connections
+//! of a loop share, so that a short message costs no more than its bytes. That is less work than what Netty's allocator
+//! has with classes of sizes; in return a message that stays keeps its segment, which holds thirty short ones.
+
+use crate::part::Part;
+use crate::pieces::{Measured, Pieces};
+use crate::pool::Pool;
+use crate::segment::{SEGMENT_BYTES, Segment};
+
+/// The memory that the next messages of a loop get.
+#[derive(Default)]
+pub(crate) struct Messages {
+    current: Option<Segment>,
+}
+
+impl Messages {
+    /// A message of a copy of `bytes`.
+    #[inline]
+    pub(crate) fn copy(&mut self, bytes: &[u8], pool: &Pool) -> Part {
+        let segment = self.with_room(bytes.len(), pool);
+        let start = segment.filled() as u32;
+        segment.append(bytes);
+        Part::Copied { segment, start, end: start + bytes.len() as u32 }
+    }
+
+    /// A message of copies of all `pieces`.
+    #[inline(always)]
+    pub(crate) fn gather(&mut self, pieces: &Measured<impl Pieces>, pool: &Pool) -> Part {
+        let segment = self.with_room(pieces.length(), pool);
+        let start = segment.filled() as u32;
+        pieces.append_to(&segment);
+        Part::Copied { segment, start, end: start + pieces.length() as u32 }
+    }
+
+    /// An empty message with room for at least `length` bytes.
+    #[inline]
+    pub(crate) fn empty(&mut self, length: usize, pool: &Pool) -> Part {
+        let segment = self.with_room(length, pool);
+        let start = segment.filled() as u32;
+        Part::Copied { segment, start, end: start }
+    }
+
+    /// Lets go of the segment if no message is in it: called whenever a queue has become empty.
+    pub(crate) fn let_go(&mut self) {
+        if self.current.as_ref().is_some_and(Segment::is_unique) {
+            self.current = None;
+        }
+    }
+
+    /// Puts the next message elsewhere, whatever room there is left.
+    pub(crate) fn turn_over(&mut self) {
+        self.current = None;
+    }
+
+    #[inline]
+    fn with_room(&mut self, length: usize, pool: &Pool) -> Segment {
+        match &self.current {
+            Some(segment) if segment.room() >= length => segment.clone(),
+            _ => self.next(length, pool),
+        }
+    }
+
+    #[cold]
+    fn next(&mut self, length: usize, pool: &Pool) -> Segment {
+        if length > SEGMENT_BYTES {
+            return pool.segment_for(length);
+        }
+        self.current.insert(pool.segment()).clone()
+    }
+}

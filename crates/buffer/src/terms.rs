@@ -1,0 +1,48 @@
+//! The terms of an outbound queue: what it promises, what it has to be sent next, and why a file cannot be.
+
+use std::io::IoSlice;
+
+use crate::part::FileRegion;
+
+/// A promise: everything up to this count of bytes, from the first byte of the connection on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Mark(pub u64);
+
+/// What is next to be sent; see [`Outbound::gather`](crate::Outbound::gather).
+#[derive(Debug)]
+pub enum Gathered<'a, 'q> {
+    /// Nothing was flushed that has not been sent.
+    Nothing,
+    /// Bytes in memory, in order.
+    Parts(&'a [IoSlice<'q>]),
+    /// A piece of a file.
+    File(FileRegion),
+}
+
+/// Why bytes of a file could not be put in place of its region.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file ended before its region did.
+    Short,
+    /// Reading failed.
+    Read(std::io::Error),
+}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Short => f.write_str("the file is shorter than the region of it that was to be sent"),
+            Self::Read(error) => write!(f, "the file cannot be read: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Short => None,
+            Self::Read(error) => Some(error),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The load of the experiment: `tidegate load` in a process of its own, and what it says.
+
+use std::env;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::server::on_core;
+
+/// What a load came to. Latencies are in microseconds.
+pub(crate) struct Load {
+    pub(crate) requests: f64,
+    pub(crate) seconds: f64,
+    pub(crate) bytes_read: f64,
+    pub(crate) requests_per_second: f64,
+    pub(crate) latency: Spread,
+    pub(crate) thread_rate: Spread,
+    /// All that it said.
+    pub(crate) all: Value,
+}
+
+/// A mean and what lies around it.
+pub(crate) struct Spread {
+    pub(crate) mean: f64,
+    pub(crate) stdev: f64,
+    pub(crate) max: f64,
+    pub(crate) within_stdev: f64,
+}
+
+impl Load {
+    /// Loads the server at `url`, from one thread on `core`.
+    ///
+    /// # Errors
+    /// If something was not answered as it should be.
+    pub(crate) fn run(
+        url: &str,
+        connections: u32,
+        depth: u32,
+        duration: Duration,
+        core: Option<usize>,
+    ) -> Result<Self, String> {
+        let program = env::current_exe().map_err(|error| format!("cannot tell what program this is: {error}"))?;
+        let mut command = Command::new(program);
+        command.args(["load", "--threads", "1", "--timeout", "20s", "--json", "-"]);
+        command.args(["--connections", &connections.to_string(), "--pipeline", &depth.to_string()]);
+        command.args(["--duration", &format!("{}ms", duration.as_millis()), url]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = on_core(core, || command.spawn()).map_err(|error| format!("cannot run the load: {error}"))?;
+        let output = child.wait_with_output().map_err(|error| format!("cannot wait for the load: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr);
+            let errors = serde_json::from_str(&text).map(|all: Value| all["errors"].to_string()).unwrap_or_default();
+            return Err(format!("the load had errors: {} {errors}", why.trim()));
+        }
+        Self::from_json(&text).ok_or_else(|| format!("the load says what is not understood: {text}"))
+    }
+
+    fn from_json(text: &str) -> Option<Self> {
+        let all: Value = serde_json::from_str(text).ok()?;
+        let number = |name: &str| all[name].as_f64();
+        Some(Self {
+            requests: number("requests")?,
+            seconds: number("seconds")?,
+            bytes_read: number("bytes_read")?,
+            requests_per_second: number("requests_per_second")?,
+            latency: Spread::from_json(&all["latency"])?,
+            thread_rate: Spread::from_json(&all["thread_rate"])?,
+            all,
+        })
+    }
+}
+
+impl Spread {
+    fn from_json(value: &Value) -> Option<Self> {
+        let number = |name: &str| value[name].as_f64();
+        Some(Self {
+            mean: number("mean")?,
+            stdev: number("stdev")?,
+            max: number("max")?,
+            within_stdev: number("within_stdev")?,
+        })
+    }
+}

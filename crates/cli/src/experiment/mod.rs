@@ -1,0 +1,131 @@
+//! `tidegate experiment`: Netty's change #2693 repeated over the network, with the next step after it.
+//!
+//! The same server runs with three outbound queues: the array design from before the change, the linked one as it was
+//! published, and ours, which is this very program. `programs.rs` builds the other two, `server.rs` runs one of them on a
+//! core of its own, `load.rs` puts our load on it from another, `probe.rs` asks what a queue costs in memory, and `report.rs`
+//! shows all of it. `docs/queue-experiment.md` says what the designs are.
+
+mod load;
+mod probe;
+mod programs;
+mod report;
+mod server;
+
+use std::error::Error;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use self::load::Load;
+use self::programs::Programs;
+use self::report::{Design, Report, Round};
+use self::server::Serving;
+
+/// The flags of `experiment`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// How long each server is under load in each round: 10, 30s, 2m
+    #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = crate::load::duration)]
+    duration: Duration,
+    /// Requests that are sent at once on a connection, and responses of a burst in memory
+    #[arg(long, value_name = "N", default_value = "256", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    depth: u32,
+    /// Connections of the load
+    #[arg(short, long, value_name = "N", default_value = "256", value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    connections: u32,
+    /// How often all three are run, one after the other
+    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    rounds: u32,
+    /// What the servers wait on: epoll, uring or auto
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "epoll", "uring"])]
+    transport: String,
+    /// This program, built with the array queue [default: it is built from the source tree around the current directory]
+    #[arg(long, value_name = "PROGRAM")]
+    array: Option<PathBuf>,
+    /// This program, built with the linked queue
+    #[arg(long, value_name = "PROGRAM")]
+    linked: Option<PathBuf>,
+    /// Write the figures into a file as JSON; - prints them in place of the tables
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs the experiment, and prints what it has found.
+///
+/// # Errors
+/// What the user has to mend.
+pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
+    if cfg!(debug_assertions) {
+        return Err("this is a debug build, and would be compared with release builds: use --release".into());
+    }
+    let programs = Programs::find(options.array.as_deref(), options.linked.as_deref())?;
+    let cores = two_cores();
+    if cores.is_none() {
+        eprintln!("tidegate: there is one core only: server and load share it, and disturb each other");
+    }
+    let mut designs = Vec::new();
+    for program in &programs.0 {
+        eprintln!("memory and instructions of the queue: {}", program.name);
+        let probe = program.probe.as_deref().map(|path| probe::run(path, options.depth)).transpose()?;
+        designs.push(Design { name: program.name, probe, rounds: Vec::new() });
+    }
+    for round in 0..options.rounds {
+        // Whoever is first has another neighbour each time.
+        for place in 0..designs.len() {
+            let index = (place + round as usize) % designs.len();
+            let measured = measure(&programs.0[index].server, options, cores)?;
+            let rate = measured.load.requests_per_second;
+            let name = designs[index].name;
+            eprintln!("round {} of {}: {name}: {rate:.0} requests/s", round + 1, options.rounds);
+            designs[index].rounds.push(measured);
+        }
+    }
+    let report = Report {
+        transport: &options.transport,
+        duration: options.duration,
+        depth: options.depth,
+        connections: options.connections,
+        designs,
+    };
+    show(&report, options.json.as_deref())?;
+    Ok(true)
+}
+
+/// One server, from its start to its end, with the load in between.
+fn measure(program: &Path, options: &Options, cores: Option<[usize; 2]>) -> Result<Round, String> {
+    let [server_core, load_core] = cores.map_or([None; 2], |cores| cores.map(Some));
+    let server = Serving::start(program, &options.transport, server_core)?;
+    let before = server.cpu_time();
+    let load = Load::run(server.url(), options.connections, options.depth, options.duration, load_core)?;
+    let after = server.cpu_time();
+    Ok(Round {
+        user: after.user.saturating_sub(before.user).as_secs_f64(),
+        system: after.system.saturating_sub(before.system).as_secs_f64(),
+        load,
+    })
+}
+
+fn show(report: &Report<'_>, json: Option<&Path>) -> Result<(), String> {
+    let text = match json {
+        Some(path) if path == Path::new("-") => format!("{:#}\n", report.json()),
+        _ => report.text(),
+    };
+    // The figures are written to where they were asked for, whether or not somebody reads this.
+    let _ = io::stdout().write_all(text.as_bytes());
+    match json.filter(|path| *path != Path::new("-")) {
+        Some(path) => fs::write(path, format!("{:#}\n", report.json()))
+            .map_err(|error| format!("cannot write '{}': {error}", path.display())),
+        None => Ok(()),
+    }
+}
+
+/// The first two cores that this process may run on: one for the server, one for the load.
+fn two_cores() -> Option<[usize; 2]> {
+    let allowed = sched_getaffinity(None).ok()?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+    Some([cores.next()?, cores.next()?])
+}

@@ -1,0 +1,59 @@
+//! What a queue costs in memory, allocations and instructions: `tidegate-experiment`, built with that queue, says it.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// What one queue costs.
+pub(crate) struct Probe {
+    /// For each count of connections: that count, and bytes of queue of each connection, idle and in the burst.
+    pub(crate) bytes: Vec<[u64; 3]>,
+    pub(crate) allocations_per_request: f64,
+    /// Of user space, for a response in the queue alone; only where valgrind is installed.
+    pub(crate) instructions_per_response: Option<u64>,
+    /// All that it said.
+    pub(crate) all: Value,
+}
+
+/// Runs the probe with bursts of `depth` responses.
+///
+/// # Errors
+/// If it does not run, or does not say what it should.
+pub(crate) fn run(program: &Path, depth: u32) -> Result<Probe, String> {
+    let mut command = Command::new(program);
+    command.args(["--depth", &depth.to_string()]).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().map_err(|error| format!("cannot run '{}': {error}", program.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    from_json(&text).ok_or_else(|| format!("'{}' says what is not understood: {text}", program.display()))
+}
+
+fn from_json(text: &str) -> Option<Probe> {
+    let all: Value = serde_json::from_str(text).ok()?;
+    let row = |row: &Value| Some([row["connections"].as_u64()?, row["idle"].as_u64()?, row["burst"].as_u64()?]);
+    Some(Probe {
+        bytes: all["bytes"].as_array()?.iter().map(row).collect::<Option<_>>()?,
+        allocations_per_request: all["allocations_per_request"].as_f64()?,
+        instructions_per_response: all["instructions_per_response"].as_u64(),
+        all,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_probe_says_is_understood_with_instructions_and_without() {
+        for (instructions, expected) in [("173", Some(173)), ("null", None)] {
+            let text = format!(
+                r#"{{"bytes": [{{"connections": 1, "idle": 40, "burst": 50}}], "allocations_per_request": 0.5,
+                "instructions_per_response": {instructions}}}"#
+            );
+            let probe = from_json(&text).expect("that is all it takes");
+            assert_eq!((probe.bytes, probe.allocations_per_request), (vec![[1, 40, 50]], 0.5));
+            assert_eq!(probe.instructions_per_response, expected);
+        }
+        assert!(from_json("usage: tidegate-experiment").is_none());
+    }
+}

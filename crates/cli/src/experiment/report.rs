@@ -1,0 +1,244 @@
+//! What the experiment found: a table of medians, then the same in wrk's form beside what was published in 2014.
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::load::{Load, Spread};
+use super::probe::Probe;
+use crate::load::report::units;
+
+/// What the experiment found, and how.
+pub(crate) struct Report<'a> {
+    pub(crate) transport: &'a str,
+    pub(crate) duration: Duration,
+    pub(crate) depth: u32,
+    pub(crate) connections: u32,
+    pub(crate) designs: Vec<Design>,
+}
+
+/// One of the queues.
+pub(crate) struct Design {
+    pub(crate) name: &'static str,
+    pub(crate) probe: Option<Probe>,
+    pub(crate) rounds: Vec<Round>,
+}
+
+/// One run of its server.
+pub(crate) struct Round {
+    /// CPU seconds of the server in user space and in the kernel.
+    pub(crate) user: f64,
+    pub(crate) system: f64,
+    pub(crate) load: Load,
+}
+
+impl Round {
+    fn per_million(&self, seconds: f64) -> f64 {
+        if self.load.requests > 0.0 { seconds / self.load.requests * 1e6 } else { f64::NAN }
+    }
+}
+
+impl Design {
+    /// The run with the median rate.
+    fn usual(&self) -> Option<&Round> {
+        let mut rounds: Vec<_> = self.rounds.iter().collect();
+        rounds.sort_by(|one, two| one.load.requests_per_second.total_cmp(&two.load.requests_per_second));
+        rounds.get(rounds.len() / 2).copied()
+    }
+}
+
+/// A figure of a run, and how it is written.
+type Row = (&'static str, fn(&Round) -> f64, fn(f64) -> String);
+
+/// What is shown of each run.
+const ROWS: [Row; 7] = [
+    ("requests per second", |round| round.load.requests_per_second, |number| format!("{number:.0}")),
+    ("CPU seconds per million", |round| round.per_million(round.user + round.system), |number| format!("{number:.3}")),
+    ("of these user", |round| round.per_million(round.user), |number| format!("{number:.3}")),
+    ("of these system", |round| round.per_million(round.system), |number| format!("{number:.3}")),
+    ("latency, average", |round| round.load.latency.mean, time),
+    ("latency, deviation", |round| round.load.latency.stdev, time),
+    ("latency, maximum", |round| round.load.latency.max, time),
+];
+
+impl Report<'_> {
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text).expect("a string takes everything");
+        text
+    }
+
+    fn write(&self, text: &mut String) -> fmt::Result {
+        let Self { transport, connections, depth, duration, designs } = self;
+        let rounds = designs.first().map_or(0, |design| design.rounds.len());
+        writeln!(
+            text,
+            "GET /plaintext, {connections} connections, {depth} requests at a time, {} s, transport {transport}; medians of \
+             {rounds} rounds, in brackets the least and the most\n",
+            duration.as_secs_f64()
+        )?;
+        self.row(text, "", |design| design.name.to_owned())?;
+        writeln!(text, "|---|{}", "--:|".repeat(designs.len()))?;
+        for (name, of, show) in ROWS {
+            self.row(text, name, |design| with_range(design.rounds.iter().map(of).collect(), show))?;
+        }
+        for (place, what) in [(1, "idle"), (2, "in the burst")] {
+            let counts = designs.iter().find_map(|design| design.probe.as_ref()).map_or(&[][..], |probe| &probe.bytes);
+            for (index, [connections, ..]) in counts.iter().enumerate() {
+                let name = format!("bytes of queue each, {what}, connections: {connections}");
+                self.row(text, &name, |design| {
+                    of_probe(design, |probe| probe.bytes.get(index).map(|bytes| bytes[place].to_string()))
+                })?;
+            }
+        }
+        self.row(text, "allocations per request", |design| {
+            of_probe(design, |probe| Some(format!("{:.3}", probe.allocations_per_request)))
+        })?;
+        self.row(text, "instructions per response, of the queue alone", |design| {
+            of_probe(design, |probe| probe.instructions_per_response.map(|count| count.to_string()))
+        })?;
+        writeln!(text, "\nAs wrk would print it, of the run with the median rate:")?;
+        for design in designs {
+            if let Some(round) = design.usual() {
+                as_wrk(text, design.name, &round.load)?;
+            }
+        }
+        text.push_str(PUBLISHED);
+        Ok(())
+    }
+
+    fn row(&self, text: &mut String, name: &str, of: impl Fn(&Design) -> String) -> fmt::Result {
+        write!(text, "| {name} |")?;
+        for design in &self.designs {
+            write!(text, " {} |", of(design))?;
+        }
+        writeln!(text)
+    }
+
+    /// For programs. Latencies are in microseconds, CPU times in seconds.
+    pub(crate) fn json(&self) -> Value {
+        let round = |round: &Round| json!({"user": round.user, "system": round.system, "load": round.load.all});
+        let design = |design: &Design| {
+            json!({
+                "design": design.name,
+                "probe": design.probe.as_ref().map(|probe| &probe.all),
+                "rounds": design.rounds.iter().map(round).collect::<Vec<_>>(),
+            })
+        };
+        json!({
+            "transport": self.transport,
+            "seconds": self.duration.as_secs_f64(),
+            "depth": self.depth,
+            "connections": self.connections,
+            "designs": self.designs.iter().map(design).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn of_probe(design: &Design, of: impl Fn(&Probe) -> Option<String>) -> String {
+    design.probe.as_ref().and_then(of).unwrap_or_else(|| "–".into())
+}
+
+/// The median, the least and the most.
+fn with_range(mut numbers: Vec<f64>, show: fn(f64) -> String) -> String {
+    numbers.sort_by(f64::total_cmp);
+    match numbers[..] {
+        [] => "–".into(),
+        [only] => show(only),
+        [least, .., most] => format!("{} ({}–{})", show(numbers[numbers.len() / 2]), show(least), show(most)),
+    }
+}
+
+/// Microseconds as wrk writes them.
+fn time(us: f64) -> String {
+    units::time(us * 1e3)
+}
+
+fn as_wrk(text: &mut String, name: &str, load: &Load) -> fmt::Result {
+    let Load { requests, seconds, bytes_read, requests_per_second, latency, thread_rate, .. } = load;
+    writeln!(text, "\n{name}")?;
+    writeln!(text, "  Thread Stats   Avg      Stdev     Max   +/- Stdev")?;
+    spread(text, "Latency", latency, time)?;
+    spread(text, "Req/Sec", thread_rate, units::metric)?;
+    writeln!(text, "  {requests} requests in {seconds:.2}s, {}B read", units::binary(*bytes_read))?;
+    writeln!(text, "Requests/sec: {requests_per_second:9.2}")
+}
+
+fn spread(text: &mut String, name: &str, spread: &Spread, unit: fn(f64) -> String) -> fmt::Result {
+    let Spread { mean, stdev, max, within_stdev } = spread;
+    let [mean, stdev, max] = [mean, stdev, max].map(|&value| unit(value));
+    writeln!(text, "    {name:<10}{mean:>8}{stdev:>10}{max:>9}{:8.2}%", 100.0 * within_stdev)
+}
+
+/// What the change was published with.
+const PUBLISHED: &str = "
+Published with the change in 2014, on another machine, with more cores, and of another server:
+wrk -d 120 -c 256 -t 16 --pipeline 256
+  before: Requests/sec: 3040101, maximum latency 1.26s
+  after:  Requests/sec: 3098461, maximum latency 301.77ms
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(rate: f64) -> Round {
+        let spread = || Spread { mean: 1_500.0, stdev: 200.0, max: 301_770.0, within_stdev: 0.9 };
+        let load = Load {
+            requests: 2e6,
+            seconds: 2.0,
+            bytes_read: 2.66e8,
+            requests_per_second: rate,
+            latency: spread(),
+            thread_rate: spread(),
+            all: Value::Null,
+        };
+        Round { user: 1.0, system: 0.5, load }
+    }
+
+    fn report() -> Report<'static> {
+        let probe = Probe {
+            bytes: vec![[1, 40, 40_024], [1_000, 40, 37_198]],
+            allocations_per_request: 0.0,
+            instructions_per_response: None,
+            all: Value::Null,
+        };
+        let designs = vec![
+            Design { name: "array", probe: None, rounds: vec![round(3e6), round(1e6), round(2e6)] },
+            Design { name: "ours", probe: Some(probe), rounds: vec![round(5e6)] },
+        ];
+        Report { transport: "epoll", duration: Duration::from_secs(2), depth: 256, connections: 64, designs }
+    }
+
+    #[test]
+    fn a_row_has_the_median_and_the_range_of_each_design() {
+        let text = report().text();
+        assert!(text.contains("| requests per second | 2000000 (1000000–3000000) | 5000000 |"), "{text}");
+        assert!(text.contains("| CPU seconds per million | 0.750 (0.750–0.750) | 0.750 |"), "{text}");
+        assert!(text.contains("| of these user | 0.500 (0.500–0.500) | 0.500 |"), "{text}");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_a_dash() {
+        let text = report().text();
+        assert!(text.contains("| bytes of queue each, in the burst, connections: 1000 | – | 37198 |"), "{text}");
+        assert!(text.contains("| instructions per response, of the queue alone | – | – |"), "{text}");
+    }
+
+    #[test]
+    fn the_published_figures_stand_below_ours_and_are_marked() {
+        let text = report().text();
+        let (ours, published) = text.split_once("Published").expect("both are there");
+        assert!(ours.contains("    Latency     1.50ms  200.00us 301.77ms   90.00%"), "{ours}");
+        assert!(published.contains("another machine") && published.contains("1.26s") && published.contains("301.77ms"));
+    }
+
+    #[test]
+    fn programs_get_every_round() {
+        let json = report().json();
+        assert_eq!(json["designs"][0]["rounds"].as_array().map(Vec::len), Some(3));
+        assert_eq!(json["designs"][1]["rounds"][0]["system"], 0.5);
+    }
+}
