@@ -26,11 +26,12 @@ use crate::part::{FileRegion, Part};
 use crate::planted::{self, Bug};
 use crate::pool::Pool;
 use crate::segment::{SEGMENT_BYTES, Segment, block_bytes};
-use crate::slice::{DETACHED_PART, Slice};
+use crate::slice::Slice;
 use crate::terms::{Gathered, LoadError, Mark};
 use crate::writer::Writer;
 
 mod pieces;
+mod settling;
 
 /// The outbound queue of one connection.
 ///
@@ -166,39 +167,6 @@ impl Outbound {
         let tail = self.list.tail;
         let fill = tail != NIL && self.entries().get(tail).part.len() == 0;
         self.list.unflushed = if fill { tail } else { NIL };
-    }
-
-    /// Moves a few flushed bytes that are all there is from the page where they were written into memory of their size,
-    /// so that a short answer that is on its way does not hold a page.
-    ///
-    /// ```
-    /// use tidegate_buffer::{Outbound, Pool};
-    ///
-    /// let pool = Pool::new();
-    /// let mut queue = Outbound::new(&pool);
-    /// queue.write(b"ebb");
-    /// queue.flush();
-    /// assert!(pool.ledger().used() > 4000);
-    /// queue.settle();
-    /// assert!(pool.ledger().used() < 100);
-    /// ```
-    pub fn settle(&mut self) {
-        let list = &self.list;
-        let Some(pool) = self.pool.as_ref().filter(|_| list.entries == 1 && list.unflushed == NIL) else { return };
-        let mut entries = pool.shared().entries.borrow_mut();
-        let part = &mut entries.get_mut(list.head).part;
-        let capacity = match part {
-            Part::Copied { segment, .. } => segment.capacity(),
-            Part::Slice(slice) => slice.segment().capacity(),
-            _ => return,
-        };
-        let bytes = part.bytes().expect("it is no file");
-        if bytes.len() < capacity / DETACHED_PART {
-            let own = Part::Slice(pool.copy(bytes));
-            let page = std::mem::replace(part, own);
-            drop(entries);
-            drop(page);
-        }
     }
 
     /// Puts what is to be sent next into `parts`, at most `bytes_max` bytes of it. A piece of a file comes alone.

@@ -31,6 +31,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         6 => queue.clone().prop_map(Flush),
         8 => (queue.clone(), 1..20_usize, bytes_max.clone(), any::<u8>()).prop_map(|(q, p, b, t)| Send(q, p, b, t)),
         2 => queue.clone().prop_map(Settle),
+        3 => queue.clone().prop_map(Shrink),
         1 => queue.clone().prop_map(Clear),
         3 => two.prop_map(|(to, from)| Take(to, from)),
         2 => (queue.clone(), bytes_max).prop_map(|(q, b)| Load(q, b)),

@@ -96,6 +96,62 @@ fn what_is_much_or_not_alone_or_not_flushed_stays_where_it_is() {
 }
 
 #[test]
+#[cfg_attr(any(tidegate_queue = "array", tidegate_queue = "linked"), ignore = "it is about our layout")]
+fn heads_that_wait_between_linked_bodies_leave_their_page() {
+    let pool = Pool::new();
+    for more in [false, true] {
+        let mut queue = Outbound::new(&pool);
+        let mut expected = Vec::new();
+        for _ in 0..4 {
+            queue.write(&[b'h'; 130]);
+            queue.link_static(&[b'b'; LINK_BYTES_MIN]);
+            expected.extend([[b'h'; 130].as_slice(), &[b'b'; LINK_BYTES_MIN]].concat());
+        }
+        queue.flush();
+        queue.advance(100);
+        expected.drain(..100);
+        let lent = queue.lend(9);
+        queue.shrink();
+        drop(lent);
+        let used = pool.ledger().used();
+        assert!(used < segment_cost(&pool, 420) + 9 * ENTRY_BYTES + 8, "{used}");
+        queue.shrink();
+        assert_eq!(pool.ledger().used(), used, "what has left stays where it is");
+        if more {
+            queue.write(&[b'm'; 100]);
+            queue.flush();
+            expected.extend([b'm'; 100]);
+        }
+        assert_eq!(send_all(&mut queue, usize::MAX), expected);
+        drop(queue);
+        assert_eq!(pool.ledger().used(), 0);
+    }
+}
+
+#[test]
+fn what_fills_its_page_or_lies_in_many_entries_does_not_leave_it() {
+    let pool = Pool::new();
+    let writes: [(&str, &Write<'_>); 3] = [
+        ("nothing", &|_| ()),
+        ("much", &|queue| queue.write(&[b'x'; SEGMENT_BYTES / 3])),
+        ("many entries", &|queue| {
+            for _ in 0..20 {
+                queue.write(b"a head");
+                queue.link_static(&[b'x'; LINK_BYTES_MIN]);
+            }
+        }),
+    ];
+    for (what, write) in writes {
+        let mut queue = Outbound::new(&pool);
+        write(&mut queue);
+        queue.flush();
+        let before = pool.ledger().used();
+        queue.shrink();
+        assert_eq!(pool.ledger().used(), before, "{what}");
+    }
+}
+
+#[test]
 fn a_queue_without_a_pool_is_one_by_default() {
     let mut queue = Outbound::default();
     queue.link_bytes(Bytes::from(vec![7; LINK_BYTES_MIN]));

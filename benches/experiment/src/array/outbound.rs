@@ -151,6 +151,9 @@ impl Outbound {
     /// Moves nothing: in the published design a message stays where it was encoded.
     pub fn settle(&mut self) {}
 
+    /// Moves nothing either.
+    pub fn shrink(&mut self) {}
+
     /// Puts what is to be sent next into `parts`, at most `bytes_max` bytes of it. A piece of a file comes alone.
     pub fn gather<'a, 'q>(&'q self, parts: &'a mut [MaybeUninit<IoSlice<'q>>], bytes_max: usize) -> Gathered<'a, 'q> {
         let mut own = self.parts.take();

@@ -41,6 +41,7 @@ pub(crate) enum Operation {
     /// Gathers into so many parts, at most so many bytes, of which the kernel takes so many 256ths.
     Send(usize, usize, usize, u8),
     Settle(usize),
+    Shrink(usize),
     Clear(usize),
     Take(usize, usize),
     Load(usize, usize),
@@ -211,6 +212,7 @@ impl World {
                 self.send(queue, parts_max, bytes_max, taken);
             }
             Operation::Settle(queue) => self.queues[queue].settle(),
+            Operation::Shrink(queue) => self.queues[queue].shrink(),
             Operation::Clear(queue) => {
                 self.queues[queue].clear();
                 let Model { sent, unwritable, .. } = self.models[queue];

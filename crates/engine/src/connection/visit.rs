@@ -478,6 +478,10 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 break;
             }
         }
+        if self.link.has(Link::SENDING) && !core.driver.is_sending(token) {
+            // The peer does not read, and nobody knows for how long.
+            self.link.outbound().shrink();
+        }
         let unsent = planted::has(Bug::ClosedUnsent) && self.link.is_closing();
         if unsent || (self.link.outbound().is_empty() && self.held() == 0) {
             self.all_sent(core, token)?;
