@@ -75,8 +75,8 @@ impl Report<'_> {
         let rounds = designs.first().map_or(0, |design| design.rounds.len());
         writeln!(
             text,
-            "GET /plaintext, {connections} connections, {depth} requests at a time, {} s, transport {transport}; medians of \
-             {rounds} rounds, in brackets the least and the most\n",
+            "GET /plaintext, {connections} connections, {depth} requests at a time, {} s, transport {transport}; rounds: {rounds}, \
+             of which the medians, and in brackets the least and the most\n",
             duration.as_secs_f64()
         )?;
         self.row(text, "", |design| design.name.to_owned())?;
