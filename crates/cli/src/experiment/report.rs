@@ -174,7 +174,7 @@ fn spread(text: &mut String, name: &str, spread: &Spread, unit: fn(f64) -> Strin
 
 /// What the change was published with.
 const PUBLISHED: &str = "
-Published with the change in 2014, on another machine, with more cores, and of another server:
+Published with the change in 2014, on another machine, under 16 threads of load, and of another server:
 wrk -d 120 -c 256 -t 16 --pipeline 256
   before: Requests/sec: 3040101, maximum latency 1.26s
   after:  Requests/sec: 3098461, maximum latency 301.77ms
