@@ -75,8 +75,8 @@ impl Report<'_> {
         let rounds = designs.first().map_or(0, |design| design.rounds.len());
         writeln!(
             text,
-            "GET /plaintext, {connections} connections, {depth} requests at a time, {} s, transport {transport}; medians of \
-             {rounds} rounds, in brackets the least and the most\n",
+            "GET /plaintext, {connections} connections, {depth} requests at a time, {} s, transport {transport}; rounds: {rounds}, \
+             of which the medians, and in brackets the least and the most\n",
             duration.as_secs_f64()
         )?;
         self.row(text, "", |design| design.name.to_owned())?;
@@ -174,7 +174,7 @@ fn spread(text: &mut String, name: &str, spread: &Spread, unit: fn(f64) -> Strin
 
 /// What the change was published with.
 const PUBLISHED: &str = "
-Published with the change in 2014, on another machine, with more cores, and of another server:
+Published with the change in 2014, on another machine, under 16 threads of load, and of another server:
 wrk -d 120 -c 256 -t 16 --pipeline 256
   before: Requests/sec: 3040101, maximum latency 1.26s
   after:  Requests/sec: 3098461, maximum latency 301.77ms
