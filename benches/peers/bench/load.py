@@ -1,6 +1,6 @@
 """Runs one load against one server and reads what it came to: by `tidegate load`, or by wrk as a second opinion.
 
-Both are asked for the same bytes of requests, but for the headers that each adds, and both give the same plain data.
+Both send the same requests, with the fields that public comparisons send, and both give the same plain data.
 An error in a load (a refused connection, another status, a wrong length, a time-out) is a `Failure`: no figure comes of it.
 """
 
@@ -15,6 +15,12 @@ ANSWER_SECONDS_MAX = 10
 OVERTIME_SECONDS_MAX = 60
 SCRIPT = ROOT / "benches/load.lua"
 PROGRAM = ROOT / "target/release/tidegate"
+# As in `load.lua`.
+FIELDS = [
+    "Host: localhost",
+    "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+    "Connection: keep-alive",
+]
 PERCENTILES = ["50", "90", "99", "99.9"]
 
 
@@ -38,6 +44,7 @@ class Tidegate:
     def command(self, url, work, seconds):
         command = [str(self.program), "load", "-t", "1", "-c", str(work.connections), "-d", f"{seconds}s"]
         command += ["--timeout", f"{ANSWER_SECONDS_MAX}s", "--pipeline", str(work.depth), "--json", "-"]
+        command += [part for field in FIELDS for part in ("-H", field)]
         if work.body_bytes:
             command += ["--method", "POST", "--body", "x" * work.body_bytes]
         return command + [url + work.target]

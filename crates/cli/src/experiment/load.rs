@@ -44,6 +44,9 @@ impl Load {
         let mut command = Command::new(program);
         command.args(["load", "--threads", "1", "--timeout", "20s", "--json", "-"]);
         command.args(["--connections", &connections.to_string(), "--pipeline", &depth.to_string()]);
+        for field in FIELDS {
+            command.args(["--header", field]);
+        }
         command.args(["--duration", &format!("{}ms", duration.as_millis()), url]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = on_core(core, || command.spawn()).map_err(|error| format!("cannot run the load: {error}"))?;
@@ -83,3 +86,10 @@ impl Spread {
         })
     }
 }
+
+/// What the requests of Netty's experiment said of themselves.
+const FIELDS: [&str; 3] = [
+    "Host: localhost",
+    "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+    "Connection: keep-alive",
+];
