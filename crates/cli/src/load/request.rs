@@ -56,6 +56,9 @@ impl Recipe {
             let bad = |why: &dyn fmt::Display| BadRequest(format!("cannot send the header '{header}': {why}"));
             let Some((name, value)) = header.split_once(':') else { return Err(bad(&"write 'Name: value'")) };
             let (name, value) = (name.trim(), value.trim());
+            if name.eq_ignore_ascii_case("connection") && value.eq_ignore_ascii_case("close") && *depth > 1 {
+                return Err(bad(&"a connection that closes after one request cannot pipeline more"));
+            }
             if name.eq_ignore_ascii_case("host") {
                 host = value;
             } else if name.eq_ignore_ascii_case("connection") && value.eq_ignore_ascii_case("close") {
@@ -168,8 +171,9 @@ mod tests {
             ("GET", &["a: b\r\nc: d"], "header"),
             ("GET", &["Content-Length: 5"], "Content-Length"),
             ("GET", &["Host: a b"], "host"),
+            ("GET", &["connection: close"], "pipeline"),
         ] {
-            let error = ask(method, headers, "", 1).expect_err(why).to_string();
+            let error = ask(method, headers, "", 2).expect_err(why).to_string();
             assert!(error.contains(why), "{why}: {error}");
         }
     }

@@ -110,7 +110,7 @@ fn under_a_budget_the_largest_are_shed_and_the_others_served() {
     let mut most = before;
     for (number, peer) in stuck.iter_mut().enumerate() {
         // Some are shed while they still send.
-        let _ = peer.try_send(request("GET", "/bytes/16384").repeat(256));
+        let _ = peer.try_send(request("GET", "/bytes/1000").repeat(256));
         if number % 20 == 0 {
             assert_eq!(witness.get("/plaintext").text(), "Hello, World!");
             most = most.max(program.resident());
