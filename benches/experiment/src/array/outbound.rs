@@ -144,6 +144,9 @@ impl Outbound {
         }
         // A cursor that was forgotten instead of dropped has left an empty entry.
         self.drop_spent_heads();
+        if self.is_empty() {
+            self.let_go_of_messages();
+        }
         // An empty tail has nothing to send, and is there for the next cursor.
         self.flushed = self.entries.len() - usize::from(self.ends_empty());
     }

@@ -143,6 +143,9 @@ impl Outbound {
         }
         // A cursor that was forgotten instead of dropped has left an empty entry.
         self.drop_spent_heads();
+        if self.is_empty() {
+            self.let_go_of_messages();
+        }
         // An empty tail has nothing to send, and is there for the next cursor.
         self.list.unflushed = if self.ends_empty() { self.list.tail } else { NIL };
     }
