@@ -190,7 +190,7 @@ async fn work(worker: Rc<Worker>, orders: &Orders, part: Part) -> Count {
 
     let begun = Instant::now();
     let end = begun + orders.duration;
-    if let Some(_pace) = &worker.pace {
+    if worker.pace.is_some() {
         let worker = worker.clone();
         task::spawn(async move {
             if let Some(pace) = &worker.pace {
