@@ -66,13 +66,10 @@ impl Task for Parse<'_> {
         if line_end > limits.request_line_bytes_max as usize {
             return Err(Exceeded::RequestLine.into());
         }
-        let (mut facts, mut count) = (Facts::default(), 0);
-        let end = scanner.fields(bytes, line_end + 2, |field| {
-            count += 1;
-            facts.learn(scanner, bytes, field)
-        });
+        let mut facts = Facts::default();
+        let end = scanner.fields(bytes, line_end + 2, |field| facts.learn(scanner, bytes, field));
         let end = end.map_err(stopped)?;
-        if count > limits.headers_max {
+        if facts.count > limits.headers_max {
             return Err(Exceeded::Headers.into());
         }
         let spans = Spans {
@@ -222,45 +219,46 @@ pub(crate) fn field_name(line: &[u8]) -> Option<&[u8]> {
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     length: u64,
+    /// How many fields there were.
+    count: u32,
     seen: u8,
 }
 
 impl Facts {
     #[inline(always)]
-    fn learn<S: Scanner>(&mut self, scanner: S, bytes: &[u8], field: Field) -> Result<(), Stop> {
-        let Field { start: at, name_end, value_end } = field;
-        let value = || &bytes[name_end + 1..value_end];
-        match name_end - at {
-            4 if is_name4(bytes, at, b"host") => self.host(scanner, bytes, name_end + 1, value_end),
-            10 if is_name(bytes, at, b"connection") => {
-                self.connection(bytes, name_end + 1, value_end);
+    fn learn<S: Scanner>(&mut self, scanner: S, bytes: &[u8], field: Field<'_>) -> Result<(), Stop> {
+        self.count += 1;
+        let name = field.name();
+        match name.len() {
+            4 if is(name, b"host") => self.host(scanner, bytes, field),
+            6 if is(name, b"expect") => self.expect(field.value()),
+            10 if is(name, b"connection") => {
+                self.connection(field.value());
                 Ok(())
             }
-            14 if is_name(bytes, at, b"content-length") => self.content_length(value()),
-            17 if bytes[at..name_end].eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value()),
-            6 if bytes[at..name_end].eq_ignore_ascii_case(b"expect") => self.expect(value()),
+            14 if is(name, b"content-length") => self.content_length(field.value()),
+            17 if is(name, b"transfer-encoding") => self.transfer_encoding(field.value()),
             _ => Ok(()),
         }
     }
 
     /// Those of a response, or of one behind which a tunnel begins.
     pub(crate) fn of_response(is_tunnel: bool) -> Self {
-        Self { length: 0, seen: if is_tunnel { TUNNEL } else { 0 } }
+        Self { seen: if is_tunnel { TUNNEL } else { 0 }, ..Self::default() }
     }
 
-    pub(crate) fn learn_of_response(&mut self, bytes: &[u8], field: Field) -> Result<(), Stop> {
-        let Field { start: at, name_end, value_end } = field;
-        let value = || &bytes[name_end + 1..value_end];
-        match name_end - at {
-            10 if is_name(bytes, at, b"connection") => {
-                self.connection(bytes, name_end + 1, value_end);
+    pub(crate) fn learn_of_response(&mut self, field: Field<'_>) -> Result<(), Stop> {
+        let (name, value) = (field.name(), field.value());
+        match name.len() {
+            10 if is(name, b"connection") => {
+                self.connection(value);
                 Ok(())
             }
             // A tunnel has no body, whatever is said of one (RFC 9112 §6.3).
             14 | 17 if self.seen & TUNNEL != 0 => Ok(()),
-            14 if is_name(bytes, at, b"content-length") => self.content_length(value()),
-            17 if bytes[at..name_end].eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value()),
-            7 if bytes[at..name_end].eq_ignore_ascii_case(b"upgrade") => {
+            14 if is(name, b"content-length") => self.content_length(value),
+            17 if is(name, b"transfer-encoding") => self.transfer_encoding(value),
+            7 if is(name, b"upgrade") => {
                 self.note(UPGRADES);
                 Ok(())
             }
@@ -269,24 +267,26 @@ impl Facts {
     }
 
     #[inline(always)]
-    fn host<S: Scanner>(&mut self, scanner: S, bytes: &[u8], at: usize, value_end: usize) -> Result<(), Stop> {
+    fn host<S: Scanner>(&mut self, scanner: S, bytes: &[u8], field: Field<'_>) -> Result<(), Stop> {
         if !self.note(HOST) {
             return Err(Violation::HostRepeated.into());
         }
         // One space, a name or an address of four numbers, and perhaps a port.
-        let is_plain = bytes[at] == b' ' && {
-            let host_end = scanner.host_end(bytes, at + 1);
-            host_end == value_end || bytes.get(host_end..value_end).is_some_and(is_port)
+        let value = field.value();
+        let is_plain = value.first() == Some(&b' ') && {
+            // Among all bytes, which are enough to be looked at many at a time.
+            let host_end = scanner.host_end(bytes, field.name_end() + 2);
+            host_end == field.value_end() || bytes.get(host_end..field.value_end()).is_some_and(is_port)
         };
-        if is_plain || is_host(trim(&bytes[at..value_end])) { Ok(()) } else { Err(Violation::HostInvalid.into()) }
+        if is_plain || is_host(trim(value)) { Ok(()) } else { Err(Violation::HostInvalid.into()) }
     }
 
     #[inline(always)]
-    fn connection(&mut self, bytes: &[u8], at: usize, value_end: usize) {
-        if value_end - at == 11 && bytes[at] == b' ' && is_name(bytes, at + 1, b"keep-alive") {
+    fn connection(&mut self, value: &[u8]) {
+        if matches!(value, [b' ', option @ ..] if is(option, b"keep-alive")) {
             self.seen |= KEEP;
         } else {
-            self.connection_options(&bytes[at..value_end]);
+            self.connection_options(value);
         }
     }
 
@@ -411,22 +411,25 @@ impl Facts {
     }
 }
 
-/// Whether this name stands at `at`; it is given in lower case, and has eight to sixteen letters. Setting bit 5 turns
-/// nothing that a name or a value may have into a letter or a dash, but for what differs in case alone.
+/// Whether `found` is this, which is given in lower case, and made of letters and dashes, four to twenty-four of them.
+/// Compared in words: as many as fit, and one that ends with the last letter. Setting bit 5 turns nothing that a name or
+/// a value may have into a letter or a dash, but for what differs in case alone.
 #[inline(always)]
-fn is_name<const N: usize>(bytes: &[u8], at: usize, name: &[u8; N]) -> bool {
-    let first = |bytes: &[u8; N]| bytes.first_chunk().map(|chunk| u64::from_le_bytes(*chunk));
-    let last = |bytes: &[u8; N]| bytes.last_chunk().map(|chunk| u64::from_le_bytes(*chunk));
-    bytes.get(at..).and_then(<[u8]>::first_chunk::<N>).is_some_and(|found| {
-        first(found).map(|word| word | LOWER) == first(name) && last(found).map(|word| word | LOWER) == last(name)
-    })
-}
-
-/// The same for four letters.
-#[inline(always)]
-fn is_name4(bytes: &[u8], at: usize, name: &[u8; 4]) -> bool {
-    let found = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>);
-    found.is_some_and(|found| u32::from_le_bytes(*found) | LOWER as u32 == u32::from_le_bytes(*name))
+fn is<const N: usize>(found: &[u8], name: &[u8; N]) -> bool {
+    let Ok(found) = <&[u8; N]>::try_from(found) else { return false };
+    let word = |at: usize| {
+        let of = |bytes: &[u8; N]| bytes[at..].first_chunk().map(|word| u64::from_le_bytes(*word) | LOWER);
+        of(found) == of(name)
+    };
+    let half = |at: usize| {
+        let of = |bytes: &[u8; N]| bytes[at..].first_chunk().map(|half| u32::from_le_bytes(*half) | LOWER as u32);
+        of(found) == of(name)
+    };
+    match N {
+        ..8 => half(0) && half(N - 4),
+        8..=16 => word(0) && word(N - 8),
+        _ => word(0) && word(8) && word(N - 8),
+    }
 }
 
 const LOWER: u64 = u64::from_le_bytes([0x20; 8]);

@@ -81,7 +81,7 @@ fn by_scanner<'b>(run: impl FnOnce(Head<'b, '_>) -> Option<(usize, usize)>, byte
 /// A head, and room for the places of its fields.
 struct Head<'b, 'f> {
     bytes: &'b [u8],
-    fields: &'f mut [MaybeUninit<Field>; FIELDS_MAX],
+    fields: &'f mut [MaybeUninit<Field<'b>>; FIELDS_MAX],
 }
 
 impl Task for Head<'_, '_> {

@@ -22,11 +22,11 @@ impl Sealed for Portable {}
 
 impl Scanner for Portable {
     #[inline(always)]
-    fn fields<E>(
+    fn fields<'b, E>(
         self,
-        bytes: &[u8],
+        bytes: &'b [u8],
         at: usize,
-        mut visit: impl FnMut(Field) -> Result<(), E>,
+        mut visit: impl FnMut(Field<'b>) -> Result<(), E>,
     ) -> Result<usize, Stop<E>> {
         let mut start = at;
         loop {
@@ -38,7 +38,8 @@ impl Scanner for Portable {
             if !is_line_end(bytes, value_end) {
                 return Err(no_line_end(bytes, value_end));
             }
-            visit(Field { start, name_end, value_end }).map_err(Stop::Refused)?;
+            // SAFETY: a colon is at `name_end`, not before `start`, and a line end at `value_end`, behind that.
+            visit(unsafe { Field::new(bytes, start, name_end, value_end) }).map_err(Stop::Refused)?;
             start = value_end + 2;
         }
     }

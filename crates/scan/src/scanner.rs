@@ -13,7 +13,12 @@ pub trait Scanner: Copy + sealed::Sealed {
     /// # Errors
     ///
     /// [`Stop`]: the first thing that is wrong, the end of `bytes` included, after all fields before it have been told.
-    fn fields<E>(self, bytes: &[u8], at: usize, visit: impl FnMut(Field) -> Result<(), E>) -> Result<usize, Stop<E>>;
+    fn fields<'b, E>(
+        self,
+        bytes: &'b [u8],
+        at: usize,
+        visit: impl FnMut(Field<'b>) -> Result<(), E>,
+    ) -> Result<usize, Stop<E>>;
 
     /// The end of a token (RFC 9110 §5.6.2) that begins at `at`, a method say, or the end of `bytes`.
     #[must_use]
@@ -74,7 +79,11 @@ pub trait Task {
 ///
 /// See [`Scanner::fields`].
 #[inline]
-pub fn fields<E>(bytes: &[u8], at: usize, visit: impl FnMut(Field) -> Result<(), E>) -> Result<usize, Stop<E>> {
+pub fn fields<'b, E>(
+    bytes: &'b [u8],
+    at: usize,
+    visit: impl FnMut(Field<'b>) -> Result<(), E>,
+) -> Result<usize, Stop<E>> {
     run(Fields { bytes, at, visit })
 }
 
@@ -84,7 +93,7 @@ struct Fields<'b, V> {
     visit: V,
 }
 
-impl<E, V: FnMut(Field) -> Result<(), E>> Task for Fields<'_, V> {
+impl<'b, E, V: FnMut(Field<'b>) -> Result<(), E>> Task for Fields<'b, V> {
     type Output = Result<usize, Stop<E>>;
 
     #[inline(always)]
