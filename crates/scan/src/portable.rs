@@ -67,9 +67,13 @@ impl Scanner for Portable {
     }
 
     #[inline(always)]
-    fn target_ends(self, bytes: &[u8], at: usize) -> (usize, usize) {
-        let path_end = run_end(bytes, at, is_path);
-        (path_end, run_end(bytes, path_end, is_target))
+    fn target_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, is_target)
+    }
+
+    #[inline(always)]
+    fn path_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, is_path)
     }
 
     #[inline(always)]

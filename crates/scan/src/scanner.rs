@@ -29,11 +29,14 @@ pub trait Scanner: Copy + sealed::Sealed {
     #[must_use]
     fn value_end(self, bytes: &[u8], at: usize) -> usize;
 
-    /// The end of a request target, and before it the end of its path, which is the first `?` or that of the target.
-    ///
-    /// A target ends at anything but visible ASCII, at `#`, with which a fragment would begin, or at the end of `bytes`.
+    /// The end of a request target: anything but visible ASCII, `#`, with which a fragment would begin, or the end of
+    /// `bytes`.
     #[must_use]
-    fn target_ends(self, bytes: &[u8], at: usize) -> (usize, usize);
+    fn target_end(self, bytes: &[u8], at: usize) -> usize;
+
+    /// The end of a target's path: the first `?`, or the end of the target.
+    #[must_use]
+    fn path_end(self, bytes: &[u8], at: usize) -> usize;
 
     /// The end of what a registered name or an address may be made of (RFC 3986 §3.2.2), without colon, brackets, and
     /// the comma, with which somebody may have joined two hosts; or the end of `bytes`.
@@ -55,8 +58,7 @@ pub trait Scanner: Copy + sealed::Sealed {
 ///     #[inline(always)]
 ///     fn run<S: Scanner>(self, scanner: S) -> (usize, usize) {
 ///         let method_end = scanner.token_end(self.0, 0);
-///         let (_, target_end) = scanner.target_ends(self.0, method_end + 1);
-///         (method_end, target_end)
+///         (method_end, scanner.target_end(self.0, method_end + 1))
 ///     }
 /// }
 ///

@@ -59,12 +59,13 @@ impl<L: Lanes + Sealed> Scanner for L {
     }
 
     #[inline(always)]
-    fn target_ends(self, bytes: &[u8], at: usize) -> (usize, usize) {
-        let path_end = run_end(bytes, at, |block| self.outside(block, &PATHS));
-        match bytes.get(path_end) {
-            Some(b'?') => (path_end, run_end(bytes, path_end, |block| self.outside(block, &TARGETS))),
-            _ => (path_end, path_end),
-        }
+    fn target_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, |block| self.outside(block, &TARGETS))
+    }
+
+    #[inline(always)]
+    fn path_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, |block| self.outside(block, &PATHS))
     }
 
     #[inline(always)]

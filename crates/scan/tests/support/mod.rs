@@ -43,7 +43,7 @@ impl Task for Ends<'_> {
     #[inline(always)]
     fn run<S: Scanner>(self, scanner: S) -> [usize; 5] {
         let From(bytes, at) = self.0;
-        let (path_end, target_end) = scanner.target_ends(bytes, at);
+        let (path_end, target_end) = (scanner.path_end(bytes, at), scanner.target_end(bytes, at));
         let (token_end, value_end) = (scanner.token_end(bytes, at), scanner.value_end(bytes, at));
         [token_end, value_end, path_end, target_end, scanner.host_end(bytes, at)]
     }

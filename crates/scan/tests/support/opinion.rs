@@ -48,7 +48,7 @@ impl<'b> Task for Line<'b> {
         let bytes = self.0;
         let method_end = scanner.token_end(bytes, 0);
         let target_start = method_end + 1;
-        let (_, target_end) = scanner.target_ends(bytes, target_start);
+        let target_end = scanner.target_end(bytes, target_start);
         let is_one = method_end > 0 && bytes.get(method_end) == Some(&b' ') && target_end > target_start;
         let version = bytes.get(target_end..)?.first_chunk::<11>()?;
         let is_one = is_one && (version == b" HTTP/1.1\r\n" || version == b" HTTP/1.0\r\n");
