@@ -99,10 +99,10 @@ fn sweep<'b, L: Lanes, E>(
         }
         let name_end = base + marks.odd.trailing_zeros() as usize;
         debug_assert!(name_end < followed.len(), "a bit of a byte that is not there, or is the last");
-        // SAFETY: a window has bits of those bytes only that are there, so `name_end < followed.len()`.
+        // SAFETY: a window has bits of those bytes only that are there: `name_end` is one of `followed`.
         let ended_by = unsafe { *followed.get_unchecked(name_end) };
         if ended_by != b':' || name_end == start {
-            // SAFETY: as above.
+            // SAFETY: `name_end` is one of `followed`, so another byte is behind it.
             let is_end = name_end == start && unsafe { is_line_end(bytes, name_end) };
             return if is_end { Ok(start + 2) } else { Err(no_name(bytes, start, name_end)) };
         }
@@ -115,7 +115,7 @@ fn sweep<'b, L: Lanes, E>(
         }
         let place = marks.control.trailing_zeros();
         let value_end = base + place as usize;
-        // SAFETY: as above.
+        // SAFETY: it has a bit as well, and so is one of `followed`.
         if !unsafe { is_line_end(bytes, value_end) } {
             return Err(no_line_end(bytes, value_end));
         }
@@ -137,8 +137,10 @@ fn sweep<'b, L: Lanes, E>(
 #[inline(always)]
 unsafe fn is_line_end(bytes: &[u8], at: usize) -> bool {
     debug_assert!(at + 1 < bytes.len(), "a bit of a byte that is not there, or is the last");
-    // SAFETY: they are there, says the caller; an array of bytes has no alignment.
-    unsafe { bytes.as_ptr().add(at).cast::<[u8; 2]>().read() == *b"\r\n" }
+    // SAFETY: they are there, says the caller.
+    let first = unsafe { bytes.as_ptr().add(at) };
+    // SAFETY: as above; an array of bytes has no alignment.
+    unsafe { *first.cast::<[u8; 2]>() == *b"\r\n" }
 }
 
 /// Why there is no name from `line` on, all of whose bytes belong but perhaps the last.
