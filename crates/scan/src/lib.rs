@@ -30,7 +30,7 @@
 //! ```
 //!
 //! This is one of the crates in which unsafe code is allowed: for the instructions of a processor (`x86.rs`, `neon.rs`),
-//! and for loads that would check again what a bit has said (`sweep.rs`).
+//! and for places that would be checked again after a sweep has found them (`sweep.rs`, `field.rs`).
 //!
 //! Read next: `sweep.rs`, then `classes.rs`, then `x86.rs`.
 
