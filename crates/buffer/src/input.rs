@@ -119,7 +119,7 @@ impl Input {
         let (segment, start) = match &self.segment {
             Some(segment) if !self.is_escaping() => (segment.clone(), start),
             Some(segment) => detached(segment, start, count),
-            None => (Pool::new().segment_for(0), 0),
+            None => nowhere(),
         };
         Slice::new(segment, start, count)
     }
@@ -243,6 +243,12 @@ fn detached(segment: &Segment, start: usize, count: usize) -> (Segment, usize) {
     let shares = !segment.is_scratch() && segment.capacity() <= DETACHED_PART * count + SHARED_BYTES;
     let (segment, start, _) = if shares { view } else { view.detach() }.into_parts();
     (segment, start)
+}
+
+/// Where nothing lies that was taken before anything came.
+#[cold]
+fn nowhere() -> (Segment, usize) {
+    (Pool::new().segment_for(0), 0)
 }
 
 impl std::fmt::Debug for Input {

@@ -27,7 +27,6 @@ impl Outbound {
     }
 
     /// Apart, so that nothing of it stands in the way of what happens most of the time.
-    #[cold]
     #[inline(never)]
     fn write_behind(&mut self, pieces: Measured<impl Pieces>) {
         let has_room = pieces.length() > 0 && self.make_room(pieces.room()) && self.append_pieces(&pieces);
