@@ -40,6 +40,7 @@ impl Short {
 }
 
 /// Pieces, and how much room they take.
+#[derive(Clone, Copy)]
 pub(crate) struct Measured<P> {
     pieces: P,
     room: usize,
