@@ -111,7 +111,7 @@ impl Wheel {
     /// How long it is from `now` until something may fire.
     pub(crate) fn timeout(&self, now: Instant) -> Option<Duration> {
         let (tick, ..) = self.next_bucket()?;
-        Some(Duration::from_millis(tick).saturating_sub(now.saturating_duration_since(self.start)))
+        Some((self.start + Duration::from_millis(tick)).saturating_duration_since(now))
     }
 
     /// The next node whose deadline has come by `now`; it is disarmed.
