@@ -28,7 +28,7 @@ impl Messages {
     /// A message of copies of all `pieces`.
     #[inline(always)]
     pub(crate) fn gather(&mut self, pieces: &Measured<impl Pieces>, pool: &Pool) -> Part {
-        let segment = self.with_room(pieces.length(), pool);
+        let segment = self.with_room(pieces.room(), pool);
         let start = segment.filled() as u32;
         pieces.append_to(&segment);
         Part::Copied { segment, start, end: start + pieces.length() as u32 }

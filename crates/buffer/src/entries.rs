@@ -41,7 +41,8 @@ impl Entries {
             self.empty_pages -= 1;
         }
         page.used += 1;
-        *entry = Entry { part, next: NIL };
+        // What was there is vacant, so there is nothing to drop.
+        std::mem::forget(std::mem::replace(entry, Entry { part, next: NIL }));
         number * PAGE_ENTRIES as u32 + place
     }
 

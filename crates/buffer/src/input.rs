@@ -115,11 +115,13 @@ impl Input {
         assert!(count <= self.len(), "take {count} of {} bytes", self.len());
         let start = self.first();
         self.start += count as u32;
-        match &self.segment {
-            Some(segment) if self.is_escaping() => detached(segment, start, count),
-            Some(segment) => Slice::new(segment.clone(), start, count),
-            None => Pool::new().copy(&[]),
-        }
+        // As a pair, which stays in registers on either way.
+        let (segment, start) = match &self.segment {
+            Some(segment) if !self.is_escaping() => (segment.clone(), start),
+            Some(segment) => detached(segment, start, count),
+            None => nowhere(),
+        };
+        Slice::new(segment, start, count)
     }
 
     /// Reads everything.
@@ -235,11 +237,18 @@ impl Input {
 
 /// Apart from `take`, so that there is little of it where it is inlined.
 #[inline(never)]
-fn detached(segment: &Segment, start: usize, count: usize) -> Slice {
+fn detached(segment: &Segment, start: usize, count: usize) -> (Segment, usize) {
     let view = Slice::new(segment.clone(), start, count);
     // The messages of a small batch share its copy.
     let shares = !segment.is_scratch() && segment.capacity() <= DETACHED_PART * count + SHARED_BYTES;
-    if shares { view } else { view.detach() }
+    let (segment, start, _) = if shares { view } else { view.detach() }.into_parts();
+    (segment, start)
+}
+
+/// Where nothing lies that was taken before anything came.
+#[cold]
+fn nowhere() -> (Segment, usize) {
+    (Pool::new().segment_for(0), 0)
 }
 
 impl std::fmt::Debug for Input {

@@ -41,7 +41,7 @@ pub use ledger::Ledger;
 pub use lent::Lent;
 pub use outbound::{LINK_BYTES_MIN, Outbound};
 pub use part::FileRegion;
-pub use pieces::Pieces;
+pub use pieces::{Pieces, Short};
 pub use pool::Pool;
 pub use scratch::{HEADROOM_BYTES, RECEIVE_BYTES_MAX, Scratch};
 pub use segment::{SEGMENT_BYTES, Segment};

@@ -163,9 +163,9 @@ impl Outbound {
         }
         // A cursor that was forgotten instead of dropped has left an empty entry.
         self.drop_spent_heads();
-        // An empty tail has nothing to send, and is there to be filled.
+        // An empty tail has nothing to send, and is there to be filled; the head is not empty now.
         let tail = self.list.tail;
-        let fill = tail != NIL && self.entries().get(tail).part.len() == 0;
+        let fill = tail != self.list.head && self.entries().get(tail).part.len() == 0;
         self.list.unflushed = if fill { tail } else { NIL };
     }
 

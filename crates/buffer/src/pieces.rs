@@ -8,54 +8,92 @@ use std::slice;
 
 use crate::segment::Segment;
 
-/// Two to eight texts, or slices or arrays of bytes, as a tuple: what [`Outbound::write_pieces`](crate::Outbound::write_pieces) writes.
+/// Two to eight texts, slices or arrays of bytes, or [`Short`] pieces, as a tuple: what [`Outbound::write_pieces`](crate::Outbound::write_pieces) writes.
 pub trait Pieces: sealed::Pieces + Copy {}
 
 impl<T: sealed::Pieces + Copy> Pieces for T {}
 
-/// Pieces, and how many bytes they have together.
+/// A piece of at most eight bytes, such as a number in digits. It is copied as if it had all eight, in one move; what
+/// follows is copied over the rest.
+///
+/// ```
+/// use tidegate_buffer::{Outbound, Pool, Short};
+///
+/// let mut queue = Outbound::new(&Pool::new());
+/// queue.write_pieces(("Age: ", Short::new(*b"42......", 2), "\r\n"));
+/// queue.flush();
+/// assert_eq!(queue.front(), Some(&b"Age: 42\r\n"[..]));
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Short {
+    bytes: [u8; SHORT_BYTES],
+    length: usize,
+}
+
+impl Short {
+    /// The first `length` of these bytes; all of them, if it is more.
+    #[must_use]
+    #[inline]
+    pub const fn new(bytes: [u8; SHORT_BYTES], length: usize) -> Self {
+        Self { bytes, length: if length < SHORT_BYTES { length } else { SHORT_BYTES } }
+    }
+}
+
+/// Pieces, and how much room they take.
+#[derive(Clone, Copy)]
 pub(crate) struct Measured<P> {
     pieces: P,
-    length: usize,
+    room: usize,
 }
 
 impl<P: Pieces> Measured<P> {
     #[inline(always)]
     pub(crate) fn new(pieces: P) -> Self {
-        let mut length = 0_usize;
+        let mut room = P::SLACK;
         // They may be the same bytes several times, which need not fit into memory together.
-        pieces.each(|piece| length = length.saturating_add(piece.len()));
-        Self { pieces, length }
+        pieces.each(|_, length| room = room.saturating_add(length));
+        Self { pieces, room }
     }
 
+    /// How many bytes they have. It is less if they do not fit into memory together.
     #[inline(always)]
     pub(crate) fn length(&self) -> usize {
-        self.length
+        self.room - P::SLACK
+    }
+
+    /// How much room there has to be for them: more than their bytes if some of them are [`Short`].
+    #[inline(always)]
+    pub(crate) fn room(&self) -> usize {
+        self.room
     }
 
     #[inline(always)]
-    pub(crate) fn each(&self, visit: impl FnMut(&[u8])) {
-        self.pieces.each(visit);
+    pub(crate) fn each(&self, mut visit: impl FnMut(&[u8])) {
+        self.pieces.each(|bytes, length| visit(&bytes[..length]));
     }
 
     /// Appends them to `segment`, if that has room for all of them; says whether it did.
     #[inline(always)]
     pub(crate) fn append_to(&self, segment: &Segment) -> bool {
-        if self.length > segment.room() {
+        if self.room > segment.room() {
             return false;
         }
         let mut next = segment.top();
-        self.each(|piece| {
-            // SAFETY: the lengths add up to `length`, for which there is room from `top` on: nobody sees those bytes yet,
-            // and nobody else writes there, since counts that are not atomic keep the segment on this thread.
-            let target = unsafe { slice::from_raw_parts_mut(next.cast(), piece.len()) };
-            copy(piece, target);
-            next = next.wrapping_add(piece.len());
+        self.pieces.each(|bytes, length| {
+            // SAFETY: the lengths, and what pieces have beyond them, add up to `room` at most, and there is as much from
+            // `top` on: nobody sees those bytes yet, and nobody else writes there, since counts that are not atomic keep
+            // the segment on this thread.
+            let target = unsafe { slice::from_raw_parts_mut(next.cast(), bytes.len()) };
+            copy(bytes, target);
+            next = next.wrapping_add(length);
         });
-        segment.set_filled(segment.filled() + self.length);
+        segment.set_filled(segment.filled() + self.length());
         true
     }
 }
+
+/// What one move copies.
+const SHORT_BYTES: usize = 8;
 
 /// Copies all of `from`, for which `to` has as much room. A call would cost more than to copy a few bytes: two moves that
 /// overlap in the middle copy any length between that of one and that of both.
@@ -90,13 +128,27 @@ fn copy_ends<const N: usize>(from: &[u8], to: &mut [MaybeUninit<u8>]) {
 }
 
 mod sealed {
+    use super::{SHORT_BYTES, Short};
+
     /// A tuple of pieces. It is sealed because a length that changed between two calls would be unsound.
     pub trait Pieces {
-        fn each(&self, visit: impl FnMut(&[u8]));
+        /// What the pieces have beyond their lengths is no more than this.
+        const SLACK: usize;
+
+        /// Shows the bytes of each piece, and how many of them count.
+        fn each(&self, visit: impl FnMut(&[u8], usize));
     }
 
     pub trait Piece {
+        const SLACK: usize = 0;
+
         fn bytes(&self) -> &[u8];
+
+        /// How many of its bytes count: all but the last `SLACK` ones at least.
+        #[inline(always)]
+        fn length(&self) -> usize {
+            self.bytes().len()
+        }
     }
 
     impl Piece for &[u8] {
@@ -120,14 +172,30 @@ mod sealed {
         }
     }
 
+    impl Piece for Short {
+        const SLACK: usize = SHORT_BYTES;
+
+        #[inline(always)]
+        fn bytes(&self) -> &[u8] {
+            &self.bytes
+        }
+
+        #[inline(always)]
+        fn length(&self) -> usize {
+            self.length
+        }
+    }
+
     macro_rules! pieces {
         ($($name:ident)*) => {
             impl<$($name: Piece),*> Pieces for ($($name,)*) {
+                const SLACK: usize = 0 $(+ $name::SLACK)*;
+
                 #[inline(always)]
                 #[expect(non_snake_case, reason = "a piece is named like its type")]
-                fn each(&self, mut visit: impl FnMut(&[u8])) {
+                fn each(&self, mut visit: impl FnMut(&[u8], usize)) {
                     let ($($name,)*) = self;
-                    $(visit($name.bytes());)*
+                    $(visit($name.bytes(), $name.length());)*
                 }
             }
         };

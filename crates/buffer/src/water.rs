@@ -10,7 +10,7 @@ pub struct WaterMarks {
     pub high: u64,
     /// Writable again below this.
     pub low: u64,
-    /// Sends of the application are refused above this.
+    /// Sends of the application are refused above this. A connection is unwritable then, even if `high` is more.
     pub cap: u64,
     /// A connection whose codec has replied more than this on its own, unread by the peer, is closed.
     pub replies_cap: u64,

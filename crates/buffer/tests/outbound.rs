@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 
 use bytes::Bytes;
 use support::{Call, PARTS, bytes, entries, file, gather, read, region, send, send_all};
-use tidegate_buffer::{LINK_BYTES_MIN, LoadError, Mark, Outbound, Pool, SEGMENT_BYTES};
+use tidegate_buffer::{LINK_BYTES_MIN, LoadError, Mark, Outbound, Pool, SEGMENT_BYTES, Short};
 
 /// A queue with every kind of entry in it, and what has to come out.
 fn mixed(pool: &Pool) -> (Outbound, Vec<u8>) {
@@ -400,6 +400,26 @@ fn pieces_waste_little_of_a_segment() {
         let least = all.div_ceil(SEGMENT_BYTES);
         assert!(entries(&queue) <= least + least / 15 + 1, "{} entries for {all} bytes", entries(&queue));
     }
+}
+
+#[test]
+fn short_pieces_are_written_up_to_their_length_wherever_a_segment_ends() {
+    let bytes = bytes(0, SEGMENT_BYTES);
+    for before in SEGMENT_BYTES - 32..=SEGMENT_BYTES {
+        for length in 0..=9 {
+            let mut queue = Outbound::new(&Pool::new());
+            queue.write(&bytes[..before]);
+            queue.write_pieces((Short::new(*b"12345678", length), b"|", Short::new(*b"abcdefgh", length)));
+            queue.flush();
+            let kept = length.min(8);
+            let expected = [&bytes[..before], &b"12345678"[..kept], b"|", &b"abcdefgh"[..kept]].concat();
+            assert_eq!(send_all(&mut queue, usize::MAX), expected, "{length} bytes behind {before}");
+        }
+    }
+    let (pool, nothing) = (Pool::new(), Short::new(*b"12345678", 0));
+    let mut queue = Outbound::new(&pool);
+    queue.write_pieces((nothing, nothing));
+    assert_eq!((queue.cost(), pool.ledger().used()), (0, 0));
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
         if self.link.is_closing() || (self.link.is_write_shut() && !planted::has(Bug::SentAfterShutdown)) {
             return Err(SendError::Closed(message));
         }
-        if self.link.cost(self.codec) > self.link.settings().limits.water.cap {
+        if self.link.is_full(self.codec) {
             return Err(SendError::Full(message));
         }
         let mut out = Output::new(self.link.outbound(), &self.core.pool, &self.core.time);

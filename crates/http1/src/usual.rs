@@ -1,6 +1,7 @@
 //! The usual response: 200, with a type, without fields, short, to a connection that stays. Most are, so there is a way of
 //! its own for them, without the questions of `encode.rs`; what it writes is the same.
 
+use tidegate_buffer::Short;
 use tidegate_codec::Output;
 
 use crate::body::Inbound;
@@ -46,14 +47,13 @@ impl Server {
     fn send_usual(&mut self, content_type: ContentType, body: &[u8], out: &mut Output<'_>) {
         let (start, content_type) = (self.config.ok_start(), content_type.as_str().as_bytes());
         let date = out.time().date();
-        let (length, length_bytes) = length_and_end(body.len());
         out.write_pieces((
             start,
             date,
             b"\r\nContent-Type: ",
             content_type,
             b"\r\nContent-Length: ",
-            &length[..length_bytes],
+            length_and_end(body.len()),
             body,
         ));
         self.outbound = Outbound::Idle;
@@ -73,9 +73,9 @@ impl Response {
     }
 }
 
-/// The length of a short body in digits, with the end of the head behind them, and how many bytes that is.
+/// The length of a short body in digits, with the end of the head behind them.
 #[inline]
-fn length_and_end(length: usize) -> ([u8; 8], usize) {
+fn length_and_end(length: usize) -> Short {
     const END: u64 = u32::from_le_bytes(*b"\r\n\r\n") as u64;
     const _: () = assert!(INLINE_BYTES_MAX < 10_000, "four digits");
     let pair = |number: usize| u64::from(PAIRS[number % 100]);
@@ -85,7 +85,7 @@ fn length_and_end(length: usize) -> ([u8; 8], usize) {
         100..1000 => (pair(length / 100) >> 8 | pair(length) << 8, 3),
         _ => (pair(length / 100) | pair(length) << 16, 4),
     };
-    ((digits | END << (8 * count)).to_le_bytes(), count + 4)
+    Short::new((digits | END << (8 * count)).to_le_bytes(), count + 4)
 }
 
 /// The two digits of each number below a hundred, the first in the lower byte.

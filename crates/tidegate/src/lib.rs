@@ -64,7 +64,7 @@
 
 pub use bytes::Bytes;
 pub use tidegate_buffer::{
-    FileRegion, Gathered, Input, Ledger, LoadError, Mark, Outbound, Pieces, Pool, Scratch, Slice, WaterMarks,
+    FileRegion, Gathered, Input, Ledger, LoadError, Mark, Outbound, Pieces, Pool, Scratch, Short, Slice, WaterMarks,
     Writer as Cursor,
 };
 pub use tidegate_codec::{

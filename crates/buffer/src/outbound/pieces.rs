@@ -21,10 +21,17 @@ impl Outbound {
     #[inline]
     pub fn write_pieces(&mut self, pieces: impl Pieces) {
         let pieces = Measured::new(pieces);
-        while !self.append_pieces(&pieces) {
-            if !self.make_room(pieces.length()) {
-                return pieces.each(|piece| self.write(piece));
-            }
+        if !self.append_pieces(&pieces) {
+            self.write_behind(pieces);
+        }
+    }
+
+    /// Apart, so that nothing of it stands in the way of what happens most of the time.
+    #[inline(never)]
+    fn write_behind(&mut self, pieces: Measured<impl Pieces>) {
+        let has_room = pieces.length() > 0 && self.make_room(pieces.room()) && self.append_pieces(&pieces);
+        if !has_room {
+            pieces.each(|piece| self.write(piece));
         }
     }
 
@@ -47,7 +54,6 @@ impl Outbound {
 
     /// Begins a fill segment with room for so much, unless it would waste what is left of the last one, or there are no such
     /// segments.
-    #[cold]
     fn make_room(&mut self, length: usize) -> bool {
         let would_fit = || self.tail_segment(length.max(FILL_ROOM_MIN)).is_some();
         let wastes = length > WHOLE_BYTES_MAX && self.tail_segment(WHOLE_BYTES_MAX).is_some() && !would_fit();

@@ -32,7 +32,9 @@ impl Settings {
         Self::of_crew(limits, live, None)
     }
 
-    pub(crate) fn of_crew(limits: Limits, live: Arc<AtomicUsize>, seat: Option<Seat>) -> Rc<Self> {
+    pub(crate) fn of_crew(mut limits: Limits, live: Arc<AtomicUsize>, seat: Option<Seat>) -> Rc<Self> {
+        // Who may send no more is not told that it can.
+        limits.water.high = limits.water.high.min(limits.water.cap);
         Rc::new(Self { limits, live, seat, peers: RefCell::default() })
     }
 }
@@ -202,11 +204,25 @@ impl Link {
     }
 
     /// Compares what waits with the water marks. The edge is told by the visit, never from here.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn update_level(&mut self, codec: &impl Codec) {
-        let cost = self.cost(codec);
+        // With every message, and most of the time nothing changes.
+        if !(self.is_writable() && self.cost(codec) <= self.settings.limits.water.high) {
+            self.change_level(self.cost(codec));
+        }
+    }
+
+    #[cold]
+    fn change_level(&mut self, cost: u64) {
         self.level.update(cost, &self.settings.limits.water);
         self.note_level();
+    }
+
+    /// Whether so much waits that the application may send no more. That is never so while the connection is writable,
+    /// since the high mark does not lie above the cap.
+    #[inline]
+    pub(crate) fn is_full(&self, codec: &impl Codec) -> bool {
+        !self.is_writable() && self.cost(codec) > self.settings.limits.water.cap
     }
 
     pub(crate) fn hold(&mut self, hold: bool) {

@@ -380,27 +380,22 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 self.link.update_level(&self.codec);
                 self.check_replies()?;
             }
-            match step {
-                Ok(Step::Message(message)) => {
-                    budget.messages -= 1;
-                    core.tally.messages += 1;
-                    // Not through `call`: a message that passes through a closure is copied once more.
-                    let mut context = Context::new(&mut self.codec, &mut self.link, core, token);
-                    match self.application.message(message, &mut context) {
-                        // Nothing is in it that would have to be dropped.
-                        outcome @ Outcome::Continue => std::mem::forget(outcome),
-                        outcome => self.follow(core, token, outcome)?,
-                    }
+            // What it may be else is asked apart: that it is a message is one comparison then.
+            let Ok(Step::Message(message)) = step else {
+                if matches!(step, Ok(Step::More)) {
+                    return Ok(true);
                 }
-                Ok(Step::More) => return Ok(true),
-                Ok(Step::End) => {
-                    self.link.set(Link::READ_CLOSED, true);
-                    if planted::has(Bug::EndedTwice) {
-                        self.tell(core, token, Event::ReadClosed)?;
-                    }
-                    self.tell(core, token, Event::ReadClosed)?;
-                }
-                Err(fault) => self.or_close(Err(fault)),
+                self.decoded_last(core, token, step)?;
+                continue;
+            };
+            budget.messages -= 1;
+            core.tally.messages += 1;
+            // Not through `call`: a message that passes through a closure is copied once more.
+            let mut context = Context::new(&mut self.codec, &mut self.link, core, token);
+            match self.application.message(message, &mut context) {
+                // Nothing is in it that would have to be dropped.
+                outcome @ Outcome::Continue => std::mem::forget(outcome),
+                outcome => self.follow(core, token, outcome)?,
             }
         }
         if (A::PULLS || !self.may_decode()) && self.wants_input() {
@@ -410,6 +405,23 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             }
         }
         Ok(A::PULLS)
+    }
+
+    /// Decoding has come to an end, for good or ill.
+    #[cold]
+    fn decoded_last(&mut self, core: &mut Core, token: Token, step: Result<Step<C::In>, C::Error>) -> Visited<C> {
+        match step {
+            Ok(Step::Message(_) | Step::More) => {}
+            Ok(Step::End) => {
+                self.link.set(Link::READ_CLOSED, true);
+                if planted::has(Bug::EndedTwice) {
+                    self.tell(core, token, Event::ReadClosed)?;
+                }
+                self.tell(core, token, Event::ReadClosed)?;
+            }
+            Err(fault) => self.or_close(Err(fault)),
+        }
+        Ok(())
     }
 
     /// The peer has ended within the handshake, so what was sent can never leave. Nobody may ask for the message that

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use tidegate_buffer::WaterMarks;
 use tidegate_codec::framing::{Lines, Payload};
 use tidegate_codec::{Codec, Input, Output, Over, Slice, Step};
 use tidegate_engine::{Event, Limits, Outcome, SendError};
@@ -10,6 +11,29 @@ use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::ToyTls;
 
 use crate::support::{Cx, Habits, Happening, Journal, Parcel, Probe, Told, by_default, bytes, echo, marks};
+
+#[test]
+fn who_may_send_no_more_is_not_writable_even_if_the_cap_lies_below_the_high_mark() {
+    let journal = Journal::default();
+    let inside = journal.clone();
+    let limits = Limits { water: WaterMarks { cap: 3_000, ..WaterMarks::new(64_000, 32_000) }, ..Limits::default() };
+    let mut pipe = Embedded::with_limits(
+        Lines::new(),
+        Probe::new(&journal, move |told, cx: &mut Cx<'_, Lines>| {
+            if let Told::Event(Event::Posted(_)) = told {
+                while cx.is_writable() {
+                    cx.send(bytes(1_000)).unwrap();
+                }
+                let refused = matches!(cx.send(bytes(1_000)), Err(SendError::Full(_)));
+                inside.note(format!("refused: {refused}"));
+            }
+            Outcome::Continue
+        }),
+        limits,
+    );
+    pipe.post("go");
+    assert_eq!(journal.count("refused: true"), 1);
+}
 
 #[test]
 fn past_the_cap_a_message_is_refused_and_comes_back() {
