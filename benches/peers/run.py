@@ -77,8 +77,9 @@ def write(path, text):
 def render(results, directory):
     write(directory / "results.md", tables.markdown(results))
     write(directory / "index.html", page.html(results))
+    write(directory / "summary.md", tables.summary(results))
     write(directory / "summary.svg", page.summary_svg(results))
-    say(f"written: {', '.join(str(directory / name) for name in ('results.md', 'index.html', 'summary.svg'))}")
+    say(f"written to {directory}: results.md, index.html, summary.md, summary.svg")
 
 
 def names(text):

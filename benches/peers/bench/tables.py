@@ -1,6 +1,6 @@
 """Writes what was measured as Markdown."""
 
-from . import figures, units
+from . import figures, gist, units
 
 LATENCIES = [("p50", "latency_50"), ("p90", "latency_90"), ("p99", "latency_99"), ("p99.9", "latency_99.9")]
 LATENCIES += [("max", "latency_max")]
@@ -88,6 +88,25 @@ def aims_text(results):
             verdict = {None: "not measured", True: "reached", False: "MISSED"}[check["reached"]]
             lines.append(f"{row['title']:38}{'to ' + TO[check['to']]:38}{found}  {units.aim(check['aim']):8}  {verdict}")
     return "\n".join(lines)
+
+
+def summary(results):
+    """The gist, as the README has it."""
+    columns = gist.columns(results)
+    if not columns:
+        return "Nothing was measured."
+    rows = []
+    for row in gist.rows(results, columns):
+        medians = [column.medians.get(row.peer) for column in columns]
+        cells = ["–" if number is None else units.shown(column.key, number) for column, number in zip(columns, medians)]
+        rows.append([f"**{cell}**" for cell in (row.label, *cells)] if row.tone == "ours" else [row.label, *cells])
+    settings = results["settings"]
+    said = (
+        f"CPU seconds per million requests on {settings['connections']} connections, and bytes for each of "
+        f"{settings['idle']:,} idle connections and of {settings['stuck']:,} that never read. Each server at its best; "
+        f"medians of {count(settings['rounds'], 'round')}; {results['machine']['cpu']}, {results['date'][:10]}."
+    )
+    return said + "\n\n" + table(["server", *[column.title for column in columns]], rows)
 
 
 def load_table(results, job, title):
