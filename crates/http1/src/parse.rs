@@ -24,6 +24,7 @@ pub(crate) enum Stop {
 
 impl From<Violation> for Stop {
     #[cold]
+    #[inline(never)]
     fn from(violation: Violation) -> Self {
         Self::Broken(Error::Peer(violation))
     }
@@ -31,6 +32,7 @@ impl From<Violation> for Stop {
 
 impl From<Exceeded> for Stop {
     #[cold]
+    #[inline(never)]
     fn from(exceeded: Exceeded) -> Self {
         Self::Broken(Error::Limit(exceeded))
     }
@@ -57,8 +59,15 @@ impl Task for Parse<'_> {
         let limits = config.limits();
         let bytes = &bytes[..bytes.len().min(limits.head_bytes_max as usize)];
         let (method, target_start) = method(scanner, bytes)?;
-        let (path_end, target_end) = scanner.target_ends(bytes, target_start);
-        let old = version(bytes, target_end)?;
+        let path_end = scanner.path_end(bytes, target_start);
+        let (target_end, old) = match version(bytes, path_end) {
+            Some(old) => (path_end, old),
+            None => {
+                // A query is part of the target.
+                let target_end = scanner.target_end(bytes, path_end);
+                (target_end, version(bytes, target_end).ok_or_else(|| no_version(bytes, target_end))?)
+            }
+        };
         if bytes[target_start] != b'/' || method == Method::Connect {
             check_target(method, &bytes[target_start..target_end])?;
         }
@@ -66,23 +75,21 @@ impl Task for Parse<'_> {
         if line_end > limits.request_line_bytes_max as usize {
             return Err(Exceeded::RequestLine.into());
         }
-        let (mut facts, mut count) = (Facts::default(), 0);
-        let end = scanner.fields(bytes, line_end + 2, |field| {
-            count += 1;
-            facts.learn(scanner, bytes, field)
-        });
+        let mut facts = Facts::default();
+        let end = scanner.fields(bytes, line_end + 2, |field| facts.learn(scanner, bytes, field));
         let end = end.map_err(stopped)?;
-        if count > limits.headers_max {
+        if facts.count > limits.headers_max {
             return Err(Exceeded::Headers.into());
         }
+        let (body, flags) = (facts.body(method, old, config)?, facts.flags(old)?);
         let spans = Spans {
-            body: facts.body(method, old, config)?,
+            body,
             // `Limits` keeps heads below 64 KiB.
             target_start: target_start as u16,
             target_length: (target_end - target_start) as u16,
             path_length: (path_end - target_start) as u16,
             method,
-            flags: facts.flags(old)?,
+            flags,
         };
         Ok((spans, end))
     }
@@ -117,23 +124,25 @@ fn method<S: Scanner>(scanner: S, bytes: &[u8]) -> Result<(Method, usize), Stop>
     }
 }
 
-/// Whether the version behind a target is HTTP/1.0.
+/// Whether the version behind a target is HTTP/1.0, if there is one.
 #[inline(always)]
-fn version(bytes: &[u8], target_end: usize) -> Result<bool, Stop> {
-    let found = bytes.get(target_end..).and_then(<[u8]>::first_chunk::<VERSION_BYTES>);
-    // Compared as wholes: a pattern would compare byte by byte.
-    let is = |version: &[u8; VERSION_BYTES]| found.is_some_and(|found| found == version);
-    if is(b" HTTP/1.1\r\n") {
-        Ok(false)
-    } else if is(b" HTTP/1.0\r\n") {
-        Ok(true)
+fn version(bytes: &[u8], target_end: usize) -> Option<bool> {
+    let found = bytes.get(target_end..target_end.wrapping_add(VERSION_BYTES))?.first_chunk::<VERSION_BYTES>()?;
+    // Compared in words: a pattern would compare byte by byte.
+    let is = |end: &[u8; 4]| found.first_chunk() == Some(b" HTTP/1.") && found.last_chunk() == Some(end);
+    if is(b".1\r\n") {
+        Some(false)
+    } else if is(b".0\r\n") {
+        Some(true)
     } else {
-        Err(other_version(&bytes[target_end..], found.is_some()))
+        None
     }
 }
 
+/// Why there is no version that we speak behind a target.
 #[cold]
-fn other_version(rest: &[u8], is_whole: bool) -> Stop {
+fn no_version(bytes: &[u8], target_end: usize) -> Stop {
+    let rest = &bytes[target_end..];
     let violation = match rest {
         [b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor, b'\r', b'\n', ..]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
@@ -143,7 +152,7 @@ fn other_version(rest: &[u8], is_whole: bool) -> Stop {
         [first, ..] if *first != b' ' => if_target(*first),
         _ => Violation::RequestLine,
     };
-    if is_whole { violation.into() } else { Stop::Partial }
+    if rest.len() < VERSION_BYTES { Stop::Partial } else { violation.into() }
 }
 
 fn if_target(ended_by: u8) -> Violation {
@@ -222,45 +231,46 @@ pub(crate) fn field_name(line: &[u8]) -> Option<&[u8]> {
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     length: u64,
+    /// How many fields there were.
+    count: u32,
     seen: u8,
 }
 
 impl Facts {
     #[inline(always)]
-    fn learn<S: Scanner>(&mut self, scanner: S, bytes: &[u8], field: Field) -> Result<(), Stop> {
-        let Field { start: at, name_end, value_end } = field;
-        let value = || &bytes[name_end + 1..value_end];
-        match name_end - at {
-            4 if is_name4(bytes, at, b"host") => self.host(scanner, bytes, name_end + 1, value_end),
-            10 if is_name(bytes, at, b"connection") => {
-                self.connection(bytes, name_end + 1, value_end);
+    fn learn<S: Scanner>(&mut self, scanner: S, bytes: &[u8], field: Field<'_>) -> Result<(), Stop> {
+        self.count += 1;
+        let name = field.name();
+        match name.len() {
+            4 if is(name, b"host") => self.host(scanner, bytes, field),
+            6 if is(name, b"expect") => self.expect(field.value()),
+            10 if is(name, b"connection") => {
+                self.connection(field.value());
                 Ok(())
             }
-            14 if is_name(bytes, at, b"content-length") => self.content_length(value()),
-            17 if bytes[at..name_end].eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value()),
-            6 if bytes[at..name_end].eq_ignore_ascii_case(b"expect") => self.expect(value()),
+            14 if is(name, b"content-length") => self.content_length(field.value()),
+            17 if is(name, b"transfer-encoding") => self.transfer_encoding(field.value()),
             _ => Ok(()),
         }
     }
 
     /// Those of a response, or of one behind which a tunnel begins.
     pub(crate) fn of_response(is_tunnel: bool) -> Self {
-        Self { length: 0, seen: if is_tunnel { TUNNEL } else { 0 } }
+        Self { seen: if is_tunnel { TUNNEL } else { 0 }, ..Self::default() }
     }
 
-    pub(crate) fn learn_of_response(&mut self, bytes: &[u8], field: Field) -> Result<(), Stop> {
-        let Field { start: at, name_end, value_end } = field;
-        let value = || &bytes[name_end + 1..value_end];
-        match name_end - at {
-            10 if is_name(bytes, at, b"connection") => {
-                self.connection(bytes, name_end + 1, value_end);
+    pub(crate) fn learn_of_response(&mut self, field: Field<'_>) -> Result<(), Stop> {
+        let (name, value) = (field.name(), field.value());
+        match name.len() {
+            10 if is(name, b"connection") => {
+                self.connection(value);
                 Ok(())
             }
             // A tunnel has no body, whatever is said of one (RFC 9112 §6.3).
             14 | 17 if self.seen & TUNNEL != 0 => Ok(()),
-            14 if is_name(bytes, at, b"content-length") => self.content_length(value()),
-            17 if bytes[at..name_end].eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value()),
-            7 if bytes[at..name_end].eq_ignore_ascii_case(b"upgrade") => {
+            14 if is(name, b"content-length") => self.content_length(value),
+            17 if is(name, b"transfer-encoding") => self.transfer_encoding(value),
+            7 if is(name, b"upgrade") => {
                 self.note(UPGRADES);
                 Ok(())
             }
@@ -269,24 +279,25 @@ impl Facts {
     }
 
     #[inline(always)]
-    fn host<S: Scanner>(&mut self, scanner: S, bytes: &[u8], at: usize, value_end: usize) -> Result<(), Stop> {
+    fn host<S: Scanner>(&mut self, scanner: S, bytes: &[u8], field: Field<'_>) -> Result<(), Stop> {
         if !self.note(HOST) {
             return Err(Violation::HostRepeated.into());
         }
         // One space, a name or an address of four numbers, and perhaps a port.
-        let is_plain = bytes[at] == b' ' && {
-            let host_end = scanner.host_end(bytes, at + 1);
-            host_end == value_end || bytes.get(host_end..value_end).is_some_and(is_port)
+        let is_plain = bytes.get(field.name_end() + 1) == Some(&b' ') && {
+            // Among all bytes, which are enough to be looked at many at a time.
+            let host_end = scanner.host_end(bytes, field.name_end() + 2);
+            host_end == field.value_end() || bytes.get(host_end..field.value_end()).is_some_and(is_port)
         };
-        if is_plain || is_host(trim(&bytes[at..value_end])) { Ok(()) } else { Err(Violation::HostInvalid.into()) }
+        if is_plain || is_host(trim(field.value())) { Ok(()) } else { Err(Violation::HostInvalid.into()) }
     }
 
     #[inline(always)]
-    fn connection(&mut self, bytes: &[u8], at: usize, value_end: usize) {
-        if value_end - at == 11 && bytes[at] == b' ' && is_name(bytes, at + 1, b"keep-alive") {
+    fn connection(&mut self, value: &[u8]) {
+        if is(value, b" keep-alive") {
             self.seen |= KEEP;
         } else {
-            self.connection_options(&bytes[at..value_end]);
+            self.connection_options(value);
         }
     }
 
@@ -398,8 +409,7 @@ impl Facts {
         if self.seen & HOST == 0 {
             return Err(Violation::HostMissing.into());
         }
-        let keep = if self.seen & CLOSE == 0 { KEEP_ALIVE } else { 0 };
-        Ok(keep | if self.seen & EXPECTS == 0 { 0 } else { EXPECTS_CONTINUE })
+        Ok((self.seen ^ CLOSE) & (KEEP_ALIVE | EXPECTS_CONTINUE))
     }
 
     /// Notes what may be there once; says whether it was the first time.
@@ -411,32 +421,37 @@ impl Facts {
     }
 }
 
-/// Whether this name stands at `at`; it is given in lower case, and has eight to sixteen letters. Setting bit 5 turns
-/// nothing that a name or a value may have into a letter or a dash, but for what differs in case alone.
+/// Whether `found` is this, which is given in lower case, and made of letters, dashes and spaces, four to twenty-four.
+/// Compared in words: as many as fit, and one that ends with the last letter. But for bit 5 nothing that a name or a
+/// value may have is like one of these, but for what differs in case alone.
 #[inline(always)]
-fn is_name<const N: usize>(bytes: &[u8], at: usize, name: &[u8; N]) -> bool {
-    let first = |bytes: &[u8; N]| bytes.first_chunk().map(|chunk| u64::from_le_bytes(*chunk));
-    let last = |bytes: &[u8; N]| bytes.last_chunk().map(|chunk| u64::from_le_bytes(*chunk));
-    bytes.get(at..).and_then(<[u8]>::first_chunk::<N>).is_some_and(|found| {
-        first(found).map(|word| word | LOWER) == first(name) && last(found).map(|word| word | LOWER) == last(name)
-    })
+fn is<const N: usize>(found: &[u8], name: &[u8; N]) -> bool {
+    let Ok(found) = <&[u8; N]>::try_from(found) else { return false };
+    let word = |at: usize| {
+        let of = |bytes: &[u8; N]| bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        (of(found) ^ of(name)) & !CASE
+    };
+    let half = |at: usize| {
+        let of = |bytes: &[u8; N]| bytes[at..].first_chunk().map_or(0, |half| u32::from_le_bytes(*half));
+        (of(found) ^ of(name)) & !(CASE as u32)
+    };
+    match N {
+        ..8 => half(0) == 0 && half(N - 4) == 0,
+        8..=16 => word(0) | word(N - 8) == 0,
+        _ => word(0) | word(8) | word(N - 8) == 0,
+    }
 }
 
-/// The same for four letters.
-#[inline(always)]
-fn is_name4(bytes: &[u8], at: usize, name: &[u8; 4]) -> bool {
-    let found = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>);
-    found.is_some_and(|found| u32::from_le_bytes(*found) | LOWER as u32 == u32::from_le_bytes(*name))
-}
-
-const LOWER: u64 = u64::from_le_bytes([0x20; 8]);
+/// What letters of both cases differ in.
+const CASE: u64 = u64::from_le_bytes([0x20; 8]);
 
 const HOST: u8 = 1;
-const CLOSE: u8 = 2;
-const KEEP: u8 = 4;
-const LENGTH: u8 = 8;
-const CODED: u8 = 16;
-const EXPECTS: u8 = 32;
+/// In the place of [`KEEP_ALIVE`], whose contrary it is.
+const CLOSE: u8 = KEEP_ALIVE;
+const EXPECTS: u8 = EXPECTS_CONTINUE;
+const KEEP: u8 = 8;
+const LENGTH: u8 = 16;
+const CODED: u8 = 32;
 const UPGRADES: u8 = 64;
 const TUNNEL: u8 = 128;
 

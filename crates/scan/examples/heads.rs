@@ -81,7 +81,7 @@ fn by_scanner<'b>(run: impl FnOnce(Head<'b, '_>) -> Option<(usize, usize)>, byte
 /// A head, and room for the places of its fields.
 struct Head<'b, 'f> {
     bytes: &'b [u8],
-    fields: &'f mut [MaybeUninit<Field>; FIELDS_MAX],
+    fields: &'f mut [MaybeUninit<Field<'b>>; FIELDS_MAX],
 }
 
 impl Task for Head<'_, '_> {
@@ -93,7 +93,9 @@ impl Task for Head<'_, '_> {
         // Compared as a whole: a pattern would compare byte by byte.
         let is_get = bytes.first_chunk() == Some(b"GET ");
         let method_end = if is_get { 3 } else { scanner.token_end(bytes, 0) };
-        let (path_end, target_end) = scanner.target_ends(bytes, method_end + 1);
+        let path_end = scanner.path_end(bytes, method_end + 1);
+        let has_query = bytes.get(path_end) == Some(&b'?');
+        let target_end = if has_query { scanner.target_end(bytes, path_end) } else { path_end };
         let is_line = method_end > 0 && bytes.get(method_end) == Some(&b' ') && target_end > method_end + 1;
         if !is_line || bytes.get(target_end..)?.first_chunk() != Some(b" HTTP/1.1\r\n") {
             return None;

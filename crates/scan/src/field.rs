@@ -1,39 +1,59 @@
 //! What a sweep yields: a field by its places, or why there are no more.
 
-/// A field line by its places in the bytes that were scanned: `NAME:VALUE` CR LF.
-///
-/// The name has at least one byte. The value is as it stands there, with the white space around it.
+/// A field line, `NAME:VALUE` CR LF, by its places in the bytes that were scanned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Field {
-    /// Where the line, and with it the name, begins.
-    pub start: usize,
-    /// Where the colon is, directly behind the name.
-    pub name_end: usize,
-    /// Where the value ends and CR LF begins.
-    pub value_end: usize,
+pub struct Field<'b> {
+    bytes: &'b [u8],
+    start: usize,
+    name_end: usize,
+    value_end: usize,
 }
 
-impl Field {
-    /// The name in the bytes that were scanned.
+impl<'b> Field<'b> {
+    /// # Safety
     ///
-    /// # Panics
-    ///
-    /// If `bytes` are others, and fewer.
-    #[inline]
-    #[must_use]
-    pub fn name<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        &bytes[self.start..self.name_end]
+    /// `start <= name_end < value_end <= bytes.len()`.
+    #[inline(always)]
+    pub(crate) unsafe fn new(bytes: &'b [u8], start: usize, name_end: usize, value_end: usize) -> Self {
+        debug_assert!(start <= name_end && name_end < value_end && value_end <= bytes.len(), "places out of order");
+        Self { bytes, start, name_end, value_end }
     }
 
-    /// The value in the bytes that were scanned, with the white space around it.
-    ///
-    /// # Panics
-    ///
-    /// If `bytes` are others, and fewer.
+    /// The name, which has at least one byte.
+    #[inline(always)]
+    #[must_use]
+    pub fn name(&self) -> &'b [u8] {
+        // SAFETY: `start <= name_end <= bytes.len()`, says who made this.
+        unsafe { self.bytes.get_unchecked(self.start..self.name_end) }
+    }
+
+    /// The value as it stands there, with the white space around it.
+    #[inline(always)]
+    #[must_use]
+    pub fn value(&self) -> &'b [u8] {
+        // SAFETY: `name_end < value_end <= bytes.len()`, says who made this.
+        unsafe { self.bytes.get_unchecked(self.name_end + 1..self.value_end) }
+    }
+
+    /// Where the line, and with it the name, begins.
     #[inline]
     #[must_use]
-    pub fn value<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        &bytes[self.name_end + 1..self.value_end]
+    pub const fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Where the colon is, directly behind the name.
+    #[inline]
+    #[must_use]
+    pub const fn name_end(&self) -> usize {
+        self.name_end
+    }
+
+    /// Where the value ends and CR LF begins.
+    #[inline]
+    #[must_use]
+    pub const fn value_end(&self) -> usize {
+        self.value_end
     }
 
     /// Where the next line begins.
@@ -73,12 +93,14 @@ pub enum Flaw {
     Control,
 }
 
-/// Why there is no name from `line` on: a byte that does not belong is at `name_end`, if there is one.
+/// Why there is no name from `line` on: a byte that does not belong is at `name_end`, if there is one. A colon behind a
+/// name is the last byte.
 #[cold]
 pub(crate) fn no_name<E>(bytes: &[u8], line: usize, name_end: usize) -> Stop<E> {
     Stop::Flawed(match bytes.get(name_end) {
         None => return Stop::Partial,
         Some(b'\r') if name_end == line && bytes.len() == name_end + 1 => return Stop::Partial,
+        Some(b':') if name_end > line => return Stop::Partial,
         Some(b' ' | b'\t') if name_end == line => Flaw::FoldedLine,
         Some(b'\r') => Flaw::NoColon,
         Some(b'\n') => Flaw::BareLf,

@@ -18,7 +18,7 @@
 //! let head = b"Host: a\r\nAccept:*/*\r\n\r\n";
 //! let mut found = Vec::new();
 //! let end = fields(head, 0, |field: Field| {
-//!     found.push((field.name(head), field.value(head)));
+//!     found.push((field.name(), field.value()));
 //!     Ok::<_, ()>(())
 //! });
 //! assert_eq!(end, Ok(head.len()));
@@ -30,7 +30,7 @@
 //! ```
 //!
 //! This is one of the crates in which unsafe code is allowed: for the instructions of a processor (`x86.rs`, `neon.rs`),
-//! and for the one load that would check again what a bit has said (`sweep.rs`).
+//! and for places that would be checked again after a sweep has found them (`sweep.rs`, `field.rs`).
 //!
 //! Read next: `sweep.rs`, then `classes.rs`, then `x86.rs`.
 

@@ -22,11 +22,11 @@ impl Sealed for Portable {}
 
 impl Scanner for Portable {
     #[inline(always)]
-    fn fields<E>(
+    fn fields<'b, E>(
         self,
-        bytes: &[u8],
+        bytes: &'b [u8],
         at: usize,
-        mut visit: impl FnMut(Field) -> Result<(), E>,
+        mut visit: impl FnMut(Field<'b>) -> Result<(), E>,
     ) -> Result<usize, Stop<E>> {
         let mut start = at;
         loop {
@@ -38,7 +38,8 @@ impl Scanner for Portable {
             if !is_line_end(bytes, value_end) {
                 return Err(no_line_end(bytes, value_end));
             }
-            visit(Field { start, name_end, value_end }).map_err(Stop::Refused)?;
+            // SAFETY: a colon is at `name_end`, not before `start`, and a line end at `value_end`, behind that.
+            visit(unsafe { Field::new(bytes, start, name_end, value_end) }).map_err(Stop::Refused)?;
             start = value_end + 2;
         }
     }
@@ -66,9 +67,13 @@ impl Scanner for Portable {
     }
 
     #[inline(always)]
-    fn target_ends(self, bytes: &[u8], at: usize) -> (usize, usize) {
-        let path_end = run_end(bytes, at, is_path);
-        (path_end, run_end(bytes, path_end, is_target))
+    fn target_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, is_target)
+    }
+
+    #[inline(always)]
+    fn path_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, is_path)
     }
 
     #[inline(always)]

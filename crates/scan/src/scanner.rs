@@ -13,7 +13,12 @@ pub trait Scanner: Copy + sealed::Sealed {
     /// # Errors
     ///
     /// [`Stop`]: the first thing that is wrong, the end of `bytes` included, after all fields before it have been told.
-    fn fields<E>(self, bytes: &[u8], at: usize, visit: impl FnMut(Field) -> Result<(), E>) -> Result<usize, Stop<E>>;
+    fn fields<'b, E>(
+        self,
+        bytes: &'b [u8],
+        at: usize,
+        visit: impl FnMut(Field<'b>) -> Result<(), E>,
+    ) -> Result<usize, Stop<E>>;
 
     /// The end of a token (RFC 9110 §5.6.2) that begins at `at`, a method say, or the end of `bytes`.
     #[must_use]
@@ -24,11 +29,14 @@ pub trait Scanner: Copy + sealed::Sealed {
     #[must_use]
     fn value_end(self, bytes: &[u8], at: usize) -> usize;
 
-    /// The end of a request target, and before it the end of its path, which is the first `?` or that of the target.
-    ///
-    /// A target ends at anything but visible ASCII, at `#`, with which a fragment would begin, or at the end of `bytes`.
+    /// The end of a request target: anything but visible ASCII, `#`, with which a fragment would begin, or the end of
+    /// `bytes`.
     #[must_use]
-    fn target_ends(self, bytes: &[u8], at: usize) -> (usize, usize);
+    fn target_end(self, bytes: &[u8], at: usize) -> usize;
+
+    /// The end of a target's path: the first `?`, or the end of the target.
+    #[must_use]
+    fn path_end(self, bytes: &[u8], at: usize) -> usize;
 
     /// The end of what a registered name or an address may be made of (RFC 3986 §3.2.2), without colon, brackets, and
     /// the comma, with which somebody may have joined two hosts; or the end of `bytes`.
@@ -50,8 +58,7 @@ pub trait Scanner: Copy + sealed::Sealed {
 ///     #[inline(always)]
 ///     fn run<S: Scanner>(self, scanner: S) -> (usize, usize) {
 ///         let method_end = scanner.token_end(self.0, 0);
-///         let (_, target_end) = scanner.target_ends(self.0, method_end + 1);
-///         (method_end, target_end)
+///         (method_end, scanner.target_end(self.0, method_end + 1))
 ///     }
 /// }
 ///
@@ -74,7 +81,11 @@ pub trait Task {
 ///
 /// See [`Scanner::fields`].
 #[inline]
-pub fn fields<E>(bytes: &[u8], at: usize, visit: impl FnMut(Field) -> Result<(), E>) -> Result<usize, Stop<E>> {
+pub fn fields<'b, E>(
+    bytes: &'b [u8],
+    at: usize,
+    visit: impl FnMut(Field<'b>) -> Result<(), E>,
+) -> Result<usize, Stop<E>> {
     run(Fields { bytes, at, visit })
 }
 
@@ -84,7 +95,7 @@ struct Fields<'b, V> {
     visit: V,
 }
 
-impl<E, V: FnMut(Field) -> Result<(), E>> Task for Fields<'_, V> {
+impl<'b, E, V: FnMut(Field<'b>) -> Result<(), E>> Task for Fields<'b, V> {
     type Output = Result<usize, Stop<E>>;
 
     #[inline(always)]

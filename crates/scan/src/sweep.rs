@@ -1,11 +1,12 @@
 //! The sweep: from bits about bytes to places of fields, alike for all processors.
 //!
 //! `Lanes` is what a processor has to offer: bits about 32 or 64 bytes. *A window has bits of those bytes only that are
-//! there*, which is the invariant behind the unsafe load of the byte that ends a name. Which bits are left says how far
-//! the sweep has come: those of `odd` from the line on that is looked at, those of `control` from its value on.
+//! there*, which is the invariant behind the unsafe loads at their places. Which bits are left says how far the sweep has
+//! come: those of `odd` from the line on that is looked at, those of `control` from its value on.
 
 use crate::classes::{HOSTS, Nibbles, PATHS, TARGETS};
 use crate::field::{Field, Stop, no_line_end, no_name};
+use crate::portable::Portable;
 use crate::scanner::{Scanner, sealed::Sealed};
 
 /// What a processor can say about blocks of bytes: the lowest bit stands for the first byte.
@@ -38,7 +39,12 @@ pub(crate) const BLOCK: usize = 32;
 
 impl<L: Lanes + Sealed> Scanner for L {
     #[inline(always)]
-    fn fields<E>(self, bytes: &[u8], at: usize, visit: impl FnMut(Field) -> Result<(), E>) -> Result<usize, Stop<E>> {
+    fn fields<'b, E>(
+        self,
+        bytes: &'b [u8],
+        at: usize,
+        visit: impl FnMut(Field<'b>) -> Result<(), E>,
+    ) -> Result<usize, Stop<E>> {
         sweep(self, bytes, at, visit)
     }
 
@@ -53,12 +59,13 @@ impl<L: Lanes + Sealed> Scanner for L {
     }
 
     #[inline(always)]
-    fn target_ends(self, bytes: &[u8], at: usize) -> (usize, usize) {
-        let path_end = run_end(bytes, at, |block| self.outside(block, &PATHS));
-        match bytes.get(path_end) {
-            Some(b'?') => (path_end, run_end(bytes, path_end, |block| self.outside(block, &TARGETS))),
-            _ => (path_end, path_end),
-        }
+    fn target_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, |block| self.outside(block, &TARGETS))
+    }
+
+    #[inline(always)]
+    fn path_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, |block| self.outside(block, &PATHS))
     }
 
     #[inline(always)]
@@ -69,46 +76,94 @@ impl<L: Lanes + Sealed> Scanner for L {
 
 /// Tells `visit` of each field from `at` on, and gives where the head ends.
 #[inline(always)]
-fn sweep<L: Lanes, E>(
+fn sweep<'b, L: Lanes, E>(
     lanes: L,
-    bytes: &[u8],
+    bytes: &'b [u8],
     at: usize,
-    mut visit: impl FnMut(Field) -> Result<(), E>,
+    mut visit: impl FnMut(Field<'b>) -> Result<(), E>,
 ) -> Result<usize, Stop<E>> {
+    // The last byte has no bit, so that whatever has one is followed by another: CR may be looked at with its LF.
+    let followed = &bytes[..bytes.len().saturating_sub(1)];
     // Where the window begins; before the first one there is an empty one.
     let mut base = at.wrapping_sub(WINDOW);
     let mut marks = Marks { odd: 0, control: 0 };
     let mut start = at;
     loop {
-        while marks.odd == 0 {
+        if marks.odd == 0 {
             // The LF of the line before may be the first byte behind the window.
-            base = start.max(base.wrapping_add(WINDOW));
-            marks = window(lanes, bytes, base).ok_or(Stop::Partial)?;
+            let from = start.max(base.wrapping_add(WINDOW));
+            let Some(next) = next_window(lanes, followed, from, |marks| marks.odd) else {
+                return Err(cut_in_name(bytes, start));
+            };
+            (base, marks) = next;
         }
         let name_end = base + marks.odd.trailing_zeros() as usize;
-        debug_assert!(name_end < bytes.len(), "a bit of a byte that is not there");
-        // SAFETY: a window has bits of those bytes only that are there, so `name_end < bytes.len()`.
-        let ended_by = unsafe { *bytes.get_unchecked(name_end) };
+        debug_assert!(name_end < followed.len(), "a bit of a byte that is not there, or is the last");
+        // SAFETY: a window has bits of those bytes only that are there: `name_end` is one of `followed`.
+        let ended_by = unsafe { *followed.get_unchecked(name_end) };
         if ended_by != b':' || name_end == start {
-            return match line_end(bytes, name_end) {
-                Some(end) if name_end == start => Ok(end),
-                _ => Err(no_name(bytes, start, name_end)),
-            };
+            // SAFETY: `name_end` is one of `followed`, so another byte is behind it.
+            let is_end = name_end == start && unsafe { is_line_end(bytes, name_end) };
+            return if is_end { Ok(start + 2) } else { Err(no_name(bytes, start, name_end)) };
         }
         // Whatever is left of the control characters is behind the colon: before it they would have ended the name.
-        while marks.control == 0 {
-            base += WINDOW;
-            marks = window(lanes, bytes, base).ok_or(Stop::Partial)?;
+        if marks.control == 0 {
+            let Some(next) = next_window(lanes, followed, base + WINDOW, |marks| marks.control) else {
+                return Err(cut_in_value(bytes, start));
+            };
+            (base, marks) = next;
         }
         let place = marks.control.trailing_zeros();
         let value_end = base + place as usize;
-        let Some(end) = line_end(bytes, value_end) else { return Err(no_line_end(bytes, value_end)) };
-        visit(Field { start, name_end, value_end }).map_err(Stop::Refused)?;
-        start = end;
+        // SAFETY: it has a bit as well, and so is one of `followed`.
+        if !unsafe { is_line_end(bytes, value_end) } {
+            return Err(no_line_end(bytes, value_end));
+        }
+        // SAFETY: bits before `start` are cleared; that of `name_end` is no control character, and so before `value_end`.
+        visit(unsafe { Field::new(bytes, start, name_end, value_end) }).map_err(Stop::Refused)?;
+        start = value_end + 2;
         // In two steps: a line that ends with the window leaves nothing, and shifting by 64 bits is not defined.
         let behind = !0 << 2 << place;
         marks.odd &= behind;
         marks.control &= behind;
+    }
+}
+
+/// Whether CR LF is at `at`.
+///
+/// # Safety
+///
+/// `at` and the byte behind it are there, as they are where a sweep has found a bit.
+#[inline(always)]
+unsafe fn is_line_end(bytes: &[u8], at: usize) -> bool {
+    debug_assert!(at + 1 < bytes.len(), "a bit of a byte that is not there, or is the last");
+    // SAFETY: they are there, says the caller.
+    let first = unsafe { bytes.as_ptr().add(at) };
+    // SAFETY: as above; an array of bytes has no alignment.
+    unsafe { *first.cast::<[u8; 2]>() == *b"\r\n" }
+}
+
+/// Why there is no name from `line` on, all of whose bytes belong but perhaps the last.
+#[cold]
+fn cut_in_name<E>(bytes: &[u8], line: usize) -> Stop<E> {
+    no_name(bytes, line, Portable.token_end(bytes, line))
+}
+
+/// Why the value behind the name at `line` does not end, all of whose bytes belong but perhaps the last.
+#[cold]
+fn cut_in_value<E>(bytes: &[u8], line: usize) -> Stop<E> {
+    no_line_end(bytes, Portable.value_end(bytes, Portable.token_end(bytes, line) + 1))
+}
+
+/// Where the next window with such bits begins, not before `base`, and the window.
+#[inline(always)]
+fn next_window<L: Lanes>(lanes: L, bytes: &[u8], mut base: usize, of: impl Fn(Marks) -> u64) -> Option<(usize, Marks)> {
+    loop {
+        let marks = window(lanes, bytes, base)?;
+        if of(marks) != 0 {
+            return Some((base, marks));
+        }
+        base += WINDOW;
     }
 }
 
@@ -152,12 +207,6 @@ impl Marks {
     const fn behind(self, bytes: usize) -> Self {
         Self { odd: self.odd >> bytes, control: self.control >> bytes }
     }
-}
-
-/// Where the line ends if there is CR LF at `at`.
-#[inline(always)]
-fn line_end(bytes: &[u8], at: usize) -> Option<usize> {
-    (chunk(bytes, at) == Some(b"\r\n")).then_some(at + 2)
 }
 
 /// The first byte from `at` on of which there is a bit, or the end of `bytes`. NUL, with which a short block is filled

@@ -114,7 +114,7 @@ pub(super) fn parse(bytes: &[u8], connects: bool, limits: &Limits) -> Result<(Sp
     let (mut facts, mut count) = (Facts::of_response(is_tunnel), 0);
     let end = tidegate_scan::fields(bytes, start, |field| {
         count += 1;
-        facts.learn_of_response(bytes, field)
+        facts.learn_of_response(field)
     });
     let end = end.map_err(parse::stopped)?;
     if count > limits.headers_max {

@@ -6,7 +6,7 @@ use super::support::{From, Seen, agreed};
 
 /// What `httparse` finds in the fields that begin at `at` has to be the same. All differences are that it takes LF for
 /// CR LF.
-pub(crate) fn compare_fields(found: &Seen, From(bytes, at): From<'_>) {
+pub(crate) fn compare_fields(found: &Seen<'_>, From(bytes, at): From<'_>) {
     let block = bytes.get(at..).unwrap_or_default();
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let other = httparse::parse_headers(block, &mut headers);
@@ -18,8 +18,8 @@ pub(crate) fn compare_fields(found: &Seen, From(bytes, at): From<'_>) {
             assert_eq!(end, at + length, "the end of {block:?}");
             assert_eq!(found.fields.len(), headers.len(), "the fields of {block:?}");
             for (field, header) in found.fields.iter().zip(headers) {
-                let value = trimmed(field.value(bytes));
-                assert_eq!((field.name(bytes), value), (header.name.as_bytes(), header.value), "{block:?}");
+                let value = trimmed(field.value());
+                assert_eq!((field.name(), value), (header.name.as_bytes(), header.value), "{block:?}");
             }
         }
         (Err(Stop::Partial), Ok(httparse::Status::Partial))
@@ -48,7 +48,7 @@ impl<'b> Task for Line<'b> {
         let bytes = self.0;
         let method_end = scanner.token_end(bytes, 0);
         let target_start = method_end + 1;
-        let (_, target_end) = scanner.target_ends(bytes, target_start);
+        let target_end = scanner.target_end(bytes, target_start);
         let is_one = method_end > 0 && bytes.get(method_end) == Some(&b' ') && target_end > target_start;
         let version = bytes.get(target_end..)?.first_chunk::<11>()?;
         let is_one = is_one && (version == b" HTTP/1.1\r\n" || version == b" HTTP/1.0\r\n");
@@ -75,7 +75,7 @@ pub(crate) fn compare_request(bytes: &[u8]) {
             assert_eq!(status, Ok(httparse::Status::Complete(end)), "{bytes:?}");
             let words = (other.method.map(str::as_bytes), other.path.map(str::as_bytes));
             assert_eq!((Some(line.method), Some(line.target)), words, "{bytes:?}");
-            let found = fields.iter().map(|field| (field.name(bytes), trimmed(field.value(bytes))));
+            let found = fields.iter().map(|field| (field.name(), trimmed(field.value())));
             let there = other.headers.iter().map(|header| (header.name.as_bytes(), header.value));
             assert!(found.eq(there), "{fields:?}, but httparse {other:?}: {bytes:?}");
         }
