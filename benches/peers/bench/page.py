@@ -109,7 +109,8 @@ def aim_cell(results, check):
         return f"– ({units.aim(check['aim'])})"
     mark, verdict = ("✓", "yes") if check["reached"] else ("✗", "no")
     whose = results["peers"][check["peer"]]["title"]
-    number = units.ratio_beside(check["ratio"].median, check["aim"])
+    # Of what costs nothing nobody is a multiple.
+    number = units.ratio_beside(check["ratio"].median, check["aim"]) if check["ratio"] else ""
     found = f'<span class="{verdict}" title="to {escape(whose)}">{number} {mark}</span>'
     return f"{found} ({units.aim(check['aim'])})"
 
@@ -276,7 +277,7 @@ def summary_drawing(results):
         columns.append(charts.Column(column.title, column.unit, cells))
     settings = results["settings"]
     foot = f"Medians of {tables.count(settings['rounds'], 'round')}; each server at its best; server and load on one core "
-    foot += f"each; a bar with a gap is cut. {results['machine']['cpu']}, {results['date'][:10]}."
+    foot += f"each; a bar with a gap is cut; of Java and Go an idle connection's live heap. {results['date'][:10]}."
     subtitle = f"The same work on one core, {settings['connections']} connections. Shorter is better."
     title = "What a request costs, and a connection"
     return charts.summary(title, subtitle, gist.rows(results, among), columns, foot)
