@@ -104,6 +104,7 @@ def stuck(server, options):
             if opened % OPENING_MAX == 0:
                 clients.drive(0)
                 await_accepted(server)
+                server.bounded_rss()
         # The server need not take in all that is sent, so some of these may never be done.
         figures = footprint.growth(between=clients.drive_for)
         clients.check_open()

@@ -55,7 +55,15 @@ class Server:
         return self
 
     def __exit__(self, *_):
+        self.go_on()
         end(self.process)
+
+    def hold(self):
+        """Nothing of it runs, whatever it has to do, until it is told to go on."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
 
     def _await_address(self):
         self.port = None
@@ -103,13 +111,18 @@ class Server:
         except (ProcessLookupError, StopIteration):
             raise Failure(f"{self.command}: it ended\n{''.join(self.last_lines)}") from None
 
+    def bounded_rss(self):
+        """Resident bytes, of which there may be no more than so many."""
+        resident = self.rss()
+        if self.resident_max is not None and resident > self.resident_max:
+            raise Failure(f"{self.command}: it grew beyond {self.resident_max >> 20} MiB")
+        return resident
+
     def settled_rss(self, between=time.sleep):
         """Resident bytes once they have stopped moving. `between(seconds)` passes the time from sample to sample."""
         samples = collections.deque(maxlen=SAMPLES_PER_SECOND)
         for _ in range(SETTLE_SECONDS_MAX * SAMPLES_PER_SECOND):
-            samples.append(self.rss())
-            if self.resident_max is not None and samples[-1] > self.resident_max:
-                raise Failure(f"{self.command}: it grew beyond {self.resident_max >> 20} MiB")
+            samples.append(self.bounded_rss())
             if len(samples) == samples.maxlen and max(samples) - min(samples) <= SETTLED_BYTES:
                 return samples[-1]
             between(1 / SAMPLES_PER_SECOND)
@@ -167,14 +180,18 @@ def read_when_written(file):
 
 
 def complete(command, seconds_max, directory=None, environment=None):
-    """Runs a command to its end; returns its exit code and what it printed, on either output. It never outlives this."""
+    """Runs a command to its end; returns its exit code and what it printed, on either output. Neither it nor what it has
+    started outlives this: it is a group of its own."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    process = subprocess.Popen(command, cwd=directory, env=environment, text=True, errors="replace", **pipes)
+    pipes |= {"text": True, "errors": "replace"}
+    process = subprocess.Popen(command, cwd=directory, env=environment, start_new_session=True, **pipes)
     try:
         output, _ = process.communicate(timeout=seconds_max)
     except subprocess.TimeoutExpired:
         raise Failure(f"{shlex.join(command)}: it has not ended in {seconds_max} seconds") from None
     finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
         end(process)
     return process.returncode, output
 

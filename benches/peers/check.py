@@ -9,21 +9,17 @@ with their responses in order, and an end on SIGTERM. Exit code 1 if anything fa
 """
 
 import argparse
-import json
 import os
 import pathlib
 import shlex
 import shutil
 import socket
 import subprocess
-import sys
 import time
 
-PEERS = pathlib.Path(__file__).resolve().parent
-ROOT = PEERS.parents[1]
-sys.path.insert(0, str(ROOT / "benches"))
+from bench import ROOT, peers
 
-import servers  # noqa: E402
+import servers
 
 DEPTH = 256
 # As many as stay below 64 KiB, which is where some stop reading until they have answered.
@@ -167,20 +163,20 @@ def check_pipelining(connection):
             connection.expect(body, f"GET {targets[at]}, number {at} of {DEPTH} pipelined")
 
 
-def check_peer(address, peer, without):
+def check_peer(address, variant):
     """Asks for everything on one connection."""
     with Connection(address) as connection:
-        check_endpoints(connection, peer, without)
+        check_endpoints(connection, variant)
 
 
-def check_endpoints(connection, peer, without):
+def check_endpoints(connection, variant):
     connection.send(get("/plaintext"))
     check_headers(connection.expect(HELLO, "GET /plaintext")[0], "GET /plaintext")
     check_bodies(connection)
-    if "echo" not in without:
+    if "echo" not in variant.without:
         check_echo(connection)
     check_pipelining(connection)
-    if peer.get("collected"):
+    if variant.collected:
         connection.send(get("/heap"))
         heap = connection.expect(None, "GET /heap")[1]
         if not heap.strip().isdigit():
@@ -207,31 +203,21 @@ def check_end(server):
         raise servers.Failure(f"SIGTERM did not end it in {servers.END_SECONDS_MAX} seconds") from None
 
 
-def left_out(peer, variant):
-    return variant.get("without", peer.get("without", []))
-
-
-def check_variant(peer, variant, command):
-    if peer.get("parses_headers", True):
-        check = lambda address: check_peer(address, peer, left_out(peer, variant))
+def check_variant(variant):
+    if variant.parses_headers:
+        check = lambda address: check_peer(address, variant)
     else:
-        _, _, size = command.partition("--body ")
+        _, _, size = variant.command.partition("--body ")
         check = lambda address: check_floor(address, b"x" * int(size) if size else HELLO)
-    with servers.Server(command) as server:
+    with servers.Server(variant.command) as server:
         check(server.address)
         check_end(server)
 
 
-def expand(command, folder):
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or PEERS / "target").resolve() / "release"
-    return command.replace("{dir}", str(folder)).replace("{target}", str(target)).replace("{root}", str(ROOT))
-
-
 def missing(peer, command):
     """What keeps a variant from being started, or `None`."""
-    for program in peer.get("needs", []):
-        if not shutil.which(program):
-            return f"{program} is not on PATH"
+    if reason := peers.missing_tools(peer):
+        return reason
     words = shlex.split(command)
     if not shutil.which(words[0]):
         return f"{words[0]} is not there"
@@ -243,30 +229,27 @@ def missing(peer, command):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("peer", nargs="*", help="folders of benches/peers; all that are built unless said")
+    parser.add_argument("peer", nargs="*", help="a peer's folder, or a variant; all that are built unless said")
     named = parser.parse_args().peer
     # Commands may say paths from the root of the repository.
     os.chdir(ROOT)
-    paths = [PEERS / name / "peer.json" for name in named] or sorted(PEERS.glob("*/peer.json"))
-    peers = ((path, json.loads(path.read_text())) for path in paths)
-    variants = ((path, peer, variant) for path, peer in peers for variant in peer["variants"])
+    known = peers.chosen(peers.read_all(), named)
     failures = 0
-    for path, peer, variant in variants:
-        command = expand(variant["command"], path.parent)
-        name = f"{path.parent.name}: {variant['name']}"
-        if reason := missing(peer, command):
-            print(f"{name}: {'FAILED' if named else 'skipped'}: {reason}", flush=True)
-            failures += bool(named)
-            continue
-        try:
-            check_variant(peer, variant, command)
-        except (servers.Failure, OSError) as failure:
-            # A failure may quote lines of the server's.
-            print(f"{name}: FAILED: {' '.join(str(failure).split())}", flush=True)
-            failures += 1
-        else:
-            skipped = left_out(peer, variant)
-            print(f"{name}: ok{', without ' + ', '.join(skipped) if skipped else ''}", flush=True)
+    for folder, peer in known.items():
+        for variant in peers.variants(folder, peer):
+            name = f"{folder}: {variant.name}"
+            if reason := missing(peer, variant.command):
+                print(f"{name}: {'FAILED' if named else 'skipped'}: {reason}", flush=True)
+                failures += bool(named)
+                continue
+            try:
+                check_variant(variant)
+            except (servers.Failure, OSError) as failure:
+                # A failure may quote lines of the server's.
+                print(f"{name}: FAILED: {' '.join(str(failure).split())}", flush=True)
+                failures += 1
+            else:
+                print(f"{name}: ok{', without ' + ', '.join(variant.without) if variant.without else ''}", flush=True)
     return 1 if failures else 0
 
 

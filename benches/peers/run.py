@@ -12,7 +12,7 @@ import pathlib
 import shutil
 import sys
 
-from bench import PEERS, ROOT, campaign, jobs, load, page, peers, tables
+from bench import PEERS, ROOT, campaign, figures, jobs, load, page, peers, tables
 
 import clients
 import servers
@@ -20,6 +20,7 @@ from servers import Failure
 
 BUILD_SECONDS_MAX = 1800
 QUICK = {"rounds": 1, "memory_rounds": 1, "seconds": 1, "warm_up": 1, "idle": 200, "stuck": 20}
+USUAL = {"rounds": 5, "memory_rounds": 3, "seconds": 3, "warm_up": None, "idle": 10_000, "stuck": 1_000}
 
 
 def say(line):
@@ -77,8 +78,9 @@ def write(path, text):
 def render(results, directory):
     write(directory / "results.md", tables.markdown(results))
     write(directory / "index.html", page.html(results))
+    write(directory / "summary.md", tables.summary(results))
     write(directory / "summary.svg", page.summary_svg(results))
-    say(f"written: {', '.join(str(directory / name) for name in ('results.md', 'index.html', 'summary.svg'))}")
+    say(f"written to {directory}: results.md, index.html, summary.md, summary.svg")
 
 
 def names(text):
@@ -89,13 +91,14 @@ def read_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", type=names, metavar="A,B", help="only these, by folder or by variant")
     parser.add_argument("--jobs", type=names, metavar="A,B", help="only these jobs")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--memory-rounds", type=int, default=3, help="rounds in which memory is measured as well")
-    parser.add_argument("--seconds", type=int, default=3, help="of load for each figure")
+    parser.add_argument("--rounds", type=int, metavar="N")
+    parser.add_argument("--memory-rounds", type=int, metavar="N", help="rounds in which memory is measured as well")
+    parser.add_argument("--seconds", type=int, metavar="N", help="of load for each figure")
     parser.add_argument("--warm-up", type=int, metavar="SECONDS", help="before the first figure; by default the peer's own")
     parser.add_argument("--connections", type=int, default=256, help="of a load")
-    parser.add_argument("--idle", type=int, default=10_000, metavar="N", help="idle connections")
-    parser.add_argument("--stuck", type=int, default=1_000, metavar="N", help="connections that never read")
+    parser.add_argument("--idle", type=int, metavar="N", help="idle connections")
+    parser.add_argument("--stuck", type=int, metavar="N", help="connections that never read")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the order in which servers take turns")
     parser.add_argument("--generator", choices=load.GENERATORS, default="tidegate", help="what makes the load")
     parser.add_argument("--load-program", type=pathlib.Path, help="another build of tidegate to make the load with")
     parser.add_argument("--server-core", default="0")
@@ -104,9 +107,10 @@ def read_options():
     parser.add_argument("--quick", action="store_true", help="one short round with few connections: whether all runs")
     parser.add_argument("--out", type=pathlib.Path, default=PEERS / "out", metavar="DIR")
     parser.add_argument("--from", dest="source", type=pathlib.Path, metavar="FILE", help="render this results.json again")
+    # What is given holds with `--quick` as well.
+    quick, _ = parser.parse_known_args()
+    parser.set_defaults(**(QUICK if quick.quick else USUAL))
     options = parser.parse_args()
-    for name, value in QUICK.items() if options.quick else ():
-        setattr(options, name, value)
     if min(options.rounds, options.seconds, options.connections, options.idle, options.stuck) < 1:
         parser.error("rounds, seconds and connections are at least one")
     options.crowds = {"idle": options.idle, "stuck": options.stuck}
@@ -117,10 +121,13 @@ def read_options():
 
 def main():
     options = read_options()
-    results = json.loads(options.source.read_text()) if options.source else measure(options)
+    results = campaign.readable(json.loads(options.source.read_text())) if options.source else measure(options)
     render(results, options.out)
     print(tables.aims_text(results))
-    return 0
+    without = figures.without_any(results)
+    if without:
+        say(f"no figure at all of {', '.join(without)}, or a missing one of ours")
+    return 1 if without else 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 `peers` reads who there is and builds them; `load` runs a load generator; `jobs` measures one server at one job; `campaign`
 lets them take turns and yields plain data, which is all that is kept. From there on nothing is measured: `figures` has
-medians and ratios, `tables` writes Markdown, `charts` draws and `page` puts it on one page. `run.py` is the command.
+medians and ratios, `gist` the few that the README has; `tables` writes Markdown, `charts` draws and `page` puts it on one
+page. `run.py` is the command.
 """
 
 import pathlib

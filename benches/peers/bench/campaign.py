@@ -1,12 +1,15 @@
 """Lets servers take turns, round after round, and keeps what each came to as plain data.
 
-Ratios are taken within a round, so what slows the machine down for a while slows down both sides of them. Each round
-begins with another server, so that none is always measured after the same one.
+A round takes one job after the other, and each of them with all servers in a row: what is compared lies a minute or two
+apart, and what slows the machine down for longer slows down both sides of a ratio. The order is drawn anew each time, so
+that none always comes after the same one.
 """
 
+import contextlib
 import datetime
 import os
 import platform
+import random
 
 from servers import Failure
 
@@ -43,6 +46,7 @@ def description(variants, skipped, chosen_jobs, options):
         "generator": options.generator.name,
         "server_core": options.server_core,
         "load_core": options.load_core,
+        "seed": options.seed,
     }
     kept = ("title", "peer", "peer_title", "language", "configured", "collected", "parses_headers")
     kept += ("warm_up_seconds",)
@@ -68,6 +72,13 @@ def description(variants, skipped, chosen_jobs, options):
     }
 
 
+def readable(results):
+    """What was written down before, if it is of this form."""
+    if results.get("format") != FORMAT:
+        raise Failure(f"these results are of form {results.get('format')}; this draws form {FORMAT}: measure again")
+    return results
+
+
 def leaves_out(variant, job):
     """A job is named as a whole or by what its name begins with: `echo` is `echo-4096`."""
     return job.name in variant.without or job.name.partition("-")[0] in variant.without
@@ -75,50 +86,64 @@ def leaves_out(variant, job):
 
 def play(results, variants, chosen_jobs, options, say, save):
     """Plays all rounds; adds each figure to `results["runs"]` and calls `save` after each round."""
+    loads, crowds = ([job for job in chosen_jobs if kind(job)] for kind in (lambda job: job.work, lambda job: job.crowd))
+
+    def turns(number, jobs):
+        for job in jobs:
+            order = [variant for variant in variants if not leaves_out(variant, job)]
+            random.Random(f"{options.seed} {number} {job.name}").shuffle(order)
+            yield from ((job, variant) for variant in order)
+
+    def take(number, job, variant, measured):
+        try:
+            outcome = {"figures": measured()}
+            said = summary(outcome["figures"])
+        except (Failure, OSError) as failure:
+            outcome = {"failure": reason(failure)}
+            said = f"FAILED: {outcome['failure']}"
+        results["runs"].append({"round": number, "peer": variant.name, "job": job.name, **outcome})
+        say(f"round {number}/{options.rounds}  {variant.name:23}  {job.name:13}  {said}")
+
     for number in range(1, options.rounds + 1):
-        for place in range(len(variants)):
-            variant = variants[(place + number - 1) % len(variants)]
-            wanted = [job for job in chosen_jobs if not leaves_out(variant, job)]
-
-            def record(job, figures=None, failure=None):
-                outcome = {"figures": figures} if figures else {"failure": reason(failure)}
-                results["runs"].append({"round": number, "peer": variant.name, "job": job.name, **outcome})
-                said = summary(figures) if figures else f"FAILED: {outcome['failure']}"
-                say(f"round {number}/{options.rounds}  {variant.name:23}  {job.name:13}  {said}")
-
-            measure_loads(variant, [job for job in wanted if job.work], options, record)
-            if number <= options.memory_rounds:
-                measure_crowds(variant, [job for job in wanted if job.crowd], options, record)
+        with Crew(options) as crew:
+            for job, variant in turns(number, loads):
+                take(number, job, variant, lambda: crew.measure(variant, job))
+        for job, variant in turns(number, crowds if number <= options.memory_rounds else []):
+            take(number, job, variant, lambda: work.measure_crowd(variant, job, options))
         save(results)
 
 
-def measure_loads(variant, waiting, options, record):
-    """One server for all loads. What a failure leaves behind is not measured: after it, the next one starts afresh."""
-    seconds = options.warm_up or variant.warm_up_seconds
-    waiting = list(waiting)
-    while waiting:
-        begun = False
-        try:
-            with work.started(variant, options.server_core) as server:
-                begun, warm_up_seconds = True, seconds
-                while waiting:
-                    figures = work.measure_load(server, waiting[0], options, warm_up_seconds)
-                    record(waiting.pop(0), figures)
-                    warm_up_seconds = seconds * work.LATER_WARM_UP_SHARE
-        except (Failure, OSError) as failure:
-            # A server that does not start once will not start for the other jobs either.
-            failed = 1 if begun else len(waiting)
-            for job in waiting[:failed]:
-                record(job, failure=failure)
-            del waiting[:failed]
+class Crew:
+    """The servers of one round, in a `with`: each is started when it is first measured, and held while others are."""
 
+    def __init__(self, options):
+        self.options = options
+        self.servers = {}
 
-def measure_crowds(variant, waiting, options, record):
-    for job in waiting:
-        try:
-            record(job, work.measure_crowd(variant, job, options))
-        except (Failure, OSError) as failure:
-            record(job, failure=failure)
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.ExitStack() as stack:
+            for server in self.servers.values():
+                stack.push(server)
+
+    def measure(self, variant, job):
+        """What a failure leaves behind is not measured: after it, a server starts afresh."""
+        warm_up_seconds = self.options.warm_up or variant.warm_up_seconds
+        server = self.servers.pop(variant.name, None)
+        if server:
+            warm_up_seconds *= work.LATER_WARM_UP_SHARE
+            server.go_on()
+        else:
+            server = work.started(variant, self.options.server_core).__enter__()
+        with contextlib.ExitStack() as stack:
+            stack.push(server)
+            figures = work.measure_load(server, job, self.options, warm_up_seconds)
+            server.hold()
+            stack.pop_all()
+        self.servers[variant.name] = server
+        return figures
 
 
 def reason(failure):

@@ -48,7 +48,8 @@ def value(job, key, figures):
     if key == "each":
         # An idle connection of a collected runtime is what is alive of it. What never reads is mostly buffers outside of
         # the heap, of which a runtime may hold more than it has touched: there the kernel's count is the fair one.
-        return figures.get("heap_each" if job == "idle" else "resident_each", figures.get("resident_each"))
+        grown = figures.get("heap_each" if job == "idle" else "resident_each", figures.get("resident_each"))
+        return None if grown is None else max(grown, 0)
     return figures.get(key)
 
 
@@ -89,6 +90,19 @@ def failures(results, job, peer):
     return list(reasons.items()) + [(entry["reason"], 0) for entry in left_out]
 
 
+def without_failures(results, job, peers):
+    failed = {run["peer"] for run in results["runs"] if run["job"] == job and "failure" in run}
+    return [peer for peer in peers if peer not in failed]
+
+
+def without_any(results):
+    """Servers that came to nothing, and ours if one of their figures is missing: there the run has failed."""
+    found = {run["peer"] for run in results["runs"] if "figures" in run}
+    failed = {run["peer"] for run in results["runs"] if "failure" in run}
+    ours = of_tone(results, "ours")
+    return [peer for peer in results["peers"] if peer in failed and (peer in ours or peer not in found)]
+
+
 def ranked(results, job, key, among, highest_first=False):
     """Those of `among` that have a figure, best first: [(peer, Spread)]."""
     found = [(peer, summed_up(results, job, peer, key)) for peer in among]
@@ -127,11 +141,12 @@ def aims(results):
     """Each aim with what was measured: [{"title", "key", "ours", "figure", "checks"}], where each check is {"to", "peer",
     "ratio", "aim", "reached"}.
 
-    Ours is the best of our variants, and of the others the best of each kind. `reached` is None where a side is missing.
+    Ours is the best of our variants, and of the others the best of each kind; a variant that has failed in a round is not
+    among them. `reached` is None where a side is missing.
     """
     rows = []
     for aim in AIMS:
-        ours = best(results, aim.job, aim.key, of_tone(results, "ours"))
+        ours = best(results, aim.job, aim.key, without_failures(results, aim.job, of_tone(results, "ours")))
         own = rounds(results, aim.job, ours, aim.key) if ours else {}
         checks = []
         for to, at_most, tones in [
@@ -141,9 +156,14 @@ def aims(results):
         ]:
             if at_most is None:
                 continue
-            peer = best(results, aim.job, aim.key, of_tone(results, *tones))
-            found = ratio(own, rounds(results, aim.job, peer, aim.key)) if peer else None
-            reached = None if found is None else found.median < at_most if at_most == 1 else found.median <= at_most
+            peer = best(results, aim.job, aim.key, without_failures(results, aim.job, of_tone(results, *tones)))
+            others = rounds(results, aim.job, peer, aim.key) if peer else {}
+            found = ratio(own, others)
+            if found is None:
+                # Nobody is below what costs nothing.
+                reached = False if own and others else None
+            else:
+                reached = found.median < at_most if at_most == 1 else found.median <= at_most
             checks.append({"to": to, "peer": peer, "ratio": found, "aim": at_most, "reached": reached})
         figure = spread(own.values())
         rows.append({"title": aim.title, "key": aim.key, "ours": ours, "figure": figure, "checks": checks})

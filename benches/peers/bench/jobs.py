@@ -106,7 +106,9 @@ def measure_load(server, job, options, warm_up_seconds):
         figures = load.run(options.generator, server, options.load_core, job.work, options.seconds)
         user, system = ((now - then) / figures["requests"] * 1e6 for then, now in zip(before, server.cpu_times()))
     rate = figures["requests"] / figures["seconds"]
-    return figures | {"cpu": user + system, "cpu_user": user, "cpu_system": system, "requests_per_second": rate}
+    figures |= {"cpu": user + system, "cpu_user": user, "cpu_system": system, "requests_per_second": rate}
+    # When the load ends, the server has paid for some of these, and they are not counted.
+    return figures | {"under_way_max": job.work.connections * job.work.depth}
 
 
 def measure_crowd(variant, job, options):

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from . import charts, figures, tables, units
+from . import charts, figures, gist, tables, units
 
 WIDE = 1040
 HALF = 510
@@ -45,20 +45,14 @@ details { margin-top: 12px; } summary { cursor: pointer; color: var(--muted); fo
 .card { fill: var(--card); stroke: var(--edge); }
 """
 
+# The columns of the gist for which its chart has room.
+DRAWN = ["plaintext-256", "plaintext-16", "plaintext-1", "idle"]
+
 INTRODUCTION = (
     "What each server spends on the same work, on one core, with the load on another. Servers took turns round by round; "
     "bars are medians, whiskers the least and the most of all rounds. The floor is a bare loop that parses nothing and "
     "sends ready bytes: what is left to win. A bar with a gap is cut, since it is too long to show."
 )
-
-# What the one chart for the README shows: a job, a figure, a title and a unit.
-GIST = [
-    ("plaintext-256", "cpu", "CPU, 256 deep", "seconds per million requests"),
-    ("plaintext-16", "cpu", "CPU, 16 deep", "seconds per million requests"),
-    ("plaintext-1", "cpu", "CPU, not pipelined", "seconds per million requests"),
-    ("idle", "each", "Idle connection", "bytes each, of 10,000"),
-]
-
 
 def html(results):
     sections = [section(results, job, title) for job, title in results["jobs"].items()]
@@ -115,7 +109,8 @@ def aim_cell(results, check):
         return f"– ({units.aim(check['aim'])})"
     mark, verdict = ("✓", "yes") if check["reached"] else ("✗", "no")
     whose = results["peers"][check["peer"]]["title"]
-    number = units.ratio_beside(check["ratio"].median, check["aim"])
+    # Of what costs nothing nobody is a multiple.
+    number = units.ratio_beside(check["ratio"].median, check["aim"]) if check["ratio"] else ""
     found = f'<span class="{verdict}" title="to {escape(whose)}">{number} {mark}</span>'
     return f"{found} ({units.aim(check['aim'])})"
 
@@ -273,37 +268,19 @@ def configurations(results):
 
 def summary_drawing(results):
     """The gist: for each peer the best of its variants, column by column; None if nothing of it was measured."""
-    groups = {}
-    for variant, entry in results["peers"].items():
-        groups.setdefault(entry["peer"], []).append(variant)
-    columns = []
-    for job, key, title, unit in GIST:
-        cells = {}
-        for group, among in groups.items():
-            order = figures.ranked(results, job, key, among)
-            if order:
-                number = order[0][1].median
-                cells[group] = (max(number, 0), units.shown(key, number))
-        if cells:
-            unit = f"bytes each, of {results['settings']['idle']:,}" if job == "idle" else unit
-            columns.append(charts.Column(title, unit, cells))
-    if not columns:
+    among = [column for column in gist.columns(results) if column.job in DRAWN]
+    if not among:
         return None
-    # By what most servers meet most: a few requests at a time.
-    order = next((column for column in columns if "16" in column.title), columns[0])
-    shown = {group for column in columns for group in column.cells}
-    rows = [(group, *row_of(results, among)) for group, among in groups.items() if group in shown]
-    rows.sort(key=lambda row: (row[2] == "floor", order.cells.get(row[0], (float("inf"), ""))[0]))
+    columns = []
+    for column in among:
+        cells = {peer: (max(number, 0), units.shown(column.key, number)) for peer, number in column.medians.items()}
+        columns.append(charts.Column(column.title, column.unit, cells))
     settings = results["settings"]
     foot = f"Medians of {tables.count(settings['rounds'], 'round')}; each server at its best; server and load on one core "
-    foot += f"each; a bar with a gap is cut. {results['machine']['cpu']}, {results['date'][:10]}."
+    foot += f"each; a bar with a gap is cut; of Java and Go an idle connection's live heap. {results['date'][:10]}."
     subtitle = f"The same work on one core, {settings['connections']} connections. Shorter is better."
-    return charts.summary("What a request costs, and a connection", subtitle, rows, columns, foot)
-
-
-def row_of(results, among):
-    entry, tone = results["peers"][among[0]], figures.tone(results, among[0])
-    return (f"{entry['peer_title']} (parses nothing)" if tone == "floor" else entry["peer_title"]), tone
+    title = "What a request costs, and a connection"
+    return charts.summary(title, subtitle, gist.rows(results, among), columns, foot)
 
 
 def summary_svg(results):

@@ -1,9 +1,10 @@
 """Writes what was measured as Markdown."""
 
-from . import figures, units
+from . import figures, gist, units
 
 LATENCIES = [("p50", "latency_50"), ("p90", "latency_90"), ("p99", "latency_99"), ("p99.9", "latency_99.9")]
 LATENCIES += [("max", "latency_max")]
+UNDER_WAY_SHARE_TOLD = 0.01
 TO = {"rival": "the best peer that parses headers", "netty": "Netty's best", "floor": "the floor"}
 
 
@@ -74,6 +75,8 @@ def aims(results):
 def aim_cell(results, check):
     if check["reached"] is None:
         return f"not measured ({units.aim(check['aim'])})"
+    if check["ratio"] is None:
+        return f"{results['peers'][check['peer']]['title']} costs nothing ({units.aim(check['aim'])}): **missed**"
     whose = f" of {results['peers'][check['peer']]['title']}" if check["to"] != "floor" else ""
     verdict = "reached" if check["reached"] else "**missed**"
     return f"{units.ratio_beside(check['ratio'].median, check['aim'])}{whose}, {units.aim(check['aim'])}: {verdict}"
@@ -90,6 +93,25 @@ def aims_text(results):
     return "\n".join(lines)
 
 
+def summary(results):
+    """The gist, as the README has it."""
+    columns = gist.columns(results)
+    if not columns:
+        return "Nothing was measured."
+    rows = []
+    for row in gist.rows(results, columns):
+        medians = [column.medians.get(row.peer) for column in columns]
+        cells = ["–" if number is None else units.shown(column.key, number) for column, number in zip(columns, medians)]
+        rows.append([f"**{cell}**" for cell in (row.label, *cells)] if row.tone == "ours" else [row.label, *cells])
+    settings = results["settings"]
+    said = (
+        f"CPU seconds per million requests on {settings['connections']} connections, and bytes for each of "
+        f"{settings['idle']:,} idle connections and of {settings['stuck']:,} that never read. Each server at its best; "
+        f"medians of {count(settings['rounds'], 'round')}; {results['machine']['cpu']}, {results['date'][:10]}."
+    )
+    return said + "\n\n" + table(["server", *[column.title for column in columns]], rows)
+
+
 def load_table(results, job, title):
     references = figures.references(results, job, "cpu")
     headings = ["server", "CPU s per million", "user", "system"] + [f"to {whom}" for whom, _ in references]
@@ -101,7 +123,21 @@ def load_table(results, job, title):
         cells += [ratio_cell(results, job, peer, "cpu", other) for _, other in references]
         cells += [median(results, job, peer, key) for key in ["requests_per_second"] + [key for _, key in LATENCIES]]
         rows.append(cells)
-    return section(results, job, title, table(headings, rows))
+    return section(results, job, title, table(headings, rows) + under_way(results, job))
+
+
+def under_way(results, job):
+    """What is not counted of servers that answer few requests while a load lasts."""
+    shares = {}
+    for peer in results["peers"]:
+        figures_of_rounds = (figures.rounds(results, job, peer, key) for key in ("under_way_max", "requests"))
+        share = figures.ratio(*figures_of_rounds)
+        if share and share.median > UNDER_WAY_SHARE_TOLD:
+            shares[results["peers"][peer]["title"]] = f"{100 * share.median:.0f} %"
+    if not shares:
+        return ""
+    listed = ", ".join(f"{title} {share}" for title, share in shares.items())
+    return f"\n\nRequests under way when a load ended, paid for at least in part and not counted, were at most: {listed}."
 
 
 def crowd_table(results, job, title):

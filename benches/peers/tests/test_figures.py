@@ -2,7 +2,7 @@
 
 import unittest
 
-from bench import figures
+from bench import figures, page, tables
 
 from . import samples
 
@@ -45,6 +45,22 @@ class Figures(unittest.TestCase):
         results = samples.results()
         results["runs"] = [run for run in results["runs"] if run["peer"] == "tidegate-uring"]
         self.assertEqual({check["reached"] for row in figures.aims(results) for check in row["checks"]}, {None})
+
+    def test_nobody_is_below_what_costs_nothing(self):
+        results = samples.results(idle={"tidegate-uring": 254, "hyper1": -3, "netty-epoll": 4000, "floor": 30})
+        idle = next(row for row in figures.aims(results) if row["title"] == "bytes per idle connection")
+        self.assertEqual([(check["reached"], check["ratio"] is None) for check in idle["checks"]], [(False, True), (True, False)])
+        self.assertIn("hyper & friends costs nothing (below): **missed**", tables.markdown(results))
+        self.assertIn('title="to hyper &amp; friends"> ✗', page.html(results))
+
+    def test_who_has_failed_in_a_round_reaches_nothing(self):
+        results = samples.results()
+        samples.add_failure(results, "tidegate-uring", "plaintext-256", 2, "errors")
+        samples.add_failure(results, "hyper1", "plaintext-16", 2, "errors")
+        first, second = figures.aims(results)[:2]
+        self.assertEqual({check["reached"] for check in first["checks"]}, {None})
+        self.assertEqual(second["checks"][0]["peer"], "netty-epoll")
+        self.assertEqual(figures.without_any(results), ["tidegate-uring"])
 
     def test_below_all_is_less_than_the_best(self):
         results = samples.results(idle={"tidegate-uring": 344, "hyper1": 344, "netty-epoll": 4000, "floor": 30})

@@ -15,6 +15,12 @@ class Rendering(unittest.TestCase):
         self.assertTrue(drawing.tag.endswith("svg"))
         self.assertIn("hyper & friends", [text.text for text in drawing.iter("{http://www.w3.org/2000/svg}text")])
 
+    def test_the_table_for_the_readme_has_each_peer_at_its_best_and_the_floor_last(self):
+        rows = [line.split(" | ") for line in tables.summary(samples.results()).splitlines()[4:]]
+        names = [row[0].strip("| ") for row in rows]
+        self.assertEqual(names, ["**Tidegate, io_uring**", "hyper & friends", "Netty, epoll", "floor (parses nothing)"])
+        self.assertIn("11.3 KiB", rows[1][-1])
+
     def test_each_chart_of_the_page_is_well_formed(self):
         found = re.findall(r"<svg.*?</svg>", page.html(samples.results()), re.DOTALL)
         self.assertEqual(len(found), 1 + 3 + 3 + 1)
