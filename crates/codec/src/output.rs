@@ -33,6 +33,16 @@ impl<'a> Output<'a> {
     #[inline]
     pub fn new(queue: &'a mut Outbound, pool: &'a Pool, time: &'a Time) -> Self {
         queue.attach(pool);
+        Self::attached(queue, pool, time)
+    }
+
+    /// The same for a queue that has its pool, which is not asked again.
+    ///
+    /// # Panics
+    ///
+    /// Whatever is written panics if the queue has none.
+    #[inline]
+    pub fn attached(queue: &'a mut Outbound, pool: &'a Pool, time: &'a Time) -> Self {
         Self { queue, pool, time }
     }
 

@@ -29,7 +29,10 @@ pub struct Context<'a, C: Codec, P = ()> {
 }
 
 impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
+    #[inline]
     pub(crate) fn new(codec: &'a mut C, link: &'a mut Link, core: &'a mut Core, token: Token) -> Self {
+        // Here and not in `send`: after a write in between the compiler no longer knows what a message was made of.
+        link.outbound().attach(&core.pool);
         Self { codec, link, core, token, post: PhantomData }
     }
 
@@ -50,7 +53,7 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
         if self.link.is_full(self.codec) {
             return Err(SendError::Full(message));
         }
-        let mut out = Output::new(self.link.outbound(), &self.core.pool, &self.core.time);
+        let mut out = Output::attached(self.link.outbound(), &self.core.pool, &self.core.time);
         self.codec.encode(message, &mut out).map_err(SendError::Codec)?;
         self.link.update_level(self.codec);
         Ok(self.codec.mark(self.link.outbound()))
