@@ -118,7 +118,7 @@ impl Report {
         self.row(text, "instructions per response, of the queue alone", |design| {
             of_probe(design, |probe| probe.instructions_per_response.map(|count| count.to_string()))
         })?;
-        writeln!(text, "\nAs wrk would print it, of the run with the median rate:")?;
+        writeln!(text, "\nAs wrk would print it, of the run with the median rate, or of the one below it:")?;
         for design in designs {
             if let Some(round) = design.usual() {
                 as_wrk(text, design.name, &round.load)?;
