@@ -3,6 +3,7 @@
 //! All three come from the same source tree, if there is one, so that they differ in nothing else.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -51,19 +52,24 @@ impl Programs {
     /// If something has to be built and there is no such tree, or cargo fails, or `stop` is set before.
     pub(crate) fn find(given: [Option<&Path>; 3], stop: &Stop) -> Result<Self, String> {
         let tree = env::current_dir().ok().and_then(|directory| source_tree(&directory));
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        Self::find_in(tree.as_deref(), given, &cargo, stop)
+    }
+
+    fn find_in(tree: Option<&Path>, given: [Option<&Path>; 3], cargo: &OsStr, stop: &Stop) -> Result<Self, String> {
         let [array, linked, ours] = given;
-        let other = |name: &'static str, given: Option<&Path>| match (given, &tree) {
+        let other = |name: &'static str, given: Option<&Path>| match (given, tree) {
             (Some(server), _) => with_probe_beside(name, server, Origin::Given),
-            (None, Some(tree)) => build(tree, name, Some(name), stop),
+            (None, Some(tree)) => build(tree, name, Some(name), cargo, stop),
             (None, None) => Err(format!(
                 "the server with the {name} queue has to be built: run this in a source tree of Tidegate, or give the \
                  program with --{name}"
             )),
         };
         let [array, linked] = [other("array", array)?, other("linked", linked)?];
-        let ours = match (ours, &tree) {
+        let ours = match (ours, tree) {
             (Some(server), _) => with_probe_beside(OURS, server, Origin::Given)?,
-            (None, Some(tree)) => build(tree, OURS, None, stop)?,
+            (None, Some(tree)) => build(tree, OURS, None, cargo, stop)?,
             (None, None) => {
                 let present =
                     env::current_exe().map_err(|error| format!("cannot tell what program this is: {error}"))?;
@@ -94,11 +100,11 @@ fn with_probe_beside(name: &'static str, server: &Path, origin: Origin) -> Resul
 
 /// Builds server and probe. With another queue that is done in a directory of its own: flags of the compiler make all of it
 /// anew. With ours it is done where `cargo build --release` does it, so that there is nothing to do if that was done before.
-fn build(tree: &Path, name: &'static str, queue: Option<&str>, stop: &Stop) -> Result<Program, String> {
+fn build(tree: &Path, name: &'static str, queue: Option<&str>, cargo: &OsStr, stop: &Stop) -> Result<Program, String> {
     let target = target_directory(tree);
     let target = queue.map_or(target.clone(), |queue| target.join("experiment").join(queue));
     eprintln!("building the server and the probe with the queue: {name}");
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = Command::new(cargo);
     cargo.args(["build", "--release", "--quiet", "--package", "tidegate-cli", "--package", PROBE, "--target-dir"]);
     cargo.arg(&target).current_dir(tree).stdin(Stdio::null()).stdout(Stdio::null());
     if let Some(queue) = queue {
@@ -128,6 +134,35 @@ mod tests {
         let tree = source_tree(&here.join("src/experiment")).expect("this is within one");
         assert_eq!(tree, here.parent().and_then(Path::parent).expect("a workspace"));
         assert_eq!(source_tree(Path::new("/")), None);
+    }
+
+    fn find(tree: Option<&Path>, given: [Option<&Path>; 3], cargo: &str) -> Result<[(PathBuf, Origin); 3], String> {
+        let programs = Programs::find_in(tree, given, cargo.as_ref(), &Stop::default())?;
+        Ok(programs.0.map(|program| (program.server, program.origin)))
+    }
+
+    #[test]
+    fn all_three_are_built_from_the_tree_if_there_is_one() {
+        let tree = Path::new("/");
+        let target = target_directory(tree);
+        let expected = ["experiment/array/release", "experiment/linked/release", "release"]
+            .map(|directory| (target.join(directory).join("tidegate"), Origin::Tree));
+        assert_eq!(find(Some(tree), [None; 3], "true"), Ok(expected));
+        assert!(find(Some(tree), [None; 3], "false").unwrap_err().starts_with("cargo build failed: "));
+    }
+
+    #[test]
+    fn what_is_given_is_not_built_and_without_a_tree_ours_is_the_present_program() {
+        let given = env::current_exe().expect("this is one");
+        let origins = |tree, ours| {
+            let found = find(tree, [Some(&given), Some(&given), ours], "false");
+            found.map(|found| found.map(|(server, origin)| (server == given, origin)))
+        };
+        let of_user = (true, Origin::Given);
+        assert_eq!(origins(Some(Path::new("/")), Some(&given)), Ok([of_user; 3]));
+        assert_eq!(origins(None, Some(&given)), Ok([of_user; 3]));
+        assert_eq!(origins(None, None), Ok([of_user, of_user, (true, Origin::Present)]));
+        assert!(find(None, [None; 3], "false").unwrap_err().contains("--array"));
     }
 
     #[test]
