@@ -1,12 +1,12 @@
 //! The load of the experiment: `tidegate load` in a process of its own, and what it says.
 
-use std::env;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::server::on_core;
+use super::child::{Child, Stop};
 
 /// What a load came to. Latencies are in microseconds.
 pub(crate) struct Load {
@@ -32,28 +32,26 @@ impl Load {
     /// Loads the server at `url`, from one thread on `core`.
     ///
     /// # Errors
-    /// If something was not answered as it should be.
+    /// If something was not answered as it should be, or `stop` is set before.
     pub(crate) fn run(
         url: &str,
         connections: u32,
         depth: u32,
         duration: Duration,
         core: Option<usize>,
+        stop: &Stop,
     ) -> Result<Self, String> {
-        let program = env::current_exe().map_err(|error| format!("cannot tell what program this is: {error}"))?;
-        let mut command = Command::new(program);
-        command.args(["load", "--threads", "1", "--timeout", "20s", "--json", "-"]);
+        // This very program, even if cargo has put another one in its place since it was started.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("tidegate").args(["load", "--threads", "1", "--timeout", "20s", "--json", "-"]);
         command.args(["--connections", &connections.to_string(), "--pipeline", &depth.to_string()]);
         for field in FIELDS {
             command.args(["--header", field]);
         }
         command.args(["--duration", &format!("{}ms", duration.as_millis()), url]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = on_core(core, || command.spawn()).map_err(|error| format!("cannot run the load: {error}"))?;
-        let output = child.wait_with_output().map_err(|error| format!("cannot wait for the load: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        if !output.status.success() {
-            let why = String::from_utf8_lossy(&output.stderr);
+        let (status, [text, why]) = Child::start(&mut command, core)?.output(stop)?;
+        if !status.success() {
             let errors = serde_json::from_str(&text).map(|all: Value| all["errors"].to_string()).unwrap_or_default();
             return Err(format!("the load had errors: {} {errors}", why.trim()));
         }

@@ -1,10 +1,12 @@
 //! `tidegate experiment`: Netty's change #2693 repeated over the network, with the next step after it.
 //!
 //! The same server runs with three outbound queues: the array design from before the change, the linked one as it was
-//! published, and ours, which is this very program. `programs.rs` builds the other two, `server.rs` runs one of them on a
-//! core of its own, `load.rs` puts our load on it from another, `probe.rs` asks what a queue costs in memory, and `report.rs`
-//! shows all of it. `docs/queue-experiment.md` says what the designs are.
+//! published, and ours. `programs.rs` builds all three from one source tree, `server.rs` runs one of them on a core of its
+//! own, `load.rs` puts our load on it from another, `probe.rs` asks what a queue costs in memory, and `report.rs` shows all of
+//! it. Every process that is started is a `child.rs`, so that a signal ends them all. `docs/queue-experiment.md` says what the
+//! designs are.
 
+mod child;
 mod load;
 mod probe;
 mod programs;
@@ -20,10 +22,12 @@ use std::time::Duration;
 use clap::Args;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use self::child::Stop;
 use self::load::Load;
 use self::programs::Programs;
 use self::report::{Design, Report, Round};
 use self::server::Serving;
+use crate::load::CpuTime;
 
 /// The flags of `experiment`.
 #[derive(Debug, Args)]
@@ -40,7 +44,7 @@ pub(crate) struct Options {
     /// How often all three are run, one after the other
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
-    /// What the servers wait on: epoll, uring or auto
+    /// What the servers wait on: epoll, uring or auto; the report names what they say they do
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "epoll", "uring"])]
     transport: String,
     /// This program, built with the array queue [default: it is built from the source tree around the current directory]
@@ -49,20 +53,40 @@ pub(crate) struct Options {
     /// This program, built with the linked queue
     #[arg(long, value_name = "PROGRAM")]
     linked: Option<PathBuf>,
+    /// This program, built with our queue [default: it is built from that tree too; without one, the program that runs this]
+    #[arg(long, value_name = "PROGRAM")]
+    ours: Option<PathBuf>,
     /// Write the figures into a file as JSON; - prints them in place of the tables
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// Runs the experiment, and prints what it has found.
+/// Runs the experiment, prints what it has found, and says whether it came to its end: a signal ends it before, with all
+/// that it has started.
 ///
 /// # Errors
 /// What the user has to mend.
 pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
+    let given = [&options.array, &options.linked, &options.ours].map(Option::as_deref);
     if cfg!(debug_assertions) {
-        return Err("this is a debug build, and would be compared with release builds: use --release".into());
+        if given.contains(&None) {
+            return Err("this is a debug build, and is compared with release builds: use --release".into());
+        }
+        eprintln!("tidegate: this is a debug build: its load is a slow one");
     }
-    let programs = Programs::find(options.array.as_deref(), options.linked.as_deref())?;
+    let stop = Stop::at_signals()?;
+    match compare(options, given, &stop) {
+        Ok(()) => Ok(true),
+        Err(why) if stop.is_set() => {
+            eprintln!("tidegate: {why}");
+            Ok(false)
+        }
+        Err(why) => Err(why.into()),
+    }
+}
+
+fn compare(options: &Options, given: [Option<&Path>; 3], stop: &Stop) -> Result<(), String> {
+    let programs = Programs::find(given, stop)?;
     let cores = two_cores();
     if cores.is_none() {
         eprintln!("tidegate: there is one core only: server and load share it, and disturb each other");
@@ -70,46 +94,44 @@ pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     let mut designs = Vec::new();
     for program in &programs.0 {
         eprintln!("memory and instructions of the queue: {}", program.name);
-        let probe = program.probe.as_deref().map(|path| probe::run(path, options.depth)).transpose()?;
-        designs.push(Design { name: program.name, probe, rounds: Vec::new() });
+        let probe = program.probe.as_deref().map(|path| probe::run(path, options.depth, stop)).transpose()?;
+        designs.push(Design { name: program.name, origin: program.origin, probe, rounds: Vec::new() });
     }
     for round in 0..options.rounds {
         // Whoever is first has another neighbour each time.
         for place in 0..designs.len() {
             let index = (place + round as usize) % designs.len();
-            let measured = measure(&programs.0[index].server, options, cores)?;
+            let measured = measure(&programs.0[index].server, options, cores, stop)?;
             let rate = measured.load.requests_per_second;
             let name = designs[index].name;
             eprintln!("round {} of {}: {name}: {rate:.0} requests/s", round + 1, options.rounds);
             designs[index].rounds.push(measured);
         }
     }
-    let report = Report {
-        transport: &options.transport,
-        duration: options.duration,
-        depth: options.depth,
-        connections: options.connections,
-        designs,
-    };
-    show(&report, options.json.as_deref())?;
-    Ok(true)
+    let report = Report { duration: options.duration, depth: options.depth, connections: options.connections, designs };
+    show(&report, options.json.as_deref())
 }
 
 /// One server, from its start to its end, with the load in between.
-fn measure(program: &Path, options: &Options, cores: Option<[usize; 2]>) -> Result<Round, String> {
+fn measure(program: &Path, options: &Options, cores: Option<[usize; 2]>, stop: &Stop) -> Result<Round, String> {
     let [server_core, load_core] = cores.map_or([None; 2], |cores| cores.map(Some));
-    let server = Serving::start(program, &options.transport, server_core)?;
+    let server = Serving::start(program, &options.transport, server_core, stop)?;
     let before = server.cpu_time();
-    let load = Load::run(server.url(), options.connections, options.depth, options.duration, load_core)?;
+    let load = Load::run(server.url(), options.connections, options.depth, options.duration, load_core, stop)?;
     let after = server.cpu_time();
+    // Time that is not known on both sides is not known in between, and is no zero.
+    let between = |of: fn(&CpuTime) -> Duration| {
+        of(after.as_ref()?).checked_sub(of(before.as_ref()?)).map(|time| time.as_secs_f64())
+    };
     Ok(Round {
-        user: after.user.saturating_sub(before.user).as_secs_f64(),
-        system: after.system.saturating_sub(before.system).as_secs_f64(),
+        transport: server.transport().unwrap_or(NOT_SAID).to_owned(),
+        user: between(|time| time.user),
+        system: between(|time| time.system),
         load,
     })
 }
 
-fn show(report: &Report<'_>, json: Option<&Path>) -> Result<(), String> {
+fn show(report: &Report, json: Option<&Path>) -> Result<(), String> {
     let text = match json {
         Some(path) if path == Path::new("-") => format!("{:#}\n", report.json()),
         _ => report.text(),
@@ -129,3 +151,6 @@ fn two_cores() -> Option<[usize; 2]> {
     let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
     Some([cores.next()?, cores.next()?])
 }
+
+/// The transport of a server that does not name it.
+const NOT_SAID: &str = "unknown";

@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use super::child::{Child, Stop};
+
 /// What one queue costs.
 pub(crate) struct Probe {
     /// For each count of connections: that count, and bytes of queue of each connection, idle and in the burst.
@@ -19,12 +21,11 @@ pub(crate) struct Probe {
 /// Runs the probe with bursts of `depth` responses.
 ///
 /// # Errors
-/// If it does not run, or does not say what it should.
-pub(crate) fn run(program: &Path, depth: u32) -> Result<Probe, String> {
+/// If it does not run, or does not say what it should, or `stop` is set before.
+pub(crate) fn run(program: &Path, depth: u32, stop: &Stop) -> Result<Probe, String> {
     let mut command = Command::new(program);
-    command.args(["--depth", &depth.to_string()]).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = command.output().map_err(|error| format!("cannot run '{}': {error}", program.display()))?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    command.args(["--depth", &depth.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let (_, [text, _]) = Child::start(&mut command, None)?.output(stop)?;
     from_json(&text).ok_or_else(|| format!("'{}' says what is not understood: {text}", program.display()))
 }
 

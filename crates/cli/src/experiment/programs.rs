@@ -1,8 +1,14 @@
-//! The programs that are compared: this one, and the two that are built with another queue in the place of ours.
+//! The programs that are compared: the server with our queue, and the two that are built with another one in its place.
+//!
+//! All three come from the same source tree, if there is one, so that they differ in nothing else.
 
 use std::env;
+use std::ffi::OsStr;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use super::child::{Child, Stop};
 
 /// All three, in the order of the report.
 pub(crate) struct Programs(pub(crate) [Program; 3]);
@@ -12,33 +18,64 @@ pub(crate) struct Program {
     /// What the design is called.
     pub(crate) name: &'static str,
     pub(crate) server: PathBuf,
+    pub(crate) origin: Origin,
     /// What measures the queue alone, if it is there.
     pub(crate) probe: Option<PathBuf>,
 }
 
+/// Where a server comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Built now from the source tree, or found there just as it would be built.
+    Tree,
+    /// The user has named it.
+    Given,
+    /// It is the program that runs the experiment, whatever that was built from.
+    Present,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Tree => "built from the source tree",
+            Self::Given => "as it was given",
+            Self::Present => "this very program, as there is no source tree",
+        })
+    }
+}
+
 impl Programs {
-    /// Takes what is given, and builds the rest from the source tree around the current directory.
+    /// Takes what is given, and builds the rest from the source tree around the current directory. Without such a tree this
+    /// very program is the one with our queue.
     ///
     /// # Errors
-    /// If something has to be built and there is no such tree, or cargo fails.
-    pub(crate) fn find(array: Option<&Path>, linked: Option<&Path>) -> Result<Self, String> {
+    /// If something has to be built and there is no such tree, or cargo fails, or `stop` is set before.
+    pub(crate) fn find(given: [Option<&Path>; 3], stop: &Stop) -> Result<Self, String> {
         let tree = env::current_dir().ok().and_then(|directory| source_tree(&directory));
-        let other = |name: &'static str, given: Option<&Path>| match (given, &tree) {
-            (Some(server), _) => with_probe_beside(name, server),
-            (None, Some(tree)) => build_with(tree, name),
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        Self::find_in(tree.as_deref(), given, &cargo, stop)
+    }
+
+    fn find_in(tree: Option<&Path>, given: [Option<&Path>; 3], cargo: &OsStr, stop: &Stop) -> Result<Self, String> {
+        let [array, linked, ours] = given;
+        let other = |name: &'static str, given: Option<&Path>| match (given, tree) {
+            (Some(server), _) => with_probe_beside(name, server, Origin::Given),
+            (None, Some(tree)) => build(tree, name, Some(name), cargo, stop),
             (None, None) => Err(format!(
                 "the server with the {name} queue has to be built: run this in a source tree of Tidegate, or give the \
                  program with --{name}"
             )),
         };
         let [array, linked] = [other("array", array)?, other("linked", linked)?];
-        let own = env::current_exe().map_err(|error| format!("cannot tell what program this is: {error}"))?;
-        let mut ours = with_probe_beside("ours", &own)?;
-        if let Some(tree) = &tree {
-            let target = target_directory(tree);
-            cargo_build(tree, &target, &["tidegate-experiment"], None)?;
-            ours.probe = Some(target.join("release").join(PROBE));
-        }
+        let ours = match (ours, tree) {
+            (Some(server), _) => with_probe_beside(OURS, server, Origin::Given)?,
+            (None, Some(tree)) => build(tree, OURS, None, cargo, stop)?,
+            (None, None) => {
+                let present =
+                    env::current_exe().map_err(|error| format!("cannot tell what program this is: {error}"))?;
+                with_probe_beside(OURS, &present, Origin::Present)?
+            }
+        };
         Ok(Self([array, linked, ours]))
     }
 }
@@ -53,37 +90,37 @@ fn target_directory(tree: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| tree.join("target"), |directory| tree.join(directory))
 }
 
-fn with_probe_beside(name: &'static str, server: &Path) -> Result<Program, String> {
+fn with_probe_beside(name: &'static str, server: &Path, origin: Origin) -> Result<Program, String> {
     if !server.is_file() {
         return Err(format!("there is no program '{}'", server.display()));
     }
     let probe = Some(server.with_file_name(PROBE)).filter(|probe| probe.is_file());
-    Ok(Program { name, server: server.to_path_buf(), probe })
+    Ok(Program { name, server: server.to_path_buf(), origin, probe })
 }
 
-/// Builds server and probe with another queue, in a directory of their own: flags of the compiler make all of it anew.
-fn build_with(tree: &Path, name: &'static str) -> Result<Program, String> {
-    let target = target_directory(tree).join("experiment").join(name);
-    cargo_build(tree, &target, &["tidegate-cli", "tidegate-experiment"], Some(name))?;
-    let release = target.join("release");
-    Ok(Program { name, server: release.join("tidegate"), probe: Some(release.join(PROBE)) })
-}
-
-fn cargo_build(tree: &Path, target: &Path, packages: &[&str], queue: Option<&str>) -> Result<(), String> {
-    eprintln!("building {} with the queue: {}", packages.join(" and "), queue.unwrap_or("ours"));
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--release", "--quiet", "--target-dir"]).arg(target);
-    cargo.args(packages.iter().flat_map(|package| ["--package", package]));
+/// Builds server and probe. With another queue that is done in a directory of its own: flags of the compiler make all of it
+/// anew. With ours it is done where `cargo build --release` does it, so that there is nothing to do if that was done before.
+fn build(tree: &Path, name: &'static str, queue: Option<&str>, cargo: &OsStr, stop: &Stop) -> Result<Program, String> {
+    let target = target_directory(tree);
+    let target = queue.map_or(target.clone(), |queue| target.join("experiment").join(queue));
+    eprintln!("building the server and the probe with the queue: {name}");
+    let mut cargo = Command::new(cargo);
+    cargo.args(["build", "--release", "--quiet", "--package", "tidegate-cli", "--package", PROBE, "--target-dir"]);
+    cargo.arg(&target).current_dir(tree).stdin(Stdio::null()).stdout(Stdio::null());
     if let Some(queue) = queue {
         let flags = env::var("RUSTFLAGS").unwrap_or_default();
         cargo.env("RUSTFLAGS", format!("{flags} --cfg tidegate_queue=\"{queue}\""));
     }
-    let status = cargo.current_dir(tree).stdin(Stdio::null()).stdout(Stdio::null()).status();
-    match status.map_err(|error| format!("cannot run cargo: {error}"))? {
-        status if status.success() => Ok(()),
-        status => Err(format!("cargo build failed: {status}")),
+    let status = Child::start(&mut cargo, None)?.wait(stop)?;
+    if !status.success() {
+        return Err(format!("cargo build failed: {status}"));
     }
+    let release = target.join("release");
+    Ok(Program { name, server: release.join("tidegate"), origin: Origin::Tree, probe: Some(release.join(PROBE)) })
 }
+
+/// What the server with our queue is called.
+const OURS: &str = "ours";
 
 const PROBE: &str = "tidegate-experiment";
 
@@ -99,9 +136,38 @@ mod tests {
         assert_eq!(source_tree(Path::new("/")), None);
     }
 
+    fn find(tree: Option<&Path>, given: [Option<&Path>; 3], cargo: &str) -> Result<[(PathBuf, Origin); 3], String> {
+        let programs = Programs::find_in(tree, given, cargo.as_ref(), &Stop::default())?;
+        Ok(programs.0.map(|program| (program.server, program.origin)))
+    }
+
+    #[test]
+    fn all_three_are_built_from_the_tree_if_there_is_one() {
+        let tree = Path::new("/");
+        let target = target_directory(tree);
+        let expected = ["experiment/array/release", "experiment/linked/release", "release"]
+            .map(|directory| (target.join(directory).join("tidegate"), Origin::Tree));
+        assert_eq!(find(Some(tree), [None; 3], "true"), Ok(expected));
+        assert!(find(Some(tree), [None; 3], "false").unwrap_err().starts_with("cargo build failed: "));
+    }
+
+    #[test]
+    fn what_is_given_is_not_built_and_without_a_tree_ours_is_the_present_program() {
+        let given = env::current_exe().expect("this is one");
+        let origins = |tree, ours| {
+            let found = find(tree, [Some(&given), Some(&given), ours], "false");
+            found.map(|found| found.map(|(server, origin)| (server == given, origin)))
+        };
+        let of_user = (true, Origin::Given);
+        assert_eq!(origins(Some(Path::new("/")), Some(&given)), Ok([of_user; 3]));
+        assert_eq!(origins(None, Some(&given)), Ok([of_user; 3]));
+        assert_eq!(origins(None, None), Ok([of_user, of_user, (true, Origin::Present)]));
+        assert!(find(None, [None; 3], "false").unwrap_err().contains("--array"));
+    }
+
     #[test]
     fn a_program_that_is_not_there_is_told_by_its_name() {
-        let error = with_probe_beside("array", Path::new("/no/such/program")).map(|_| ()).unwrap_err();
+        let error = with_probe_beside("array", Path::new("/no/such/program"), Origin::Given).map(|_| ()).unwrap_err();
         assert_eq!(error, "there is no program '/no/such/program'");
     }
 }

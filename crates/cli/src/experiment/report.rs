@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::load::{Load, Spread};
 use super::probe::Probe;
+use super::programs::Origin;
 use crate::load::report::units;
 
 /// What the experiment found, and how.
-pub(crate) struct Report<'a> {
-    pub(crate) transport: &'a str,
+pub(crate) struct Report {
     pub(crate) duration: Duration,
     pub(crate) depth: u32,
     pub(crate) connections: u32,
@@ -21,48 +21,64 @@ pub(crate) struct Report<'a> {
 /// One of the queues.
 pub(crate) struct Design {
     pub(crate) name: &'static str,
+    pub(crate) origin: Origin,
     pub(crate) probe: Option<Probe>,
     pub(crate) rounds: Vec<Round>,
 }
 
 /// One run of its server.
 pub(crate) struct Round {
-    /// CPU seconds of the server in user space and in the kernel.
-    pub(crate) user: f64,
-    pub(crate) system: f64,
+    /// What the server waited on, as it says.
+    pub(crate) transport: String,
+    /// CPU seconds of the server in user space and in the kernel, if the system tells.
+    pub(crate) user: Option<f64>,
+    pub(crate) system: Option<f64>,
     pub(crate) load: Load,
 }
 
 impl Round {
-    fn per_million(&self, seconds: f64) -> f64 {
-        if self.load.requests > 0.0 { seconds / self.load.requests * 1e6 } else { f64::NAN }
+    fn per_million(&self, seconds: Option<f64>) -> Option<f64> {
+        seconds.filter(|_| self.load.requests > 0.0).map(|seconds| seconds / self.load.requests * 1e6)
     }
 }
 
 impl Design {
-    /// The run with the median rate.
+    /// The run with the median rate; of the two in the middle the slower one.
     fn usual(&self) -> Option<&Round> {
         let mut rounds: Vec<_> = self.rounds.iter().collect();
         rounds.sort_by(|one, two| one.load.requests_per_second.total_cmp(&two.load.requests_per_second));
-        rounds.get(rounds.len() / 2).copied()
+        rounds.get(rounds.len().saturating_sub(1) / 2).copied()
     }
 }
 
 /// A figure of a run, and how it is written.
-type Row = (&'static str, fn(&Round) -> f64, fn(f64) -> String);
+type Row = (&'static str, fn(&Round) -> Option<f64>, fn(f64) -> String);
 
 /// What is shown of each run.
 const ROWS: [Row; 7] = [
-    ("requests per second", |round| round.load.requests_per_second, |number| format!("{number:.0}")),
-    ("CPU seconds per million", |round| round.per_million(round.user + round.system), |number| format!("{number:.3}")),
+    ("requests per second", |round| Some(round.load.requests_per_second), |number| format!("{number:.0}")),
+    (
+        "CPU seconds per million",
+        |round| round.per_million(round.user.zip(round.system).map(|(user, system)| user + system)),
+        |number| format!("{number:.3}"),
+    ),
     ("of these user", |round| round.per_million(round.user), |number| format!("{number:.3}")),
     ("of these system", |round| round.per_million(round.system), |number| format!("{number:.3}")),
-    ("latency, average", |round| round.load.latency.mean, time),
-    ("latency, deviation", |round| round.load.latency.stdev, time),
-    ("latency, maximum", |round| round.load.latency.max, time),
+    ("latency, average", |round| Some(round.load.latency.mean), time),
+    ("latency, deviation", |round| Some(round.load.latency.stdev), time),
+    ("latency, maximum", |round| Some(round.load.latency.max), time),
 ];
 
-impl Report<'_> {
+impl Report {
+    /// What the servers waited on: one name, or each that was said.
+    fn transport(&self) -> String {
+        let mut names: Vec<_> =
+            self.designs.iter().flat_map(|design| &design.rounds).map(|round| &*round.transport).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.join(" and ")
+    }
+
     /// For people.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
@@ -71,18 +87,21 @@ impl Report<'_> {
     }
 
     fn write(&self, text: &mut String) -> fmt::Result {
-        let Self { transport, connections, depth, duration, designs } = self;
+        let Self { connections, depth, duration, designs } = self;
+        let transport = self.transport();
         let rounds = designs.first().map_or(0, |design| design.rounds.len());
         writeln!(
             text,
             "GET /plaintext, {connections} connections, {depth} requests at a time, {} s, transport {transport}; rounds: {rounds}, \
-             of which the medians, and in brackets the least and the most\n",
+             of which the medians, and in brackets the least and the most",
             duration.as_secs_f64()
         )?;
+        let origins: Vec<_> = designs.iter().map(|design| format!("{}: {}", design.name, design.origin)).collect();
+        writeln!(text, "{}\n", origins.join("; "))?;
         self.row(text, "", |design| design.name.to_owned())?;
         writeln!(text, "|---|{}", "--:|".repeat(designs.len()))?;
         for (name, of, show) in ROWS {
-            self.row(text, name, |design| with_range(design.rounds.iter().map(of).collect(), show))?;
+            self.row(text, name, |design| with_range(design.rounds.iter().filter_map(of).collect(), show))?;
         }
         for (place, what) in [(1, "idle"), (2, "in the burst")] {
             let counts = designs.iter().find_map(|design| design.probe.as_ref()).map_or(&[][..], |probe| &probe.bytes);
@@ -99,7 +118,7 @@ impl Report<'_> {
         self.row(text, "instructions per response, of the queue alone", |design| {
             of_probe(design, |probe| probe.instructions_per_response.map(|count| count.to_string()))
         })?;
-        writeln!(text, "\nAs wrk would print it, of the run with the median rate:")?;
+        writeln!(text, "\nAs wrk would print it, of the run with the median rate, or of the one below it:")?;
         for design in designs {
             if let Some(round) = design.usual() {
                 as_wrk(text, design.name, &round.load)?;
@@ -119,16 +138,24 @@ impl Report<'_> {
 
     /// For programs. Latencies are in microseconds, CPU times in seconds.
     pub(crate) fn json(&self) -> Value {
-        let round = |round: &Round| json!({"user": round.user, "system": round.system, "load": round.load.all});
+        let round = |round: &Round| {
+            json!({
+                "transport": round.transport,
+                "user": round.user,
+                "system": round.system,
+                "load": round.load.all,
+            })
+        };
         let design = |design: &Design| {
             json!({
                 "design": design.name,
+                "program": design.origin.to_string(),
                 "probe": design.probe.as_ref().map(|probe| &probe.all),
                 "rounds": design.rounds.iter().map(round).collect::<Vec<_>>(),
             })
         };
         json!({
-            "transport": self.transport,
+            "transport": self.transport(),
             "seconds": self.duration.as_secs_f64(),
             "depth": self.depth,
             "connections": self.connections,
@@ -147,8 +174,14 @@ fn with_range(mut numbers: Vec<f64>, show: fn(f64) -> String) -> String {
     match numbers[..] {
         [] => "–".into(),
         [only] => show(only),
-        [least, .., most] => format!("{} ({}–{})", show(numbers[numbers.len() / 2]), show(least), show(most)),
+        [least, .., most] => format!("{} ({}–{})", show(median(&numbers)), show(least), show(most)),
     }
+}
+
+/// The one in the middle of numbers in their order, or what lies between the two there.
+fn median(sorted: &[f64]) -> f64 {
+    let half = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) }
 }
 
 /// Microseconds as wrk writes them.
@@ -195,10 +228,10 @@ mod tests {
             thread_rate: spread(),
             all: Value::Null,
         };
-        Round { user: 1.0, system: 0.5, load }
+        Round { transport: "epoll".into(), user: Some(1.0), system: Some(0.5), load }
     }
 
-    fn report() -> Report<'static> {
+    fn report() -> Report {
         let probe = Probe {
             bytes: vec![[1, 40, 40_024], [1_000, 40, 37_198]],
             allocations_per_request: 0.0,
@@ -206,10 +239,15 @@ mod tests {
             all: Value::Null,
         };
         let designs = vec![
-            Design { name: "array", probe: None, rounds: vec![round(3e6), round(1e6), round(2e6)] },
-            Design { name: "ours", probe: Some(probe), rounds: vec![round(5e6)] },
+            Design {
+                name: "array",
+                origin: Origin::Tree,
+                probe: None,
+                rounds: vec![round(3e6), round(1e6), round(2e6)],
+            },
+            Design { name: "ours", origin: Origin::Present, probe: Some(probe), rounds: vec![round(5e6)] },
         ];
-        Report { transport: "epoll", duration: Duration::from_secs(2), depth: 256, connections: 64, designs }
+        Report { duration: Duration::from_secs(2), depth: 256, connections: 64, designs }
     }
 
     #[test]
@@ -218,6 +256,44 @@ mod tests {
         assert!(text.contains("| requests per second | 2000000 (1000000–3000000) | 5000000 |"), "{text}");
         assert!(text.contains("| CPU seconds per million | 0.750 (0.750–0.750) | 0.750 |"), "{text}");
         assert!(text.contains("| of these user | 0.500 (0.500–0.500) | 0.500 |"), "{text}");
+    }
+
+    #[test]
+    fn between_two_runs_in_the_middle_lies_the_median() {
+        let mut report = report();
+        report.designs[0].rounds.push(round(6e6));
+        let text = report.text();
+        assert!(text.contains("| requests per second | 2500000 (1000000–6000000) |"), "{text}");
+        assert!(text.contains("Requests/sec: 2000000.00"), "{text}");
+        assert_eq!([median(&[1.0, 2.0]), median(&[1.0, 5.0, 6.0])], [1.5, 5.0]);
+    }
+
+    #[test]
+    fn cpu_time_that_was_not_told_is_missing_and_not_zero() {
+        let mut report = report();
+        report.designs[0].rounds[0].user = None;
+        report.designs[1].rounds[0].system = None;
+        let text = report.text();
+        // Of those that are left.
+        assert!(text.contains("| of these user | 0.500 (0.500–0.500) | 0.500 |"), "{text}");
+        assert!(text.contains("| CPU seconds per million | 0.750 (0.750–0.750) | – |"), "{text}");
+        assert!(text.contains("| of these system | 0.250 (0.250–0.250) | – |"), "{text}");
+        assert!(report.json()["designs"][1]["rounds"][0]["system"].is_null());
+    }
+
+    #[test]
+    fn the_transport_is_what_the_servers_said() {
+        let mut report = report();
+        assert!(report.text().contains(", transport epoll;"), "{}", report.text());
+        report.designs[1].rounds[0].transport = "uring".into();
+        assert!(report.text().contains(", transport epoll and uring;"), "{}", report.text());
+        assert_eq!(report.json()["designs"][1]["rounds"][0]["transport"], "uring");
+    }
+
+    #[test]
+    fn where_each_server_comes_from_is_said() {
+        let expected = "\narray: built from the source tree; ours: this very program, as there is no source tree\n";
+        assert!(report().text().contains(expected), "{}", report().text());
     }
 
     #[test]

@@ -2,35 +2,32 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-use crate::load::{CpuTime, cpu_time_of};
+use super::child::{Child, Stop};
+use crate::load::CpuTime;
 
 /// A server that serves. It is ended when this is dropped.
 pub(crate) struct Serving {
     child: Child,
     url: String,
+    transport: Option<String>,
 }
 
 impl Serving {
     /// Starts `program` with one event loop, and waits until it says where it listens.
     ///
     /// # Errors
-    /// If it cannot be started, or does not say so.
-    pub(crate) fn start(program: &Path, transport: &str, core: Option<usize>) -> Result<Self, String> {
+    /// If it cannot be started, or does not say so, or `stop` is set before.
+    pub(crate) fn start(program: &Path, transport: &str, core: Option<usize>, stop: &Stop) -> Result<Self, String> {
         let mut command = Command::new(program);
         command.args(["serve", "--loops", "1", "--listen", "127.0.0.1:0", "--quiet", "--transport", transport]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let name = program.display();
-        let mut child = on_core(core, || command.spawn()).map_err(|error| format!("cannot run '{name}': {error}"))?;
-        let output = child.stdout.take();
-        let mut serving = Self { child, url: String::new() };
+        let mut child = Child::start(&mut command, core)?;
+        let output = child.take_output();
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
             let mut line = String::new();
@@ -38,11 +35,17 @@ impl Serving {
             let _ = output.map(|output| BufReader::new(output).read_line(&mut line));
             tell.send(line)
         });
-        let line = told.recv_timeout(START_PATIENCE).unwrap_or_default();
-        let address = line.split_once("http://").and_then(|(_, rest)| rest.split_ascii_whitespace().next());
-        let address = address.ok_or_else(|| format!("'{name}' does not say where it listens"))?;
-        serving.url = format!("http://{address}/plaintext");
-        Ok(serving)
+        let deadline = Instant::now() + START_PATIENCE;
+        let line = loop {
+            stop.check()?;
+            match told.recv_timeout(LOOK_AGAIN) {
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                said => break said.unwrap_or_default(),
+            }
+        };
+        let (address, transport) =
+            parse(&line).ok_or_else(|| format!("'{}' does not say where it listens", program.display()))?;
+        Ok(Self { child, url: format!("http://{address}/plaintext"), transport: transport.map(Into::into) })
     }
 
     /// What is asked for.
@@ -50,38 +53,41 @@ impl Serving {
         &self.url
     }
 
-    /// The CPU time that it has used so far.
-    pub(crate) fn cpu_time(&self) -> CpuTime {
-        cpu_time_of(&self.child.id().to_string())
+    /// What it waits on, as it says itself: where it may choose, nobody else knows.
+    pub(crate) fn transport(&self) -> Option<&str> {
+        self.transport.as_deref()
+    }
+
+    /// The CPU time that it has used so far, if the system tells.
+    pub(crate) fn cpu_time(&self) -> Option<CpuTime> {
+        self.child.cpu_time()
     }
 }
 
-impl Drop for Serving {
-    fn drop(&mut self) {
-        if let Some(process) = Pid::from_raw(self.child.id() as i32) {
-            // If it has ended by itself, that is as well.
-            let _ = kill_process(process, Signal::TERM);
-        }
-        let _ = self.child.wait();
-    }
-}
-
-/// Does something that starts a process, which then stays on `core`.
-pub(crate) fn on_core<T>(core: Option<usize>, start: impl FnOnce() -> T) -> T {
-    let before = core.and_then(|core| {
-        let before = sched_getaffinity(None).ok()?;
-        let mut only = CpuSet::new();
-        only.set(core);
-        sched_setaffinity(None, &only).ok()?;
-        Some(before)
-    });
-    let started = start();
-    if let Some(before) = before {
-        // It was allowed a moment ago.
-        let _ = sched_setaffinity(None, &before);
-    }
-    started
+/// Address and transport in the line that a server begins with: `tidegate: listening on http://ADDRESS (TRANSPORT, 1 loop)`.
+fn parse(line: &str) -> Option<(&str, Option<&str>)> {
+    let (_, rest) = line.split_once("http://")?;
+    let (address, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    let transport = rest.trim_start().strip_prefix('(').and_then(|rest| rest.split([',', ')']).next());
+    (!address.is_empty()).then_some((address, transport.filter(|name| !name.is_empty())))
 }
 
 /// How long a server may take to listen.
 const START_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether there was a signal.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_says_where_it_listens_and_what_it_waits_on() {
+        let line = "tidegate: listening on http://127.0.0.1:4321 (epoll, 1 loop)\n";
+        assert_eq!(parse(line), Some(("127.0.0.1:4321", Some("epoll"))));
+        assert_eq!(parse("listening on http://127.0.0.1:4321\n"), Some(("127.0.0.1:4321", None)));
+        assert_eq!(parse("tidegate: address in use\n"), None);
+        assert_eq!(parse(""), None);
+    }
+}

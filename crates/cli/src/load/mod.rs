@@ -284,19 +284,20 @@ fn allow_descriptors(needed: usize) -> Result<(), String> {
 
 /// CPU time of this process so far.
 fn cpu_time() -> CpuTime {
-    cpu_time_of("self")
+    // Of itself a process can always ask that, where there is /proc.
+    cpu_time_of("self").unwrap_or_default()
 }
 
-/// CPU time so far of the process with this number.
-pub(crate) fn cpu_time_of(process: &str) -> CpuTime {
-    let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+/// CPU time so far of the process with this number, if the system tells: one that is gone has no time, and not none.
+pub(crate) fn cpu_time_of(process: &str) -> Option<CpuTime> {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The second field is a name in brackets, which may hold anything.
-    let mut fields = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().skip(11);
+    let mut fields = text.rsplit(')').next()?.split_ascii_whitespace().skip(11);
     let mut seconds = || {
-        let ticks = fields.next().and_then(|field| field.parse().ok()).unwrap_or(0.0);
-        Duration::from_secs_f64(ticks / rustix::param::clock_ticks_per_second() as f64)
+        let ticks: u64 = fields.next()?.parse().ok()?;
+        Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
     };
-    CpuTime { user: seconds(), system: seconds() }
+    Some(CpuTime { user: seconds()?, system: seconds()? })
 }
 
 /// A number that may end in k or M.

@@ -8,6 +8,7 @@ mod breaks;
 mod clients;
 mod connections;
 mod crowds;
+mod experiment;
 mod faults;
 mod faults_on_uring;
 mod load;

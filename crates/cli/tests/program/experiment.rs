@@ -1,0 +1,82 @@
+//! `tidegate experiment`, with three servers that are all the same: what it starts, and that nothing of it is left.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::program::{VARIABLE, run, transport, until};
+
+#[test]
+fn the_report_says_what_the_servers_wait_on_and_where_they_come_from() {
+    let arguments = [&EXPERIMENT[..], &["--rounds", "2", "--duration", "100ms"]].concat();
+    let (code, output, errors) = run(&arguments);
+    assert_eq!(code, Some(0), "{errors:?}");
+    let text = output.join("\n");
+    // `auto` was asked for.
+    assert!(text.contains(&format!(", transport {}; rounds: 2, ", transport())), "{text}");
+    assert!(text.contains("array: as it was given; linked: as it was given; ours: as it was given\n"), "{text}");
+}
+
+#[test]
+fn a_signal_ends_the_experiment_and_what_it_has_started() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        // Whoever runs the tests may ignore the end of the terminal, and would pass that on.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP", OWN]).args(EXPERIMENT).args(["--duration", "10m"]);
+        command.env(VARIABLE, transport()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut experiment = Experiment(command.spawn().expect("there is env"));
+        let mut started = Vec::new();
+        until("the server and the load", || {
+            started = experiment.children();
+            started.len() == 2
+        });
+        kill_process(Pid::from_child(&experiment.0), signal).expect("it is there");
+        let mut status = None;
+        until("the end of the experiment", || {
+            status = experiment.0.try_wait().expect("it can be waited for");
+            status.is_some()
+        });
+        assert_eq!(status.and_then(|status| status.code()), Some(1), "{signal:?}");
+        assert!(started.iter().all(|process| parent(process).is_none()), "something is left after {signal:?}");
+    }
+}
+
+/// Dropping it ends it, with what it has started.
+struct Experiment(Child);
+
+impl Experiment {
+    /// The numbers of the processes that it has started.
+    fn children(&self) -> Vec<String> {
+        let own = self.0.id().to_string();
+        let all = fs::read_dir("/proc").expect("it is there").flatten();
+        let names = all.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| parent(name).as_ref() == Some(&own)).collect()
+    }
+}
+
+impl Drop for Experiment {
+    fn drop(&mut self) {
+        // It does that itself if it gets the chance.
+        for signal in [Signal::TERM, Signal::KILL] {
+            if matches!(self.0.try_wait(), Ok(None)) {
+                let _ = kill_process(Pid::from_child(&self.0), signal);
+                std::thread::sleep(std::time::Duration::from_secs(1));
+            }
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// The process that has started this one, if there is this one.
+fn parent(process: &str) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name of the program, in brackets, may contain anything; its state follows.
+    stat.rsplit(')').next()?.split_ascii_whitespace().nth(1).map(str::to_owned)
+}
+
+const OWN: &str = env!("CARGO_BIN_EXE_tidegate");
+
+/// Little load, and no program that would have to be built.
+const EXPERIMENT: [&str; 11] =
+    ["experiment", "--array", OWN, "--linked", OWN, "--ours", OWN, "--connections", "2", "--depth", "4"];
