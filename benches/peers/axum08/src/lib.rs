@@ -56,7 +56,12 @@ async fn serve(address: SocketAddr) -> Result<(), Box<dyn error::Error>> {
     }
 }
 
-fn main() -> Result<(), Box<dyn error::Error>> {
+/// All of the program but its allocator, which is each binary's own.
+///
+/// # Errors
+///
+/// If there is no address to listen at, or none that is free.
+pub fn run() -> Result<(), Box<dyn error::Error>> {
     let address = env::args().nth(1).ok_or("usage: axum08 ADDRESS")?.parse()?;
     tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(serve(address))
 }

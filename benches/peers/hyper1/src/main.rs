@@ -1,0 +1,7 @@
+//! The peer on the system's allocator, which holds less for a connection.
+
+use std::error;
+
+fn main() -> Result<(), Box<dyn error::Error>> {
+    hyper1::run()
+}
