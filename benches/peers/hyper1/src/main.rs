@@ -1,4 +1,4 @@
-//! The peer on the system's allocator, which holds less for a connection.
+//! The peer on the system's allocator, on which a connection takes less memory.
 
 use std::error;
 

@@ -1,4 +1,4 @@
-//! The peer on mimalloc, which takes less of the processor.
+//! The peer on mimalloc, for less work of the processor.
 
 use std::error;
 
