@@ -4,8 +4,8 @@
 // default 4 KiB, a handler that allocates nothing and copies no body. Answers leave when the read buffer is empty. One
 // processor, so that all goroutines share the core that the server is pinned to; Go sets no-delay on every connection.
 //
-// `lean` sets ReduceMemoryUsage: a connection that waits gives its buffers back. It is not for the other jobs, since
-// each answer of a pipeline then leaves by itself.
+// `lean` sets ReduceMemoryUsage: a connection that waits gives its buffers back. Loads are left out for it, since each
+// answer of a pipeline then leaves by itself: it is there for memory alone.
 package main
 
 import (

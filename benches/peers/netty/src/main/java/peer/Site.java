@@ -3,13 +3,14 @@ package peer;
 import io.netty.buffer.ByteBuf;
 import io.netty.buffer.ByteBufAllocator;
 import io.netty.buffer.ByteBufAllocatorMetricProvider;
+import io.netty.buffer.CompositeByteBuf;
 import io.netty.buffer.Unpooled;
 import io.netty.channel.ChannelFutureListener;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelInboundHandlerAdapter;
 import io.netty.handler.codec.http.DefaultFullHttpResponse;
-import io.netty.handler.codec.http.FullHttpRequest;
 import io.netty.handler.codec.http.FullHttpResponse;
+import io.netty.handler.codec.http.HttpContent;
 import io.netty.handler.codec.http.HttpHeaderNames;
 import io.netty.handler.codec.http.HttpMethod;
 import io.netty.handler.codec.http.HttpRequest;
@@ -21,9 +22,19 @@ import io.netty.util.ReferenceCountUtil;
 import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 
-/** Answers requests, each as it comes, and sends the answers when all that was read has been answered. */
+/**
+ * Answers requests, each as it comes, and sends the answers when all that was read has been answered. It collects the
+ * bodies of POSTs itself: an HttpObjectAggregator would be one more handler for every other request and connection.
+ */
 final class Site extends ChannelInboundHandlerAdapter {
+    private static final int BODY_BYTES_MAX = 1 << 20;
+    // As many as an HttpObjectAggregator keeps apart.
+    private static final int BODY_PARTS_MAX = 1024;
+
     private final Pages pages;
+    /** The POST whose body is still coming, and what there is of that; null without one. */
+    private HttpRequest post;
+    private CompositeByteBuf parts;
 
     Site(Pages pages) {
         this.pages = pages;
@@ -31,46 +42,108 @@ final class Site extends ChannelInboundHandlerAdapter {
 
     @Override
     public void channelRead(ChannelHandlerContext context, Object message) {
-        if (message == LastHttpContent.EMPTY_LAST_CONTENT) {
+        if (message == LastHttpContent.EMPTY_LAST_CONTENT && post == null) {
             return;
         }
         if (message instanceof HttpRequest request) {
-            // The body of a POST goes on in its answer, which releases it.
-            answer(context, request);
+            begin(context, request);
+        } else if (post != null && message instanceof HttpContent content) {
+            collect(context, content);
         } else {
             ReferenceCountUtil.release(message);
         }
     }
 
-    private void answer(ChannelHandlerContext context, HttpRequest request) {
-        FullHttpResponse response = request.decoderResult().isSuccess()
-                ? respond(request)
-                : failure(HttpResponseStatus.BAD_REQUEST, request);
-        if (HttpUtil.isKeepAlive(request) && request.decoderResult().isSuccess()) {
+    private void begin(ChannelHandlerContext context, HttpRequest request) {
+        if (!request.decoderResult().isSuccess()) {
+            ReferenceCountUtil.release(request);
+            refuse(context, HttpResponseStatus.BAD_REQUEST);
+        } else if (!HttpMethod.POST.equals(request.method())) {
+            answer(context, request, respond(request));
+        } else if (HttpUtil.getContentLength(request, 0L) > BODY_BYTES_MAX) {
+            refuse(context, HttpResponseStatus.REQUEST_ENTITY_TOO_LARGE);
+        } else {
+            post = request;
+            if (HttpUtil.is100ContinueExpected(request)) {
+                context.writeAndFlush(empty(HttpResponseStatus.CONTINUE));
+            }
+        }
+    }
+
+    /** Takes a part of a body. A body that comes in one part, as most do, is answered without a composite. */
+    private void collect(ChannelHandlerContext context, HttpContent content) {
+        boolean malformed = !content.decoderResult().isSuccess();
+        ByteBuf body = content.content();
+        int before = parts == null ? 0 : parts.readableBytes();
+        if (malformed || before + body.readableBytes() > BODY_BYTES_MAX) {
+            content.release();
+            forget();
+            refuse(context, malformed ? HttpResponseStatus.BAD_REQUEST : HttpResponseStatus.REQUEST_ENTITY_TOO_LARGE);
+            return;
+        }
+        boolean last = content instanceof LastHttpContent;
+        if (parts != null || !last) {
+            if (parts == null) {
+                parts = context.alloc().compositeBuffer(BODY_PARTS_MAX);
+            }
+            body = parts.addComponent(true, body);
+        }
+        if (last) {
+            HttpRequest request = post;
+            post = null;
+            parts = null;
+            // The body goes on in its answer, which releases it.
+            answer(context, request, echo(request, body));
+        }
+    }
+
+    private void forget() {
+        ReferenceCountUtil.release(parts);
+        post = null;
+        parts = null;
+    }
+
+    @Override
+    public void handlerRemoved(ChannelHandlerContext context) {
+        forget();
+    }
+
+    private static void answer(ChannelHandlerContext context, HttpRequest request, FullHttpResponse response) {
+        if (HttpUtil.isKeepAlive(request)) {
             context.write(response, context.voidPromise());
         } else {
             context.writeAndFlush(response).addListener(ChannelFutureListener.CLOSE);
         }
     }
 
+    private static void refuse(ChannelHandlerContext context, HttpResponseStatus status) {
+        context.writeAndFlush(failure(status)).addListener(ChannelFutureListener.CLOSE);
+    }
+
     private FullHttpResponse respond(HttpRequest request) {
-        if (request instanceof FullHttpRequest post) {
-            return post.uri().equals("/echo")
-                    ? pages.octets(post.content())
-                    : failure(HttpResponseStatus.NOT_FOUND, request);
-        }
         FullHttpResponse page = HttpMethod.GET.equals(request.method()) ? pages.get(request.uri()) : null;
         if (page != null) {
             return page;
         }
-        return request.uri().equals("/heap") ? pages.octets(heap()) : failure(HttpResponseStatus.NOT_FOUND, request);
+        return request.uri().equals("/heap") ? pages.octets(heap()) : failure(HttpResponseStatus.NOT_FOUND);
     }
 
-    private static FullHttpResponse failure(HttpResponseStatus status, HttpRequest request) {
-        ReferenceCountUtil.release(request);
-        var response = new DefaultFullHttpResponse(HttpVersion.HTTP_1_1, status, Unpooled.EMPTY_BUFFER);
+    private FullHttpResponse echo(HttpRequest request, ByteBuf body) {
+        if (request.uri().equals("/echo")) {
+            return pages.octets(body);
+        }
+        body.release();
+        return failure(HttpResponseStatus.NOT_FOUND);
+    }
+
+    private static FullHttpResponse failure(HttpResponseStatus status) {
+        FullHttpResponse response = empty(status);
         response.headers().set(HttpHeaderNames.CONTENT_LENGTH, "0");
         return response;
+    }
+
+    private static FullHttpResponse empty(HttpResponseStatus status) {
+        return new DefaultFullHttpResponse(HttpVersion.HTTP_1_1, status, Unpooled.EMPTY_BUFFER);
     }
 
     /** The heap that is live after a full collection, and the direct memory that the allocator holds: one sum. */
