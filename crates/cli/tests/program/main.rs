@@ -11,6 +11,7 @@ mod crowds;
 mod faults;
 mod faults_on_uring;
 mod load;
+mod load_held;
 mod memory;
 mod panics;
 mod peer;
