@@ -124,9 +124,6 @@ impl Handler<Pipeline> for Visitor {
 
     fn closed(&mut self, reason: &Closed) {
         if matches!(reason, Closed::LoopEnded) {
-            if self.role == Role::Ask {
-                self.worker.left_waiting(self.owed, self.begun);
-            }
             return;
         }
         let tally = &self.worker.exchange.tally;
@@ -140,7 +137,17 @@ impl Handler<Pipeline> for Visitor {
         if self.is_held {
             tally.lost(self.role);
         }
+        self.owed = 0;
         self.door.open();
+    }
+}
+
+impl Drop for Visitor {
+    /// It may wait for answers when the load is over. Not every driver has closed its connections by then.
+    fn drop(&mut self) {
+        if self.role == Role::Ask && self.owed > 0 {
+            self.worker.left_waiting(self.owed, self.begun);
+        }
     }
 }
 

@@ -118,7 +118,7 @@ pub(crate) fn run(orders: &Orders, part: Part, runner: Runner) -> Result<Count, 
     let course = event_loop.block_on(work(worker.clone(), orders, part, runner));
     let course = course.map_err(|error| format!("an event loop of the load has ended: {error}"))?;
     let transport = event_loop.transport();
-    // Each connection hears that it ends, and says what it waits for.
+    // Connections that wait for answers say so as they go.
     drop(event_loop);
     Ok(worker.count(transport, course))
 }
@@ -195,13 +195,12 @@ impl Worker {
         self.stuck.borrow_mut().extend(local.zip(remote));
     }
 
-    /// So many requests of a connection wait for their answers since then, and the load is over.
+    /// A connection goes that waits for so many answers since then. If the load is over, nobody knows what comes of them.
     pub(crate) fn left_waiting(&self, count: u32, since: Instant) {
+        let Some(ended) = self.ended.get() else { return };
         self.exchange.tally.left(count);
-        // The others count from when they were sent, and what came of these is not known.
-        if let (Some(_), Some(ended)) = (&self.pace, self.ended.get())
-            && count > 0
-        {
+        // Without a rate nothing was due, and a latency is that of an answer.
+        if self.pace.is_some() {
             self.exchange.tally.waited(count.into(), ended.saturating_duration_since(since));
         }
     }
@@ -253,7 +252,9 @@ async fn work(worker: Rc<Worker>, orders: &Orders, part: Part, runner: Runner) -
     let begun = runner.ready().await;
     let bytes_before = tally.bytes_read();
     // Whoever has had enough before it begins wants none of it.
-    let end = if orders.is_stopped() { begun } else { begun + orders.duration };
+    let (duration, connections) =
+        if orders.is_stopped() { (Duration::ZERO, 0) } else { (orders.duration, part.connections) };
+    let end = begun + duration;
     if let Some(pace) = &worker.pace {
         pace.begin(begun);
         let worker = worker.clone();
@@ -264,7 +265,7 @@ async fn work(worker: Rc<Worker>, orders: &Orders, part: Part, runner: Runner) -
         });
     }
     let role = if orders.never_read { Role::NeverRead } else { Role::Ask };
-    for _ in 0..part.connections {
+    for _ in 0..connections {
         task::spawn(worker.clone().keep(role, orders.board.clone()));
     }
 

@@ -84,7 +84,7 @@ fn a_signal_ends_it_before_all_idle_connections_are_there() {
         let url = server.url();
         let arguments = ["-c", "1", "-t", "2", "-d", "1s", "--timeout", "1h", "--idle", "1000", "--json", "-", &url];
         let mut load = tidegate(&[&["load"], &arguments[..]].concat());
-        let mut load = load.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut load = load.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
         until("a request", || asked.load(Ordering::Relaxed));
         rustix::process::kill_process(Pid::from_child(&load), signal).expect("it runs");
         until("its end", || load.try_wait().expect("a child").is_some());
