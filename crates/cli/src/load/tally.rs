@@ -285,3 +285,37 @@ const DIGITS: u8 = 3;
 
 /// There are many of them, and they become lines of a picture.
 const DIGITS_OF_INTERVALS: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_there_only_if_no_thread_has_reached_anybody() {
+        let board = Arc::new(Board::new(false));
+        let (one, other) = (Tally::new(board.clone()), Tally::new(board.clone()));
+        one.unconnected();
+        assert!(!board.is_hopeless(2), "the other has not tried");
+        other.unconnected();
+        assert!(board.is_hopeless(2));
+        other.connected();
+        assert!(!board.is_hopeless(2), "the first may try again");
+    }
+
+    #[test]
+    fn what_waits_at_the_end_counts_if_it_waits_for_as_long_as_an_answer_took() {
+        let tally = Tally::new(Arc::new(Board::new(false)));
+        tally.answered(3, Duration::from_millis(5));
+        tally.waited(2, Duration::from_millis(1));
+        tally.waited(4, Duration::from_secs(1));
+        assert_eq!(tally.requests(), 3);
+        let latency = tally.take_latency();
+        assert_eq!((latency.len(), latency.min() / 1_000_000), (7, 4));
+        assert!(latency.max() >= 1_000_000_000);
+        // Where nothing was answered, all that is known is what has waited.
+        let tally = Tally::new(Arc::new(Board::new(false)));
+        tally.waited(1, Duration::from_secs(2));
+        tally.waited(1, Duration::from_secs(1));
+        assert_eq!(tally.take_latency().len(), 2);
+    }
+}
