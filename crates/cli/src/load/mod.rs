@@ -116,12 +116,13 @@ pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     }
     let (figures, unreachable) = measure(options, &orders, threads)?;
 
-    let silence = report::silence(&figures);
+    let (silence, has_table) = (report::silence(&figures), outputs.has_table());
     let is_good = figures.errors.total() + figures.idle.lost + figures.stuck.lost == 0 && silence.is_none();
-    if let Some(why) = unreachable.or(silence.filter(|_| !outputs.has_table())) {
+    let written = outputs.write(&figures);
+    if let Some(why) = unreachable.or(silence.filter(|_| !has_table)) {
         eprintln!("tidegate: {why}");
     }
-    outputs.write(&figures)?;
+    written?;
     Ok(is_good)
 }
 

@@ -74,7 +74,7 @@ impl Board {
     }
 
     /// Whether anybody could be reached.
-    pub(crate) fn has_connected(&self) -> bool {
+    fn has_connected(&self) -> bool {
         self.connected.load(Ordering::Relaxed) > 0
     }
 
@@ -163,6 +163,11 @@ impl Tally {
     /// A connection was made.
     pub(crate) fn connected(&self) {
         self.board.connected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a connection was made, on whatever loop.
+    pub(crate) fn somebody_is_there(&self) -> bool {
+        self.board.has_connected()
     }
 
     /// A connection could not be made.

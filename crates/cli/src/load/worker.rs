@@ -149,7 +149,7 @@ impl Worker {
     }
 
     /// One connection after the other with the same role, for as long as the load lasts.
-    async fn keep(self: Rc<Self>, role: Role, board: Arc<Board>) {
+    async fn keep(self: Rc<Self>, role: Role) {
         let mut pause = PAUSE_MIN;
         loop {
             let door = Rc::new(Door::default());
@@ -164,7 +164,7 @@ impl Worker {
                 pause = PAUSE_MIN;
             } else {
                 // Before there was one, nobody may be there at all: that is found out before it is tried again.
-                let longer = if board.has_connected() { pause } else { PAUSE_MAX };
+                let longer = if self.exchange.tally.somebody_is_there() { pause } else { PAUSE_MAX };
                 task::sleep(longer).await;
                 pause = (2 * pause).min(PAUSE_MAX);
             }
@@ -205,7 +205,7 @@ impl Worker {
         }
     }
 
-    /// The load is over, and its connections are still there.
+    /// The load is over, and its connections are still there. Gives how many requests were due and not sent.
     fn end(&self, now: Instant) -> u64 {
         self.ended.set(Some(now));
         let (tally, stuck) = (&self.exchange.tally, self.stuck.borrow());
@@ -266,7 +266,7 @@ async fn work(worker: Rc<Worker>, orders: &Orders, part: Part, runner: Runner) -
     }
     let role = if orders.never_read { Role::NeverRead } else { Role::Ask };
     for _ in 0..connections {
-        task::spawn(worker.clone().keep(role, orders.board.clone()));
+        task::spawn(worker.clone().keep(role));
     }
 
     let ticks_per_interval = (orders.duration.as_millis() / TICK.as_millis()).div_ceil(INTERVALS_MAX).max(1);
