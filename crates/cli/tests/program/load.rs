@@ -195,14 +195,15 @@ fn a_load_that_ends_before_anything_was_answered_has_failed() {
         },
         |mut stream| {
             hears_request(&mut stream);
-            while stream.write_all(b"H").is_ok() {
+            let mut head = b"HTTP/1.1 200 OK\r\nX: ".iter().chain(std::iter::repeat(&b'x'));
+            while head.next().is_some_and(|byte| stream.write_all(&[*byte]).is_ok()) {
                 std::thread::sleep(Duration::from_millis(100));
             }
         },
     ];
     for serve in ends {
         let server = Server::start(serve);
-        let arguments = ["-c", "2", "-t", "1", "-d", "300ms", "--pipeline", "3", "--timeout", "20s", &server.url()];
+        let arguments = ["-c", "2", "-t", "1", "-d", "1s", "--pipeline", "3", "--timeout", "20s", &server.url()];
         let said = "No good answer came; at the end 6 requests were under way";
         let (code, figures, log) = load(&arguments);
         assert_eq!((code, requests(&figures), &figures["unanswered"]), (Some(1), 0, &6.into()), "{figures}");
@@ -408,7 +409,7 @@ fn its_table_is_that_of_wrk() {
 #[test]
 fn a_page_is_printed_if_it_is_wanted_so() {
     let server = Server::saying(OK);
-    let (code, lines, log) = run(&["load", "-c", "1", "-d", "100ms", "--html", "-", &server.url()]);
+    let (code, lines, log) = run(&["load", "-c", "1", "-d", "500ms", "--html", "-", &server.url()]);
     assert_eq!((code, &log[..]), (Some(0), &[][..]));
     assert!(lines[0].starts_with("<!doctype html>") && lines.iter().any(|line| line.contains("<svg")), "{lines:?}");
 }
@@ -431,7 +432,7 @@ fn figures_that_cannot_be_written_are_an_error_that_names_where() {
         assert!(log.contains(named) && log.contains("No space left") && log.lines().count() == 1, "{log}");
     }
     // If nobody reads, the exit code is what is left.
-    let mut load = tidegate(&["load", "-c", "1", "-d", "100ms", &url]);
+    let mut load = tidegate(&["load", "-c", "1", "-d", "500ms", &url]);
     let mut load = load.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
     drop(load.stdout.take());
     assert_eq!(load.wait().expect("it ends").code(), Some(0));

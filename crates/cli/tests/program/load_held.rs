@@ -110,7 +110,7 @@ fn who_is_never_read_and_closes_is_lost() {
 fn what_idle_connections_were_told_is_not_received_while_it_lasts() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/bytes/1000000", program.ip());
-    let (code, figures, _) = load(&["-c", "1", "-t", "1", "-d", "500ms", "--rate", "1", "--idle", "30", &url]);
+    let (code, figures, _) = load(&["-c", "1", "-t", "1", "-d", "1s", "--rate", "1", "--idle", "30", &url]);
     assert_eq!((code, &figures["idle"]["held"]), (Some(0), &30.into()), "{figures}");
     let most = (requests(&figures) + 1) * 1_001_000;
     assert!(figures["bytes_read"].as_u64() <= Some(most), "{figures}");
@@ -135,7 +135,7 @@ fn threads_begin_together_once_all_idle_connections_are_there() {
             }
         }
     });
-    let (code, figures, _) = load(&["-c", "2", "-t", "2", "-d", "200ms", "--idle", "1", &server.url()]);
+    let (code, figures, _) = load(&["-c", "2", "-t", "2", "-d", "1s", "--idle", "1", &server.url()]);
     assert_eq!((code, &figures["idle"]["held"]), (Some(0), &1.into()), "{figures}");
     assert!(is_held.load(Ordering::Relaxed) && !is_early.load(Ordering::Relaxed), "one thread has not waited");
 }
