@@ -16,7 +16,8 @@ pub(crate) struct Figures {
     pub(crate) requests: u64,
     /// Bytes received, heads included.
     pub(crate) bytes_read: u64,
-    /// From the request to the end of its response, in nanoseconds.
+    /// From the request to the end of its response, in nanoseconds. With a rate, requests that were not answered when the load
+    /// ended are among them, with what they had waited.
     pub(crate) latency: Histogram<u64>,
     /// What went wrong.
     pub(crate) errors: Errors,
@@ -30,6 +31,10 @@ pub(crate) struct Figures {
     pub(crate) over_time: Vec<Interval>,
     /// Requests a second of each thread in each interval: what wrk calls Req/Sec.
     pub(crate) thread_rates: Vec<f64>,
+    /// Requests that were under way at the end: sent and not answered, as there are some at every end.
+    pub(crate) unanswered: u64,
+    /// Connections that were being made at the end.
+    pub(crate) connecting: u64,
     /// With a rate: requests that were due before the end and not sent, since every connection waited for answers.
     pub(crate) unsent: u64,
 }
@@ -49,6 +54,8 @@ impl Figures {
             cpu,
             over_time: Vec::new(),
             thread_rates: Vec::new(),
+            unanswered: 0,
+            connecting: 0,
             unsent: 0,
         }
     }
@@ -62,6 +69,8 @@ pub(crate) struct Asked {
     pub(crate) transport: &'static str,
     pub(crate) threads: usize,
     pub(crate) connections: usize,
+    /// Connections that do nothing.
+    pub(crate) idle: usize,
     pub(crate) pipeline: usize,
     /// Requests a second over all connections, if they are sent at their times and not when there is room.
     pub(crate) rate: Option<f64>,

@@ -5,24 +5,27 @@
 //! counted in `tally.rs`, added up into `figures.rs`, and shown by `report/`.
 
 mod figures;
+mod hold;
+mod outputs;
 mod pace;
 mod pipeline;
 pub(crate) mod report;
 mod request;
+mod sockets;
+mod start;
 mod tally;
 mod url;
 mod visitor;
 mod worker;
 
 use std::error::Error;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -31,8 +34,10 @@ use tidegate::Transport;
 
 pub(crate) use self::figures::CpuTime;
 use self::figures::{Asked, Figures};
+use self::outputs::Outputs;
 use self::report::progress::Progress;
 use self::request::Recipe;
+use self::start::Start;
 use self::tally::Board;
 use self::url::Url;
 use self::worker::{Count, Orders, Part};
@@ -64,7 +69,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pipeline: u32,
     /// Requests a second over all connections, sent at their times whether or not the server keeps up; latencies count from
-    /// those times [default: as many as are answered]
+    /// those times, and what is not answered at the end counts with what it has waited [default: as many as are answered]
     #[arg(long, value_name = "N", value_parser = rate)]
     rate: Option<f64>,
     /// How long connecting may take, and the answers to what was sent at once
@@ -74,7 +79,8 @@ pub(crate) struct Options {
     #[arg(long)]
     latency: bool,
     /// Hold so many further connections that have made one request each and do nothing; to a loopback address they come from
-    /// several 127.0.0.x
+    /// several 127.0.0.x. They are made before the time begins, 64 of a thread side by side, of which each ends with the first
+    /// that cannot be had
     #[arg(long, value_name = "N", default_value = "0", value_parser = count)]
     idle: usize,
     /// Connections send what is pipelined once, and never read
@@ -89,7 +95,7 @@ pub(crate) struct Options {
     /// Write the figures into a file as JSON; - prints them in place of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with charts into a file
+    /// Write a page with charts into a file; - prints it in place of the table
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -102,37 +108,22 @@ pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     let orders = orders(options)?;
     let threads = threads(options)?;
     allow_descriptors(options.connections + options.idle + threads * DESCRIPTORS_OF_LOOP + DESCRIPTORS_SPARE)?;
-    // Whoever has waited for the load should not hear only then that it cannot be written.
-    let json = options.json.as_deref().filter(|path| *path != Path::new("-")).map(create).transpose()?;
-    let html = options.html.as_deref().map(create).transpose()?;
-    // Asked twice, it ends at once.
-    signal_hook::flag::register_conditional_shutdown(SIGINT, INTERRUPTED, orders.stop.clone())?;
+    let outputs = Outputs::open(options.latency, options.json.as_deref(), options.html.as_deref())?;
     for signal in [SIGINT, SIGTERM] {
+        // Asked twice, it ends at once.
+        signal_hook::flag::register_conditional_shutdown(signal, SIGNALLED + signal, orders.stop.clone())?;
         signal_hook::flag::register(signal, orders.stop.clone())?;
     }
     let (figures, unreachable) = measure(options, &orders, threads)?;
 
-    let is_json_printed = options.json.is_some() && json.is_none();
-    let mut text = if is_json_printed { json_text(&figures) } else { report::table(&figures, options.latency) };
-    if !text.ends_with('\n') {
-        text.push('\n');
-    }
-    // If nobody reads it, the exit code is what is left.
-    let _ = io::stdout().write_all(text.as_bytes());
-    if let Some(mut file) = json {
-        file.write_all(json_text(&figures).as_bytes())?;
-    }
-    if let Some(mut file) = html {
-        file.write_all(report::page(&figures).as_bytes())?;
-    }
-    if let Some(why) = unreachable {
+    let (silence, has_table) = (report::silence(&figures), outputs.has_table());
+    let is_good = figures.errors.total() + figures.idle.lost + figures.stuck.lost == 0 && silence.is_none();
+    let written = outputs.write(&figures);
+    if let Some(why) = unreachable.or(silence.filter(|_| !has_table)) {
         eprintln!("tidegate: {why}");
     }
-    Ok(figures.errors.total() + figures.idle.lost + figures.stuck.lost == 0)
-}
-
-fn json_text(figures: &Figures) -> String {
-    format!("{:#}\n", report::json(figures))
+    written?;
+    Ok(is_good)
 }
 
 fn orders(options: &Options) -> Result<Orders, Box<dyn Error>> {
@@ -142,10 +133,6 @@ fn orders(options: &Options) -> Result<Orders, Box<dyn Error>> {
         Some(Ok(path)) => fs::read(path).map_err(|error| format!("cannot read the body from '{path}': {error}"))?,
     };
     let depth = options.pipeline;
-    let run_bytes = (body.len() as u64 + REQUEST_BYTES_USUAL) * u64::from(depth);
-    if run_bytes > RUN_BYTES_MAX {
-        return Err(format!("{depth} requests with this body are {run_bytes} bytes at once: pipeline fewer").into());
-    }
     let (url, headers, method) = (options.url.clone(), options.headers.clone(), method(options).to_owned());
     let recipe = Recipe { url, method, headers, body, depth };
     // Each thread makes one of its own; what is wrong with it is told before.
@@ -157,6 +144,7 @@ fn orders(options: &Options) -> Result<Orders, Box<dyn Error>> {
         duration: options.duration,
         timeout: options.timeout,
         never_read: options.never_read,
+        connections: options.connections,
         board: Arc::new(Board::new(options.any_length)),
         stop: Arc::new(AtomicBool::new(false)),
     })
@@ -182,20 +170,26 @@ fn threads(options: &Options) -> Result<usize, String> {
 /// Runs all threads to their end, and adds up what they have counted; and says why nobody could be reached, if nobody could.
 fn measure(options: &Options, orders: &Orders, threads: usize) -> Result<(Figures, Option<String>), Box<dyn Error>> {
     let mut progress = Progress::start(options.duration);
-    let (cpu, begun) = (cpu_time(), Instant::now());
+    let start = Arc::new(Start::default());
+    let runners = start.runners(threads);
     let counts = thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|index| {
+        let workers: Vec<_> = runners
+            .into_iter()
+            .enumerate()
+            .map(|(index, runner)| {
                 let part = part(options, index, threads);
                 thread::Builder::new()
                     .name(format!("tidegate-load-{index}"))
-                    .spawn_scoped(scope, move || worker::run(orders, part))
+                    .spawn_scoped(scope, move || worker::run(orders, part, runner))
             })
             .collect();
         while workers.iter().flatten().any(|worker| !worker.is_finished()) {
             thread::sleep(LOOK_AGAIN);
-            let (requests, errors) = orders.board.read();
-            progress.tell(begun.elapsed(), requests, errors);
+            // Before, connections are made that do nothing.
+            if let Some(begun) = start.begun() {
+                let (requests, errors) = orders.board.read();
+                progress.tell(begun.at.elapsed(), requests, errors);
+            }
         }
         progress.finish();
         workers
@@ -204,8 +198,11 @@ fn measure(options: &Options, orders: &Orders, threads: usize) -> Result<(Figure
             .collect::<Result<Vec<_>, Box<dyn Error>>>()
     })?;
     let now = cpu_time();
-    let cpu = CpuTime { user: now.user.saturating_sub(cpu.user), system: now.system.saturating_sub(cpu.system) };
-    let unreachable = counts.iter().find_map(|count| count.unreachable.clone());
+    let before = start.begun().map_or(now, |begun| begun.cpu);
+    let (user, system) = (now.user.saturating_sub(before.user), now.system.saturating_sub(before.system));
+    let cpu = CpuTime { user, system };
+    let is_hopeless = orders.board.is_hopeless(options.connections);
+    let unreachable = counts.iter().find_map(|count| count.last_failure.clone().filter(|_| is_hopeless));
     Ok((add_up(options, counts, cpu), unreachable))
 }
 
@@ -232,6 +229,7 @@ fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> Figures {
         transport: counts.first().map_or("", |count| count.transport),
         threads: counts.len(),
         connections: options.connections,
+        idle: options.idle,
         pipeline: options.pipeline as usize,
         rate: options.rate,
         duration: options.duration,
@@ -246,6 +244,8 @@ fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> Figures {
         figures.errors += count.errors;
         figures.idle += count.idle;
         figures.stuck += count.stuck;
+        figures.unanswered += count.unanswered;
+        figures.connecting += count.connecting;
         figures.unsent += count.unsent;
         figures.thread_rates.extend(count.rates);
         for (place, interval) in count.over_time.into_iter().enumerate() {
@@ -259,10 +259,6 @@ fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> Figures {
         }
     }
     figures
-}
-
-fn create(path: &Path) -> Result<File, String> {
-    File::create(path).map_err(|error| format!("cannot write '{}': {error}", path.display()))
 }
 
 /// Raises the limit of descriptors as far as is needed, and says so if that is too far.
@@ -349,9 +345,5 @@ const COUNT_MAX: usize = 1_000_000;
 const DESCRIPTORS_OF_LOOP: usize = 8;
 const DESCRIPTORS_SPARE: usize = 16;
 
-/// A guess at a request without its body, to bound what is sent at once.
-const REQUEST_BYTES_USUAL: u64 = 100;
-const RUN_BYTES_MAX: u64 = 256 * 1024 * 1024;
-
-/// The exit code of who was interrupted twice.
-const INTERRUPTED: i32 = 130;
+/// The exit code of who was told twice to end is this and the number of the signal.
+const SIGNALLED: i32 = 128;

@@ -15,8 +15,8 @@ use tidegate::{Remote, task};
 /// When requests are due, and who is free to send them.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Between one volley and the next.
-    interval: Duration,
+    /// Volleys a second. An interval in whole nanoseconds would be wrong by a thousandth where there are millions.
+    per_second: f64,
     begun: Cell<Instant>,
     /// Volleys that were sent.
     sent: Cell<u64>,
@@ -28,7 +28,7 @@ impl Pace {
     /// So many volleys a second.
     pub(crate) fn new(per_second: f64) -> Self {
         Self {
-            interval: Duration::from_secs_f64(1.0 / per_second),
+            per_second,
             begun: Cell::new(Instant::now()),
             sent: Cell::new(0),
             free: RefCell::default(),
@@ -36,10 +36,20 @@ impl Pace {
         }
     }
 
+    /// The first is due now.
+    pub(crate) fn begin(&self, now: Instant) {
+        self.begun.set(now);
+        self.sent.set(0);
+    }
+
     /// When the next volley is due.
     fn due(&self) -> Instant {
-        // Not a multiple of the rounded interval only: that of nanoseconds is exact enough for hours.
-        self.begun.get() + self.interval.mul_f64(self.sent.get() as f64)
+        self.due_of(self.sent.get())
+    }
+
+    /// When the volley of this number is due.
+    fn due_of(&self, number: u64) -> Instant {
+        self.begun.get() + Duration::from_secs_f64(number as f64 / self.per_second)
     }
 
     /// The time of a volley that should have been sent by now, if there is one; it counts as sent.
@@ -62,8 +72,6 @@ impl Pace {
 
     /// Hands out volleys at their times, for as long as somebody asks.
     pub(crate) async fn keep(&self) {
-        self.begun.set(Instant::now());
-        self.sent.set(0);
         loop {
             self.somebody_is_free().await;
             let due = self.due();
@@ -106,8 +114,18 @@ impl Pace {
 
     /// Volleys that should have been sent by `now` and were not, since nobody was free.
     pub(crate) fn unsent(&self, now: Instant) -> u64 {
-        let due = now.saturating_duration_since(self.begun.get()).as_secs_f64() / self.interval.as_secs_f64();
+        let due = now.saturating_duration_since(self.begun.get()).as_secs_f64() * self.per_second;
         (due as u64).saturating_sub(self.sent.get())
+    }
+
+    /// How long those have waited by `now`: so many volleys at least so long, the oldest first.
+    pub(crate) fn waits(&self, now: Instant) -> impl Iterator<Item = (u64, Duration)> {
+        let (sent, unsent) = (self.sent.get(), self.unsent(now));
+        let steps = unsent.min(WAITS_MAX);
+        (0..steps).map(move |step| {
+            let (from, to) = (unsent * step / steps, unsent * (step + 1) / steps);
+            (to - from, now.saturating_duration_since(self.due_of(sent + to - 1)))
+        })
     }
 }
 
@@ -126,3 +144,44 @@ async fn another_turn() {
 
 /// How much too late a timer may be.
 const TIMER_GRAIN: Duration = Duration::from_millis(2);
+
+/// Different waits of volleys that were not sent: as exact as latencies are kept, however many volleys there are.
+const WAITS_MAX: u64 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(per_second: f64) -> (Pace, Instant) {
+        let (pace, now) = (Pace::new(per_second), Instant::now());
+        pace.begin(now);
+        (pace, now)
+    }
+
+    #[test]
+    fn millions_are_due_as_exactly_as_few() {
+        for per_second in [3.0, 70_000.0, 3_000_000.0, 7_000_000.0] {
+            let (pace, begun) = begun(per_second);
+            assert_eq!(pace.unsent(begun + Duration::from_secs(100)), 100 * per_second as u64);
+            let due = pace.due_of(100 * per_second as u64);
+            assert!(due.saturating_duration_since(begun + Duration::from_secs(100)) < Duration::from_nanos(100));
+        }
+    }
+
+    #[test]
+    fn what_was_not_sent_has_waited_since_it_was_due() {
+        let (pace, begun) = begun(10.0);
+        // Two are sent, and then nobody is free.
+        for _ in 0..2 {
+            pace.take_due(begun + Duration::from_millis(150)).expect("it is due");
+        }
+        let waits: Vec<_> = pace.waits(begun + Duration::from_millis(550)).collect();
+        let expected = [350, 250, 150].map(|millis| (1, Duration::from_millis(millis)));
+        assert_eq!(waits, expected);
+        // However many they are, they are told in so many steps.
+        let (pace, begun) = self::begun(1e9);
+        let waits: Vec<_> = pace.waits(begun + Duration::from_secs(1000)).collect();
+        assert_eq!(waits.iter().map(|(count, _)| count).sum::<u64>(), 1_000_000_000_000);
+        assert!(waits.len() as u64 <= WAITS_MAX && waits.is_sorted_by(|(_, one), (_, next)| one > next));
+    }
+}

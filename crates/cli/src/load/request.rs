@@ -50,8 +50,7 @@ impl Recipe {
         let target = url.target();
         let mut request = Request::extension(method, target)
             .map_err(|error| BadRequest(format!("cannot ask '{method} {target}': {error}")))?;
-        let mut host = url.authority();
-        let mut keeps_alive = false;
+        let (mut host, mut keeps_alive) = (None, false);
         for header in headers {
             let bad = |why: &dyn fmt::Display| BadRequest(format!("cannot send the header '{header}': {why}"));
             let Some((name, value)) = header.split_once(':') else { return Err(bad(&"write 'Name: value'")) };
@@ -60,7 +59,9 @@ impl Recipe {
                 return Err(bad(&"a connection that closes after one request cannot pipeline more"));
             }
             if name.eq_ignore_ascii_case("host") {
-                host = value;
+                if host.replace(value).is_some() {
+                    return Err(bad(&"a request has one host"));
+                }
             } else if name.eq_ignore_ascii_case("connection") && value.eq_ignore_ascii_case("close") {
                 request = request.close();
             } else if name.eq_ignore_ascii_case("connection") && value.eq_ignore_ascii_case("keep-alive") {
@@ -69,6 +70,7 @@ impl Recipe {
                 request = request.field(name, value).map_err(|error| bad(&error))?;
             }
         }
+        let host = host.unwrap_or(url.authority());
         let request =
             request.host(host).map_err(|error| BadRequest(format!("cannot ask the host '{host}': {error}")))?;
         let request = if body.is_empty() { request } else { request.body(body.clone()) };
@@ -79,6 +81,13 @@ impl Recipe {
             // It says nothing in HTTP/1.1, so the codec does not write it; but it is there to be parsed.
             let fields = one.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
             one.splice(fields..fields, *b"Connection: keep-alive\r\n");
+        }
+        let run_bytes = one.len() as u64 * u64::from(*depth);
+        if run_bytes > RUN_BYTES_MAX {
+            let bytes = one.len();
+            return Err(BadRequest(format!(
+                "{depth} requests of {bytes} bytes are {run_bytes} at once, and {RUN_BYTES_MAX} is the most: pipeline fewer"
+            )));
         }
         let run = one.repeat(*depth as usize).into();
         Ok(Ask { request, config, one: one.into(), run, depth: *depth })
@@ -112,6 +121,9 @@ impl fmt::Display for BadRequest {
 }
 
 impl std::error::Error for BadRequest {}
+
+/// What may be sent at once, and is kept in memory.
+const RUN_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -162,6 +174,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_too_much_at_once_is_told_whatever_it_consists_of() {
+        let long = "x".repeat(30_000);
+        for (headers, body) in [(&[&*format!("X: {long}")][..], ""), (&[], &*long)] {
+            let error = ask("POST", headers, body, 16_384).expect_err("it is half a gigabyte").to_string();
+            assert!(error.contains("pipeline fewer"), "{error}");
+            assert!(ask("POST", headers, body, 64).is_ok());
+        }
+    }
+
+    #[test]
     fn what_cannot_be_said_is_told() {
         for (method, headers, why) in [
             ("GE T", &[][..], "GE T"),
@@ -172,6 +194,7 @@ mod tests {
             ("GET", &["Content-Length: 5"], "Content-Length"),
             ("GET", &["Host: a b"], "host"),
             ("GET", &["connection: close"], "pipeline"),
+            ("GET", &["Host: a", "host: b"], "one host"),
         ] {
             let error = ask(method, headers, "", 2).expect_err(why).to_string();
             assert!(error.contains(why), "{why}: {error}");

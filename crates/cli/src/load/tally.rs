@@ -17,6 +17,7 @@ pub(crate) struct Tally {
     requests: Cell<u64>,
     bytes_read: Cell<u64>,
     errors: Cell<Errors>,
+    unanswered: Cell<u64>,
     idle: Cell<Held>,
     stuck: Cell<Held>,
     latency: RefCell<Histogram<u64>>,
@@ -35,6 +36,9 @@ struct Current {
 pub(crate) struct Board {
     requests: AtomicU64,
     errors: AtomicU64,
+    /// Connections that were made, and that could not be.
+    connected: AtomicU64,
+    unconnected: AtomicU64,
     /// The length of the first good response, or [`UNKNOWN`].
     length: AtomicU64,
     /// Whether responses may differ in their lengths.
@@ -54,12 +58,29 @@ pub(crate) enum Verdict {
 
 impl Board {
     pub(crate) fn new(any_length: bool) -> Self {
-        Self { requests: AtomicU64::new(0), errors: AtomicU64::new(0), length: AtomicU64::new(UNKNOWN), any_length }
+        Self {
+            requests: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            connected: AtomicU64::new(0),
+            unconnected: AtomicU64::new(0),
+            length: AtomicU64::new(UNKNOWN),
+            any_length,
+        }
     }
 
     /// Good responses so far, and errors.
     pub(crate) fn read(&self) -> (u64, u64) {
         (self.requests.load(Ordering::Relaxed), self.errors.load(Ordering::Relaxed))
+    }
+
+    /// Whether anybody could be reached.
+    fn has_connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether so many connections have been tried, and none could be made.
+    pub(crate) fn is_hopeless(&self, connections: usize) -> bool {
+        !self.has_connected() && self.unconnected.load(Ordering::Relaxed) >= connections.max(1) as u64
     }
 }
 
@@ -70,6 +91,7 @@ impl Tally {
             requests: Cell::default(),
             bytes_read: Cell::default(),
             errors: Cell::default(),
+            unanswered: Cell::default(),
             idle: Cell::default(),
             stuck: Cell::default(),
             latency: RefCell::new(histogram(DIGITS)),
@@ -113,15 +135,44 @@ impl Tally {
     /// So many good responses have come, each this long after its request.
     pub(crate) fn answered(&self, count: u32, after: Duration) {
         self.requests.set(self.requests.get() + u64::from(count));
-        let nanoseconds = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX).clamp(1, LATENCY_MAX);
+        self.took(count.into(), nanoseconds(after));
+    }
+
+    /// So many requests had waited for this long when the load ended, and would have waited longer. One that has not waited
+    /// for as long as any answer took says nothing.
+    pub(crate) fn waited(&self, count: u64, so_far: Duration) {
+        let shortest = if self.requests.get() == 0 { 0 } else { self.latency.borrow().min() };
+        let nanoseconds = nanoseconds(so_far);
+        if nanoseconds >= shortest {
+            self.took(count, nanoseconds);
+        }
+    }
+
+    fn took(&self, count: u64, nanoseconds: u64) {
         for histogram in [&mut *self.latency.borrow_mut(), &mut self.interval.borrow_mut().latency] {
             // It grows to what it is given, so there is nothing that it could refuse.
-            let _ = histogram.record_n(nanoseconds, count.into());
+            let _ = histogram.record_n(nanoseconds, count);
         }
+    }
+
+    /// So many requests were under way when the load ended.
+    pub(crate) fn left(&self, count: u32) {
+        self.unanswered.set(self.unanswered.get() + u64::from(count));
+    }
+
+    /// A connection was made.
+    pub(crate) fn connected(&self) {
+        self.board.connected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a connection was made, on whatever loop.
+    pub(crate) fn somebody_is_there(&self) -> bool {
+        self.board.has_connected()
     }
 
     /// A connection could not be made.
     pub(crate) fn unconnected(&self) {
+        self.board.unconnected.fetch_add(1, Ordering::Relaxed);
         self.count(|errors| errors.connect += 1);
     }
 
@@ -164,12 +215,23 @@ impl Tally {
         counted.set(Held { held: held - 1, lost: lost + 1 });
     }
 
+    /// Only so many of those that are never read are still there.
+    pub(crate) fn still_stuck(&self, count: u64) {
+        let Held { held, lost } = self.stuck.get();
+        let still = held.min(count);
+        self.stuck.set(Held { held: still, lost: lost + (held - still) });
+    }
+
     fn holding(&self, role: Role) -> &Cell<Held> {
         if role == Role::NeverRead { &self.stuck } else { &self.idle }
     }
 
     pub(crate) fn errors(&self) -> Errors {
         self.errors.get()
+    }
+
+    pub(crate) fn unanswered(&self) -> u64 {
+        self.unanswered.get()
     }
 
     pub(crate) fn idle(&self) -> Held {
@@ -209,6 +271,10 @@ impl Tally {
     }
 }
 
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).clamp(1, LATENCY_MAX)
+}
+
 fn histogram(digits: u8) -> Histogram<u64> {
     Histogram::new(digits).expect("HdrHistogram takes up to five digits")
 }
@@ -224,3 +290,37 @@ const DIGITS: u8 = 3;
 
 /// There are many of them, and they become lines of a picture.
 const DIGITS_OF_INTERVALS: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_there_only_if_no_thread_has_reached_anybody() {
+        let board = Arc::new(Board::new(false));
+        let (one, other) = (Tally::new(board.clone()), Tally::new(board.clone()));
+        one.unconnected();
+        assert!(!board.is_hopeless(2), "the other has not tried");
+        other.unconnected();
+        assert!(board.is_hopeless(2));
+        other.connected();
+        assert!(!board.is_hopeless(2), "the first may try again");
+    }
+
+    #[test]
+    fn what_waits_at_the_end_counts_if_it_waits_for_as_long_as_an_answer_took() {
+        let tally = Tally::new(Arc::new(Board::new(false)));
+        tally.answered(3, Duration::from_millis(5));
+        tally.waited(2, Duration::from_millis(1));
+        tally.waited(4, Duration::from_secs(1));
+        assert_eq!(tally.requests(), 3);
+        let latency = tally.take_latency();
+        assert_eq!((latency.len(), latency.min() / 1_000_000), (7, 4));
+        assert!(latency.max() >= 1_000_000_000);
+        // Where nothing was answered, all that is known is what has waited.
+        let tally = Tally::new(Arc::new(Board::new(false)));
+        tally.waited(1, Duration::from_secs(2));
+        tally.waited(1, Duration::from_secs(1));
+        assert_eq!(tally.take_latency().len(), 2);
+    }
+}

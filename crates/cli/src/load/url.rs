@@ -60,7 +60,10 @@ impl FromStr for Url {
             Some((host, port)) if !port.ends_with(']') => (host, port),
             _ => (authority, ""),
         };
-        let Ok(port) = (if port.is_empty() { Ok(USUAL_PORT) } else { port.parse() }) else {
+        // A number in Rust may have a sign.
+        let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+        let Some(port) = (if port.is_empty() { Some(USUAL_PORT) } else { port.parse().ok().filter(|_| is_number) })
+        else {
             return bad("has a bad port");
         };
         if port == 0 {
@@ -139,6 +142,7 @@ mod tests {
             ("http://::1/", "no host"),
             ("http://localhost:99999/", "bad port"),
             ("http://localhost:http/", "bad port"),
+            ("http://localhost:+80/", "bad port"),
             ("http://localhost:0/", "port 0"),
             ("http://me@localhost/", "user"),
         ] {

@@ -84,6 +84,7 @@ impl Handler<Pipeline> for Visitor {
             Role::Idle => self.ask(Volley::One, Instant::now(), cx),
             Role::NeverRead => {
                 cx.pause();
+                self.worker.never_reads(cx.local().ok().and_then(|local| local.ip()), cx.peer().ip());
                 self.hold();
                 self.ask(Volley::Run, Instant::now(), cx)
             }
@@ -95,9 +96,12 @@ impl Handler<Pipeline> for Visitor {
         self.owed -= answers.all;
         if self.role == Role::Idle {
             if answers.good > 0 {
+                self.door.has_served.set(true);
                 self.hold();
+                return Outcome::Continue;
             }
-            return Outcome::Continue;
+            // It has asked for the one time, and was not answered well: there is nothing to hold.
+            return Outcome::Close;
         }
         self.worker.exchange.tally.answered(answers.good, now.saturating_duration_since(self.begun));
         self.door.has_served.set(true);
@@ -133,7 +137,17 @@ impl Handler<Pipeline> for Visitor {
         if self.is_held {
             tally.lost(self.role);
         }
+        self.owed = 0;
         self.door.open();
+    }
+}
+
+impl Drop for Visitor {
+    /// It may wait for answers when the load is over. Not every driver has closed its connections by then.
+    fn drop(&mut self) {
+        if self.role == Role::Ask && self.owed > 0 {
+            self.worker.left_waiting(self.owed, self.begun);
+        }
     }
 }
 

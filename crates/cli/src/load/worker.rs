@@ -1,9 +1,10 @@
-//! `Worker`: one thread of a load: its loop, its connections, and the clock of what it counts.
+//! `Worker`: one thread of a load: its loop, its connections, and the clock of what it counts. Idle connections are made
+//! before, in `hold.rs`.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +15,12 @@ use hdrhistogram::Histogram;
 use tidegate::{Address, Client, ConnectError, EventLoop, Limits, Transport, WaterMarks, task};
 
 use super::figures::{Errors, Held, Interval};
+use super::hold;
 use super::pace::Pace;
 use super::pipeline::{Exchange, Pipeline};
 use super::request::{BadRequest, Recipe};
+use super::sockets::{Ends, established};
+use super::start::Runner;
 use super::tally::{Board, Tally};
 use super::visitor::{Door, Role, Visitor};
 
@@ -29,9 +33,17 @@ pub(crate) struct Orders {
     pub(crate) duration: Duration,
     pub(crate) timeout: Duration,
     pub(crate) never_read: bool,
+    /// Connections that ask, of all threads.
+    pub(crate) connections: usize,
     pub(crate) board: Arc<Board>,
     /// Whoever sets it wants the load to end.
     pub(crate) stop: Arc<AtomicBool>,
+}
+
+impl Orders {
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
 }
 
 /// What one thread does of it.
@@ -58,10 +70,14 @@ pub(crate) struct Count {
     pub(crate) stuck: Held,
     pub(crate) over_time: Vec<Interval>,
     pub(crate) rates: Vec<f64>,
+    /// Requests that were under way at the end.
+    pub(crate) unanswered: u64,
+    /// Connections that were being made at the end.
+    pub(crate) connecting: u64,
     /// Requests that were due and not sent.
     pub(crate) unsent: u64,
-    /// Why nobody could be reached, if nobody could.
-    pub(crate) unreachable: Option<String>,
+    /// Why a connection could not be made, the last of them.
+    pub(crate) last_failure: Option<String>,
 }
 
 /// What the connections of one thread share.
@@ -70,24 +86,41 @@ pub(crate) struct Worker {
     pub(crate) exchange: Rc<Exchange>,
     pub(crate) pace: Option<Pace>,
     pub(crate) timeout: Duration,
-    client: Client,
+    pub(crate) client: Client,
     turnstile: Turnstile,
-    /// Connections that were made.
-    made: Cell<usize>,
-    failed: Cell<usize>,
+    /// Connections that are being made.
+    connecting: Cell<u64>,
     last_failure: RefCell<Option<ConnectError>>,
+    /// The ends of connections that are never read.
+    stuck: RefCell<BTreeSet<Ends>>,
+    /// When the load was over.
+    ended: Cell<Option<Instant>>,
+}
+
+/// What the clock of a thread has seen.
+struct Course {
+    elapsed: Duration,
+    /// Without what idle connections were told before.
+    bytes_read: u64,
+    over_time: Vec<Interval>,
+    rates: Vec<f64>,
+    connecting: u64,
+    unsent: u64,
 }
 
 /// Runs one thread's part of a load.
 ///
 /// # Errors
 /// If there is no event loop to be had, or it ends.
-pub(crate) fn run(orders: &Orders, part: Part) -> Result<Count, String> {
+pub(crate) fn run(orders: &Orders, part: Part, runner: Runner) -> Result<Count, String> {
     let mut event_loop = EventLoop::on(orders.transport).map_err(|error| error.to_string())?;
     let worker = Rc::new(Worker::new(orders, part).map_err(|error| error.to_string())?);
-    let count = event_loop.block_on(work(worker, orders, part));
-    let count = count.map_err(|error| format!("an event loop of the load has ended: {error}"))?;
-    Ok(Count { transport: event_loop.transport(), ..count })
+    let course = event_loop.block_on(work(worker.clone(), orders, part, runner));
+    let course = course.map_err(|error| format!("an event loop of the load has ended: {error}"))?;
+    let transport = event_loop.transport();
+    // Connections that wait for answers say so as they go.
+    drop(event_loop);
+    Ok(worker.count(transport, course))
 }
 
 impl Worker {
@@ -108,9 +141,10 @@ impl Worker {
             timeout: orders.timeout,
             client,
             turnstile: Turnstile::new(CONNECTING_MAX),
-            made: Cell::default(),
-            failed: Cell::default(),
+            connecting: Cell::default(),
             last_failure: RefCell::default(),
+            stuck: RefCell::default(),
+            ended: Cell::default(),
         })
     }
 
@@ -130,37 +164,25 @@ impl Worker {
                 pause = PAUSE_MIN;
             } else {
                 // Before there was one, nobody may be there at all: that is found out before it is tried again.
-                let longer = if self.made.get() == 0 { PAUSE_MAX } else { pause };
+                let longer = if self.exchange.tally.somebody_is_there() { pause } else { PAUSE_MAX };
                 task::sleep(longer).await;
                 pause = (2 * pause).min(PAUSE_MAX);
             }
         }
     }
 
-    /// Makes `count` connections that do nothing, one after the other.
-    async fn hold(self: Rc<Self>, sources: Vec<Option<IpAddr>>) {
-        for source in sources {
-            let mut client = self.client.clone();
-            if let Some(source) = source {
-                client = client.local(SocketAddr::new(source, 0));
-            }
-            let door = Rc::new(Door::default());
-            if self.connect(&client, Role::Idle, door.clone()).await {
-                door.pass().await;
-            }
-        }
-    }
-
-    async fn connect(self: &Rc<Self>, client: &Client, role: Role, door: Rc<Door>) -> bool {
+    pub(crate) async fn connect(self: &Rc<Self>, client: &Client, role: Role, door: Rc<Door>) -> bool {
         let _turn = self.turnstile.enter().await;
         let visitor = Visitor::new(self.clone(), role, door);
-        match client.connect_with(Pipeline::new(self.exchange.clone()), visitor).await {
+        self.connecting.set(self.connecting.get() + 1);
+        let connected = client.connect_with(Pipeline::new(self.exchange.clone()), visitor).await;
+        self.connecting.set(self.connecting.get() - 1);
+        match connected {
             Ok(_) => {
-                self.made.set(self.made.get() + 1);
+                self.exchange.tally.connected();
                 true
             }
             Err(error) => {
-                self.failed.set(self.failed.get() + 1);
                 self.exchange.tally.unconnected();
                 self.last_failure.replace(Some(error));
                 false
@@ -168,29 +190,73 @@ impl Worker {
         }
     }
 
-    /// Whether every connection has been tried and none could be made.
-    fn unreachable(&self, part: Part) -> Option<String> {
-        let is_hopeless = self.made.get() == 0 && self.failed.get() >= part.connections.max(1);
-        self.last_failure.borrow().as_ref().filter(|_| is_hopeless).map(ToString::to_string)
+    /// A connection is there that will not be read.
+    pub(crate) fn never_reads(&self, local: Option<SocketAddr>, remote: Option<SocketAddr>) {
+        self.stuck.borrow_mut().extend(local.zip(remote));
+    }
+
+    /// A connection goes that waits for so many answers since then. If the load is over, nobody knows what comes of them.
+    pub(crate) fn left_waiting(&self, count: u32, since: Instant) {
+        let Some(ended) = self.ended.get() else { return };
+        self.exchange.tally.left(count);
+        // Without a rate nothing was due, and a latency is that of an answer.
+        if self.pace.is_some() {
+            self.exchange.tally.waited(count.into(), ended.saturating_duration_since(since));
+        }
+    }
+
+    /// The load is over, and its connections are still there. Gives how many requests were due and not sent.
+    fn end(&self, now: Instant) -> u64 {
+        self.ended.set(Some(now));
+        let (tally, stuck) = (&self.exchange.tally, self.stuck.borrow());
+        if !stuck.is_empty()
+            && let Ok(all) = established()
+        {
+            tally.still_stuck(stuck.intersection(&all).count() as u64);
+        }
+        let Some(pace) = &self.pace else { return 0 };
+        let depth = u64::from(self.exchange.ask.depth);
+        for (volleys, so_far) in pace.waits(now) {
+            tally.waited(volleys * depth, so_far);
+        }
+        pace.unsent(now) * depth
+    }
+
+    /// All that was counted, once the loop is gone.
+    fn count(&self, transport: &'static str, course: Course) -> Count {
+        let Course { elapsed, bytes_read, mut over_time, rates, connecting, unsent } = course;
+        let tally = &self.exchange.tally;
+        over_time.push(tally.take_interval(elapsed));
+        Count {
+            transport,
+            elapsed,
+            requests: tally.requests(),
+            bytes_read,
+            latency: tally.take_latency(),
+            errors: tally.errors(),
+            idle: tally.idle(),
+            stuck: tally.stuck(),
+            over_time,
+            rates,
+            unanswered: tally.unanswered(),
+            connecting,
+            unsent,
+            last_failure: self.last_failure.borrow().as_ref().map(ToString::to_string),
+        }
     }
 }
 
-async fn work(worker: Rc<Worker>, orders: &Orders, part: Part) -> Count {
+async fn work(worker: Rc<Worker>, orders: &Orders, part: Part, runner: Runner) -> Course {
     let tally = &worker.exchange.tally;
-    let sources: Vec<_> =
-        (part.idle_before..part.idle_before + part.idle).map(|index| source(&orders.addresses, index)).collect();
-    let holding: Vec<_> = sources
-        .chunks(part.idle.div_ceil(CONNECTING_MAX).max(1))
-        .map(|sources| task::spawn(worker.clone().hold(sources.to_vec())))
-        .collect();
-    for task in holding {
-        // None is cancelled, and one that panicked has held what it has held.
-        let _ = task.await;
-    }
-
-    let begun = Instant::now();
-    let end = begun + orders.duration;
-    if worker.pace.is_some() {
+    hold::hold(&worker, orders, part).await;
+    let begun = runner.ready().await;
+    let bytes_before = tally.bytes_read();
+    // Whoever has had enough before it begins wants none of it.
+    let (duration, connections) =
+        if orders.is_stopped() { (Duration::ZERO, 0) } else { (orders.duration, part.connections) };
+    let end = begun + duration;
+    if let Some(pace) = &worker.pace {
+        pace.begin(begun);
         let worker = worker.clone();
         task::spawn(async move {
             if let Some(pace) = &worker.pace {
@@ -199,55 +265,34 @@ async fn work(worker: Rc<Worker>, orders: &Orders, part: Part) -> Count {
         });
     }
     let role = if orders.never_read { Role::NeverRead } else { Role::Ask };
-    for _ in 0..part.connections {
+    for _ in 0..connections {
         task::spawn(worker.clone().keep(role));
     }
 
     let ticks_per_interval = (orders.duration.as_millis() / TICK.as_millis()).div_ceil(INTERVALS_MAX).max(1);
     let (mut over_time, mut rates, mut shown) = (Vec::new(), Vec::new(), (0, 0));
-    let (mut ticks, mut last, mut last_requests, mut unreachable) = (0, begun, 0, None);
+    let (mut ticks, mut last, mut last_requests) = (0, begun, 0);
     loop {
         ticks += 1;
         task::sleep_until((begun + TICK * ticks).min(end)).await;
         let now = Instant::now();
-        let is_over = now >= end || orders.stop.load(Ordering::Relaxed);
-        unreachable = unreachable.or_else(|| worker.unreachable(part));
+        let is_over = now >= end || orders.is_stopped() || orders.board.is_hopeless(orders.connections);
         let (requests, passed) = (tally.requests(), now - last);
-        if passed >= TICK / 2 {
+        // A thread that only holds connections has no rate.
+        if passed >= TICK / 2 && part.connections > 0 {
             rates.push((requests - last_requests) as f64 / passed.as_secs_f64());
             (last, last_requests) = (now, requests);
         }
-        let is_over = is_over || unreachable.is_some() && worker.made.get() == 0;
-        if is_over || u128::from(ticks) % ticks_per_interval == 0 {
-            over_time.push(tally.take_interval(now - begun));
-        }
         tally.show(&mut shown);
         if is_over {
-            let unsent = worker.pace.as_ref().map_or(0, |pace| pace.unsent(now) * u64::from(orders.recipe.depth));
-            return Count {
-                transport: "",
-                elapsed: now - begun,
-                requests,
-                bytes_read: tally.bytes_read(),
-                latency: tally.take_latency(),
-                errors: tally.errors(),
-                idle: tally.idle(),
-                stuck: tally.stuck(),
-                over_time,
-                rates,
-                unsent,
-                unreachable,
-            };
+            let (elapsed, bytes_read) = (now.saturating_duration_since(begun), tally.bytes_read() - bytes_before);
+            let (connecting, unsent) = (worker.connecting.get(), worker.end(now));
+            return Course { elapsed, bytes_read, over_time, rates, connecting, unsent };
+        }
+        if u128::from(ticks) % ticks_per_interval == 0 {
+            over_time.push(tally.take_interval(now - begun));
         }
     }
-}
-
-/// The address from which the idle connection of this number comes: on the way to a loopback address there are many, each
-/// with ports of its own.
-fn source(addresses: &[SocketAddr], index: usize) -> Option<IpAddr> {
-    let is_loopback = addresses.iter().all(|address| matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback()));
-    let last = u8::try_from(2 + index % SOURCES).unwrap_or(2);
-    is_loopback.then(|| Ipv4Addr::new(127, 0, 0, last).into())
 }
 
 /// Lets so many pass at a time: a listener has room for so many who wait to be accepted.
@@ -287,14 +332,11 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Addresses from which idle connections come.
-const SOURCES: usize = 20;
-
 /// Connections of a thread that are on their way at a time.
-const CONNECTING_MAX: usize = 64;
+pub(crate) const CONNECTING_MAX: usize = 64;
 
 /// How often is counted: as often as wrk does.
-const TICK: Duration = Duration::from_millis(100);
+pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// Points of the lines over time.
 const INTERVALS_MAX: u128 = 100;

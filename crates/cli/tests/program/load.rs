@@ -1,7 +1,9 @@
-//! `tidegate load`: what it counts, against servers that answer well, badly, or not at all; and how it refuses.
+//! `tidegate load`: what it counts, against servers that answer well, badly, or not at all; and how it refuses. What it holds
+//! is in `load_held.rs`.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -15,14 +17,14 @@ use crate::program::{Directory, PATIENCE, Program, run, tidegate, transport};
 type Serve = fn(TcpStream);
 
 /// A server of the test's own: does the same with each connection. It ends when it is dropped.
-struct Server {
-    address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    fn start(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let (address, is_over) = (listener.local_addr().expect("it is bound"), Arc::new(AtomicBool::new(false)));
         let (serve, over) = (Arc::new(serve), is_over.clone());
@@ -42,12 +44,12 @@ impl Server {
     }
 
     /// Answers every request with these bytes.
-    fn saying(answer: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn saying(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::start(move |mut stream| while hears_request(&mut stream) && stream.write_all(&answer).is_ok() {})
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
 }
@@ -61,7 +63,7 @@ impl Drop for Server {
 }
 
 /// Reads a request without a body; false at the end of the stream.
-fn hears_request(stream: &mut TcpStream) -> bool {
+pub(crate) fn hears_request(stream: &mut TcpStream) -> bool {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -75,27 +77,27 @@ fn hears_request(stream: &mut TcpStream) -> bool {
 }
 
 /// Runs a load to its end: its exit code, its figures, and what it wrote to standard error.
-fn load(arguments: &[&str]) -> (Option<i32>, Value, Vec<String>) {
+pub(crate) fn load(arguments: &[&str]) -> (Option<i32>, Value, Vec<String>) {
     let (code, output, log) = run(&[&["load", "--json", "-"], arguments].concat());
     let figures = serde_json::from_str(&output.join("\n")).unwrap_or_else(|_| panic!("no JSON: {output:?} {log:?}"));
     (code, figures, log)
 }
 
 /// The errors that were counted, those of no kind left out.
-fn errors(figures: &Value) -> Vec<(&str, u64)> {
+pub(crate) fn errors(figures: &Value) -> Vec<(&str, u64)> {
     let errors = figures["errors"].as_object().expect("errors by kind");
     let counts = errors.iter().map(|(kind, count)| (kind.as_str(), count.as_u64().expect("a count")));
     counts.filter(|&(_, count)| count > 0).collect()
 }
 
 /// The one kind of errors there is, and how many.
-fn only_errors(figures: &Value) -> (&str, u64) {
+pub(crate) fn only_errors(figures: &Value) -> (&str, u64) {
     let errors = errors(figures);
     assert_eq!(errors.len(), 1, "{errors:?}");
     errors[0]
 }
 
-fn requests(figures: &Value) -> u64 {
+pub(crate) fn requests(figures: &Value) -> u64 {
     figures["requests"].as_u64().expect("a count")
 }
 
@@ -165,29 +167,67 @@ fn latencies_at_a_rate_count_from_when_requests_were_due() {
 }
 
 #[test]
-fn idle_connections_are_held_and_lost_ones_are_told() {
-    let program = Program::serve(&["--loops", "1"]);
-    let url = format!("http://{}/plaintext", program.ip());
-    let (code, figures, _) = load(&["-c", "2", "--idle", "90", "-d", "300ms", &url]);
-    assert_eq!((code, &figures["idle"]["held"], &figures["idle"]["lost"]), (Some(0), &90.into(), &0.into()));
-    assert!(requests(&figures) > 0, "{figures}");
-
-    // This one closes what is idle after a moment.
-    let program = Program::serve(&["--loops", "1", "--idle-timeout", "1"]);
-    let url = format!("http://{}/plaintext", program.ip());
-    let (code, figures, _) = load(&["-c", "0", "--idle", "20", "-d", "2500ms", &url]);
-    assert_eq!((code, &figures["idle"]["held"], &figures["idle"]["lost"]), (Some(1), &0.into(), &20.into()));
+fn what_is_never_answered_counts_at_a_rate_with_what_it_has_waited() {
+    // It answers five times, and then no more.
+    let server = Server::start(|mut stream| {
+        for answers in 0.. {
+            if !hears_request(&mut stream) || answers < 5 && stream.write_all(OK).is_err() {
+                break;
+            }
+        }
+    });
+    let (code, figures, _) = load(&["-c", "2", "-t", "1", "-d", "1900ms", "--rate", "100", &server.url()]);
+    assert_eq!((code, requests(&figures)), (Some(0), 10), "{figures}");
+    let latency = &figures["latency"];
+    assert!(latency["max"].as_f64() > Some(1_500_000.0), "the first was due after a tenth of a second: {figures}");
+    assert!(latency["percentiles"]["50"].as_f64() > Some(500_000.0), "most of them wait: {figures}");
+    assert_eq!(figures["unanswered"], 2, "{figures}");
 }
 
 #[test]
-fn who_never_reads_is_held() {
-    let program = Program::serve(&["--loops", "1"]);
-    let url = format!("http://{}/bytes/16384", program.ip());
-    let (code, figures, _) = load(&["-c", "10", "--never-read", "--pipeline", "256", "-d", "500ms", &url]);
-    assert_eq!((code, errors(&figures), requests(&figures)), (Some(0), vec![], 0), "{figures}");
-    assert_eq!(figures["stuck"]["held"], 10, "{figures}");
-    // Each was answered until it took no more.
-    assert!(program.count("messages") >= 10, "{:?}", program.output());
+fn a_load_that_ends_before_anything_was_answered_has_failed() {
+    let ends: [Serve; 3] = [
+        |mut stream| while hears_request(&mut stream) {},
+        |mut stream| {
+            hears_request(&mut stream);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nebbed");
+            while hears_request(&mut stream) {}
+        },
+        |mut stream| {
+            hears_request(&mut stream);
+            let mut head = b"HTTP/1.1 200 OK\r\nX: ".iter().chain(std::iter::repeat(&b'x'));
+            while head.next().is_some_and(|byte| stream.write_all(&[*byte]).is_ok()) {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        },
+    ];
+    for serve in ends {
+        let server = Server::start(serve);
+        let arguments = ["-c", "2", "-t", "1", "-d", "1s", "--pipeline", "3", "--timeout", "20s", &server.url()];
+        let said = "No good answer came; at the end 6 requests were under way";
+        let (code, figures, log) = load(&arguments);
+        assert_eq!((code, requests(&figures), &figures["unanswered"]), (Some(1), 0, &6.into()), "{figures}");
+        assert_eq!(log, [format!("tidegate: {said}")]);
+        let (code, table, log) = run(&[&["load"], &arguments[..]].concat());
+        assert_eq!((code, &log[..]), (Some(1), &[][..]), "{table:?}");
+        assert!(table.iter().any(|line| line == said), "{table:?}");
+    }
+}
+
+#[test]
+fn who_reaches_somebody_is_not_alone() {
+    // One connection is accepted, and no other can be made from then on.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("it accepts");
+        drop(listener);
+        while hears_request(&mut stream) && stream.write_all(OK).is_ok() {}
+    });
+    let (code, figures, log) = load(&["-c", "2", "-t", "2", "-d", "1500ms", &url]);
+    server.join().expect("it ends with the load");
+    assert_eq!((code, &log[..]), (Some(1), &[][..]), "{figures}");
+    assert!(figures["errors"]["connect"].as_u64() > Some(2), "the other thread tries again and again: {figures}");
 }
 
 #[test]
@@ -320,7 +360,14 @@ fn what_the_user_has_to_mend_is_told_in_one_line() {
         (&["http://127.0.0.1:1/", "--rate", "-3"], "-3"),
         (&["http://127.0.0.1:1/", "--pipeline", "0"], "0"),
         (&["http://127.0.0.1:1/", "--pipeline", "60000", "--body", "@/proc/self/exe"], "pipeline fewer"),
+        (
+            &["http://127.0.0.1:1/", "--pipeline", "16384", "-H", &format!("X: {}", "x".repeat(30_000))],
+            "pipeline fewer",
+        ),
         (&["http://127.0.0.1:1/", "-H", "no colon"], "Name: value"),
+        (&["http://127.0.0.1:1/", "-H", "Host: a", "-H", "Host: b"], "one host"),
+        (&["http://127.0.0.1:+1/"], "bad port"),
+        (&["http://127.0.0.1:1/", "--json", "-", "--html", "-"], "cannot both be printed"),
         (&["http://127.0.0.1:1/", "--method", "GE T"], "GE T"),
         (&["http://127.0.0.1:1/", "--body", "@/nowhere"], "/nowhere"),
         (&["http://127.0.0.1:1/", "--json", "/nowhere/file"], "/nowhere/file"),
@@ -360,11 +407,43 @@ fn its_table_is_that_of_wrk() {
 }
 
 #[test]
+fn a_page_is_printed_if_it_is_wanted_so() {
+    let server = Server::saying(OK);
+    let (code, lines, log) = run(&["load", "-c", "1", "-d", "500ms", "--html", "-", &server.url()]);
+    assert_eq!((code, &log[..]), (Some(0), &[][..]));
+    assert!(lines[0].starts_with("<!doctype html>") && lines.iter().any(|line| line.contains("<svg")), "{lines:?}");
+}
+
+#[test]
+fn figures_that_cannot_be_written_are_an_error_that_names_where() {
+    let server = Server::saying(OK);
+    let url = server.url();
+    let full = || std::fs::File::options().write(true).open("/dev/full").expect("it is there");
+    for (arguments, stdout, named) in [
+        (&["--json", "-"][..], full().into(), "standard output"),
+        (&[], full().into(), "standard output"),
+        (&["--json", "/dev/full"], Stdio::null(), "'/dev/full'"),
+        (&["--html", "/dev/full"], Stdio::null(), "'/dev/full'"),
+    ] {
+        let mut load = tidegate(&[&["load", "-c", "1", "-d", "100ms", &url], arguments].concat());
+        let output = load.stdin(Stdio::null()).stdout(stdout).output().expect("it runs");
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {log}");
+        assert!(log.contains(named) && log.contains("No space left") && log.lines().count() == 1, "{log}");
+    }
+    // If nobody reads, the exit code is what is left.
+    let mut load = tidegate(&["load", "-c", "1", "-d", "500ms", &url]);
+    let mut load = load.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    drop(load.stdout.take());
+    assert_eq!(load.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
 fn ctrl_c_ends_it_early_with_the_figures_so_far() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/plaintext", program.ip());
     let mut load = tidegate(&["load", "-c", "2", "-d", "1h", "--json", "-", &url]);
-    let load = load.stdout(std::process::Stdio::piped()).spawn().expect("it starts");
+    let load = load.stdout(Stdio::piped()).spawn().expect("it starts");
     let pid = rustix::process::Pid::from_child(&load);
     crate::program::until("requests", || program.count("messages") > 0);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
@@ -373,3 +452,6 @@ fn ctrl_c_ends_it_early_with_the_figures_so_far() {
     assert_eq!(output.status.code(), Some(0), "{figures}");
     assert!(requests(&figures) > 0, "{figures}");
 }
+
+/// A good answer.
+pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nebbed";

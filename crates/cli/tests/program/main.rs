@@ -12,6 +12,7 @@ mod experiment;
 mod faults;
 mod faults_on_uring;
 mod load;
+mod load_held;
 mod memory;
 mod panics;
 mod peer;

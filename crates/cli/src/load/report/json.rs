@@ -35,8 +35,11 @@ pub(crate) fn json(figures: &Figures) -> Value {
             "within_stdev": rates.within_stdev,
         },
         "errors": errors,
-        "idle": held(figures.idle),
+        "idle": { "asked": asked.idle, "held": figures.idle.held, "lost": figures.idle.lost },
         "stuck": figures.asked.never_read.then(|| held(figures.stuck)),
+        // What was under way at the end, which is no error: requests without answers, connections that were being made.
+        "unanswered": figures.unanswered,
+        "connecting": figures.connecting,
         "unsent": figures.asked.rate.map(|_| figures.unsent),
         "cpu_seconds": {
             "user": figures.cpu.user.as_secs_f64(),
@@ -57,7 +60,8 @@ fn latency(figures: &Figures) -> Value {
         PERCENTILES.into_iter().map(|(name, of)| (name.to_owned(), at(&figures.latency, of))).collect();
     json!({
         "unit": "us",
-        // Requests that have a time to be sent at are measured from then on, late or not.
+        // Requests that have a time to be sent at are measured from then on, late or not; those that were not answered at the
+        // end, or not even sent, by what they had waited.
         "corrected": figures.asked.rate.is_some(),
         "mean": us(spread.mean),
         "stdev": us(spread.stdev),
@@ -115,9 +119,10 @@ mod tests {
     use super::super::samples::{busy, empty};
     use super::*;
 
-    const KEYS: [&str; 21] = [
+    const KEYS: [&str; 23] = [
         "bytes_per_second",
         "bytes_read",
+        "connecting",
         "connections",
         "cpu_seconds",
         "errors",
@@ -135,6 +140,7 @@ mod tests {
         "thread_rate",
         "threads",
         "transport",
+        "unanswered",
         "unsent",
         "url",
     ];
@@ -160,7 +166,7 @@ mod tests {
                 keys(&value["errors"]),
                 ["closed", "connect", "invalid", "length", "read", "status", "timeout", "write"]
             );
-            assert_eq!(keys(&value["idle"]), ["held", "lost"]);
+            assert_eq!(keys(&value["idle"]), ["asked", "held", "lost"]);
             assert_eq!(keys(&value["cpu_seconds"]), ["system", "user"]);
             for interval in value["over_time"].as_array().expect("a list") {
                 assert_eq!(keys(interval), ["latency_max", "latency_p50", "latency_p99", "requests", "seconds"]);

@@ -44,6 +44,28 @@ fn bottleneck(figures: &Figures) -> Option<(f64, usize)> {
     (cores > 0 && used >= BUSY * cores as f64).then_some((used, cores))
 }
 
+/// What is to be said if nothing came back that counts, although there was somebody to ask: that may be no error of any kind,
+/// if it ended before the time of one was over.
+pub(crate) fn silence(figures: &Figures) -> Option<String> {
+    let Figures { unanswered, connecting, .. } = *figures;
+    if figures.requests > 0 || figures.asked.connections == 0 || figures.asked.never_read {
+        return None;
+    }
+    let under_way: Vec<_> = [
+        (unanswered, "request was under way", "requests were under way"),
+        (connecting, "connection was being made", "connections were being made"),
+    ]
+    .into_iter()
+    .filter(|(count, ..)| *count > 0)
+    .map(|(count, one, many)| format!("{count} {}", if count == 1 { one } else { many }))
+    .collect();
+    let mut said = "No good answer came".to_owned();
+    if !under_way.is_empty() {
+        said.push_str(&format!("; at the end {}", under_way.join(" and ")));
+    }
+    Some(said)
+}
+
 /// The errors by kind, as they are named everywhere.
 fn errors_by_kind(errors: &Errors) -> [(&'static str, u64); 8] {
     let Errors { connect, read, write, timeout, status, length, invalid, closed } = *errors;

@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Write};
 use super::chart::Escaped;
 use super::pictures::{self, Picture};
 use super::spread::Spread;
-use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, words};
+use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, silence, words};
 use crate::load::figures::Figures;
 
 /// What `--html` writes.
@@ -78,8 +78,8 @@ fn notes(figures: &Figures) -> String {
     let mut note = |text: fmt::Arguments<'_>| {
         writeln!(notes, "<p class=\"note\">{text}</p>").expect("a string takes everything");
     };
-    if figures.latency.is_empty() && !figures.asked.never_read {
-        note(format_args!("No answer came, so there is no latency to show."));
+    if let Some(said) = silence(figures) {
+        note(format_args!("{said}."));
     }
     if let Some((used, cores)) = bottleneck(figures) {
         let cores = some(cores, "core");
@@ -91,7 +91,8 @@ fn notes(figures: &Figures) -> String {
             (words::percent(share(reached, rate)), words::short(reached), words::short(rate));
         note(format_args!(
             "{reached} of {rate} requests a second were reached, {percent}. Latency counts from when a request was due, \
-             so that a server that halts is not asked less (corrected for coordinated omission)."
+             so that a server that halts is not asked less (corrected for coordinated omission); what was not answered at \
+             the end counts with what it had waited."
         ));
     }
     notes
@@ -148,7 +149,8 @@ fn load(figures: &Figures) -> Vec<(&'static str, String)> {
         ("CPU of the load, user", format!("{user:.2} s")),
         ("CPU of the load, system", format!("{system:.2} s")),
     ];
-    if figures.idle.held + figures.idle.lost > 0 {
+    if asked.idle > 0 {
+        rows.push(("idle connections asked for", words::count(asked.idle as u64)));
         rows.push(("idle connections held", words::count(figures.idle.held)));
         rows.push(("idle connections lost", words::count(figures.idle.lost)));
     }

@@ -4,8 +4,8 @@
 use std::fmt::{self, Write};
 
 use super::spread::Spread;
-use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, units};
-use crate::load::figures::{Figures, Held};
+use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, silence, units};
+use crate::load::figures::Figures;
 
 /// The figures for people, with the distribution of the latency if it was asked for. It ends with a line end.
 pub(crate) fn table(figures: &Figures, latency: bool) -> String {
@@ -46,13 +46,20 @@ fn as_wrk(text: &mut String, figures: &Figures, latency: bool) -> fmt::Result {
 
 /// What is ours. A line is there only if it says something.
 fn below(text: &mut String, figures: &Figures) -> fmt::Result {
+    if let Some(said) = silence(figures) {
+        writeln!(text, "{said}")?;
+    }
     let [.., length, invalid, closed] = errors_by_kind(&figures.errors).map(|(_, count)| count);
     if length + invalid + closed > 0 {
         writeln!(text, "Other errors: length {length}, invalid {invalid}, closed {closed}")?;
     }
-    for (name, Held { held, lost }) in [("Idle connections", figures.idle), ("Connections never read", figures.stuck)] {
-        if held + lost > 0 {
-            writeln!(text, "{name}: held {held}, lost {lost}")?;
+    let asked = &figures.asked;
+    let stuck = if asked.never_read { asked.connections } else { 0 };
+    for (name, of, counted) in
+        [("Idle connections", asked.idle, figures.idle), ("Connections never read", stuck, figures.stuck)]
+    {
+        if of > 0 {
+            writeln!(text, "{name}: held {} of {of}, lost {}", counted.held, counted.lost)?;
         }
     }
     if let Some(rate) = figures.asked.rate {

@@ -10,6 +10,7 @@ fn full() -> Figures {
     figures.asked.rate = Some(90_000.0);
     figures.asked.pipeline = 16;
     figures.asked.never_read = true;
+    figures.asked.idle = 10_001;
     figures.idle.held = 10_000;
     figures.errors =
         Errors { connect: 1, read: 2, write: 3, timeout: 4, status: 5, length: 6, invalid: 7, closed: 8_000 };
@@ -80,7 +81,7 @@ fn errors_and_notes_are_there_only_if_there_are_some() {
     assert!(full.contains("The load was the bottleneck: it used 1.00 of 1 core."));
     assert!(full.contains("corrected for coordinated omission"));
     assert!(full.contains("tile bad"));
-    assert!(page(&empty()).contains("No answer came"));
+    assert!(page(&empty()).contains("No good answer came."));
 }
 
 /// To look at: `TIDEGATE_PAGES=DIRECTORY` has them written there.

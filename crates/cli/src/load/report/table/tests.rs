@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::super::samples::{busy, empty};
 use super::*;
-use crate::load::figures::{CpuTime, Errors};
+use crate::load::figures::{CpuTime, Errors, Held};
 
 /// What `wrk -d2 -c256 -t1 --latency` printed, and the figures that it had.
 #[test]
@@ -86,6 +86,7 @@ fn what_wrk_does_not_know_stands_below() {
     figures.elapsed = Duration::from_secs(2);
     figures.requests = 1980;
     figures.asked.rate = Some(1000.0);
+    figures.asked.idle = 10_000;
     figures.idle.held = 9_999;
     figures.idle.lost = 1;
     figures.cpu = CpuTime { user: Duration::from_millis(900), system: Duration::from_secs(1) };
@@ -93,7 +94,7 @@ fn what_wrk_does_not_know_stands_below() {
     let (_, below) = text.split_once("Transfer/sec:       0.00B\n").expect("wrk's last line");
     assert_eq!(
         below,
-        "Idle connections: held 9999, lost 1
+        "Idle connections: held 9999 of 10000, lost 1
 Rate: 990.00 of 1000.00 asked for (99.0%), 0 due and not sent
 Latency counts from when a request was due (corrected for coordinated omission)
 The load was the bottleneck: it used 0.95 of 1 core; the server may be faster
@@ -102,8 +103,28 @@ The load was the bottleneck: it used 0.95 of 1 core; the server may be faster
     // A little less, and the load was no bottleneck.
     figures.cpu.user = Duration::from_millis(890);
     assert!(!table(&figures, true).contains("bottleneck"));
-    figures.stuck.held = 256;
-    assert!(table(&figures, true).contains("\nConnections never read: held 256, lost 0\n"));
+    figures.asked.never_read = true;
+    figures.stuck.held = 255;
+    assert!(table(&figures, true).contains("\nConnections never read: held 255 of 256, lost 0\n"));
+    // That none could be had is said too.
+    figures.idle = Held::default();
+    assert!(table(&figures, true).contains("\nIdle connections: held 0 of 10000, lost 0\n"));
+}
+
+#[test]
+fn that_nothing_was_answered_is_said_with_what_was_under_way() {
+    let mut figures = empty();
+    let said =
+        |figures: &Figures| table(figures, false).lines().find(|line| line.contains("answer")).map(str::to_owned);
+    assert_eq!(said(&figures).as_deref(), Some("No good answer came"));
+    (figures.unanswered, figures.connecting) = (16, 1);
+    let expected = "No good answer came; at the end 16 requests were under way and 1 connection was being made";
+    assert_eq!(said(&figures).as_deref(), Some(expected));
+    // What is under way at the end of what was answered is nothing to be told, and who reads nothing has no answers.
+    figures.requests = 1;
+    assert_eq!(said(&figures), None);
+    (figures.requests, figures.asked.never_read) = (0, true);
+    assert_eq!(said(&figures), None);
 }
 
 #[test]

@@ -1,0 +1,99 @@
+//! `Outputs`: where the figures go: to standard output, and into files.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use super::figures::Figures;
+use super::report;
+
+/// Where the figures go.
+#[derive(Debug)]
+pub(crate) struct Outputs {
+    printed: Form,
+    files: Vec<(Form, PathBuf, File)>,
+}
+
+/// How figures are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// With the distribution of latencies, or without.
+    Table {
+        latency: bool,
+    },
+    Json,
+    Page,
+}
+
+impl Outputs {
+    /// The table goes to standard output, unless something else does; the others where the user wants them. Files are made at
+    /// once: whoever has waited for the load should not hear only then that it cannot be written.
+    ///
+    /// # Errors
+    /// If a file cannot be made, or two forms are to be printed.
+    pub(crate) fn open(latency: bool, json: Option<&Path>, html: Option<&Path>) -> Result<Self, String> {
+        let mut printed = Form::Table { latency };
+        let mut files = Vec::new();
+        for (form, path) in [(Form::Json, json), (Form::Page, html)] {
+            let Some(path) = path else { continue };
+            if path != Path::new("-") {
+                let file = File::create(path).map_err(|error| unwritten(path, &error))?;
+                files.push((form, path.to_owned(), file));
+            } else if printed == Form::Json {
+                return Err("--json and --html cannot both be printed: write one of them into a file".into());
+            } else {
+                printed = form;
+            }
+        }
+        Ok(Self { printed, files })
+    }
+
+    /// Whether the table is printed, which says everything; otherwise some of it has to be said apart.
+    pub(crate) fn has_table(&self) -> bool {
+        matches!(self.printed, Form::Table { .. })
+    }
+
+    /// Writes the figures everywhere, as far as that can be done.
+    ///
+    /// # Errors
+    /// What could not be written, and why. If nobody reads what is printed, that is none.
+    pub(crate) fn write(self, figures: &Figures) -> Result<(), String> {
+        let printed = match print(&self.printed.text(figures)) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(format!("cannot write the figures to standard output: {error}"))
+            }
+            _ => Ok(()),
+        };
+        let saved = self.files.into_iter().map(|(form, path, mut file)| {
+            file.write_all(form.text(figures).as_bytes()).map_err(|error| unwritten(&path, &error))
+        });
+        // Each is tried, whatever has become of the others.
+        let saved: Vec<_> = saved.collect();
+        saved.into_iter().fold(printed, Result::and)
+    }
+}
+
+impl Form {
+    /// The figures in this form. It ends with a line end.
+    fn text(self, figures: &Figures) -> String {
+        let mut text = match self {
+            Self::Table { latency } => report::table(figures, latency),
+            Self::Json => format!("{:#}", report::json(figures)),
+            Self::Page => report::page(figures),
+        };
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> String {
+    format!("cannot write '{}': {error}", path.display())
+}

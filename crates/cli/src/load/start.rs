@@ -1,0 +1,108 @@
+//! `Start`: the moment at which all threads of a load begin, together: once each of them has what it needs, an event loop
+//! and its idle connections. What is counted by the clock counts from then on.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use super::cpu_time;
+use super::figures::CpuTime;
+
+/// The moment at which all threads of a load begin.
+#[derive(Debug, Default)]
+pub(crate) struct Start(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Runners that are not ready.
+    preparing: usize,
+    begun: Option<Begun>,
+    waiting: Vec<Waker>,
+}
+
+/// When the load has begun, and what the process had used of its processors until then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Begun {
+    pub(crate) at: Instant,
+    pub(crate) cpu: CpuTime,
+}
+
+impl Start {
+    /// So many who wait for each other. Nobody waits for one that is dropped.
+    pub(crate) fn runners(self: &Arc<Self>, count: usize) -> Vec<Runner> {
+        self.state().preparing = count;
+        (0..count).map(|_| Runner(self.clone())).collect()
+    }
+
+    /// When it was, if it has been.
+    pub(crate) fn begun(&self) -> Option<Begun> {
+        self.state().begun
+    }
+
+    async fn shot(&self) -> Instant {
+        poll_fn(|cx| {
+            let mut state = self.state();
+            if let Some(begun) = state.begun {
+                return Poll::Ready(begun.at);
+            }
+            state.waiting.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One of those who begin together.
+#[derive(Debug)]
+pub(crate) struct Runner(Arc<Start>);
+
+impl Runner {
+    /// Waits until the others are ready too, and gives the time of the start.
+    pub(crate) async fn ready(self) -> Instant {
+        let start = self.0.clone();
+        drop(self);
+        start.shot().await
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.preparing -= 1;
+        if state.preparing == 0 {
+            let cpu = cpu_time();
+            state.begun = Some(Begun { at: Instant::now(), cpu });
+            state.waiting.drain(..).for_each(Waker::wake);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Context;
+
+    use super::*;
+
+    #[test]
+    fn all_begin_at_one_moment_and_nobody_waits_for_who_has_gone() {
+        let start = Arc::new(Start::default());
+        let mut runners = start.runners(3);
+        let gone = runners.pop();
+        let mut ready: Vec<_> = runners.into_iter().map(|runner| Box::pin(runner.ready())).collect();
+        let mut cx = Context::from_waker(Waker::noop());
+        for runner in &mut ready {
+            assert!(runner.as_mut().poll(&mut cx).is_pending());
+        }
+        assert!(start.begun().is_none());
+        drop(gone);
+        let begun = start.begun().expect("all are ready").at;
+        for runner in &mut ready {
+            assert_eq!(runner.as_mut().poll(&mut cx), Poll::Ready(begun));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! `tidegate load`: connections that it only holds, and that a thread which has some is none of those that ask.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use serde_json::{Value, json};
+
+use crate::load::{OK, Server, errors, hears_request, load, only_errors, requests};
+use crate::program::{PATIENCE, Program, run, tidegate, until};
+
+#[test]
+fn idle_connections_are_held_and_lost_ones_are_told() {
+    let program = Program::serve(&["--loops", "1"]);
+    let url = format!("http://{}/plaintext", program.ip());
+    let (code, figures, _) = load(&["-c", "2", "--idle", "90", "-d", "300ms", &url]);
+    assert_eq!((code, &figures["idle"]["held"], &figures["idle"]["lost"]), (Some(0), &90.into(), &0.into()));
+    assert!(requests(&figures) > 0, "{figures}");
+
+    // This one closes what is idle after a moment.
+    let program = Program::serve(&["--loops", "1", "--idle-timeout", "1"]);
+    let url = format!("http://{}/plaintext", program.ip());
+    let (code, figures, _) = load(&["-c", "0", "--idle", "20", "-d", "2500ms", &url]);
+    assert_eq!((code, &figures["idle"]["held"], &figures["idle"]["lost"]), (Some(1), &0.into(), &20.into()));
+}
+
+#[test]
+fn who_never_reads_is_held() {
+    let program = Program::serve(&["--loops", "1"]);
+    let url = format!("http://{}/bytes/16384", program.ip());
+    let (code, figures, _) = load(&["-c", "10", "--never-read", "--pipeline", "256", "-d", "500ms", &url]);
+    assert_eq!((code, errors(&figures), requests(&figures)), (Some(0), vec![], 0), "{figures}");
+    assert_eq!(figures["stuck"]["held"], 10, "{figures}");
+    // Each was answered until it took no more.
+    assert!(program.count("messages") >= 10, "{:?}", program.output());
+}
+
+#[test]
+fn an_idle_connection_that_is_not_answered_well_is_none_and_holds_nothing_up() {
+    let server = Server::saying("HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno");
+    let begun = Instant::now();
+    let (code, figures, _) = load(&["-c", "0", "-t", "1", "-d", "100ms", "--idle", "2", &server.url()]);
+    assert!(begun.elapsed() < PATIENCE / 2, "it has waited for the server to close");
+    assert_eq!((code, only_errors(&figures)), (Some(1), ("status", 2)), "{figures}");
+    assert_eq!(figures["idle"], json!({ "asked": 2, "held": 0, "lost": 0 }));
+    let (_, table, _) = run(&["load", "-c", "0", "-t", "1", "-d", "100ms", "--idle", "2", &server.url()]);
+    assert!(table.iter().any(|line| line == "Idle connections: held 0 of 2, lost 0"), "{table:?}");
+}
+
+#[test]
+fn idle_connections_that_cannot_be_had_are_not_waited_for_one_after_the_other() {
+    // A thousand of them at two seconds each, 64 side by side, would take half a minute.
+    let server = Server::start(|mut stream| while hears_request(&mut stream) {});
+    let begun = Instant::now();
+    let (code, figures, _) = load(&["-c", "1", "-t", "1", "-d", "100ms", "--idle", "1000", &server.url()]);
+    assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+    assert_eq!((code, only_errors(&figures)), (Some(1), ("timeout", 64)), "{figures}");
+    assert_eq!(figures["idle"], json!({ "asked": 1000, "held": 0, "lost": 0 }));
+
+    // Those for which there is room are held, and the last of them as surely as the first.
+    let room = Arc::new(AtomicUsize::new(100));
+    let server = Server::start(move |mut stream| {
+        let take = |left: usize| left.checked_sub(1);
+        let has_room = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok();
+        while has_room && hears_request(&mut stream) && stream.write_all(OK).is_ok() {}
+    });
+    let (code, figures, _) = load(&["-c", "0", "-t", "1", "-d", "100ms", "--idle", "1000", &server.url()]);
+    assert_eq!((code, &figures["idle"]), (Some(1), &json!({ "asked": 1000, "held": 100, "lost": 0 })), "{figures}");
+}
+
+#[test]
+fn a_signal_ends_it_before_all_idle_connections_are_there() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let asked = Arc::new(AtomicBool::new(false));
+        let hears = asked.clone();
+        let server = Server::start(move |mut stream| {
+            while hears_request(&mut stream) {
+                hears.store(true, Ordering::Relaxed);
+            }
+        });
+        let url = server.url();
+        let arguments = ["-c", "1", "-t", "2", "-d", "1s", "--timeout", "1h", "--idle", "1000", "--json", "-", &url];
+        let mut load = tidegate(&[&["load"], &arguments[..]].concat());
+        let mut load = load.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        until("a request", || asked.load(Ordering::Relaxed));
+        rustix::process::kill_process(Pid::from_child(&load), signal).expect("it runs");
+        until("its end", || load.try_wait().expect("a child").is_some());
+        let output = load.wait_with_output().expect("it has ended");
+        let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!((output.status.code(), requests(&figures), errors(&figures)), (Some(1), 0, vec![]), "{figures}");
+        assert_eq!(figures["idle"], json!({ "asked": 1000, "held": 0, "lost": 0 }));
+    }
+}
+
+#[test]
+fn who_is_never_read_and_closes_is_lost() {
+    let closing = Server::start(|mut stream| {
+        hears_request(&mut stream);
+        let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nuntil the end");
+    });
+    let (code, figures, _) = load(&["-c", "3", "-t", "2", "-d", "500ms", "--never-read", &closing.url()]);
+    assert_eq!((code, errors(&figures)), (Some(1), vec![]), "{figures}");
+    assert_eq!(figures["stuck"], json!({ "held": 0, "lost": 3 }), "{figures}");
+}
+
+#[test]
+fn what_idle_connections_were_told_is_not_received_while_it_lasts() {
+    let program = Program::serve(&["--loops", "1"]);
+    let url = format!("http://{}/bytes/1000000", program.ip());
+    let (code, figures, _) = load(&["-c", "1", "-t", "1", "-d", "1s", "--rate", "1", "--idle", "30", &url]);
+    assert_eq!((code, &figures["idle"]["held"]), (Some(0), &30.into()), "{figures}");
+    let most = (requests(&figures) + 1) * 1_001_000;
+    assert!(figures["bytes_read"].as_u64() <= Some(most), "{figures}");
+}
+
+#[test]
+fn threads_begin_together_once_all_idle_connections_are_there() {
+    let (is_held, is_early) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (held, early) = (is_held.clone(), is_early.clone());
+    let server = Server::start(move |mut stream| {
+        // Idle connections come from an address of their own.
+        let is_idle = stream.peer_addr().is_ok_and(|address| address.ip().to_string() != "127.0.0.1");
+        while hears_request(&mut stream) {
+            if is_idle {
+                std::thread::sleep(Duration::from_millis(500));
+                held.store(true, Ordering::Relaxed);
+            } else if !held.load(Ordering::Relaxed) {
+                early.store(true, Ordering::Relaxed);
+            }
+            if stream.write_all(OK).is_err() {
+                break;
+            }
+        }
+    });
+    let (code, figures, _) = load(&["-c", "2", "-t", "2", "-d", "1s", "--idle", "1", &server.url()]);
+    assert_eq!((code, &figures["idle"]["held"]), (Some(0), &1.into()), "{figures}");
+    assert!(is_held.load(Ordering::Relaxed) && !is_early.load(Ordering::Relaxed), "one thread has not waited");
+}
+
+#[test]
+fn a_thread_that_asks_nothing_has_no_rate() {
+    let program = Program::serve(&["--loops", "1"]);
+    let url = format!("http://{}/plaintext", program.ip());
+    let (_, figures, _) = load(&["-c", "1", "-t", "4", "-d", "500ms", "--idle", "4", &url]);
+    let (mean, all) = (figures["thread_rate"]["mean"].as_f64(), figures["requests_per_second"].as_f64());
+    assert!(mean > all.map(|all| all / 2.0), "only one of them asks: {figures}");
+}
