@@ -276,8 +276,8 @@ def summary_drawing(results):
         cells = {peer: (max(number, 0), units.shown(column.key, number)) for peer, number in column.medians.items()}
         columns.append(charts.Column(column.title, column.unit, cells))
     settings = results["settings"]
-    foot = f"Medians of {tables.count(settings['rounds'], 'round')}; each server at its best; server and load on one core "
-    foot += f"each; a bar with a gap is cut; of Java and Go an idle connection's live heap. {results['date'][:10]}."
+    foot = f"Medians of {tables.count(settings['rounds'], 'round')}; each server at its best; a bar with a gap is cut; "
+    foot += f"of Java and Go an idle connection's live heap. {results['date'][:10]}."
     subtitle = f"The same work on one core, {settings['connections']} connections. Shorter is better."
     title = "What a request costs, and a connection"
     return charts.summary(title, subtitle, gist.rows(results, among), columns, foot)

@@ -208,7 +208,11 @@ impl Core {
     pub(crate) fn end(&mut self, token: Token) {
         let Some(occupant) = self.slots.take(token) else { return };
         match occupant.presence() {
-            Presence::Open => self.close(token, occupant, Rc::new(Closed::LoopEnded), false),
+            Presence::Open => {
+                self.close(token, occupant, Rc::new(Closed::LoopEnded), false);
+                // The driver's last word would come to nobody.
+                self.end(token);
+            }
             Presence::Closing => self.bury_closing(token, occupant),
             Presence::Gone => self.slots.put(token, occupant),
         }

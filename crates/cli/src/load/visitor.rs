@@ -143,7 +143,7 @@ impl Handler<Pipeline> for Visitor {
 }
 
 impl Drop for Visitor {
-    /// It may wait for answers when the load is over. Not every driver has closed its connections by then.
+    /// It may wait for answers when the load is over.
     fn drop(&mut self) {
         if self.role == Role::Ask && self.owed > 0 {
             self.worker.left_waiting(self.owed, self.begun);

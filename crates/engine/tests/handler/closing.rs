@@ -1,10 +1,14 @@
 //! How connections end: flushed first, lingering, and told exactly once.
 
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_codec::Over;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Counts, Event, Limits, Outcome};
+use tidegate_engine::{Counts, Event, EventLoop, Limits, Outcome, Transport};
+use tidegate_sys::{Address, Socket};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::ToyTls;
 
@@ -321,4 +325,23 @@ fn closing_in_the_middle_of_a_handshake_waits_for_what_was_sent() {
     assert_eq!(ToyTls::opened(3, &pipe.written()), (b"sorry, too many\n".to_vec(), true));
     pipe.end();
     assert_eq!(journal.take(), ["open", "closed: done"]);
+}
+
+#[test]
+fn whoever_is_connected_when_the_loop_ends_is_told_whatever_carries_it() {
+    for transport in [Transport::Epoll, Transport::Uring] {
+        // Not every kernel has io_uring.
+        let Ok(mut event_loop) = EventLoop::on(transport) else { continue };
+        let journal = Journal::default();
+        let (mut peer, ours) = UnixStream::pair().expect("two descriptors");
+        let (socket, unnamed) = (Socket::from_stream(ours).expect("a stream"), Address::Unix(PathBuf::new()));
+        let probe = Probe::new(&journal, until_bye);
+        event_loop.adopt(socket, &unnamed, Limits::default(), Habits::default(), probe).expect("it is taken over");
+        peer.write_all(b"ebb\n").expect("there is room");
+        while journal.count("message ebb") == 0 {
+            event_loop.turn(Some(Duration::from_secs(10))).expect("waiting does not fail");
+        }
+        drop(event_loop);
+        assert_eq!(journal.take(), ["open", "message ebb", "closed: the event loop ended"], "{transport:?}");
+    }
 }
