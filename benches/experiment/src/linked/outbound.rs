@@ -469,7 +469,11 @@ impl Outbound {
         struct Rest<'a>(&'a mut Outbound);
         impl Rest<'_> {
             fn pop_all(&mut self) {
-                while self.0.list.head != NIL {
+                loop {
+                    self.0.pop_copies();
+                    if self.0.list.head == NIL {
+                        return;
+                    }
                     self.0.pop();
                 }
             }
@@ -482,7 +486,22 @@ impl Outbound {
                 self.0.let_go_of_messages();
             }
         }
+        // All of it goes, so that only where it begins is kept up.
+        (self.list.unflushed, self.list.tail) = (NIL, NIL);
         Rest(self).pop_all();
+    }
+
+    /// Takes out the messages in memory that come first, when everything goes. That runs nobody else's code, so the store
+    /// stays borrowed meanwhile, and what their entries cost is given back once.
+    fn pop_copies(&mut self) {
+        let (Some(pool), list) = (&self.pool, &mut self.list) else { return };
+        let mut entries = pool.shared().entries.borrow_mut();
+        let before = list.entries;
+        while list.head != NIL && matches!(entries.get(list.head).part, Part::Copied { .. }) {
+            list.head = entries.remove(list.head).next;
+            list.entries -= 1;
+        }
+        pool.ledger().refund((before - list.entries) as usize * ENTRY_BYTES);
     }
 
     /// Drops entries without bytes from the front, so that what comes first is something to send.

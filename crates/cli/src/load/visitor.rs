@@ -124,6 +124,10 @@ impl Handler<Pipeline> for Visitor {
 
     fn closed(&mut self, reason: &Closed) {
         if matches!(reason, Closed::LoopEnded) {
+            // The load is over. What it still waits for is told as that.
+            if self.role == Role::Ask && self.owed > 0 {
+                self.worker.left_waiting(self.owed, self.begun);
+            }
             return;
         }
         let tally = &self.worker.exchange.tally;
@@ -139,15 +143,6 @@ impl Handler<Pipeline> for Visitor {
         }
         self.owed = 0;
         self.door.open();
-    }
-}
-
-impl Drop for Visitor {
-    /// It may wait for answers when the load is over.
-    fn drop(&mut self) {
-        if self.role == Role::Ask && self.owed > 0 {
-            self.worker.left_waiting(self.owed, self.begun);
-        }
     }
 }
 
