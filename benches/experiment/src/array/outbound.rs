@@ -465,6 +465,7 @@ impl Outbound {
                 self.0.let_go_of_messages();
             }
         }
+        // All of it goes, so that nobody asks how much of it was flushed.
         self.flushed = 0;
         Rest(self).pop_all();
     }
