@@ -109,8 +109,10 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
 
     /// Sets the deadline of a channel, unless that has come already: there is nothing to wait for then, and the wheel
     /// takes no time that has passed.
-    pub(crate) fn set_deadline(&mut self, tick: Tick) {
-        self.link.set_deadline(if self.core.wheel.has_come(tick) { Tick::NEVER } else { tick });
+    pub(crate) fn set_deadline(&mut self, tick: Tick) -> bool {
+        let has_come = self.core.wheel.has_come(tick);
+        self.link.set_deadline(if has_come { Tick::NEVER } else { tick });
+        has_come
     }
 
     /// Does something with this connection as soon as the visit is over.

@@ -6,7 +6,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
 use tidegate_codec::Time;
@@ -16,7 +16,7 @@ use crate::closed::Closed;
 use crate::connection::{Fate, Occasion, Occupant, Presence, Succession};
 use crate::counters::Tally;
 use crate::group::{Cast, Groups, Heard, Shared};
-use crate::limits::AGAIN_KEPT_MAX;
+use crate::limits::{AGAIN_KEPT_MAX, LAG_MIN, UNREAD_GRACE};
 use crate::log::Log;
 use crate::mailbox::Mailbox;
 use crate::remote::{Reachable, Remote};
@@ -39,6 +39,10 @@ pub(crate) struct Core {
     pub(crate) groups: Groups,
     /// Connections that want to be visited again at the end of this pass, or in the next.
     again: VecDeque<Token>,
+    /// Connections that used up what one dispatch may do. They are heavy, and go on in the next turn.
+    backlog: VecDeque<Token>,
+    /// The loop was held up, and until then peers are excused whose bytes wait to be read.
+    excused_until: Option<Instant>,
     /// A connection whose bytes are in the scratch until the tasks that were woken have run; then it is visited again.
     pub(crate) hot: Option<Token>,
     /// Bytes that tasks have sent since the connections which they touched were flushed.
@@ -70,6 +74,8 @@ impl Core {
             log: Log::new(now),
             groups: Groups::default(),
             again: VecDeque::new(),
+            backlog: VecDeque::new(),
+            excused_until: None,
             hot: None,
             unflushed: 0,
             awaited: 0,
@@ -284,6 +290,41 @@ impl Core {
         self.again.push_back(token);
     }
 
+    /// Queues a connection that has more to do than one dispatch may.
+    pub(crate) fn continue_later(&mut self, token: Token) {
+        self.backlog.push_back(token);
+    }
+
+    /// How many connections have more to do.
+    pub(crate) fn backlog(&self) -> usize {
+        self.backlog.len()
+    }
+
+    pub(crate) fn next_in_backlog(&mut self) -> Option<Token> {
+        self.backlog.pop_front()
+    }
+
+    /// Takes note that the loop came back later than it planned to.
+    pub(crate) fn note_lag(&mut self, lag: Duration) {
+        let now = self.time.now();
+        if lag >= LAG_MIN {
+            self.excused_until = now.checked_add(UNREAD_GRACE);
+        } else if self.excused_until.is_some_and(|until| until <= now) {
+            self.excused_until = None;
+        }
+    }
+
+    /// Whether the loop was held up a moment ago, so that a deadline may have come while it could not read.
+    pub(crate) fn was_held_up(&self) -> bool {
+        self.excused_until.is_some()
+    }
+
+    /// Whether a deadline of a peer is put off, which is due since `at`: bytes of the peer have come and were not read.
+    pub(crate) fn puts_off(&mut self, token: Token, at: Instant) -> bool {
+        let is_recent = self.time.now().saturating_duration_since(at) < UNREAD_GRACE;
+        (is_recent || self.was_held_up()) && self.driver.has_input(token)
+    }
+
     pub(crate) fn wants_visits(&self) -> usize {
         self.again.len()
     }
@@ -296,6 +337,9 @@ impl Core {
     pub(crate) fn shorten_line(&mut self) {
         if self.again.is_empty() && self.again.capacity() > AGAIN_KEPT_MAX {
             self.again = VecDeque::new();
+        }
+        if self.backlog.is_empty() && self.backlog.capacity() > AGAIN_KEPT_MAX {
+            self.backlog = VecDeque::new();
         }
     }
 

@@ -89,6 +89,11 @@ impl Tally {
         self.slow_turns += u64::from(took > SLOW_TURN);
     }
 
+    /// Bytes in both directions.
+    pub(crate) const fn moved_bytes(&self) -> u64 {
+        self.received_bytes + self.sent_bytes
+    }
+
     pub(crate) fn count_closed(&mut self, cause: Cause) {
         self.closed[cause as usize] += 1;
     }

@@ -1,7 +1,9 @@
 //! `EventLoop`: one thread, one driver, one turn after the other.
 //!
-//! A turn: wait; timers that are due; completions, one at a time, each decoded, handled and flushed while it is hot;
-//! letters from other threads; whoever asked to be visited again. Each of these is bounded. Tasks run after the visit
+//! A turn: wait; completions, one at a time, each decoded, handled and flushed while it is hot, those of light connections
+//! before those of heavy ones; timers that are due; messages from other threads; connections that asked for another
+//! dispatch, and those with work left. Each of these is bounded, in number and in time (`phase.rs`). What the kernel holds
+//! is read before a deadline is judged, so a peer is late only if its bytes are not there. Tasks run after the dispatch
 //! that woke them, before the next. At the end of a turn memory is looked at: if the budget is used up, receiving is held
 //! back and the connection with most bytes waiting is shed, until there is room.
 
@@ -27,10 +29,12 @@ use crate::counters::{Counts, Published};
 use crate::group::{Budget, Cast};
 use crate::handler::Handler;
 use crate::limits::{
-    EXHAUSTED_PAUSE, LETTERS_PER_TURN_MAX, Limits, TIMERS_PER_TURN_MAX, TURN_PATIENCE, WAITS_FAILED_MAX,
+    EXHAUSTED_PAUSE, HEAVY_BYTES_PER_TURN_MAX, HEAVY_TIME, LETTERS_PER_TURN_MAX, LIGHT_TIME, Limits, MESSAGE_TIME,
+    TIMER_TIME, TIMERS_PER_TURN_MAX, TURN_PATIENCE, WAITS_FAILED_MAX,
 };
 use crate::local::{Entered, Local};
 use crate::mailbox::{Letter, Mailbox};
+use crate::phase::Phase;
 use crate::remote::Remote;
 use crate::server::acceptor::{Acceptor, Admit, Handling};
 use crate::server::serve::Serving;
@@ -87,6 +91,8 @@ pub struct EventLoop {
     cast: Option<Cast>,
     /// When the last turn ended.
     ended: Instant,
+    /// How long it took.
+    took: Duration,
     burst: Burst,
     exhausted: bool,
     /// How often waiting has failed in a row.
@@ -103,6 +109,7 @@ impl EventLoop {
     pub fn new(driver: Box<dyn Driver>, pool: Pool) -> Self {
         Self {
             ended: driver.now(),
+            took: Duration::ZERO,
             local: Local::new(Core::new(driver, pool)),
             published: Arc::default(),
             letters: Vec::new().into_iter(),
@@ -345,10 +352,13 @@ impl EventLoop {
         let _entered = self.local.enter();
         let begun = self.wait(patience)?;
         self.published.begin_turn(self.local.core.borrow().tally.turns + 1);
+        let mut held = self.exhausted;
+        self.complete_light(&mut held);
+        self.complete_heavy(&mut held);
         self.fire_timers(begun);
-        let held = self.complete();
         self.deliver();
         self.local.visit_again();
+        self.local.continue_backlog();
         // Whoever was spawned or woken from outside of any visit.
         self.local.run_tasks();
         self.mind_drain();
@@ -357,6 +367,7 @@ impl EventLoop {
         core.tally.tasks_panicked = core.tasks.panicked();
         self.ended = core.driver.now();
         let took = self.ended.saturating_duration_since(begun);
+        self.took = took;
         core.tally.count_turn(took);
         if took >= TURN_PATIENCE {
             core.log.slow_turn(self.ended, took);
@@ -404,6 +415,9 @@ impl EventLoop {
         }
         drop(core);
         self.catch_up();
+        let slept = local.now().saturating_duration_since(self.ended);
+        let overslept = timeout.map_or(Duration::ZERO, |timeout| slept.saturating_sub(timeout));
+        local.core.borrow_mut().note_lag(self.took.max(overslept));
         Ok(local.now())
     }
 
@@ -431,7 +445,7 @@ impl EventLoop {
     fn timeout(&self, core: &Core, patience: Option<Duration>) -> Option<Duration> {
         // Letters that came while older ones were delivered ring for nobody.
         let busy =
-            core.wants_visits() > 0 || self.letters.len() > 0 || self.cast.is_some() || core.mailbox.has_letters();
+            core.wants_visits() + core.backlog() > 0 || self.letters.len() > 0 || self.cast.is_some() || core.mailbox.has_letters();
         if busy || core.tasks.want_to_run() {
             return Some(Duration::ZERO);
         }
@@ -446,9 +460,13 @@ impl EventLoop {
 
     fn fire_timers(&mut self, now: Instant) {
         // The others keep their place: the wheel says that it is time at once.
+        let mut phase = Phase::of(TIMER_TIME);
         for _ in 0..TIMERS_PER_TURN_MAX {
             let Some(token) = self.next_expired(now) else { break };
             self.local.visit(token, Occasion::Timer);
+            if phase.is_over_after_item(&*self.local.core.borrow().driver) {
+                break;
+            }
         }
         let overdue = {
             let core = self.local.core.borrow();
@@ -473,32 +491,51 @@ impl EventLoop {
         }
     }
 
-    /// Visits whoever a completion is for, one at a time. The driver bounds their number. Says whether receiving is
-    /// held back.
-    fn complete(&mut self) -> bool {
-        let mut held = self.exhausted;
+    /// Dispatches the completions of light connections, new connections and wake-ups, one at a time. The driver bounds
+    /// their number.
+    fn complete_light(&mut self, held: &mut bool) {
+        let mut phase = Phase::of(LIGHT_TIME);
         while let Some((token, completion)) = self.next_completion() {
-            let occasion = match completion {
-                Completion::Received(bytes) => Occasion::Received(bytes),
-                Completion::Sent(result) => Occasion::Sent(result),
-                Completion::Accepted(result) => Occasion::Accepted(result),
-                Completion::Connected(result) => Occasion::Connected(result),
-                Completion::Ended => Occasion::Ended,
-                Completion::Failed(error) => Occasion::Failed(error),
-                Completion::Closed => Occasion::Closed,
-                Completion::Woken => {
-                    self.local.run_tasks();
-                    continue;
-                }
-            };
-            self.local.visit(token, occasion);
-            let mut core = self.local.core.borrow_mut();
-            if core.pool.ledger().is_exhausted() && !held {
-                held = true;
-                core.driver.hold_receives(true);
+            self.dispatch(token, completion, held);
+            if phase.is_over_after_item(&*self.local.core.borrow().driver) {
+                break;
             }
         }
-        held
+    }
+
+    /// Dispatches completions of heavy connections, one at a time, in what is left of the turn. The others keep their
+    /// place.
+    fn complete_heavy(&mut self, held: &mut bool) {
+        let mut phase = Phase::of_long_items(HEAVY_TIME);
+        let bytes_max = self.local.core.borrow().tally.moved_bytes() + HEAVY_BYTES_PER_TURN_MAX;
+        while let Some((token, completion)) = self.next_heavy_completion() {
+            self.dispatch(token, completion, held);
+            let core = self.local.core.borrow();
+            if core.tally.moved_bytes() >= bytes_max || phase.is_over_after_item(&*core.driver) {
+                break;
+            }
+        }
+    }
+
+    /// Dispatches a completion. If that uses memory up, receiving is held back.
+    #[inline]
+    fn dispatch(&mut self, token: Token, completion: Completion, held: &mut bool) {
+        let occasion = match completion {
+            Completion::Received(bytes) => Occasion::Received(bytes),
+            Completion::Sent(result) => Occasion::Sent(result),
+            Completion::Accepted(result) => Occasion::Accepted(result),
+            Completion::Connected(result) => Occasion::Connected(result),
+            Completion::Ended => Occasion::Ended,
+            Completion::Failed(error) => Occasion::Failed(error),
+            Completion::Closed => Occasion::Closed,
+            Completion::Woken => return self.local.run_tasks(),
+        };
+        self.local.visit(token, occasion);
+        let mut core = self.local.core.borrow_mut();
+        if core.pool.ledger().is_exhausted() && !*held {
+            *held = true;
+            core.driver.hold_receives(true);
+        }
     }
 
     // These let go of the core before the visit, which a borrow in the head of the loop would not.
@@ -510,6 +547,11 @@ impl EventLoop {
     #[inline]
     fn next_completion(&self) -> Option<(Token, Completion)> {
         self.local.core.borrow_mut().driver.next()
+    }
+
+    #[inline]
+    fn next_heavy_completion(&self) -> Option<(Token, Completion)> {
+        self.local.core.borrow_mut().driver.next_heavy()
     }
 
     fn deliver(&mut self) {
@@ -527,6 +569,7 @@ impl EventLoop {
             }
             self.letters = core.mailbox.collect().into_iter();
         }
+        let mut phase = Phase::of(MESSAGE_TIME);
         for _ in 0..LETTERS_PER_TURN_MAX {
             match self.letters.next() {
                 Some(Letter::Post { token, post }) => self.local.visit(token, Occasion::Posted(post)),
@@ -546,6 +589,9 @@ impl EventLoop {
                     self.letters = Vec::new().into_iter();
                     return;
                 }
+            }
+            if phase.is_over_after_item(&*self.local.core.borrow().driver) {
+                return;
             }
         }
     }

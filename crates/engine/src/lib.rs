@@ -33,6 +33,7 @@ mod local;
 mod log;
 mod mailbox;
 mod pages;
+mod phase;
 mod remote;
 mod server;
 mod slots;

@@ -106,6 +106,35 @@ pub(crate) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(10);
 /// How often waiting may fail in a row before the loop gives up.
 pub(crate) const WAITS_FAILED_MAX: u32 = 100;
 
+/// Time of a turn for completions of light connections, which come first.
+pub(crate) const LIGHT_TIME: Duration = Duration::from_millis(1);
+
+/// Time of a turn for completions of heavy connections: a light one waits for that long at most, and for the one dispatch
+/// that began before. Shorter, and asking the kernel for light ones in between would cost noticeably.
+pub(crate) const HEAVY_TIME: Duration = Duration::from_micros(500);
+
+/// Bytes that heavy connections may receive and send in one turn, also where time stands still.
+pub(crate) const HEAVY_BYTES_PER_TURN_MAX: u64 = 1024 * 1024;
+
+/// Time of a turn for timers.
+pub(crate) const TIMER_TIME: Duration = Duration::from_micros(500);
+
+/// Time of a turn for messages from other threads.
+pub(crate) const MESSAGE_TIME: Duration = Duration::from_micros(500);
+
+/// Time of a turn for connections that were written to from elsewhere and are flushed.
+pub(crate) const FLUSH_TIME: Duration = Duration::from_millis(1);
+
+/// Time of a turn for connections that used up what one dispatch may do.
+pub(crate) const BACKLOG_TIME: Duration = Duration::from_micros(500);
+
+/// A loop that comes back so much later than it planned to was held up: by a handler, or since the process was stopped.
+pub(crate) const LAG_MIN: Duration = Duration::from_millis(50);
+
+/// How long a deadline of a peer that is due may be put off while bytes of the peer wait to be read: counted from the
+/// deadline, or from when the loop was last held up.
+pub(crate) const UNREAD_GRACE: Duration = Duration::from_secs(1);
+
 /// A turn that takes longer makes everybody else on the loop wait noticeably.
 pub(crate) const SLOW_TURN: Duration = Duration::from_millis(100);
 

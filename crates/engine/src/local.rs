@@ -12,7 +12,8 @@ use tidegate_sys::Token;
 
 use crate::connection::Occasion;
 use crate::core::Core;
-use crate::limits::UNFLUSHED_MAX;
+use crate::limits::{BACKLOG_TIME, FLUSH_TIME, UNFLUSHED_MAX};
+use crate::phase::Phase;
 use crate::task::Tasks;
 
 pub(crate) struct Local {
@@ -69,21 +70,34 @@ impl Local {
         }
     }
 
-    /// Visits whoever asked for it before this began; who asks now has to wait for the next time.
+    /// Visits the connections that asked for it before this began, as far as the time goes. A connection that asks now
+    /// waits for the next time.
     pub(crate) fn visit_again(self: &Rc<Self>) {
-        let wants = {
-            let mut core = self.core.borrow_mut();
-            core.unflushed = 0;
-            core.wants_visits()
-        };
-        for _ in 0..wants {
-            // Not in the head of an `if let`: the core must be free during the visit.
-            let next = self.core.borrow_mut().next_again();
-            if let Some(token) = next {
-                self.core.borrow_mut().visit(token, Occasion::Again);
+        let mut core = self.core.borrow_mut();
+        core.unflushed = 0;
+        let mut phase = Phase::of(FLUSH_TIME);
+        for _ in 0..core.wants_visits() {
+            let Some(token) = core.next_again() else { break };
+            core.visit(token, Occasion::Again);
+            if phase.is_over_after_item(&*core.driver) {
+                break;
             }
         }
-        self.core.borrow_mut().shorten_line();
+        core.shorten_line();
+    }
+
+    /// Visits connections that had more to do than one dispatch may, as far as the time goes; the others keep their place.
+    pub(crate) fn continue_backlog(self: &Rc<Self>) {
+        let mut phase = Phase::of_long_items(BACKLOG_TIME);
+        let backlog = self.core.borrow().backlog();
+        for _ in 0..backlog {
+            let next = self.core.borrow_mut().next_in_backlog();
+            let Some(token) = next else { break };
+            self.visit(token, Occasion::Again);
+            if phase.is_over_after_item(&*self.core.borrow().driver) {
+                break;
+            }
+        }
     }
 
     /// Does something with the core: now, or as soon as the visit is over from within which this is called.

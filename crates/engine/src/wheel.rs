@@ -18,6 +18,9 @@ pub(crate) struct Tick(u32);
 impl Tick {
     pub(crate) const NEVER: Self = Self(0);
 
+    /// A deadline that has come. A tick that is kept after it has come is ambiguous some weeks later, so this replaces it.
+    pub(crate) const PASSED: Self = Self(u32::MAX);
+
     pub(crate) const fn is_set(self) -> bool {
         self.0 != 0
     }
@@ -71,8 +74,8 @@ impl Wheel {
         let part = u64::from(since.subsec_nanos().div_ceil(NANOS_PER_TICK));
         let tick = since.as_secs().saturating_mul(TICKS_PER_SECOND).saturating_add(part);
         let tick = tick.clamp(self.elapsed + 1, self.elapsed + AWAY_MAX);
-        // The one tick in 49 days that is zero when stored fires a millisecond late.
-        Tick(if tick as u32 == 0 { 1 } else { tick as u32 })
+        // The two ticks in 49 days that mean something else when stored fire a millisecond or two late.
+        Tick(if matches!(Tick(tick as u32), Tick::NEVER | Tick::PASSED) { 1 } else { tick as u32 })
     }
 
     /// The tick at which something that may take `patience` from `now` on is overdue.
@@ -82,7 +85,7 @@ impl Wheel {
 
     /// Whether a deadline has come.
     pub(crate) fn has_come(&self, deadline: Tick) -> bool {
-        deadline.is_set() && self.absolute(deadline) <= self.elapsed
+        deadline == Tick::PASSED || (deadline.is_set() && self.absolute(deadline) <= self.elapsed)
     }
 
     /// Sets, moves or clears the deadline of a node.

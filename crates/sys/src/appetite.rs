@@ -5,27 +5,24 @@ use tidegate_buffer::RECEIVE_BYTES_MAX;
 /// What a codec does not use up has to be kept, so a socket starts small, grows while receives are full and shrinks when
 /// they are nearly empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Appetite {
-    doublings: u8,
-    /// The last receive brought little. Twice in a row: the rest behind a full receive is small, and says nothing.
-    had_little: bool,
-}
+pub(crate) struct Appetite(u8);
 
 impl Appetite {
     /// Bytes to ask for.
     pub(crate) const fn bytes(self) -> usize {
-        BYTES_MIN << self.doublings
+        BYTES_MIN << (self.0 & DOUBLINGS)
     }
 
     /// Takes note of what came.
     pub(crate) fn learn(&mut self, length: usize) {
         let little = length < self.bytes() / 8;
+        let mut doublings = self.0 & DOUBLINGS;
         if length == self.bytes() {
-            self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
-        } else if little && self.had_little {
-            self.doublings = self.doublings.saturating_sub(1);
+            doublings = (doublings + 1).min(DOUBLINGS_MAX);
+        } else if little && self.0 & HAD_LITTLE != 0 {
+            doublings = doublings.saturating_sub(1);
         }
-        self.had_little = little;
+        self.0 = doublings | if little { HAD_LITTLE } else { 0 };
     }
 }
 
@@ -36,6 +33,13 @@ const BYTES_MIN: usize = 2 * 1024;
 /// Doublings up to the scratch's size.
 const DOUBLINGS_MAX: u8 = 5;
 
+/// The bits that count doublings.
+const DOUBLINGS: u8 = 0b111;
+
+/// The last receive brought little. Twice in a row: the rest behind a full receive is small, and says nothing.
+const HAD_LITTLE: u8 = 0b1000;
+
+const _: () = assert!(DOUBLINGS_MAX <= DOUBLINGS);
 const _: () = assert!(BYTES_MIN << DOUBLINGS_MAX == RECEIVE_BYTES_MAX);
 
 #[cfg(test)]

@@ -122,9 +122,15 @@ pub trait Driver {
     /// The system's, if waiting itself fails; being interrupted is none.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// The next completion of this turn. A turn is bounded: sockets that have more to say are asked again after the
-    /// next [`wait`](Driver::wait), which does not block then.
+    /// The next completion of this turn that is not of a heavy socket. A turn is bounded: sockets that have more to say
+    /// are asked again after the next [`wait`](Driver::wait), which does not block then.
     fn next(&mut self) -> Option<(Token, Completion)>;
+
+    /// The next completion of this turn of a heavy socket, which is one that moves many bytes ([`Load`](crate::Load)).
+    /// The loop asks for as many as it has time for, after those of [`next`](Driver::next); the others keep their place.
+    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
+        None
+    }
 
     /// Holds back, or goes on with, receiving on all sockets at once: what a loop does while its memory is used up.
     fn hold_receives(&mut self, hold: bool);
@@ -132,6 +138,12 @@ pub trait Driver {
     /// Bytes that were sent on a connection and that the peer has not acknowledged yet, if the system tells.
     fn unacknowledged(&self, _token: Token) -> Option<u64> {
         None
+    }
+
+    /// Whether the kernel, or the driver, holds bytes of the peer that the loop has not received and would receive now. A
+    /// driver that cannot rule it out answers `true`.
+    fn has_input(&mut self, _token: Token) -> bool {
+        false
     }
 
     /// Whether a send is on its way of which the next turn tells, whatever the peer does: until then there is no need to

@@ -167,9 +167,19 @@ pub(crate) fn address_of(descriptor: BorrowedFd<'_>, side: Side) -> io::Result<A
 
 /// Bytes in the kernel's send buffer that the other end has not acknowledged.
 pub(crate) fn unacknowledged(descriptor: BorrowedFd<'_>) -> Option<u64> {
+    count(descriptor, libc::TIOCOUTQ)
+}
+
+/// Whether bytes that can be received lie in the kernel.
+pub(crate) fn has_input(descriptor: BorrowedFd<'_>) -> bool {
+    count(descriptor, libc::FIONREAD).is_some_and(|bytes| bytes > 0)
+}
+
+/// What a request for one number comes to.
+fn count(descriptor: BorrowedFd<'_>, request: libc::Ioctl) -> Option<u64> {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the request writes one `int` to where its argument points, and the descriptor is open while borrowed.
-    let failed = unsafe { libc::ioctl(descriptor.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    // SAFETY: both requests write one `int` to where their argument points, and the descriptor is open while borrowed.
+    let failed = unsafe { libc::ioctl(descriptor.as_raw_fd(), request, &raw mut bytes) };
     if failed == 0 { u64::try_from(bytes).ok() } else { None }
 }
 

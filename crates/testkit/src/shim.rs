@@ -379,6 +379,22 @@ impl Driver for Shim {
         }
     }
 
+    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
+        loop {
+            if let Some(told) = self.told.pop_front() {
+                return Some(told);
+            }
+            let (token, completion) = self.beneath.next_heavy()?;
+            if let Some(passed) = self.pass(token, completion) {
+                return Some(passed);
+            }
+        }
+    }
+
+    fn has_input(&mut self, token: Token) -> bool {
+        !self.told.is_empty() || !self.later.is_empty() || self.beneath.has_input(token)
+    }
+
     fn hold_receives(&mut self, hold: bool) {
         self.beneath.hold_receives(hold);
     }

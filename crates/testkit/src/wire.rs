@@ -157,6 +157,10 @@ impl Driver for Wire {
         self.state.change(|ends| ends.held = hold);
     }
 
+    fn has_input(&mut self, _: Token) -> bool {
+        self.state.read(|ends| ends.receiving && !ends.reset && !ends.inbound.is_empty())
+    }
+
     fn unacknowledged(&self, _: Token) -> Option<u64> {
         self.state.read(|ends| ends.unread)
     }

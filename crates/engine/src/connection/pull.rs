@@ -174,7 +174,9 @@ impl<C: Codec> Application<C> for Ends {
             Event::Flushed => self.wake_writer(),
             Event::Deadline => {
                 // Whoever waits looks whether it was theirs, and sets the next.
-                cx.set_deadline(self.deadline());
+                if cx.set_deadline(self.deadline()) {
+                    self.rare().deadline = Tick::PASSED;
+                }
                 self.wake_writer();
                 Application::<C>::wake_reader(self);
             }
@@ -314,7 +316,9 @@ impl<C: Codec> Connection<C, Ends> {
         if self.link.has(Link::DEAF) || (self.link.is_closing() && !gone) {
             return Poll::Ready(self.end());
         }
-        if !gone && (self.is_overdue(core) || !self.may_decode()) {
+        // After the loop was held up, what has come meanwhile is not late.
+        let is_late = self.is_overdue(core) && !core.was_held_up();
+        if !gone && (is_late || !self.may_decode()) {
             return self.wait_to_read(core, token, waker);
         }
         let ended = self.link.has(Link::PEER_ENDED);

@@ -283,12 +283,19 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         if self.link.is_closing() {
             return Ok(());
         }
-        if self.listens() && self.codec.poll_timeout().is_some_and(|at| at <= core.time.now()) {
+        let due = self.codec.poll_timeout().filter(|at| *at <= core.time.now() && self.listens());
+        if due.is_some_and(|at| !(self.link.has(Link::RECEIVING) && core.puts_off(token, at))) {
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
             let handled = self.codec.handle_timeout(&mut out);
             self.or_close(handled);
         }
         if core.wheel.has_come(self.link.deadline) {
+            let now = core.time.now();
+            if core.was_held_up() && self.link.has(Link::RECEIVING) && core.driver.has_input(token) {
+                // The application may wait for the very bytes that have come.
+                self.link.deadline = core.wheel.tick(now);
+                return Ok(());
+            }
             self.link.deadline = Tick::NEVER;
             self.tell(core, token, Event::Deadline)?;
         }
@@ -339,7 +346,10 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             self.flush(core, token, &mut budget)?;
             let told = self.tell_edges(core, token, &mut budget)?;
             if budget.messages == 0 || budget.sends == 0 {
-                self.again(core, token);
+                if !self.link.take(Link::AGAIN) {
+                    core.continue_later(token);
+                }
+                self.link.set(Link::AGAIN, true);
                 return Ok(());
             }
             if !told && (starved || !self.may_decode()) {

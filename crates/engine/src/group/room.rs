@@ -112,7 +112,8 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(core: &Core) -> Self {
-        Self { deliveries: DELIVERIES_PER_TURN_MAX, line: core.wants_visits() + HEARERS_PER_TURN_MAX }
+        // One delivery a turn is made although the line is as long as it may get.
+        Self { deliveries: DELIVERIES_PER_TURN_MAX, line: HEARERS_PER_TURN_MAX.max(core.wants_visits() + 1) }
     }
 
     /// Takes one delivery out of it, if there is one left.

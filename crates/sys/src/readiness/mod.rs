@@ -1,8 +1,8 @@
 //! The readiness driver: epoll through mio, edge-triggered, every socket registered once for both directions.
 //!
-//! An event only sets flags of its socket and lines the socket up for attention; then sockets are attended to one
-//! after the other, each giving one completion at a time. So a turn is fair and bounded, and there is one place that
-//! decides what a socket has to say: `attend`.
+//! An event only sets flags of its socket and queues the socket (`ready.rs`); then sockets are attended to one after the
+//! other, light ones first, each giving one completion at a time. So a turn is fair and bounded, and there is one place
+//! that decides what a socket has to say: `attend`.
 //!
 //! What edges demand, and where it is kept:
 //! - a short receive means that the socket is drained, **unless a hang-up was reported with it**: a FIN that came
@@ -18,7 +18,6 @@ mod receive;
 mod send;
 mod table;
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -35,6 +34,7 @@ use crate::address::Address;
 use crate::driver::{Completion, Driver, Operation, Side, Token};
 use crate::gather::IoVectors;
 use crate::options::SocketOptions;
+use crate::ready::ReadyQueue;
 use crate::socket::{self, ACCEPTS_IN_A_ROW_MAX, Socket};
 use crate::wake::{Wake, Waker};
 
@@ -44,10 +44,7 @@ pub struct Readiness {
     events: Events,
     waker: Arc<EventWaker>,
     sockets: Sockets,
-    /// Sockets that have something to say. Each is in here at most once.
-    attention: VecDeque<Token>,
-    /// How many of them get their say in this turn.
-    turn: usize,
+    ready: ReadyQueue<Token>,
     /// Connections accepted one after the other from the same listener.
     accepted: u32,
     woken: bool,
@@ -67,11 +64,10 @@ impl Readiness {
         let waker = Arc::new(EventWaker(mio::Waker::new(poll.registry(), WAKER)?));
         Ok(Self {
             poll,
-            events: Events::with_capacity(EVENTS_PER_TURN_MAX),
+            events: Events::with_capacity(EVENTS_PER_POLL_MAX),
             waker,
             sockets: Sockets::default(),
-            attention: VecDeque::new(),
-            turn: 0,
+            ready: ReadyQueue::default(),
             accepted: 0,
             woken: false,
             held: None,
@@ -118,7 +114,7 @@ impl Readiness {
         let Some(socket) = self.sockets.get_mut(token) else { return };
         socket.flags.set(flag, on);
         if on && socket.flags.has_any(Flags::READABLE.and(Flags::ERROR)) {
-            line_up(&mut self.attention, socket, token);
+            line_up(&mut self.ready, socket, token);
         }
     }
 
@@ -133,7 +129,7 @@ impl Readiness {
     }
 
     /// Takes note of what epoll reports.
-    fn note(sockets: &mut Sockets, attention: &mut VecDeque<Token>, event: &Event) {
+    fn note(sockets: &mut Sockets, ready: &mut ReadyQueue<Token>, event: &Event) {
         let token = from_mio(event.token());
         let Some(socket) = sockets.get_mut(token) else { return };
         let flags = &mut socket.flags;
@@ -149,7 +145,7 @@ impl Readiness {
         if event.is_writable() || event.is_write_closed() {
             flags.set(Flags::WRITABLE, true);
         }
-        line_up(attention, socket, token);
+        line_up(ready, socket, token);
     }
 
     /// The one place that decides what a socket has to say, if anything. A socket that may have more to say is lined
@@ -167,7 +163,7 @@ impl Readiness {
             return if is_decided { self.connected(token) } else { None };
         }
         if flags.take(Flags::WRITABLE) && flags.take(Flags::SEND_BLOCKED) {
-            line_up(&mut self.attention, socket, token);
+            line_up(&mut self.ready, socket, token);
             return (!planted::has(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
         }
         let may_receive = flags.has(Flags::RECEIVING) && !flags.has_any(Flags::ENDED.and(Flags::FAILED));
@@ -203,7 +199,7 @@ impl Readiness {
         if result.is_err() {
             socket.flags.set(Flags::FAILED, true);
         }
-        line_up(&mut self.attention, socket, token);
+        line_up(&mut self.ready, socket, token);
         Some(Completion::Connected(result.map_err(Into::into)))
     }
 
@@ -227,11 +223,10 @@ impl Readiness {
             self.accepted = 0;
         } else if self.accepted < ACCEPTS_IN_A_ROW_MAX {
             socket.flags.set(Flags::LINED_UP, true);
-            self.attention.push_front(token);
-            self.turn += 1;
+            self.ready.push_next(token, socket.load);
         } else {
             self.accepted = 0;
-            line_up(&mut self.attention, socket, token);
+            line_up(&mut self.ready, socket, token);
         }
         Some(Completion::Accepted(result))
     }
@@ -275,21 +270,30 @@ impl Driver for Readiness {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let timeout = if self.attention.is_empty() { timeout } else { Some(Duration::ZERO) };
-        if let Err(error) = self.poll.poll(&mut self.events, timeout)
-            && error.kind() != io::ErrorKind::Interrupted
-        {
-            return Err(error);
-        }
-        for event in &self.events {
-            if event.token() == WAKER {
-                self.woken = true;
-            } else {
-                Self::note(&mut self.sockets, &mut self.attention, event);
+        let mut timeout = if self.ready.is_empty() { timeout } else { Some(Duration::ZERO) };
+        // A light socket may lie behind more heavy ones than one call reports.
+        for _ in 0..POLLS_PER_TURN_MAX {
+            if let Err(error) = self.poll.poll(&mut self.events, timeout)
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                return Err(error);
+            }
+            let mut events = 0;
+            for event in &self.events {
+                events += 1;
+                if event.token() == WAKER {
+                    self.woken = true;
+                } else {
+                    Self::note(&mut self.sockets, &mut self.ready, event);
+                }
+            }
+            self.events.clear();
+            timeout = Some(Duration::ZERO);
+            if events < EVENTS_PER_POLL_MAX {
+                break;
             }
         }
-        self.events.clear();
-        self.turn = self.attention.len().min(SOCKETS_PER_TURN_MAX);
+        self.ready.begin_turn();
         Ok(())
     }
 
@@ -297,9 +301,16 @@ impl Driver for Readiness {
         if std::mem::take(&mut self.woken) {
             return Some((NOBODY, Completion::Woken));
         }
-        while self.turn > 0 {
-            self.turn -= 1;
-            let token = self.attention.pop_front()?;
+        while let Some(token) = self.ready.next_light() {
+            if let Some(completion) = self.attend(token) {
+                return Some((token, completion));
+            }
+        }
+        None
+    }
+
+    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
+        while let Some(token) = self.ready.next_heavy() {
             if let Some(completion) = self.attend(token) {
                 return Some((token, completion));
             }
@@ -311,6 +322,15 @@ impl Driver for Readiness {
         socket::unacknowledged(self.sockets.get(token)?.descriptor.as_fd())
     }
 
+    fn has_input(&mut self, token: Token) -> bool {
+        let receives = |flags: Flags| {
+            flags.has(Flags::RECEIVING) && !flags.has_any(Flags::ENDED.and(Flags::FAILED).and(Flags::CONNECTING))
+        };
+        self.sockets
+            .get(token)
+            .is_some_and(|socket| receives(socket.flags) && socket::has_input(socket.descriptor.as_fd()))
+    }
+
     fn hold_receives(&mut self, hold: bool) {
         if hold {
             self.held.get_or_insert_default();
@@ -319,7 +339,7 @@ impl Driver for Readiness {
                 // Some were closed meanwhile, and their slots may have other users.
                 let Some(socket) = self.sockets.get_mut(token) else { continue };
                 if socket.flags.take(Flags::HELD) {
-                    line_up(&mut self.attention, socket, token);
+                    line_up(&mut self.ready, socket, token);
                 }
             }
         }
@@ -333,7 +353,7 @@ impl Driver for Readiness {
 
 impl std::fmt::Debug for Readiness {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Readiness").field("attention", &self.attention.len()).finish_non_exhaustive()
+        f.debug_struct("Readiness").field("ready", &self.ready.len()).finish_non_exhaustive()
     }
 }
 
@@ -346,11 +366,11 @@ impl Wake for EventWaker {
     }
 }
 
-/// Lines a socket up for attention, unless it is.
-fn line_up(attention: &mut VecDeque<Token>, socket: &mut table::Entry, token: Token) {
+/// Queues a socket, unless it is queued.
+fn line_up(ready: &mut ReadyQueue<Token>, socket: &mut table::Entry, token: Token) {
     if !socket.flags.has(Flags::LINED_UP) {
         socket.flags.set(Flags::LINED_UP, true);
-        attention.push_back(token);
+        ready.push(token, socket.load);
     }
 }
 
@@ -368,11 +388,11 @@ const WAKER: mio::Token = to_mio(NOBODY);
 
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE).add(Interest::PRIORITY);
 
-/// Events taken from the kernel at once.
-const EVENTS_PER_TURN_MAX: usize = 1024;
+/// Events taken from the kernel by one call.
+const EVENTS_PER_POLL_MAX: usize = 1024;
 
-/// Sockets that get their say in one turn; the others keep their place.
-const SOCKETS_PER_TURN_MAX: usize = 1024;
+/// Calls of one turn that ask the kernel for events: as many sockets as a process usually has.
+const POLLS_PER_TURN_MAX: u32 = 32;
 
 const _: () = assert!(usize::BITS == 64, "a token fills 64 bits");
 

@@ -25,18 +25,19 @@ impl Readiness {
                 socket.flags.set(Flags::READABLE, false);
                 socket.flags.set(Flags::ENDED, true);
                 if socket.flags.has(Flags::ERROR) {
-                    line_up(&mut self.attention, socket, token);
+                    line_up(&mut self.ready, socket, token);
                 }
                 Some(Completion::Ended)
             }
             Ok(length) => {
                 socket.appetite.learn(length);
+                socket.load.note_received(length);
                 let hung_up = socket.flags.has_any(Flags::HUNG_UP.and(Flags::ERROR)) && !planted::has(Bug::FinMissed);
                 let drained = length < size && !hung_up;
                 if drained {
                     socket.flags.set(Flags::READABLE, false);
                 } else {
-                    line_up(&mut self.attention, socket, token);
+                    line_up(&mut self.ready, socket, token);
                 }
                 Some(Completion::Received(self.scratch.received(length)))
             }
@@ -45,7 +46,7 @@ impl Readiness {
                 // Nothing can be received any more, so the error itself is what is left to tell.
                 if socket.flags.has(Flags::ERROR) {
                     socket.flags.set(Flags::ENDED, true);
-                    line_up(&mut self.attention, socket, token);
+                    line_up(&mut self.ready, socket, token);
                 }
                 None
             }

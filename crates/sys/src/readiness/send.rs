@@ -31,10 +31,15 @@ impl Readiness {
         };
         match sent {
             Ok((sent, wanted)) => {
+                socket.load.note_sent(sent);
+                if sent < wanted {
+                    socket.load.note_blocked();
+                }
                 socket.flags.set(Flags::SEND_BLOCKED, sent < wanted);
                 Some(Completion::Sent(Ok(sent)))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                socket.load.note_blocked();
                 socket.flags.set(Flags::SEND_BLOCKED, true);
                 None
             }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use crate::appetite::Appetite;
 use crate::driver::Token;
 use crate::flags;
+use crate::ready::Load;
 use crate::slots::{Born, Slots};
 
 /// What is known of a socket.
@@ -14,6 +15,7 @@ pub(super) struct Entry {
     generation: u32,
     pub(super) flags: Flags,
     pub(super) appetite: Appetite,
+    pub(super) load: Load,
 }
 
 /// Yes-or-no facts about a socket.
@@ -31,7 +33,7 @@ impl Flags {
     /// that there is nothing more.
     pub(super) const HUNG_UP: Self = Self::fact(2);
     pub(super) const ERROR: Self = Self::fact(3);
-    /// It is in the line for attention.
+    /// It is queued.
     pub(super) const LINED_UP: Self = Self::fact(4);
     /// The loop wants what arrives.
     pub(super) const RECEIVING: Self = Self::fact(5);
@@ -71,7 +73,7 @@ impl Born for Entry {
 
 impl Sockets {
     pub(super) fn insert(&mut self, token: Token, descriptor: OwnedFd, flags: Flags) {
-        let entry = Entry { descriptor, generation: token.generation, flags, appetite: Appetite::default() };
+        let entry = Entry { descriptor, generation: token.generation, flags, appetite: Appetite::default(), load: Load::default() };
         self.put(token.slot, entry);
     }
 }

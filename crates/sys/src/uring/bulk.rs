@@ -1,12 +1,13 @@
 //! Receiving much: straight into the loop's one scratch, when the kernel says that there is something.
 //!
 //! A buffer of the ring is touched again only when all others were: for a few hundred bytes that is nothing, for tens of
-//! KiB it means that neither what the kernel writes nor what a codec reads is in the nearest cache. So whoever fills
-//! a buffer of the ring leaves it: from then on its operation is a poll that stays armed, and the socket is received from
+//! KiB it means that neither what the kernel writes nor what a codec reads is in the nearest cache. So a heavy socket
+//! ([`Load`](crate::Load)) leaves the ring: its operation is a poll that stays armed, and the socket is received from
 //! by calls, into memory that is warm from the socket before. Each call brings so much that its price does not count.
-//! Whoever brings little for a while goes back.
+//! A socket that is light again goes back to the ring.
+//!
+//! The poll only queues the socket. The loop serves what the ring brings first, and heavy sockets after that.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -19,38 +20,23 @@ use tidegate_buffer::{Pool, Scratch};
 use super::Machine;
 use super::kernel::{Event, Kernel};
 use super::operation::Kind;
-use super::table::Flags;
+use super::table::{Flags, Room};
 use crate::driver::{Completion, Token};
+use crate::ready::ReadyQueue;
 
-/// Sockets that bring much, and listeners.
+/// Heavy sockets, and listeners.
 #[derive(Debug)]
 pub(super) struct Bulk {
     scratch: Scratch,
-    /// Those that have more to say, in the order in which they get their say. Each is in here at most once.
-    attention: VecDeque<Token>,
-    /// How many of them get it in this turn.
-    turn: usize,
+    /// Those that have something to report. Listeners are light.
+    pub(super) ready: ReadyQueue<Token>,
     /// Streams accepted one after the other from the same listener.
     pub(super) in_a_row: u32,
 }
 
 impl Bulk {
     pub(super) fn new(pool: &Pool) -> Self {
-        Self { scratch: Scratch::new(pool), attention: VecDeque::new(), turn: 0, in_a_row: 0 }
-    }
-
-    /// Begins a turn. Who is lined up in it waits for the next.
-    pub(super) fn begin_turn(&mut self) {
-        self.turn = self.attention.len();
-    }
-
-    pub(super) fn is_idle(&self) -> bool {
-        self.attention.is_empty()
-    }
-
-    pub(super) fn next(&mut self) -> Option<Token> {
-        self.turn = self.turn.checked_sub(1)?;
-        self.attention.pop_front()
+        Self { scratch: Scratch::new(pool), ready: ReadyQueue::default(), in_a_row: 0 }
     }
 }
 
@@ -60,7 +46,7 @@ impl<K: Kernel> Machine<K> {
         if let Some(socket) = self.sockets.get_mut(token)
             && socket.flags.raise(Flags::ATTENDED)
         {
-            self.bulk.attention.push_back(token);
+            self.bulk.ready.push(token, socket.load);
         }
     }
 
@@ -69,23 +55,22 @@ impl<K: Kernel> Machine<K> {
         if let Some(socket) = self.sockets.get_mut(token)
             && socket.flags.raise(Flags::ATTENDED)
         {
-            self.bulk.attention.push_front(token);
-            self.bulk.turn += 1;
+            self.bulk.ready.push_next(token, socket.load);
         }
     }
 
-    /// The next completion of those that have their say in this turn.
-    pub(super) fn attend(&mut self) -> Option<(Token, Completion)> {
-        while let Some(token) = self.bulk.next() {
-            let Some(socket) = self.sockets.get_mut(token) else { continue };
-            socket.flags.set(Flags::ATTENDED, false);
-            let is_listener = socket.flags.has(Flags::LISTENER);
-            let said = if is_listener { self.accept(token) } else { self.receive_much(token) };
-            if let Some(completion) = said {
-                return Some((token, completion));
-            }
-        }
-        None
+    /// What a socket that was queued reports.
+    pub(super) fn attend(&mut self, token: Token) -> Option<(Token, Completion)> {
+        let socket = self.sockets.get_mut(token)?;
+        socket.flags.set(Flags::ATTENDED, false);
+        let reported = if socket.flags.has(Flags::LISTENER) {
+            self.accept(token)
+        } else if socket.room == Room::Found {
+            self.report_room(token)
+        } else {
+            self.receive_much(token)
+        };
+        reported.map(|completion| (token, completion))
     }
 
     /// The poll of a socket that brings much has said something.
@@ -102,10 +87,14 @@ impl<K: Kernel> Machine<K> {
         }
         let flags = socket.flags;
         if !self.wants(flags) {
+            self.note_held(token);
             // Who receives gets what came before first, and then the error.
             return if reports(libc::POLLERR) { self.failed(token) } else { None };
         }
-        if flags.has(Flags::ATTENDED) { None } else { self.receive_much(token) }
+        if flags.has(Flags::READABLE) {
+            self.attend_later(token);
+        }
+        None
     }
 
     fn receive_much(&mut self, token: Token) -> Option<Completion> {
@@ -113,6 +102,7 @@ impl<K: Kernel> Machine<K> {
         // A receive that the ring has is not to be overtaken.
         let has_ring = !flags.has(Flags::POLLED) && !planted::has(Bug::CallOvertakes);
         if !flags.has(Flags::READABLE) || has_ring || !self.wants(flags) {
+            self.note_held(token);
             return None;
         }
         let socket = self.sockets.get_mut(token)?;
@@ -138,12 +128,12 @@ impl<K: Kernel> Machine<K> {
             }
             Ok(length) => {
                 socket.appetite.learn(length);
-                socket.note_length(length);
+                socket.load.note_received(length);
                 // The end is not reported again, so who has hung up is asked until it comes.
                 let hung_up = socket.flags.has(Flags::HUNG_UP) && !planted::has(Bug::FinMissed);
                 let drained = length < size && !hung_up;
                 socket.flags.set(Flags::READABLE, !drained);
-                if drained && socket.little >= LITTLE_MAX {
+                if drained && !socket.load.is_heavy() {
                     socket.flags.set(Flags::BULK, false);
                     self.line_up(token);
                 }
@@ -172,6 +162,3 @@ fn is_over(socket: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::empty())];
     poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::HUP)
 }
-
-/// So many receives in a row that a buffer of the ring would have held, and the socket goes back to it.
-const LITTLE_MAX: u8 = 8;

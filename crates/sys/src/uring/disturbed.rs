@@ -205,6 +205,15 @@ impl<K: Kernel> Kernel for Disturbed<K> {
         Ok(())
     }
 
+    fn has_deferred_work(&mut self) -> bool {
+        self.kernel.has_deferred_work()
+    }
+
+    fn is_idle(&mut self) -> bool {
+        // Under bad luck everything goes by the ring, where luck is had.
+        self.luck.is_none() && self.kernel.is_idle()
+    }
+
     fn completions(&mut self) -> usize {
         if self.luck.is_none() { self.kernel.completions() } else { self.ready.len() }
     }

@@ -66,6 +66,14 @@ pub(super) trait Kernel {
     /// Submits what is queued, and waits until there are events or the time is over.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
+    /// Whether it has put work off of which events may come, and does it when it is waited for.
+    fn has_deferred_work(&mut self) -> bool;
+
+    /// Whether nothing is queued, and as far as is known without a call, no event can be read.
+    fn is_idle(&mut self) -> bool {
+        self.queued() == 0 && self.completions() == 0 && !self.has_deferred_work()
+    }
+
     /// Events that can be read now.
     fn completions(&mut self) -> usize;
 

@@ -101,13 +101,17 @@ struct Machine<K: Kernel> {
     sends: Sends,
     /// Sockets whose operations have to be looked at before the next wait. Each is in here at most once.
     line: VecDeque<Token>,
-    /// What is told before the kernel's next event.
+    /// What is told before the kernel's next event, unless the socket is closed by then.
     told: VecDeque<(Token, Completion)>,
     /// Events that may still be read in this turn.
     turn: usize,
+    /// How often the kernel may still be asked for more events in this turn.
+    looks: u32,
     waker: Arc<EventWaker>,
     wakes: bool,
     held: bool,
+    /// Sockets that would have received since receiving is held back.
+    held_sockets: Vec<Token>,
     /// Operations that the kernel has.
     in_flight: usize,
 }
@@ -125,9 +129,11 @@ impl<K: Kernel> Machine<K> {
             line: VecDeque::new(),
             told: VecDeque::new(),
             turn: 0,
+            looks: 0,
             waker,
             wakes: false,
             held: false,
+            held_sockets: Vec::new(),
             in_flight: 0,
         })
     }
@@ -251,38 +257,91 @@ impl<K: Kernel> Machine<K> {
             Err(error) => return Err(error),
         };
         let starves = !self.held && !self.buffers.suffice();
-        let rests = armed && self.told.is_empty() && self.line.is_empty() && self.bulk.is_idle() && !starves;
+        let rests = armed && self.told.is_empty() && self.line.is_empty() && self.bulk.ready.is_empty() && !starves;
         let waited = self.kernel.wait(if rests { timeout } else { Some(Duration::ZERO) });
         if self.kernel.queued() == 0 {
             self.sends.submitted();
         }
-        self.bulk.begin_turn();
-        self.turn = self.kernel.completions().min(EVENTS_PER_TURN_MAX);
+        self.bulk.ready.begin_turn();
+        (self.turn, self.looks) = (EVENTS_PER_TURN_MAX, LOOKS_PER_TURN_MAX);
         waited
     }
 
+    /// What the kernel has completed, all of it: of heavy sockets that only queues them. The kernel does the work of
+    /// some twenty sockets when it is asked, so it is asked again while work is left.
     fn next(&mut self) -> Option<(Token, Completion)> {
         self.buffers.reclaim();
-        if let Some(told) = self.told.pop_front() {
-            return Some(told);
+        while let Some((token, completion)) = self.told.pop_front() {
+            let is_open = |socket: &table::Entry| !socket.flags.has(Flags::CLOSING);
+            if self.sockets.get(token).is_some_and(is_open) {
+                return Some((token, completion));
+            }
         }
-        if let Some(attended) = self.attend() {
-            return Some(attended);
+        loop {
+            while let Some(token) = self.bulk.ready.next_light() {
+                if let Some(attended) = self.attend(token) {
+                    return Some(attended);
+                }
+            }
+            while self.turn > 0
+                && let Some(event) = self.kernel.next()
+            {
+                self.turn -= 1;
+                if let Some(completion) = self.complete(event) {
+                    return Some(completion);
+                }
+            }
+            if self.turn == 0 || !self.look_again() {
+                return None;
+            }
         }
-        while self.turn > 0 {
-            self.turn -= 1;
-            let event = self.kernel.next()?;
-            if let Some(completion) = self.complete(event) {
-                return Some(completion);
+    }
+
+    /// Has the kernel do what it has put off, and submits what is queued: what light sockets send does not wait for the
+    /// heavy ones of this turn. Returns whether that brought events.
+    fn look_again(&mut self) -> bool {
+        let would_wait = self.bulk.ready.has_heavy() && self.kernel.queued() > 0;
+        if self.looks == 0 || !(would_wait || self.kernel.has_deferred_work()) {
+            return false;
+        }
+        self.looks -= 1;
+        self.provide();
+        // A failure that lasts is the next wait's.
+        let looked = self.kernel.wait(Some(Duration::ZERO));
+        if self.kernel.queued() == 0 {
+            self.sends.submitted();
+        }
+        looked.is_ok() && self.kernel.completions() > 0
+    }
+
+    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
+        self.buffers.reclaim();
+        while let Some(token) = self.bulk.ready.next_heavy() {
+            if let Some(attended) = self.attend(token) {
+                return Some(attended);
             }
         }
         None
     }
 
+    /// Whether bytes lie in the kernel, or perhaps in a buffer of the ring that was not looked at yet.
+    fn has_input(&mut self, token: Token) -> bool {
+        let Some(socket) = self.sockets.get(token) else { return false };
+        let over = Flags::ENDED.and(Flags::FAILED).and(Flags::CLOSING).and(Flags::CONNECTING);
+        if !socket.flags.has(Flags::RECEIVING) || socket.flags.has_any(over) {
+            return false;
+        }
+        self.kernel.completions() > 0 || socket::has_input(socket.descriptor.as_fd())
+    }
+
     fn hold_receives(&mut self, hold: bool) {
         if std::mem::replace(&mut self.held, hold) && !hold {
-            let tokens: Vec<_> = self.sockets.tokens().collect();
-            tokens.into_iter().for_each(|token| self.line_up(token));
+            for token in std::mem::take(&mut self.held_sockets) {
+                if let Some(socket) = self.sockets.get_mut(token) {
+                    socket.held = false;
+                    self.line_up(token);
+                }
+            }
         }
     }
 
@@ -360,6 +419,14 @@ impl Driver for Uring {
         self.0.next()
     }
 
+    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
+        self.0.next_heavy()
+    }
+
+    fn has_input(&mut self, token: Token) -> bool {
+        self.0.has_input(token)
+    }
+
     fn unacknowledged(&self, token: Token) -> Option<u64> {
         socket::unacknowledged(self.0.sockets.get(token)?.descriptor.as_fd())
     }
@@ -412,6 +479,9 @@ const NOBODY: Token = Token { slot: u32::MAX, generation: u32::MAX };
 
 /// Events read in one turn; the others keep their place.
 const EVENTS_PER_TURN_MAX: usize = 2048;
+
+/// How often the kernel is asked for more events in one turn: it does the work of 1,280 sockets then.
+const LOOKS_PER_TURN_MAX: u32 = 64;
 
 /// How long the kernel may take to let go of anything.
 const FAREWELL_WAITS_MAX: u32 = 100;

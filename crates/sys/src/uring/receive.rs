@@ -10,6 +10,7 @@ use super::kernel::{Event, Kernel};
 use super::table::Flags;
 use super::{Machine, leave};
 use crate::driver::{Completion, Token};
+use crate::ready::HEAVY_RECEIVE_BYTES;
 
 /// The buffers of a loop. Each is the kernel's until an event names it; then it is looked at by one visit, and given back.
 /// Whoever keeps a view of it keeps the memory, and the ring gets other.
@@ -132,11 +133,12 @@ impl<K: Kernel> Machine<K> {
             }
             (length @ 1.., Some(buffer)) => {
                 let length = length as usize;
-                if socket.note_length(length) && socket.flags.raise(Flags::BULK) {
+                socket.load.note_received(length);
+                if socket.load.is_heavy() && socket.flags.raise(Flags::BULK) {
                     self.line_up(token);
                     if planted::has(Bug::CallOvertakes) {
                         self.attend_later(token);
-                        self.bulk.begin_turn();
+                        self.bulk.ready.begin_turn();
                     }
                 }
                 self.buffers.take(buffer, length).map(Completion::Received)
@@ -164,6 +166,9 @@ impl<K: Kernel> Machine<K> {
 const BUFFERS: u16 = 48;
 
 const _: () = assert!(BUFFERS as u32 <= u64::BITS);
+
+// A socket that fills a buffer leaves the ring.
+const _: () = assert!(BUFFER_BYTES >= HEAVY_RECEIVE_BYTES);
 
 /// Bytes that one receive may bring. Each buffer is a segment of the pool, which is one page.
 pub(super) const BUFFER_BYTES: usize = SEGMENT_BYTES - HEADROOM_BYTES;

@@ -15,6 +15,8 @@ use super::kernel::{Event, Kernel, Request, Wish};
 pub(super) struct Ring {
     ring: IoUring,
     buffers: BufferRing,
+    /// The kernel reports deferred work by a flag.
+    reports_work: bool,
 }
 
 impl Ring {
@@ -23,7 +25,7 @@ impl Ring {
     /// # Errors
     /// The system's, or `Unsupported` where the kernel is older than 6.0.
     pub(super) fn new(buffers: u16) -> io::Result<Self> {
-        let ring = set_up()?;
+        let (ring, reports_work) = set_up()?;
         let params = ring.params();
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
@@ -38,12 +40,13 @@ impl Ring {
         unsafe {
             ring.submitter().register_buf_ring_with_flags(buffers.address(), buffers.entries, BUFFER_GROUP, 0)?;
         }
-        Ok(Self { ring, buffers })
+        Ok(Self { ring, buffers, reports_work })
     }
 }
 
-/// With everything that makes a loop of one thread fast, as far as the kernel knows it.
-fn set_up() -> io::Result<IoUring> {
+/// With everything that makes a loop of one thread fast, as far as the kernel knows it; and whether the kernel reports
+/// deferred work.
+fn set_up() -> io::Result<(IoUring, bool)> {
     let with = |single: bool, cooperative: bool| {
         let mut builder = IoUring::builder();
         builder.setup_cqsize(COMPLETIONS).setup_clamp().setup_submit_all();
@@ -51,9 +54,10 @@ fn set_up() -> io::Result<IoUring> {
             builder.setup_single_issuer().setup_defer_taskrun();
         }
         if cooperative {
-            builder.setup_coop_taskrun();
+            // The flag says in memory that there is deferred work, so it takes no call to find that there is none.
+            builder.setup_coop_taskrun().setup_taskrun_flag();
         }
-        builder.build(SUBMISSIONS)
+        Ok((builder.build(SUBMISSIONS)?, cooperative))
     };
     let unknown = |error: &io::Error| error.kind() == io::ErrorKind::InvalidInput;
     match with(true, true) {
@@ -87,9 +91,10 @@ impl Kernel for Ring {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let is_over = timeout == Some(Duration::ZERO) || !self.ring.completion().is_empty();
         let waited = match timeout {
-            _ if !self.ring.completion().is_empty() => self.look(),
-            Some(Duration::ZERO) => self.look(),
+            _ if is_over && self.ring.submission().is_empty() && !self.has_deferred_work() => return Ok(()),
+            _ if is_over => self.look(),
             None => self.ring.submitter().submit_and_wait(1),
             Some(timeout) => {
                 let time = Timespec::from(timeout);
@@ -97,6 +102,11 @@ impl Kernel for Ring {
             }
         };
         ignore_interrupts(waited)
+    }
+
+    fn has_deferred_work(&mut self) -> bool {
+        let submissions = self.ring.submission();
+        !self.reports_work || submissions.taskrun() || submissions.cq_overflow()
     }
 
     fn completions(&mut self) -> usize {

@@ -8,9 +8,10 @@ use tidegate_buffer::{Gathered, Lent, Outbound};
 
 use super::kernel::{Event, Kernel, Request};
 use super::operation::Kind;
-use super::table::{Flags, NOTHING};
+use super::table::{Flags, NOTHING, Room};
 use super::{Machine, leave};
 use crate::driver::{Completion, Token};
+use crate::ready::HEAVY_SEND_BYTES;
 use crate::gather::{CALL_BYTES_MAX, IOVECTORS, IoVectors, length, send_file, send_parts};
 
 /// What sends in flight need.
@@ -87,10 +88,11 @@ impl<K: Kernel> Machine<K> {
             socket.flags.set(Flags::SEND_WAITS, true);
             return None;
         }
-        if socket.blocked || !socket.flights.is_idle(Kind::Send) || socket.flags.has(Flags::CLOSING) {
+        if socket.room != Room::Free || !socket.flights.is_idle(Kind::Send) || socket.flags.has(Flags::CLOSING) {
             return None;
         }
         let fd = socket.descriptor.as_raw_fd();
+        let is_alone = self.kernel.is_idle();
         let bytes_max = bytes_max.clamp(1, CALL_BYTES_MAX);
         if self.sends.are_full() {
             if self.kernel.submit().is_err() || self.kernel.queued() > 0 {
@@ -114,7 +116,7 @@ impl<K: Kernel> Machine<K> {
             }
             Gathered::Parts(parts) => {
                 let bytes = length(parts);
-                if bytes >= BULK_BYTES_MIN {
+                if bytes >= BULK_BYTES_MIN || is_alone {
                     let sent = send_parts(&socket.descriptor, parts);
                     return self.sent_at_once(token, sent);
                 }
@@ -146,14 +148,30 @@ impl<K: Kernel> Machine<K> {
     fn sent_at_once(&mut self, token: Token, sent: io::Result<usize>) -> Option<Completion> {
         match sent {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_room(token),
-            sent => Some(Completion::Sent(sent)),
+            Err(error) => Some(Completion::Sent(Err(error))),
+            Ok(sent) => {
+                self.note_sent(token, sent);
+                Some(Completion::Sent(Ok(sent)))
+            }
+        }
+    }
+
+    /// Takes note of how much was sent. A socket that becomes heavy is received from by calls from here on.
+    fn note_sent(&mut self, token: Token, sent: usize) {
+        let Some(socket) = self.sockets.get_mut(token) else { return };
+        socket.load.note_sent(sent);
+        if socket.load.is_heavy() && socket.flags.raise(Flags::BULK) {
+            self.line_up(token);
         }
     }
 
     /// What came of a send that was submitted.
     pub(super) fn sent(&mut self, token: Token, event: Event) -> Option<Completion> {
         match event.result {
-            count @ 0.. => Some(Completion::Sent(Ok(count as usize))),
+            count @ 0.. => {
+                self.note_sent(token, count as usize);
+                Some(Completion::Sent(Ok(count as usize)))
+            }
             errno if -errno == libc::EAGAIN => {
                 self.wait_for_room(token);
                 // It is over, though nothing was sent. Who tries again finds that it has to wait.
@@ -167,7 +185,10 @@ impl<K: Kernel> Machine<K> {
     /// The kernel's buffer is full. The poll that waits for room stays armed, since one that comes once says at once of
     /// a peer that has ended that it has ended, again and again.
     fn wait_for_room(&mut self, token: Token) -> Option<Completion> {
-        self.sockets.get_mut(token)?.blocked = true;
+        let socket = self.sockets.get_mut(token)?;
+        socket.room = Room::Awaited;
+        socket.load.note_blocked();
+        socket.flags.set(Flags::BULK, true);
         self.line_up(token);
         None
     }
@@ -179,8 +200,22 @@ impl<K: Kernel> Machine<K> {
         }
         let socket = self.sockets.get_mut(token)?;
         let speaks = if event.result < 0 { !event.came_to_nothing() } else { event.result & ROOM != 0 };
-        if !speaks || !std::mem::take(&mut socket.blocked) {
+        if speaks && socket.room == Room::Awaited {
+            socket.room = Room::Found;
+            self.attend_later(token);
+        }
+        None
+    }
+
+    /// Reports that there is room to send again. Such a socket is heavy, so it waits for its place in the queue.
+    pub(super) fn report_room(&mut self, token: Token) -> Option<Completion> {
+        let socket = self.sockets.get_mut(token)?;
+        socket.room = Room::Free;
+        if socket.flags.has(Flags::CLOSING) {
             return None;
+        }
+        if socket.flags.has(Flags::READABLE) {
+            self.attend_later(token);
         }
         (!planted::has(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)))
     }
@@ -217,8 +252,9 @@ impl Sends {
 }
 
 /// From here on what is to be sent goes by a call of its own, while it is warm: a send that is submitted goes when all
-/// others have been queued, and its memory comes back another turn later.
-const BULK_BYTES_MIN: usize = 8 * 1024;
+/// others have been queued, and its memory comes back another turn later. For the same reason a send with which no other
+/// would share the call to the kernel goes by a call: a request on an otherwise idle loop costs one turn and not two.
+const BULK_BYTES_MIN: usize = HEAVY_SEND_BYTES;
 
 /// What a poll says where it makes sense to send again: there is room, or the connection broke.
 const ROOM: i32 = (libc::POLLOUT | libc::POLLERR | libc::POLLHUP) as i32;

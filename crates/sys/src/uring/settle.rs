@@ -10,7 +10,7 @@ use tidegate_buffer::planted::{self, Bug};
 use super::Machine;
 use super::kernel::{Kernel, Request, Wish};
 use super::operation::{Kind, State, Step, name};
-use super::table::Flags;
+use super::table::{Flags, Room};
 use crate::address::Address;
 use crate::driver::{Completion, Token};
 use crate::options::SocketOptions;
@@ -94,7 +94,7 @@ impl<K: Kernel> Machine<K> {
         if socket.flags.take(Flags::SEND_WAITS) && !planted::has(Bug::NoRearm) {
             self.told.push_back((token, Completion::Sent(Ok(0))));
         }
-        if socket.blocked {
+        if socket.room == Room::Awaited {
             self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot: true })?;
         }
         let wanted = self.wants(flags);
@@ -126,6 +126,8 @@ impl<K: Kernel> Machine<K> {
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
         let (flags, fd) = (socket.flags, socket.descriptor.as_raw_fd());
         let bulk = flags.has(Flags::BULK);
+        self.note_held(token);
+        let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
         match socket.flights.state(Kind::Receive) {
             State::Idle if bulk && !flags.has(Flags::FAILED) => {
                 socket.flags.set(Flags::POLLED, true);
@@ -135,7 +137,7 @@ impl<K: Kernel> Machine<K> {
             State::Idle if wanted && !flags.has(Flags::STARVED) => {
                 socket.flags.set(Flags::POLLED, false);
                 // What stays armed may bring far more than is wanted, so only who brings little gets it.
-                let wish = match (flags.has(Flags::ONE_SHOT) || socket.little == 0, flags.has(Flags::READABLE)) {
+                let wish = match (flags.has(Flags::ONE_SHOT) || socket.load.is_new(), flags.has(Flags::READABLE)) {
                     (false, _) => Wish::Always,
                     (true, true) => Wish::Once,
                     (true, false) => Wish::OnceLater,
@@ -155,6 +157,19 @@ impl<K: Kernel> Machine<K> {
                 self.cancel(token, Kind::Receive)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Takes note of a socket that would receive if receiving were not held back.
+    pub(super) fn note_held(&mut self, token: Token) {
+        if !self.held {
+            return;
+        }
+        if let Some(socket) = self.sockets.get_mut(token)
+            && socket.flags.has(Flags::RECEIVING)
+            && !std::mem::replace(&mut socket.held, true)
+        {
+            self.held_sockets.push(token);
         }
     }
 
@@ -197,7 +212,6 @@ impl<K: Kernel> Machine<K> {
         socket.flags.set(Flags::CLOSING, true);
         // Who is to be cut off stays so, though the driver goes before it has closed the socket.
         socket.flags.set(Flags::RESET, reset || socket.flags.has(Flags::RESET));
-        self.told.retain(|(of, _)| *of != token);
         if self.release(token) {
             return Some(Completion::Closed);
         }

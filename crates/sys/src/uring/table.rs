@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 use tidegate_buffer::planted::{self, Bug};
 
 use super::operation::{Flights, GENERATION_MASK};
-use super::receive::BUFFER_BYTES;
 use crate::appetite::Appetite;
 use crate::driver::Token;
 use crate::flags;
+use crate::ready::Load;
 use crate::slots::{Born, Slots};
 
 /// What is known of a socket.
@@ -20,20 +20,23 @@ pub(super) struct Entry {
     pub(super) lent: u32,
     pub(super) flags: Flags,
     pub(super) flights: Flights,
-    /// How many receives in a row have brought little.
-    pub(super) little: u8,
     pub(super) appetite: Appetite,
-    /// The kernel took nothing of the last send; a poll tells when it does.
-    pub(super) blocked: bool,
+    /// While the socket is heavy, it is polled, and received from by calls.
+    pub(super) load: Load,
+    pub(super) room: Room,
+    /// It is among the sockets that receive again when receiving goes on.
+    pub(super) held: bool,
 }
 
-impl Entry {
-    /// Takes note of how much came, and says whether it was much.
-    pub(super) fn note_length(&mut self, length: usize) -> bool {
-        let much = length >= BUFFER_BYTES;
-        self.little = if much { 0 } else { self.little.saturating_add(1) };
-        much
-    }
+/// Whether the kernel has room for a send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// As far as is known.
+    Free,
+    /// It took nothing of the last send. A poll reports when there is room.
+    Awaited,
+    /// The poll has reported room, and the loop does not know yet.
+    Found,
 }
 
 /// Yes-or-no facts about a socket.
@@ -69,7 +72,7 @@ impl Flags {
     pub(super) const READABLE: Self = Self::fact(12);
     /// The poll said that the peer has hung up, or sent urgent bytes, before which a receive stops.
     pub(super) const HUNG_UP: Self = Self::fact(13);
-    /// It is in the line of those that are received or accepted from by calls.
+    /// It is in the queue of those that are received or accepted from by calls.
     pub(super) const ATTENDED: Self = Self::fact(14);
     /// It found no buffer, and is in the line of those that wait for one.
     pub(super) const STARVED: Self = Self::fact(15);
@@ -92,9 +95,10 @@ impl Sockets {
             lent: NOTHING,
             flags,
             flights: Flights::default(),
-            little: 0,
             appetite: Appetite::default(),
-            blocked: false,
+            load: Load::default(),
+            room: Room::Free,
+            held: false,
         };
         self.put(token.slot, entry);
     }

@@ -162,16 +162,21 @@ impl Harness {
         loop {
             assert!(Instant::now() < deadline, "nobody has anything to say");
             self.driver.wait(Some(PATIENCE)).unwrap();
-            if let Some(first) = self.driver.next() {
+            if let Some(first) = self.next() {
                 return first;
             }
         }
     }
 
+    /// The next completion of the turn, those of heavy sockets last.
+    pub(crate) fn next(&mut self) -> Option<(Token, Completion)> {
+        self.driver.next().or_else(|| self.driver.next_heavy())
+    }
+
     /// Takes all completions that are left of a turn.
     pub(crate) fn rest_of_turn(&mut self) -> usize {
         let mut completions = 0;
-        while let Some((token, completion)) = self.driver.next() {
+        while let Some((token, completion)) = self.next() {
             completions += 1;
             self.record(token, completion);
         }

@@ -61,7 +61,7 @@ pub(crate) fn a_hold_in_the_middle_of_a_turn_holds_the_rest_of_the_turn(driver: 
     let mut first = None;
     while first.is_none() {
         harness.driver.wait(Some(crate::harness::PATIENCE)).unwrap();
-        first = harness.driver.next();
+        first = harness.next();
     }
     let Some((first, Completion::Received(_))) = first else { panic!("{first:?}") };
     harness.hold(true);

@@ -145,7 +145,7 @@ drivers! {
     wake {
         another_thread_ends_a_wait,
         a_wake_before_the_wait_is_not_lost,
-        a_wake_between_wait_and_next_ends_the_next_wait,
+        a_wake_between_wait_and_next_is_not_lost,
         many_wakes_are_one,
         no_wake_is_lost_among_many_threads_and_a_busy_socket,
         a_wake_after_the_driver_is_gone_does_nothing,

@@ -188,7 +188,7 @@ impl World {
     fn turn(&mut self, timeout: Duration, events_max: usize) {
         self.harness.driver.wait(Some(timeout)).unwrap();
         for _ in 0..events_max {
-            let Some((token, completion)) = self.harness.driver.next() else { break };
+            let Some((token, completion)) = self.harness.next() else { break };
             self.told(token, completion);
         }
         self.gone();

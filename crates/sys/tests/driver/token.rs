@@ -80,7 +80,7 @@ pub(crate) fn a_slot_that_is_used_again_at_once_hears_nothing_of_its_former_user
         }
         // A slot that is not free yet gets its new user with the very completion that says so.
         while peers.len() < tokens.len() {
-            let (token, completion) = harness.driver.next().unwrap_or_else(|| harness.first());
+            let (token, completion) = harness.next().unwrap_or_else(|| harness.first());
             assert!(matches!(completion, Completion::Closed), "{completion:?}");
             harness.record(token, completion);
             use_again(&mut harness, &mut peers, token);

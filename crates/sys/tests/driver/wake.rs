@@ -16,7 +16,7 @@ fn wait(harness: &mut Harness) -> usize {
     while woken == 0 {
         assert!(Instant::now() < deadline, "the wake-up was lost");
         harness.driver.wait(Some(PATIENCE)).unwrap();
-        while let Some((_, completion)) = harness.driver.next() {
+        while let Some((_, completion)) = harness.next() {
             assert!(matches!(completion, Completion::Woken), "{completion:?}");
             woken += 1;
         }
@@ -43,16 +43,21 @@ pub(crate) fn a_wake_before_the_wait_is_not_lost(driver: Which) {
     }
 }
 
-pub(crate) fn a_wake_between_wait_and_next_ends_the_next_wait(driver: Which) {
+pub(crate) fn a_wake_between_wait_and_next_is_not_lost(driver: Which) {
     let mut harness = Harness::on(driver);
     harness.settle();
     let waker = harness.driver.waker();
     waker.wake();
     harness.driver.wait(Some(PATIENCE)).unwrap();
     waker.wake();
-    assert!(matches!(harness.driver.next(), Some((_, Completion::Woken))));
-    assert!(harness.driver.next().is_none());
-    assert_eq!(wait(&mut harness), 1);
+    assert!(matches!(harness.next(), Some((_, Completion::Woken))));
+    // A driver may report the second wake within the same turn.
+    let rest: Vec<_> = std::iter::from_fn(|| harness.next()).collect();
+    match &rest[..] {
+        [] => assert_eq!(wait(&mut harness), 1),
+        [(_, Completion::Woken)] => {}
+        other => panic!("{other:?}"),
+    }
 }
 
 pub(crate) fn many_wakes_are_one(driver: Which) {
@@ -122,5 +127,5 @@ pub(crate) fn a_wait_ends_with_its_timeout(driver: Which) {
         assert_eq!(harness.turn(start + timeout), 0);
     }
     harness.driver.wait(Some(Duration::ZERO)).unwrap();
-    assert!(harness.driver.next().is_none());
+    assert!(harness.next().is_none());
 }

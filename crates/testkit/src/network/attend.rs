@@ -122,6 +122,7 @@ impl World {
             if planted::has(Bug::FinMissed) && end.fin_came && end.inbound.is_empty() {
                 end.end_told = true;
             }
+            end.load.note_received(length);
             sender = end.peer;
             joined = end.owner.filter(|_| end.inbound.is_empty() && end.fin_came && end.fin_joined);
         }
@@ -133,9 +134,7 @@ impl World {
             // The end was in the same segment, and is told in the same turn.
             Some((owner, end)) => {
                 end.lined_up = true;
-                let desk = &mut self.desks[owner.desk];
-                desk.attention.push_front(Place::End(id));
-                desk.turn += 1;
+                self.desks[owner.desk].ready.push_next(Place::End(id), end.load);
             }
             None => self.line_up(Place::End(id)),
         }

@@ -108,18 +108,19 @@ impl Driver for Simulated {
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let world = &mut *self.world.borrow_mut();
         let now = world.now;
-        let several = world.desks[self.desk].attention.len() > 1;
+        let several = world.desks[self.desk].ready.len() > 1;
         if several && world.strikes(Fault::Reordered) {
             let World { desks, random, .. } = world;
-            let line = desks[self.desk].attention.make_contiguous();
-            for last in (1..line.len()).rev() {
-                line.swap(last, random.below(last + 1));
+            for queue in desks[self.desk].ready.make_contiguous() {
+                for last in (1..queue.len()).rev() {
+                    queue.swap(last, random.below(last + 1));
+                }
             }
         }
         let desk = &mut world.desks[self.desk];
-        desk.turn = desk.attention.len();
+        desk.ready.begin_turn();
         desk.sleep = timeout.and_then(|timeout| now.checked_add(timeout));
-        desk.slept = desk.turn == 0 && timeout != Some(Duration::ZERO) && !desk.woken.load(Ordering::Acquire);
+        desk.slept = desk.ready.is_empty() && timeout != Some(Duration::ZERO) && !desk.woken.load(Ordering::Acquire);
         Ok(())
     }
 
@@ -129,10 +130,17 @@ impl Driver for Simulated {
             world.told(Owner { desk: self.desk, token: NOBODY }, &Completion::Woken);
             return Some((NOBODY, Completion::Woken));
         }
-        while world.desks[self.desk].turn > 0 {
-            let desk = &mut world.desks[self.desk];
-            desk.turn -= 1;
-            let place = desk.attention.pop_front()?;
+        while let Some(place) = world.desks[self.desk].ready.next_light() {
+            if let Some(said) = world.attend(self.desk, place, &mut self.scratch) {
+                return Some(said);
+            }
+        }
+        None
+    }
+
+    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
+        let world = &mut *self.world.borrow_mut();
+        while let Some(place) = world.desks[self.desk].ready.next_heavy() {
             if let Some(said) = world.attend(self.desk, place, &mut self.scratch) {
                 return Some(said);
             }
@@ -153,6 +161,12 @@ impl Driver for Simulated {
         let world = self.world.borrow();
         let Some(Place::End(id)) = world.desks[self.desk].sockets.get(token) else { return None };
         world.ends.get(id).map(|end| (end.unsent.len() + end.unacknowledged) as u64)
+    }
+
+    fn has_input(&mut self, token: Token) -> bool {
+        let world = self.world.borrow();
+        let Some(Place::End(id)) = world.desks[self.desk].sockets.get(token) else { return false };
+        world.ends.get(id).is_some_and(|end| end.receiving && !end.broken && !end.inbound.is_empty())
     }
 
     fn now(&self) -> Instant {

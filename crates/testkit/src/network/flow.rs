@@ -44,6 +44,7 @@ impl World {
         let end = self.ends.get_mut(id)?;
         let room = end.room();
         if end.blocked || end.connecting || room == 0 {
+            end.load.note_blocked();
             end.blocked = true;
             return None;
         }
@@ -63,7 +64,9 @@ impl World {
             bytes.truncate(1 + self.random.below(bytes.len() - 1));
             self.stall(id);
         }
-        self.ends.get_mut(id)?.unsent.extend(&bytes);
+        let end = self.ends.get_mut(id)?;
+        end.load.note_sent(bytes.len());
+        end.unsent.extend(&bytes);
         self.transmit(id);
         if !bytes.is_empty() && self.strikes(Fault::LateSend) {
             let pause = self.some_time(LATE_SEND_MAX);

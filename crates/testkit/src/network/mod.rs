@@ -265,7 +265,7 @@ impl Network {
         let world = self.world.borrow();
         let desk = &world.desks[desk];
         let is_due = desk.sleep.is_some_and(|until| until <= world.now);
-        desk.restless || is_due || !desk.attention.is_empty() || desk.woken.load(Ordering::Acquire)
+        desk.restless || is_due || !desk.ready.is_empty() || desk.woken.load(Ordering::Acquire)
     }
 
     /// One turn of a loop. It is at rest only after a turn in which it would have slept and nothing happened, and which

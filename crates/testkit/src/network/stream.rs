@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tidegate_sys::{Address, Token};
+use tidegate_sys::{Address, Load, Token};
 
 /// Who has a socket: a driver, by its number, and what the socket is called there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +34,7 @@ pub(super) struct End {
     /// The driver that has accepted it.
     pub(super) accepted_by: Option<usize>,
     pub(super) lined_up: bool,
+    pub(super) load: Load,
     pub(super) connecting: bool,
     /// What connecting came to, until that is told.
     pub(super) outcome: Option<Result<(), io::ErrorKind>>,
@@ -81,7 +82,8 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) const fn new(local: Address, remote: Address, route: Route) -> Self {
+    pub(super) fn new(local: Address, remote: Address, route: Route) -> Self {
+        let load = Load::default();
         Self {
             local,
             remote,
@@ -90,6 +92,7 @@ impl End {
             owner: None,
             accepted_by: None,
             lined_up: false,
+            load,
             connecting: false,
             outcome: None,
             unsent: VecDeque::new(),

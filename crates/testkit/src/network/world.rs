@@ -3,14 +3,14 @@
 //! All randomness is that of the seed and nothing is done in the order of a hash map, so one seed is one course of
 //! events. What happens to bytes is in `flow.rs`, how streams begin in `connect.rs`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use tidegate_sys::{Address, Completion, Token};
+use tidegate_sys::{Address, Completion, Load, ReadyQueue, Token};
 
 use super::Link;
 use super::agenda::{Agenda, Event};
@@ -57,9 +57,8 @@ pub(super) struct World {
 pub(super) struct Desk {
     pub(super) ip: IpAddr,
     pub(super) sockets: Sockets,
-    /// Who has something to say; each is in here at most once.
-    pub(super) attention: VecDeque<Place>,
-    pub(super) turn: usize,
+    /// The sockets that have something to report; each is in here at most once.
+    pub(super) ready: ReadyQueue<Place>,
     pub(super) held: bool,
     pub(super) woken: Arc<AtomicBool>,
     /// The network turns the loop, so that its sleep moves the clock.
@@ -81,8 +80,7 @@ impl Desk {
         Self {
             ip,
             sockets: Sockets::default(),
-            attention: VecDeque::new(),
-            turn: 0,
+            ready: ReadyQueue::default(),
             held: false,
             woken: Arc::default(),
             is_turned: false,
@@ -239,7 +237,9 @@ impl World {
                 }
                 self.line_up(place);
             }
-            Event::Closed { desk, token } => self.desks[desk].attention.push_back(Place::Closed(token)),
+            Event::Closed { desk, token } => {
+                self.desks[desk].ready.push(Place::Closed(token), Load::default());
+            },
         }
     }
 
@@ -324,17 +324,19 @@ impl World {
         }
     }
 
-    /// Lines a socket up for its driver's attention, unless it is, or nobody has it.
+    /// Queues a socket at its driver, unless it is queued, or no driver has it.
     pub(super) fn line_up(&mut self, place: Place) {
         let socket = match place {
-            Place::End(id) => self.ends.get_mut(id).map(|end| (end.owner, &mut end.lined_up)),
-            Place::Listener(id) => self.listeners.get_mut(id).map(|found| (found.owner, &mut found.lined_up)),
+            Place::End(id) => self.ends.get_mut(id).map(|end| (end.owner, &mut end.lined_up, end.load)),
+            Place::Listener(id) => {
+                self.listeners.get_mut(id).map(|found| (found.owner, &mut found.lined_up, Load::default()))
+            }
             Place::Closed(_) => None,
         };
-        if let Some((Some(owner), lined_up)) = socket
+        if let Some((Some(owner), lined_up, load)) = socket
             && !std::mem::replace(lined_up, true)
         {
-            self.desks[owner.desk].attention.push_back(place);
+            self.desks[owner.desk].ready.push(place, load);
         }
     }
 

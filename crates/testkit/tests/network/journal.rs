@@ -124,6 +124,16 @@ impl Driver for Shim {
         Some((token, completion))
     }
 
+    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
+        let (token, completion) = self.below.next_heavy()?;
+        self.journal.told(token, &completion, false);
+        Some((token, completion))
+    }
+
+    fn has_input(&mut self, token: Token) -> bool {
+        self.below.has_input(token)
+    }
+
     fn hold_receives(&mut self, hold: bool) {
         self.below.hold_receives(hold);
     }

@@ -69,11 +69,11 @@ fn it_comes_after_what_came_before_although_each_receive_is_one() {
     stage.machine.kernel.malice.shorten = ALWAYS;
     stage.write(token, &peer, &bytes);
     stage.machine.wait(None).unwrap();
-    assert!(matches!(stage.machine.next(), Some((_, Completion::Received(part))) if part.len() < bytes.len()));
+    assert!(matches!(stage.next(), Some((_, Completion::Received(part))) if part.len() < bytes.len()));
     stage.leave(token, peer);
     stage.tell(token, Kind::HangUp, i32::from(libc::POLLERR | libc::POLLHUP), true);
     stage.machine.turn += 1;
-    assert!(stage.machine.next().is_none(), "there is something to receive still");
+    assert!(stage.next().is_none(), "there is something to receive still");
     stage.settle();
     let told = stage.take(token);
     assert!(matches!(&told[..], [Told::Received(rest), FAILED] if bytes.ends_with(rest)), "{told:?}");
@@ -107,7 +107,7 @@ fn it_is_told_to_who_brought_much_and_stops_receiving() {
     stage.leave(token, peer);
     // One call's worth is told, and then no more is wanted.
     stage.machine.wait(None).unwrap();
-    assert!(stage.machine.next().is_some());
+    assert!(stage.next().is_some());
     stage.receive(token, false);
     stage.settle();
     assert_eq!(stage.take(token), [FAILED]);

@@ -64,6 +64,8 @@ pub(super) struct Fake {
     pub(super) idles: bool,
     /// It lets go of nothing.
     pub(super) clings: bool,
+    /// It has nothing but what the driver does at the moment.
+    pub(super) serves_one: bool,
     /// It has told of nothing, and nothing would come of itself: the last wait would have slept.
     pub(super) slept: bool,
     /// Waits since it had something to tell, or would have slept.
@@ -93,6 +95,7 @@ impl Fake {
             malice: Malice::default(),
             idles: false,
             clings: false,
+            serves_one: false,
             slept: false,
             fruitless: 0,
             timeout: None,
@@ -409,6 +412,14 @@ impl Kernel for Fake {
         self.fruitless = if self.slept || !self.done.is_empty() { 0 } else { self.fruitless + 1 };
         assert!(self.fruitless < FRUITLESS_MAX, "it is asked again and again");
         Ok(())
+    }
+
+    fn has_deferred_work(&mut self) -> bool {
+        !self.streams.is_empty()
+    }
+
+    fn is_idle(&mut self) -> bool {
+        self.serves_one
     }
 
     fn completions(&mut self) -> usize {

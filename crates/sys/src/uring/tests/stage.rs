@@ -129,9 +129,14 @@ impl Stage {
     }
 
     pub(super) fn take_in(&mut self) {
-        while let Some((token, completion)) = self.machine.next() {
+        while let Some((token, completion)) = self.next() {
             self.record(token, completion);
         }
+    }
+
+    /// The next completion of the turn, those of heavy sockets last.
+    pub(super) fn next(&mut self) -> Option<(Token, Completion)> {
+        self.machine.next().or_else(|| self.machine.next_heavy())
     }
 
     /// Turns until nothing comes of itself any more.
