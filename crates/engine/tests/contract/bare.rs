@@ -127,7 +127,7 @@ impl Bare {
         for _ in 0..TURNS_MAX {
             inner.driver.wait(Some(Duration::ZERO)).expect("waiting does not fail");
             let mut silent = true;
-            while let Some((token, completion)) = inner.driver.next() {
+            while let Some((token, completion)) = inner.next() {
                 silent = false;
                 if let Some(end) = inner.ends.get(token.slot as usize).map(|_| token.slot as usize) {
                     inner.complete(end, completion);
@@ -141,6 +141,10 @@ impl Bare {
 }
 
 impl Inner {
+    fn next(&mut self) -> Option<(Token, Completion)> {
+        self.driver.next().or_else(|| self.driver.next_heavy())
+    }
+
     fn begin(&mut self, operation: Operation<'_>) -> usize {
         let end = self.ends.len();
         self.ends.push(End {
