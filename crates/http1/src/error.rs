@@ -30,7 +30,8 @@ pub enum Violation {
     RequestLine,
     /// The status line is not a version, a status of three digits and a reason.
     StatusLine,
-    /// The target is none of the four forms of RFC 9112 §3.2.
+    /// The target is none of the four forms of RFC 9112 §3.2, has a character that no URI has, or a `%` without two
+    /// hexadecimal digits behind it, or its path has `%00` (RFC 3986 §2, §7.3).
     Target,
     /// A version of HTTP that is not spoken here.
     Version,

@@ -4,7 +4,7 @@
 //! an incomplete head can still become a good one is not asked here, so that the answer to a peer does not depend on
 //! how its bytes were cut into packets; see `head_end` for what is.
 
-use tidegate_scan::{Field, Flaw, Scanner, Task, is_target as is_target_byte};
+use tidegate_scan::{Field, Flaw, Scanner, Task};
 
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{
@@ -59,15 +59,7 @@ impl Task for Parse<'_> {
         let limits = config.limits();
         let bytes = &bytes[..bytes.len().min(limits.head_bytes_max as usize)];
         let (method, target_start) = method(scanner, bytes)?;
-        let path_end = scanner.path_end(bytes, target_start);
-        let (target_end, old) = match version(bytes, path_end) {
-            Some(old) => (path_end, old),
-            None => {
-                // A query is part of the target.
-                let target_end = scanner.target_end(bytes, path_end);
-                (target_end, version(bytes, target_end).ok_or_else(|| no_version(bytes, target_end))?)
-            }
-        };
+        let TargetEnds { path_end, target_end, old } = target_ends(scanner, bytes, target_start)?;
         if bytes[target_start] != b'/' || method == Method::Connect {
             check_target(method, &bytes[target_start..target_end])?;
         }
@@ -124,7 +116,54 @@ fn method<S: Scanner>(scanner: S, bytes: &[u8]) -> Result<(Method, usize), Stop>
     }
 }
 
-/// Whether the version behind a target is HTTP/1.0, if there is one.
+/// Where a target and its path end, and whether the version behind it is HTTP/1.0.
+struct TargetEnds {
+    path_end: usize,
+    target_end: usize,
+    old: bool,
+}
+
+/// The ends of the target that begins at `at`. A target without `%` is read once.
+#[inline(always)]
+fn target_ends<S: Scanner>(scanner: S, bytes: &[u8], at: usize) -> Result<TargetEnds, Stop> {
+    let path_end = scanner.plain_path_end(bytes, at);
+    if let Some(old) = version(bytes, path_end) {
+        return Ok(TargetEnds { path_end, target_end: path_end, old });
+    }
+    let target_end = scanner.plain_target_end(bytes, path_end);
+    match version(bytes, target_end) {
+        Some(old) => Ok(TargetEnds { path_end, target_end, old }),
+        None => unusual_target_ends(bytes, path_end),
+    }
+}
+
+/// The same for a target with `%`. All bytes before `at` belong to its path.
+#[inline(never)]
+fn unusual_target_ends(bytes: &[u8], at: usize) -> Result<TargetEnds, Stop> {
+    let (path_end, target_end) = tidegate_scan::run(Target { bytes, at });
+    let old = version(bytes, target_end).ok_or_else(|| no_version(bytes, target_end))?;
+    Ok(TargetEnds { path_end, target_end, old })
+}
+
+/// Where the path ends that goes on at `at`, and the target.
+struct Target<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl Task for Target<'_> {
+    type Output = (usize, usize);
+
+    #[inline(always)]
+    fn run<S: Scanner>(self, scanner: S) -> (usize, usize) {
+        let Self { bytes, at } = self;
+        let path_end = scanner.path_end(bytes, at);
+        let has_query = bytes.get(path_end) == Some(&b'?');
+        (path_end, if has_query { scanner.target_end(bytes, path_end) } else { path_end })
+    }
+}
+
+/// Whether the version behind a target is HTTP/1.0, if it is that or HTTP/1.1.
 #[inline(always)]
 fn version(bytes: &[u8], target_end: usize) -> Option<bool> {
     let found = bytes.get(target_end..target_end.wrapping_add(VERSION_BYTES))?.first_chunk::<VERSION_BYTES>()?;
@@ -181,7 +220,8 @@ fn check_target(method: Method, target: &[u8]) -> Result<(), Stop> {
 
 /// Whether a request with this method may have this target.
 pub(crate) fn is_target(method: Method, target: &[u8]) -> bool {
-    let is_whole = !target.is_empty() && target.iter().all(|byte| is_target_byte(*byte));
+    let (_, target_end) = tidegate_scan::run(Target { bytes: target, at: 0 });
+    let is_whole = !target.is_empty() && target_end == target.len();
     let is_origin = target.first() == Some(&b'/') && method != Method::Connect;
     is_whole && (is_origin || check_target(method, target).is_ok())
 }

@@ -101,6 +101,23 @@ fn absolute_targets_are_accepted_with_every_method_and_in_both_versions() {
     }
 }
 
+/// Browsers send brackets unescaped, which RFC 3986 has in authorities only.
+#[test]
+fn escaped_octets_and_brackets_stay_in_a_target_as_they_were_sent() {
+    let cases = [
+        ("/%7Etide/a%2fb", "/%7Etide/a%2fb", None),
+        ("/a?b=%20c%3F?d", "/a", Some("b=%20c%3F?d")),
+        ("/%41?%42", "/%41", Some("%42")),
+        ("/[a]?b[]=1&c[0]=2", "/[a]", Some("b[]=1&c[0]=2")),
+        ("/-._~!$&'()*+,;=:@?/?-._~!$&'()*+,;=:@", "/-._~!$&'()*+,;=:@", Some("/?-._~!$&'()*+,;=:@")),
+        ("http://b.example/%41?%42", "/%41", Some("%42")),
+    ];
+    for (target, path, query) in cases {
+        let head = head(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!((head.target(), head.path(), head.query()), (target, path, query));
+    }
+}
+
 /// An `http` URI has a host that is not empty (RFC 9110 §4.2.1), and what has no `//` may as well be a host and a port.
 #[test]
 fn an_absolute_target_that_names_no_host_is_refused() {

@@ -94,6 +94,30 @@ fn targets_have_one_of_four_forms() {
     bad("CONNECT /a HTTP/1.1\r\nHost: a\r\n\r\n".replace("/a", "a").as_str(), Violation::Target);
 }
 
+/// Two readers may take them for different characters: one decodes, mends or cuts what the other does not (RFC 3986 §2).
+#[test]
+fn targets_have_the_characters_of_a_uri_and_whole_escapes() {
+    let escapes = ["%", "%4", "%4g", "%g4", "%%41", "%u0041", "%-1", "%+1", "%41%"];
+    let characters = ["\\", "<", ">", "\"", "{", "|", "}", "^", "`", "#"];
+    for text in escapes.into_iter().chain(characters) {
+        for before in ["/", "/a/%41", "/?", "/%41?a=%41", "http://a/", "http://a?"] {
+            for behind in ["", "/b", "?b=%41"] {
+                bad(&format!("GET {before}{text}{behind} HTTP/1.1\r\nHost: a\r\n\r\n"), Violation::Target);
+            }
+        }
+    }
+}
+
+/// It ends a file name (RFC 3986 §7.3). Queries hold binary data: a BitTorrent client sends a hash in one.
+#[test]
+fn an_escaped_nul_is_refused_in_a_path_and_not_in_a_query() {
+    for target in ["/%00", "/a%00b", "/a.txt%00?b", "/%41%00", "/%00?%00", "http://a/%00", "http://a%00/"] {
+        bad(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"), Violation::Target);
+    }
+    let seen = seen(b"GET /announce?info_hash=%124Vx%9A%00%00 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(seen.error, None);
+}
+
 #[test]
 fn connect_asks_for_an_authority_with_a_port() {
     for target in ["a", "/", "/a:80", "http://a:80/", "a:b", ":", "a:", ":80", "a:0", "a:65536", "a:1:2"] {

@@ -75,7 +75,8 @@ pub(super) struct Parts {
 pub enum InvalidRequest {
     /// The method is not a token.
     Method,
-    /// The target is none of the four forms of RFC 9112 §3.2, or not the one that the method has.
+    /// The target is none of the four forms of RFC 9112 §3.2, or not the one that the method has. Or it has a character
+    /// that no URI has, a `%` without two hexadecimal digits behind it, or `%00` in its path (RFC 3986 §2, §7.3).
     Target,
     /// The host is not a host with an optional port, or not the one that the target names.
     Host,

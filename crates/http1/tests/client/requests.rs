@@ -131,7 +131,13 @@ fn targets_methods_and_hosts_cannot_split_a_request() {
     {
         assert_eq!(Request::get(target).err(), Some(InvalidRequest::Target), "{target:?}");
     }
-    for target in ["/", "/?a=b", "http://b/", "http://b:80?x", "//a"] {
+    for text in ["%", "%4", "%4g", "\\", "<", ">", "\"", "{", "|", "}", "^", "`"] {
+        for target in [format!("/{text}"), format!("/?{text}"), format!("http://a/%41{text}")] {
+            assert_eq!(Request::get(&target).err(), Some(InvalidRequest::Target), "{target:?}");
+        }
+    }
+    assert_eq!(Request::get("/%00").err(), Some(InvalidRequest::Target), "NUL in a path");
+    for target in ["/", "/?a=b", "http://b/", "http://b:80?x", "//a", "/%41?%00", "/[a]?b[]=c"] {
         assert!(Request::get(target).is_ok(), "{target:?}");
     }
     for target in ["http:///", "http://:80/", "https://:443", "https://?a"] {
