@@ -204,8 +204,6 @@ fn check_target(method: Method, target: &[u8]) -> Result<(), Stop> {
     let good = match method {
         Method::Connect => is_authority_with_port(target),
         Method::Options if target == b"*" => true,
-        // The preface of HTTP/2 is sent to those who should know its version.
-        Method::Extension if target == b"*" => true,
         _ => target.windows(3).position(|three| three == b"://").is_some_and(|end| {
             let rest = &target[end + 3..];
             let authority_end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());

@@ -23,7 +23,7 @@ use vectors::{Account, Case, GUIDED, LENIENT, Message, OTHER_PROTOCOL, PAUSING, 
 const DEVIATIONS: &[(&str, &str, Verdict, &str)] = &[
     ("request/invalid", "HTTP protocol and ANNOUNCE method", Verdict::Accepted, METHODS),
     ("request/invalid", "Invalid method", Verdict::Accepted, METHODS),
-    ("request/method", "PRI request HTTP2", Verdict::Refused, "PRI means something in HTTP/2.0 only (RFC 9113 §3.4)"),
+    ("request/method", "M-SEARCH request", Verdict::Refused, "`*` is a target of OPTIONS alone (RFC 9112 §3.2.4)"),
     ("request/sample", "No HTTP version", Verdict::Refused, "HTTP/0.9 has no version (RFC 9112 §3, §C.1)"),
     ("request/transfer-encoding", "POST with `chunked` as last transfer-encoding", Verdict::Refused, FRAGMENTS),
     (

@@ -143,7 +143,9 @@ fn a_tunnel_and_the_server_itself_are_targets_of_their_own_methods() {
     let options = head("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!((options.target(), options.path(), options.host()), ("*", "*", "a"));
     refused(b"GET b.example:443 HTTP/1.1\r\nHost: a\r\n\r\n", Violation::Target);
-    refused(b"GET * HTTP/1.1\r\nHost: a\r\n\r\n", Violation::Target);
+    for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "TRACE", "PATCH", "PURGE", "PRI", "options"] {
+        refused(format!("{method} * HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(), Violation::Target);
+    }
     refused(b"CONNECT http://b.example/ HTTP/1.1\r\nHost: a\r\n\r\n", Violation::Target);
 }
 

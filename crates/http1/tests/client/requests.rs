@@ -144,6 +144,9 @@ fn targets_methods_and_hosts_cannot_split_a_request() {
         assert_eq!(Request::get(target).err(), Some(InvalidRequest::Target), "a host that is empty: {target:?}");
     }
     assert!(Request::new(Method::Options, "*").is_ok());
+    for method in ["GET", "PURGE", "PRI", "options"] {
+        assert_eq!(Request::extension(method, "*").err(), Some(InvalidRequest::Target), "{method}");
+    }
     for target in ["/", "a", "a:b", "http://a:80/", ":", "a:", ":80", "a:0", "a:65536"] {
         assert_eq!(Request::new(Method::Connect, target).err(), Some(InvalidRequest::Target), "{target:?}");
     }
