@@ -33,7 +33,7 @@ pub enum Violation {
     /// The target is none of the four forms of RFC 9112 §3.2, has a character that no URI has, or a `%` without two
     /// hexadecimal digits behind it, or its path has `%00` (RFC 3986 §2, §7.3).
     Target,
-    /// A version of HTTP that is not spoken here.
+    /// The major version of HTTP is not 1.
     Version,
     /// The name of a field is empty, has characters that names do not have, or is not followed by a colon.
     FieldName,

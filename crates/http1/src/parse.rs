@@ -137,11 +137,11 @@ fn target_ends<S: Scanner>(scanner: S, bytes: &[u8], at: usize) -> Result<Target
     }
 }
 
-/// The same for a target with `%`. All bytes before `at` belong to its path.
+/// The same for a target with `%`, or before a version other than HTTP/1.1 and HTTP/1.0. All bytes before `at` belong to its path.
 #[inline(never)]
 fn unusual_target_ends(bytes: &[u8], at: usize) -> Result<TargetEnds, Stop> {
     let (path_end, target_end) = tidegate_scan::run(Target { bytes, at });
-    let old = version(bytes, target_end).ok_or_else(|| no_version(bytes, target_end))?;
+    let old = version(bytes, target_end).map_or_else(|| other_version(bytes, target_end), Ok)?;
     Ok(TargetEnds { path_end, target_end, old })
 }
 
@@ -178,11 +178,15 @@ fn version(bytes: &[u8], target_end: usize) -> Option<bool> {
     }
 }
 
-/// Why there is no version that we speak behind a target.
+/// Whether a version other than HTTP/1.1 and HTTP/1.0 behind a target is read as HTTP/1.0. A higher minor version is read as
+/// HTTP/1.1 (RFC 9110 §2.5).
 #[cold]
-fn no_version(bytes: &[u8], target_end: usize) -> Stop {
+fn other_version(bytes: &[u8], target_end: usize) -> Result<bool, Stop> {
     let rest = &bytes[target_end..];
     let violation = match rest {
+        [b' ', b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor, b'\r', b'\n', ..] if minor.is_ascii_digit() => {
+            return Ok(false);
+        }
         [b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor, b'\r', b'\n', ..]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
@@ -191,7 +195,7 @@ fn no_version(bytes: &[u8], target_end: usize) -> Stop {
         [first, ..] if *first != b' ' => if_target(*first),
         _ => Violation::RequestLine,
     };
-    if rest.len() < VERSION_BYTES { Stop::Partial } else { violation.into() }
+    Err(if rest.len() < VERSION_BYTES { Stop::Partial } else { violation.into() })
 }
 
 fn if_target(ended_by: u8) -> Violation {

@@ -146,7 +146,7 @@ fn trailers_are_yielded_and_those_that_belong_before_the_body_refused() {
 
 #[test]
 fn other_versions_are_505() {
-    for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/1.2", "HTTP/3.0"] {
+    for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/2.1", "HTTP/3.0"] {
         refused(&format!("GET / {version}\r\nHost: a\r\n\r\n"), Error::Peer(Violation::Version), 505);
     }
     refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Error::Peer(Violation::Version), 505);

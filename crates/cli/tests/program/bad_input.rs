@@ -171,7 +171,7 @@ fn a_megabyte_of_nothing_is_refused() {
 #[test]
 fn what_is_not_spoken_here_is_told_so() {
     let mut stage = Stage::new();
-    for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/1.2", "HTTP/3.0"] {
+    for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/2.1", "HTTP/3.0"] {
         stage.refuses(format!("GET / {version}\r\nHost: a\r\n\r\n"), 505);
     }
     stage.refuses("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505);
