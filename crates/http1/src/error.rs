@@ -93,6 +93,8 @@ pub enum Violation {
 pub enum Exceeded {
     /// The request line is too long.
     RequestLine,
+    /// The request line is too long, and so is its method.
+    Method,
     /// The head is too long.
     Head,
     /// The head has too many fields.
@@ -161,7 +163,7 @@ impl Error {
     pub fn status(&self) -> Option<Status> {
         Some(match self {
             Self::Peer(Violation::Version) => Status::VERSION_NOT_SUPPORTED,
-            Self::Peer(Violation::CodingUnknown) => Status::NOT_IMPLEMENTED,
+            Self::Peer(Violation::CodingUnknown) | Self::Limit(Exceeded::Method) => Status::NOT_IMPLEMENTED,
             Self::Peer(Violation::ExpectationUnknown) => Status::EXPECTATION_FAILED,
             Self::Peer(Violation::LengthRequired) => Status::LENGTH_REQUIRED,
             // Whoever stopped sending is not waiting for an answer, and nobody answers a response.
@@ -252,6 +254,7 @@ impl Exceeded {
     fn text(self) -> &'static str {
         match self {
             Self::RequestLine => "the request line is too long",
+            Self::Method => "the method is too long",
             Self::Head => "the head is too long",
             Self::Headers => "the head has too many fields",
             Self::Body => "the body is too long",

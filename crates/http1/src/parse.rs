@@ -511,6 +511,10 @@ fn may_begin_method(bytes: &[u8]) -> bool {
 /// A method is looked at early as far as this.
 const METHOD_BYTES_CHECKED: usize = 32;
 
+/// Where a request line is too long, a method above this is to blame, and else the target. Registered methods have at
+/// most 17 bytes.
+const METHOD_BYTES_MAX: usize = 32;
+
 /// The search for the end of a head that did not arrive at once. Each byte is looked at once, however many packets
 /// they came in. What it refuses depends on the bytes alone, not on how they were cut.
 pub(crate) fn head_end(bytes: &[u8], seen: usize, limits: &Limits) -> Result<Option<usize>, Error> {
@@ -519,7 +523,9 @@ pub(crate) fn head_end(bytes: &[u8], seen: usize, limits: &Limits) -> Result<Opt
     }
     let line_max = limits.request_line_bytes_max as usize + 2;
     if seen < line_max && bytes.len() >= line_max && memchr::memchr(b'\n', &bytes[..line_max]).is_none() {
-        return Err(Error::Limit(Exceeded::RequestLine));
+        let method_max = METHOD_BYTES_MAX.min(line_max - 2);
+        let has_long_method = !bytes[..=method_max].contains(&b' ');
+        return Err(Error::Limit(if has_long_method { Exceeded::Method } else { Exceeded::RequestLine }));
     }
     empty_line(bytes, seen, limits.head_bytes_max as usize)
 }

@@ -64,6 +64,7 @@ fn limits_are_the_same_error_in_whatever_pieces() {
     };
     let wires: &[&[u8]] = &[
         b"GET /0123456789012345678901234567890123456789 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"M01234567890123456789012345678901 / HTTP/1.1\r\nHost: a\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nB: 01234567890123456789012345678901234567890123456789012345678901234567890\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nB: 1\r\nC: 2\r\nD: 3\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 21\r\n\r\n",

@@ -248,6 +248,32 @@ fn limits_have_their_statuses() {
     refused("POST / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\n\r\n", Error::Peer(Violation::ExpectationUnknown), 417);
 }
 
+/// RFC 9112 §3: 501 for a method that is longer than any that the server implements, 414 for a target that is too long.
+#[test]
+fn a_request_line_that_is_too_long_is_blamed_on_its_method_or_its_target() {
+    let line = |method: usize, target: usize| format!("{} /{} HTTP/1.1\r\n", "M".repeat(method), "a".repeat(target));
+    for (method, target, error, status) in [
+        (32, 9_000, Exceeded::RequestLine, 414),
+        (33, 9_000, Exceeded::Method, 501),
+        (8_000, 300, Exceeded::Method, 501),
+        (8_192, 0, Exceeded::Method, 501),
+        (9_000, 0, Exceeded::Method, 501),
+        (20_000, 20_000, Exceeded::Method, 501),
+    ] {
+        refused(&format!("{}Host: a\r\n\r\n", line(method, target)), Error::Limit(error), status);
+    }
+    refused(&"M".repeat(20_000), Error::Limit(Exceeded::Method), 501);
+    assert_eq!(seen(format!("{}Host: a\r\n\r\n", line(8_000, 100)).as_bytes()).error, None, "the line is not too long");
+    let short = || Config::new(Limits { request_line_bytes_max: 20, ..Limits::default() });
+    for (wire, error) in [
+        ("MMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMM", Exceeded::Method),
+        ("MMMMMMMMMMMMMMMMMMMM / HTTP/1.1\r\nHost: a\r\n\r\n", Exceeded::RequestLine),
+        ("MMMMMMMMMMMMMMMMMMMMM / HTTP/1.1\r\nHost: a\r\n\r\n", Exceeded::Method),
+    ] {
+        assert_eq!(seen_with(short(), wire.as_bytes()).error, Some(Error::Limit(error)), "{wire}");
+    }
+}
+
 #[test]
 fn what_just_fits_is_accepted() {
     let wire = b"GET /234567 HTTP/1.1\r\nHost: 34567\r\nA:\r\n\r\n";

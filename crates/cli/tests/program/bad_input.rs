@@ -149,6 +149,7 @@ fn what_is_too_long_is_told_what_was() {
     stage.refuses(format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(200)), 431);
     stage.refuses(format!("GET /{megabyte} HTTP/1.1\r\nHost: a\r\n\r\n"), 414);
     stage.refuses(format!("GET /?{} HTTP/1.1\r\nHost: a\r\n\r\n", &megabyte[..10_000]), 414);
+    stage.refuses(format!("{megabyte} / HTTP/1.1\r\nHost: a\r\n\r\n"), 501);
     stage.refuses("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 9223372036854775807\r\n\r\n", 413);
     stage.refuses("POST /plaintext HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000000\r\n\r\n", 413);
     stage.ends();
