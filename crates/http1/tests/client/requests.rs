@@ -236,6 +236,19 @@ fn an_upgrade_is_not_asked_for_by_a_field() {
     }
 }
 
+/// RFC 9110 §7.8: `protocol-name ["/" protocol-version]`, and both are tokens.
+#[test]
+fn a_protocol_is_a_token_or_two_with_a_slash_between() {
+    for name in ["websocket", "TLS/1.0", "a/b", "!#$%&'*+-.^_`|~"] {
+        let mut talk = Talk::new();
+        talk.say(get("/").upgrade(name)).unwrap();
+        assert!(talk.sent().contains(&format!("\r\nUpgrade: {name}\r\n")), "{name}");
+    }
+    for name in ["", "/", "a/", "/a", "a//b", "a/b/c", "a/b/", "a b", "a, b", "a/b c"] {
+        assert!(std::panic::catch_unwind(|| drop(get("/").upgrade(name))).is_err(), "{name:?}");
+    }
+}
+
 #[test]
 #[should_panic(expected = "a protocol is a token")]
 fn the_name_of_a_protocol_cannot_split_a_request() {
