@@ -170,6 +170,16 @@ fn a_megabyte_of_nothing_is_refused() {
 }
 
 #[test]
+fn targets_that_no_uri_has_are_400() {
+    let mut stage = Stage::new();
+    for target in ["/%", "/%zz", "/a%0", "/%00", "/?a=%", "/a\\b", "/<a>", "/\"a\"", "/{a}", "/a|b", "/?a=^", "/`"] {
+        stage.refuses(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"), 400);
+    }
+    stage.refuses("TIDE * HTTP/1.1\r\nHost: a\r\n\r\n", 400);
+    stage.ends();
+}
+
+#[test]
 fn what_is_not_spoken_here_is_told_so() {
     let mut stage = Stage::new();
     for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/2.1", "HTTP/3.0"] {
