@@ -35,6 +35,12 @@ impl Site {
             return send(cx, Outgoing::Response(Response::text("Hello, World!")));
         }
         let response = match path {
+            _ if method == Method::Extension => {
+                let text = "This server does not implement the method.\n";
+                Response::new(Status::NOT_IMPLEMENTED).content_type(ContentType::TEXT).body(text)
+            }
+            // The codec accepts this target with OPTIONS alone (RFC 9112 §3.2.4).
+            b"*" => Response::new(Status::OK).fields(ALLOW_ANY),
             b"/echo" => return self.echo(head, cx),
             b"/sum" => return self.sum(head, cx),
             _ if !matches!(method, Method::Get | Method::Head) && is_known(path) => {
@@ -234,6 +240,8 @@ fn number_behind(path: &[u8], prefix: &str) -> Option<u64> {
 const PAGE: &str = include_str!("index.html");
 
 const ALLOW_GET: Fields = Fields::from_static("Allow: GET, HEAD\r\n");
+/// The methods that some path allows, and OPTIONS of the server itself.
+const ALLOW_ANY: Fields = Fields::from_static("Allow: GET, HEAD, POST, OPTIONS\r\n");
 const ALLOW_POST: Fields = Fields::from_static("Allow: POST\r\n");
 
 /// What /bytes and /stream send, over and over: linked and not copied, shared by all connections.

@@ -30,9 +30,10 @@ pub enum Violation {
     RequestLine,
     /// The status line is not a version, a status of three digits and a reason.
     StatusLine,
-    /// The target is none of the four forms of RFC 9112 §3.2.
+    /// The target is none of the four forms of RFC 9112 §3.2, has a character that no URI has, or a `%` without two
+    /// hexadecimal digits behind it, or its path has `%00` (RFC 3986 §2, §7.3).
     Target,
-    /// A version of HTTP that is not spoken here.
+    /// The major version of HTTP is not 1.
     Version,
     /// The name of a field is empty, has characters that names do not have, or is not followed by a colon.
     FieldName,
@@ -92,6 +93,8 @@ pub enum Violation {
 pub enum Exceeded {
     /// The request line is too long.
     RequestLine,
+    /// The request line is too long, and so is its method.
+    Method,
     /// The head is too long.
     Head,
     /// The head has too many fields.
@@ -160,7 +163,7 @@ impl Error {
     pub fn status(&self) -> Option<Status> {
         Some(match self {
             Self::Peer(Violation::Version) => Status::VERSION_NOT_SUPPORTED,
-            Self::Peer(Violation::CodingUnknown) => Status::NOT_IMPLEMENTED,
+            Self::Peer(Violation::CodingUnknown) | Self::Limit(Exceeded::Method) => Status::NOT_IMPLEMENTED,
             Self::Peer(Violation::ExpectationUnknown) => Status::EXPECTATION_FAILED,
             Self::Peer(Violation::LengthRequired) => Status::LENGTH_REQUIRED,
             // Whoever stopped sending is not waiting for an answer, and nobody answers a response.
@@ -251,6 +254,7 @@ impl Exceeded {
     fn text(self) -> &'static str {
         match self {
             Self::RequestLine => "the request line is too long",
+            Self::Method => "the method is too long",
             Self::Head => "the head is too long",
             Self::Headers => "the head has too many fields",
             Self::Body => "the body is too long",

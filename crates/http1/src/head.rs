@@ -41,7 +41,7 @@ impl RequestHead {
         text(&self.bytes[..self.spans.target_start as usize - 1])
     }
 
-    /// The version that the peer speaks.
+    /// The version that the peer speaks. A higher minor version than HTTP/1.1 is read as HTTP/1.1.
     #[must_use]
     #[inline]
     pub fn version(&self) -> Version {
@@ -249,7 +249,7 @@ impl Method {
 pub enum Version {
     /// HTTP/1.0.
     Http10,
-    /// HTTP/1.1.
+    /// HTTP/1.1, or a higher minor version (RFC 9110 §2.5).
     Http11,
 }
 

@@ -11,7 +11,7 @@ use crate::status::Status;
 /// by piece as it arrives, so `body_bytes_max` bounds what an application sees, not what the codec holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a request line without its line end; beyond it 414. 8 KiB.
+    /// Bytes of a request line without its line end; beyond it 414, or 501 if its method has more than 32 bytes. 8 KiB.
     pub request_line_bytes_max: u32,
     /// Bytes of a head, request line and all line ends included; beyond it 431. 16 KiB, and never 64 KiB or more.
     pub head_bytes_max: u32,

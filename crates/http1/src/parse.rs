@@ -4,7 +4,7 @@
 //! an incomplete head can still become a good one is not asked here, so that the answer to a peer does not depend on
 //! how its bytes were cut into packets; see `head_end` for what is.
 
-use tidegate_scan::{Field, Flaw, Scanner, Task, is_target as is_target_byte};
+use tidegate_scan::{Field, Flaw, Scanner, Task};
 
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{
@@ -59,15 +59,7 @@ impl Task for Parse<'_> {
         let limits = config.limits();
         let bytes = &bytes[..bytes.len().min(limits.head_bytes_max as usize)];
         let (method, target_start) = method(scanner, bytes)?;
-        let path_end = scanner.path_end(bytes, target_start);
-        let (target_end, old) = match version(bytes, path_end) {
-            Some(old) => (path_end, old),
-            None => {
-                // A query is part of the target.
-                let target_end = scanner.target_end(bytes, path_end);
-                (target_end, version(bytes, target_end).ok_or_else(|| no_version(bytes, target_end))?)
-            }
-        };
+        let TargetEnds { path_end, target_end, old } = target_ends(scanner, bytes, target_start)?;
         if bytes[target_start] != b'/' || method == Method::Connect {
             check_target(method, &bytes[target_start..target_end])?;
         }
@@ -124,7 +116,54 @@ fn method<S: Scanner>(scanner: S, bytes: &[u8]) -> Result<(Method, usize), Stop>
     }
 }
 
-/// Whether the version behind a target is HTTP/1.0, if there is one.
+/// Where a target and its path end, and whether the version behind it is HTTP/1.0.
+struct TargetEnds {
+    path_end: usize,
+    target_end: usize,
+    old: bool,
+}
+
+/// The ends of the target that begins at `at`. A target without `%` is read once.
+#[inline(always)]
+fn target_ends<S: Scanner>(scanner: S, bytes: &[u8], at: usize) -> Result<TargetEnds, Stop> {
+    let path_end = scanner.plain_path_end(bytes, at);
+    if let Some(old) = version(bytes, path_end) {
+        return Ok(TargetEnds { path_end, target_end: path_end, old });
+    }
+    let target_end = scanner.plain_target_end(bytes, path_end);
+    match version(bytes, target_end) {
+        Some(old) => Ok(TargetEnds { path_end, target_end, old }),
+        None => unusual_target_ends(bytes, path_end),
+    }
+}
+
+/// The same for a target with `%`, or before a version other than HTTP/1.1 and HTTP/1.0. All bytes before `at` belong to its path.
+#[inline(never)]
+fn unusual_target_ends(bytes: &[u8], at: usize) -> Result<TargetEnds, Stop> {
+    let (path_end, target_end) = tidegate_scan::run(Target { bytes, at });
+    let old = version(bytes, target_end).map_or_else(|| other_version(bytes, target_end), Ok)?;
+    Ok(TargetEnds { path_end, target_end, old })
+}
+
+/// Where the path ends that goes on at `at`, and the target.
+struct Target<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl Task for Target<'_> {
+    type Output = (usize, usize);
+
+    #[inline(always)]
+    fn run<S: Scanner>(self, scanner: S) -> (usize, usize) {
+        let Self { bytes, at } = self;
+        let path_end = scanner.path_end(bytes, at);
+        let has_query = bytes.get(path_end) == Some(&b'?');
+        (path_end, if has_query { scanner.target_end(bytes, path_end) } else { path_end })
+    }
+}
+
+/// Whether the version behind a target is HTTP/1.0, if it is that or HTTP/1.1.
 #[inline(always)]
 fn version(bytes: &[u8], target_end: usize) -> Option<bool> {
     let found = bytes.get(target_end..target_end.wrapping_add(VERSION_BYTES))?.first_chunk::<VERSION_BYTES>()?;
@@ -139,11 +178,15 @@ fn version(bytes: &[u8], target_end: usize) -> Option<bool> {
     }
 }
 
-/// Why there is no version that we speak behind a target.
+/// Whether a version other than HTTP/1.1 and HTTP/1.0 behind a target is read as HTTP/1.0. A higher minor version is read as
+/// HTTP/1.1 (RFC 9110 §2.5).
 #[cold]
-fn no_version(bytes: &[u8], target_end: usize) -> Stop {
+fn other_version(bytes: &[u8], target_end: usize) -> Result<bool, Stop> {
     let rest = &bytes[target_end..];
     let violation = match rest {
+        [b' ', b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor, b'\r', b'\n', ..] if minor.is_ascii_digit() => {
+            return Ok(false);
+        }
         [b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor, b'\r', b'\n', ..]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
@@ -152,7 +195,7 @@ fn no_version(bytes: &[u8], target_end: usize) -> Stop {
         [first, ..] if *first != b' ' => if_target(*first),
         _ => Violation::RequestLine,
     };
-    if rest.len() < VERSION_BYTES { Stop::Partial } else { violation.into() }
+    Err(if rest.len() < VERSION_BYTES { Stop::Partial } else { violation.into() })
 }
 
 fn if_target(ended_by: u8) -> Violation {
@@ -165,8 +208,6 @@ fn check_target(method: Method, target: &[u8]) -> Result<(), Stop> {
     let good = match method {
         Method::Connect => is_authority_with_port(target),
         Method::Options if target == b"*" => true,
-        // The preface of HTTP/2 is sent to those who should know its version.
-        Method::Extension if target == b"*" => true,
         _ => target.windows(3).position(|three| three == b"://").is_some_and(|end| {
             let rest = &target[end + 3..];
             let authority_end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
@@ -181,7 +222,8 @@ fn check_target(method: Method, target: &[u8]) -> Result<(), Stop> {
 
 /// Whether a request with this method may have this target.
 pub(crate) fn is_target(method: Method, target: &[u8]) -> bool {
-    let is_whole = !target.is_empty() && target.iter().all(|byte| is_target_byte(*byte));
+    let (_, target_end) = tidegate_scan::run(Target { bytes: target, at: 0 });
+    let is_whole = !target.is_empty() && target_end == target.len();
     let is_origin = target.first() == Some(&b'/') && method != Method::Connect;
     is_whole && (is_origin || check_target(method, target).is_ok())
 }
@@ -469,6 +511,10 @@ fn may_begin_method(bytes: &[u8]) -> bool {
 /// A method is looked at early as far as this.
 const METHOD_BYTES_CHECKED: usize = 32;
 
+/// Where a request line is too long, a method above this is to blame, and else the target. Registered methods have at
+/// most 17 bytes.
+const METHOD_BYTES_MAX: usize = 32;
+
 /// The search for the end of a head that did not arrive at once. Each byte is looked at once, however many packets
 /// they came in. What it refuses depends on the bytes alone, not on how they were cut.
 pub(crate) fn head_end(bytes: &[u8], seen: usize, limits: &Limits) -> Result<Option<usize>, Error> {
@@ -477,7 +523,9 @@ pub(crate) fn head_end(bytes: &[u8], seen: usize, limits: &Limits) -> Result<Opt
     }
     let line_max = limits.request_line_bytes_max as usize + 2;
     if seen < line_max && bytes.len() >= line_max && memchr::memchr(b'\n', &bytes[..line_max]).is_none() {
-        return Err(Error::Limit(Exceeded::RequestLine));
+        let method_max = METHOD_BYTES_MAX.min(line_max - 2);
+        let has_long_method = !bytes[..=method_max].contains(&b' ');
+        return Err(Error::Limit(if has_long_method { Exceeded::Method } else { Exceeded::RequestLine }));
     }
     empty_line(bytes, seen, limits.head_bytes_max as usize)
 }

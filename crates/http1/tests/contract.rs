@@ -15,6 +15,7 @@ const GOOD: &[&[u8]] = &[
     b"OPTIONS * HTTP/1.1\r\nHost:\r\n\r\nGET http://b.example/x?y HTTP/1.1\r\nHost: a\r\n\r\n",
     b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n",
     b"X-Y!1 /a HTTP/1.1\r\nHost: a\r\nConnection: upgrade, CLOSE\r\n\r\n",
+    b"GET /%41/%e2%82%ac?a=%00 HTTP/1.9\r\nHost: a\r\n\r\nGET /%7e HTTP/1.1\r\nHost: a\r\n\r\n",
 ];
 
 const BAD: &[&[u8]] = &[
@@ -30,6 +31,8 @@ const BAD: &[&[u8]] = &[
     b"\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
     b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel",
     b"GET / HT",
+    b"GET /%4g HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET /%41%00 HTTP/1.1\r\nHost: a\r\n\r\n",
 ];
 
 #[test]
@@ -61,6 +64,7 @@ fn limits_are_the_same_error_in_whatever_pieces() {
     };
     let wires: &[&[u8]] = &[
         b"GET /0123456789012345678901234567890123456789 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"M01234567890123456789012345678901 / HTTP/1.1\r\nHost: a\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nB: 01234567890123456789012345678901234567890123456789012345678901234567890\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nB: 1\r\nC: 2\r\nD: 3\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 21\r\n\r\n",

@@ -23,7 +23,7 @@ use vectors::{Account, Case, GUIDED, LENIENT, Message, OTHER_PROTOCOL, PAUSING, 
 const DEVIATIONS: &[(&str, &str, Verdict, &str)] = &[
     ("request/invalid", "HTTP protocol and ANNOUNCE method", Verdict::Accepted, METHODS),
     ("request/invalid", "Invalid method", Verdict::Accepted, METHODS),
-    ("request/method", "PRI request HTTP2", Verdict::Refused, "PRI means something in HTTP/2.0 only (RFC 9113 §3.4)"),
+    ("request/method", "M-SEARCH request", Verdict::Refused, "`*` is a target of OPTIONS alone (RFC 9112 §3.2.4)"),
     ("request/sample", "No HTTP version", Verdict::Refused, "HTTP/0.9 has no version (RFC 9112 §3, §C.1)"),
     ("request/transfer-encoding", "POST with `chunked` as last transfer-encoding", Verdict::Refused, FRAGMENTS),
     (
@@ -35,6 +35,8 @@ const DEVIATIONS: &[(&str, &str, Verdict, &str)] = &[
     ("request/method", "CONNECT with body", Verdict::Refused, "a CONNECT has no content (RFC 9110 §9.3.6)"),
     ("request/transfer-encoding", "Trailing headers", Verdict::Refused, "Content-Type is no trailer (RFC 9110 §6.5.1)"),
     ("request/uri", "Fragment in URI", Verdict::Refused, FRAGMENTS),
+    ("request/uri", "Quotes in URI", Verdict::Refused, CHARACTERS),
+    ("request/uri", "Query URL with vertical bar character", Verdict::Refused, CHARACTERS),
     ("request/uri", "`host:port` and basic auth", Verdict::Refused, USERS),
     ("response/connection", "HTTP/1.0 with keep-alive and 204 status", Verdict::Refused, UNASKED),
     ("response/connection", "HTTP/1.1 with 204 status", Verdict::Refused, UNASKED),
@@ -87,6 +89,7 @@ const TARGET_DEVIATIONS: &[(&str, &str)] = &[
 
 const METHODS: &str = "any token is a method (RFC 9112 §3.1): an application answers those that it does not know";
 const FRAGMENTS: &str = "a target has no fragment (RFC 9112 §3.2)";
+const CHARACTERS: &str = "no URI has this character (RFC 3986 §2), and not all readers leave it as it is";
 const USERS: &str = "user information in an http target is an error (RFC 9112 §3.2.2, RFC 9110 §4.2.4)";
 const UNASKED: &str = "a client reads nothing that it has not asked for (RFC 9112 §9.2)";
 const FRAMED_101: &str = "101 says nothing of a length or a coding (RFC 9112 §6.1, RFC 9110 §8.6)";

@@ -4,7 +4,7 @@ mod support;
 
 use support::{Seen, Talk, seen};
 use tidegate_codec::Step;
-use tidegate_http1::{Error, Incoming, RequestHead, Violation};
+use tidegate_http1::{Error, Incoming, RequestHead, Version, Violation};
 
 fn refused(wire: &[u8], violation: Violation) {
     let seen = seen(wire);
@@ -101,6 +101,23 @@ fn absolute_targets_are_accepted_with_every_method_and_in_both_versions() {
     }
 }
 
+/// Browsers send brackets unescaped, which RFC 3986 has in authorities only.
+#[test]
+fn escaped_octets_and_brackets_stay_in_a_target_as_they_were_sent() {
+    let cases = [
+        ("/%7Etide/a%2fb", "/%7Etide/a%2fb", None),
+        ("/a?b=%20c%3F?d", "/a", Some("b=%20c%3F?d")),
+        ("/%41?%42", "/%41", Some("%42")),
+        ("/[a]?b[]=1&c[0]=2", "/[a]", Some("b[]=1&c[0]=2")),
+        ("/-._~!$&'()*+,;=:@?/?-._~!$&'()*+,;=:@", "/-._~!$&'()*+,;=:@", Some("/?-._~!$&'()*+,;=:@")),
+        ("http://b.example/%41?%42", "/%41", Some("%42")),
+    ];
+    for (target, path, query) in cases {
+        let head = head(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!((head.target(), head.path(), head.query()), (target, path, query));
+    }
+}
+
 /// An `http` URI has a host that is not empty (RFC 9110 §4.2.1), and what has no `//` may as well be a host and a port.
 #[test]
 fn an_absolute_target_that_names_no_host_is_refused() {
@@ -126,8 +143,35 @@ fn a_tunnel_and_the_server_itself_are_targets_of_their_own_methods() {
     let options = head("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!((options.target(), options.path(), options.host()), ("*", "*", "a"));
     refused(b"GET b.example:443 HTTP/1.1\r\nHost: a\r\n\r\n", Violation::Target);
-    refused(b"GET * HTTP/1.1\r\nHost: a\r\n\r\n", Violation::Target);
+    for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "TRACE", "PATCH", "PURGE", "PRI", "options"] {
+        refused(format!("{method} * HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(), Violation::Target);
+    }
     refused(b"CONNECT http://b.example/ HTTP/1.1\r\nHost: a\r\n\r\n", Violation::Target);
+}
+
+/// RFC 9110 §2.5.
+#[test]
+fn a_higher_minor_version_is_read_as_http_1_1() {
+    for version in ["HTTP/1.2", "HTTP/1.3", "HTTP/1.9"] {
+        for target in ["/", "/a?b", "/%41?%42", "http://a/"] {
+            let head = head(&format!("GET {target} {version}\r\nHost: a\r\nX: y\r\n\r\n"));
+            assert_eq!(
+                (head.version(), head.target(), head.keeps_alive()),
+                (Version::Http11, target, true),
+                "{version}"
+            );
+            assert_eq!(head.header("x"), Some(&b"y"[..]), "{version}");
+        }
+        let chunked = format!("POST / {version}\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nebb\r\n0\r\n\r\n");
+        let seen = accepted(chunked.as_bytes());
+        assert_eq!(seen.requests[0].body, "ebb");
+        assert!(seen.sent.starts_with("HTTP/1.1 200 "), "{}", seen.sent);
+        refused(format!("GET / {version}\r\n\r\n").as_bytes(), Violation::HostMissing);
+        refused(format!("GET a {version}\r\nHost: a\r\n\r\n").as_bytes(), Violation::Target);
+    }
+    for version in ["HTTP/1.", "HTTP/1.10", "HTTP/1.1a", "HTTP/1.a", "HTTP/01.1", "HTTP/1,1", "HTTP/1.2 "] {
+        refused(format!("GET / {version}\r\nHost: a\r\n\r\n").as_bytes(), Violation::RequestLine);
+    }
 }
 
 #[test]

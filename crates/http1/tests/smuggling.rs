@@ -94,6 +94,30 @@ fn targets_have_one_of_four_forms() {
     bad("CONNECT /a HTTP/1.1\r\nHost: a\r\n\r\n".replace("/a", "a").as_str(), Violation::Target);
 }
 
+/// Two readers may take them for different characters: one decodes, mends or cuts what the other does not (RFC 3986 §2).
+#[test]
+fn targets_have_the_characters_of_a_uri_and_whole_escapes() {
+    let escapes = ["%", "%4", "%4g", "%g4", "%%41", "%u0041", "%-1", "%+1", "%41%"];
+    let characters = ["\\", "<", ">", "\"", "{", "|", "}", "^", "`", "#"];
+    for text in escapes.into_iter().chain(characters) {
+        for before in ["/", "/a/%41", "/?", "/%41?a=%41", "http://a/", "http://a?"] {
+            for behind in ["", "/b", "?b=%41"] {
+                bad(&format!("GET {before}{text}{behind} HTTP/1.1\r\nHost: a\r\n\r\n"), Violation::Target);
+            }
+        }
+    }
+}
+
+/// It ends a file name (RFC 3986 §7.3). Queries hold binary data: a BitTorrent client sends a hash in one.
+#[test]
+fn an_escaped_nul_is_refused_in_a_path_and_not_in_a_query() {
+    for target in ["/%00", "/a%00b", "/a.txt%00?b", "/%41%00", "/%00?%00", "http://a/%00", "http://a%00/"] {
+        bad(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"), Violation::Target);
+    }
+    let seen = seen(b"GET /announce?info_hash=%124Vx%9A%00%00 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(seen.error, None);
+}
+
 #[test]
 fn connect_asks_for_an_authority_with_a_port() {
     for target in ["a", "/", "/a:80", "http://a:80/", "a:b", ":", "a:", ":80", "a:0", "a:65536", "a:1:2"] {
@@ -122,7 +146,7 @@ fn trailers_are_yielded_and_those_that_belong_before_the_body_refused() {
 
 #[test]
 fn other_versions_are_505() {
-    for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/1.2", "HTTP/3.0"] {
+    for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/2.1", "HTTP/3.0"] {
         refused(&format!("GET / {version}\r\nHost: a\r\n\r\n"), Error::Peer(Violation::Version), 505);
     }
     refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Error::Peer(Violation::Version), 505);
@@ -222,6 +246,32 @@ fn limits_have_their_statuses() {
     let long = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1048577\r\n\r\n";
     refused(long, Error::Limit(Exceeded::Body), 413);
     refused("POST / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\n\r\n", Error::Peer(Violation::ExpectationUnknown), 417);
+}
+
+/// RFC 9112 §3: 501 for a method that is longer than any that the server implements, 414 for a target that is too long.
+#[test]
+fn a_request_line_that_is_too_long_is_blamed_on_its_method_or_its_target() {
+    let line = |method: usize, target: usize| format!("{} /{} HTTP/1.1\r\n", "M".repeat(method), "a".repeat(target));
+    for (method, target, error, status) in [
+        (32, 9_000, Exceeded::RequestLine, 414),
+        (33, 9_000, Exceeded::Method, 501),
+        (8_000, 300, Exceeded::Method, 501),
+        (8_192, 0, Exceeded::Method, 501),
+        (9_000, 0, Exceeded::Method, 501),
+        (20_000, 20_000, Exceeded::Method, 501),
+    ] {
+        refused(&format!("{}Host: a\r\n\r\n", line(method, target)), Error::Limit(error), status);
+    }
+    refused(&"M".repeat(20_000), Error::Limit(Exceeded::Method), 501);
+    assert_eq!(seen(format!("{}Host: a\r\n\r\n", line(8_000, 100)).as_bytes()).error, None, "the line is not too long");
+    let short = || Config::new(Limits { request_line_bytes_max: 20, ..Limits::default() });
+    for (wire, error) in [
+        ("MMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMM", Exceeded::Method),
+        ("MMMMMMMMMMMMMMMMMMMM / HTTP/1.1\r\nHost: a\r\n\r\n", Exceeded::RequestLine),
+        ("MMMMMMMMMMMMMMMMMMMMM / HTTP/1.1\r\nHost: a\r\n\r\n", Exceeded::Method),
+    ] {
+        assert_eq!(seen_with(short(), wire.as_bytes()).error, Some(Error::Limit(error)), "{wire}");
+    }
 }
 
 #[test]

@@ -22,17 +22,55 @@ pub const fn is_control(byte: u8) -> bool {
     CLASSES[byte as usize] & CONTROL != 0
 }
 
-/// Whether `byte` may be part of a request target: visible ASCII, but not `#`, with which a fragment would begin.
+/// Whether a request target may hold `byte` wherever it stands: the characters of a URI (RFC 3986 §2), without `#`, with
+/// which a fragment begins, and without `%`, which needs two digits behind it.
+///
+/// RFC 3986 has brackets only in an authority. Browsers send them unescaped in paths and queries, so they belong.
 #[inline]
-#[must_use]
-pub const fn is_target(byte: u8) -> bool {
+pub(crate) const fn is_target(byte: u8) -> bool {
     CLASSES[byte as usize] & TARGET != 0
 }
 
-/// Whether `byte` may be part of the path of a request target: what a target may be made of, but not `?`.
+/// Whether the path of a request target may hold `byte` wherever it stands: what a target may hold, without `?`.
 #[inline]
 pub(crate) const fn is_path(byte: u8) -> bool {
     CLASSES[byte as usize] & PATH != 0
+}
+
+/// Whether an escaped octet begins at `at`: `%` and two hexadecimal digits (RFC 3986 §2.1).
+#[inline(always)]
+pub(crate) fn is_escape(bytes: &[u8], at: usize) -> bool {
+    bytes.get(at) == Some(&b'%') && escaped(bytes, at).is_some()
+}
+
+/// Whether an escaped octet begins at `at` that a path may hold. It may not hold NUL, where a file name would end (RFC
+/// 3986 §7.3); a query may, since some clients send binary data there.
+#[inline(always)]
+pub(crate) fn is_path_escape(bytes: &[u8], at: usize) -> bool {
+    bytes.get(at) == Some(&b'%') && escaped(bytes, at).is_some_and(|digits| digits != b"00")
+}
+
+/// The end of runs between which escaped octets stand that `is_escape` accepts; `run_end` gives the end of one run.
+#[inline(always)]
+pub(crate) fn escaped_run_end(
+    bytes: &[u8],
+    mut at: usize,
+    is_escape: impl Fn(&[u8], usize) -> bool,
+    run_end: impl Fn(usize) -> usize,
+) -> usize {
+    loop {
+        at = run_end(at);
+        if !is_escape(bytes, at) {
+            return at;
+        }
+        at += ESCAPE_BYTES;
+    }
+}
+
+/// The digits of the escaped octet whose `%` stands at `at`.
+#[inline]
+fn escaped(bytes: &[u8], at: usize) -> Option<&[u8; 2]> {
+    bytes.get(at + 1..)?.first_chunk().filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))
 }
 
 /// Whether `byte` may be part of a registered name or an address (RFC 3986 §3.2.2), without colon and brackets, and
@@ -42,6 +80,9 @@ pub(crate) const fn is_path(byte: u8) -> bool {
 pub const fn is_host(byte: u8) -> bool {
     CLASSES[byte as usize] & HOST != 0
 }
+
+/// An escaped octet: `%` and two digits.
+const ESCAPE_BYTES: usize = 3;
 
 const TOKEN: u8 = 1;
 const CONTROL: u8 = 2;
@@ -60,12 +101,12 @@ const CLASSES: [u8; 256] = {
         if symbol.is_ascii_control() && symbol != b'\t' {
             classes[byte] |= CONTROL;
         }
-        if symbol.is_ascii_graphic() && symbol != b'#' {
+        if symbol.is_ascii_graphic() {
             classes[byte] |= if symbol == b'?' { TARGET } else { TARGET | PATH };
         }
         byte += 1;
     }
-    let (tokens, hosts) = (b"!#$%&'*+-.^_`|~", b"-._~!$&'()*+;=%");
+    let (tokens, hosts, not_of_targets) = (b"!#$%&'*+-.^_`|~", b"-._~!$&'()*+;=%", b"\"#%<>\\^`{|}");
     let mut index = 0;
     while index < tokens.len() {
         classes[tokens[index] as usize] |= TOKEN;
@@ -74,6 +115,11 @@ const CLASSES: [u8; 256] = {
     index = 0;
     while index < hosts.len() {
         classes[hosts[index] as usize] |= HOST;
+        index += 1;
+    }
+    index = 0;
+    while index < not_of_targets.len() {
+        classes[not_of_targets[index] as usize] &= !(TARGET | PATH);
         index += 1;
     }
     classes
@@ -136,10 +182,10 @@ pub(crate) const CONTROL_ABOVE: i8 = 0x0f;
 /// What is found of the bytes of a host: 0 for all that do not belong.
 pub(crate) static HOSTS: Nibbles = Nibbles::of_class(HOST);
 
-/// What is found of the bytes of a request target: 0 for all that do not belong.
+/// What is found of the bytes of a request target: 0 for all that do not belong, and for `%`.
 pub(crate) static TARGETS: Nibbles = Nibbles::of_class(TARGET);
 
-/// What is found of the bytes of a path: 0 for all that do not belong.
+/// What is found of the bytes of a path: 0 for all that do not belong, and for `%`.
 pub(crate) static PATHS: Nibbles = Nibbles::of_class(PATH);
 
 const _: () = {

@@ -45,7 +45,7 @@ mod sweep;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use classes::{is_control, is_host, is_target, is_token};
+pub use classes::{is_control, is_host, is_token};
 pub use field::{Field, Flaw, Stop};
 pub use level::{Level, run};
 pub use scanner::{Scanner, Task, fields};

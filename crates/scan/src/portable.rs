@@ -2,7 +2,7 @@
 //!
 //! It shares nothing with the sweep but its classes and its errors, which makes it a second opinion in tests.
 
-use crate::classes::{is_control, is_host, is_path, is_target, is_token};
+use crate::classes::{escaped_run_end, is_control, is_escape, is_host, is_path, is_path_escape, is_target, is_token};
 use crate::field::{Field, Stop, no_line_end, no_name};
 use crate::scanner::{Scanner, Task, sealed::Sealed};
 
@@ -68,12 +68,22 @@ impl Scanner for Portable {
 
     #[inline(always)]
     fn target_end(self, bytes: &[u8], at: usize) -> usize {
-        run_end(bytes, at, is_target)
+        escaped_run_end(bytes, at, is_escape, |at| self.plain_target_end(bytes, at))
     }
 
     #[inline(always)]
     fn path_end(self, bytes: &[u8], at: usize) -> usize {
+        escaped_run_end(bytes, at, is_path_escape, |at| self.plain_path_end(bytes, at))
+    }
+
+    #[inline(always)]
+    fn plain_path_end(self, bytes: &[u8], at: usize) -> usize {
         run_end(bytes, at, is_path)
+    }
+
+    #[inline(always)]
+    fn plain_target_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, is_target)
     }
 
     #[inline(always)]

@@ -29,14 +29,25 @@ pub trait Scanner: Copy + sealed::Sealed {
     #[must_use]
     fn value_end(self, bytes: &[u8], at: usize) -> usize;
 
-    /// The end of a request target: anything but visible ASCII, `#`, with which a fragment would begin, or the end of
-    /// `bytes`.
+    /// The end of a request target, from `at` on: the first byte that does not belong, or the end of `bytes`.
+    ///
+    /// A target holds the characters of RFC 3986 §2, and brackets anywhere. These do not belong: `#`, with which a fragment
+    /// begins; `"`, `<`, `>`, `\`, `^`, `` ` ``, `{`, `|` and `}`; and `%` without two hexadecimal digits behind it.
     #[must_use]
     fn target_end(self, bytes: &[u8], at: usize) -> usize;
 
-    /// The end of a target's path: the first `?`, or the end of the target.
+    /// The end of a target's path: the first `?`, the first `%00`, which a path does not hold (RFC 3986 §7.3), or the end
+    /// of the target.
     #[must_use]
     fn path_end(self, bytes: &[u8], at: usize) -> usize;
+
+    /// [`path_end`](Self::path_end), or the first `%`: quicker for a path that has none.
+    #[must_use]
+    fn plain_path_end(self, bytes: &[u8], at: usize) -> usize;
+
+    /// [`target_end`](Self::target_end), or the first `%`: quicker for a target that has none.
+    #[must_use]
+    fn plain_target_end(self, bytes: &[u8], at: usize) -> usize;
 
     /// The end of what a registered name or an address may be made of (RFC 3986 §3.2.2), without colon, brackets, and
     /// the comma, with which somebody may have joined two hosts; or the end of `bytes`.

@@ -4,7 +4,7 @@
 //! there*, which is the invariant behind the unsafe loads at their places. Which bits are left says how far the sweep has
 //! come: those of `odd` from the line on that is looked at, those of `control` from its value on.
 
-use crate::classes::{HOSTS, Nibbles, PATHS, TARGETS};
+use crate::classes::{HOSTS, Nibbles, PATHS, TARGETS, escaped_run_end, is_escape, is_path_escape};
 use crate::field::{Field, Stop, no_line_end, no_name};
 use crate::portable::Portable;
 use crate::scanner::{Scanner, sealed::Sealed};
@@ -60,12 +60,22 @@ impl<L: Lanes + Sealed> Scanner for L {
 
     #[inline(always)]
     fn target_end(self, bytes: &[u8], at: usize) -> usize {
-        run_end(bytes, at, |block| self.outside(block, &TARGETS))
+        escaped_run_end(bytes, at, is_escape, |at| self.plain_target_end(bytes, at))
     }
 
     #[inline(always)]
     fn path_end(self, bytes: &[u8], at: usize) -> usize {
+        escaped_run_end(bytes, at, is_path_escape, |at| self.plain_path_end(bytes, at))
+    }
+
+    #[inline(always)]
+    fn plain_path_end(self, bytes: &[u8], at: usize) -> usize {
         run_end(bytes, at, |block| self.outside(block, &PATHS))
+    }
+
+    #[inline(always)]
+    fn plain_target_end(self, bytes: &[u8], at: usize) -> usize {
+        run_end(bytes, at, |block| self.outside(block, &TARGETS))
     }
 
     #[inline(always)]

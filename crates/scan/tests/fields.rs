@@ -55,8 +55,22 @@ fn a_scan_begins_anywhere_and_nothing_is_beyond_the_end() {
 }
 
 #[test]
+fn escaped_octets_are_seen_at_every_place_of_a_block() {
+    for escape in ["%41", "%4a", "%fF", "%00", "%0", "%", "%g0", "%0g", "%%41", "%41%42", "%41%0"] {
+        for place in 0..70 {
+            for behind in [0, 1, 2, 28, 40] {
+                for rest in ["", " HTTP/1.1\r\n", "?%00 ", "%41?%4 "] {
+                    let target = format!("/{}{escape}{}{rest}", "a".repeat(place), "b".repeat(behind));
+                    check(From(target.as_bytes(), 0));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn random_bytes_are_judged_alike() {
-    let kinds = b"\r\n\r\n\r\n:: \tnamevalue-#?/\0\x7f\x80\xff\x1f";
+    let kinds = b"\r\n\r\n\r\n:: \tnamevalue-#?/%%00\0\x7f\x80\xff\x1f";
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for round in 0..60_000 {
         let bytes: Vec<u8> = (0..round % 160)

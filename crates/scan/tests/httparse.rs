@@ -109,6 +109,7 @@ const REQUEST_LINES: &[&[u8]] = &[
     b"POST /a/rather/long/path/that/does/not/fit/into/a/block?and=a&query=string HTTP/1.1\r\n",
     b"OPTIONS * HTTP/1.1\r\n",
     b"X-Y http://a.example:80/?x HTTP/1.1\r\n",
+    b"GET /%7Etide/%e2%82%ac?q=%00%20[]&r=100%25 HTTP/1.1\r\n",
 ];
 
 const LINES: &[&[u8]] = &[
@@ -128,6 +129,6 @@ const LINES: &[&[u8]] = &[
 ];
 
 /// Bytes that decide something.
-const BYTES: &[u8] = b"\r\n\r\n:: \t\0\x7f\x1f\x80\xff#?/@[`{~!\"(,-a";
+const BYTES: &[u8] = b"\r\n\r\n:: \t\0\x7f\x1f\x80\xff#?/@[`{~!\"(,-a%%0";
 
 const HEADS: u64 = 300_000;

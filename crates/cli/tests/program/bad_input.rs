@@ -149,6 +149,7 @@ fn what_is_too_long_is_told_what_was() {
     stage.refuses(format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(200)), 431);
     stage.refuses(format!("GET /{megabyte} HTTP/1.1\r\nHost: a\r\n\r\n"), 414);
     stage.refuses(format!("GET /?{} HTTP/1.1\r\nHost: a\r\n\r\n", &megabyte[..10_000]), 414);
+    stage.refuses(format!("{megabyte} / HTTP/1.1\r\nHost: a\r\n\r\n"), 501);
     stage.refuses("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 9223372036854775807\r\n\r\n", 413);
     stage.refuses("POST /plaintext HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000000\r\n\r\n", 413);
     stage.ends();
@@ -169,9 +170,19 @@ fn a_megabyte_of_nothing_is_refused() {
 }
 
 #[test]
+fn targets_that_no_uri_has_are_400() {
+    let mut stage = Stage::new();
+    for target in ["/%", "/%zz", "/a%0", "/%00", "/?a=%", "/a\\b", "/<a>", "/\"a\"", "/{a}", "/a|b", "/?a=^", "/`"] {
+        stage.refuses(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"), 400);
+    }
+    stage.refuses("TIDE * HTTP/1.1\r\nHost: a\r\n\r\n", 400);
+    stage.ends();
+}
+
+#[test]
 fn what_is_not_spoken_here_is_told_so() {
     let mut stage = Stage::new();
-    for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/1.2", "HTTP/3.0"] {
+    for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/2.1", "HTTP/3.0"] {
         stage.refuses(format!("GET / {version}\r\nHost: a\r\n\r\n"), 505);
     }
     stage.refuses("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505);

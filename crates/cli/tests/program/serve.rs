@@ -117,7 +117,7 @@ fn wrong_methods_are_told_which_are_right() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::connect(&program);
     for target in ["/", "/plaintext", "/json", "/bytes/10", "/stream/10"] {
-        for method in ["POST", "PUT", "DELETE", "OPTIONS", "TIDE"] {
+        for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"] {
             let reply = peer.ask(method, target);
             assert_eq!((reply.status, reply.field("allow")), (405, Some("GET, HEAD")), "{method} {target}");
         }
@@ -129,6 +129,33 @@ fn wrong_methods_are_told_which_are_right() {
         assert_eq!((reply.status, reply.field("allow")), (405, Some("POST")), "{method}");
     }
     assert_eq!(peer.get("/plaintext").status, 200);
+}
+
+/// RFC 9110 §9.1.
+#[test]
+fn unknown_methods_are_not_implemented_on_any_path() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    for target in ["/", "/plaintext", "/json", "/bytes/10", "/stream/10", "/echo", "/sum", "/nothing"] {
+        for method in ["TIDE", "get", "PROPFIND", &"M".repeat(1_000)] {
+            let reply = peer.ask(method, target);
+            assert_eq!((reply.status, reply.field("allow")), (501, None), "{method} {target}");
+        }
+    }
+    let with_body = "TIDE /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nebb";
+    assert_eq!(peer.tell(with_body).status, 501);
+    assert_eq!(peer.get("/plaintext").status, 200, "the connection persists");
+}
+
+/// RFC 9110 §9.3.7.
+#[test]
+fn options_of_the_server_are_the_methods_that_it_implements() {
+    let program = Program::serve(&["--loops", "1"]);
+    let mut peer = Peer::connect(&program);
+    let reply = peer.ask("OPTIONS", "*");
+    assert_eq!((reply.status, reply.field("allow")), (200, Some("GET, HEAD, POST, OPTIONS")));
+    assert_eq!((reply.field("content-length"), reply.body.len()), (Some("0"), 0));
+    assert_eq!(peer.get("/plaintext").status, 200, "the connection persists");
 }
 
 #[test]

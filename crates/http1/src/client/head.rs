@@ -45,7 +45,7 @@ impl ResponseHead {
         self.bytes.get(REASON_START..line_end).unwrap_or_default()
     }
 
-    /// The version that the peer speaks.
+    /// The version that the peer speaks. A higher minor version than HTTP/1.1 is read as HTTP/1.1.
     #[must_use]
     pub fn version(&self) -> Version {
         if self.spans.flags & OLD == 0 { Version::Http11 } else { Version::Http10 }
@@ -133,6 +133,8 @@ fn status_line(bytes: &[u8]) -> Result<(Status, bool, usize), Stop> {
     let old = match version {
         b"HTTP/1.1 " => false,
         b"HTTP/1.0 " => true,
+        // A higher minor version is read as HTTP/1.1 (RFC 9110 §2.5).
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor, b' '] if minor.is_ascii_digit() => false,
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor, b' ']
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {

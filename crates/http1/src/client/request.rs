@@ -75,7 +75,8 @@ pub(super) struct Parts {
 pub enum InvalidRequest {
     /// The method is not a token.
     Method,
-    /// The target is none of the four forms of RFC 9112 §3.2, or not the one that the method has.
+    /// The target is none of the four forms of RFC 9112 §3.2, or not the one that the method has. Or it has a character
+    /// that no URI has, a `%` without two hexadecimal digits behind it, or `%00` in its path (RFC 3986 §2, §7.3).
     Target,
     /// The host is not a host with an optional port, or not the one that the target names.
     Host,
@@ -83,7 +84,7 @@ pub enum InvalidRequest {
 
 impl Parts {
     fn new(method: Method, name: &str, target: &str) -> Result<Self, InvalidRequest> {
-        if name.is_empty() || runs::token_end(name.as_bytes(), 0) != name.len() {
+        if !is_token(name) {
             return Err(InvalidRequest::Method);
         }
         if !parse::is_target(method, target.as_bytes()) {
@@ -125,6 +126,10 @@ impl Parts {
         self.start.extend_from_slice(line);
         self.has_host = true;
     }
+}
+
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && runs::token_end(text.as_bytes(), 0) == text.len()
 }
 
 /// The host that a good target names by itself.
@@ -220,13 +225,14 @@ impl Request {
     /// its `Upgrade` with what was asked for. Neither HEAD nor CONNECT can ask for one.
     ///
     /// # Panics
-    /// If it is not the name of a protocol.
+    /// If it is not the name of a protocol: a token, or two with a slash between, the second of which is a version.
     #[must_use]
     pub fn upgrade(mut self, protocol: &'static str) -> Self {
-        assert!(
-            !protocol.is_empty() && protocol.split('/').all(|part| runs::token_end(part.as_bytes(), 0) == part.len()),
-            "a protocol is a token, or two with a slash between"
-        );
+        let is_protocol = match protocol.split_once('/') {
+            None => is_token(protocol),
+            Some((name, version)) => is_token(name) && is_token(version),
+        };
+        assert!(is_protocol, "a protocol is a token, or two with a slash between");
         self.parts.upgrade = Some(protocol);
         self
     }

@@ -131,13 +131,22 @@ fn targets_methods_and_hosts_cannot_split_a_request() {
     {
         assert_eq!(Request::get(target).err(), Some(InvalidRequest::Target), "{target:?}");
     }
-    for target in ["/", "/?a=b", "http://b/", "http://b:80?x", "//a"] {
+    for text in ["%", "%4", "%4g", "\\", "<", ">", "\"", "{", "|", "}", "^", "`"] {
+        for target in [format!("/{text}"), format!("/?{text}"), format!("http://a/%41{text}")] {
+            assert_eq!(Request::get(&target).err(), Some(InvalidRequest::Target), "{target:?}");
+        }
+    }
+    assert_eq!(Request::get("/%00").err(), Some(InvalidRequest::Target), "NUL in a path");
+    for target in ["/", "/?a=b", "http://b/", "http://b:80?x", "//a", "/%41?%00", "/[a]?b[]=c"] {
         assert!(Request::get(target).is_ok(), "{target:?}");
     }
     for target in ["http:///", "http://:80/", "https://:443", "https://?a"] {
         assert_eq!(Request::get(target).err(), Some(InvalidRequest::Target), "a host that is empty: {target:?}");
     }
     assert!(Request::new(Method::Options, "*").is_ok());
+    for method in ["GET", "PURGE", "PRI", "options"] {
+        assert_eq!(Request::extension(method, "*").err(), Some(InvalidRequest::Target), "{method}");
+    }
     for target in ["/", "a", "a:b", "http://a:80/", ":", "a:", ":80", "a:0", "a:65536"] {
         assert_eq!(Request::new(Method::Connect, target).err(), Some(InvalidRequest::Target), "{target:?}");
     }
@@ -224,6 +233,19 @@ fn an_upgrade_is_not_asked_for_by_a_field() {
         let request = request.field("Accept", "a/b").unwrap().field("upgrade", "tide").unwrap();
         assert_eq!(talk.say(request), misuse(Misuse::UpgradeForbidden));
         assert_eq!(talk.sent(), "");
+    }
+}
+
+/// RFC 9110 §7.8: `protocol-name ["/" protocol-version]`, and both are tokens.
+#[test]
+fn a_protocol_is_a_token_or_two_with_a_slash_between() {
+    for name in ["websocket", "TLS/1.0", "a/b", "!#$%&'*+-.^_`|~"] {
+        let mut talk = Talk::new();
+        talk.say(get("/").upgrade(name)).unwrap();
+        assert!(talk.sent().contains(&format!("\r\nUpgrade: {name}\r\n")), "{name}");
+    }
+    for name in ["", "/", "a/", "/a", "a//b", "a/b/c", "a/b/", "a b", "a, b", "a/b c"] {
+        assert!(std::panic::catch_unwind(|| drop(get("/").upgrade(name))).is_err(), "{name:?}");
     }
 }
 

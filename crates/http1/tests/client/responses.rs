@@ -34,6 +34,23 @@ fn a_head_says_what_was_sent() {
     assert!(head.bytes().ends_with(b"\r\n\r\n"));
 }
 
+/// RFC 9110 §2.5.
+#[test]
+fn a_higher_minor_version_is_read_as_http_1_1() {
+    for version in ["HTTP/1.2", "HTTP/1.9"] {
+        let head = head_of(&format!("{version} 200 OK\r\nContent-Length: 0\r\n\r\n"));
+        assert_eq!(
+            (head.version(), head.reason(), head.keeps_alive()),
+            (Version::Http11, &b"OK"[..], true),
+            "{version}"
+        );
+        let mut talk = Talk::asked();
+        let wire = format!("{version} 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nebb\r\n0\r\n\r\n");
+        talk.hear(wire).expect("a whole response");
+        talk.say(StreamedRequest::new(Method::Put, "/").unwrap()).expect("the peer reads chunks");
+    }
+}
+
 #[test]
 fn a_reason_may_be_missing() {
     for line in ["HTTP/1.1 200", "HTTP/1.1 200 "] {

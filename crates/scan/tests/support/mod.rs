@@ -33,19 +33,25 @@ impl Task for Fields<'_, '_> {
     }
 }
 
-/// The ends of all that can begin somewhere: token, value, path, target and host.
+/// The ends of all that can begin somewhere: token, value, path and target with and without escaped octets, and host.
 #[derive(Debug)]
 struct Ends<'b>(From<'b>);
 
 impl Task for Ends<'_> {
-    type Output = [usize; 5];
+    type Output = [usize; 7];
 
     #[inline(always)]
-    fn run<S: Scanner>(self, scanner: S) -> [usize; 5] {
+    fn run<S: Scanner>(self, scanner: S) -> [usize; 7] {
         let From(bytes, at) = self.0;
-        let (path_end, target_end) = (scanner.path_end(bytes, at), scanner.target_end(bytes, at));
-        let (token_end, value_end) = (scanner.token_end(bytes, at), scanner.value_end(bytes, at));
-        [token_end, value_end, path_end, target_end, scanner.host_end(bytes, at)]
+        [
+            scanner.token_end(bytes, at),
+            scanner.value_end(bytes, at),
+            scanner.path_end(bytes, at),
+            scanner.target_end(bytes, at),
+            scanner.plain_path_end(bytes, at),
+            scanner.plain_target_end(bytes, at),
+            scanner.host_end(bytes, at),
+        ]
     }
 }
 
@@ -116,13 +122,41 @@ fn expected(From(bytes, at): From<'_>) -> Places {
     (fields, end)
 }
 
-fn expected_ends(From(bytes, at): From<'_>) -> [usize; 5] {
+fn expected_ends(From(bytes, at): From<'_>) -> [usize; 7] {
     let rest = bytes.get(at..).unwrap_or_default();
     let end = |belongs: &dyn Fn(u8) -> bool| at + rest.iter().take_while(|&&byte| belongs(byte)).count();
-    let is_target = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
     let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=%".contains(&byte);
     let is_path = |byte| is_target(byte) && byte != b'?';
-    [end(&is_token), end(&is_in_value), end(&is_path), end(&is_target), end(&is_host)]
+    let path_end = at + target_length(rest, |byte| byte == b'?', |octet| octet == 0);
+    let target_end = at + target_length(rest, |_| false, |_| false);
+    let (plain_path_end, plain_target_end) = (end(&is_path), end(&is_target));
+    [end(&is_token), end(&is_in_value), path_end, target_end, plain_path_end, plain_target_end, end(&is_host)]
+}
+
+/// How many bytes of a target there are before the first one that `ends` names, or an octet that `refuses` names is escaped.
+fn target_length(bytes: &[u8], ends: impl Fn(u8) -> bool, refuses: impl Fn(u8) -> bool) -> usize {
+    let mut length = 0;
+    loop {
+        length += match &bytes[length..] {
+            [b'%', digits @ ..] => match digits.get(..2).and_then(octet) {
+                Some(octet) if !refuses(octet) => 3,
+                _ => return length,
+            },
+            [byte, ..] if is_target(*byte) && !ends(*byte) => 1,
+            _ => return length,
+        };
+    }
+}
+
+/// The octet that two hexadecimal digits are.
+fn octet(digits: &[u8]) -> Option<u8> {
+    let is_number = digits.iter().all(u8::is_ascii_hexdigit);
+    std::str::from_utf8(digits).ok().filter(|_| is_number).and_then(|digits| u8::from_str_radix(digits, 16).ok())
+}
+
+/// The characters of RFC 3986 §2, but for `#` and `%`.
+fn is_target(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~:/?[]@!$&'()*+,;=".contains(&byte)
 }
 
 fn is_token(byte: u8) -> bool {
