@@ -176,7 +176,7 @@ pub(crate) fn unacknowledged(descriptor: BorrowedFd<'_>) -> Option<u64> {
 fn new_stream(address: &Address) -> io::Result<socket2::Socket> {
     let domain = match address {
         Address::Ip(ip) => Domain::for_address(*ip),
-        Address::Unix(_) => Domain::UNIX,
+        Address::Unix(_) | Address::Abstract(_) => Domain::UNIX,
     };
     socket2::Socket::new(domain, Type::STREAM.nonblocking().cloexec(), None)
 }
