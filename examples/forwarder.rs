@@ -7,6 +7,9 @@
 //!
 //! What one side sends faster than the other reads stays with that side: each direction receives nothing until its
 //! writer is ready, so little more than a water mark of bytes waits in it. Large pieces are not copied.
+//!
+//! The end of one side is passed on as an end, and a reset as a reset: otherwise a stream that was cut off would look
+//! whole on the other side.
 
 #![forbid(unsafe_code)]
 
@@ -20,8 +23,18 @@ use tidegate::{Channel, Client, Reader, Running, Server, Writer, task};
 
 type Any = Box<dyn Error>;
 
-/// One direction. When its source ends, so does its sink: dropping a writer tells the peer.
+/// One direction. When its source ends, so does its sink: dropping a writer ends that side in good order. When either of
+/// the two connections breaks, both are reset.
 async fn pump(mut from: Reader<Raw>, mut to: Writer<Raw>) -> Result<(), Any> {
+    let copied = copy(&mut from, &mut to).await;
+    if copied.is_err() {
+        from.abort();
+        to.abort();
+    }
+    copied
+}
+
+async fn copy(from: &mut Reader<Raw>, to: &mut Writer<Raw>) -> Result<(), Any> {
     while let Some(bytes) = from.recv().await? {
         to.send(bytes.into())?;
         // The halves of a channel do not wait for each other: without this line a slow sink would fill our memory.
@@ -79,4 +92,71 @@ fn main() -> Result<(), Any> {
     forwarder.drain(Duration::from_secs(5));
     echo.drain(Duration::from_secs(5));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind;
+    use std::net::TcpListener;
+
+    /// A forwarder, its client, and the other server's end of the same stream.
+    fn forwarded() -> (Running, TcpStream, TcpStream) {
+        let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+        let running = start("127.0.0.1:0", &upstream.local_addr().unwrap().to_string()).unwrap();
+        let near = TcpStream::connect(running.address().ip().unwrap()).unwrap();
+        let far = upstream.accept().unwrap().0;
+        for stream in [&near, &far] {
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        }
+        (running, near, far)
+    }
+
+    /// Resets a stream: the kernel does so when a socket is closed that has unread bytes.
+    fn reset(stream: TcpStream, mut other: &TcpStream) {
+        other.write_all(b"unread").unwrap();
+        stream.peek(&mut [0]).unwrap();
+        drop(stream);
+    }
+
+    /// How a stream ends, after everything that came before.
+    fn end(mut stream: &TcpStream) -> Result<(), ErrorKind> {
+        loop {
+            match stream.read(&mut [0; 4096]) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) => return Err(error.kind()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_reset_in_the_middle_of_a_stream_is_passed_on_as_a_reset() {
+        for round in 0..30 {
+            let (_running, near, far) = forwarded();
+            let (mut from, to) = if round % 2 == 0 { (near, far) } else { (far, near) };
+            from.write_all(b"half a mess").unwrap();
+            if round % 3 > 0 {
+                (&to).read_exact(&mut [0; 11]).unwrap();
+            }
+            reset(from, &to);
+            assert_eq!(end(&to), Err(ErrorKind::ConnectionReset), "round {round}");
+        }
+    }
+
+    #[test]
+    fn an_end_is_passed_on_as_an_end_and_the_other_direction_goes_on() {
+        let (running, mut near, mut far) = forwarded();
+        near.write_all(b"question").unwrap();
+        near.shutdown(Shutdown::Write).unwrap();
+        let mut text = String::new();
+        far.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "question");
+        far.write_all(b"answer").unwrap();
+        drop(far);
+        text.clear();
+        near.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "answer");
+        running.drain(Duration::from_secs(5));
+    }
 }

@@ -20,7 +20,7 @@ pub(crate) fn print(running: &Running) {
 type Count = (&'static str, fn(&Counts) -> u64);
 
 /// All but `longest_turn`: a maximum has no sum.
-const COUNTS: [Count; 22] = [
+const COUNTS: [Count; 23] = [
     ("connections", |counts| counts.connections),
     ("memory_bytes", |counts| counts.memory_bytes),
     ("accepted", |counts| counts.accepted),
@@ -33,6 +33,7 @@ const COUNTS: [Count; 22] = [
     ("slow_turns", |counts| counts.slow_turns),
     ("stalls", |counts| counts.stalls),
     ("closed_done", |counts| counts.closed_done),
+    ("closed_aborted", |counts| counts.closed_aborted),
     ("closed_broken", |counts| counts.closed_broken),
     ("closed_protocol", |counts| counts.closed_protocol),
     ("closed_failed", |counts| counts.closed_failed),

@@ -18,7 +18,7 @@ use crate::site::Site;
 /// The flags of `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Where to listen: IP:PORT, [IPV6]:PORT, localhost:PORT or unix:PATH; port 0 takes any that is free. Not used if
+    /// Where to listen: IP:PORT, [IPV6]:PORT, localhost:PORT, unix:PATH or unix:@NAME (abstract); port 0 takes any that is free. Not used if
     /// the environment passes listeners (LISTEN_FDS, LISTEN_PID), or if they are taken over
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: Address,

@@ -12,6 +12,9 @@ use tidegate_codec::{Blame, Fault};
 pub enum Closed {
     /// The handler, the channel or the protocol was done.
     Done,
+    /// The application reset the connection on purpose: [`Channel::abort`](crate::Channel::abort) or
+    /// [`Outcome::Abort`](crate::Outcome::Abort). The peer sees that the stream was cut off.
+    Aborted,
     /// The peer broke the connection, or the network did.
     Broken(io::Error),
     /// The peer broke the protocol, or a limit of it was reached.
@@ -38,11 +41,11 @@ pub enum Closed {
 }
 
 impl Closed {
-    /// Whose doing it was, unless everything was in order.
+    /// Whose doing it was, unless everything was in order or as the application wanted it.
     #[must_use]
     pub fn blame(&self) -> Option<Blame> {
         match self {
-            Self::Done | Self::LoopEnded => None,
+            Self::Done | Self::Aborted | Self::LoopEnded => None,
             Self::Broken(_) => Some(Blame::Peer),
             Self::Protocol(fault) => Some(fault.blame()),
             Self::Failed(_) | Self::Panicked => Some(Blame::Caller),
@@ -55,6 +58,7 @@ impl Closed {
     pub(crate) fn cause(&self) -> Cause {
         match self {
             Self::Done => Cause::Done,
+            Self::Aborted => Cause::Aborted,
             Self::Broken(_) => Cause::Broken,
             Self::Protocol(_) => Cause::Protocol,
             Self::Failed(_) => Cause::Failed,
@@ -73,6 +77,7 @@ impl fmt::Display for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Done => f.write_str("done"),
+            Self::Aborted => f.write_str("the application reset the connection"),
             Self::Broken(error) => write!(f, "the connection broke: {error}"),
             Self::Protocol(fault) => fault.fmt(f),
             Self::Failed(error) => write!(f, "the handler failed: {error}"),
@@ -92,6 +97,7 @@ impl fmt::Display for Closed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     Done,
+    Aborted,
     Broken,
     Protocol,
     Failed,

@@ -43,6 +43,8 @@ pub struct Counts {
     pub stalls: u64,
     /// Connections that were closed in good order.
     pub closed_done: u64,
+    /// Connections that the application reset on purpose.
+    pub closed_aborted: u64,
     /// Connections that broke.
     pub closed_broken: u64,
     /// Connections that the protocol ended: violations, limits, time-outs.
@@ -181,6 +183,7 @@ impl Published {
             slow_turns,
             stalls: self.stalls.load(Relaxed),
             closed_done: closed(Cause::Done),
+            closed_aborted: closed(Cause::Aborted),
             closed_broken: closed(Cause::Broken),
             closed_protocol: closed(Cause::Protocol),
             closed_failed: closed(Cause::Failed),

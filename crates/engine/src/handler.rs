@@ -104,7 +104,11 @@ pub enum Outcome<C> {
     Continue,
     /// Close the connection once everything was sent.
     Close,
-    /// Close it likewise, and report the error.
+    /// Reset the connection at once, and drop what waits to be sent. The peer sees that the stream was cut off, and not its
+    /// end: what a gateway does when the other side of it was reset. The reason is [`Closed::Aborted`].
+    Abort,
+    /// Close it once everything was sent, and report the error. Where only the end of the connection ends a message, as
+    /// with lines or raw bytes, the connection is reset instead, so that the peer does not take a part for the whole.
     Fail(Box<dyn Error>),
     /// Go on with another codec and another handler. Bytes that were read already come along.
     Switch(Switch<C>),

@@ -1,5 +1,9 @@
 //! `Address`: where a stream socket is, TCP or Unix.
+//!
+//! A Unix socket has a path in the file system, a name in the abstract namespace of Linux, or no name. In text, `@` marks
+//! the abstract namespace, as `ss` and `/proc/net/unix` write it. So `unix:./@name` is the text of a file `@name`.
 
+use std::ffi::OsStr;
 use std::fmt::{self, Write};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,6 +19,7 @@ use std::str::FromStr;
 /// assert!(matches!("127.0.0.1:8080".parse(), Ok(Address::Ip(_))));
 /// assert!(matches!("[::1]:80".parse(), Ok(Address::Ip(_))));
 /// assert_eq!("unix:/run/app.sock".parse::<Address>().unwrap().to_string(), "unix:/run/app.sock");
+/// assert_eq!("unix:@app".parse(), Ok(Address::Abstract(b"app".to_vec())));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
@@ -22,6 +27,10 @@ pub enum Address {
     Ip(SocketAddr),
     /// A Unix socket at a path. Empty for a socket without a name, as most clients have.
     Unix(PathBuf),
+    /// A Unix socket in the abstract namespace of Linux, by its name without the leading zero byte; the text is
+    /// `unix:@name`. Such a name belongs to a network namespace, has no permissions, and ends with its socket: every process
+    /// of the namespace can connect, and no file is left behind.
+    Abstract(Vec<u8>),
 }
 
 impl Address {
@@ -30,22 +39,30 @@ impl Address {
     pub fn ip(&self) -> Option<SocketAddr> {
         match self {
             Self::Ip(address) => Some(*address),
-            Self::Unix(_) => None,
+            Self::Unix(_) | Self::Abstract(_) => None,
         }
     }
 
     pub(crate) fn to_socket2(&self) -> io::Result<socket2::SockAddr> {
         match self {
             Self::Ip(address) => Ok((*address).into()),
+            // The system call takes a path up to its first zero byte, and would use another file.
+            Self::Unix(path) if path.as_os_str().as_bytes().contains(&0) => Err(io::ErrorKind::InvalidInput.into()),
             Self::Unix(path) => socket2::SockAddr::unix(path),
+            // The kernel would choose a name.
+            Self::Abstract(name) if name.is_empty() => Err(io::ErrorKind::InvalidInput.into()),
+            Self::Abstract(name) => socket2::SockAddr::unix(OsStr::from_bytes(&[b"\0", name.as_slice()].concat())),
         }
     }
 
     pub(crate) fn from_socket2(address: &socket2::SockAddr) -> Self {
-        match address.as_socket() {
-            Some(address) => Self::Ip(address),
-            None => Self::Unix(address.as_pathname().map(Path::to_path_buf).unwrap_or_default()),
+        if let Some(address) = address.as_socket() {
+            return Self::Ip(address);
         }
+        if let Some(name) = address.as_abstract_namespace().filter(|name| !name.is_empty()) {
+            return Self::Abstract(name.to_vec());
+        }
+        Self::Unix(address.as_pathname().map(Path::to_path_buf).unwrap_or_default())
     }
 
     pub(crate) fn from_rustix(address: Option<rustix::net::SocketAddrAny>) -> Self {
@@ -54,8 +71,11 @@ impl Address {
             return Self::Ip(address);
         }
         let unix = rustix::net::SocketAddrUnix::try_from(address).ok();
+        if let Some(name) = unix.as_ref().and_then(|unix| unix.abstract_name()).filter(|name| !name.is_empty()) {
+            return Self::Abstract(name.to_vec());
+        }
         let path = unix.as_ref().and_then(|unix| unix.path_bytes());
-        Self::Unix(path.map(|path| PathBuf::from(std::ffi::OsStr::from_bytes(path))).unwrap_or_default())
+        Self::Unix(path.map(|path| PathBuf::from(OsStr::from_bytes(path))).unwrap_or_default())
     }
 }
 
@@ -64,13 +84,23 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, BadAddress> {
         if let Some(path) = text.strip_prefix("unix:") {
-            return if path.is_empty() { Err(BadAddress) } else { Ok(Self::Unix(path.into())) };
+            return unix(path);
         }
         if let Ok(address) = text.parse() {
             return Ok(Self::Ip(address));
         }
         let port = text.strip_prefix("localhost:").and_then(|port| port.parse().ok()).ok_or(BadAddress)?;
         Ok(Self::Ip((Ipv4Addr::LOCALHOST, port).into()))
+    }
+}
+
+/// What follows `unix:`. A command line cannot carry a zero byte, so its escape `\0` is taken as well.
+fn unix(text: &str) -> Result<Address, BadAddress> {
+    let name = ["@", "\0", "\\0"].iter().find_map(|marker| text.strip_prefix(marker));
+    match name {
+        Some(name) if !name.is_empty() => Ok(Address::Abstract(name.into())),
+        None if !text.is_empty() && !text.contains('\0') => Ok(Address::Unix(text.into())),
+        _ => Err(BadAddress),
     }
 }
 
@@ -86,15 +116,25 @@ impl fmt::Display for Address {
             Self::Ip(address) => address.fmt(f),
             Self::Unix(path) if path.as_os_str().is_empty() => f.write_str("unix:(unnamed)"),
             Self::Unix(path) => {
-                // A peer chooses its own name, and the name goes into logs: it must not write lines of its own there.
-                f.write_str("unix:")?;
-                path.to_string_lossy().chars().try_for_each(|character| match character.is_control() {
-                    true => write!(f, "{}", character.escape_default()),
-                    false => f.write_char(character),
-                })
+                let text = path.to_string_lossy();
+                let is_ambiguous = text.starts_with('@') || text.starts_with("\\0");
+                f.write_str(if is_ambiguous { "unix:./" } else { "unix:" })?;
+                escaped(&text, f)
+            }
+            Self::Abstract(name) => {
+                f.write_str("unix:@")?;
+                escaped(&String::from_utf8_lossy(name), f)
             }
         }
     }
+}
+
+/// A peer chooses its own name, and the name goes into logs: it must not write lines of its own there.
+fn escaped(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    text.chars().try_for_each(|character| match character.is_control() {
+        true => write!(f, "{}", character.escape_default()),
+        false => f.write_char(character),
+    })
 }
 
 /// A text that is no address.
@@ -103,7 +143,7 @@ pub struct BadAddress;
 
 impl fmt::Display for BadAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not an address: write IP:PORT, [IPV6]:PORT, localhost:PORT or unix:PATH")
+        f.write_str("not an address: write IP:PORT, [IPV6]:PORT, localhost:PORT, unix:PATH or unix:@NAME")
     }
 }
 
@@ -115,7 +155,7 @@ mod tests {
 
     #[test]
     fn what_is_no_address_says_what_would_be() {
-        for text in ["", "8080", ":8080", "host:80", "127.0.0.1", "127.0.0.1:99999", "unix:"] {
+        for text in ["", "8080", ":8080", "host:80", "127.0.0.1", "127.0.0.1:99999", "unix:", "unix:@", "unix:/a\0b"] {
             assert_eq!(text.parse::<Address>(), Err(BadAddress), "{text}");
         }
         assert!(BadAddress.to_string().contains("IP:PORT"));
@@ -130,5 +170,22 @@ mod tests {
     fn a_name_that_a_peer_chose_stays_on_its_line() {
         let name = Address::Unix(PathBuf::from("p\n2026 ERROR forged \x1b[31m"));
         assert_eq!(name.to_string(), "unix:p\\n2026 ERROR forged \\u{1b}[31m");
+        assert_eq!(Address::Abstract(b"a\nb\xff".to_vec()).to_string(), "unix:@a\\nb\u{fffd}");
+    }
+
+    #[test]
+    fn each_way_to_write_an_abstract_name_means_the_same() {
+        for text in ["unix:@app/1", "unix:\0app/1", "unix:\\0app/1"] {
+            let address = text.parse::<Address>().unwrap();
+            assert_eq!((address.to_string().as_str(), address.ip()), ("unix:@app/1", None), "{text}");
+            assert_eq!(address, Address::Abstract(b"app/1".to_vec()));
+        }
+    }
+
+    #[test]
+    fn a_file_with_the_marker_in_its_name_is_a_path() {
+        let address = Address::Unix("@app".into());
+        assert_eq!(address.to_string(), "unix:./@app");
+        assert_eq!("unix:./@app".parse(), Ok(Address::Unix("./@app".into())));
     }
 }

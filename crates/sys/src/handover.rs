@@ -148,6 +148,38 @@ pub fn read_exact(mut stream: &UnixStream, mut room: &mut [u8], deadline: Instan
     Ok(())
 }
 
+/// Receives what has arrived of the bytes for which there is room, and does not wait. Returns how many there are.
+///
+/// # Errors
+/// `UnexpectedEof` if the other end has ended; the system's otherwise.
+pub fn read_arrived(stream: &UnixStream, room: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match rustix::net::recv(stream, &mut *room, RecvFlags::DONTWAIT) {
+            Ok((0, _)) if !room.is_empty() => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok((read, _)) => return Ok(read),
+            Err(rustix::io::Errno::AGAIN) => return Ok(0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Waits for a process that connects, for `patience` or without an end. `None` if none has connected by then.
+///
+/// The kernel sets a descriptor aside before it waits, so a process that has used up its descriptors can still accept
+/// one.
+///
+/// # Errors
+/// The system's.
+pub fn accept(listener: &UnixListener, patience: Option<Duration>) -> io::Result<Option<UnixStream>> {
+    SockRef::from(listener).set_read_timeout(patience)?;
+    match listener.accept() {
+        Ok((stream, _)) => Ok(Some(stream)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Listens at a path at which there is nothing yet, so that only processes of this user can connect.
 ///
 /// # Errors

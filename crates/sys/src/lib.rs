@@ -18,6 +18,7 @@ pub mod handover;
 pub mod inherited;
 pub mod memory;
 mod options;
+pub mod path_lock;
 pub mod readiness;
 mod ready;
 mod slots;

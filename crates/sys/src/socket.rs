@@ -186,7 +186,7 @@ fn count(descriptor: BorrowedFd<'_>, request: libc::Ioctl) -> Option<u64> {
 fn new_stream(address: &Address) -> io::Result<socket2::Socket> {
     let domain = match address {
         Address::Ip(ip) => Domain::for_address(*ip),
-        Address::Unix(_) => Domain::UNIX,
+        Address::Unix(_) | Address::Abstract(_) => Domain::UNIX,
     };
     socket2::Socket::new(domain, Type::STREAM.nonblocking().cloexec(), None)
 }

@@ -82,7 +82,7 @@ impl Program {
     /// Where it listens, as it says itself.
     pub(crate) fn address(&self) -> SockAddr {
         match self.host().strip_prefix("unix:") {
-            Some(path) => SockAddr::unix(path).unwrap(),
+            Some(path) => SockAddr::unix(path.replacen('@', "\0", usize::from(path.starts_with('@')))).unwrap(),
             None => self.ip().into(),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::peer::{Peer, Reply, assert_same, letters, pattern, post, post_chunked, request};
-use crate::program::{Directory, Program, transport, until};
+use crate::program::{Directory, Program, tidegate, transport, until};
 
 #[test]
 fn every_route_answers() {
@@ -300,6 +300,27 @@ fn a_request_may_come_byte_by_byte() {
         peer.send([byte]);
     }
     assert_eq!(peer.reply().text(), "drop by drop");
+}
+
+#[test]
+fn an_abstract_unix_socket_is_served_and_named_and_leaves_no_file() {
+    let name = format!("@tidegate-serve-{}", std::process::id());
+    let address = format!("unix:{name}");
+    let program = Program::at(&address, &["--loops", "2"]);
+    assert_eq!(program.line, format!("tidegate: listening on {address} ({}, 2 loops)", transport()));
+    assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
+    assert!(!std::path::Path::new(&name).exists());
+    let second = tidegate(&["serve", "--listen", &address]).output().unwrap();
+    assert_eq!(second.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&second.stderr).contains("is in use"), "{second:?}");
+}
+
+#[test]
+fn a_takeover_at_an_abstract_name_is_refused_with_the_reason() {
+    let output = tidegate(&["serve", "--listen", "127.0.0.1:0", "--takeover", "@tidegate"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.lines().count() == 1 && errors.contains("abstract name"), "{errors}");
 }
 
 #[test]

@@ -149,6 +149,25 @@ fn a_server_that_was_killed_is_replaced() {
     assert_eq!(new.log(), Vec::<String>::new());
 }
 
+/// Two at once where none serves yet: one of them is left, and the next finds it.
+#[test]
+fn of_two_first_starts_at_once_one_is_left() {
+    for _ in 0..10 {
+        let directory = Directory::new();
+        let path = directory.path("takeover");
+        let start = || Program::serve(&["--loops", "1", "--takeover", &path]);
+        let mut both = std::thread::scope(|scope| [(); 2].map(|()| scope.spawn(start)).map(|one| one.join().unwrap()));
+        until("one of them to end", || both.iter_mut().any(|program| !program.is_running()));
+        let left = usize::from(!both[0].is_running());
+        assert_eq!(both[1 - left].until_ended().code(), Some(0));
+        assert_eq!(Peer::connect(&both[left]).get("/plaintext").status, 200);
+        let next = start();
+        assert_eq!(next.ip(), both[left].ip());
+        assert_eq!(both[left].until_ended().code(), Some(0));
+        drop(next);
+    }
+}
+
 /// The program with a descriptor as its third, as a service manager would start it.
 fn activated(descriptor: OwnedFd, count: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");

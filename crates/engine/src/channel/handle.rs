@@ -166,6 +166,14 @@ impl<C: Codec> Handle<C> {
         }
     }
 
+    /// Resets the connection; from within a handler, as soon as the visit is over.
+    pub(crate) fn abort(&self) {
+        let token = self.token;
+        self.local().with_core(move |core| {
+            core.with(token, |connection: &mut Connection<C, Ends>, _| ((), connection.abort()));
+        });
+    }
+
     /// The handle is dropped: that of one half, or of both.
     pub(crate) fn release(&mut self, half: Half) {
         let Some(local) = self.local.take() else { return };

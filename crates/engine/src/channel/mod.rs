@@ -34,9 +34,19 @@ use crate::group::{Group, Member};
 
 /// A connection as an async handle; 16 bytes large, and bound to its loop.
 ///
-/// Dropping it closes the connection in good order: what waits is sent, and the peer has a moment to end its side;
-/// [`Limits`](crate::Limits) bound how long that may take. If it is dropped by a panic the connection is closed as when
-/// a handler panics.
+/// How the connection ends:
+///
+/// | what happens to the channel | what the peer sees |
+/// |---|---|
+/// | it is [closed](Channel::close), or dropped | all that waits, then the end of the stream |
+/// | it is [aborted](Channel::abort) | a reset |
+/// | the task of [`Server::serve`](crate::Server::serve) returns an error | as with [`Outcome::Fail`](crate::Outcome::Fail): what the protocol says of errors; a reset if only the end of the connection ends a message |
+/// | a panic drops it | as when a handler panics |
+///
+/// So a channel that is dropped on an error path ends in good order, unless it is the one that the task serves: the
+/// channel of a [`Client`](crate::Client), or one in a task of its own, has no error of a task to learn of. Where the peer
+/// could take what has come for the whole, abort the channel instead. Closing in good order waits until everything was
+/// sent, and gives the peer a moment to end its side; [`Limits`](crate::Limits) bound how long that may take.
 ///
 /// ```
 /// use tidegate_codec::framing::Lines;
@@ -149,6 +159,35 @@ impl<C: Codec> Channel<C> {
     /// [`ChannelError::Closed`] if the connection broke before everything was sent.
     pub fn close(self) -> Close<C> {
         Close::begin(self)
+    }
+
+    /// Resets the connection at once. What waits to be sent is dropped, what the kernel has of it may be lost, and the peer
+    /// sees that the stream was cut off, and not its end. A filter such as TLS does not say goodbye. The reason is
+    /// [`Closed::Aborted`](crate::Closed::Aborted).
+    ///
+    /// A Unix socket has no reset of its own: there the peer sees one only if it has sent bytes that were not received, and
+    /// otherwise the end of the stream.
+    ///
+    /// ```
+    /// use tidegate_codec::framing::Raw;
+    /// use tidegate_engine::{Channel, ChannelError};
+    ///
+    /// /// Passes a stream on, and its reset as a reset.
+    /// async fn pass(mut from: Channel<Raw>, mut to: Channel<Raw>) -> Result<(), ChannelError> {
+    ///     loop {
+    ///         match from.recv().await {
+    ///             Ok(Some(bytes)) => drop(to.send(bytes.into())?),
+    ///             Ok(None) => return to.close().await,
+    ///             Err(error) => {
+    ///                 to.abort();
+    ///                 return Err(error);
+    ///             }
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn abort(self) {
+        self.handle.abort();
     }
 
     /// Takes no further message until [`resume`](Channel::resume); who waits for one goes on waiting.

@@ -64,6 +64,12 @@ impl<C: Codec> Reader<C> {
         let _ = self.handle.with(|connection, core, token| connection.pause(core, token, false));
     }
 
+    /// As [`Channel::abort`]: it resets the connection, so it ends the other half as well, which gets
+    /// [`Closed::Aborted`](crate::Closed::Aborted).
+    pub fn abort(self) {
+        self.handle.abort();
+    }
+
     /// As [`Channel::is_draining`].
     #[must_use]
     pub fn is_draining(&self) -> bool {
@@ -148,6 +154,12 @@ impl<C: Codec> Writer<C> {
     /// As [`Channel::shutdown_write`].
     pub fn shutdown_write(&mut self) {
         let _ = self.handle.with(|connection, core, token| connection.shutdown_write(core, token));
+    }
+
+    /// As [`Channel::abort`]: it resets the connection, so it ends the other half as well, which gets
+    /// [`Closed::Aborted`](crate::Closed::Aborted).
+    pub fn abort(self) {
+        self.handle.abort();
     }
 
     /// As [`Channel::is_writable`].

@@ -59,8 +59,9 @@ pub(crate) enum Target {
 }
 
 impl Client {
-    /// A client of `target`: `IP:PORT`, `[IPV6]:PORT`, `NAME:PORT` or `unix:PATH`. A name is resolved each time that
-    /// the client connects, by the system, on a thread of its own.
+    /// A client of `target`: `IP:PORT`, `[IPV6]:PORT`, `NAME:PORT`, `unix:PATH`, or `unix:@NAME` for a name in the
+    /// abstract namespace of Linux. A name of a host is resolved each time that the client connects, by the system, on a
+    /// thread of its own.
     ///
     /// # Errors
     /// [`ConnectError::Target`] if that is none of these.
@@ -184,7 +185,7 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Target(text) => {
-                write!(f, "cannot connect to '{text}': write IP:PORT, [IPV6]:PORT, NAME:PORT or unix:PATH")
+                write!(f, "cannot connect to '{text}': write IP:PORT, [IPV6]:PORT, NAME:PORT, unix:PATH or unix:@NAME")
             }
             Self::Name(name, error) => write!(f, "cannot resolve '{name}': {error}"),
             Self::NoAddress => f.write_str("there is no address to connect to"),
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_target_is_an_address_or_a_name_with_a_port() {
-        for text in ["127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/run/a.sock"] {
+        for text in ["127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/run/a.sock", "unix:@a"] {
             assert!(matches!(text.parse(), Ok(Target::Addresses(_))), "{text}");
         }
         for text in ["example.com:80", "a_b-c:1"] {

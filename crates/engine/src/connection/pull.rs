@@ -469,6 +469,14 @@ impl<C: Codec> Connection<C, Ends> {
         }
     }
 
+    /// Resets the connection, also while it closes in good order.
+    pub(crate) fn abort(&mut self) -> Fate {
+        match self.application.has(Ends::GONE) {
+            true => Fate::Keep,
+            false => Fate::Close { reason: Rc::new(Closed::Aborted), reset: true },
+        }
+    }
+
     pub(crate) fn shutdown_write(&mut self, core: &mut Core, token: Token) {
         self.link.shut_write();
         self.touch(core, token);

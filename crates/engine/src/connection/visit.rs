@@ -740,6 +740,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         match outcome {
             Outcome::Continue => {}
             Outcome::Close => self.link.closing = Some(Rc::new(Closed::Done)),
+            Outcome::Abort => return Err(Stop::close(Closed::Aborted, true)),
             Outcome::Fail(error) if self.codec.ends_with_connection() => {
                 return Err(Stop::close(Closed::Failed(error), true));
             }

@@ -5,6 +5,7 @@
 //! from.
 
 pub(crate) mod acceptor;
+mod control_socket;
 mod running;
 pub(crate) mod serve;
 pub(crate) mod spread;
@@ -100,7 +101,8 @@ fn deal(listeners: Vec<Socket>, loops: usize) -> io::Result<Vec<Vec<Socket>>> {
 }
 
 impl Server {
-    /// A server at `address`: `IP:PORT`, `[IPV6]:PORT`, `localhost:PORT` or `unix:PATH`. Port 0 takes any that is free.
+    /// A server at `address`: `IP:PORT`, `[IPV6]:PORT`, `localhost:PORT`, `unix:PATH`, or `unix:@NAME` for
+    /// a name in the abstract namespace of Linux. Port 0 takes any that is free.
     ///
     /// # Errors
     /// [`StartError::Address`] if that is no address.
@@ -186,7 +188,8 @@ impl Server {
     /// own address or listeners, and once our loops run it is [superseded](Running::is_superseded). If there is none, this
     /// server starts as usual. Either way it then serves takeovers there itself, until it ends.
     ///
-    /// At `path` there is a Unix socket for processes of the same user only. A successor that dies before its loops run
+    /// At `path` there is a Unix socket for processes of the same user only; an abstract name, such as `@name`, is refused.
+    /// A successor that dies before its loops run
     /// changes nothing. A server that is superseded goes on until it is drained:
     ///
     /// ```

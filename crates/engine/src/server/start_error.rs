@@ -54,7 +54,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(text) => {
-                write!(f, "'{text}' is no address: write IP:PORT, [IPV6]:PORT, localhost:PORT or unix:PATH")
+                write!(f, "'{text}' is no address: write IP:PORT, [IPV6]:PORT, localhost:PORT, unix:PATH or unix:@NAME")
             }
             Self::InUse(address) => write!(f, "{address} is in use: stop what listens there, or choose another port"),
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),

@@ -6,28 +6,37 @@
 //! nothing has changed for it, whatever becomes of the successor; and each of them holds the same listeners, so no
 //! connection waits for somebody who is gone.
 //!
-//! One thread waits at the path, and serves one successor at a time. How descriptors travel: `handover.rs` of `sys`.
+//! One thread waits at the path. It reads from several clients at a time until one of them says hello, so a client that
+//! is silent delays no successor; then it serves that one. How descriptors travel: `handover.rs` of `sys`. What lies at
+//! the path, and when: `control_socket.rs`.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use tidegate_sys::path_lock::PathLock;
 use tidegate_sys::{Socket, handover};
 
 use crate::core::quietly;
 use crate::limits::{ACCEPT_LINE_PAUSE, ACCEPT_PAUSE};
+use crate::server::control_socket::ControlSocket;
 use crate::server::running::Superseded;
 
 /// A takeover that has begun: listeners may have been received, and nobody was told that we are ready.
 pub(crate) struct Takeover {
-    door: Door,
-    predecessor: Option<Predecessor>,
+    path: PathBuf,
+    found: Found,
+}
+
+/// What a server that starts has found at the path.
+enum Found {
+    Predecessor(Predecessor),
+    /// No process listens there, and until the lock is released none begins to.
+    None(PathLock),
 }
 
 struct Predecessor {
@@ -37,19 +46,21 @@ struct Predecessor {
 }
 
 impl Takeover {
-    /// Takes the listeners of who serves at `path`, if anybody does, and prepares to serve there.
+    /// Takes the listeners of the server at `path`, if there is one, and prepares to serve there.
     pub(crate) fn begin(path: &Path) -> io::Result<(Self, Option<Vec<OwnedFd>>)> {
-        let found = find(path)?;
-        let door = Door::open(path)?;
-        let (predecessor, listeners) = found.unzip();
-        Ok((Self { door, predecessor }, listeners))
+        ControlSocket::check(path)?;
+        let (found, listeners) = find(path)?;
+        Ok((Self { path: path.into(), found }, listeners))
     }
 
-    /// Our loops run: from here on successors find us, and the predecessor is told that it may go.
+    /// Our loops run: from here on successors find this server, and the predecessor may go.
     pub(crate) fn complete(self, listeners: Vec<Socket>, superseded: Superseded) -> io::Result<Control> {
-        let Self { mut door, predecessor } = self;
-        door.publish()?;
-        let control = Control::start(door, listeners, superseded)?;
+        let (lock, predecessor) = match self.found {
+            Found::Predecessor(predecessor) => (PathLock::acquire(&self.path, STEP_PATIENCE)?, Some(predecessor)),
+            Found::None(lock) => (lock, None),
+        };
+        let socket = ControlSocket::publish(&self.path, lock)?;
+        let control = Control::start(socket, listeners, superseded)?;
         if let Some(predecessor) = predecessor {
             predecessor.release()?;
         }
@@ -57,16 +68,35 @@ impl Takeover {
     }
 }
 
-/// Asks who serves at `path` for its listeners.
-fn find(path: &Path) -> io::Result<Option<(Predecessor, Vec<OwnedFd>)>> {
-    let deadline = Instant::now() + STEP_PATIENCE;
+/// Asks the server at `path` for its listeners. If there is none, the path is locked: another process that starts at
+/// the same time waits until this one serves, and then finds it.
+fn find(path: &Path) -> io::Result<(Found, Option<Vec<OwnedFd>>)> {
+    let last = Instant::now() + READY_PATIENCE + STEP_PATIENCE;
+    let mut deadline = Instant::now() + STEP_PATIENCE;
+    let mut lock = None;
     loop {
         let patience = deadline.saturating_duration_since(Instant::now()).max(MEANWHILE);
-        let Some(stream) = handover::connect(path, patience)? else { return Ok(None) };
-        match ask(stream) {
-            // It was ending, or was itself superseded: there may be somebody else by now.
-            Err(error) if has_hung_up(&error) && Instant::now() < deadline => std::thread::sleep(MEANWHILE),
-            other => return other.map(Some),
+        let connected = handover::connect(path, patience)?;
+        match (connected, lock.take()) {
+            (Some(stream), held) => {
+                // A predecessor that ends needs the lock.
+                drop(held);
+                match ask(stream) {
+                    // It was ending, or was itself superseded: there may be another server by now.
+                    Err(error) if has_hung_up(&error) && Instant::now() < deadline => std::thread::sleep(MEANWHILE),
+                    asked => {
+                        return asked
+                            .map(|(predecessor, listeners)| (Found::Predecessor(predecessor), Some(listeners)));
+                    }
+                }
+            }
+            (None, Some(lock)) => return Ok((Found::None(lock), None)),
+            (None, None) => {
+                let patience = last.saturating_duration_since(Instant::now());
+                lock = Some(PathLock::acquire(path, patience)?);
+                // Waiting for the lock is not waiting for an answer.
+                deadline = last.min(Instant::now() + STEP_PATIENCE);
+            }
         }
     }
 }
@@ -134,10 +164,10 @@ struct Waits {
 }
 
 impl Control {
-    fn start(door: Door, listeners: Vec<Socket>, superseded: Superseded) -> io::Result<Self> {
-        let waits = Waits { ending: false, listener: Some(door.listener.clone()), stream: None };
+    fn start(socket: ControlSocket, listeners: Vec<Socket>, superseded: Superseded) -> io::Result<Self> {
+        let waits = Waits { ending: false, listener: Some(socket.listener.clone()), stream: None };
         let shared = Arc::new(Shared { waits: Mutex::new(waits), ending: Condvar::new() });
-        let mut keeper = Keeper { door, listeners, shared: shared.clone(), accept_failed: None };
+        let mut keeper = Keeper { socket, listeners, shared: shared.clone(), accept_failed: None };
         let keep = move || {
             let has_successor = keeper.keep();
             keeper.shared.lock().listener = None;
@@ -185,19 +215,61 @@ impl Shared {
         !waits.ending
     }
 
-    fn pause(&self) {
+    fn is_ending(&self) -> bool {
+        self.lock().ending
+    }
+
+    fn pause(&self, pause: Duration) {
         let waits = self.lock();
         if !waits.ending {
             // Woken too early, it only tries again too early.
-            drop(self.ending.wait_timeout(waits, ACCEPT_PAUSE));
+            drop(self.ending.wait_timeout(waits, pause));
         }
     }
 }
 
-/// The life of the control thread. It takes one descriptor for a successor and no other, and the system sets that one
-/// aside while it waits: a server that has used up its descriptors can be restarted with more of them.
+/// A client that has connected and has not said hello yet.
+struct Candidate {
+    stream: Arc<UnixStream>,
+    process: i32,
+    hello: [u8; HELLO.len()],
+    read: usize,
+    since: Instant,
+}
+
+impl Candidate {
+    fn new(stream: UnixStream) -> io::Result<Self> {
+        let peer = handover::peer(&stream)?;
+        if !peer.is_same_user {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
+        }
+        let stream = Arc::new(stream);
+        Ok(Self { stream, process: peer.process, hello: [0; HELLO.len()], read: 0, since: Instant::now() })
+    }
+
+    /// Whether it has said hello. An error if it has said anything else, has gone, or was silent for too long.
+    fn has_said_hello(&mut self, now: Instant) -> io::Result<bool> {
+        self.read += handover::read_arrived(&self.stream, &mut self.hello[self.read..])?;
+        if self.hello[..self.read] != HELLO[..self.read] {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it speaks another protocol"));
+        }
+        if self.read == HELLO.len() {
+            return Ok(true);
+        }
+        if now.duration_since(self.since) < STEP_PATIENCE { Ok(false) } else { Err(silent()) }
+    }
+}
+
+/// What becomes of a client that says nothing.
+fn silent() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "a client connected and said nothing")
+}
+
+/// The life of the control thread. While no client is there it takes one descriptor for a successor and no other, and the
+/// kernel sets that one aside while the thread waits: a server that has used up its descriptors can be restarted with
+/// more of them.
 struct Keeper {
-    door: Door,
+    socket: ControlSocket,
     listeners: Vec<Socket>,
     shared: Arc<Shared>,
     /// When it was last said that nobody can be accepted.
@@ -205,42 +277,89 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Serves until there is a successor, or it is told to end. Says which.
+    /// Serves until there is a successor, or the server ends. Returns whether there is a successor.
     fn keep(&mut self) -> bool {
+        let mut candidates = Vec::new();
         loop {
-            let (failed, is_news) = match self.door.listener.accept() {
-                Ok((stream, _)) => {
-                    let stream = Arc::new(stream);
-                    if !self.shared.wait_for(Some(stream.clone())) {
-                        return false;
-                    }
-                    let handed_over = self.hand_over(&stream);
-                    if !self.shared.wait_for(None) {
-                        return handed_over.is_ok();
-                    }
-                    match handed_over {
-                        Ok(process) => {
-                            quietly(|| tracing::info!(process, "handing over to a new server"));
-                            return true;
+            let patience = if candidates.is_empty() { None } else { Some(HELLO_PAUSE) };
+            let accepted = handover::accept(&self.socket.listener, patience);
+            if self.shared.is_ending() {
+                return false;
+            }
+            match accepted {
+                Ok(Some(stream)) => self.admit(&mut candidates, stream),
+                Ok(None) => {}
+                Err(error) => self.cannot_accept(&mut candidates, &error),
+            }
+            let mut next = 0;
+            while next < candidates.len() {
+                match candidates[next].has_said_hello(Instant::now()) {
+                    Ok(false) => next += 1,
+                    Ok(true) => {
+                        let candidate = candidates.remove(next);
+                        if !self.shared.wait_for(Some(candidate.stream.clone())) {
+                            return false;
                         }
-                        Err(error) => (error, true),
+                        let handed_over = self.hand_over(&candidate.stream);
+                        if !self.shared.wait_for(None) {
+                            return handed_over.is_ok();
+                        }
+                        match handed_over {
+                            Ok(()) => {
+                                let process = candidate.process;
+                                quietly(|| tracing::info!(process, "handing over to a new server"));
+                                return true;
+                            }
+                            Err(error) => self.goes_on(&error, true),
+                        }
+                    }
+                    Err(error) => {
+                        candidates.remove(next);
+                        self.goes_on(&error, true);
                     }
                 }
-                Err(error) if self.shared.wait_for(None) => {
-                    self.shared.pause();
-                    (error, self.is_news())
-                }
-                Err(_) => return false,
-            };
-            if is_news {
-                quietly(|| tracing::warn!(error = %failed, "no takeover; this server goes on"));
             }
-            if let Err(error) = self.come_back()
-                && is_news
-            {
-                let path = self.door.path.display();
-                quietly(|| tracing::error!(%error, %path, "this server cannot be found for a takeover any more"));
-            }
+        }
+    }
+
+    /// Takes a client in. If too many wait, the one that has been silent for longest goes: a successor says hello as soon
+    /// as it has connected.
+    fn admit(&mut self, candidates: &mut Vec<Candidate>, stream: UnixStream) {
+        if candidates.len() == CANDIDATES_MAX {
+            candidates.remove(0);
+            self.goes_on(&silent(), true);
+        }
+        match Candidate::new(stream) {
+            Ok(candidate) => candidates.push(candidate),
+            Err(error) => self.goes_on(&error, true),
+        }
+    }
+
+    /// Descriptors may be used up, and a silent client may have the one that a successor needs.
+    fn cannot_accept(&mut self, candidates: &mut Vec<Candidate>, error: &io::Error) {
+        if candidates.is_empty() {
+            self.shared.pause(ACCEPT_PAUSE);
+            let is_news = self.is_news();
+            return self.goes_on(error, is_news);
+        }
+        self.shared.pause(HELLO_PAUSE);
+        if candidates[0].since.elapsed() > HELLO_TIME_MIN {
+            candidates.remove(0);
+            let is_news = self.is_news();
+            self.goes_on(&silent(), is_news);
+        }
+    }
+
+    /// There is no takeover this time.
+    fn goes_on(&mut self, error: &io::Error, is_news: bool) {
+        if is_news {
+            quietly(|| tracing::warn!(%error, "no takeover; this server goes on"));
+        }
+        if let Err(error) = self.come_back()
+            && is_news
+        {
+            let path = self.socket.path().display();
+            quietly(|| tracing::error!(%error, %path, "this server cannot be found for a takeover any more"));
         }
     }
 
@@ -254,24 +373,14 @@ impl Keeper {
         is_news
     }
 
-    /// Hands the listeners to who has connected. Returns its number once it is ready.
-    fn hand_over(&self, stream: &UnixStream) -> io::Result<i32> {
-        let peer = handover::peer(stream)?;
-        if !peer.is_same_user {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
-        }
-        let deadline = Instant::now() + STEP_PATIENCE;
-        let mut hello = [0; HELLO.len()];
-        handover::read_exact(stream, &mut hello, deadline)?;
-        if hello != *HELLO {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it speaks another protocol"));
-        }
+    /// Hands the listeners to a client that has said hello. Returns once it is ready.
+    fn hand_over(&self, stream: &UnixStream) -> io::Result<()> {
         let listeners = self.listeners.iter().map(Socket::descriptor).collect::<io::Result<Vec<BorrowedFd<'_>>>>()?;
-        handover::send(stream, &listeners, deadline)?;
+        handover::send(stream, &listeners, Instant::now() + STEP_PATIENCE)?;
         let mut ready = [0];
         if let Err(error) = handover::read_exact(stream, &mut ready, Instant::now() + READY_PATIENCE) {
             if error.kind() == io::ErrorKind::TimedOut {
-                // If it cannot be told, it sees the end of the stream.
+                // If it does not take this, it sees the end of the stream.
                 let _ = handover::write_all(stream, &[TOO_LATE], Instant::now() + STEP_PATIENCE);
             }
             return Err(error);
@@ -279,19 +388,18 @@ impl Keeper {
         if ready != [READY] {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it speaks another protocol"));
         }
-        handover::write_all(stream, &[RELEASED], Instant::now() + STEP_PATIENCE)?;
-        Ok(peer.process)
+        handover::write_all(stream, &[RELEASED], Instant::now() + STEP_PATIENCE)
     }
 
     /// A successor that failed may have replaced our socket by its own before.
     fn come_back(&mut self) -> io::Result<()> {
-        if self.door.is_ours() {
+        if self.socket.is_at_path() {
             return Ok(());
         }
-        let mut door = Door::open(&self.door.path)?;
-        let listener = door.listener.clone();
-        door.publish()?;
-        self.door = door;
+        let path = self.socket.path().to_owned();
+        let socket = ControlSocket::publish(&path, PathLock::acquire(&path, STEP_PATIENCE)?)?;
+        let listener = socket.listener.clone();
+        self.socket = socket;
         let mut waits = self.shared.lock();
         if waits.ending {
             handover::wake(&listener);
@@ -299,65 +407,6 @@ impl Keeper {
         waits.listener = Some(listener);
         Ok(())
     }
-}
-
-/// A control socket and its file, which goes with it unless somebody has replaced it.
-struct Door {
-    listener: Arc<UnixListener>,
-    path: PathBuf,
-    /// Where it is until it is published.
-    temporary: Option<PathBuf>,
-    identity: (u64, u64),
-}
-
-impl Door {
-    /// Listens, under a name that nobody knows yet.
-    fn open(path: &Path) -> io::Result<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        if path.file_name().is_none() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not the path of a file"));
-        }
-        // The socket is renamed to it, which works for any length; but nobody could connect there.
-        SocketAddr::from_pathname(path)?;
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let temporary = path.with_file_name(format!(".tg{}-{number}", std::process::id()));
-        // Left behind by a process of the same number that was killed.
-        let _ = std::fs::remove_file(&temporary);
-        let listener = Arc::new(handover::listen(&temporary)?);
-        let identity = identity(&temporary)?;
-        Ok(Self { listener, path: path.into(), temporary: Some(temporary), identity })
-    }
-
-    /// Puts it at its path, in place of what is there: at no moment is there nothing.
-    fn publish(&mut self) -> io::Result<()> {
-        if let Some(temporary) = &self.temporary {
-            std::fs::rename(temporary, &self.path)?;
-            self.temporary = None;
-        }
-        Ok(())
-    }
-
-    fn is_ours(&self) -> bool {
-        identity(&self.path).is_ok_and(|identity| identity == self.identity)
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        // While the socket is open nobody else's file can have the same identity.
-        let file = match &self.temporary {
-            Some(temporary) => Some(temporary),
-            None => self.is_ours().then_some(&self.path),
-        };
-        if let Some(file) = file {
-            // Somebody else may have removed it.
-            let _ = std::fs::remove_file(file);
-        }
-    }
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    std::fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// What a successor says first.
@@ -377,6 +426,15 @@ const STEP_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long a successor may take to start its loops.
 const READY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Clients that may wait before they have said hello; each has a descriptor.
+const CANDIDATES_MAX: usize = 8;
+
+/// How often clients that have not said hello are looked at, while there are any.
+const HELLO_PAUSE: Duration = Duration::from_millis(10);
+
+/// How long a client may be silent while no further one can be accepted.
+const HELLO_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// Before a path is looked at again.
 const MEANWHILE: Duration = Duration::from_millis(20);

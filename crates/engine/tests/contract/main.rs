@@ -169,6 +169,9 @@ everywhere {
         a_peer_that_never_reads_is_cut_off,
         by_a_peer_that_leaves_in_the_middle,
         end_whatever_a_channel_waits_for,
+        on_purpose_by_a_channel_are_seen_by_the_peer,
+        on_purpose_by_a_half_end_the_other_half,
+        on_purpose_by_a_handler_are_seen_by_the_peer,
     }
     connecting {
         is_refused_where_nobody_listens,

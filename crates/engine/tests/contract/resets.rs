@@ -2,8 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
-use tidegate_engine::{Channel, Client, Event, Limits, Outcome};
+use tidegate_engine::{Channel, Client, Event, Limits, Outcome, task};
 
 use crate::bare::Bare;
 use crate::echo::{echo, exchange, pattern};
@@ -257,6 +258,101 @@ pub(crate) fn end_whatever_a_channel_waits_for<S: Stack>(stage: &Stage) {
         stage.until("the task waits no more", || waits.borrow().last() == Some(&what));
     }
     assert_eq!(server.counts().closed_failed, 0);
+}
+
+/// The bare peer sees a reset, and neither an end nor what waited to be sent.
+fn assert_reset(stage: &Stage, server: &crate::stage::Site, bare: &Bare, end: usize, much: usize) {
+    stage.until("the peer sees the reset", || bare.look(end, |said| !said.failed.is_empty()));
+    let said = bare.said(end);
+    assert_eq!(said.ended, 0, "a reset is not an end");
+    assert!(said.received.len() < much, "what waited was dropped");
+    stage.until("the connection is closed", || server.counts().closed_aborted == 1);
+    let counts = server.counts();
+    assert_eq!((counts.connections, counts.closed_done, counts.closed_failed), (0, 0, 0));
+    stage.until("what waited is given back", || server.used() < MEMORY_MAX);
+}
+
+pub(crate) fn on_purpose_by_a_channel_are_seen_by_the_peer<S: Stack>(stage: &Stage) {
+    for waiting in [0, stage.much()] {
+        let (server, bare) = (stage.server(), stage.bare());
+        let serve = move |mut channel: Channel<S::Codec>| async move {
+            channel.recv().await?;
+            if waiting > 0 {
+                channel.send(pattern(waiting).into())?;
+            }
+            channel.abort();
+            Served::Ok(())
+        };
+        let to = stage.serve(&server, Limits::default(), S::server, serve);
+        let end = stage.call::<S>(&bare, &to);
+        bare.send(end, &S::said(b"ebb"));
+        assert_reset(stage, &server, &bare, end, waiting.max(1_000));
+    }
+}
+
+/// Either half may; the other one, which waits meanwhile, gets the reason.
+pub(crate) fn on_purpose_by_a_half_end_the_other_half<S: Stack>(stage: &Stage) {
+    for by_reader in [true, false] {
+        let (server, bare) = (stage.server(), stage.bare());
+        let reasons = Rc::new(RefCell::new(Vec::new()));
+        let seen = reasons.clone();
+        let serve = move |mut channel: Channel<S::Codec>| {
+            let seen = seen.clone();
+            async move {
+                channel.recv().await?;
+                let (mut reader, mut writer) = channel.split();
+                if by_reader {
+                    task::spawn(async move {
+                        // Until neither the peer's kernel nor ours has room, and on.
+                        while writer.ready().await.is_ok() && writer.send(pattern(10_000).into()).is_ok() {}
+                        let ready = writer.ready().await;
+                        seen.borrow_mut().push(ready.map_err(|error| error.to_string()));
+                    });
+                    task::sleep(Duration::from_millis(1)).await;
+                    reader.abort();
+                } else {
+                    task::spawn(async move {
+                        // The first message may come in pieces.
+                        let received = loop {
+                            let received = reader.recv().await;
+                            if !matches!(received, Ok(Some(_))) {
+                                break received;
+                            }
+                        };
+                        seen.borrow_mut().push(received.map(drop).map_err(|error| error.to_string()));
+                    });
+                    task::sleep(Duration::from_millis(1)).await;
+                    writer.abort();
+                }
+                Served::Ok(())
+            }
+        };
+        let to = stage.serve(&server, Limits::default(), S::server, serve);
+        let end = stage.call::<S>(&bare, &to);
+        bare.receive(end, !by_reader);
+        bare.send(end, &S::said(b"ebb"));
+        stage.until("the other half waits no more", || reasons.borrow().len() == 1);
+        assert_eq!(reasons.borrow()[0], Err("the application reset the connection".into()));
+        bare.receive(end, true);
+        assert_reset(stage, &server, &bare, end, usize::MAX);
+    }
+}
+
+pub(crate) fn on_purpose_by_a_handler_are_seen_by_the_peer<S: Stack>(stage: &Stage) {
+    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let much = stage.much();
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
+        Told::Message(_) => match cx.send(pattern(much).into()) {
+            Ok(_) => Outcome::Abort,
+            Err(error) => Outcome::fail(error),
+        },
+        told => told.by_default(cx),
+    });
+    let end = stage.call::<S>(&bare, &to);
+    bare.send(end, &S::said(b"ebb"));
+    assert_eq!(stage.reason(1), "the application reset the connection");
+    assert_reset(stage, &server, &bare, end, much);
+    assert_eq!(journal.count("ReadClosed"), 0);
 }
 
 /// Of a loop that has nothing to do, except to see that it is so; in real time something may be late.

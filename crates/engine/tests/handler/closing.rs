@@ -218,10 +218,11 @@ fn no_writability_is_told_while_what_was_queued_is_released() {
 #[test]
 fn closed_is_told_exactly_once_on_every_path() {
     type Path = (&'static str, Happening, fn(&Counts) -> u64);
-    let paths: [Path; 9] = [
+    let paths: [Path; 10] = [
         ("done", |pipe| pipe.receive(b"close\n"), |counts| counts.closed_done),
         ("the connection broke", |pipe| pipe.reset(), |counts| counts.closed_broken),
         ("refused", |pipe| pipe.receive(b"error\n"), |counts| counts.closed_protocol),
+        ("the application reset", |pipe| pipe.receive(b"abort\n"), |counts| counts.closed_aborted),
         ("the handler failed", |pipe| pipe.receive(b"fail\n"), |counts| counts.closed_failed),
         ("the handler panicked", |pipe| pipe.receive(b"die\n"), |counts| counts.closed_panicked),
         ("the handler panicked", |pipe| pipe.receive(b"panic\n"), |counts| counts.closed_panicked),
@@ -252,6 +253,7 @@ fn closed_is_told_exactly_once_on_every_path() {
             Probe::new(&journal, |told, cx| match told {
                 Told::Message(line) => match &*line {
                     b"close" => Outcome::Close,
+                    b"abort" => Outcome::Abort,
                     b"fail" => Outcome::fail("told to"),
                     b"die" => panic!("told to"),
                     _ => {

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use tidegate_engine::{Limits, Server, StartError};
+use tidegate_codec::framing::Lines;
+use tidegate_engine::{Client, EventLoop, Limits, Server, StartError, Transport};
 
 use crate::support::{SocketPath, ask, bounded, connect, has_ended, port, serve, start};
 
@@ -37,6 +38,28 @@ fn over_a_unix_path_with_several_loops() {
         client.shutdown(std::net::Shutdown::Write).unwrap();
         assert!(has_ended(&mut client));
     }
+}
+
+#[test]
+fn at_an_abstract_name_with_several_loops_and_a_client() {
+    let name = format!("unix:@tidegate-server-{}", std::process::id());
+    let server = start(Server::bind(&name).unwrap().loops(2));
+    assert_eq!(server.address().to_string(), name);
+    for transport in [Transport::Epoll, Transport::Auto] {
+        let mut event_loop = EventLoop::on(transport).unwrap();
+        let (client, peer) = (Client::to(&name).unwrap(), server.address().clone());
+        let asked = event_loop.block_on(async move {
+            let mut channel = client.connect(Lines::new()).await.unwrap();
+            assert_eq!(channel.peer().unwrap(), peer);
+            channel.send("local".into()).unwrap();
+            String::from_utf8(channel.recv().await.unwrap().unwrap().to_vec()).unwrap()
+        });
+        assert_eq!(asked.unwrap(), name);
+    }
+    drop(server);
+    assert!(!std::path::Path::new(&name["unix:".len()..]).exists());
+    // The name is free as soon as the listeners are closed.
+    drop(start(Server::bind(&name).unwrap()));
 }
 
 #[test]

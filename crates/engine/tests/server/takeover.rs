@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
@@ -221,7 +221,16 @@ fn a_path_that_cannot_be_used_is_an_error_and_nothing_is_touched() {
     let missing = std::env::temp_dir().join("tidegate-there-is-no-such-directory/socket");
     // Nothing is there, but no socket can be.
     let longer = std::env::temp_dir().join("x".repeat(200));
-    for path in [file.0.clone(), missing, "/".into(), "/proc/version".into(), "/proc/none".into(), long, longer] {
+    for path in [
+        file.0.clone(),
+        missing,
+        "/".into(),
+        "/proc/version".into(),
+        "/proc/none".into(),
+        "@abstract".into(),
+        long,
+        longer,
+    ] {
         let error = begin(Server::bind("127.0.0.1:0").unwrap().takeover(&path), 1).unwrap_err();
         assert!(matches!(&error, StartError::Takeover(named, _) if *named == path), "{error}");
         assert!(error.to_string().contains(&*path.to_string_lossy()), "{error}");
@@ -364,6 +373,83 @@ fn of_many_successors_at_once_one_is_left() {
     crowd.go_on();
     crowd.end();
     assert!(path.0.exists());
+}
+
+/// Where no server listens yet, the second waits until it finds the first.
+#[test]
+fn of_two_first_starts_at_once_one_takes_over_from_the_other() {
+    for _ in 0..20 {
+        let path = SocketPath::new("takeover-twice");
+        let both = thread::scope(|scope| {
+            let starting = [(); 2].map(|()| scope.spawn(|| at(&path, 1)));
+            starting.map(|one| one.join().unwrap())
+        });
+        until(|| both.iter().filter(|server| server.is_superseded()).count() == 1);
+        assert_eq!(port(&both[0]), port(&both[1]));
+        let (superseded, left): (Vec<_>, Vec<_>) = both.into_iter().partition(Running::is_superseded);
+        superseded.into_iter().for_each(|server| server.drain(PATIENCE));
+        serves(port(&left[0]));
+        let next = at(&path, 1);
+        assert!(left[0].superseded().wait());
+        drop((left, next));
+        assert_eq!(beside(&path), Vec::<String>::new());
+    }
+}
+
+/// Files whose name holds a number of this process, as those of a process with the same number in another container.
+#[test]
+fn a_socket_beside_the_path_belongs_to_another_process() {
+    let directory = std::env::temp_dir().join(format!("tidegate-takeover-beside-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let names = (0..100).map(|number| directory.join(format!(".tg{}-{number}", std::process::id())));
+    let others: Vec<_> = names.map(|name| (UnixListener::bind(&name).unwrap(), name)).collect();
+    let path = SocketPath(directory.join("socket"));
+    drop(at(&path, 1));
+    for (_, name) in &others {
+        UnixStream::connect(name).unwrap();
+    }
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+/// What the path of the takeover leaves beside itself.
+fn beside(path: &SocketPath) -> Vec<String> {
+    let name = path.0.file_name().unwrap().to_str().unwrap();
+    let entries = fs::read_dir(path.0.parent().unwrap()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    names.filter(|other| other.contains(name)).collect()
+}
+
+/// More of them than may wait, and more than the backlog, some of which begin to say hello.
+#[test]
+fn silent_clients_do_not_hold_a_successor_up() {
+    let path = SocketPath::new("takeover-silent");
+    let old = at(&path, 1);
+    let mut silent = Vec::new();
+    for number in 0..30 {
+        let mut stream = UnixStream::connect(&path.0).unwrap();
+        if number % 3 == 0 {
+            stream.write_all(&HELLO[..number / 3]).unwrap();
+        }
+        silent.push(stream);
+    }
+    let begun = Instant::now();
+    let new = at(&path, 1);
+    assert!(old.superseded().wait());
+    // The patience of either side is three seconds.
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert_eq!(port(&new), port(&old));
+    drop(silent);
+}
+
+#[test]
+fn a_server_ends_at_once_while_clients_are_silent() {
+    let path = SocketPath::new("takeover-silent-end");
+    let server = at(&path, 1);
+    let _silent: Vec<_> = (0..3).map(|_| UnixStream::connect(&path.0).unwrap()).collect();
+    let begun = Instant::now();
+    server.drain(PATIENCE);
+    assert!(begun.elapsed() < PATIENCE / 4);
+    assert!(!path.0.exists());
 }
 
 #[test]

@@ -228,3 +228,18 @@ fn a_wait_for_connections_can_be_ended() {
     wake(&listener);
     waiter.join().unwrap().unwrap_err();
 }
+
+#[test]
+fn a_wait_for_connections_ends_when_its_time_is_up_and_goes_on_after_that() {
+    let free = Free::new("accept");
+    let listener = listen(&free.0).unwrap();
+    assert!(accept(&listener, Some(Duration::from_millis(10))).unwrap().is_none());
+    let mut client = UnixStream::connect(&free.0).unwrap();
+    let stream = accept(&listener, None).unwrap().unwrap();
+    let mut room = [0; 4];
+    assert_eq!(read_arrived(&stream, &mut room).unwrap(), 0);
+    client.write_all(b"eb").unwrap();
+    assert_eq!((read_arrived(&stream, &mut room).unwrap(), &room[..2]), (2, &b"eb"[..]));
+    drop(client);
+    assert_eq!(read_arrived(&stream, &mut room).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+}

@@ -18,6 +18,9 @@ fn an_address_is_written_as_it_is_read() {
         "unix:relative/app.sock",
         "unix:/with:colons:80",
         "unix:/with space",
+        "unix:@app",
+        "unix:@with/slash and space",
+        "unix:./@app",
     ] {
         let address: Address = text.parse().unwrap();
         assert_eq!(address.to_string(), text);
@@ -30,6 +33,7 @@ fn only_an_ip_address_has_one() {
     let ip: SocketAddr = "[::1]:80".parse().unwrap();
     assert_eq!(Address::from(ip).ip(), Some(ip));
     assert_eq!("localhost:99".parse::<Address>().unwrap().ip(), Some(SocketAddr::from(([127, 0, 0, 1], 99))));
+    assert_eq!("unix:@a".parse::<Address>().unwrap().ip(), None);
     assert_eq!("unix:/a".parse::<Address>().unwrap().ip(), None);
 }
 
@@ -47,6 +51,9 @@ fn other_texts_are_refused() {
         " 127.0.0.1:80",
         "127.0.0.1:80 ",
         "UNIX:/a",
+        "unix:",
+        "unix:@",
+        "unix:/a\0b",
         "/a",
         "http://127.0.0.1:80",
     ];

@@ -1,5 +1,6 @@
 //! What needs no driver: addresses, socket options by name, and files of Unix sockets.
 
+mod abstract_name;
 mod address;
 #[path = "../driver/directory.rs"]
 mod directory;

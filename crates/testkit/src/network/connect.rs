@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_sys::{Address, Completion};
@@ -13,13 +13,13 @@ use super::stream::{BACKLOG_MAX, End, Listener, Owner};
 use super::world::{Place, World};
 
 impl World {
-    /// Listens on a host. A Unix path belongs to the network.
+    /// Listens on a host. A Unix path, or abstract name, belongs to the network.
     pub(super) fn listen(&mut self, ip: IpAddr, address: &Address) -> io::Result<u64> {
         match address {
             Address::Ip(there) if there.ip() != ip => return Err(io::ErrorKind::AddrNotAvailable.into()),
             Address::Unix(path) if path.as_os_str().is_empty() => return Err(io::ErrorKind::InvalidInput.into()),
             _ if self.listener_at(address).is_some() => return Err(io::ErrorKind::AddrInUse.into()),
-            Address::Ip(_) | Address::Unix(_) => {}
+            Address::Ip(_) | Address::Unix(_) | Address::Abstract(_) => {}
         }
         let id = self.listeners.insert(Listener::new(address.clone(), ip));
         self.addresses.insert(address.clone(), id);
@@ -33,7 +33,7 @@ impl World {
     /// A listener is let go of, and with it who waits to be accepted.
     pub(super) fn close_listener(&mut self, id: u64) {
         let Some(listener) = self.listeners.remove(id) else { return };
-        if let Address::Ip(_) = listener.address {
+        if !matches!(listener.address, Address::Unix(_)) {
             // A socket file stays where it was.
             self.addresses.remove(&listener.address);
         }
@@ -49,7 +49,9 @@ impl World {
                 self.connect_to_ip(owner, *to, local.and_then(Address::ip));
                 None
             }
-            Address::Unix(path) => Some(Completion::Connected(self.connect_to_path(owner, path, local))),
+            Address::Unix(_) | Address::Abstract(_) => {
+                Some(Completion::Connected(self.connect_to_name(owner, to, local)))
+            }
         }
     }
 
@@ -74,13 +76,12 @@ impl World {
         }
     }
 
-    /// Connects to a path, which as on Linux succeeds or fails at once.
-    fn connect_to_path(&mut self, owner: Owner, path: &Path, local: Option<&Address>) -> io::Result<()> {
-        let address = Address::Unix(path.to_owned());
-        if !self.addresses.contains_key(&address) {
+    /// Connects to a Unix path or an abstract name, which as on Linux succeeds or fails at once.
+    fn connect_to_name(&mut self, owner: Owner, address: &Address, local: Option<&Address>) -> io::Result<()> {
+        if matches!(address, Address::Unix(_)) && !self.addresses.contains_key(address) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let listener = self.listener_at(&address).and_then(|id| Some((id, self.listeners.get(id)?)));
+        let listener = self.listener_at(address).and_then(|id| Some((id, self.listeners.get(id)?)));
         let Some((listener, found)) = listener else { return Err(io::ErrorKind::ConnectionRefused.into()) };
         let (there, is_full) = (found.ip, found.backlog.len() >= BACKLOG_MAX);
         if self.strikes(Fault::Refused) {
@@ -91,7 +92,7 @@ impl World {
         }
         let local = local.cloned().unwrap_or_else(|| Address::Unix(PathBuf::new()));
         let here = self.desks[owner.desk].ip;
-        let id = self.place(owner, End::new(local, address, (here, there)));
+        let id = self.place(owner, End::new(local, address.clone(), (here, there)));
         self.queue_up(listener, id);
         Ok(())
     }

@@ -54,6 +54,10 @@ impl Trace {
                 }
             }
             Address::Unix(path) => self.bytes(path.as_os_str().as_encoded_bytes()),
+            Address::Abstract(name) => {
+                self.mix(0);
+                self.bytes(name);
+            }
         }
     }
 
