@@ -27,6 +27,7 @@ sys.path.append(str(HERE / "peers"))
 
 import servers
 from bench import load
+from clients import allow_descriptors
 from servers import Failure, Server
 
 TIDEGATE = f"{HERE.parent}/target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet"
@@ -136,6 +137,7 @@ def measure(server, options):
     light, code, output = beside(server, heavy, options.load_core, options.seconds, kind, interval)
     found = {name: light["scheduled"][key] / 1000 for name, key in [("p50", "50"), ("p99", "99"), ("max", "max")]}
     found |= {f"sent {name}": light["sent"][key] / 1000 for name, key in [("p50", "50"), ("p99", "99")]}
+    found |= {"late p99": light["late"].get("99", 0) / 1000}
     found |= {"count": light["scheduled"]["count"], "sent": light["sent"]["count"], "priority": light["priority"]}
     if not heavy:
         return found
@@ -209,6 +211,7 @@ def main():
     if min(options.rounds, options.seconds) < 1 or (options.interval is not None and options.interval <= 0):
         parser.error("rounds, seconds and the interval are positive")
     options.heavy = HEAVY[options.kind] if options.heavy is None else options.heavy
+    allow_descriptors(options.heavy)
     program = [options.load_program] if options.load_program and options.generator == "tidegate" else []
     options.generator = load.GENERATORS[options.generator](*program)
 

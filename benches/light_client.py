@@ -9,6 +9,7 @@ One request is outstanding at a time. A latency starts at the scheduled send tim
 requests fall due. When the answer arrives, the client sends the last of them at once, and counts the earlier ones as
 answered at that moment. The client never sends those, so a slow server gets no backlog to work off, and a stall of 700 ms
 still adds 350 latencies from 700 ms down to 2 ms (no coordinated omission). `sent` has only the requests that were sent.
+`late` says how late the client sent the requests that waited for no answer: it is the client's own share of a latency.
 """
 
 import argparse
@@ -63,14 +64,16 @@ def ask_anew(address):
 
 
 def visit(exchange, interval, count, clock=time.monotonic, sleep=time.sleep):
-    """Calls `exchange` once every `interval` seconds, `count` times at most. Returns the latencies in seconds, from the
-    scheduled times: those of all scheduled requests, and those of the requests that were sent."""
-    scheduled, sent = [], []
+    """Calls `exchange` once every `interval` seconds, `count` times at most. Returns, in seconds from the scheduled times,
+    the latencies of all scheduled requests, those of the requests that were sent, and how late requests were sent that
+    waited for no answer."""
+    scheduled, sent, late = [], [], []
     start, number = clock() + interval, 0
     while number < count:
         due = start + number * interval
         if (early := due - clock()) > 0:
             sleep(early)
+            late.append(clock() - due)
         exchange()
         answered = clock()
         sent.append(answered - due)
@@ -79,7 +82,7 @@ def visit(exchange, interval, count, clock=time.monotonic, sleep=time.sleep):
         while number + 1 < count and start + (number + 1) * interval <= answered:
             scheduled.append(answered - (start + number * interval))
             number += 1
-    return scheduled, sent
+    return scheduled, sent, late
 
 
 def percentile(ordered, percent):
@@ -89,6 +92,8 @@ def percentile(ordered, percent):
 
 def figures(latencies):
     """Count, percentiles and maximum, in microseconds."""
+    if not latencies:
+        return {"count": 0}
     ordered = sorted(latency * 1e6 for latency in latencies)
     percentiles = {percent: percentile(ordered, float(percent)) for percent in ("50", "90", "99", "99.9")}
     return {"count": len(ordered), **percentiles, "max": ordered[-1]}
@@ -113,8 +118,8 @@ def main():
     print("ready", raise_priority(), flush=True)
     if not sys.stdin.readline():
         return 1
-    scheduled, sent = visit(exchange, options.interval, max(round(options.seconds / options.interval), 1))
-    print(json.dumps({"scheduled": figures(scheduled), "sent": figures(sent)}))
+    found = visit(exchange, options.interval, max(round(options.seconds / options.interval), 1))
+    print(json.dumps(dict(zip(("scheduled", "sent", "late"), map(figures, found)))))
     return 0
 
 
