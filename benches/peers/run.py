@@ -12,7 +12,7 @@ import pathlib
 import shutil
 import sys
 
-from bench import PEERS, ROOT, campaign, figures, jobs, load, page, peers, tables
+from bench import PEERS, ROOT, campaign, figures, jobs, load, page, parts, peers, tables
 
 import clients
 import servers
@@ -44,6 +44,10 @@ def build_generator(options):
         raise Failure(f"{options.generator.program} is not built")
 
 
+def names_of_all(options):
+    return [job.name for job in jobs.all_jobs(options.connections)]
+
+
 def chosen_jobs(options):
     known = {job.name: job for job in jobs.all_jobs(options.connections)}
     unknown = [name for name in options.jobs or [] if name not in known]
@@ -65,6 +69,16 @@ def measure(options):
     path = options.out / "results.json"
     campaign.play(results, variants, wanted, options, say, lambda latest: write(path, json.dumps(latest, indent=1)))
     return results
+
+
+def read(path):
+    return campaign.readable(json.loads(path.read_text()))
+
+
+def added_to(directory, added, options):
+    """The results in a directory with the jobs of `added`, or those of them that --jobs names."""
+    wanted = options.jobs or list(added["jobs"])
+    return parts.merged(read(directory / "results.json"), added, wanted, names_of_all(options))
 
 
 def write(path, text):
@@ -107,12 +121,17 @@ def read_options():
     parser.add_argument("--quick", action="store_true", help="one short round with few connections: whether all runs")
     parser.add_argument("--out", type=pathlib.Path, default=PEERS / "out", metavar="DIR")
     parser.add_argument("--from", dest="source", type=pathlib.Path, metavar="FILE", help="render this results.json again")
+    parser.add_argument(
+        "--into", type=pathlib.Path, metavar="DIR", help="add the jobs that are measured, or are in FILE, to the results here"
+    )
     # What is given holds with `--quick` as well.
     quick, _ = parser.parse_known_args()
     parser.set_defaults(**(QUICK if quick.quick else USUAL))
     options = parser.parse_args()
     if min(options.rounds, options.seconds, options.connections, options.idle, options.stuck) < 1:
         parser.error("rounds, seconds and connections are at least one")
+    if options.into and options.into.resolve() == options.out.resolve():
+        parser.error("--out is for the rounds as they are measured: it is another directory than --into")
     options.crowds = {"idle": options.idle, "stuck": options.stuck}
     program = [options.load_program] if options.load_program and options.generator == "tidegate" else []
     options.generator = load.GENERATORS[options.generator](*program)
@@ -121,8 +140,14 @@ def read_options():
 
 def main():
     options = read_options()
-    results = campaign.readable(json.loads(options.source.read_text())) if options.source else measure(options)
-    render(results, options.out)
+    if options.into:
+        # A run of many minutes does not fail at its end for this.
+        read(options.into / "results.json")
+    results = read(options.source) if options.source else measure(options)
+    if options.into:
+        results = added_to(options.into, results, options)
+        write(options.into / "results.json", json.dumps(results, indent=1))
+    render(results, options.into or options.out)
     print(tables.aims_text(results))
     without = figures.without_any(results)
     if without:

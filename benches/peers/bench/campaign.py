@@ -11,13 +11,15 @@ import os
 import platform
 import random
 
-from servers import Failure
+import light
+from servers import Failure, complete
 
 from . import ROOT, units
 from . import jobs as work
 
 FORMAT = 1
 REASON_CHARACTERS_MAX = 300
+GIT_SECONDS_MAX = 30
 
 
 def machine():
@@ -34,6 +36,15 @@ def machine():
     }
 
 
+def revision():
+    """The commit that is checked out, with a `+` if tracked files differ from it; an empty text without git."""
+    try:
+        code, output = complete(["git", "describe", "--always", "--dirty=+", "--exclude", "*"], GIT_SECONDS_MAX, ROOT)
+    except OSError:
+        return ""
+    return output.strip() if code == 0 else ""
+
+
 def description(variants, skipped, chosen_jobs, options):
     """What there is to know of a run before its first figure."""
     settings = {
@@ -48,12 +59,15 @@ def description(variants, skipped, chosen_jobs, options):
         "load_core": options.load_core,
         "seed": options.seed,
     }
+    if any(job.is_light for job in chosen_jobs):
+        settings["light_interval_milliseconds"] = round(light.INTERVAL_SECONDS["plaintext"] * 1000)
     kept = ("title", "peer", "peer_title", "language", "configured", "collected", "parses_headers")
     kept += ("warm_up_seconds",)
     return {
         "format": FORMAT,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": machine(),
+        "revision": revision(),
         "settings": settings,
         "jobs": {job.name: job.title for job in chosen_jobs},
         "peers": {
@@ -158,6 +172,9 @@ def without_root(text):
 
 
 def summary(figures):
+    if "light_99" in figures:
+        times = ", ".join(f"{label} {units.time(figures[key])}" for label, key in units.LIGHT)
+        return f"light {times}  {figures['requests_per_second']:10,.0f}/s beside it"
     if "cpu" in figures:
         latency = f"slowest {units.time(figures['latency_max'])}"
         return f"{figures['cpu']:8.4f} s/M  {figures['requests_per_second']:10,.0f}/s  {latency}"

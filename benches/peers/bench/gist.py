@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from . import figures
+from . import figures, parts
 
 
 class Column(NamedTuple):
@@ -28,22 +28,32 @@ COLUMNS = [
     ("stuck", "each", "Connection that never reads", "bytes each, of {stuck:,}"),
 ]
 
+# Both of a job are of the variant with the lowest p99.
+LIGHT_COLUMNS = [
+    ("light-256", "light_50", "p50, 256 heavy", "milliseconds"),
+    ("light-256", "light_99", "p99, 256 heavy", "milliseconds"),
+    ("light-500", "light_50", "p50, 500 heavy", "milliseconds"),
+    ("light-500", "light_99", "p99, 500 heavy", "milliseconds"),
+]
+LIGHT_CHOSEN_BY = "light_99"
+
 # By what most servers meet most: a few requests at a time.
 ORDER = "plaintext-16"
 
 
-def columns(results):
-    """Those of which something was measured."""
+def columns(results, among=COLUMNS, chosen_by=None):
+    """Those of which something was measured. A peer's variant is the best by the column's figure, or by `chosen_by`."""
     groups = variants(results)
     found = []
-    for job, key, title, unit in COLUMNS:
+    for job, key, title, unit in among:
         medians = {}
-        for peer, among in groups.items():
-            order = figures.ranked(results, job, key, among)
-            if order:
-                medians[peer] = order[0][1].median
+        for peer, names in groups.items():
+            variant = figures.best(results, job, chosen_by or key, names)
+            if variant:
+                medians[peer] = figures.summed_up(results, job, variant, key).median
         if medians:
-            found.append(Column(job, key, title, unit.format(**results["settings"]), medians))
+            settings = parts.of_job(results, job)["settings"]
+            found.append(Column(job, key, title, unit.format(**settings), medians))
     return found
 
 

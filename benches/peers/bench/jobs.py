@@ -4,6 +4,7 @@ import contextlib
 import socket
 from typing import NamedTuple, Optional
 
+import light
 import memory
 from clients import fetch
 from servers import Failure, Server
@@ -17,12 +18,16 @@ RESIDENT_SHARE_MAX = 0.5
 LATER_WARM_UP_SHARE = 0.25
 # Before connections are counted, a runtime that compiles is warmed up by so few that its pools and its garbage stay small.
 CROWD_WARM_UP_CONNECTIONS = 16
+# Heavy connections beside the light one, whatever `--connections` says: the jobs are named after them.
+HEAVY_CONNECTIONS = (256, 500)
+HEAVY_DEPTH = 256
 # A server that fills its memory for those who never read may keep others waiting; how long is told.
 PROBE_ANSWER_SECONDS_MAX = 10.0
 
 
 class Job(NamedTuple):
-    """One thing that every server is asked to do: a load, or connections whose memory is counted."""
+    """One thing that every server is asked to do: a load, a light connection beside a load, or connections whose memory is
+    counted."""
 
     name: str
     title: str
@@ -30,6 +35,7 @@ class Job(NamedTuple):
     crowd: Optional[str] = None
     target: str = ""
     answer_bytes: int = 13
+    is_light: bool = False
 
 
 class Crowd(NamedTuple):
@@ -49,9 +55,15 @@ def all_jobs(connections):
     return plaintext + [
         Job("bytes-1024", "1 KiB body, not pipelined", load.Work("/bytes/1024", 1, connections), answer_bytes=1024),
         Job("echo-4096", "POST echo of 4 KiB", load.Work("/echo", 1, connections, 4096), answer_bytes=4096),
+        *(light_job(heavy) for heavy in HEAVY_CONNECTIONS),
         Job("idle", "idle connections", crowd="idle", target="/plaintext"),
         Job("stuck", "connections that never read", crowd="stuck", target=memory.STUCK_TARGET),
     ]
+
+
+def light_job(heavy):
+    title = f"one light connection beside {heavy} heavy ones"
+    return Job(f"light-{heavy}", title, load.Work("/plaintext", HEAVY_DEPTH, heavy), is_light=True)
 
 
 def started(variant, core):
@@ -99,6 +111,8 @@ def warm_up(server, work, options, seconds):
 
 
 def measure_load(server, job, options, warm_up_seconds):
+    if job.is_light:
+        return measure_light(server, job, options, warm_up_seconds)
     with blaming_its_end(server):
         check(server, job)
         warm_up(server, job.work, options, warm_up_seconds)
@@ -109,6 +123,29 @@ def measure_load(server, job, options, warm_up_seconds):
     figures |= {"cpu": user + system, "cpu_user": user, "cpu_system": system, "requests_per_second": rate}
     # When the load ends, the server has paid for some of these, and they are not counted.
     return figures | {"under_way_max": job.work.connections * job.work.depth}
+
+
+def measure_light(server, job, options, warm_up_seconds):
+    """Latencies of the light connection in microseconds, and what the heavy load beside it came to."""
+    url = f"http://127.0.0.1:{server.port}"
+    with blaming_its_end(server):
+        check(server, job)
+        warm_up(server, job.work, options, warm_up_seconds)
+        command = options.generator.command(url, job.work, light.heavy_seconds(options.seconds))
+        found, code, output = light.beside(server, command, options.load_core, options.seconds)
+        heavy = load.figures_of(options.generator, code, output)
+    scheduled, sent, late = (found[key] for key in ("scheduled", "sent", "late"))
+    return {
+        "light_count": scheduled["count"],
+        **{f"light_{each}": scheduled[each] for each in (*load.PERCENTILES, "max")},
+        "light_sent": sent["count"],
+        **{f"light_sent_{each}": sent[each] for each in ("50", "99")},
+        "light_late_99": late.get("99"),
+        "light_priority": found["priority"],
+        "requests": heavy["requests"],
+        "seconds": heavy["seconds"],
+        "requests_per_second": heavy["requests"] / heavy["seconds"],
+    }
 
 
 def measure_crowd(variant, job, options):

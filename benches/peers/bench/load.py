@@ -98,6 +98,11 @@ def run(generator, server, core, work, seconds):
     """Loads a server for so long; returns requests, seconds and latencies in microseconds."""
     command = generator.command(f"http://127.0.0.1:{server.port}", work, seconds)
     code, output = complete(["taskset", "-c", str(core), *command], seconds + OVERTIME_SECONDS_MAX)
+    return figures_of(generator, code, output)
+
+
+def figures_of(generator, code, output):
+    """The figures of a load that ended with `code` and printed `output`."""
     try:
         figures, errors = generator.read(output)
     except (KeyError, ValueError):

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from . import charts, figures, gist, tables, units
+from . import charts, figures, gist, parts, tables, units
 
 WIDE = 1040
 HALF = 510
@@ -80,11 +80,13 @@ def header(results):
     links = [("aims", "Figures to reach"), *results["jobs"].items(), ("servers", "The servers")]
     anchors = "".join(f'<a href="#{escape(anchor)}">{escape(capital(title))}</a>' for anchor, title in links)
     conditions = " ".join(tables.conditions(results)).replace("`", "")
+    notes = [conditions] + [text.replace("`", "") for text in tables.part_conditions(results)]
+    notes = "\n".join(f'<p class="note">{escape(note)}</p>' for note in notes)
     gist = summary_drawing(results)
     chart = f'<figure class="gist">{gist.svg()}</figure>' if gist else ""
     return (
         f'<h1>Tidegate side by side</h1>\n<p class="lead">{escape(INTRODUCTION)}</p>\n'
-        f'<p class="note">{escape(conditions)}</p>\n<nav>{anchors}</nav>\n{chart}'
+        f"{notes}\n<nav>{anchors}</nav>\n{chart}"
     )
 
 
@@ -116,12 +118,14 @@ def aim_cell(results, check):
 
 
 def section(results, job, title):
-    parts = [f'<h2 id="{escape(job)}">{escape(capital(title))}</h2>']
-    parts += crowd_section(results, job) if job in ("idle", "stuck") else load_section(results, job)
+    elements = [f'<h2 id="{escape(job)}">{escape(capital(title))}</h2>']
+    if origin := tables.origin(results, job):
+        elements.append(f'<p class="note">{escape(origin)}</p>')
+    elements += SECTIONS[figures.kind(job)](results, job)
     lines = "".join(f"<li>{escape(who)}: {escape(said)}</li>" for who, said in tables.missing(results, job))
     if lines:
-        parts.append(f"<details><summary>What has no figure, and why</summary><ul>{lines}</ul></details>")
-    return "\n".join(parts)
+        elements.append(f"<details><summary>What has no figure, and why</summary><ul>{lines}</ul></details>")
+    return "\n".join(elements)
 
 
 def capital(title):
@@ -153,19 +157,37 @@ def load_section(results, job):
         + figure("Requests a second", "More is better. The load may be what is slower.", rates)
         + figure("Latency", f"Less is better. {marks}", reaches)
         + "</div>",
-        details(results, job),
+        load_details(results, job),
     ]
 
 
-def details(results, job):
+def light_section(results, job):
+    marks = keys(("ours", "p50", "dot"), ("ours-second", "p99", "dot"), ("ours", "max", "post"))
+    rows = latency_rows(results, job, "light", "99")
+    reaches = charts.reaches(f"{job}: latency of the light connection", rows, WIDE, time_tick)
+    said = tables.light_conditions(results, job).replace("`", "")
+    keys_shown = [(label, f"light_{each}") for label, each in [("p50", "50"), ("p99", "99"), ("p99.9", "99.9"), ("max", "max")]]
+    keys_shown += zip(tables.LIGHT_HEADINGS, tables.LIGHT_KEYS)
+    return [
+        figure("Latency of the light connection", f"Less is better. {marks}", reaches),
+        f'<p class="note">{escape(said)}</p>',
+        details(results, job, "light_99", keys_shown),
+    ]
+
+
+def load_details(results, job):
     keys_shown = [("CPU s/M", "cpu"), ("user", "cpu_user"), ("system", "cpu_system"), ("requests", "requests_per_second")]
-    keys_shown += tables.LATENCIES
-    references = figures.references(results, job, "cpu")
+    return details(results, job, "cpu", keys_shown + tables.LATENCIES)
+
+
+def details(results, job, ranked_by, keys_shown):
+    """All figures of a job as a table: the ratios are those of `ranked_by`."""
+    references = figures.references(results, job, ranked_by)
     headings = ["server", *(f"to {whom}" for whom, _ in references), *(heading for heading, _ in keys_shown)]
     rows = []
-    for peer, _ in figures.ranked(results, job, "cpu", results["peers"]):
+    for peer, _ in figures.ranked(results, job, ranked_by, results["peers"]):
         cells = [results["peers"][peer]["title"]]
-        cells += [tables.ratio_cell(results, job, peer, "cpu", other) for _, other in references]
+        cells += [tables.ratio_cell(results, job, peer, ranked_by, other) for _, other in references]
         cells += [tables.median(results, job, peer, key) for _, key in keys_shown]
         tone = figures.tone(results, peer)
         rows.append(f'<tr class="{tone}">' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
@@ -175,7 +197,7 @@ def details(results, job):
 
 
 def crowd_section(results, job):
-    number = tables.count(results["settings"][job], "connection")
+    number = tables.count(parts.of_job(results, job)["settings"][job], "connection")
     if job == "idle":
         title, what = "Bytes per idle connection", f"{number} that made one request each. Less is better."
     else:
@@ -186,6 +208,9 @@ def crowd_section(results, job):
     else:
         said = "Growth of resident memory; of collected runtimes, what is alive after a collection in brackets."
     return [figure(title, escape(f"{what} {said}"), chart)]
+
+
+SECTIONS = {"crowd": crowd_section, "light": light_section, "load": load_section}
 
 
 def missing_rows(results, job, key):
@@ -215,13 +240,16 @@ def rate_rows(results, job):
     return rows
 
 
-def latency_rows(results, job):
+def latency_rows(results, job, prefix="latency", ranked_by="50"):
+    """Rows for `charts.reaches`; what is said is the maximum, and of a light connection p50 and p99."""
     rows = []
-    for peer, middle in figures.ranked(results, job, "latency_50", results["peers"]):
-        high, most = (figures.summed_up(results, job, peer, key) for key in ("latency_99", "latency_max"))
-        if high and most:
+    for peer, _ in figures.ranked(results, job, f"{prefix}_{ranked_by}", results["peers"]):
+        found = [figures.summed_up(results, job, peer, f"{prefix}_{each}") for each in ("50", "99", "max")]
+        if all(found):
             title, tone = results["peers"][peer]["title"], figures.tone(results, peer)
-            rows.append(charts.Reach(title, tone, middle.median, high.median, most.median, units.time(most.median)))
+            middle, high, most = (each.median for each in found)
+            said = units.time(most) if prefix == "latency" else f"{units.time(middle)}, {units.time(high)}"
+            rows.append(charts.Reach(title, tone, middle, high, most, said))
     return rows
 
 

@@ -1,33 +1,63 @@
 """Writes what was measured as Markdown."""
 
-from . import figures, gist, units
+from . import figures, gist, parts, units
 
 LATENCIES = [("p50", "latency_50"), ("p90", "latency_90"), ("p99", "latency_99"), ("p99.9", "latency_99.9")]
 LATENCIES += [("max", "latency_max")]
 UNDER_WAY_SHARE_TOLD = 0.01
+PRIORITIES = {"fifo": "SCHED_FIFO", "nice": "nice -20", "usual": "the usual one"}
+GENERATORS = {"tidegate": "`tidegate load`", "wrk": "wrk"}
 TO = {"rival": "the best peer that parses headers", "netty": "Netty's best", "floor": "the floor"}
 
 
 def markdown(results):
-    parts = [heading(results), aims(results)]
+    texts = [heading(results), aims(results)]
     for job, title in results["jobs"].items():
-        parts.append(crowd_table(results, job, title) if job in ("idle", "stuck") else load_table(results, job, title))
-    parts.append(configurations(results))
-    return "\n\n".join(part for part in parts if part)
+        texts.append(TABLES[figures.kind(job)](results, job, title))
+    texts.append(configurations(results))
+    return "\n\n".join(text for text in texts if text)
+
+
+def machine(results):
+    found = results["machine"]
+    memory = f"{found['memory_bytes'] / (1 << 30):.0f} GiB"
+    return f"{found['cpu']}, {count(found['cores'], 'core')}, {memory}, Linux {found['kernel']}"
 
 
 def conditions(results):
     """Where and how it was measured, in sentences."""
-    machine, settings = results["machine"], results["settings"]
-    cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
-    generator = {"tidegate": "`tidegate load`", "wrk": "wrk"}[settings["generator"]]
+    settings = results["settings"]
+    generator = GENERATORS[settings["generator"]]
     return [
-        f"{results['date']}; {machine['cpu']}, {cores}, {machine['memory_bytes'] / (1 << 30):.0f} GiB, "
-        f"Linux {machine['kernel']}.",
+        f"{results['date']}; {machine(results)}.",
         f"{count(settings['rounds'], 'interleaved round')} of {settings['seconds']} s a figure; server pinned to core "
         f"{settings['server_core']}, load to core {settings['load_core']}; {settings['connections']} connections, "
         f"made by {generator}.",
     ]
+
+
+def part_conditions(results):
+    """For each run from which jobs were added: what it measured, where and how, and what differs from the other run."""
+    found = []
+    for part in results.get("parts", []):
+        titles = ", ".join(f"“{title}”" for title in part["jobs"].values())
+        settings = part["settings"]
+        said = f"From another run: {titles}. {part['date']}"
+        if part.get("revision"):
+            said += f", commit {part['revision']}"
+        if machine(part) != machine(results):
+            said += f"; {machine(part)}"
+        said += f"; {count(settings['rounds'], 'interleaved round')} of {settings['seconds']} s a figure; load made by "
+        said += f"{GENERATORS[settings['generator']]}."
+        changed = parts.differences(results, part)
+        found.append(said + (f" In that run {'; '.join(changed)}." if changed else ""))
+    return found
+
+
+def origin(results, job):
+    """One sentence on a job that was added from another run; an empty text for the others."""
+    part = parts.of_job(results, job)
+    return "" if part is results else f"From the run of {part['date']}."
 
 
 def count(number, noun):
@@ -35,7 +65,8 @@ def count(number, noun):
 
 
 def heading(results):
-    return "\n".join(["# Side by side", "", *conditions(results)]) + (
+    added = "".join(f"\n\n{text}" for text in part_conditions(results))
+    return "\n".join(["# Side by side", "", *conditions(results)]) + added + (
         "\n\nFigures are medians over the rounds, with the least and the most of them; ratios are medians of the ratios "
         "within each round. Less is better everywhere but in requests a second."
     )
@@ -95,21 +126,43 @@ def aims_text(results):
 
 def summary(results):
     """The gist, as the README has it."""
-    columns = gist.columns(results)
-    if not columns:
-        return "Nothing was measured."
+    texts = []
+    if columns := gist.columns(results):
+        settings = results["settings"]
+        idle, stuck = (parts.of_job(results, job)["settings"][job] for job in ("idle", "stuck"))
+        texts.append(
+            f"CPU seconds per million requests on {settings['connections']} connections, and bytes for each of "
+            f"{idle:,} idle connections and of {stuck:,} that never read. Each server at its best; "
+            f"medians of {count(settings['rounds'], 'round')}; {results['machine']['cpu']}, {results['date'][:10]}."
+        )
+        texts += [origins(results, columns, results), gist_table(results, columns)]
+    if columns := gist.columns(results, gist.LIGHT_COLUMNS, gist.LIGHT_CHOSEN_BY):
+        part = parts.of_job(results, columns[0].job)
+        settings = part["settings"]
+        texts.append(
+            "Latency of one light connection, which sends `GET /plaintext` every "
+            f"{settings['light_interval_milliseconds']} ms, beside heavy connections that pipeline it 256 deep. Latencies "
+            "start at the scheduled send time. Each server with the variant that has the lowest p99; "
+            f"medians of {count(settings['rounds'], 'round')} of {settings['seconds']} s; {part['machine']['cpu']}, "
+            f"{part['date'][:10]}."
+        )
+        texts += [origins(results, columns, part), gist_table(results, columns)]
+    return "\n\n".join(filter(None, texts)) or "Nothing was measured."
+
+
+def origins(results, columns, named):
+    """Which columns of the gist are from another run than the one that the text names."""
+    found = [(column.title, parts.of_job(results, column.job)) for column in columns]
+    return " ".join(f"“{title}” is from the run of {part['date']}." for title, part in found if part is not named)
+
+
+def gist_table(results, columns):
     rows = []
     for row in gist.rows(results, columns):
         medians = [column.medians.get(row.peer) for column in columns]
         cells = ["–" if number is None else units.shown(column.key, number) for column, number in zip(columns, medians)]
         rows.append([f"**{cell}**" for cell in (row.label, *cells)] if row.tone == "ours" else [row.label, *cells])
-    settings = results["settings"]
-    said = (
-        f"CPU seconds per million requests on {settings['connections']} connections, and bytes for each of "
-        f"{settings['idle']:,} idle connections and of {settings['stuck']:,} that never read. Each server at its best; "
-        f"medians of {count(settings['rounds'], 'round')}; {results['machine']['cpu']}, {results['date'][:10]}."
-    )
-    return said + "\n\n" + table(["server", *[column.title for column in columns]], rows)
+    return table(["server", *[column.title for column in columns]], rows)
 
 
 def load_table(results, job, title):
@@ -140,8 +193,38 @@ def under_way(results, job):
     return f"\n\nRequests under way when a load ended, paid for at least in part and not counted, were at most: {listed}."
 
 
+LIGHT_HEADINGS = ["p50 of sent", "p99 of sent", "sent late, p99", "heavy requests a second"]
+LIGHT_KEYS = ["light_sent_50", "light_sent_99", "light_late_99", "requests_per_second"]
+
+
+def light_table(results, job, title):
+    references = figures.references(results, job, "light_99")
+    headings = ["server", "p50", "p99"] + [f"p99 to {whom}" for whom, _ in references] + ["p99.9", "max", *LIGHT_HEADINGS]
+    rows = []
+    for peer, slow in figures.ranked(results, job, "light_99", results["peers"]):
+        middle = figures.summed_up(results, job, peer, "light_50")
+        cells = [name(results, peer), with_spread("light_50", middle), with_spread("light_99", slow)]
+        cells += [ratio_cell(results, job, peer, "light_99", other) for _, other in references]
+        cells += [median(results, job, peer, key) for key in ("light_99.9", "light_max", *LIGHT_KEYS)]
+        rows.append(cells)
+    return section(results, job, title, light_conditions(results, job) + "\n\n" + table(headings, rows))
+
+
+def light_conditions(results, job):
+    """How the light client measured, in sentences."""
+    interval = parts.of_job(results, job)["settings"]["light_interval_milliseconds"]
+    found = {run["figures"]["light_priority"] for run in results["runs"] if run["job"] == job and "figures" in run}
+    priorities = " and ".join(PRIORITIES[each] for each in sorted(found))
+    return (
+        f"The light client sends `GET /plaintext` on one connection every {interval} ms; the heavy connections pipeline it "
+        "256 deep. Latencies start at the scheduled send time, with one request outstanding at a time; “of sent” are those "
+        "of the requests that were sent. “Sent late” is how late the client sent requests that waited for no answer: its "
+        f"own share of a latency. Its priority on the core of the load was {priorities or 'not recorded'}."
+    )
+
+
 def crowd_table(results, job, title):
-    number = results["settings"][job]
+    number = parts.of_job(results, job)["settings"][job]
     what = "that made one request each" if job == "idle" else "that ask 256 times for 16 KiB and never read"
     references = figures.references(results, job, "each")
     headings = ["server", "bytes each" if job == "idle" else "growth each"] + [f"to {whom}" for whom, _ in references]
@@ -161,7 +244,8 @@ def crowd_table(results, job, title):
 
 
 def section(results, job, title, body):
-    return "\n\n".join(filter(None, [f"## {title[0].upper()}{title[1:]}", body, missing_lines(results, job)]))
+    texts = [f"## {title[0].upper()}{title[1:]}", origin(results, job), body, missing_lines(results, job)]
+    return "\n\n".join(filter(None, texts))
 
 
 def median(results, job, peer, key):
@@ -188,6 +272,7 @@ def missing_lines(results, job):
     return "\n".join(f"- {title}: {said}" for title, said in missing(results, job))
 
 
+TABLES = {"crowd": crowd_table, "light": light_table, "load": load_table}
 SERVER_HEADINGS = ["server", "language", "version", "measured as", "how it is configured"]
 
 

@@ -74,6 +74,10 @@ def aim(number):
     return "below" if number == 1 else f"≤ {number:g}"
 
 
+# What is read of a light connection first.
+LIGHT = [("p50", "light_50"), ("p99", "light_99"), ("max", "light_max")]
+TIMES = ("latency_", "light_")
+
 OF_KEY = {
     "slowest_probe_milliseconds": lambda milliseconds: time(milliseconds * 1000),
     "cpu": cpu,
@@ -87,4 +91,4 @@ OF_KEY = {
 
 
 def shown(key, number):
-    return time(number) if key.startswith("latency_") else OF_KEY[key](number)
+    return time(number) if key.startswith(TIMES) else OF_KEY[key](number)

@@ -65,6 +65,29 @@ def results(idle=None):
     }
 
 
+def light_figures(cost):
+    each = {"light_50": cost * 1e4, "light_90": cost * 2e4, "light_99": cost * 3e4, "light_99.9": cost * 4e4}
+    sent = {"light_sent": 700, "light_sent_50": cost * 1e4, "light_sent_99": cost * 3e4, "light_late_99": None}
+    heavy = {"requests": 1000, "seconds": 5.0, "requests_per_second": 200.0, "light_priority": "fifo"}
+    return {"light_count": 1500, "light_max": cost * 5e4, **each, **sent, **heavy}
+
+
+def light_results(date="2026-03-04 05:06 UTC"):
+    """A later run of two rounds, of the light jobs alone."""
+    found = results()
+    found["jobs"] = {f"light-{heavy}": f"one light connection beside {heavy} <heavy> ones" for heavy in (256, 500)}
+    found["settings"] |= {"rounds": 2, "memory_rounds": 2, "seconds": 5, "light_interval_milliseconds": 2}
+    found["without"] = [{"peer": "floor", "job": "light-500", "reason": "it is too quick"}]
+    found["runs"] = [
+        {"round": number, "peer": name, "job": job, "figures": light_figures(cost * (1 + number / 10))}
+        for number in (1, 2)
+        for job in found["jobs"]
+        for name, cost in COSTS.items()
+        if (name, job) != ("floor", "light-500")
+    ]
+    return found | {"date": date, "revision": "abc1234"}
+
+
 def add_failure(results, name, job, number, reason):
     """In the place of what that round had."""
     kept = [run for run in results["runs"] if (run["peer"], run["job"], run["round"]) != (name, job, number)]
