@@ -20,5 +20,6 @@ mod process;
 mod program;
 mod rates;
 mod serve;
+mod suspension;
 mod takeover;
 mod transports;

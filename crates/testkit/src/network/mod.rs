@@ -190,6 +190,14 @@ impl Network {
         self.run_until(time, || false);
     }
 
+    /// All hosts stand still for so long, as machines that are suspended: the clock moves at once, and what is on its way
+    /// arrives, before any loop is turned again.
+    pub fn suspend(&self, time: Duration) {
+        let mut world = self.world.borrow_mut();
+        let until = world.now.saturating_add(time);
+        world.advance(until);
+    }
+
     /// Lets time pass until something is so, which is looked at whenever all loops have come to rest; or until so much
     /// time is over. Says whether it is so.
     ///
