@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::framing::{Lines, Raw};
 use tidegate::http1::{self, Incoming, Response};
 use tidegate::{Address, Channel, Client, Context, Handler, Limits, Outcome, task};
-use tidegate_testkit::network::{Faults, Network, Station};
+use tidegate_testkit::network::{Fault, Faults, Link, Network, Station};
 use tidegate_testkit::seeds;
 
 /// Answers when a request is complete.
@@ -57,10 +57,11 @@ async fn ask(to: Address, first: &'static str, second: &'static str) -> String {
 fn suspended(seed: u64, faults: Faults, first: &'static str, second: &'static str, pause: Duration) -> Vec<String> {
     let network = Network::new(seed);
     network.set_faults(faults);
+    network.set_link(LINK);
     let address = serve(&network);
     let clients: Station = network.host("10.0.0.2").station();
     let tasks: Vec<_> = (0..PEERS).map(|_| clients.spawn(ask(address.clone(), first, second))).collect();
-    network.run_for(TIMEOUT - Duration::from_millis(95));
+    network.run_for(UNTIL_IN_FLIGHT);
     network.suspend(pause);
     tasks.into_iter().map(|task| network.run_task(TIMEOUT * 20, task)).collect()
 }
@@ -73,7 +74,7 @@ const IDLE: (&str, &str) = ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1
 fn requests_completed_in_time_are_answered_after_the_loop_stood_still() {
     for seed in seeds(5) {
         for (first, second) in [HEAD, BODY, IDLE] {
-            for faults in [Faults::none(), Faults::none().with(tidegate_testkit::network::Fault::Reordered, 2)] {
+            for faults in [Faults::none(), Faults::none().with(Fault::Reordered, 2)] {
                 let wanted = if (first, second) == IDLE { 2 } else { 1 };
                 for answer in suspended(seed, faults, first, second, TIMEOUT * 4) {
                     let whole = answer.matches("HTTP/1.1 200 OK").count();
@@ -135,11 +136,12 @@ fn a_channel_receives_what_came_before_its_deadline_although_the_loop_stood_stil
         Ok(())
     }
     let network = Network::new(1);
+    network.set_link(LINK);
     let server = network.host("10.0.0.1").station();
     let address = server.serve(7, Limits::default(), Lines::new, greet).expect("the port is free");
     let clients = network.host("10.0.0.2").station();
     let peers: Vec<_> = (0..PEERS).map(|_| clients.spawn(ask(address.clone(), "eb", "b\n"))).collect();
-    network.run_for(TIMEOUT - Duration::from_millis(95));
+    network.run_for(UNTIL_IN_FLIGHT);
     network.suspend(TIMEOUT * 4);
     for peer in peers {
         assert_eq!(network.run_task(TIMEOUT * 20, peer), "ebb\n");
@@ -147,4 +149,11 @@ fn a_channel_receives_what_came_before_its_deadline_although_the_loop_stood_stil
 }
 
 const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Connecting takes 40 ms, so the first part arrives after 60 ms, and the second one leaves after 940 ms.
+const LINK: Link = Link { latency: Duration::from_millis(20), bytes_per_second: 100_000_000 };
+
+/// The second part is on its way, and the server's deadline is 110 ms away.
+const UNTIL_IN_FLIGHT: Duration = Duration::from_millis(950);
+
 const PEERS: usize = 100;

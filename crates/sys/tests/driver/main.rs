@@ -11,6 +11,7 @@ mod accept;
 mod close;
 mod connect;
 mod crowds;
+mod fairness;
 mod farewell;
 mod file;
 mod hold;
@@ -161,6 +162,12 @@ drivers! {
         much_from_more_than_there_are_buffers_comes_whole,
         nobody_starves_among_those_who_never_stop,
         who_connects_and_resets_in_a_loop_leaves_nothing,
+    }
+    fairness {
+        a_light_socket_reports_before_heavy_ones_that_were_first,
+        heavy_sockets_take_turns,
+        a_new_connection_comes_before_heavy_sockets,
+        a_light_socket_reports_before_room_for_a_heavy_one,
     }
     farewell {
         a_driver_dropped_in_the_middle_of_everything_gives_all_back,

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod crowd;
+mod fairness;
 mod faults;
 mod journal;
 mod pair;

@@ -1,0 +1,121 @@
+//! Light sockets report before heavy ones, however many of those there are and whatever came first.
+
+use std::io::Write;
+
+use tidegate_buffer::Outbound;
+use tidegate_sys::{Completion, Token};
+
+use crate::harness::{Family, Harness, PATIENCE, Told, any_port, pattern};
+use crate::which::Which;
+
+/// Sockets from which so much was received that they are heavy, with their peers.
+fn heavy_pairs(harness: &mut Harness, family: Family, count: usize) -> Vec<(Token, socket2::Socket)> {
+    let mut pairs: Vec<_> = (0..count).map(|_| harness.pair(family)).collect();
+    for (token, peer) in &mut pairs {
+        harness.receive(*token, true);
+        peer.write_all(&pattern(HEAVY_BYTES)).unwrap();
+        harness.until_received(*token, HEAVY_BYTES);
+    }
+    harness.settle();
+    pairs
+}
+
+/// The tokens of the completions of the next turn that has any, in order.
+fn order(harness: &mut Harness) -> Vec<Token> {
+    loop {
+        harness.driver.wait(Some(PATIENCE)).unwrap();
+        let mut order = Vec::new();
+        while let Some((token, completion)) = harness.next() {
+            order.push(token);
+            harness.record(token, completion);
+        }
+        if !order.is_empty() {
+            return order;
+        }
+    }
+}
+
+pub(crate) fn a_light_socket_reports_before_heavy_ones_that_were_first(driver: Which) {
+    for family in Family::BOTH {
+        let mut harness = Harness::on(driver);
+        let mut heavy = heavy_pairs(&mut harness, family, 100);
+        let (light, mut light_peer) = harness.pair(family);
+        harness.receive(light, true);
+        light_peer.write_all(b"a").unwrap();
+        assert_eq!(harness.until_received(light, 1), b"a");
+        harness.settle();
+        for (_, peer) in &mut heavy {
+            peer.write_all(&pattern(HEAVY_BYTES)).unwrap();
+        }
+        light_peer.write_all(b"b").unwrap();
+        let order = order(&mut harness);
+        assert_eq!(order.first(), Some(&light), "{order:?}");
+        for (token, _) in &heavy {
+            harness.until_received(*token, HEAVY_BYTES);
+        }
+    }
+}
+
+/// The queue keeps its order, so no heavy socket has a second receive before another had its first.
+pub(crate) fn heavy_sockets_take_turns(driver: Which) {
+    let mut harness = Harness::on(driver);
+    let mut heavy = heavy_pairs(&mut harness, Family::Tcp, 20);
+    for (_, peer) in &mut heavy {
+        peer.write_all(&pattern(4 * HEAVY_BYTES)).unwrap();
+    }
+    // One turn after the other, each cut off after three heavy receives, as a loop does whose time is over.
+    let mut receives = vec![0_usize; heavy.len()];
+    while receives.iter().any(|count| *count < 2) {
+        harness.driver.wait(Some(PATIENCE)).unwrap();
+        while let Some((token, completion)) = harness.driver.next() {
+            harness.record(token, completion);
+        }
+        for _ in 0..3 {
+            let Some((token, completion)) = harness.driver.next_heavy() else { break };
+            let place = heavy.iter().position(|(of, _)| *of == token);
+            if let (Some(place), Completion::Received(_)) = (place, &completion) {
+                receives[place] += 1;
+                let least = receives.iter().min().copied().unwrap_or(0);
+                assert!(receives[place] <= least + 2, "{receives:?}");
+            }
+            harness.record(token, completion);
+        }
+    }
+}
+
+pub(crate) fn a_new_connection_comes_before_heavy_sockets(driver: Which) {
+    let mut harness = Harness::on(driver);
+    let mut heavy = heavy_pairs(&mut harness, Family::Tcp, 50);
+    let (_, address) = harness.listen(&any_port());
+    harness.settle();
+    for (_, peer) in &mut heavy {
+        peer.write_all(&pattern(HEAVY_BYTES)).unwrap();
+    }
+    let _client = std::net::TcpStream::connect(address.ip().unwrap()).unwrap();
+    harness.driver.wait(Some(PATIENCE)).unwrap();
+    let mut order = Vec::new();
+    while let Some((_, completion)) = harness.next() {
+        order.push(matches!(completion, Completion::Accepted(Ok(_))));
+    }
+    assert_eq!(order.iter().position(|accepted| *accepted), Some(0), "{order:?}");
+}
+
+/// A peer that was sent more than it reads is heavy: that there is room again is reported after light sockets.
+pub(crate) fn a_light_socket_reports_before_room_for_a_heavy_one(driver: Which) {
+    let mut harness = Harness::on(driver);
+    let (blocked, mut reader) = harness.pair(Family::Unix);
+    let (light, mut light_peer) = harness.pair(Family::Unix);
+    harness.receive(light, true);
+    let mut queue = Outbound::new(&harness.pool);
+    queue.link_bytes(pattern(16 << 20).into());
+    queue.flush();
+    let taken = harness.send_until_blocked(blocked, &mut queue);
+    harness.settle();
+    harness.take_all();
+    std::io::Read::read_exact(&mut reader, &mut vec![0; taken]).unwrap();
+    light_peer.write_all(b"a").unwrap();
+    assert_eq!(order(&mut harness), [light, blocked]);
+    assert_eq!(harness.take(blocked), [Told::Sent(Ok(0))]);
+}
+
+const HEAVY_BYTES: usize = 20_000;

@@ -1,0 +1,194 @@
+//! With any number of heavy peers, a light one waits for one slice of them at most.
+//!
+//! A slice is what heavy connections may move in one turn. So the claims are those of each turn of the server's loop: it
+//! dispatches every light connection whose bytes were there when it began, and those come before any heavy one; and heavy
+//! connections move a bounded number of bytes.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tidegate_codec::Slice;
+use tidegate_codec::framing::Raw;
+use tidegate_engine::{Client, Context, Handler, Limits, Outcome, task};
+use tidegate_sys::{Address, Completion, Driver, Operation, Side, Token, Waker};
+use tidegate_testkit::network::{Fault, Faults, Link, Network};
+use tidegate_testkit::seeds;
+
+/// What the watch has seen of the server's turns.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Light connections whose bytes were there when this turn began, and that were not dispatched yet.
+    waiting: Vec<Token>,
+    /// Bytes that heavy connections have received in this turn.
+    heavy_bytes: usize,
+    /// The heavy connections that were received from.
+    heavy: BTreeSet<Token>,
+    light_receives: usize,
+    /// Turns that left heavy connections for the next one.
+    cut_short: usize,
+}
+
+/// A driver that holds the turns of its loop to the claims.
+struct Watch {
+    below: Box<dyn Driver>,
+    adopted: Vec<Token>,
+    seen: Rc<RefCell<Seen>>,
+}
+
+impl Watch {
+    fn is_light(&self, token: Token) -> bool {
+        matches!(self.below.address(token, Side::Peer), Ok(Address::Ip(ip)) if ip.ip() == LIGHT)
+    }
+}
+
+impl Driver for Watch {
+    fn name(&self) -> &'static str {
+        "watch"
+    }
+
+    fn waker(&self) -> Waker {
+        self.below.waker()
+    }
+
+    fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
+        if let Operation::Adopt(_) = operation {
+            self.adopted.push(token);
+        }
+        self.below.submit(token, operation)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let waiting = std::mem::take(&mut self.seen.borrow_mut().waiting);
+        assert_eq!(waiting, [], "light connections waited for longer than a turn");
+        let heavy_left = self.seen.borrow().heavy_bytes > 0 && timeout == Some(Duration::ZERO);
+        self.below.wait(timeout)?;
+        let light: Vec<_> = self.adopted.iter().copied().filter(|token| self.is_light(*token)).collect();
+        let waiting = light.into_iter().filter(|token| self.below.has_input(*token)).collect();
+        let seen = &mut *self.seen.borrow_mut();
+        seen.cut_short += usize::from(heavy_left);
+        (seen.waiting, seen.heavy_bytes) = (waiting, 0);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Option<(Token, Completion)> {
+        let (token, completion) = self.below.next()?;
+        let is_light = self.is_light(token);
+        let seen = &mut *self.seen.borrow_mut();
+        if let (Completion::Received(_), true) = (&completion, is_light) {
+            assert_eq!(seen.heavy_bytes, 0, "a heavy connection came before a light one");
+            seen.waiting.retain(|waits| *waits != token);
+            seen.light_receives += 1;
+        }
+        Some((token, completion))
+    }
+
+    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
+        let (token, completion) = self.below.next_heavy()?;
+        assert!(!self.is_light(token), "a light connection is taken for a heavy one");
+        let seen = &mut *self.seen.borrow_mut();
+        if let Completion::Received(bytes) = &completion {
+            assert!(seen.heavy_bytes < SLICE_BYTES, "heavy connections had more than a slice");
+            seen.heavy_bytes += bytes.len();
+            seen.heavy.insert(token);
+        }
+        Some((token, completion))
+    }
+
+    fn has_input(&mut self, token: Token) -> bool {
+        self.below.has_input(token)
+    }
+
+    fn hold_receives(&mut self, hold: bool) {
+        self.below.hold_receives(hold);
+    }
+
+    fn now(&self) -> Instant {
+        self.below.now()
+    }
+
+    fn wall(&self) -> SystemTime {
+        self.below.wall()
+    }
+
+    fn address(&self, token: Token, side: Side) -> io::Result<Address> {
+        self.below.address(token, side)
+    }
+}
+
+/// Answers a few bytes, and swallows many.
+struct Sink;
+
+impl Handler<Raw> for Sink {
+    type Post = ();
+
+    fn message(&mut self, bytes: Slice, cx: &mut Context<'_, Raw>) -> Outcome<Raw> {
+        if bytes.len() < 10 { cx.send(bytes.into()).into() } else { Outcome::Continue }
+    }
+}
+
+async fn upload(to: Address) {
+    let (_reader, mut writer) = Client::at(to).connect(Raw).await.expect("a server").split();
+    while writer.ready().await.is_ok() && writer.send(vec![0; 60_000].into()).is_ok() {}
+}
+
+/// Pings every 7 ms. Returns how often it was answered.
+async fn ping(to: Address) -> usize {
+    let mut channel = Client::at(to).connect(Raw).await.expect("a server");
+    let mut answers = 0;
+    for _ in 0..40 {
+        channel.send("ping".into()).expect("room");
+        let mut length = 0;
+        while length < 4 {
+            length += channel.recv().await.expect("an answer").expect("an answer").len();
+        }
+        answers += 1;
+        task::sleep(Duration::from_millis(7)).await;
+    }
+    answers
+}
+
+fn play(seed: u64, heavy: usize, light: usize) -> Seen {
+    let network = Network::new(seed);
+    let faults = [Fault::Reordered, Fault::Jitter, Fault::SplitRead, Fault::LateSend];
+    network.set_faults(faults.into_iter().fold(Faults::none(), |faults, fault| faults.with(fault, 5)));
+    network.set_link(Link { bytes_per_second: 1_000_000_000, ..Link::default() });
+    let seen = Rc::<RefCell<Seen>>::default();
+    let watched = seen.clone();
+    let server = network
+        .host("10.0.0.1")
+        .station_over(move |below| Box::new(Watch { below, adopted: Vec::new(), seen: watched }));
+    let address = server.listen(7, Limits::default(), |_| (Raw, Sink)).expect("the port is free");
+    let uploads = network.host("10.0.0.2").station();
+    for _ in 0..heavy {
+        drop(uploads.spawn(upload(address.clone())));
+    }
+    network.run_for(Duration::from_millis(30));
+    let pings = network.host(&LIGHT.to_string()).station();
+    let pings: Vec<_> = (0..light).map(|_| pings.spawn(ping(address.clone()))).collect();
+    for ping in pings {
+        assert_eq!(network.run_task(Duration::from_secs(60), ping), 40);
+    }
+    seen.take()
+}
+
+#[test]
+fn a_light_connection_waits_for_one_slice_of_any_number_of_heavy_ones() {
+    for seed in seeds(4) {
+        for heavy in [0, 1, 10, 100] {
+            let seen = play(seed, heavy, 5);
+            assert!(seen.light_receives >= 5 * 40);
+            assert_eq!(seen.heavy.len(), heavy, "every heavy connection is served");
+            assert!(heavy < 100 || seen.cut_short > 100, "so many slices were cut short: {}", seen.cut_short);
+        }
+    }
+}
+
+/// The host of the light peers.
+const LIGHT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 3));
+
+/// What heavy connections may move in one turn.
+const SLICE_BYTES: usize = 1024 * 1024;
