@@ -120,7 +120,7 @@ impl Scene {
 
     fn turn(&mut self) {
         self.driver.wait(Some(Duration::ZERO)).expect("waiting does not fail");
-        while let Some((token, completion)) = self.driver.next().or_else(|| self.driver.next_heavy()) {
+        while let Some((token, completion)) = self.driver.next_of_any() {
             self.complete(token.slot as usize, completion);
         }
     }

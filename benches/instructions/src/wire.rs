@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_buffer::{Gathered, Pool, Scratch};
-use tidegate_sys::{Accepted, Address, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
+use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
 use crate::counted::count_this;
 
@@ -127,7 +127,7 @@ impl Driver for Wire {
         Ok(())
     }
 
-    fn next(&mut self) -> Option<(Token, Completion)> {
+    fn next(&mut self, _: Class) -> Option<(Token, Completion)> {
         if self.arriving > 0 {
             return self.accepted();
         }

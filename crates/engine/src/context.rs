@@ -108,7 +108,8 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
     }
 
     /// Sets the deadline of a channel, unless that has come already: there is nothing to wait for then, and the wheel
-    /// takes no time that has passed.
+    /// takes no time that has passed. Returns whether it has come.
+    #[must_use]
     pub(crate) fn set_deadline(&mut self, tick: Tick) -> bool {
         let has_come = self.core.wheel.has_come(tick);
         self.link.set_deadline(if has_come { Tick::NEVER } else { tick });

@@ -41,8 +41,8 @@ pub(crate) struct Core {
     again: VecDeque<Token>,
     /// Connections that used up what one dispatch may do. They are heavy, and go on in the next turn.
     backlog: VecDeque<Token>,
-    /// The loop was held up, and until then peers are excused whose bytes wait to be read.
-    excused_until: Option<Instant>,
+    /// The loop was held up for so long, and until then peers are excused whose bytes wait to be read.
+    lag: Option<(Duration, Instant)>,
     /// A connection whose bytes are in the scratch until the tasks that were woken have run; then it is visited again.
     pub(crate) hot: Option<Token>,
     /// Bytes that tasks have sent since the connections which they touched were flushed.
@@ -75,7 +75,7 @@ impl Core {
             groups: Groups::default(),
             again: VecDeque::new(),
             backlog: VecDeque::new(),
-            excused_until: None,
+            lag: None,
             hot: None,
             unflushed: 0,
             awaited: 0,
@@ -304,25 +304,24 @@ impl Core {
         self.backlog.pop_front()
     }
 
-    /// Takes note that the loop came back later than it planned to.
+    /// Takes note of how much later than planned the loop came back.
     pub(crate) fn note_lag(&mut self, lag: Duration) {
         let now = self.time.now();
         if lag >= LAG_MIN {
-            self.excused_until = now.checked_add(UNREAD_GRACE);
-        } else if self.excused_until.is_some_and(|until| until <= now) {
-            self.excused_until = None;
+            self.lag = Some((lag, now + UNREAD_GRACE));
+        } else if self.lag.is_some_and(|(_, until)| until <= now) {
+            self.lag = None;
         }
     }
 
     /// Whether the loop was held up a moment ago, so that a deadline may have come while it could not read.
     pub(crate) fn was_held_up(&self) -> bool {
-        self.excused_until.is_some()
+        self.lag.is_some()
     }
 
-    /// Whether a deadline of a peer is put off, which is due since `at`: bytes of the peer have come and were not read.
-    pub(crate) fn puts_off(&mut self, token: Token, at: Instant) -> bool {
-        let is_recent = self.time.now().saturating_duration_since(at) < UNREAD_GRACE;
-        (is_recent || self.was_held_up()) && self.driver.has_input(token)
+    /// Whether a peer that is late by so much, and whose bytes have come and were not read, is excused.
+    pub(crate) fn excuses(&self, late: Duration) -> bool {
+        late < UNREAD_GRACE + self.lag.map_or(Duration::ZERO, |(lag, _)| lag)
     }
 
     pub(crate) fn wants_visits(&self) -> usize {

@@ -1,7 +1,7 @@
 //! `EventLoop`: one thread, one driver, one turn after the other.
 //!
 //! A turn: wait; completions, one at a time, each decoded, handled and flushed while it is hot, those of light connections
-//! before those of heavy ones; timers that are due; messages from other threads; connections that asked for another
+//! first, of new ones after that, of heavy ones last; timers that are due; messages from other threads; connections that asked for another
 //! dispatch, and those with work left. Each of these is bounded, in number and in time (`phase.rs`). What the kernel holds
 //! is read before a deadline is judged, so a peer is late only if its bytes are not there. Tasks run after the dispatch
 //! that woke them, before the next. At the end of a turn memory is looked at: if the budget is used up, receiving is held
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tidegate_buffer::Pool;
 use tidegate_codec::Codec;
 use tidegate_sys::readiness::Readiness;
-use tidegate_sys::{Address, Completion, Driver, Operation, Socket, Token, memory};
+use tidegate_sys::{Address, Class, Completion, Driver, Operation, Socket, Token, memory};
 
 use crate::channel::{Channel, Handle as ChannelHandle};
 use crate::connection::{Connection, Link, Occasion, Presence, Settings};
@@ -29,8 +29,8 @@ use crate::counters::{Counts, Published};
 use crate::group::{Budget, Cast};
 use crate::handler::Handler;
 use crate::limits::{
-    EXHAUSTED_PAUSE, HEAVY_BYTES_PER_TURN_MAX, HEAVY_TIME, LETTERS_PER_TURN_MAX, LIGHT_TIME, Limits, MESSAGE_TIME,
-    TIMER_TIME, TIMERS_PER_TURN_MAX, TURN_PATIENCE, WAITS_FAILED_MAX,
+    ACCEPT_TIME, EXHAUSTED_PAUSE, HEAVY_BYTES_PER_TURN_MAX, HEAVY_TIME, LETTERS_PER_TURN_MAX, LIGHT_TIME, Limits,
+    MESSAGES_PER_ITEM, NEW_TIME, TIMER_TIME, TIMERS_PER_TURN_MAX, TURN_PATIENCE, WAITS_FAILED_MAX,
 };
 use crate::local::{Entered, Local};
 use crate::mailbox::{Letter, Mailbox};
@@ -353,8 +353,9 @@ impl EventLoop {
         let begun = self.wait(patience)?;
         self.published.begin_turn(self.local.core.borrow().tally.turns + 1);
         let mut held = self.exhausted;
-        self.complete_light(&mut held);
-        self.complete_heavy(&mut held);
+        for class in Class::ALL {
+            self.complete(class, &mut held);
+        }
         self.fire_timers(begun);
         self.deliver();
         self.local.visit_again();
@@ -444,8 +445,11 @@ impl EventLoop {
 
     fn timeout(&self, core: &Core, patience: Option<Duration>) -> Option<Duration> {
         // Letters that came while older ones were delivered ring for nobody.
-        let busy =
-            core.wants_visits() + core.backlog() > 0 || self.letters.len() > 0 || self.cast.is_some() || core.mailbox.has_letters();
+        let busy = core.wants_visits() + core.backlog() > 0
+            || core.driver.has_ready()
+            || self.letters.len() > 0
+            || self.cast.is_some()
+            || core.mailbox.has_letters();
         if busy || core.tasks.want_to_run() {
             return Some(Duration::ZERO);
         }
@@ -464,7 +468,7 @@ impl EventLoop {
         for _ in 0..TIMERS_PER_TURN_MAX {
             let Some(token) = self.next_expired(now) else { break };
             self.local.visit(token, Occasion::Timer);
-            if phase.is_over_after_item(&*self.local.core.borrow().driver) {
+            if phase.is_over_after(1, &*self.local.core.borrow().driver) {
                 break;
             }
         }
@@ -491,27 +495,24 @@ impl EventLoop {
         }
     }
 
-    /// Dispatches the completions of light connections, new connections and wake-ups, one at a time. The driver bounds
-    /// their number.
-    fn complete_light(&mut self, held: &mut bool) {
-        let mut phase = Phase::of(LIGHT_TIME);
-        while let Some((token, completion)) = self.next_completion() {
-            self.dispatch(token, completion, held);
-            if phase.is_over_after_item(&*self.local.core.borrow().driver) {
-                break;
-            }
-        }
-    }
-
-    /// Dispatches completions of heavy connections, one at a time, in what is left of the turn. The others keep their
-    /// place.
-    fn complete_heavy(&mut self, held: &mut bool) {
-        let mut phase = Phase::of_long_items(HEAVY_TIME);
-        let bytes_max = self.local.core.borrow().tally.moved_bytes() + HEAVY_BYTES_PER_TURN_MAX;
-        while let Some((token, completion)) = self.next_heavy_completion() {
+    /// Dispatches completions of one class of sockets, one at a time, while the time of the class lasts. The others keep
+    /// their place.
+    fn complete(&mut self, class: Class, held: &mut bool) {
+        let (mut phase, bytes_max) = match class {
+            Class::Light => (Phase::of(LIGHT_TIME), u64::MAX),
+            Class::Listener => (Phase::of(ACCEPT_TIME), u64::MAX),
+            Class::New => (Phase::of(NEW_TIME), u64::MAX),
+            Class::Heavy => (Phase::of_long_items(HEAVY_TIME), HEAVY_BYTES_PER_TURN_MAX),
+        };
+        let bytes_max = bytes_max.saturating_add(self.local.core.borrow().tally.moved_bytes());
+        let mut messages = self.local.core.borrow().tally.messages;
+        while let Some((token, completion)) = self.next_completion(class) {
             self.dispatch(token, completion, held);
             let core = self.local.core.borrow();
-            if core.tally.moved_bytes() >= bytes_max || phase.is_over_after_item(&*core.driver) {
+            // A few bytes may be many messages, which take their time.
+            let cost = 1 + (core.tally.messages - messages) / MESSAGES_PER_ITEM;
+            messages = core.tally.messages;
+            if core.tally.moved_bytes() >= bytes_max || phase.is_over_after(cost, &*core.driver) {
                 break;
             }
         }
@@ -545,13 +546,8 @@ impl EventLoop {
     }
 
     #[inline]
-    fn next_completion(&self) -> Option<(Token, Completion)> {
-        self.local.core.borrow_mut().driver.next()
-    }
-
-    #[inline]
-    fn next_heavy_completion(&self) -> Option<(Token, Completion)> {
-        self.local.core.borrow_mut().driver.next_heavy()
+    fn next_completion(&self, class: Class) -> Option<(Token, Completion)> {
+        self.local.core.borrow_mut().driver.next(class)
     }
 
     fn deliver(&mut self) {
@@ -569,7 +565,6 @@ impl EventLoop {
             }
             self.letters = core.mailbox.collect().into_iter();
         }
-        let mut phase = Phase::of(MESSAGE_TIME);
         for _ in 0..LETTERS_PER_TURN_MAX {
             match self.letters.next() {
                 Some(Letter::Post { token, post }) => self.local.visit(token, Occasion::Posted(post)),
@@ -584,15 +579,15 @@ impl EventLoop {
                     let left = by.saturating_duration_since(self.local.now());
                     self.begin_drain(left);
                 }
-                None => {
-                    // What held them goes as well.
-                    self.letters = Vec::new().into_iter();
-                    return;
-                }
+                None => break,
             }
-            if phase.is_over_after_item(&*self.local.core.borrow().driver) {
-                return;
+            if budget.is_over_after_message(&self.local.core.borrow()) {
+                break;
             }
+        }
+        if self.letters.len() == 0 {
+            // What held them goes as well.
+            self.letters = Vec::new().into_iter();
         }
     }
 

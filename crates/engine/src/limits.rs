@@ -109,8 +109,14 @@ pub(crate) const WAITS_FAILED_MAX: u32 = 100;
 /// Time of a turn for completions of light connections, which come first.
 pub(crate) const LIGHT_TIME: Duration = Duration::from_millis(1);
 
-/// Time of a turn for completions of heavy connections: a light one waits for that long at most, and for the one dispatch
-/// that began before. Shorter, and asking the kernel for light ones in between would cost noticeably.
+/// Time of a turn for connections that are accepted.
+pub(crate) const ACCEPT_TIME: Duration = Duration::from_millis(1);
+
+/// Time of a turn for connections of which nothing was received yet.
+pub(crate) const NEW_TIME: Duration = Duration::from_micros(500);
+
+/// Time of a turn for completions of heavy connections: beside them alone a light one waits for that long at most, and for
+/// the dispatch that began before. Shorter, and asking the kernel for light ones in between would cost noticeably.
 pub(crate) const HEAVY_TIME: Duration = Duration::from_micros(500);
 
 /// Bytes that heavy connections may receive and send in one turn, also where time stands still.
@@ -119,8 +125,11 @@ pub(crate) const HEAVY_BYTES_PER_TURN_MAX: u64 = 1024 * 1024;
 /// Time of a turn for timers.
 pub(crate) const TIMER_TIME: Duration = Duration::from_micros(500);
 
-/// Time of a turn for messages from other threads.
+/// Time of a turn for messages from other threads, and for bringing those of groups to their members.
 pub(crate) const MESSAGE_TIME: Duration = Duration::from_micros(500);
+
+/// So many decoded messages count as much as a completion, when the time of a class is looked at.
+pub(crate) const MESSAGES_PER_ITEM: u64 = 16;
 
 /// Time of a turn for connections that were written to from elsewhere and are flushed.
 pub(crate) const FLUSH_TIME: Duration = Duration::from_millis(1);
@@ -131,9 +140,12 @@ pub(crate) const BACKLOG_TIME: Duration = Duration::from_micros(500);
 /// A loop that comes back so much later than it planned to was held up: by a handler, or since the process was stopped.
 pub(crate) const LAG_MIN: Duration = Duration::from_millis(50);
 
-/// How long a deadline of a peer that is due may be put off while bytes of the peer wait to be read: counted from the
-/// deadline, or from when the loop was last held up.
+/// How long a deadline of a peer that is due may be put off while bytes of the peer wait to be read, beside the time for
+/// which the loop was held up.
 pub(crate) const UNREAD_GRACE: Duration = Duration::from_secs(1);
+
+/// A deadline that was put off is looked at again after so long.
+pub(crate) const PUT_OFF_PAUSE: Duration = Duration::from_millis(10);
 
 /// A turn that takes longer makes everybody else on the loop wait noticeably.
 pub(crate) const SLOW_TURN: Duration = Duration::from_millis(100);

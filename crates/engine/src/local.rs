@@ -74,14 +74,16 @@ impl Local {
     /// waits for the next time.
     pub(crate) fn visit_again(self: &Rc<Self>) {
         let mut core = self.core.borrow_mut();
-        core.unflushed = 0;
         let mut phase = Phase::of(FLUSH_TIME);
         for _ in 0..core.wants_visits() {
             let Some(token) = core.next_again() else { break };
             core.visit(token, Occasion::Again);
-            if phase.is_over_after_item(&*core.driver) {
+            if phase.is_over_after(1, &*core.driver) {
                 break;
             }
+        }
+        if !phase.is_over() {
+            core.unflushed = 0;
         }
         core.shorten_line();
     }
@@ -94,7 +96,7 @@ impl Local {
             let next = self.core.borrow_mut().next_in_backlog();
             let Some(token) = next else { break };
             self.visit(token, Occasion::Again);
-            if phase.is_over_after_item(&*self.core.borrow().driver) {
+            if phase.is_over_after(1, &*self.core.borrow().driver) {
                 break;
             }
         }

@@ -1,51 +1,57 @@
 //! `Phase`: how long one part of a turn may take.
 //!
 //! A turn is bounded in time as well as in counts. Each part of it (light completions, heavy ones, timers, messages,
-//! connections with work left) serves at least one item, and goes on while its time lasts; the next turn continues. So
-//! a flood in one part neither starves the others nor delays a light connection. In a simulation time stands still
-//! within a turn, and counts alone bound it.
+//! connections with work left) serves a few items whatever they take, and goes on while its time lasts; the next turn
+//! continues. So a flood in one part neither starves the others nor delays a light connection for long. In a simulation
+//! time stands still within a turn, and counts alone bound it.
 
 use std::time::{Duration, Instant};
 
 use tidegate_sys::Driver;
 
-/// The time of one part of a turn.
+/// The time of one part of a turn. It begins when the clock is first read.
 #[derive(Debug)]
 pub(crate) struct Phase {
     time: Duration,
     /// The clock is read once for so many items.
-    stride: u32,
-    items: u32,
+    stride: u64,
+    items: u64,
     /// Set when the clock is read first: a part that has little to do does not read it.
     until: Option<Instant>,
+    over: bool,
 }
 
 impl Phase {
     /// A part of so much time, whose items are short.
     pub(crate) const fn of(time: Duration) -> Self {
-        Self { time, stride: ITEMS_PER_CLOCK_READ, items: 0, until: None }
+        Self { time, stride: ITEMS_PER_CLOCK_READ, items: 0, until: None, over: false }
     }
 
     /// A part whose items may take long.
     pub(crate) const fn of_long_items(time: Duration) -> Self {
-        Self { time, stride: 1, items: 0, until: None }
+        Self { time, stride: 1, items: 0, until: None, over: false }
     }
 
-    /// Takes note of an item that was served. Returns whether the time is over.
+    /// Takes note of items that were served. Returns whether the time is over.
     #[inline]
-    pub(crate) fn is_over_after_item(&mut self, driver: &dyn Driver) -> bool {
-        self.items += 1;
-        if self.items < self.stride {
-            return false;
+    pub(crate) fn is_over_after(&mut self, items: u64, driver: &dyn Driver) -> bool {
+        self.items += items;
+        if self.items >= self.stride {
+            self.items = 0;
+            let now = driver.now();
+            self.over = now >= *self.until.get_or_insert(now + self.time);
         }
-        self.items = 0;
-        let now = driver.now();
-        now >= *self.until.get_or_insert(now + self.time)
+        self.over
+    }
+
+    /// Whether the time was over when it was last looked at.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.over
     }
 }
 
 /// An item is some microseconds, so the clock is read every fifty or so.
-const ITEMS_PER_CLOCK_READ: u32 = 8;
+const ITEMS_PER_CLOCK_READ: u64 = 8;
 
 #[cfg(test)]
 mod tests {
@@ -58,10 +64,12 @@ mod tests {
     fn a_part_is_over_when_its_time_has_passed_and_never_before_its_first_items() {
         let driver = Readiness::new(&Pool::new()).unwrap();
         let mut long = Phase::of(Duration::from_secs(3600));
-        assert!((0..1000).all(|_| !long.is_over_after_item(&driver)));
+        assert!((0..1000).all(|_| !long.is_over_after(1, &driver)));
         let mut none = Phase::of(Duration::ZERO);
-        let over = (1..100).find(|_| none.is_over_after_item(&driver));
+        let over = (1..100).find(|_| none.is_over_after(1, &driver));
         assert_eq!(over, Some(ITEMS_PER_CLOCK_READ));
-        assert!(Phase::of_long_items(Duration::ZERO).is_over_after_item(&driver));
+        assert!(none.is_over());
+        assert!(Phase::of_long_items(Duration::ZERO).is_over_after(1, &driver));
+        assert!(Phase::of(Duration::ZERO).is_over_after(100, &driver), "an item that costs as much as many");
     }
 }

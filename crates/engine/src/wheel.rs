@@ -88,6 +88,11 @@ impl Wheel {
         deadline == Tick::PASSED || (deadline.is_set() && self.absolute(deadline) <= self.elapsed)
     }
 
+    /// How long ago a deadline has come; zero if it has not.
+    pub(crate) fn since(&self, deadline: Tick) -> Duration {
+        Duration::from_millis(self.elapsed.saturating_sub(self.absolute(deadline)))
+    }
+
     /// Sets, moves or clears the deadline of a node.
     #[inline]
     pub(crate) fn set(&mut self, nodes: &mut impl Nodes, index: u32, deadline: Tick) {

@@ -19,7 +19,7 @@ use tidegate_codec::{Codec, Over, Slice};
 use tidegate_engine::task::Task;
 use tidegate_engine::{Channel, Context, EventLoop, Handler, Limits, Outcome, task};
 use tidegate_sys::readiness::Readiness;
-use tidegate_sys::{Accepted, Address, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
+use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 use tidegate_testkit::filters::StripPrefix;
 
 #[global_allocator]
@@ -200,7 +200,7 @@ impl Driver for Crowd {
         Ok(())
     }
 
-    fn next(&mut self) -> Option<(Token, Completion)> {
+    fn next(&mut self, _: Class) -> Option<(Token, Completion)> {
         if self.accepted == CROWD {
             return None;
         }

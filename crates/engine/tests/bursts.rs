@@ -15,7 +15,7 @@ use tidegate_buffer::Pool;
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
 use tidegate_engine::{Context, Event, EventLoop, Handler, Limits, Outcome, Remote};
-use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
+use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
 /// Less than what a loop delivers in one turn.
 const POSTS: usize = 1_000;
@@ -169,7 +169,7 @@ impl Driver for Bed {
         Ok(())
     }
 
-    fn next(&mut self) -> Option<(Token, Completion)> {
+    fn next(&mut self, _: Class) -> Option<(Token, Completion)> {
         None
     }
 

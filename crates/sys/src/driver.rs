@@ -11,6 +11,7 @@ use tidegate_buffer::{Outbound, Slice};
 
 use crate::address::Address;
 use crate::options::SocketOptions;
+use crate::ready::Class;
 use crate::socket::Socket;
 use crate::wake::Waker;
 
@@ -122,14 +123,14 @@ pub trait Driver {
     /// The system's, if waiting itself fails; being interrupted is none.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// The next completion of this turn that is not of a heavy socket. A turn is bounded: sockets that have more to say
-    /// are asked again after the next [`wait`](Driver::wait), which does not block then.
-    fn next(&mut self) -> Option<(Token, Completion)>;
+    /// The next completion of this turn, of one class of sockets. The loop asks for one class after the other, in the
+    /// order of [`Class::ALL`], and for as many completions as it has time for. A turn is bounded: sockets that have more
+    /// to say are asked again after the next [`wait`](Driver::wait), which does not block then.
+    fn next(&mut self, class: Class) -> Option<(Token, Completion)>;
 
-    /// The next completion of this turn of a heavy socket, which is one that moves many bytes ([`Load`](crate::Load)).
-    /// The loop asks for as many as it has time for, after those of [`next`](Driver::next); the others keep their place.
-    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
-        None
+    /// The next completion of this turn, of whatever class: for a caller that does not bound its turns.
+    fn next_of_any(&mut self) -> Option<(Token, Completion)> {
+        Class::ALL.into_iter().find_map(|class| self.next(class))
     }
 
     /// Holds back, or goes on with, receiving on all sockets at once: what a loop does while its memory is used up.
@@ -140,7 +141,12 @@ pub trait Driver {
         None
     }
 
-    /// Whether the kernel, or the driver, holds bytes of the peer that the loop has not received and would receive now. A
+    /// Whether sockets keep their place for the next turn, so that the next [`wait`](Driver::wait) does not block.
+    fn has_ready(&self) -> bool {
+        false
+    }
+
+    /// Whether the kernel, or the driver, holds bytes of the peer that the loop has asked for and has not received. A
     /// driver that cannot rule it out answers `true`.
     fn has_input(&mut self, _token: Token) -> bool {
         false

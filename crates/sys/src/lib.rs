@@ -29,6 +29,6 @@ mod wake;
 pub use address::{Address, BadAddress};
 pub use driver::{Accepted, Completion, Driver, Operation, Side, Token};
 pub use options::{ListenOptions, SocketOptions};
-pub use ready::{Load, ReadyQueue};
+pub use ready::{Class, Load, ReadyQueue};
 pub use socket::Socket;
 pub use wake::{Wake, Waker};

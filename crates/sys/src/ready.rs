@@ -1,11 +1,11 @@
-//! Which socket reports next: light sockets before heavy ones.
+//! Which socket reports next: light sockets before new ones, and those before heavy ones.
 //!
 //! A socket is heavy while its operations move many bytes: a receive brings 3 KiB or more, a send takes 8 KiB or more, or
-//! the kernel has no room for one. A driver keeps two queues. The loop serves all light sockets first, and heavy ones
-//! in what is left of the turn ([`Driver::next`](crate::Driver::next), [`Driver::next_heavy`](crate::Driver::next_heavy)).
-//! So the latency of a light connection does not depend on the number of heavy ones.
+//! the kernel has no room for one. A driver keeps a queue for each [`Class`], and the loop serves one after the other,
+//! each for a bounded time ([`Driver::next`](crate::Driver::next)). So the latency of a light connection depends neither
+//! on the number of heavy ones nor on a crowd that connects.
 //!
-//! Both types are here for drivers, and both drivers and the simulated network use them, so the policy is one.
+//! The types are here for drivers, and both drivers and the simulated network use them, so the policy is one.
 
 use std::collections::VecDeque;
 
@@ -28,6 +28,9 @@ use std::collections::VecDeque;
 pub struct Load(u8);
 
 impl Load {
+    /// A light one.
+    pub const LIGHT: Self = Self(LIGHT);
+
     /// Takes note of a receive of so many bytes.
     pub fn note_received(&mut self, bytes: usize) {
         self.note(bytes >= HEAVY_RECEIVE_BYTES);
@@ -58,99 +61,116 @@ impl Load {
         self.0 == NEW
     }
 
+    /// The class of a connection of this load.
+    #[must_use]
+    pub const fn class(self) -> Class {
+        match self.0 {
+            NEW => Class::New,
+            LIGHT => Class::Light,
+            _ => Class::Heavy,
+        }
+    }
+
     fn note(&mut self, much: bool) {
         self.0 = if much { LIGHT + LIGHT_OPERATIONS } else { self.0.saturating_sub(1).max(LIGHT) };
     }
 }
 
-/// The sockets of a driver that have something to report. The driver sees to it that each is in here at most once.
-#[derive(Debug)]
-pub struct ReadyQueue<T> {
-    light: Queue<T>,
-    heavy: Queue<T>,
-    /// The first heavy socket of this turn was asked for.
-    serves_heavy: bool,
+/// Which sockets report in which part of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Connections that move few bytes, and everything that is not about the bytes of a connection.
+    Light,
+    /// Listeners: a bounded number of connections is accepted in a turn.
+    Listener,
+    /// Connections from which nothing was received yet. A crowd that connects does not delay those that are there.
+    New,
+    /// Connections that move many bytes.
+    Heavy,
 }
 
-/// Sockets in the order in which they report, and how many of them report in this turn.
+impl Class {
+    /// All of them, in the order in which a turn serves them.
+    pub const ALL: [Self; 4] = [Self::Light, Self::Listener, Self::New, Self::Heavy];
+}
+
+/// The sockets of a driver that have something to report. The driver sees to it that each is in here at most once.
+#[derive(Debug)]
+pub struct ReadyQueue<T>([Queue<T>; Class::ALL.len()]);
+
+/// Sockets in the order in which they report, and how many reports are left in this turn: none before the first.
 #[derive(Debug)]
 struct Queue<T> {
     sockets: VecDeque<T>,
-    turn: usize,
+    left: Option<usize>,
 }
 
 impl<T> Default for ReadyQueue<T> {
     fn default() -> Self {
-        Self { light: Queue::new(), heavy: Queue::new(), serves_heavy: false }
+        Self(std::array::from_fn(|_| Queue { sockets: VecDeque::new(), left: None }))
     }
 }
 
 impl<T> ReadyQueue<T> {
-    /// Queues a socket behind those of its weight.
+    /// Queues a connection behind those of its class.
     pub fn push(&mut self, socket: T, load: Load) {
-        let queue = if load.is_heavy() { &mut self.heavy } else { &mut self.light };
-        queue.sockets.push_back(socket);
+        self.0[load.class() as usize].sockets.push_back(socket);
     }
 
-    /// Queues a socket before all others of its weight. It reports in this turn.
+    /// Queues a listener.
+    pub fn push_listener(&mut self, socket: T) {
+        self.0[Class::Listener as usize].sockets.push_back(socket);
+    }
+
+    /// Queues a connection before all others of its class. It reports in this turn.
     pub fn push_next(&mut self, socket: T, load: Load) {
-        let queue = if load.is_heavy() { &mut self.heavy } else { &mut self.light };
+        let queue = &mut self.0[load.class() as usize];
         queue.sockets.push_front(socket);
-        queue.turn += 1;
-    }
-
-    /// Begins a turn. A light socket that is queued within the turn reports in the next one.
-    pub fn begin_turn(&mut self) {
-        self.light.turn = self.light.sockets.len().min(LIGHT_SOCKETS_PER_TURN_MAX);
-        self.serves_heavy = false;
-    }
-
-    /// The next light socket of this turn.
-    pub fn next_light(&mut self) -> Option<T> {
-        self.light.next()
-    }
-
-    /// The next heavy socket of this turn: of those that were queued before the first of them was asked for.
-    pub fn next_heavy(&mut self) -> Option<T> {
-        if !self.serves_heavy {
-            self.serves_heavy = true;
-            self.heavy.turn = self.heavy.sockets.len();
+        if let Some(left) = &mut queue.left {
+            *left += 1;
         }
-        self.heavy.next()
+    }
+
+    /// Begins a turn.
+    pub fn begin_turn(&mut self) {
+        self.0.iter_mut().for_each(|queue| queue.left = None);
+    }
+
+    /// The next socket of a class in this turn. A connection that is queued after the first of its class was asked for
+    /// reports in the next turn; listeners report so often, together.
+    pub fn next(&mut self, class: Class) -> Option<T> {
+        let queue = &mut self.0[class as usize];
+        let count = queue.sockets.len();
+        let left = queue.left.get_or_insert(match class {
+            Class::Light => count.min(LIGHT_SOCKETS_PER_TURN_MAX),
+            Class::Listener => ACCEPTS_PER_TURN_MAX,
+            Class::New | Class::Heavy => count,
+        });
+        *left = left.checked_sub(1)?;
+        queue.sockets.pop_front()
     }
 
     /// Whether a heavy socket has something to report.
     #[must_use]
     pub fn has_heavy(&self) -> bool {
-        !self.heavy.sockets.is_empty()
+        !self.0[Class::Heavy as usize].sockets.is_empty()
     }
 
-    /// Sockets in both queues.
+    /// Sockets of all classes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.light.sockets.len() + self.heavy.sockets.len()
+        self.0.iter().map(|queue| queue.sockets.len()).sum()
     }
 
     /// Whether no socket has anything to report.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.0.iter().all(|queue| queue.sockets.is_empty())
     }
 
-    /// The sockets of each queue, in order: for a driver that reorders them.
-    pub fn make_contiguous(&mut self) -> [&mut [T]; 2] {
-        [self.light.sockets.make_contiguous(), self.heavy.sockets.make_contiguous()]
-    }
-}
-
-impl<T> Queue<T> {
-    const fn new() -> Self {
-        Self { sockets: VecDeque::new(), turn: 0 }
-    }
-
-    fn next(&mut self) -> Option<T> {
-        self.turn = self.turn.checked_sub(1)?;
-        self.sockets.pop_front()
+    /// The sockets of each class, in order: for a driver that reorders them.
+    pub fn orders(&mut self) -> impl Iterator<Item = &mut [T]> {
+        self.0.iter_mut().map(|queue| queue.sockets.make_contiguous())
     }
 }
 
@@ -165,6 +185,9 @@ const LIGHT_OPERATIONS: u8 = 8;
 
 /// Light sockets that report in one turn; the others keep their place.
 const LIGHT_SOCKETS_PER_TURN_MAX: usize = 1024;
+
+/// Connections that are accepted in one turn, from all listeners.
+const ACCEPTS_PER_TURN_MAX: usize = 64;
 
 const NEW: u8 = 0;
 const LIGHT: u8 = 1;
@@ -205,26 +228,43 @@ mod tests {
     fn a_turn_has_the_sockets_that_were_queued_before_it_came_to_them() {
         let mut ready = ReadyQueue::default();
         ready.push('h', heavy());
-        ready.push('a', Load::default());
+        ready.push('a', Load::LIGHT);
         ready.begin_turn();
-        ready.push('b', Load::default());
+        assert_eq!(ready.next(Class::Light), Some('a'));
+        ready.push('b', Load::LIGHT);
         ready.push('i', heavy());
-        ready.push_next('n', Load::default());
-        assert_eq!([ready.next_light(), ready.next_light(), ready.next_light()], [Some('n'), Some('a'), None]);
-        assert_eq!(ready.next_heavy(), Some('h'));
+        ready.push_next('n', Load::LIGHT);
+        assert_eq!([ready.next(Class::Light), ready.next(Class::Light)], [Some('n'), None]);
+        assert_eq!(ready.next(Class::Heavy), Some('h'));
         ready.push('j', heavy());
-        assert_eq!([ready.next_heavy(), ready.next_heavy()], [Some('i'), None]);
+        assert_eq!([ready.next(Class::Heavy), ready.next(Class::Heavy)], [Some('i'), None]);
         assert_eq!(ready.len(), 2);
         ready.begin_turn();
-        assert_eq!((ready.next_light(), ready.next_heavy()), (Some('b'), Some('j')));
+        assert_eq!(Class::ALL.map(|class| ready.next(class)), [Some('b'), None, None, Some('j')]);
         assert!(ready.is_empty());
     }
 
     #[test]
-    fn the_light_sockets_of_a_turn_are_bounded() {
+    fn a_socket_is_new_until_something_was_received() {
         let mut ready = ReadyQueue::default();
-        (0..2 * LIGHT_SOCKETS_PER_TURN_MAX).for_each(|socket| ready.push(socket, Load::default()));
+        ready.push('n', Load::default());
+        ready.push_listener('l');
+        assert_eq!(Class::ALL.map(|class| ready.next(class)), [None, Some('l'), Some('n'), None]);
+    }
+
+    #[test]
+    fn light_sockets_and_accepts_of_a_turn_are_bounded_and_listeners_take_turns() {
+        let mut ready = ReadyQueue::default();
+        (0..2 * LIGHT_SOCKETS_PER_TURN_MAX).for_each(|socket| ready.push(socket, Load::LIGHT));
         ready.begin_turn();
-        assert_eq!(std::iter::from_fn(|| ready.next_light()).count(), LIGHT_SOCKETS_PER_TURN_MAX);
+        assert_eq!(std::iter::from_fn(|| ready.next(Class::Light)).count(), LIGHT_SOCKETS_PER_TURN_MAX);
+        ready.push_listener(1);
+        ready.push_listener(2);
+        let accepts = std::iter::from_fn(|| {
+            let listener = ready.next(Class::Listener)?;
+            ready.push_listener(listener);
+            Some(listener)
+        });
+        assert!(accepts.take(1000).eq([1, 2].into_iter().cycle().take(ACCEPTS_PER_TURN_MAX)));
     }
 }

@@ -113,9 +113,6 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Accepted>> {
     }
 }
 
-/// Streams that are accepted from one listener before others have their say.
-pub(crate) const ACCEPTS_IN_A_ROW_MAX: u32 = 64;
-
 /// Begins to connect; the second value says whether that is still under way.
 pub(crate) fn connect(
     address: &Address,

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_buffer::Outbound;
-use tidegate_sys::{Accepted, Address, Completion, Driver, Operation, Side, Socket, Token, Waker};
+use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Waker};
 
 /// What a driver asks of a system, one kind of call after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -364,12 +364,12 @@ impl Driver for Shim {
         self.beneath.wait(if busy { Some(Duration::ZERO) } else { timeout })
     }
 
-    fn next(&mut self) -> Option<(Token, Completion)> {
-        if let Some(told) = self.told.pop_front() {
-            return Some(told);
-        }
+    fn next(&mut self, class: Class) -> Option<(Token, Completion)> {
         loop {
-            let (token, completion) = self.beneath.next()?;
+            if let Some(told) = self.told.pop_front() {
+                return Some(told);
+            }
+            let (token, completion) = self.beneath.next(class)?;
             if token == NOBODY {
                 continue;
             }
@@ -379,16 +379,8 @@ impl Driver for Shim {
         }
     }
 
-    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
-        loop {
-            if let Some(told) = self.told.pop_front() {
-                return Some(told);
-            }
-            let (token, completion) = self.beneath.next_heavy()?;
-            if let Some(passed) = self.pass(token, completion) {
-                return Some(passed);
-            }
-        }
+    fn has_ready(&self) -> bool {
+        self.beneath.has_ready()
     }
 
     fn has_input(&mut self, token: Token) -> bool {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{Gathered, Outbound, Pool, Scratch};
-use tidegate_sys::{Accepted, Address, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
+use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
 /// What the test and the driver share.
 #[derive(Debug, Clone, Default)]
@@ -142,7 +142,7 @@ impl Driver for Wire {
         Ok(())
     }
 
-    fn next(&mut self) -> Option<(Token, Completion)> {
+    fn next(&mut self, _: Class) -> Option<(Token, Completion)> {
         if let Some(listener) = self.listener.take() {
             let accepted = Accepted { socket: Socket::Simulated(0), peer: peer() };
             return Some((listener, Completion::Accepted(Ok(accepted))));

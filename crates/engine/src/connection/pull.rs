@@ -140,6 +140,13 @@ impl Ends {
         }
     }
 
+    /// Sets the deadline of the connection to the channel's, which is passed for good once it has come.
+    fn note_deadline<C: Codec>(&mut self, cx: &mut Context<'_, C>) {
+        if cx.set_deadline(self.deadline()) {
+            self.rare().deadline = Tick::PASSED;
+        }
+    }
+
     fn deadline(&self) -> Tick {
         self.rare.as_ref().map_or(Tick::NEVER, |rare| rare.deadline)
     }
@@ -156,7 +163,7 @@ impl<C: Codec> Application<C> for Ends {
             self.set(Self::DRAIN_DUE, cx.is_draining() && !cx.codec().knows_its_end());
             cx.later(start);
         }
-        cx.set_deadline(self.deadline());
+        self.note_deadline(cx);
         Outcome::Continue
     }
 
@@ -174,9 +181,7 @@ impl<C: Codec> Application<C> for Ends {
             Event::Flushed => self.wake_writer(),
             Event::Deadline => {
                 // Whoever waits looks whether it was theirs, and sets the next.
-                if cx.set_deadline(self.deadline()) {
-                    self.rare().deadline = Tick::PASSED;
-                }
+                self.note_deadline(cx);
                 self.wake_writer();
                 Application::<C>::wake_reader(self);
             }
@@ -317,7 +322,8 @@ impl<C: Codec> Connection<C, Ends> {
             return Poll::Ready(self.end());
         }
         // After the loop was held up, what has come meanwhile is not late.
-        let is_late = self.is_overdue(core) && !core.was_held_up();
+        let deadline = self.application.deadline();
+        let is_late = deadline == Tick::PASSED || self.is_overdue(core) && !core.was_held_up();
         if !gone && (is_late || !self.may_decode()) {
             return self.wait_to_read(core, token, waker);
         }

@@ -11,6 +11,7 @@ use std::any::{Any, TypeId};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{LoadError, Slice};
@@ -23,7 +24,9 @@ use crate::context::Context;
 use crate::core::Core;
 use crate::group::{Cast, Heard, Slow};
 use crate::handler::{Event, Outcome, Switch};
-use crate::limits::{FILE_PIECE_BYTES, LINGER_MAX, MESSAGES_PER_VISIT_MAX, SEND_BYTES_MAX, SENDS_PER_VISIT_MAX};
+use crate::limits::{
+    FILE_PIECE_BYTES, LINGER_MAX, MESSAGES_PER_VISIT_MAX, PUT_OFF_PAUSE, SEND_BYTES_MAX, SENDS_PER_VISIT_MAX,
+};
 use crate::wheel::Tick;
 
 /// Why a visit ends before its time.
@@ -283,23 +286,28 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         if self.link.is_closing() {
             return Ok(());
         }
-        let due = self.codec.poll_timeout().filter(|at| *at <= core.time.now() && self.listens());
-        if due.is_some_and(|at| !(self.link.has(Link::RECEIVING) && core.puts_off(token, at))) {
+        let now = core.time.now();
+        let due = self.codec.poll_timeout().filter(|at| *at <= now && self.listens());
+        if due.is_some_and(|at| !self.is_excused(core, token, now.saturating_duration_since(at))) {
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
             let handled = self.codec.handle_timeout(&mut out);
             self.or_close(handled);
         }
         if core.wheel.has_come(self.link.deadline) {
-            let now = core.time.now();
-            if core.was_held_up() && self.link.has(Link::RECEIVING) && core.driver.has_input(token) {
+            if core.was_held_up() && self.is_excused(core, token, core.wheel.since(self.link.deadline)) {
                 // The application may wait for the very bytes that have come.
-                self.link.deadline = core.wheel.tick(now);
                 return Ok(());
             }
             self.link.deadline = Tick::NEVER;
             self.tell(core, token, Event::Deadline)?;
         }
         Ok(())
+    }
+
+    /// Whether a peer that is late by so much is excused: its bytes have come, and were not read or not decoded yet.
+    fn is_excused(&self, core: &mut Core, token: Token, late: Duration) -> bool {
+        let undecoded = self.link.has(Link::BEHIND) && !self.link.input.is_empty();
+        core.excuses(late) && (undecoded || self.link.has(Link::RECEIVING) && core.driver.has_input(token))
     }
 
     fn drain(&mut self, core: &mut Core, token: Token) -> Visited<C> {
@@ -658,11 +666,16 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 timer = timer.sooner(self.link.deadline);
             }
         } else {
-            timer = timer.sooner(self.link.deadline);
+            // One that has come was put off.
+            let again = core.time.now() + PUT_OFF_PAUSE;
+            timer = timer.sooner(match self.link.deadline {
+                passed if core.wheel.has_come(passed) => core.wheel.tick(again),
+                ahead => ahead,
+            });
             if self.listens()
                 && let Some(at) = self.codec.poll_timeout()
             {
-                timer = timer.sooner(core.wheel.tick(at));
+                timer = timer.sooner(core.wheel.tick(if at <= core.time.now() { again } else { at }));
             }
         }
         core.set_timer(token, timer);

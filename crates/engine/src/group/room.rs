@@ -14,8 +14,9 @@ use tidegate_sys::Token;
 
 use super::{News, Shared, Slow};
 use crate::core::Core;
-use crate::limits::{DELIVERIES_PER_TURN_MAX, HEARERS_PER_TURN_MAX};
+use crate::limits::{DELIVERIES_PER_TURN_MAX, HEARERS_PER_TURN_MAX, MESSAGE_TIME};
 use crate::mailbox::Mailbox;
+use crate::phase::Phase;
 use crate::slots::Slots;
 
 /// The groups that have members on this loop, by their numbers.
@@ -108,19 +109,29 @@ pub(crate) struct Budget {
     deliveries: usize,
     /// How long the line of those who want another visit may get. Whoever is in it costs no further send.
     line: usize,
+    phase: Phase,
 }
 
 impl Budget {
     pub(crate) fn new(core: &Core) -> Self {
         // One delivery a turn is made although the line is as long as it may get.
-        Self { deliveries: DELIVERIES_PER_TURN_MAX, line: HEARERS_PER_TURN_MAX.max(core.wants_visits() + 1) }
+        let line = HEARERS_PER_TURN_MAX.max(core.wants_visits() + 1);
+        Self { deliveries: DELIVERIES_PER_TURN_MAX, line, phase: Phase::of(MESSAGE_TIME) }
     }
 
     /// Takes one delivery out of it, if there is one left.
     fn take(&mut self, core: &Core) -> bool {
-        let left = self.deliveries > 0 && core.wants_visits() < self.line;
-        self.deliveries -= usize::from(left);
+        let left = self.deliveries > 0 && core.wants_visits() < self.line && !self.phase.is_over();
+        if left {
+            self.deliveries -= 1;
+            self.phase.is_over_after(1, &*core.driver);
+        }
         left
+    }
+
+    /// Takes note of a message that was read. Returns whether no further one is read in this turn.
+    pub(crate) fn is_over_after_message(&mut self, core: &Core) -> bool {
+        self.phase.is_over_after(1, &*core.driver)
     }
 }
 

@@ -10,7 +10,7 @@ use tidegate_buffer::Pool;
 use tidegate_codec::Slice;
 use tidegate_codec::framing::{LengthField, Lines};
 use tidegate_engine::{Channel, ChannelError, Closed, Context, EventLoop, Handler, Limits, Outcome};
-use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
+use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
 use crate::journal::Journal;
 
@@ -48,7 +48,7 @@ impl Driver for Late {
         Ok(())
     }
 
-    fn next(&mut self) -> Option<(Token, Completion)> {
+    fn next(&mut self, _: Class) -> Option<(Token, Completion)> {
         if let Some(token) = self.broken.pop() {
             return Some((token, Completion::Failed(io::ErrorKind::ConnectionReset.into())));
         }

@@ -142,7 +142,7 @@ impl Bare {
 
 impl Inner {
     fn next(&mut self) -> Option<(Token, Completion)> {
-        self.driver.next().or_else(|| self.driver.next_heavy())
+        self.driver.next_of_any()
     }
 
     fn begin(&mut self, operation: Operation<'_>) -> usize {

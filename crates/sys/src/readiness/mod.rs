@@ -34,8 +34,8 @@ use crate::address::Address;
 use crate::driver::{Completion, Driver, Operation, Side, Token};
 use crate::gather::IoVectors;
 use crate::options::SocketOptions;
-use crate::ready::ReadyQueue;
-use crate::socket::{self, ACCEPTS_IN_A_ROW_MAX, Socket};
+use crate::ready::{Class, ReadyQueue};
+use crate::socket::{self, Socket};
 use crate::wake::{Wake, Waker};
 
 /// The driver on epoll.
@@ -45,8 +45,6 @@ pub struct Readiness {
     waker: Arc<EventWaker>,
     sockets: Sockets,
     ready: ReadyQueue<Token>,
-    /// Connections accepted one after the other from the same listener.
-    accepted: u32,
     woken: bool,
     /// Sockets that could be received from while receiving was held back.
     held: Option<Vec<Token>>,
@@ -68,7 +66,6 @@ impl Readiness {
             waker,
             sockets: Sockets::default(),
             ready: ReadyQueue::default(),
-            accepted: 0,
             woken: false,
             held: None,
             scratch: Scratch::new(pool),
@@ -206,29 +203,16 @@ impl Readiness {
     fn accept(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         if !socket.flags.has(Flags::READABLE) || !socket.flags.has(Flags::ACCEPTING) {
-            self.accepted = 0;
             return None;
         }
-        let result = match socket::accept(&socket.descriptor).transpose() {
-            Some(result) => result,
-            None => {
-                socket.flags.set(Flags::READABLE, false);
-                self.accepted = 0;
-                return None;
-            }
-        };
-        self.accepted += 1;
-        if result.is_err() {
-            // Still readable, and not lined up: to try again at once would fail again, for as long as it lasts.
-            self.accepted = 0;
-        } else if self.accepted < ACCEPTS_IN_A_ROW_MAX {
-            socket.flags.set(Flags::LINED_UP, true);
-            self.ready.push_next(token, socket.load);
-        } else {
-            self.accepted = 0;
-            line_up(&mut self.ready, socket, token);
+        let accepted = socket::accept(&socket.descriptor).transpose();
+        match &accepted {
+            None => socket.flags.set(Flags::READABLE, false),
+            // Still readable, and not queued: to try again at once would fail again, for as long as it lasts.
+            Some(Err(_)) => {}
+            Some(Ok(_)) => line_up(&mut self.ready, socket, token),
         }
-        Some(Completion::Accepted(result))
+        accepted.map(Completion::Accepted)
     }
 }
 
@@ -297,20 +281,11 @@ impl Driver for Readiness {
         Ok(())
     }
 
-    fn next(&mut self) -> Option<(Token, Completion)> {
+    fn next(&mut self, class: Class) -> Option<(Token, Completion)> {
         if std::mem::take(&mut self.woken) {
             return Some((NOBODY, Completion::Woken));
         }
-        while let Some(token) = self.ready.next_light() {
-            if let Some(completion) = self.attend(token) {
-                return Some((token, completion));
-            }
-        }
-        None
-    }
-
-    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
-        while let Some(token) = self.ready.next_heavy() {
+        while let Some(token) = self.ready.next(class) {
             if let Some(completion) = self.attend(token) {
                 return Some((token, completion));
             }
@@ -320,6 +295,10 @@ impl Driver for Readiness {
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {
         socket::unacknowledged(self.sockets.get(token)?.descriptor.as_fd())
+    }
+
+    fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
     }
 
     fn has_input(&mut self, token: Token) -> bool {
@@ -370,7 +349,11 @@ impl Wake for EventWaker {
 fn line_up(ready: &mut ReadyQueue<Token>, socket: &mut table::Entry, token: Token) {
     if !socket.flags.has(Flags::LINED_UP) {
         socket.flags.set(Flags::LINED_UP, true);
-        ready.push(token, socket.load);
+        if socket.flags.has(Flags::LISTENER) {
+            ready.push_listener(token);
+        } else {
+            ready.push(token, socket.load);
+        }
     }
 }
 

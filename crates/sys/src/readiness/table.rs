@@ -73,7 +73,13 @@ impl Born for Entry {
 
 impl Sockets {
     pub(super) fn insert(&mut self, token: Token, descriptor: OwnedFd, flags: Flags) {
-        let entry = Entry { descriptor, generation: token.generation, flags, appetite: Appetite::default(), load: Load::default() };
+        let entry = Entry {
+            descriptor,
+            generation: token.generation,
+            flags,
+            appetite: Appetite::default(),
+            load: Load::default(),
+        };
         self.put(token.slot, entry);
     }
 }

@@ -9,7 +9,7 @@ use super::Machine;
 use super::kernel::{Event, Kernel};
 use super::table::Flags;
 use crate::driver::{Completion, Token};
-use crate::socket::{self, ACCEPTS_IN_A_ROW_MAX};
+use crate::socket;
 
 impl<K: Kernel> Machine<K> {
     /// The poll of a listener has said something.
@@ -22,28 +22,23 @@ impl<K: Kernel> Machine<K> {
         }
         // Whatever it is, the call will tell.
         self.sockets.get_mut(token)?.flags.set(Flags::READABLE, true);
-        self.accept(token)
+        self.attend_later(token);
+        None
     }
 
-    /// Accepts whoever is next, and has the one after that accepted as well, so many in a row.
+    /// Accepts the next connection, and has the one after that accepted in its turn.
     pub(super) fn accept(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         if !socket.flags.has(Flags::RECEIVING.and(Flags::READABLE)) || socket.flags.has(Flags::CLOSING) {
             return None;
         }
         let accepted = socket::accept(&socket.descriptor).transpose();
-        self.bulk.in_a_row += 1;
         match &accepted {
             None => socket.flags.set(Flags::READABLE, false),
             // To try again at once would fail again, for as long as it lasts.
             Some(Err(_)) => {}
-            Some(Ok(_)) if self.bulk.in_a_row < ACCEPTS_IN_A_ROW_MAX => {
-                self.attend_next(token);
-                return accepted.map(Completion::Accepted);
-            }
             Some(Ok(_)) => self.attend_later(token),
         }
-        self.bulk.in_a_row = 0;
         accepted.map(Completion::Accepted)
     }
 }

@@ -28,15 +28,13 @@ use crate::ready::ReadyQueue;
 #[derive(Debug)]
 pub(super) struct Bulk {
     scratch: Scratch,
-    /// Those that have something to report. Listeners are light.
+    /// Those that have something to report.
     pub(super) ready: ReadyQueue<Token>,
-    /// Streams accepted one after the other from the same listener.
-    pub(super) in_a_row: u32,
 }
 
 impl Bulk {
     pub(super) fn new(pool: &Pool) -> Self {
-        Self { scratch: Scratch::new(pool), ready: ReadyQueue::default(), in_a_row: 0 }
+        Self { scratch: Scratch::new(pool), ready: ReadyQueue::default() }
     }
 }
 
@@ -46,16 +44,11 @@ impl<K: Kernel> Machine<K> {
         if let Some(socket) = self.sockets.get_mut(token)
             && socket.flags.raise(Flags::ATTENDED)
         {
-            self.bulk.ready.push(token, socket.load);
-        }
-    }
-
-    /// Gives a listener its say before all others, once more in this turn.
-    pub(super) fn attend_next(&mut self, token: Token) {
-        if let Some(socket) = self.sockets.get_mut(token)
-            && socket.flags.raise(Flags::ATTENDED)
-        {
-            self.bulk.ready.push_next(token, socket.load);
+            if socket.flags.has(Flags::LISTENER) {
+                self.bulk.ready.push_listener(token);
+            } else {
+                self.bulk.ready.push(token, socket.load);
+            }
         }
     }
 
@@ -100,10 +93,16 @@ impl<K: Kernel> Machine<K> {
     fn receive_much(&mut self, token: Token) -> Option<Completion> {
         let flags = self.sockets.get(token)?.flags;
         // A receive that the ring has is not to be overtaken.
-        let has_ring = !flags.has(Flags::POLLED) && !planted::has(Bug::CallOvertakes);
+        let is_polled = flags.has(Flags::POLLED);
+        let is_idle = self.sockets.get(token)?.flights.is_idle(Kind::Receive);
+        let has_ring = !is_polled && !is_idle && !planted::has(Bug::CallOvertakes);
         if !flags.has(Flags::READABLE) || has_ring || !self.wants(flags) {
             self.note_held(token);
             return None;
+        }
+        if !is_polled {
+            // The ring has it from here on.
+            self.line_up(token);
         }
         let socket = self.sockets.get_mut(token)?;
         let size = socket.appetite.bytes();
@@ -137,7 +136,7 @@ impl<K: Kernel> Machine<K> {
                     socket.flags.set(Flags::BULK, false);
                     self.line_up(token);
                 }
-                if !drained {
+                if !drained && is_polled {
                     self.attend_later(token);
                 }
                 Some(Completion::Received(self.bulk.scratch.received(length)))

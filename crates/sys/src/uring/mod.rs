@@ -12,7 +12,7 @@
 //! | sockets | `table.rs` |
 //! | bad luck, for tests | `disturbed.rs` |
 //!
-//! What the loop asks for is queued, and submitted with the next wait: one call to the kernel for a turn. What is armed
+//! What the loop asks for is queued, and submitted with the next call that asks the kernel for events. What is armed
 //! and what is not is decided then as well, in `settle`, the one place that does: whoever stops receiving and goes on in
 //! the same turn costs nothing.
 //!
@@ -55,6 +55,7 @@ use self::settle::is_busy;
 use self::table::{Flags, Sockets};
 use crate::address::Address;
 use crate::driver::{Completion, Driver, Operation, Side, Token};
+use crate::ready::Class;
 use crate::socket;
 use crate::wake::{Wake, Waker};
 
@@ -107,6 +108,10 @@ struct Machine<K: Kernel> {
     turn: usize,
     /// How often the kernel may still be asked for more events in this turn.
     looks: u32,
+    /// Events of the kernel and queued sockets take turns.
+    takes_event: bool,
+    /// A send has gone by a call of its own since the kernel was last asked: the next one goes by the ring.
+    sent_alone: bool,
     waker: Arc<EventWaker>,
     wakes: bool,
     held: bool,
@@ -130,6 +135,8 @@ impl<K: Kernel> Machine<K> {
             told: VecDeque::new(),
             turn: 0,
             looks: 0,
+            takes_event: false,
+            sent_alone: false,
             waker,
             wakes: false,
             held: false,
@@ -263,14 +270,18 @@ impl<K: Kernel> Machine<K> {
             self.sends.submitted();
         }
         self.bulk.ready.begin_turn();
-        (self.turn, self.looks) = (EVENTS_PER_TURN_MAX, LOOKS_PER_TURN_MAX);
+        (self.turn, self.looks, self.sent_alone) = (EVENTS_PER_TURN_MAX, LOOKS_PER_TURN_MAX, false);
         waited
     }
 
-    /// What the kernel has completed, all of it: of heavy sockets that only queues them. The kernel does the work of
-    /// some twenty sockets when it is asked, so it is asked again while work is left.
-    fn next(&mut self) -> Option<(Token, Completion)> {
+    fn next(&mut self, class: Class) -> Option<(Token, Completion)> {
         self.buffers.reclaim();
+        if class == Class::Light { self.next_light() } else { self.next_queued(class) }
+    }
+
+    /// What the kernel has completed, all of it: of other classes that only queues the sockets. The kernel does the work
+    /// of some twenty sockets when it is asked, so it is asked again while work is left.
+    fn next_light(&mut self) -> Option<(Token, Completion)> {
         while let Some((token, completion)) = self.told.pop_front() {
             let is_open = |socket: &table::Entry| !socket.flags.has(Flags::CLOSING);
             if self.sockets.get(token).is_some_and(is_open) {
@@ -278,23 +289,37 @@ impl<K: Kernel> Machine<K> {
             }
         }
         loop {
-            while let Some(token) = self.bulk.ready.next_light() {
-                if let Some(attended) = self.attend(token) {
-                    return Some(attended);
-                }
-            }
-            while self.turn > 0
-                && let Some(event) = self.kernel.next()
-            {
-                self.turn -= 1;
-                if let Some(completion) = self.complete(event) {
-                    return Some(completion);
-                }
-            }
-            if self.turn == 0 || !self.look_again() {
-                return None;
+            // In turns: a turn that is cut short in one of both comes to the other as well.
+            self.takes_event = !self.takes_event;
+            let next = match self.takes_event {
+                true => self.next_event().or_else(|| self.next_queued(Class::Light)),
+                false => self.next_queued(Class::Light).or_else(|| self.next_event()),
+            };
+            if next.is_some() || self.turn == 0 || !self.look_again() {
+                return next;
             }
         }
+    }
+
+    fn next_event(&mut self) -> Option<(Token, Completion)> {
+        while self.turn > 0
+            && let Some(event) = self.kernel.next()
+        {
+            self.turn -= 1;
+            if let Some(completion) = self.complete(event) {
+                return Some(completion);
+            }
+        }
+        None
+    }
+
+    fn next_queued(&mut self, class: Class) -> Option<(Token, Completion)> {
+        while let Some(token) = self.bulk.ready.next(class) {
+            if let Some(attended) = self.attend(token) {
+                return Some(attended);
+            }
+        }
+        None
     }
 
     /// Has the kernel do what it has put off, and submits what is queued: what light sockets send does not wait for the
@@ -304,7 +329,7 @@ impl<K: Kernel> Machine<K> {
         if self.looks == 0 || !(would_wait || self.kernel.has_deferred_work()) {
             return false;
         }
-        self.looks -= 1;
+        (self.looks, self.sent_alone) = (self.looks - 1, false);
         self.provide();
         // A failure that lasts is the next wait's.
         let looked = self.kernel.wait(Some(Duration::ZERO));
@@ -312,16 +337,6 @@ impl<K: Kernel> Machine<K> {
             self.sends.submitted();
         }
         looked.is_ok() && self.kernel.completions() > 0
-    }
-
-    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
-        self.buffers.reclaim();
-        while let Some(token) = self.bulk.ready.next_heavy() {
-            if let Some(attended) = self.attend(token) {
-                return Some(attended);
-            }
-        }
-        None
     }
 
     /// Whether bytes lie in the kernel, or perhaps in a buffer of the ring that was not looked at yet.
@@ -415,12 +430,12 @@ impl Driver for Uring {
         self.0.wait(timeout)
     }
 
-    fn next(&mut self) -> Option<(Token, Completion)> {
-        self.0.next()
+    fn next(&mut self, class: Class) -> Option<(Token, Completion)> {
+        self.0.next(class)
     }
 
-    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
-        self.0.next_heavy()
+    fn has_ready(&self) -> bool {
+        !self.0.bulk.ready.is_empty()
     }
 
     fn has_input(&mut self, token: Token) -> bool {

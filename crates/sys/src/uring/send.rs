@@ -11,8 +11,8 @@ use super::operation::Kind;
 use super::table::{Flags, NOTHING, Room};
 use super::{Machine, leave};
 use crate::driver::{Completion, Token};
-use crate::ready::HEAVY_SEND_BYTES;
 use crate::gather::{CALL_BYTES_MAX, IOVECTORS, IoVectors, length, send_file, send_parts};
+use crate::ready::HEAVY_SEND_BYTES;
 
 /// What sends in flight need.
 pub(super) struct Sends {
@@ -92,7 +92,7 @@ impl<K: Kernel> Machine<K> {
             return None;
         }
         let fd = socket.descriptor.as_raw_fd();
-        let is_alone = self.kernel.is_idle();
+        let is_alone = !self.sent_alone && self.kernel.is_idle();
         let bytes_max = bytes_max.clamp(1, CALL_BYTES_MAX);
         if self.sends.are_full() {
             if self.kernel.submit().is_err() || self.kernel.queued() > 0 {
@@ -117,6 +117,7 @@ impl<K: Kernel> Machine<K> {
             Gathered::Parts(parts) => {
                 let bytes = length(parts);
                 if bytes >= BULK_BYTES_MIN || is_alone {
+                    self.sent_alone |= bytes < BULK_BYTES_MIN;
                     let sent = send_parts(&socket.descriptor, parts);
                     return self.sent_at_once(token, sent);
                 }
@@ -252,8 +253,9 @@ impl Sends {
 }
 
 /// From here on what is to be sent goes by a call of its own, while it is warm: a send that is submitted goes when all
-/// others have been queued, and its memory comes back another turn later. For the same reason a send with which no other
-/// would share the call to the kernel goes by a call: a request on an otherwise idle loop costs one turn and not two.
+/// others have been queued, and its memory comes back another turn later. For the same reason the first small send goes by a
+/// call while the ring is idle: a request on an otherwise idle loop costs one turn and not two. Those after it share the
+/// next call to the kernel.
 const BULK_BYTES_MIN: usize = HEAVY_SEND_BYTES;
 
 /// What a poll says where it makes sense to send again: there is room, or the connection broke.

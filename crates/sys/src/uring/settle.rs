@@ -134,6 +134,12 @@ impl<K: Kernel> Machine<K> {
                 let events = libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP;
                 self.arm(token, Kind::Receive, Request::Poll { fd, events, multishot: true })
             }
+            State::Idle if wanted && socket.load.is_new() && flags.has(Flags::READABLE) => {
+                // A call finds out whether its bytes are there already, in the turn's time for new connections.
+                socket.flags.set(Flags::POLLED, false);
+                self.attend_later(token);
+                Ok(())
+            }
             State::Idle if wanted && !flags.has(Flags::STARVED) => {
                 socket.flags.set(Flags::POLLED, false);
                 // What stays armed may bring far more than is wanted, so only who brings little gets it.

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use tidegate_buffer::Outbound;
-use tidegate_sys::{Completion, Token};
+use tidegate_sys::{Class, Completion, Token};
 
 use crate::harness::{Family, Harness, PATIENCE, Told, any_port, pattern};
 use crate::which::Which;
@@ -67,11 +67,11 @@ pub(crate) fn heavy_sockets_take_turns(driver: Which) {
     let mut receives = vec![0_usize; heavy.len()];
     while receives.iter().any(|count| *count < 2) {
         harness.driver.wait(Some(PATIENCE)).unwrap();
-        while let Some((token, completion)) = harness.driver.next() {
+        while let Some((token, completion)) = harness.driver.next(Class::Light) {
             harness.record(token, completion);
         }
         for _ in 0..3 {
-            let Some((token, completion)) = harness.driver.next_heavy() else { break };
+            let Some((token, completion)) = harness.driver.next(Class::Heavy) else { break };
             let place = heavy.iter().position(|(of, _)| *of == token);
             if let (Some(place), Completion::Received(_)) = (place, &completion) {
                 receives[place] += 1;

@@ -170,7 +170,7 @@ impl Harness {
 
     /// The next completion of the turn, those of heavy sockets last.
     pub(crate) fn next(&mut self) -> Option<(Token, Completion)> {
-        self.driver.next().or_else(|| self.driver.next_heavy())
+        self.driver.next_of_any()
     }
 
     /// Takes all completions that are left of a turn.

@@ -267,7 +267,7 @@ pub(crate) fn what_is_kept_of_a_receive_is_not_overwritten_by_the_next(driver: W
         let (_, completion) = harness.first();
         let Completion::Received(bytes) = completion else { panic!("{completion:?}") };
         kept.push(bytes);
-        assert!(harness.driver.next().is_none());
+        assert!(harness.next().is_none());
     }
     for (round, bytes) in kept.iter().enumerate() {
         assert_eq!(**bytes, [round as u8; 100]);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_buffer::{Pool, Scratch};
-use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
+use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
 use super::agenda::Event;
 use super::faults::Fault;
@@ -111,9 +111,9 @@ impl Driver for Simulated {
         let several = world.desks[self.desk].ready.len() > 1;
         if several && world.strikes(Fault::Reordered) {
             let World { desks, random, .. } = world;
-            for queue in desks[self.desk].ready.make_contiguous() {
-                for last in (1..queue.len()).rev() {
-                    queue.swap(last, random.below(last + 1));
+            for order in desks[self.desk].ready.orders() {
+                for last in (1..order.len()).rev() {
+                    order.swap(last, random.below(last + 1));
                 }
             }
         }
@@ -124,23 +124,13 @@ impl Driver for Simulated {
         Ok(())
     }
 
-    fn next(&mut self) -> Option<(Token, Completion)> {
+    fn next(&mut self, class: Class) -> Option<(Token, Completion)> {
         let world = &mut *self.world.borrow_mut();
         if self.woken.swap(false, Ordering::AcqRel) {
             world.told(Owner { desk: self.desk, token: NOBODY }, &Completion::Woken);
             return Some((NOBODY, Completion::Woken));
         }
-        while let Some(place) = world.desks[self.desk].ready.next_light() {
-            if let Some(said) = world.attend(self.desk, place, &mut self.scratch) {
-                return Some(said);
-            }
-        }
-        None
-    }
-
-    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
-        let world = &mut *self.world.borrow_mut();
-        while let Some(place) = world.desks[self.desk].ready.next_heavy() {
+        while let Some(place) = world.desks[self.desk].ready.next(class) {
             if let Some(said) = world.attend(self.desk, place, &mut self.scratch) {
                 return Some(said);
             }
@@ -161,6 +151,10 @@ impl Driver for Simulated {
         let world = self.world.borrow();
         let Some(Place::End(id)) = world.desks[self.desk].sockets.get(token) else { return None };
         world.ends.get(id).map(|end| (end.unsent.len() + end.unacknowledged) as u64)
+    }
+
+    fn has_ready(&self) -> bool {
+        !self.world.borrow().desks[self.desk].ready.is_empty()
     }
 
     fn has_input(&mut self, token: Token) -> bool {

@@ -91,6 +91,7 @@ impl World {
         let pause = self.some_time(STALL_MAX);
         if let Some(end) = self.ends.get_mut(id) {
             (end.blocked, end.stalled) = (true, true);
+            end.load.note_blocked();
             self.put(pause, Event::Unstalled { end: id });
         }
     }

@@ -238,8 +238,8 @@ impl World {
                 self.line_up(place);
             }
             Event::Closed { desk, token } => {
-                self.desks[desk].ready.push(Place::Closed(token), Load::default());
-            },
+                self.desks[desk].ready.push(Place::Closed(token), Load::LIGHT);
+            }
         }
     }
 
@@ -336,7 +336,11 @@ impl World {
         if let Some((Some(owner), lined_up, load)) = socket
             && !std::mem::replace(lined_up, true)
         {
-            self.desks[owner.desk].ready.push(place, load);
+            let ready = &mut self.desks[owner.desk].ready;
+            match place {
+                Place::Listener(_) => ready.push_listener(place),
+                Place::End(_) | Place::Closed(_) => ready.push(place, load),
+            }
         }
     }
 

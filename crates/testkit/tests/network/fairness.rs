@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Client, Context, Handler, Limits, Outcome, task};
-use tidegate_sys::{Address, Completion, Driver, Operation, Side, Token, Waker};
+use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Token, Waker};
 use tidegate_testkit::network::{Fault, Faults, Link, Network};
 use tidegate_testkit::seeds;
 
@@ -73,28 +73,25 @@ impl Driver for Watch {
         Ok(())
     }
 
-    fn next(&mut self) -> Option<(Token, Completion)> {
-        let (token, completion) = self.below.next()?;
+    fn next(&mut self, class: Class) -> Option<(Token, Completion)> {
+        let (token, completion) = self.below.next(class)?;
+        let Completion::Received(bytes) = &completion else { return Some((token, completion)) };
         let is_light = self.is_light(token);
         let seen = &mut *self.seen.borrow_mut();
-        if let (Completion::Received(_), true) = (&completion, is_light) {
+        if is_light {
             assert_eq!(seen.heavy_bytes, 0, "a heavy connection came before a light one");
             seen.waiting.retain(|waits| *waits != token);
             seen.light_receives += 1;
-        }
-        Some((token, completion))
-    }
-
-    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
-        let (token, completion) = self.below.next_heavy()?;
-        assert!(!self.is_light(token), "a light connection is taken for a heavy one");
-        let seen = &mut *self.seen.borrow_mut();
-        if let Completion::Received(bytes) = &completion {
+        } else if class == Class::Heavy {
             assert!(seen.heavy_bytes < SLICE_BYTES, "heavy connections had more than a slice");
             seen.heavy_bytes += bytes.len();
             seen.heavy.insert(token);
         }
         Some((token, completion))
+    }
+
+    fn has_ready(&self) -> bool {
+        self.below.has_ready()
     }
 
     fn has_input(&mut self, token: Token) -> bool {

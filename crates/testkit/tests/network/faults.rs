@@ -209,7 +209,7 @@ fn connected(network: &Network) -> (Box<dyn Driver>, Token, Outbound) {
     driver.submit(token, Operation::Connect { address: &to, local: None, options: &SocketOptions::default() });
     network.run_for(SECOND);
     driver.wait(None).expect("nothing is waited for");
-    assert!(matches!(driver.next(), Some((_, Completion::Connected(Ok(()))))));
+    assert!(matches!(driver.next_of_any(), Some((_, Completion::Connected(Ok(()))))));
     let mut queue = Outbound::new(&pool);
     queue.write(b"ebb");
     queue.flush();
@@ -244,7 +244,7 @@ fn a_break_is_told_after_the_send_that_is_in_flight_or_by_it() {
         let mut told = Vec::new();
         network.run_until(SECOND, || {
             driver.wait(None).expect("nothing is waited for");
-            told.extend(std::iter::from_fn(|| driver.next().or_else(|| driver.next_heavy())).map(|(_, completion)| completion));
+            told.extend(std::iter::from_fn(|| driver.next_of_any()).map(|(_, completion)| completion));
             false
         });
         match &told[..] {
@@ -266,8 +266,8 @@ fn the_last_word_on_a_socket_comes_after_a_send_that_was_in_flight() {
     assert!(driver.submit(token, Operation::Close { reset: true }).is_none());
     network.run_for(SECOND);
     driver.wait(None).expect("nothing is waited for");
-    assert!(matches!(driver.next(), Some((closed, Completion::Closed)) if closed == token));
-    assert!(driver.next().is_none());
+    assert!(matches!(driver.next_of_any(), Some((closed, Completion::Closed)) if closed == token));
+    assert!(driver.next_of_any().is_none());
     queue.clear();
 }
 
@@ -284,7 +284,9 @@ fn a_stream_that_nobody_adopts_is_open_until_its_driver_goes() {
         client.spawn(async move { Client::at(to).connect(Raw).await?.recv().await.map_err(Box::<dyn Error>::from) });
     network.run_for(SECOND);
     driver.wait(None).expect("nothing is waited for");
-    let Some((_, Completion::Accepted(Ok(Accepted { socket, .. })))) = driver.next() else { panic!("it has come") };
+    let Some((_, Completion::Accepted(Ok(Accepted { socket, .. })))) = driver.next_of_any() else {
+        panic!("it has come")
+    };
     drop(socket);
     network.run_for(SECOND);
     assert_eq!((network.open_ends(), ended.is_finished()), (2, false));

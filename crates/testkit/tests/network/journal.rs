@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_sys::{Address, Completion, Driver, Operation, Side, Token, Waker};
+use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Token, Waker};
 
 /// What has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,16 +118,14 @@ impl Driver for Shim {
         self.below.wait(timeout)
     }
 
-    fn next(&mut self) -> Option<(Token, Completion)> {
-        let (token, completion) = self.below.next()?;
+    fn next(&mut self, class: Class) -> Option<(Token, Completion)> {
+        let (token, completion) = self.below.next(class)?;
         self.journal.told(token, &completion, false);
         Some((token, completion))
     }
 
-    fn next_heavy(&mut self) -> Option<(Token, Completion)> {
-        let (token, completion) = self.below.next_heavy()?;
-        self.journal.told(token, &completion, false);
-        Some((token, completion))
+    fn has_ready(&self) -> bool {
+        self.below.has_ready()
     }
 
     fn has_input(&mut self, token: Token) -> bool {

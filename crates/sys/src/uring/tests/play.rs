@@ -15,6 +15,7 @@ use super::fake::{Fake, Malice};
 use super::random::Random;
 use super::{look, machine};
 use crate::driver::{Completion, Operation, Token};
+use crate::ready::Class;
 use crate::socket::Socket;
 use crate::uring::Machine;
 
@@ -295,7 +296,7 @@ impl Play {
     }
 
     fn next(&mut self) -> Option<(Token, Completion)> {
-        self.machine.next().or_else(|| self.machine.next_heavy())
+        Class::ALL.into_iter().find_map(|class| self.machine.next(class))
     }
 
     fn turn(&mut self) {

@@ -11,6 +11,7 @@ use tidegate_buffer::{Outbound, Pool, Slice};
 use super::fake::Fake;
 use super::machine;
 use crate::driver::{Completion, Operation, Token};
+use crate::ready::Class;
 use crate::socket::Socket;
 use crate::uring::Machine;
 use crate::uring::kernel::Event;
@@ -136,7 +137,7 @@ impl Stage {
 
     /// The next completion of the turn, those of heavy sockets last.
     pub(super) fn next(&mut self) -> Option<(Token, Completion)> {
-        self.machine.next().or_else(|| self.machine.next_heavy())
+        Class::ALL.into_iter().find_map(|class| self.machine.next(class))
     }
 
     /// Turns until nothing comes of itself any more.

@@ -24,7 +24,7 @@ fn with_nothing_to_do_it_sleeps_as_long_as_it_may_and_asks_for_nothing() {
     let before = stage.machine.kernel.requests.len();
     for timeout in [None, Some(Duration::from_secs(7))] {
         stage.machine.wait(timeout).unwrap();
-        assert!(stage.machine.next().is_none() && stage.machine.kernel.slept);
+        assert!(stage.next().is_none() && stage.machine.kernel.slept);
         assert_eq!(stage.machine.kernel.timeout, timeout);
     }
     assert_eq!(stage.machine.kernel.requests.len(), before);
