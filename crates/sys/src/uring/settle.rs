@@ -142,11 +142,13 @@ impl<K: Kernel> Machine<K> {
             }
             State::Idle if wanted && !flags.has(Flags::STARVED) => {
                 socket.flags.set(Flags::POLLED, false);
-                // What stays armed may bring far more than is wanted, so only who brings little gets it.
-                let wish = match (flags.has(Flags::ONE_SHOT) || socket.load.is_new(), flags.has(Flags::READABLE)) {
-                    (false, _) => Wish::Always,
-                    (true, true) => Wish::Once,
-                    (true, false) => Wish::OnceLater,
+                // What stays armed may bring far more than is wanted, so only a socket that brings little gets it: not one
+                // of which nothing is known, nor one that has more than the last receive brought.
+                let once = flags.has(Flags::ONE_SHOT) || socket.load.is_new();
+                let wish = match flags.has(Flags::READABLE) {
+                    true => Wish::Once,
+                    false if once => Wish::OnceLater,
+                    false => Wish::Always,
                 };
                 self.arm(token, Kind::Receive, Request::Receive { fd, wish })
             }
