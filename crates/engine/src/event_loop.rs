@@ -447,8 +447,10 @@ impl EventLoop {
 
     fn timeout(&self, core: &Core, patience: Option<Duration>) -> Option<Duration> {
         // Letters that came while older ones were delivered ring for nobody.
-        let busy =
-            core.wants_visits() + core.backlog() > 0 || self.letters.len() > 0 || self.cast.is_some() || core.mailbox.has_letters();
+        let busy = core.wants_visits() + core.backlog() > 0
+            || self.letters.len() > 0
+            || self.cast.is_some()
+            || core.mailbox.has_letters();
         if busy || core.tasks.want_to_run() {
             return Some(Duration::ZERO);
         }
@@ -624,17 +626,15 @@ impl EventLoop {
     /// Sheds connections while the budget is used up, those with most bytes waiting first, until an eighth of it is
     /// free again.
     fn mind_memory(&mut self, held: bool) {
-        let local = self.local.clone();
-        let core = &mut *local.core.borrow_mut();
-        let is_exhausted = core.pool.ledger().is_exhausted();
+        let is_exhausted = self.local.core.borrow().pool.ledger().is_exhausted();
         if !held && !is_exhausted {
             return;
         }
+        let local = self.local.clone();
+        let core = &mut *local.core.borrow_mut();
         // The memory of closed connections comes back with the driver's last completion for each.
         let mut returning = core.returning();
-        if !is_exhausted {
-            self.unshed = None;
-        } else if self.must_shed(core, returning) {
+        if is_exhausted && self.must_shed(core, returning) {
             returning = self.shed(core, returning);
         }
         // Receiving goes on as soon as the budget is not used up, not only when an eighth of it is free: what is left
