@@ -1,13 +1,30 @@
-//! What is counted, and what is not: callgrind counts within functions of this file only.
+//! What is counted, and what is not: callgrind counts within [`switch`] only.
 //!
-//! It switches on its way into such a function, and back on its way out. So what is prepared for a job costs nothing,
+//! It switches on its way into that function, and back on its way out. So what is prepared for a job costs nothing,
 //! and neither does, within it, what a kernel would do.
 
-/// What callgrind is told to switch at: the functions of this file, however their names are written.
-pub(crate) const PATTERN: &str = "*tidegate_instructions*counted*count_this*";
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Does `work`, and has it counted. Within that, does it and has it not.
-#[inline(never)]
+/// What callgrind is told to switch at: that function, however its names are written.
+pub(crate) const PATTERN: &str = "*tidegate_instructions*counted*switch*";
+
+/// Does `work`, and has it counted.
 pub(crate) fn count_this<T>(work: impl FnOnce() -> T) -> T {
+    IS_COUNTING.store(true, Relaxed);
+    let done = switch(work);
+    IS_COUNTING.store(false, Relaxed);
+    done
+}
+
+/// Does `work`, and has it not counted, also within work that is.
+pub(crate) fn leave_out<T>(work: impl FnOnce() -> T) -> T {
+    if IS_COUNTING.load(Relaxed) { switch(work) } else { work() }
+}
+
+#[inline(never)]
+fn switch<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
+
+/// The program has one thread.
+static IS_COUNTING: AtomicBool = AtomicBool::new(false);

@@ -1,6 +1,6 @@
 //! What is counted: each job by its name, and how often it does its operation in a round.
 
-use crate::{codecs, queue, timers, turns};
+use crate::{codecs, crowds, drivers, queue, timers, turns};
 
 /// Something whose instructions are counted.
 pub(crate) struct Job {
@@ -15,11 +15,30 @@ pub(crate) struct Job {
     /// Rounds that are counted.
     counted: usize,
     run: fn(rounds: usize),
+    /// Why it cannot run here, if it cannot.
+    lack: fn() -> Option<String>,
 }
 
 impl Job {
     pub(crate) fn run(&self, rounds: usize) {
         (self.run)(rounds);
+    }
+
+    /// Why it cannot run here, if it cannot.
+    pub(crate) fn lack(&self) -> Option<String> {
+        (self.lack)()
+    }
+
+    /// The job that does the same with few connections, if this one does it with many.
+    pub(crate) fn same_with_few(&self) -> Option<&'static Self> {
+        let name = self.name.strip_suffix(MANY)?;
+        JOBS.iter().find(|job| job.name.strip_suffix(FEW) == Some(name))
+    }
+
+    /// The same job, which runs only where something is there.
+    const fn unless(mut self, lack: fn() -> Option<String>) -> Self {
+        self.lack = lack;
+        self
     }
 
     /// The rounds of a short run and of a long one. Their difference is what is counted.
@@ -40,8 +59,12 @@ impl Job {
 const fn job(name: &'static str, operation: &'static str, per_round: usize, run: fn(usize)) -> Job {
     // As many operations for each, or nearly: what happens now and then, such as a segment that is full, counts alike.
     let counted = 4_096 / per_round;
-    Job { name, operation, per_round, warm_up: counted / 4, counted, run }
+    Job { name, operation, per_round, warm_up: counted / 4, counted, run, lack: || None }
 }
+
+/// What the names of jobs with few connections end with, and with many.
+const FEW: &str = "-100";
+const MANY: &str = "-15000";
 
 pub(crate) const JOBS: &[Job] = &[
     job("decode", "a request with 3 fields", codecs::DEPTH, codecs::decode_plaintext),
@@ -61,4 +84,31 @@ pub(crate) const JOBS: &[Job] = &[
     job("turn-256-short", "1 of 256 pipelined requests with 1 field", 256, turns::handled_short::<256>),
     job("channel-1", "1 request, by a task", 1, turns::pulled::<1>),
     job("channel-256", "1 of 256 pipelined requests, by a task", 256, turns::pulled::<256>),
+    job("close-100", "a connection closed, of 100", crowds::ENDS, crowds::close::<100>),
+    job("close-15000", "a connection closed, of 15,000", crowds::ENDS, crowds::close::<15_000>),
+    job("hold-100", "receiving held back for a turn, 100 connections", 1, crowds::hold::<100>),
+    job("hold-15000", "receiving held back for a turn, 15,000 connections", 1, crowds::hold::<15_000>),
+    job("shed-100", "a turn while a connection that was shed closes, of 100", 1, crowds::shed::<100>),
+    job("shed-15000", "a turn while a connection that was shed closes, of 15,000", 1, crowds::shed::<15_000>),
+    job("epoll-close-100", "a socket closed, of 100 on epoll", 1, drivers::close_on_epoll::<100>)
+        .unless(drivers::lack_of_descriptors),
+    job("epoll-close-15000", "a socket closed, of 15,000 on epoll", 1, drivers::close_on_epoll::<15_000>)
+        .unless(drivers::lack_of_descriptors),
+    job("epoll-hold-100", "receiving held back once, 100 sockets on epoll", 1, drivers::hold_on_epoll::<100>)
+        .unless(drivers::lack_of_descriptors),
+    job("epoll-hold-15000", "receiving held back once, 15,000 sockets on epoll", 1, drivers::hold_on_epoll::<15_000>)
+        .unless(drivers::lack_of_descriptors),
+    job("uring-close-100", "a socket closed, of 100 on io_uring", 1, drivers::close_on_uring::<100>)
+        .unless(drivers::lack_of_uring),
+    job("uring-close-15000", "a socket closed, of 15,000 on io_uring", 1, drivers::close_on_uring::<15_000>)
+        .unless(drivers::lack_of_uring),
+    job("uring-hold-100", "receiving held back once, 100 sockets on io_uring", 1, drivers::hold_on_uring::<100>)
+        .unless(drivers::lack_of_uring),
+    job(
+        "uring-hold-15000",
+        "receiving held back once, 15,000 sockets on io_uring",
+        1,
+        drivers::hold_on_uring::<15_000>,
+    )
+    .unless(drivers::lack_of_uring),
 ];

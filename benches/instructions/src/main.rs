@@ -9,6 +9,9 @@
 //! Times vary from run to run, and mean nothing on a machine that others use; these figures are the same each time. They
 //! say nothing about what a cache or a kernel does.
 //!
+//! Some jobs run twice, beside few connections and beside many. `--check` fails also if their figures differ by more than
+//! 2 %: no work of theirs grows with the number of connections.
+//!
 //! `jobs.rs` lists what is counted, `counted.rs` says where counting begins and ends, `callgrind.rs` does it.
 
 #![forbid(unsafe_code)]
@@ -16,6 +19,8 @@
 mod callgrind;
 mod codecs;
 mod counted;
+mod crowds;
+mod drivers;
 mod jobs;
 mod queue;
 mod stored;
@@ -62,6 +67,9 @@ fn run(job: &Job, rounds: usize) -> io::Result<ExitCode> {
 
 fn store() -> io::Result<ExitCode> {
     let Some(figures) = count()? else { return Ok(ExitCode::FAILURE) };
+    if figures.jobs.len() < JOBS.len() {
+        return Err(io::Error::other("nothing is stored, since not all jobs can run here"));
+    }
     figures.store()?;
     print!("{figures}");
     Ok(ExitCode::SUCCESS)
@@ -78,7 +86,8 @@ fn compare(check: bool) -> io::Result<ExitCode> {
     println!("| job | what one operation is | now | stored | change |");
     println!("|---|---|--:|--:|--:|");
     let mut changed = 0;
-    for (job, (name, instructions)) in JOBS.iter().zip(&now.jobs) {
+    for (name, instructions) in &now.jobs {
+        let operation = Job::find(name).map_or("", |job| job.operation);
         let stored = stored.as_ref().and_then(|stored| stored.of(name));
         let change = stored.map_or(f64::INFINITY, |stored| (instructions / stored - 1.0) * 100.0);
         let mark = if change.abs() > CHANGE_PERCENT_MAX { " **!**" } else { "" };
@@ -87,19 +96,26 @@ fn compare(check: bool) -> io::Result<ExitCode> {
             Some(stored) => (format!("{stored:.1}"), format!("{change:+.1} %")),
             None => ("–".into(), "new".into()),
         };
-        println!("| {name} | {} | {instructions:.1} | {before} | {change}{mark} |", job.operation);
+        println!("| {name} | {operation} | {instructions:.1} | {before} | {change}{mark} |");
     }
     println!();
+    let growing = growing(&now);
+    if !growing.is_empty() {
+        println!("The number of connections changes what these take, by more than {DIFFERENCE_PERCENT_MAX} %:");
+        growing.iter().for_each(|line| println!("- {line}"));
+        println!();
+    }
+    let grows = if check && !growing.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     if let Some(stored) = stored.filter(|stored| !stored.is_comparable(&now)) {
         println!(
             "The stored figures are those of {}, {}: nothing follows from a difference.",
             stored.rustc, stored.level
         );
-        return Ok(ExitCode::SUCCESS);
+        return Ok(grows);
     }
     if changed == 0 {
         println!("Nothing has changed by more than {CHANGE_PERCENT_MAX} %.");
-        return Ok(ExitCode::SUCCESS);
+        return Ok(grows);
     }
     println!(
         "{changed} are new, or have changed by more than {CHANGE_PERCENT_MAX} %. Explain the change in the commit that"
@@ -108,7 +124,7 @@ fn compare(check: bool) -> io::Result<ExitCode> {
     Ok(if check { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Counts every job; nothing, and a line that says so, if that cannot be done here.
+/// Counts every job that can run here; nothing, and a line that says so, if there is no valgrind.
 fn count() -> io::Result<Option<Figures>> {
     if cfg!(debug_assertions) {
         return Err(io::Error::other(
@@ -121,6 +137,10 @@ fn count() -> io::Result<Option<Figures>> {
     }
     let mut figures = Figures { rustc: env!("RUSTC_VERSION").into(), level: String::new(), jobs: Vec::new() };
     for job in JOBS {
+        if let Some(lack) = job.lack() {
+            eprintln!("skipped: {}: {lack}", job.name);
+            continue;
+        }
         let counted = callgrind::count(job)?;
         figures.level = counted.level;
         // As precise as it is stored.
@@ -129,5 +149,44 @@ fn count() -> io::Result<Option<Figures>> {
     Ok(Some(figures))
 }
 
+/// The jobs that take another number of instructions beside many connections than beside few, as lines.
+fn growing(figures: &Figures) -> Vec<String> {
+    let pairs = JOBS.iter().filter_map(|job| Some((job.name, job.same_with_few()?.name)));
+    let pairs = pairs.filter_map(|(many, few)| Some((many, figures.of(many)?, few, figures.of(few)?)));
+    let growing =
+        pairs.filter(|(_, with_many, _, with_few)| (with_many / with_few - 1.0).abs() * 100.0 > DIFFERENCE_PERCENT_MAX);
+    growing
+        .map(|(many, with_many, few, with_few)| format!("{many}: {with_many:.1}, but {few}: {with_few:.1}"))
+        .collect()
+}
+
 /// A larger change, either way, is one that its commit explains.
 const CHANGE_PERCENT_MAX: f64 = 5.0;
+
+/// What a job takes beside many connections differs by no more from what it takes beside few.
+const DIFFERENCE_PERCENT_MAX: f64 = 2.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(figure: f64) -> Figures {
+        let jobs = JOBS.iter().filter_map(|job| Some([(job.name, figure), (job.same_with_few()?.name, 1_000.0)]));
+        let jobs = jobs.flatten().map(|(name, figure)| (name.to_owned(), figure)).collect();
+        Figures { rustc: String::new(), level: String::new(), jobs }
+    }
+
+    #[test]
+    fn a_job_that_costs_more_beside_many_connections_is_reported() {
+        assert_eq!(growing(&with(1_019.0)), [""; 0]);
+        let lines = growing(&with(1_021.0));
+        assert_eq!(lines.len(), 7, "{lines:?}");
+        assert_eq!(lines[0], "close-15000: 1021.0, but close-100: 1000.0");
+        assert_eq!(growing(&with(979.0)).len(), 7);
+    }
+
+    #[test]
+    fn the_stored_figures_do_not_depend_on_the_number_of_connections() {
+        assert_eq!(growing(&Figures::load().expect("figures are stored")), [""; 0]);
+    }
+}

@@ -49,7 +49,7 @@ impl fmt::Display for Figures {
         writeln!(f, "# {STORE}")?;
         writeln!(f, "with {}", self.rustc)?;
         writeln!(f, "on {}", self.level)?;
-        self.jobs.iter().try_for_each(|(name, instructions)| writeln!(f, "{name:<16} {instructions:>8.1}"))
+        self.jobs.iter().try_for_each(|(name, instructions)| writeln!(f, "{name:<17} {instructions:>8.1}"))
     }
 }
 

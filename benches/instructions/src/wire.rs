@@ -1,9 +1,11 @@
 //! `Wire`: a driver without a system below it. What it does in a kernel's stead is not counted.
 //!
 //! Every connection that receives is brought the same bytes, once each time that it is told to [`bring`](Peer::bring);
-//! what is sent is taken whole. Its clock stands still until it is moved.
+//! what is sent is taken whole. Its clock stands still until it is moved. The work of the driver for one connection does
+//! not depend on the number of connections.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::rc::Rc;
@@ -13,26 +15,80 @@ use std::time::{Duration, Instant, SystemTime};
 use tidegate_buffer::{Gathered, Pool, Scratch};
 use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
-use crate::counted::count_this;
+use crate::counted::leave_out;
 
 /// Whoever is at the other end of all connections, and the time.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    brings: Cell<bool>,
+    /// How many streams get the bytes of the wire in the next turn.
+    brings: Cell<usize>,
+    /// How many streams end in the next turn, the oldest first.
+    ends: Cell<usize>,
+    /// How many streams have not been accepted yet.
+    arriving: Cell<u32>,
+    /// How the driver closes.
+    closing: Cell<Closing>,
+    /// Whether the loop holds receives back.
+    holds: Cell<bool>,
     received: Cell<u64>,
     start: Instant,
     now: Cell<Instant>,
 }
 
+/// When the driver reports that a connection is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// At once, as epoll does.
+    AtOnce,
+    /// As a completion of the same turn, as io_uring does.
+    Later,
+    /// Not before this is changed.
+    Never,
+}
+
 impl Peer {
     pub(crate) fn new() -> Rc<Self> {
         let start = Instant::now();
-        Rc::new(Self { brings: Cell::new(false), received: Cell::new(0), start, now: Cell::new(start) })
+        Rc::new(Self {
+            brings: Cell::new(0),
+            ends: Cell::new(0),
+            arriving: Cell::new(0),
+            closing: Cell::new(Closing::AtOnce),
+            holds: Cell::new(false),
+            received: Cell::new(0),
+            start,
+            now: Cell::new(start),
+        })
     }
 
     /// Everybody who receives gets the bytes of the wire in the next turn.
     pub(crate) fn bring(&self) {
-        self.brings.set(true);
+        self.bring_to(usize::MAX);
+    }
+
+    /// So many streams get the bytes of the wire in the next turn.
+    pub(crate) fn bring_to(&self, streams: usize) {
+        self.brings.set(streams);
+    }
+
+    /// So many streams end in the next turn, the oldest first.
+    pub(crate) fn end(&self, streams: usize) {
+        self.ends.set(streams);
+    }
+
+    /// So many more streams arrive.
+    pub(crate) fn arrive(&self, streams: u32) {
+        self.arriving.set(self.arriving.get() + streams);
+    }
+
+    /// From now on the driver closes in this way.
+    pub(crate) fn close(&self, closing: Closing) {
+        self.closing.set(closing);
+    }
+
+    /// Whether the loop holds receives back.
+    pub(crate) fn holds_receives(&self) -> bool {
+        self.holds.get()
     }
 
     /// How many bytes it was sent.
@@ -52,11 +108,16 @@ pub(crate) struct Wire {
     bytes: Vec<u8>,
     scratch: Scratch,
     listener: Option<Token>,
-    /// Streams that were not accepted yet.
-    arriving: u32,
-    streams: Vec<Stream>,
-    /// Which stream is next.
-    turn: usize,
+    /// By slot.
+    streams: Vec<Option<Stream>>,
+    /// In the order in which they came.
+    oldest: VecDeque<Token>,
+    /// Completions of this turn.
+    completions: VecDeque<(Token, Completion)>,
+    /// Streams that get bytes in this turn.
+    brought: VecDeque<Token>,
+    /// Closed streams whose last completion is held back.
+    closed: Vec<Token>,
 }
 
 struct Stream {
@@ -67,16 +128,62 @@ struct Stream {
 impl Wire {
     /// A wire on which so many streams come to whoever listens.
     pub(crate) fn new(peer: &Rc<Peer>, pool: &Pool, bytes: Vec<u8>, arriving: u32) -> Self {
-        let scratch = Scratch::new(pool);
-        let peer = peer.clone();
-        Self { peer, bytes, scratch, listener: None, arriving, streams: Vec::new(), turn: usize::MAX }
+        peer.arrive(arriving);
+        Self {
+            peer: peer.clone(),
+            bytes,
+            scratch: Scratch::new(pool),
+            listener: None,
+            streams: Vec::new(),
+            oldest: VecDeque::new(),
+            completions: VecDeque::new(),
+            brought: VecDeque::new(),
+            closed: Vec::new(),
+        }
     }
 
-    fn accepted(&mut self) -> Option<(Token, Completion)> {
-        let listener = self.listener?;
-        self.arriving = self.arriving.checked_sub(1)?;
-        let accepted = Accepted { socket: Socket::Simulated(u64::from(self.arriving)), peer: address() };
-        Some((listener, Completion::Accepted(Ok(accepted))))
+    fn stream(&mut self, token: Token) -> Option<&mut Stream> {
+        self.streams.get_mut(token.slot as usize)?.as_mut().filter(|stream| stream.token == token)
+    }
+
+    fn adopt(&mut self, token: Token) {
+        let slot = token.slot as usize;
+        if slot >= self.streams.len() {
+            self.streams.resize_with(slot + 1, || None);
+        }
+        self.streams[slot] = Some(Stream { token, receives: false });
+        self.oldest.push_back(token);
+    }
+
+    fn close(&mut self, token: Token) -> Option<Completion> {
+        if self.stream(token).is_some() {
+            self.streams[token.slot as usize] = None;
+        }
+        match self.peer.closing.get() {
+            Closing::AtOnce => return Some(Completion::Closed),
+            Closing::Later => self.completions.push_back((token, Completion::Closed)),
+            Closing::Never => self.closed.push(token),
+        }
+        None
+    }
+
+    /// Decides what happens in this turn.
+    fn begin_turn(&mut self) {
+        if let Some(listener) = self.listener {
+            for number in 0..self.peer.arriving.take() {
+                let accepted = Accepted { socket: Socket::Simulated(u64::from(number)), peer: address() };
+                self.completions.push_back((listener, Completion::Accepted(Ok(accepted))));
+            }
+        }
+        for _ in 0..self.peer.ends.take() {
+            let token = self.oldest.pop_front().expect("so many streams are there");
+            self.completions.push_back((token, Completion::Ended));
+        }
+        if self.peer.closing.get() != Closing::Never {
+            self.completions.extend(self.closed.drain(..).map(|token| (token, Completion::Closed)));
+        }
+        let receiving = self.streams.iter().flatten().filter(|stream| stream.receives).map(|stream| stream.token);
+        self.brought.extend(receiving.take(self.peer.brings.take()));
     }
 }
 
@@ -101,47 +208,45 @@ impl Driver for Wire {
                 Some(Completion::Sent(Ok(sent)))
             }
             Operation::Receive(on) => {
-                let stream = self.streams.iter_mut().find(|stream| stream.token == token)?;
-                stream.receives = on;
+                self.stream(token)?.receives = on;
                 None
             }
             Operation::Adopt(_) => {
-                self.streams.push(Stream { token, receives: false });
+                leave_out(|| self.adopt(token));
                 None
             }
             Operation::Listen(_) => {
                 self.listener = Some(token);
                 None
             }
-            Operation::Close { .. } => {
-                self.streams.retain(|stream| stream.token != token);
-                Some(Completion::Closed)
-            }
+            Operation::Close { .. } => leave_out(|| self.close(token)),
             Operation::Accept(_) | Operation::ShutdownWrite => None,
             Operation::Connect { .. } => Some(Completion::Failed(io::ErrorKind::Unsupported.into())),
         }
     }
 
     fn wait(&mut self, _: Option<Duration>) -> io::Result<()> {
-        self.turn = if self.peer.brings.take() { 0 } else { usize::MAX };
+        leave_out(|| self.begin_turn());
         Ok(())
     }
 
     fn next(&mut self, _: Class) -> Option<(Token, Completion)> {
-        if self.arriving > 0 {
-            return self.accepted();
+        if let Some(completion) = self.completions.pop_front() {
+            return Some(completion);
         }
-        let Stream { token, receives } = *self.streams.get(self.turn)?;
-        self.turn += 1;
-        if !receives {
-            return None;
-        }
+        let token = self.brought.pop_front()?;
         let space = self.scratch.space(self.bytes.len());
-        count_this(|| space.copy_from_slice(&self.bytes));
+        leave_out(|| space.copy_from_slice(&self.bytes));
         Some((token, Completion::Received(self.scratch.received(self.bytes.len()))))
     }
 
-    fn hold_receives(&mut self, _: bool) {}
+    fn has_ready(&self) -> bool {
+        false
+    }
+
+    fn hold_receives(&mut self, hold: bool) {
+        self.peer.holds.set(hold);
+    }
 
     fn now(&self) -> Instant {
         self.peer.now.get()

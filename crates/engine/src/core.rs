@@ -1,6 +1,7 @@
 //! `Core`: what a loop lends to whoever is visited.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -51,6 +52,8 @@ pub(crate) struct Core {
     awaited: usize,
     /// Those among them that are closed but for the driver's last word.
     closing: usize,
+    /// Bytes of memory that those held when they were closed.
+    returning: Rc<Cell<usize>>,
     /// When the drain that is under way ends.
     pub(crate) drain_until: Option<Instant>,
     /// Everybody was told that none of the tasks that serve is left.
@@ -80,6 +83,7 @@ impl Core {
             unflushed: 0,
             awaited: 0,
             closing: 0,
+            returning: Rc::default(),
             drain_until: None,
             is_forsaken: false,
         }
@@ -275,6 +279,11 @@ impl Core {
         self.awaited == self.closing
     }
 
+    /// Bytes of memory that closed connections hold until the driver's last completion for each.
+    pub(crate) fn returning(&self) -> usize {
+        self.returning.get()
+    }
+
     /// A handle to a connection for other threads.
     pub(crate) fn remote<P>(&mut self, token: Token) -> Remote<P> {
         let remote = self.reachable.remote(&self.mailbox, token);
@@ -376,16 +385,18 @@ impl Core {
         match self.driver.submit(token, Operation::Close { reset }) {
             Some(Completion::Closed) => self.bury(token, occupant, reason),
             _ => {
+                let held = Returning::new(occupant.holds(), &self.returning);
                 self.closing += 1;
-                self.slots.put(token, Box::new(Closing { occupant, reason }));
+                self.slots.put(token, Box::new(Closing { occupant, reason, held }));
             }
         }
     }
 
     fn bury_closing(&mut self, token: Token, closing: Box<dyn Occupant>) {
         let closing = closing.into_any().downcast::<Closing>().expect("only what is closing is buried");
-        let Closing { occupant, reason } = *closing;
+        let Closing { occupant, reason, held } = *closing;
         self.closing -= 1;
+        drop(held);
         self.bury(token, occupant, reason);
     }
 
@@ -418,7 +429,8 @@ impl Core {
         }
         let reason = Rc::new(Closed::Panicked);
         if presence == Presence::Closing {
-            return self.slots.put(token, Box::new(Closing { occupant: Box::new(Nobody), reason }));
+            let held = Returning::new(0, &self.returning);
+            return self.slots.put(token, Box::new(Closing { occupant: Box::new(Nobody), reason, held }));
         }
         self.close(token, Box::new(Nobody), reason, false);
     }
@@ -464,8 +476,8 @@ fn succeed_to(occupant: Box<dyn Occupant>, succeed: Succession) -> Box<dyn Occup
         return succeed(occupant);
     }
     let closing = occupant.into_any().downcast::<Closing>().expect("nobody else is closing");
-    let Closing { occupant, reason } = *closing;
-    Box::new(Closing { occupant: succeed(occupant), reason })
+    let Closing { occupant, reason, held } = *closing;
+    Box::new(Closing { occupant: succeed(occupant), reason, held })
 }
 
 /// What is left of a connection while the driver still has operations of it in flight: its memory, until the driver's
@@ -473,6 +485,26 @@ fn succeed_to(occupant: Box<dyn Occupant>, succeed: Succession) -> Box<dyn Occup
 struct Closing {
     occupant: Box<dyn Occupant>,
     reason: Rc<Closed>,
+    held: Returning,
+}
+
+/// The bytes of memory that a connection held when it was closed. They count as returning until this is dropped.
+struct Returning {
+    bytes: usize,
+    all: Rc<Cell<usize>>,
+}
+
+impl Returning {
+    fn new(bytes: usize, all: &Rc<Cell<usize>>) -> Self {
+        all.set(all.get() + bytes);
+        Self { bytes, all: all.clone() }
+    }
+}
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        self.all.set(self.all.get() - self.bytes);
+    }
 }
 
 impl Occupant for Closing {

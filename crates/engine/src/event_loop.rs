@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use tidegate_buffer::Pool;
+use tidegate_buffer::{Ledger, Pool};
 use tidegate_codec::Codec;
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Socket, Token, memory};
@@ -95,6 +95,8 @@ pub struct EventLoop {
     took: Duration,
     burst: Burst,
     exhausted: bool,
+    /// The last walk over all connections found too few bytes to shed.
+    unshed: Option<Unshed>,
     /// How often waiting has failed in a row.
     waits_failed: u32,
     /// Its place among loops that hand connections to each other.
@@ -116,6 +118,7 @@ impl EventLoop {
             cast: None,
             burst: Burst::default(),
             exhausted: false,
+            unshed: None,
             waits_failed: 0,
             seat: None,
         }
@@ -353,8 +356,12 @@ impl EventLoop {
         let begun = self.wait(patience)?;
         self.published.begin_turn(self.local.core.borrow().tally.turns + 1);
         let mut held = self.exhausted;
-        for class in Class::ALL {
-            self.complete(class, &mut held);
+        self.complete(Class::Light, &mut held);
+        // The other classes wait in the driver's queues.
+        if self.local.core.borrow().driver.has_ready() {
+            for class in [Class::Listener, Class::New, Class::Heavy] {
+                self.complete(class, &mut held);
+            }
         }
         self.fire_timers(begun);
         self.deliver();
@@ -474,7 +481,8 @@ impl EventLoop {
         }
         let overdue = {
             let core = self.local.core.borrow();
-            if core.is_overdue() { core.tokens() } else { Vec::new() }
+            // Connections that wait for the driver's last completion only are closed already.
+            if core.is_overdue() && !core.awaits_driver_only() { core.tokens() } else { Vec::new() }
         };
         for token in overdue {
             self.local.visit(token, Occasion::Overdue);
@@ -615,34 +623,16 @@ impl EventLoop {
     /// Sheds connections while the budget is used up, those with most bytes waiting first, until an eighth of it is
     /// free again.
     fn mind_memory(&mut self, held: bool) {
-        let core = &mut *self.local.core.borrow_mut();
-        let ledger = core.pool.ledger();
-        let enough = ledger.budget() - ledger.budget() / 8;
-        if !held && !ledger.is_exhausted() {
+        let is_exhausted = self.local.core.borrow().pool.ledger().is_exhausted();
+        if !held && !is_exhausted {
             return;
         }
-        // What is held by those who are closed but for the driver's last word, with which it comes back.
-        let mut returning = 0;
-        if ledger.is_exhausted() {
-            let mut holders = Vec::new();
-            for (token, who) in core.slots.iter() {
-                match who.holds() {
-                    // Who holds nothing would be cut off in vain.
-                    0 => {}
-                    held if who.presence() == Presence::Closing => returning += held,
-                    held => holders.push((held, token)),
-                }
-            }
-            holders.sort_unstable();
-            while let Some((held, token)) = holders.pop() {
-                let used = core.pool.ledger().used();
-                if used <= enough + returning {
-                    break;
-                }
-                core.visit(token, Occasion::Shed);
-                let returned = used.saturating_sub(core.pool.ledger().used());
-                returning += held.saturating_sub(returned);
-            }
+        let local = self.local.clone();
+        let core = &mut *local.core.borrow_mut();
+        // The memory of closed connections comes back with the driver's last completion for each.
+        let mut returning = core.returning();
+        if is_exhausted && self.must_shed(core, returning) {
+            returning = self.shed(core, returning);
         }
         // Receiving goes on as soon as the budget is not used up, not only when an eighth of it is free: what is left
         // may be halves of messages, whose other halves have to be read before anything is given back.
@@ -652,6 +642,39 @@ impl EventLoop {
         }
         self.exhausted = hold;
         core.driver.hold_receives(hold);
+    }
+
+    /// Whether a walk over all connections may find one to shed. The loop makes no walk while the memory that closed
+    /// connections give back suffices. After a walk that found too little, the loop waits until more memory is in use
+    /// or [`EXHAUSTED_PAUSE`] is over.
+    fn must_shed(&self, core: &Core, returning: usize) -> bool {
+        let ledger = core.pool.ledger();
+        let is_repeated = self.unshed.as_ref().is_some_and(|unshed| {
+            let since = core.time.now().saturating_duration_since(unshed.at);
+            ledger.used() <= unshed.used && since < EXHAUSTED_PAUSE
+        });
+        ledger.used() > used_after_shedding(ledger) + returning && !is_repeated
+    }
+
+    /// Sheds connections. Returns the bytes that closed connections give back later, `returning` included.
+    fn shed(&mut self, core: &mut Core, mut returning: usize) -> usize {
+        let enough = used_after_shedding(core.pool.ledger());
+        // Shedding a connection that holds nothing frees nothing.
+        let holders = core.slots.iter().map(|(token, occupant)| (occupant, occupant.holds(), token));
+        let holders = holders.filter(|(occupant, held, _)| *held > 0 && occupant.presence() != Presence::Closing);
+        let mut holders: Vec<_> = holders.map(|(_, held, token)| (held, token)).collect();
+        holders.sort_unstable();
+        self.unshed = loop {
+            let used = core.pool.ledger().used();
+            if used <= enough + returning {
+                break None;
+            }
+            let Some((held, token)) = holders.pop() else { break Some(Unshed { used, at: core.time.now() }) };
+            core.visit(token, Occasion::Shed);
+            let returned = used.saturating_sub(core.pool.ledger().used());
+            returning += held.saturating_sub(returned);
+        };
+        returning
     }
 
     /// Nothing is to be done: the moment to give memory back after a burst.
@@ -692,6 +715,17 @@ impl std::fmt::Debug for EventLoop {
 /// A link of a connection that belongs to no server.
 fn lone_link(limits: Limits, peer: &Address, core: &Core) -> Link {
     Link::new(Settings::new(limits, Arc::new(AtomicUsize::new(1))), peer, &core.pool)
+}
+
+/// The memory in use after a walk that found too little to shed, and the time of that walk.
+struct Unshed {
+    used: usize,
+    at: Instant,
+}
+
+/// Shedding ends when this many bytes are in use: an eighth of the budget is free then.
+fn used_after_shedding(ledger: &Ledger) -> usize {
+    ledger.budget() - ledger.budget() / 8
 }
 
 /// Tells when much memory was in use and little is now.

@@ -10,6 +10,8 @@ pub(crate) struct Pages<T> {
     pages: Vec<Option<Box<Page<T>>>>,
     /// Pages that may have room.
     roomy: Vec<u32>,
+    /// Numbers of pages that were given back.
+    vacant: Vec<u32>,
     generation: u32,
     len: usize,
 }
@@ -54,6 +56,7 @@ impl<T: Default> Pages<T> {
         page.used -= 1;
         if page.used == 0 {
             self.pages[number as usize] = None;
+            self.vacant.push(number);
         } else if !page.listed {
             page.listed = true;
             self.roomy.push(number);
@@ -116,20 +119,20 @@ impl<T: Default> Pages<T> {
             }
             self.roomy.pop();
         }
-        let number = self.pages.iter().position(Option::is_none).unwrap_or_else(|| {
+        let number = self.vacant.pop().unwrap_or_else(|| {
             self.pages.push(None);
-            self.pages.len() - 1
+            self.pages.len() as u32 - 1
         });
         let places = std::array::from_fn(|_| Place::default());
-        self.pages[number] = Some(Box::new(Page { places, used: 0, listed: true }));
-        self.roomy.push(number as u32);
-        number as u32
+        self.pages[number as usize] = Some(Box::new(Page { places, used: 0, listed: true }));
+        self.roomy.push(number);
+        number
     }
 }
 
 impl<T> Default for Pages<T> {
     fn default() -> Self {
-        Self { pages: Vec::new(), roomy: Vec::new(), generation: 0, len: 0 }
+        Self { pages: Vec::new(), roomy: Vec::new(), vacant: Vec::new(), generation: 0, len: 0 }
     }
 }
 

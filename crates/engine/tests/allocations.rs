@@ -210,6 +210,10 @@ impl Driver for Crowd {
         Some((self.listener?, Completion::Accepted(Ok(accepted))))
     }
 
+    fn has_ready(&self) -> bool {
+        false
+    }
+
     fn hold_receives(&mut self, _: bool) {}
 
     fn address(&self, _: Token, _: Side) -> std::io::Result<Address> {

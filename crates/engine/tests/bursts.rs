@@ -174,6 +174,10 @@ impl Driver for Bed {
         None
     }
 
+    fn has_ready(&self) -> bool {
+        false
+    }
+
     fn hold_receives(&mut self, _: bool) {}
 
     fn address(&self, _: Token, _: Side) -> io::Result<Address> {

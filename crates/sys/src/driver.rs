@@ -141,10 +141,9 @@ pub trait Driver {
         None
     }
 
-    /// Whether sockets keep their place for the next turn, so that the next [`wait`](Driver::wait) does not block.
-    fn has_ready(&self) -> bool {
-        false
-    }
+    /// Whether queued sockets have something to report. If not, the loop asks for none but light ones; and the next
+    /// [`wait`](Driver::wait) does not block if so.
+    fn has_ready(&self) -> bool;
 
     /// Whether the kernel, or the driver, holds bytes of the peer that the loop has asked for and has not received. A
     /// driver that cannot rule it out answers `true`.

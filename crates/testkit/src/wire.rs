@@ -153,6 +153,10 @@ impl Driver for Wire {
         Some((token, completion))
     }
 
+    fn has_ready(&self) -> bool {
+        false
+    }
+
     fn hold_receives(&mut self, hold: bool) {
         self.state.change(|ends| ends.held = hold);
     }

@@ -56,6 +56,10 @@ impl Driver for Late {
         Some((closed, Completion::Closed))
     }
 
+    fn has_ready(&self) -> bool {
+        false
+    }
+
     fn hold_receives(&mut self, _: bool) {}
 
     fn address(&self, _: Token, _: Side) -> io::Result<Address> {
