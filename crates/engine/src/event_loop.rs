@@ -504,7 +504,8 @@ impl EventLoop {
     }
 
     /// Dispatches completions of one class of sockets, one at a time, while the time of the class lasts. The others keep
-    /// their place.
+    /// their place. If one uses memory up, receiving is held back.
+    #[inline]
     fn complete(&mut self, class: Class, held: &mut bool) {
         let (mut phase, bytes_max) = match class {
             Class::Light => (Phase::of(LIGHT_TIME), u64::MAX),
@@ -512,23 +513,28 @@ impl EventLoop {
             Class::New => (Phase::of(NEW_TIME), u64::MAX),
             Class::Heavy => (Phase::of_long_items(HEAVY_TIME), HEAVY_BYTES_PER_TURN_MAX),
         };
-        let bytes_max = bytes_max.saturating_add(self.local.core.borrow().tally.moved_bytes());
-        let mut messages = self.local.core.borrow().tally.messages;
+        let (mut messages, bytes) = {
+            let tally = &self.local.core.borrow().tally;
+            (tally.messages, tally.moved_bytes())
+        };
         while let Some((token, completion)) = self.next_completion(class) {
-            self.dispatch(token, completion, held);
-            let core = self.local.core.borrow();
+            self.dispatch(token, completion);
+            let core = &mut *self.local.core.borrow_mut();
+            if core.pool.ledger().is_exhausted() && !*held {
+                *held = true;
+                core.driver.hold_receives(true);
+            }
             // A few bytes may be many messages, which take their time.
-            let cost = 1 + (core.tally.messages - messages) / MESSAGES_PER_ITEM;
+            let items = 1 + (core.tally.messages - messages) / MESSAGES_PER_ITEM;
             messages = core.tally.messages;
-            if core.tally.moved_bytes() >= bytes_max || phase.is_over_after(cost, &*core.driver) {
+            if core.tally.moved_bytes() - bytes >= bytes_max || phase.is_over_after(items, &*core.driver) {
                 break;
             }
         }
     }
 
-    /// Dispatches a completion. If that uses memory up, receiving is held back.
     #[inline]
-    fn dispatch(&mut self, token: Token, completion: Completion, held: &mut bool) {
+    fn dispatch(&mut self, token: Token, completion: Completion) {
         let occasion = match completion {
             Completion::Received(bytes) => Occasion::Received(bytes),
             Completion::Sent(result) => Occasion::Sent(result),
@@ -540,11 +546,6 @@ impl EventLoop {
             Completion::Woken => return self.local.run_tasks(),
         };
         self.local.visit(token, occasion);
-        let mut core = self.local.core.borrow_mut();
-        if core.pool.ledger().is_exhausted() && !*held {
-            *held = true;
-            core.driver.hold_receives(true);
-        }
     }
 
     // These let go of the core before the visit, which a borrow in the head of the loop would not.
