@@ -84,7 +84,7 @@ impl Link {
     pub(super) const SHUT_WANTED: u16 = 1 << 9;
     /// Our sending side is shut down.
     pub(super) const SHUT: u16 = 1 << 10;
-    /// It is in the line for another visit.
+    /// It is in the line for another visit, or in the backlog.
     pub(super) const AGAIN: u16 = 1 << 11;
     /// The codec's last word was written.
     pub(super) const LAST_WORD: u16 = 1 << 12;

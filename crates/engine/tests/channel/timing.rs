@@ -44,6 +44,28 @@ fn past_the_deadline_everything_that_would_wait_fails_and_nothing_is_lost() {
     assert_eq!(journal.take(), ["half"]);
 }
 
+/// Ticks are 32 bits wide, and wrap after 49 days.
+#[test]
+fn a_deadline_that_has_come_is_passed_for_ever() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let serve = move |mut channel: Channel<Lines>| async move {
+        channel.recv().await?;
+        channel.set_deadline_after(SECOND);
+        for _ in 0..8 {
+            note(&notes, &channel.recv().await);
+            task::sleep(SECOND * 86_400 * 7).await;
+        }
+        Served::Ok(())
+    };
+    let mut pipe = Embedded::serving(Lines::new(), serve);
+    pipe.receive(b"go\n");
+    for _ in 0..8 {
+        pipe.advance(SECOND * 86_400 * 7);
+        assert_eq!(journal.take(), ["error: the deadline has come"]);
+    }
+}
+
 /// A deadline that has come stays so; the loop must neither spin on it nor forget its other timers.
 #[test]
 fn a_deadline_that_has_come_lets_the_loop_sleep_and_other_timers_fire() {

@@ -6,7 +6,8 @@
 //! by calls, into memory that is warm from the socket before. Each call brings so much that its price does not count.
 //! A socket that is light again goes back to the ring.
 //!
-//! The poll only queues the socket. The loop serves what the ring brings first, and heavy sockets after that.
+//! The poll only queues the socket. The loop serves what the ring brings first, and heavy sockets after that. The first
+//! receive of a new connection is a call as well, in the turn's time for such.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -39,7 +40,7 @@ impl Bulk {
 }
 
 impl<K: Kernel> Machine<K> {
-    /// Gives a socket its say in the next turn, unless it has one already.
+    /// Queues a socket with those of its class, unless it is queued.
     pub(super) fn attend_later(&mut self, token: Token) {
         if let Some(socket) = self.sockets.get_mut(token)
             && socket.flags.raise(Flags::ATTENDED)

@@ -63,7 +63,8 @@ pub(super) trait Kernel {
     /// Requests that are queued. What they point to has to stay until there are none.
     fn queued(&mut self) -> usize;
 
-    /// Submits what is queued, and waits until there are events or the time is over.
+    /// Submits what is queued, and waits until there are events or the time is over. Where nothing is queued and no work is
+    /// deferred, a wait that may not last needs no call.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
     /// Whether it has put work off of which events may come, and does it when it is waited for.

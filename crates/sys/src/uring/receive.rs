@@ -160,8 +160,8 @@ impl<K: Kernel> Machine<K> {
     }
 }
 
-/// Buffers of a loop: 192 KiB. Since Linux 6.13 the kernel does the work of twenty sockets at a time, and twice between two
-/// waits, however many are ready: with 48 nobody has to try again, with 32 two of five do. Where an older kernel does the
+/// Buffers of a loop: 192 KiB. Since Linux 6.13 the kernel does the work of twenty sockets at a time, and twice in a call
+/// that submits as well, however many are ready: with 48 nobody has to try again, with 32 two of five do. Where an older kernel does the
 /// work of all at once, some try again.
 const BUFFERS: u16 = 48;
 

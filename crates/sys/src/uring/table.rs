@@ -72,7 +72,7 @@ impl Flags {
     pub(super) const READABLE: Self = Self::fact(12);
     /// The poll said that the peer has hung up, or sent urgent bytes, before which a receive stops.
     pub(super) const HUNG_UP: Self = Self::fact(13);
-    /// It is in the queue of those that are received or accepted from by calls.
+    /// It is queued: to be received or accepted from by a call, or to report that there is room to send.
     pub(super) const ATTENDED: Self = Self::fact(14);
     /// It found no buffer, and is in the line of those that wait for one.
     pub(super) const STARVED: Self = Self::fact(15);
