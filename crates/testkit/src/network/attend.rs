@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_buffer::Scratch;
 use tidegate_buffer::planted::{self, Bug};
-use tidegate_sys::{Accepted, Completion, Socket, Token};
+use tidegate_sys::{Accepted, Completion, Load, Socket, Token};
 
 use super::agenda::Event;
 use super::faults::Fault;
@@ -117,11 +117,13 @@ impl World {
         let space = scratch.space(wanted);
         let length = space.len();
         let (mut sender, mut joined) = (None, None);
+        let mut load = Load::default();
         if let Some(end) = self.ends.get_mut(id) {
             end.inbound.read_exact(space).expect("so many have arrived");
             if planted::has(Bug::FinMissed) && end.fin_came && end.inbound.is_empty() {
                 end.end_told = true;
             }
+            load = end.load;
             end.load.note_received(length);
             sender = end.peer;
             joined = end.owner.filter(|_| end.inbound.is_empty() && end.fin_came && end.fin_joined);
@@ -131,10 +133,10 @@ impl World {
             self.transmit(sender);
         }
         match joined.zip(self.ends.get_mut(id)) {
-            // The end was in the same segment, and is told in the same turn.
+            // The end was in the same segment, and is told in the same turn: with those of the class that is served now.
             Some((owner, end)) => {
                 end.lined_up = true;
-                self.desks[owner.desk].ready.push_next(Place::End(id), end.load);
+                self.desks[owner.desk].ready.push_next(Place::End(id), load);
             }
             None => self.line_up(Place::End(id)),
         }
