@@ -304,9 +304,10 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         Ok(())
     }
 
-    /// Whether a peer that is late by so much is excused: its bytes have come, and were not read or not decoded yet.
+    /// Whether a peer that is late by so much is excused: its bytes have come, and the loop has not read or not decoded
+    /// them yet. Bytes that the application does not want are no excuse.
     fn is_excused(&self, core: &mut Core, token: Token, late: Duration) -> bool {
-        let undecoded = self.link.has(Link::BEHIND) && !self.link.input.is_empty();
+        let undecoded = self.link.has(Link::BEHIND) && !self.link.input.is_empty() && self.may_decode();
         core.excuses(late) && (undecoded || self.link.has(Link::RECEIVING) && core.driver.has_input(token))
     }
 

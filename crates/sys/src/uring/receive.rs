@@ -121,7 +121,10 @@ impl<K: Kernel> Machine<K> {
             self.buffers.discard(event.buffer);
             return None;
         }
-        socket.flags.set(Flags::READABLE, event.nonempty);
+        if event.result >= 0 {
+            // One that came to nothing says nothing of what is there.
+            socket.flags.set(Flags::READABLE, event.nonempty);
+        }
         if event.result <= 0 {
             // Even what was cancelled may have taken a buffer.
             self.buffers.discard(event.buffer);
