@@ -288,6 +288,11 @@ impl<K: Kernel> Machine<K> {
                 return Some((token, completion));
             }
         }
+        if planted::has(Bug::CallOvertakes)
+            && let Some(overtakes) = self.next_queued(Class::Heavy)
+        {
+            return Some(overtakes);
+        }
         loop {
             // In turns: a turn that is cut short in one of both comes to the other as well.
             self.takes_event = !self.takes_event;
