@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// What callgrind is told to switch at: that function, however its names are written.
+/// The function at which callgrind switches counting, however its names are written.
 pub(crate) const PATTERN: &str = "*tidegate_instructions*counted*switch*";
 
 /// Does `work`, and has it counted.

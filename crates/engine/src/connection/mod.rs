@@ -1,11 +1,12 @@
 //! What happens to one connection.
 //!
 //! The loop takes whoever occupies a slot out of it and *visits* them with an [`Occasion`]; the visit ends with a
-//! [`Fate`]. A connection's visit is in `visit.rs`, in the order in which things happen; who uses it, a handler or a
-//! channel, in `application.rs`; what a channel's handles do with it outside of visits in `pull.rs`. What it is made
-//! of, apart from its codec and its application, is the [`Link`].
+//! [`Fate`]. A connection's visit is in `visit.rs`, in the order in which things happen; its deadlines are in
+//! `deadlines.rs`; its user, a handler or a channel, is in `application.rs`; what a channel's handles do with it outside of
+//! visits is in `pull.rs`. What it is made of, apart from its codec and its application, is the [`Link`].
 
 mod application;
+mod deadlines;
 mod link;
 mod pull;
 mod visit;

@@ -11,7 +11,6 @@ use std::any::{Any, TypeId};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
-use std::time::Duration;
 
 use tidegate_buffer::planted::{self, Bug};
 use tidegate_buffer::{LoadError, Slice};
@@ -24,9 +23,7 @@ use crate::context::Context;
 use crate::core::Core;
 use crate::group::{Cast, Heard, Slow};
 use crate::handler::{Event, Outcome, Switch};
-use crate::limits::{
-    FILE_PIECE_BYTES, LINGER_MAX, MESSAGES_PER_VISIT_MAX, PUT_OFF_PAUSE, SEND_BYTES_MAX, SENDS_PER_VISIT_MAX,
-};
+use crate::limits::{FILE_PIECE_BYTES, LINGER_MAX, MESSAGES_PER_VISIT_MAX, SEND_BYTES_MAX, SENDS_PER_VISIT_MAX};
 use crate::wheel::Tick;
 
 /// Why a visit ends before its time.
@@ -270,47 +267,6 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         Ok(())
     }
 
-    fn timers(&mut self, core: &mut Core, token: Token) -> Visited<C> {
-        if self.link.is_closing() && self.link.has(Link::SHUT) {
-            let overdue = core.wheel.has_come(self.link.progress) || core.wheel.has_come(self.link.deadline);
-            return if overdue { Err(self.close_now()) } else { Ok(()) };
-        }
-        if core.wheel.has_come(self.link.progress) {
-            if self.link.acknowledges(core.driver.unacknowledged(token)) {
-                // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours yet.
-                self.link.progress = Tick::NEVER;
-            } else {
-                return Err(Stop::Close { reason: self.reason_or(Closed::WriteTimeout), reset: true });
-            }
-        }
-        if self.link.is_closing() {
-            return Ok(());
-        }
-        let now = core.time.now();
-        let due = self.codec.poll_timeout().filter(|at| *at <= now && self.listens());
-        if due.is_some_and(|at| !self.is_excused(core, token, now.saturating_duration_since(at))) {
-            let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
-            let handled = self.codec.handle_timeout(&mut out);
-            self.or_close(handled);
-        }
-        if core.wheel.has_come(self.link.deadline) {
-            if core.was_held_up() && self.is_excused(core, token, core.wheel.since(self.link.deadline)) {
-                // The application may wait for the very bytes that have come.
-                return Ok(());
-            }
-            self.link.deadline = Tick::NEVER;
-            self.tell(core, token, Event::Deadline)?;
-        }
-        Ok(())
-    }
-
-    /// Whether a peer that is late by so much is excused: its bytes have come, and the loop has not read or not decoded
-    /// them yet. Bytes that the application does not want are no excuse.
-    fn is_excused(&self, core: &mut Core, token: Token, late: Duration) -> bool {
-        let undecoded = self.link.has(Link::BEHIND) && !self.link.input.is_empty() && self.may_decode();
-        core.excuses(late) && (undecoded || self.link.has(Link::RECEIVING) && core.driver.has_input(token))
-    }
-
     fn drain(&mut self, core: &mut Core, token: Token) -> Visited<C> {
         if self.link.is_closing() {
             return Ok(());
@@ -332,15 +288,6 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     fn drain_codec(&mut self, core: &mut Core) {
         let drained = self.codec.drain(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
         self.or_close(drained);
-    }
-
-    /// Whether the peer can be expected to be heard. While decoding is suspended, by the application or because the
-    /// peer does not read, no deadline of the protocol counts; nor until the codec knows that it goes on.
-    fn listens(&self) -> bool {
-        let held = !self.link.is_writable() || self.link.has(Link::EDGE_DUE);
-        let reads = !held || self.application.reads_freely();
-        let wanted = !A::PULLS || self.application.wants_message();
-        (!self.link.has(Link::PAUSED) && reads && wanted) || self.wants_input()
     }
 
     /// Decodes, flushes and tells, in rounds, until there is nothing left to do or the budget is used up.
@@ -454,7 +401,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// Whether the codec wants bytes even if nobody wants its messages. While the peer does not read what waits on the
     /// wire, it is not made to say more.
-    fn wants_input(&self) -> bool {
+    pub(super) fn wants_input(&self) -> bool {
         self.codec.wants_input()
             && !self.link.has(Link::DEAF)
             && self.link.wire_cost() <= self.link.settings().limits.water.replies_cap
@@ -542,7 +489,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// Bytes that the codec holds back and may still write. What waits for a handshake that will never end does not
     /// count.
-    fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         let stuck = self.link.has(Link::DEAF | Link::PEER_ENDED) && !self.codec.is_established();
         if self.link.has(Link::MUTE) || stuck { 0 } else { self.codec.held() }
     }
@@ -642,7 +589,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         self.link.outbound().sent().0 + u64::from(planted::has(Bug::MarkOffByOne)) >= self.link.watched
     }
 
-    /// Puts the connection to rest: no hold on the scratch, receiving switched as it should be, one timer.
+    /// Puts the connection to rest: no hold on the scratch, receiving switched as it should be, one timer (`deadlines.rs`).
     fn rest(&mut self, core: &mut Core, token: Token) -> Visited<C> {
         if planted::has(Bug::RestForgotten) {
             let rest = self.link.input.len();
@@ -661,24 +608,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             self.link.set(Link::RECEIVING, receive);
             core.driver.submit(token, Operation::Receive(receive));
         }
-        let mut timer = self.progress(core, token);
-        if self.link.is_closing() {
-            if self.link.has(Link::SHUT) {
-                timer = timer.sooner(self.link.deadline);
-            }
-        } else {
-            // One that has come was put off.
-            let again = core.time.now() + PUT_OFF_PAUSE;
-            timer = timer.sooner(match self.link.deadline {
-                passed if core.wheel.has_come(passed) => core.wheel.tick(again),
-                ahead => ahead,
-            });
-            if self.listens()
-                && let Some(at) = self.codec.poll_timeout()
-            {
-                timer = timer.sooner(core.wheel.tick(if at <= core.time.now() { again } else { at }));
-            }
-        }
+        let timer = self.next_timer(core, token);
         core.set_timer(token, timer);
         Ok(())
     }
@@ -699,32 +629,6 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         (self.may_decode() && wanted && !full) || self.wants_input()
     }
 
-    /// By when the peer has to do something: take a byte, or end the connection.
-    fn progress(&mut self, core: &Core, token: Token) -> Tick {
-        let limits = &self.link.settings().limits;
-        let patience = if !self.link.outbound_is_empty() || self.held() > 0 {
-            Some(limits.write_timeout)
-        } else if self.link.is_closing() && self.link.has(Link::SHUT) {
-            Some(limits.linger_timeout)
-        } else {
-            None
-        };
-        match patience {
-            None => self.link.progress = Tick::NEVER,
-            Some(patience) if !self.link.progress.is_set() => {
-                if core.driver.is_sending(token) {
-                    return Tick::NEVER;
-                }
-                if !self.link.has(Link::SHUT) {
-                    self.link.acknowledges(core.driver.unacknowledged(token));
-                }
-                self.link.progress = core.wheel.tick_after(core.time.now(), patience);
-            }
-            Some(_) => {}
-        }
-        self.link.progress
-    }
-
     /// Calls the handler and follows its outcome.
     #[inline]
     fn call(
@@ -742,7 +646,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// Tells the handler of an event, unless the connection closes: then it is told that, and nothing else.
     #[inline(never)]
-    fn tell(&mut self, core: &mut Core, token: Token, event: Event<A::Post>) -> Visited<C> {
+    pub(super) fn tell(&mut self, core: &mut Core, token: Token, event: Event<A::Post>) -> Visited<C> {
         if self.link.is_closing() {
             return Ok(());
         }
@@ -797,7 +701,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     }
 
     /// Why the connection was being closed, if it was; except that it was not done if bytes are left.
-    fn reason_or(&mut self, other: Closed) -> Rc<Closed> {
+    pub(super) fn reason_or(&mut self, other: Closed) -> Rc<Closed> {
         let undone = !self.link.outbound_is_empty() || self.held() > 0;
         match self.link.closing.take() {
             Some(reason) if !(undone && matches!(*reason, Closed::Done)) => reason,
@@ -806,7 +710,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     }
 
     /// The end of closing in good order.
-    fn close_now(&mut self) -> Stop<C> {
+    pub(super) fn close_now(&mut self) -> Stop<C> {
         let reason = self.link.closing.take().unwrap_or_else(|| Rc::new(Closed::Done));
         Stop::Close { reason, reset: false }
     }

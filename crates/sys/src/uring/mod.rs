@@ -102,7 +102,7 @@ struct Machine<K: Kernel> {
     sends: Sends,
     /// Sockets whose operations have to be looked at before the next wait. Each is in here at most once.
     line: VecDeque<Token>,
-    /// What is told before the kernel's next event, unless the socket is closed by then.
+    /// Completions that come before the kernel's next event, unless the socket is closed by then.
     told: VecDeque<(Token, Completion)>,
     /// Events that may still be read in this turn.
     turn: usize,

@@ -133,7 +133,7 @@ impl World {
             self.transmit(sender);
         }
         match joined.zip(self.ends.get_mut(id)) {
-            // The end was in the same segment, and is told in the same turn: with those of the class that is served now.
+            // The end came with the last bytes, and the driver reports both in one turn: within the class that it serves now.
             Some((owner, end)) => {
                 end.lined_up = true;
                 self.desks[owner.desk].ready.push_next(Place::End(id), load);

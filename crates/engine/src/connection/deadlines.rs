@@ -1,0 +1,120 @@
+//! The deadlines of one connection: which timer is armed, and whether a peer is late when it fires.
+//!
+//! A slot has one timer. It is the soonest of: the codec's deadline, the application's, and by when the peer has to take a
+//! byte or to end the connection. A peer is late only if its bytes are not there: where the loop could not read or decode
+//! them yet, its deadline is put off.
+
+use std::time::Duration;
+
+use tidegate_codec::{Codec, Output};
+use tidegate_sys::Token;
+
+use super::visit::{Stop, Visited};
+use super::{Application, Connection, Link};
+use crate::closed::Closed;
+use crate::core::Core;
+use crate::handler::Event;
+use crate::limits::PUT_OFF_PAUSE;
+use crate::wheel::Tick;
+
+impl<C: Codec, A: Application<C>> Connection<C, A> {
+    /// The timer has fired.
+    pub(super) fn timers(&mut self, core: &mut Core, token: Token) -> Visited<C> {
+        if self.link.is_closing() && self.link.has(Link::SHUT) {
+            let overdue = core.wheel.has_come(self.link.progress) || core.wheel.has_come(self.link.deadline);
+            return if overdue { Err(self.close_now()) } else { Ok(()) };
+        }
+        if core.wheel.has_come(self.link.progress) {
+            if self.link.acknowledges(core.driver.unacknowledged(token)) {
+                // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours yet.
+                self.link.progress = Tick::NEVER;
+            } else {
+                return Err(Stop::Close { reason: self.reason_or(Closed::WriteTimeout), reset: true });
+            }
+        }
+        if self.link.is_closing() {
+            return Ok(());
+        }
+        let now = core.time.now();
+        let due = self.codec.poll_timeout().filter(|at| *at <= now && self.listens());
+        if due.is_some_and(|at| !self.is_excused(core, token, now.saturating_duration_since(at))) {
+            let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
+            let handled = self.codec.handle_timeout(&mut out);
+            self.or_close(handled);
+        }
+        if core.wheel.has_come(self.link.deadline) {
+            if core.was_held_up() && self.is_excused(core, token, core.wheel.since(self.link.deadline)) {
+                // The application may wait for the very bytes that have come.
+                return Ok(());
+            }
+            self.link.deadline = Tick::NEVER;
+            self.tell(core, token, Event::Deadline)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a peer that is late by so much is excused: its bytes have come, and the loop has not read or not decoded
+    /// them yet. Bytes that the application does not want are no excuse.
+    fn is_excused(&self, core: &mut Core, token: Token, late: Duration) -> bool {
+        let undecoded = self.link.has(Link::BEHIND) && !self.link.input.is_empty() && self.may_decode();
+        core.excuses(late) && (undecoded || self.link.has(Link::RECEIVING) && core.driver.has_input(token))
+    }
+
+    /// Whether the peer can be expected to be heard. While decoding is suspended, by the application or because the
+    /// peer does not read, no deadline of the protocol counts; nor until the codec knows that it goes on.
+    pub(super) fn listens(&self) -> bool {
+        let held = !self.link.is_writable() || self.link.has(Link::EDGE_DUE);
+        let reads = !held || self.application.reads_freely();
+        let wanted = !A::PULLS || self.application.wants_message();
+        (!self.link.has(Link::PAUSED) && reads && wanted) || self.wants_input()
+    }
+
+    /// When the timer is to fire next.
+    pub(super) fn next_timer(&mut self, core: &mut Core, token: Token) -> Tick {
+        let mut timer = self.progress(core, token);
+        if self.link.is_closing() {
+            if self.link.has(Link::SHUT) {
+                timer = timer.sooner(self.link.deadline);
+            }
+        } else {
+            // One that has come was put off.
+            let again = core.time.now() + PUT_OFF_PAUSE;
+            timer = timer.sooner(match self.link.deadline {
+                passed if core.wheel.has_come(passed) => core.wheel.tick(again),
+                ahead => ahead,
+            });
+            if self.listens()
+                && let Some(at) = self.codec.poll_timeout()
+            {
+                timer = timer.sooner(core.wheel.tick(if at <= core.time.now() { again } else { at }));
+            }
+        }
+        timer
+    }
+
+    /// By when the peer has to do something: take a byte, or end the connection.
+    fn progress(&mut self, core: &Core, token: Token) -> Tick {
+        let limits = &self.link.settings().limits;
+        let patience = if !self.link.outbound_is_empty() || self.held() > 0 {
+            Some(limits.write_timeout)
+        } else if self.link.is_closing() && self.link.has(Link::SHUT) {
+            Some(limits.linger_timeout)
+        } else {
+            None
+        };
+        match patience {
+            None => self.link.progress = Tick::NEVER,
+            Some(patience) if !self.link.progress.is_set() => {
+                if core.driver.is_sending(token) {
+                    return Tick::NEVER;
+                }
+                if !self.link.has(Link::SHUT) {
+                    self.link.acknowledges(core.driver.unacknowledged(token));
+                }
+                self.link.progress = core.wheel.tick_after(core.time.now(), patience);
+            }
+            Some(_) => {}
+        }
+        self.link.progress
+    }
+}
