@@ -1,11 +1,11 @@
 //! `EventLoop`: one thread, one driver, one turn after the other.
 //!
 //! A turn: wait; completions, one at a time, each decoded, handled and flushed while it is hot, those of light connections
-//! first, of new ones after that, of heavy ones last; timers that are due; messages from other threads; connections that asked for another
-//! dispatch, and those with work left. Each of these is bounded, in number and in time (`phase.rs`). What the kernel holds
-//! is read before a deadline is judged, so a peer is late only if its bytes are not there. Tasks run after the dispatch
-//! that woke them, before the next. At the end of a turn memory is looked at: if the budget is used up, receiving is held
-//! back and the connection with most bytes waiting is shed, until there is room.
+//! first, of new ones after that, of heavy ones last; timers that are due; messages from other threads; connections that
+//! asked for another dispatch, and those with work left. Each of these is bounded, in number and in time (`phase.rs`).
+//! What the kernel holds is read before a deadline is judged, so a peer is late only if its bytes are not there. Tasks run
+//! after the dispatch that woke them, before the next. At the end of a turn memory is looked at: if the budget is used up,
+//! receiving is held back and the connection with most bytes waiting is shed, until there is room.
 
 use std::error::Error;
 use std::future::Future;
