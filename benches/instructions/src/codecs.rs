@@ -61,7 +61,7 @@ impl Bench {
     fn settle(&mut self) {
         self.queue.flush();
         self.queue.advance(self.queue.pending());
-        self.input.settle(&self.pool);
+        self.input.compact(&self.pool);
     }
 }
 

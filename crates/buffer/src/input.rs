@@ -161,7 +161,7 @@ impl Input {
 
     /// Moves what is left into memory of its own, and lets go of the scratch or of a segment of which
     /// more than half was read. The engine calls it at the end of every visit.
-    pub fn settle(&mut self, pool: &Pool) {
+    pub fn compact(&mut self, pool: &Pool) {
         if self.is_empty() {
             self.segment = None;
             (self.start, self.end) = (self.start & ESCAPING, self.end & ESCAPING);
@@ -177,7 +177,7 @@ impl Input {
 
     /// Bytes of memory that it keeps alive.
     #[must_use]
-    pub fn held(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.segment.as_ref().map_or(0, Segment::capacity)
     }
 

@@ -23,7 +23,7 @@ use crate::segment::Segment;
 /// assert_eq!(pool.ledger().used(), 0);
 /// ```
 #[derive(Debug, Default)]
-pub struct Lent(#[expect(dead_code, reason = "it is held, and not looked at")] Kept);
+pub struct SendGuard(#[expect(dead_code, reason = "it is held, and not looked at")] Kept);
 
 #[derive(Debug, Default)]
 #[expect(dead_code, reason = "it is held, and not looked at")]
@@ -46,7 +46,7 @@ enum Held {
 impl Outbound {
     /// Holds the memory of the first `parts` parts, as [`gather`](Self::gather) counts them. Pieces of files have none.
     #[must_use]
-    pub fn lend(&self, parts: usize) -> Lent {
+    pub fn lend(&self, parts: usize) -> SendGuard {
         let mut held = Vec::new();
         let mut only = None;
         self.for_each_flushed(|part| {
@@ -57,7 +57,7 @@ impl Outbound {
             }
             only.is_none() && held.len() < parts
         });
-        Lent(match only {
+        SendGuard(match only {
             Some(only) => Kept::One(only),
             None if held.is_empty() => Kept::Nothing,
             None => Kept::Many(held.into()),

@@ -27,8 +27,8 @@ use crate::planted::{self, Bug};
 use crate::pool::Pool;
 use crate::segment::{SEGMENT_BYTES, Segment, block_bytes};
 use crate::slice::Slice;
-use crate::terms::{Gathered, LoadError, Mark};
-use crate::writer::Writer;
+use crate::terms::{Gathered, LoadError, WritePosition};
+use crate::writer::Cursor;
 
 mod pieces;
 mod settling;
@@ -86,13 +86,13 @@ impl Outbound {
     /// A cursor over at least `length` bytes of contiguous memory at the end of the queue, if `length` is at most
     /// [`SEGMENT_BYTES`]. It is the fastest way to encode a message of several short pieces.
     #[inline]
-    pub fn writer(&mut self, length: usize) -> Writer<'_> {
+    pub fn writer(&mut self, length: usize) -> Cursor<'_> {
         let length = length.clamp(1, SEGMENT_BYTES);
         let (next, room) = match self.claim_fill(length) {
             Some(claimed) => claimed,
             None => self.new_fill(length),
         };
-        Writer::new(self, next, room)
+        Cursor::new(self, next, room)
     }
 
     /// Appends a view: linked from [`LINK_BYTES_MIN`] bytes on if it is at least a quarter of its segment, which it keeps
@@ -368,15 +368,15 @@ impl Outbound {
     /// Bytes ever written.
     #[must_use]
     #[inline]
-    pub fn written(&self) -> Mark {
-        Mark(self.written)
+    pub fn written(&self) -> WritePosition {
+        WritePosition(self.written)
     }
 
     /// Bytes ever sent.
     #[must_use]
     #[inline]
-    pub fn sent(&self) -> Mark {
-        Mark(self.sent)
+    pub fn sent(&self) -> WritePosition {
+        WritePosition(self.sent)
     }
 
     /// Appends what fits into the fill segment, and says how much that was: `write` without a cursor, which would
@@ -543,7 +543,7 @@ impl Outbound {
         let ledger = self.pool_ref().ledger();
         ledger.refund(ENTRY_BYTES);
         if let Part::Bytes { charge, .. } = &part
-            && !planted::has(Bug::LedgerNotCharged)
+            && !planted::is_injected(Bug::LedgerNotCharged)
         {
             ledger.refund(*charge as usize);
         }
@@ -651,7 +651,7 @@ impl Sent<'_> {
             let length = head.part.len();
             if self.left < length {
                 let sent = std::mem::take(&mut self.left);
-                if !planted::has(Bug::PartRestarted) {
+                if !planted::is_injected(Bug::PartRestarted) {
                     head.part.advance(sent);
                 }
                 return;

@@ -105,7 +105,7 @@ impl Bug {
 /// Whether this one is planted: `TIDEGATE_PLANTED` names it.
 #[cfg(tidegate_planted)]
 #[must_use]
-pub fn has(bug: Bug) -> bool {
+pub fn is_injected(bug: Bug) -> bool {
     planted() == Some(bug)
 }
 
@@ -120,7 +120,7 @@ pub const fn has(_: Bug) -> bool {
 /// Whether there is one.
 #[must_use]
 pub fn any() -> bool {
-    Bug::ALL.into_iter().any(has)
+    Bug::ALL.into_iter().any(is_injected)
 }
 
 #[cfg(tidegate_planted)]

@@ -54,7 +54,7 @@ impl Scratch {
     /// whatever was there.
     pub fn space(&mut self, length: usize) -> &mut [u8] {
         let segment = match self.segment.take() {
-            Some(segment) if segment.is_unique() || planted::has(Bug::ViewOverwritten) => segment,
+            Some(segment) if segment.is_unique() || planted::is_injected(Bug::ViewOverwritten) => segment,
             _ => self.fresh(),
         };
         segment.set_floor(self.headroom);

@@ -6,7 +6,7 @@ use crate::part::FileRegion;
 
 /// A promise: everything up to this count of bytes, from the first byte of the connection on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Mark(pub u64);
+pub struct WritePosition(pub u64);
 
 /// What is next to be sent; see [`Outbound::gather`](crate::Outbound::gather).
 #[derive(Debug)]

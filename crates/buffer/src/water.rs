@@ -74,7 +74,7 @@ impl Writability {
     }
 
     /// Sets or clears the application's own reason.
-    pub const fn set_held(&mut self, held: bool) {
+    pub const fn set_blocked(&mut self, held: bool) {
         self.set(Self::USER, held);
     }
 
@@ -107,10 +107,10 @@ mod tests {
     fn reasons_are_counted_separately() {
         let mut level = Writability::default();
         level.set_shaped(true);
-        level.set_held(true);
+        level.set_blocked(true);
         level.set_shaped(false);
         assert!(!level.is_writable());
-        level.set_held(false);
+        level.set_blocked(false);
         assert!(level.is_writable());
     }
 }

@@ -4,14 +4,14 @@ use crate::outbound::Outbound;
 
 /// A cursor at the end of an [`Outbound`]; what was put is written when it is dropped. More than was asked for may
 /// be put: it goes on in the next segment.
-pub struct Writer<'q> {
+pub struct Cursor<'q> {
     queue: &'q mut Outbound,
     next: *mut u8,
     room: usize,
     put: usize,
 }
 
-impl<'q> Writer<'q> {
+impl<'q> Cursor<'q> {
     /// `next` is followed by `room` bytes of the fill segment of `queue`, which are claimed.
     #[inline]
     pub(crate) fn new(queue: &'q mut Outbound, next: *mut u8, room: usize) -> Self {
@@ -54,7 +54,7 @@ impl<'q> Writer<'q> {
     }
 }
 
-impl Drop for Writer<'_> {
+impl Drop for Cursor<'_> {
     #[inline]
     fn drop(&mut self) {
         self.commit();

@@ -23,11 +23,11 @@ fn used(pool: &Pool) -> usize {
 fn an_input_without_bytes_holds_no_memory() {
     let pool = Pool::new();
     let mut input = Input::new();
-    assert_eq!((input.held(), input.len(), input.bytes()), (0, 0, &b""[..]));
+    assert_eq!((input.memory_bytes(), input.len(), input.bytes()), (0, 0, &b""[..]));
     input.append(pool.copy(b"bytes"), &pool);
     input.consume(5);
-    input.settle(&pool);
-    assert_eq!((input.held(), used(&pool)), (0, 0));
+    input.compact(&pool);
+    assert_eq!((input.memory_bytes(), used(&pool)), (0, 0));
     assert_eq!(&*input.take(0), b"");
     assert_eq!(used(&pool), 0);
 }
@@ -50,7 +50,7 @@ fn a_short_rest_is_put_before_what_is_received_next() {
     for rest in [1, 100, HEADROOM_BYTES - 1] {
         let mut input = Input::new();
         input.append(receive(&mut scratch, &bytes(1, rest)), &pool);
-        input.settle(&pool);
+        input.compact(&pool);
         let more = receive(&mut scratch, &bytes(2, 1000));
         let at = more.as_ptr();
         input.append(more, &pool);
@@ -66,7 +66,7 @@ fn a_rest_as_long_as_the_headroom_or_longer_is_joined_elsewhere() {
     for rest in [HEADROOM_BYTES, HEADROOM_BYTES + 1, 60_000] {
         let mut input = Input::new();
         input.append(receive(&mut scratch, &bytes(1, rest)), &pool);
-        input.settle(&pool);
+        input.compact(&pool);
         input.append(receive(&mut scratch, &bytes(2, 1000)), &pool);
         assert_eq!(input.bytes(), [bytes(1, rest), bytes(2, 1000)].concat());
     }
@@ -98,7 +98,7 @@ fn a_message_in_many_pieces_is_copied_a_linear_number_of_times() {
     }
     assert_eq!(input.len(), 1_000_000);
     assert!(moves < 25, "{moves} moves for a megabyte in pieces of 100 bytes");
-    assert!(input.held() <= 2 * input.len());
+    assert!(input.memory_bytes() <= 2 * input.len());
 }
 
 #[test]
@@ -109,11 +109,11 @@ fn what_is_left_settles_into_memory_of_its_size() {
         let mut input = Input::new();
         input.append(receive(&mut scratch, &bytes(3, 20_000)), &pool);
         input.consume(20_000 - left);
-        input.settle(&pool);
+        input.compact(&pool);
         assert_eq!(input.bytes(), &bytes(3, 20_000)[20_000 - left..]);
-        assert!(input.held() < left * 4 / 3 + 8, "{} bytes held for {left}", input.held());
+        assert!(input.memory_bytes() < left * 4 / 3 + 8, "{} bytes held for {left}", input.memory_bytes());
         let own = input.bytes().as_ptr();
-        input.settle(&pool);
+        input.compact(&pool);
         assert_eq!(input.bytes().as_ptr(), own, "what has settled stays");
     }
 }
@@ -124,11 +124,11 @@ fn a_segment_too_large_for_what_is_left_is_let_go() {
     let mut input = Input::new();
     input.append(pool.copy(&bytes(1, 100_000)), &pool);
     input.consume(45_000);
-    input.settle(&pool);
-    assert!(input.held() >= 100_000, "a copy of the rest is not worth it");
+    input.compact(&pool);
+    assert!(input.memory_bytes() >= 100_000, "a copy of the rest is not worth it");
     input.consume(54_990);
-    input.settle(&pool);
-    assert_eq!((input.bytes(), input.held()), (&bytes(1, 100_000)[99_990..], 16));
+    input.compact(&pool);
+    assert_eq!((input.bytes(), input.memory_bytes()), (&bytes(1, 100_000)[99_990..], 16));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn what_was_received_and_settled_survives_the_next_receive() {
     for round in 0..5 {
         for (index, input) in inputs.iter_mut().enumerate() {
             input.append(receive(&mut scratch, &bytes(index, 30)[round * 6..round * 6 + 6]), &pool);
-            input.settle(&pool);
+            input.compact(&pool);
         }
     }
     for (index, input) in inputs.iter_mut().enumerate() {
@@ -359,7 +359,7 @@ fn a_few_bytes_of_a_small_batch_that_escapes_do_not_keep_it() {
         let kept = input.take(length);
         assert_eq!(*kept, bytes(1, length));
         input.consume(400 - length);
-        input.settle(&pool);
+        input.compact(&pool);
         assert!(used(&pool) - before <= length + 64, "{} for {length}", used(&pool) - before);
     }
 }
@@ -385,16 +385,16 @@ fn whether_an_input_escapes_stays_whatever_happens_to_its_bytes() {
         let mut input = Input::new();
         input.set_escaping(on);
         let stays = |input: &Input, after: &str| assert_eq!(input.is_escaping(), on, "{after}");
-        input.settle(&pool);
+        input.compact(&pool);
         stays(&input, "settled without bytes");
         input.append(receive(&mut scratch, &bytes(1, 50_000)), &pool);
         stays(&input, "a view");
         input.consume(49_990);
-        input.settle(&pool);
+        input.compact(&pool);
         stays(&input, "settled");
         input.append(receive(&mut scratch, &bytes(2, 50_000)), &pool);
         stays(&input, "put before");
-        input.settle(&pool);
+        input.compact(&pool);
         input.append(pool.copy(&bytes(3, 1000)), &pool);
         input.append(pool.copy(&bytes(4, 1000)), &pool);
         stays(&input, "grown, and grown in place");
@@ -403,9 +403,9 @@ fn whether_an_input_escapes_stays_whatever_happens_to_its_bytes() {
         assert_eq!(*input.take_all(), expected);
         assert!(input.is_empty() && input.bytes().is_empty());
         stays(&input, "all taken");
-        input.settle(&pool);
+        input.compact(&pool);
         stays(&input, "settled empty");
-        assert_eq!((input.len(), input.held()), (0, 0));
+        assert_eq!((input.len(), input.memory_bytes()), (0, 0));
         let taken = std::mem::take(&mut input);
         stays(&taken, "taken");
         assert!(!input.is_escaping(), "off by default");
@@ -421,7 +421,7 @@ fn a_long_message_that_escapes_is_copied_a_linear_number_of_times() {
     let (mut moves, mut at) = (0, input.bytes().as_ptr());
     for index in 0..10_000 {
         input.append(receive(&mut scratch, &bytes(index, 100)), &pool);
-        input.settle(&pool);
+        input.compact(&pool);
         if input.bytes().as_ptr() != at {
             (moves, at) = (moves + 1, input.bytes().as_ptr());
         }
@@ -533,8 +533,8 @@ impl World {
             Operation::Return(..) | Operation::Forget(_) => {}
             Operation::Settle(input) => {
                 let (real, model) = &mut self.inputs[input];
-                real.settle(&self.pool);
-                prop_assert!(real.held() <= 16 * model.len() + 512);
+                real.compact(&self.pool);
+                prop_assert!(real.memory_bytes() <= 16 * model.len() + 512);
             }
             Operation::Escape(input, on) => self.inputs[input].0.set_escaping(on),
             Operation::ReleaseScratch => self.scratch.release(),
@@ -585,7 +585,7 @@ proptest! {
             for (input, views) in inputs.iter_mut().zip(&mut views) {
                 input.append(receive(&mut scratch, &batch), &pool);
                 views.extend(lengths.iter().map(|length| input.take(*length)));
-                input.settle(&pool);
+                input.compact(&pool);
             }
             prop_assert_eq!(&views[0], &views[1]);
             let [_, escaped] = views;

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 
 use bytes::Bytes;
 use support::{Call, PARTS, bytes, entries, file, gather, read, region, send, send_all};
-use tidegate_buffer::{LINK_BYTES_MIN, LoadError, Mark, Outbound, Pool, SEGMENT_BYTES, Short};
+use tidegate_buffer::{LINK_BYTES_MIN, LoadError, WritePosition, Outbound, Pool, SEGMENT_BYTES, Short};
 
 /// A queue with every kind of entry in it, and what has to come out.
 fn mixed(pool: &Pool) -> (Outbound, Vec<u8>) {
@@ -50,7 +50,7 @@ fn after_a_partial_write_the_next_gather_starts_at_the_right_byte_of_the_right_e
             first.extend(send(&mut queue, split - first.len()));
         }
         assert_eq!(first, expected[..split]);
-        assert_eq!(queue.sent(), Mark(split as u64));
+        assert_eq!(queue.sent(), WritePosition(split as u64));
         assert_eq!(send_all(&mut queue, usize::MAX), expected[split..], "split at {split}");
     }
 }
@@ -260,7 +260,7 @@ fn empty_messages_leave_nothing_behind() {
         queue.writer(100).put(b"");
         queue.flush();
     }
-    assert_eq!((queue.cost(), pool.ledger().used(), queue.written()), (0, 0, Mark(0)));
+    assert_eq!((queue.cost(), pool.ledger().used(), queue.written()), (0, 0, WritePosition(0)));
 }
 
 #[test]
@@ -281,15 +281,15 @@ fn a_flood_of_empty_cursors_into_a_stuck_queue_costs_two_entries() {
 fn a_mark_counts_the_bytes_up_to_it() {
     let pool = Pool::new();
     let (mut queue, expected) = mixed(&pool);
-    let all = Mark(expected.len() as u64);
-    assert_eq!((queue.written(), queue.sent()), (all, Mark(0)));
+    let all = WritePosition(expected.len() as u64);
+    assert_eq!((queue.written(), queue.sent()), (all, WritePosition(0)));
     queue.flush();
     send(&mut queue, 41);
-    assert_eq!((queue.written(), queue.sent()), (all, Mark(41)));
+    assert_eq!((queue.written(), queue.sent()), (all, WritePosition(41)));
     send_all(&mut queue, usize::MAX);
     assert_eq!((queue.written(), queue.sent()), (all, all));
     queue.write(b"more");
-    assert_eq!(queue.written(), Mark(all.0 + 4));
+    assert_eq!(queue.written(), WritePosition(all.0 + 4));
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn bytes_are_counted_as_soon_as_they_are_linked_and_not_before() {
     for (index, length) in [1, LINK_BYTES_MIN, 30, SEGMENT_BYTES, LINK_BYTES_MIN - 1].into_iter().enumerate() {
         queue.link(pool.copy(&bytes(index, length)));
         written += length as u64;
-        assert_eq!((queue.pending(), queue.written()), (written, Mark(written)));
+        assert_eq!((queue.pending(), queue.written()), (written, WritePosition(written)));
         assert_eq!(queue.cost(), written + (entries(&queue) * tidegate_buffer::ENTRY_BYTES) as u64);
     }
     let mut cursor = queue.writer(10);
@@ -316,7 +316,7 @@ fn progress_inside_one_large_entry_shows() {
     queue.flush();
     for sent in 1..=100 {
         assert_eq!(send(&mut queue, 10_000).len(), 10_000);
-        assert_eq!(queue.sent(), Mark(sent * 10_000));
+        assert_eq!(queue.sent(), WritePosition(sent * 10_000));
     }
 }
 
@@ -336,13 +336,13 @@ fn what_is_cleared_is_never_sent_and_the_queue_starts_anew() {
     queue.flush();
     send(&mut queue, 50);
     queue.clear();
-    assert_eq!((queue.cost(), queue.sent(), queue.written()), (0, Mark(50), Mark(50)));
+    assert_eq!((queue.cost(), queue.sent(), queue.written()), (0, WritePosition(50), WritePosition(50)));
     assert_eq!(gather(&queue, PARTS, usize::MAX), Call::Nothing);
     queue.write(b"again");
     assert_eq!(gather(&queue, PARTS, usize::MAX), Call::Nothing, "the flush is cleared too");
     queue.flush();
     assert_eq!(send(&mut queue, usize::MAX), b"again");
-    assert_eq!(queue.sent(), Mark(55));
+    assert_eq!(queue.sent(), WritePosition(55));
 }
 
 #[test]
@@ -439,7 +439,7 @@ fn pieces_without_bytes_leave_nothing_behind() {
         queue.write_pieces((b"", b""));
         queue.flush();
     }
-    assert_eq!((queue.cost(), pool.ledger().used(), queue.written()), (0, 0, Mark(0)));
+    assert_eq!((queue.cost(), pool.ledger().used(), queue.written()), (0, 0, WritePosition(0)));
 }
 
 #[test]
@@ -452,7 +452,7 @@ fn only_what_was_flushed_is_taken() {
     from.flush();
     from.write(b"not flushed");
     to.take_flushed(&mut from);
-    assert_eq!((from.sent(), from.pending()), (Mark(expected.len() as u64), 11));
+    assert_eq!((from.sent(), from.pending()), (WritePosition(expected.len() as u64), 11));
     assert_eq!(to.pending(), 7 + expected.len() as u64);
     assert_eq!(send_all(&mut to, usize::MAX), b"before ", "what was taken waits for a flush here");
     to.flush();

@@ -53,12 +53,12 @@ fn a_few_bytes_alone_settle_into_memory_of_their_size() {
     for (what, length, write) in writes {
         let mut queue = Outbound::new(&pool);
         write(&mut queue);
-        queue.settle();
+        queue.compact();
         queue.flush();
-        queue.settle();
+        queue.compact();
         let (settled, lent) = (pool.ledger().used() - before, queue.lend(1));
         assert_eq!(settled, segment_cost(&pool, length) + queue.cost() as usize - length, "{what}");
-        queue.settle();
+        queue.compact();
         assert_eq!(pool.ledger().used() - before, settled, "{what}: it is where it is");
         queue.write(b"more");
         queue.flush();
@@ -90,7 +90,7 @@ fn what_is_much_or_not_alone_or_not_flushed_stays_where_it_is() {
             queue.flush();
         }
         let before = pool.ledger().used();
-        queue.settle();
+        queue.compact();
         assert_eq!(pool.ledger().used(), before, "{what}");
     }
 }
@@ -528,7 +528,7 @@ fn accounting_is_right_after_a_clear() {
         send(&mut queue, 600);
         queue.clear();
         assert_eq!((queue.pending(), queue.cost(), pool.ledger().used()), (0, 0, 0));
-        assert_eq!((queue.sent(), queue.written()), (queue.written(), tidegate_buffer::Mark(600 * (round + 1))));
+        assert_eq!((queue.sent(), queue.written()), (queue.written(), tidegate_buffer::WritePosition(600 * (round + 1))));
     }
     queue.write(b"bytes");
     assert_eq!((queue.pending(), queue.cost()), (5, 5 + ENTRY_BYTES as u64));

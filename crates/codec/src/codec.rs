@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tidegate_buffer::{Input, Mark, Outbound, Pool, Slice};
+use tidegate_buffer::{Input, WritePosition, Outbound, Pool, Slice};
 
 use crate::fault::Fault;
 use crate::output::Output;
@@ -220,12 +220,12 @@ pub trait Codec: 'static {
     }
 
     /// The bytes that the uppermost codec of the pipeline has produced so far; `queue` is the one below this codec.
-    fn mark(&self, queue: &Outbound) -> Mark {
+    fn mark(&self, queue: &Outbound) -> WritePosition {
         queue.written()
     }
 
     /// The offset in the queue below at which everything up to `mark` has been written, once that is known.
-    fn settled(&self, mark: Mark) -> Option<u64> {
+    fn settled(&self, mark: WritePosition) -> Option<u64> {
         Some(mark.0)
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use tidegate_buffer::{FileRegion, Mark, Outbound, Pieces, Pool, Slice, Writer};
+use tidegate_buffer::{FileRegion, WritePosition, Outbound, Pieces, Pool, Slice, Cursor};
 
 /// A codec's view of the connection's outbound queue, and of the loop's time.
 ///
@@ -61,7 +61,7 @@ impl<'a> Output<'a> {
 
     /// A cursor over at least `length` contiguous bytes: for messages of many short pieces.
     #[inline]
-    pub fn writer(&mut self, length: usize) -> Writer<'_> {
+    pub fn writer(&mut self, length: usize) -> Cursor<'_> {
         self.queue.writer(length)
     }
 
@@ -97,7 +97,7 @@ impl<'a> Output<'a> {
 
     /// How many bytes were ever written here.
     #[must_use]
-    pub fn written(&self) -> Mark {
+    pub fn written(&self) -> WritePosition {
         self.queue.written()
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use tidegate_buffer::{Input, Mark, Outbound, Pool, Slice};
+use tidegate_buffer::{Input, WritePosition, Outbound, Pool, Slice};
 
 use crate::codec::{Codec, Step};
 use crate::fault::{Blame, Fault};
@@ -251,14 +251,14 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
     }
 
     fn undecoded(&self) -> usize {
-        self.plain.held() + self.codec.undecoded()
+        self.plain.memory_bytes() + self.codec.undecoded()
     }
 
-    fn mark(&self, _: &Outbound) -> Mark {
+    fn mark(&self, _: &Outbound) -> WritePosition {
         self.codec.mark(&self.gather)
     }
 
-    fn settled(&self, mark: Mark) -> Option<u64> {
+    fn settled(&self, mark: WritePosition) -> Option<u64> {
         let plain = self.codec.settled(mark)?;
         (self.gather.sent().0 >= plain && self.filter.held() == 0).then_some(self.wire)
     }
@@ -271,7 +271,7 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
     }
 
     fn settle(&mut self, pool: &Pool) {
-        self.plain.settle(pool);
+        self.plain.compact(pool);
         self.codec.settle(pool);
     }
 

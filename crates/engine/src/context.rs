@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tidegate_buffer::Mark;
+use tidegate_buffer::WritePosition;
 use tidegate_buffer::planted::{self, Bug};
 use tidegate_codec::{Codec, Output, Time};
 use tidegate_sys::{Address, Side, Token};
@@ -46,8 +46,8 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
     /// [`SendError::Codec`] if the protocol cannot say it. Nothing was queued then.
     // What the codec asks of a message may be known where it is made, and is not asked then.
     #[inline(always)]
-    pub fn send(&mut self, message: C::Out) -> Result<Mark, SendError<C::Out, C::Error>> {
-        if self.link.is_closing() || (self.link.is_write_shut() && !planted::has(Bug::SentAfterShutdown)) {
+    pub fn send(&mut self, message: C::Out) -> Result<WritePosition, SendError<C::Out, C::Error>> {
+        if self.link.is_closing() || (self.link.is_write_shut() && !planted::is_injected(Bug::SentAfterShutdown)) {
             return Err(SendError::Closed(message));
         }
         if self.link.is_full(self.codec) {
@@ -79,7 +79,7 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
 
     /// Asks to be told [`Event::Flushed`](crate::Event::Flushed) once everything up to `mark` is with the kernel. There
     /// is one watched mark; a new one takes its place.
-    pub fn watch(&mut self, mark: Mark) {
+    pub fn watch(&mut self, mark: WritePosition) {
         self.link.watch(mark);
     }
 

@@ -87,7 +87,7 @@ impl Mailbox {
             return Vec::new();
         }
         let mut letters = self.lock().as_mut().map(|waiting| mem::take(&mut waiting.letters)).unwrap_or_default();
-        if planted::has(Bug::PostsReversed) {
+        if planted::is_injected(Bug::PostsReversed) {
             letters.reverse();
         }
         letters
@@ -147,7 +147,7 @@ impl Mailbox {
     fn tell(&self, compartment: u32) {
         // Released, so that the loop, which clears the bit, finds what was put in.
         let before = self.bits.fetch_or(compartment, Ordering::Release);
-        if planted::has(Bug::LostWakeUp) {
+        if planted::is_injected(Bug::LostWakeUp) {
             return;
         }
         if before & ASLEEP != 0 && self.bits.fetch_and(!ASLEEP, Ordering::Relaxed) & ASLEEP != 0 {

@@ -37,7 +37,7 @@ impl<T: Default> Pages<T> {
         let generation = self.generation;
         let page = self.page(number).expect("a page with room exists");
         let mut index = page.places.iter().position(|place| place.generation == 0).expect("the page has room");
-        if planted::has(Bug::SlotGivenTwice) && index > 2 {
+        if planted::is_injected(Bug::SlotGivenTwice) && index > 2 {
             index -= 1;
         }
         page.used += 1;

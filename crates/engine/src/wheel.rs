@@ -142,7 +142,7 @@ impl Wheel {
                 nodes.node(index).deadline = Tick::NEVER;
                 return Some(index);
             }
-            if !planted::has(Bug::DeadlineLost) {
+            if !planted::is_injected(Bug::DeadlineLost) {
                 self.link(nodes, index, deadline);
             }
         }

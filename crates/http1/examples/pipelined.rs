@@ -41,7 +41,7 @@ fn main() -> Result<(), Error> {
         }
         queue.flush();
         queue.advance(queue.pending());
-        input.settle(&pool);
+        input.compact(&pool);
     }
     let nanoseconds = start.elapsed().as_nanos() as f64 / answered as f64;
     assert_eq!(answered, rounds * depth);

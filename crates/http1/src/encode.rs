@@ -1,6 +1,6 @@
 //! The outbound half: responses to bytes, straight into the outbound queue.
 
-use tidegate_buffer::Writer;
+use tidegate_buffer::Cursor;
 use tidegate_codec::Output;
 
 use crate::body::Inbound;
@@ -332,7 +332,7 @@ enum Framing {
     UntilClose,
 }
 
-fn put_status_line(status: Status, writer: &mut Writer<'_>) {
+fn put_status_line(status: Status, writer: &mut Cursor<'_>) {
     match status.line() {
         Some(line) => writer.put(line.as_bytes()),
         None => {

@@ -42,7 +42,7 @@ fn requests_with_and_without_body_allocate_nothing() {
         }
         queue.flush();
         queue.advance(queue.pending());
-        input.settle(&pool);
+        input.compact(&pool);
         Ok(answered)
     };
     assert_eq!(round(), Ok(30), "the first round fills the pool");

@@ -17,7 +17,7 @@ pub(crate) fn send_file(socket: impl AsFd, region: &FileRegion, bytes_max: usize
     loop {
         match rustix::fs::sendfile(&socket, &*region.file, Some(&mut offset), wanted) {
             Err(Errno::INTR) => {}
-            Ok(0) if planted::has(Bug::ShortFile) => return Ok(wanted),
+            Ok(0) if planted::is_injected(Bug::ShortFile) => return Ok(wanted),
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             other => return Ok(other?),
         }

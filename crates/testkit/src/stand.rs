@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_buffer::{RECEIVE_BYTES_MAX, Scratch};
-use tidegate_codec::{Codec, FileRegion, Input, Mark, Outbound, Output, Pool, Step, Time};
+use tidegate_codec::{Codec, FileRegion, Input, WritePosition, Outbound, Output, Pool, Step, Time};
 
 /// A codec on a test stand: bytes are received as a loop receives them, through a [`Scratch`] and an [`Input`], and
 /// what the codec writes is read back.
@@ -113,7 +113,7 @@ impl<C: Codec> Stand<C> {
     ///
     /// # Errors
     /// Those of the codec.
-    pub fn encode(&mut self, message: C::Out) -> Result<Mark, C::Error> {
+    pub fn encode(&mut self, message: C::Out) -> Result<WritePosition, C::Error> {
         self.codec.encode(message, &mut Output::new(&mut self.queue, &self.pool, &self.time))?;
         Ok(self.codec.mark(&self.queue))
     }
@@ -148,7 +148,7 @@ impl<C: Codec> Stand<C> {
 
     /// Ends a visit: what is unread moves into memory of its own.
     pub fn settle(&mut self) {
-        self.input.settle(&self.pool);
+        self.input.compact(&self.pool);
         self.codec.settle(&self.pool);
     }
 
@@ -178,7 +178,7 @@ impl<C: Codec> Stand<C> {
 
     /// Whether everything up to `mark` has been sent.
     #[must_use]
-    pub fn is_flushed(&self, mark: Mark) -> bool {
+    pub fn is_flushed(&self, mark: WritePosition) -> bool {
         self.codec.settled(mark).is_some_and(|offset| self.queue.sent().0 >= offset)
     }
 

@@ -384,7 +384,7 @@ fn messages_of_a_stack_escape_where_its_input_does() {
             kept.push(message);
         }
         assert_eq!(kept.len(), 100);
-        input.settle(&pool);
+        input.compact(&pool);
         stack.settle(&pool);
         assert_eq!(scratch.space(1).as_ptr() == at, on, "is the scratch free?");
     }

@@ -64,8 +64,8 @@
 
 pub use bytes::Bytes;
 pub use tidegate_buffer::{
-    FileRegion, Gathered, Input, Ledger, LoadError, Mark, Outbound, Pieces, Pool, Scratch, Short, Slice, WaterMarks,
-    Writer as Cursor,
+    FileRegion, Gathered, Input, Ledger, LoadError, WritePosition, Outbound, Pieces, Pool, Scratch, Short, Slice, WaterMarks,
+    Cursor as Cursor,
 };
 pub use tidegate_codec::{
     Blame, Codec, EncodeError, Encoded, Fault, Filter, Output, Over, OverError, Step, Time, encode, framing,

@@ -21,7 +21,7 @@ impl Outbound {
     /// queue.settle();
     /// assert!(pool.ledger().used() < 100);
     /// ```
-    pub fn settle(&mut self) {
+    pub fn compact(&mut self) {
         let list = &self.list;
         let Some(pool) = self.pool.as_ref().filter(|_| list.entries == 1 && list.unflushed == NIL) else { return };
         let mut entries = pool.shared().entries.borrow_mut();

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use tidegate_buffer::{ENTRY_BYTES, Gathered, LoadError, Mark, Outbound, Pool, WaterMarks, Writability};
+use tidegate_buffer::{ENTRY_BYTES, Gathered, LoadError, WritePosition, Outbound, Pool, WaterMarks, Writability};
 
 use super::{bytes, entries, file, read, region};
 
@@ -211,7 +211,7 @@ impl World {
             Operation::Send(queue, parts_max, bytes_max, taken) => {
                 self.send(queue, parts_max, bytes_max, taken);
             }
-            Operation::Settle(queue) => self.queues[queue].settle(),
+            Operation::Settle(queue) => self.queues[queue].compact(),
             Operation::Shrink(queue) => self.queues[queue].shrink(),
             Operation::Clear(queue) => {
                 self.queues[queue].clear();
@@ -289,8 +289,8 @@ impl World {
             assert_eq!(queue.pending(), model.waiting.len() as u64);
             assert_eq!(queue.is_empty(), model.waiting.is_empty());
             assert_eq!(queue.has_flushed(), model.flushed > 0);
-            assert_eq!(queue.sent(), Mark(model.sent));
-            assert_eq!(queue.written(), Mark(model.sent + model.waiting.len() as u64));
+            assert_eq!(queue.sent(), WritePosition(model.sent));
+            assert_eq!(queue.written(), WritePosition(model.sent + model.waiting.len() as u64));
             let first = model.waiting.front().filter(|_| model.flushed > 0);
             assert_eq!(queue.starts_with_file(), matches!(first, Some(Expected::File(_))));
             match (queue.front(), first) {

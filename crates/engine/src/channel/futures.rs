@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tidegate_buffer::Mark;
+use tidegate_buffer::WritePosition;
 use tidegate_codec::Codec;
 
 use super::handle::Handle;
@@ -64,7 +64,7 @@ impl<C: Codec> Future for Ready<'_, C> {
 pub struct Flushed<'a, C: Codec> {
     pub(super) handle: &'a Handle<C>,
     /// Until it is watched.
-    pub(super) mark: Option<Mark>,
+    pub(super) mark: Option<WritePosition>,
 }
 
 impl<C: Codec> Future for Flushed<'_, C> {

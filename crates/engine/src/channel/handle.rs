@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tidegate_buffer::Mark;
+use tidegate_buffer::WritePosition;
 use tidegate_codec::Codec;
 use tidegate_sys::{Address, Side, Token};
 
@@ -96,7 +96,7 @@ impl<C: Codec> Handle<C> {
         }
     }
 
-    pub(crate) fn send(&self, message: C::Out) -> Result<Mark, SendError<C::Out, C::Error>> {
+    pub(crate) fn send(&self, message: C::Out) -> Result<WritePosition, SendError<C::Out, C::Error>> {
         let Ok(mut core) = self.local().core.try_borrow_mut() else { return Err(SendError::Busy(message)) };
         let Some(mut guest) = core.guest(self.token) else { return Err(SendError::Closed(message)) };
         let Some((connection, core)) = guest.meet::<Connection<C, Ends>>() else {

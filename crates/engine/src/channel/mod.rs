@@ -20,7 +20,7 @@ use std::fmt;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tidegate_buffer::Mark;
+use tidegate_buffer::WritePosition;
 use tidegate_codec::Codec;
 use tidegate_sys::{Address, Side, Token};
 
@@ -104,7 +104,7 @@ impl<C: Codec> Channel<C> {
     /// [`SendError::Full`] past the hard cap, which a task does not reach that waits for [`ready`](Channel::ready) or
     /// [`recv`](Channel::recv) now and then; [`SendError::Closed`] once the connection closes, both with the message;
     /// [`SendError::Codec`] if the protocol cannot say it.
-    pub fn send(&mut self, message: C::Out) -> Result<Mark, SendError<C::Out, C::Error>> {
+    pub fn send(&mut self, message: C::Out) -> Result<WritePosition, SendError<C::Out, C::Error>> {
         self.handle.send(message)
     }
 
@@ -144,7 +144,7 @@ impl<C: Codec> Channel<C> {
     ///
     /// # Errors
     /// [`ChannelError::Closed`] when the connection is gone and not all of it was sent.
-    pub fn flushed(&mut self, mark: Mark) -> Flushed<'_, C> {
+    pub fn flushed(&mut self, mark: WritePosition) -> Flushed<'_, C> {
         Flushed { handle: &self.handle, mark: Some(mark) }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use tidegate_buffer::Mark;
+use tidegate_buffer::WritePosition;
 use tidegate_codec::Codec;
 use tidegate_sys::Address;
 
@@ -113,7 +113,7 @@ impl<C: Codec> Writer<C> {
     ///
     /// # Errors
     /// As [`Channel::send`].
-    pub fn send(&mut self, message: C::Out) -> Result<Mark, SendError<C::Out, C::Error>> {
+    pub fn send(&mut self, message: C::Out) -> Result<WritePosition, SendError<C::Out, C::Error>> {
         self.handle.send(message)
     }
 
@@ -147,7 +147,7 @@ impl<C: Codec> Writer<C> {
     }
 
     /// As [`Channel::flushed`].
-    pub fn flushed(&mut self, mark: Mark) -> Flushed<'_, C> {
+    pub fn flushed(&mut self, mark: WritePosition) -> Flushed<'_, C> {
         Flushed { handle: &self.handle, mark: Some(mark) }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use slab::Slab;
-use tidegate_buffer::{Input, Mark, Outbound, Pool, Writability};
+use tidegate_buffer::{Input, WritePosition, Outbound, Pool, Writability};
 use tidegate_codec::Codec;
 use tidegate_sys::Address;
 
@@ -128,7 +128,7 @@ impl Link {
 
     /// Bytes of memory that its queues keep alive.
     pub(super) fn memory(&self) -> usize {
-        self.outbound.memory() + self.input.held()
+        self.outbound.memory() + self.input.memory_bytes()
     }
 
     pub(super) fn outbound_is_empty(&self) -> bool {
@@ -226,7 +226,7 @@ impl Link {
     }
 
     pub(crate) fn hold(&mut self, hold: bool) {
-        self.level.set_held(hold);
+        self.level.set_blocked(hold);
         self.note_level();
     }
 
@@ -250,7 +250,7 @@ impl Link {
         paused
     }
 
-    pub(crate) fn watch(&mut self, mark: Mark) {
+    pub(crate) fn watch(&mut self, mark: WritePosition) {
         self.watched = mark.0;
         self.set(Self::WATCHING, true);
         self.set(Self::SETTLED, false);
@@ -267,7 +267,7 @@ impl Link {
     /// Takes back what a handler asked for: another one comes in its place, with another codec.
     pub(super) fn forget_handler(&mut self) {
         self.set(Self::PAUSED | Self::WATCHING | Self::READ_CLOSED, false);
-        self.level.set_held(false);
+        self.level.set_blocked(false);
         self.deadline = Tick::NEVER;
     }
 }

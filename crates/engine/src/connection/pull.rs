@@ -8,7 +8,7 @@
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use tidegate_buffer::Mark;
+use tidegate_buffer::WritePosition;
 use tidegate_codec::{Codec, Output, Step};
 use tidegate_sys::Token;
 
@@ -406,7 +406,7 @@ impl<C: Codec> Connection<C, Ends> {
         core: &mut Core,
         token: Token,
         message: C::Out,
-    ) -> Result<Mark, SendError<C::Out, C::Error>> {
+    ) -> Result<WritePosition, SendError<C::Out, C::Error>> {
         let waits_for_us = self.application.reader.is_some();
         let before = self.link.outbound().written();
         let sent = Context::<C>::new(&mut self.codec, &mut self.link, core, token).send(message);
@@ -438,7 +438,7 @@ impl<C: Codec> Connection<C, Ends> {
     pub(crate) fn flushed(
         &mut self,
         core: &mut Core,
-        mark: Option<Mark>,
+        mark: Option<WritePosition>,
         waker: &Waker,
     ) -> Poll<Result<(), ChannelError>> {
         if let Some(mark) = mark {

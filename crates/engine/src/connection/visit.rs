@@ -93,7 +93,7 @@ impl<C: Codec, A: Application<C>> Occupant for Connection<C, A> {
         core.tally.connections -= 1;
         core.tally.count_closed(reason.cause());
         self.link.outbound().clear();
-        if !(planted::has(Bug::ClosedUntold) && matches!(*reason, Closed::Broken(_))) {
+        if !(planted::is_injected(Bug::ClosedUntold) && matches!(*reason, Closed::Broken(_))) {
             self.application.closed(&reason);
         }
         core.log.closed(core.time.now(), &self.link.peer(), &reason);
@@ -102,7 +102,7 @@ impl<C: Codec, A: Application<C>> Occupant for Connection<C, A> {
         }
         self.link.closing = Some(reason);
         // What was received before can still be asked for; it does not keep the scratch.
-        self.link.input.settle(&core.pool);
+        self.link.input.compact(&core.pool);
         self.codec.settle(&core.pool);
         Some(self)
     }
@@ -318,12 +318,12 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     #[inline]
     pub(super) fn may_decode(&self) -> bool {
         !self.link.is_closing()
-            && !self.link.has(if planted::has(Bug::PauseIgnored) {
+            && !self.link.has(if planted::is_injected(Bug::PauseIgnored) {
                 Link::READ_CLOSED
             } else {
                 Link::PAUSED | Link::READ_CLOSED
             })
-            && (self.link.is_writable() || self.application.reads_freely() || planted::has(Bug::NoBackPressure))
+            && (self.link.is_writable() || self.application.reads_freely() || planted::is_injected(Bug::NoBackPressure))
     }
 
     /// Decodes and handles messages. Says whether it stopped for want of input.
@@ -380,7 +380,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             Ok(Step::Message(_) | Step::More) => {}
             Ok(Step::End) => {
                 self.link.set(Link::READ_CLOSED, true);
-                if planted::has(Bug::EndedTwice) {
+                if planted::is_injected(Bug::EndedTwice) {
                     self.tell(core, token, Event::ReadClosed)?;
                 }
                 self.tell(core, token, Event::ReadClosed)?;
@@ -460,7 +460,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             // The peer does not read, and nobody knows for how long.
             self.link.outbound().shrink();
         }
-        let unsent = planted::has(Bug::ClosedUnsent) && self.link.is_closing();
+        let unsent = planted::is_injected(Bug::ClosedUnsent) && self.link.is_closing();
         if unsent || (self.link.outbound().is_empty() && self.held() == 0) {
             self.all_sent(core, token)?;
         }
@@ -559,7 +559,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             }
             if self.link.takes_edge(core.tally.turns) {
                 self.link.set(Link::EDGE_DUE, false);
-                if planted::has(Bug::WritableTwice) {
+                if planted::is_injected(Bug::WritableTwice) {
                     self.tell(core, token, Event::Writable)?;
                 }
                 self.tell(core, token, Event::Writable)?;
@@ -582,20 +582,20 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     #[inline(never)]
     pub(super) fn watched_is_sent(&mut self) -> bool {
         if !self.link.has(Link::SETTLED) {
-            let Some(offset) = self.codec.settled(tidegate_buffer::Mark(self.link.watched)) else { return false };
+            let Some(offset) = self.codec.settled(tidegate_buffer::WritePosition(self.link.watched)) else { return false };
             self.link.watched = offset;
             self.link.set(Link::SETTLED, true);
         }
-        self.link.outbound().sent().0 + u64::from(planted::has(Bug::MarkOffByOne)) >= self.link.watched
+        self.link.outbound().sent().0 + u64::from(planted::is_injected(Bug::MarkOffByOne)) >= self.link.watched
     }
 
     /// Puts the connection to rest: no hold on the scratch, receiving switched as it should be, one timer (`deadlines.rs`).
     fn rest(&mut self, core: &mut Core, token: Token) -> Visited<C> {
-        if planted::has(Bug::RestForgotten) {
+        if planted::is_injected(Bug::RestForgotten) {
             let rest = self.link.input.len();
             self.link.input.consume(rest);
         }
-        self.link.input.settle(&core.pool);
+        self.link.input.compact(&core.pool);
         self.codec.settle(&core.pool);
         if A::PULLS && self.link.is_closing() {
             self.application.closing();

@@ -140,7 +140,7 @@ impl<M: Admit> Acceptor<M> {
             return self.pause(core, token, CAP_PAUSE);
         }
         self.paused = false;
-        if !planted::has(Bug::AcceptStops) {
+        if !planted::is_injected(Bug::AcceptStops) {
             core.driver.submit(token, Operation::Accept(true));
         }
     }

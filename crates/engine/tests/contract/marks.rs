@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use tidegate_buffer::{Mark, WaterMarks};
+use tidegate_buffer::{WritePosition, WaterMarks};
 use tidegate_codec::framing::Payload;
 use tidegate_engine::{Event, Limits, Outcome, Remote};
 use tidegate_sys::Address;
@@ -111,7 +111,7 @@ pub(crate) fn a_watched_mark_is_told_once_when_its_bytes_have_left<S: Stack>(sta
         let (marks, said) = (note.clone(), said.clone());
         move |told, cx: &mut Cx<'_, S::Codec>| {
             let watch = |cx: &mut Cx<'_, S::Codec>| {
-                marks.all.borrow().get(marks.told.get()).map(|mark| cx.watch(Mark(*mark))).is_some()
+                marks.all.borrow().get(marks.told.get()).map(|mark| cx.watch(WritePosition(*mark))).is_some()
             };
             match told {
                 Told::Open => {
@@ -148,7 +148,7 @@ pub(crate) fn a_mark_one_byte_ahead_waits<S: Stack>(stage: &Stage) {
                 cx.send(Payload::from(said.clone())).into()
             }
             Told::Event(Event::Posted(mark)) => {
-                cx.watch(Mark(u64::from(mark)));
+                cx.watch(WritePosition(u64::from(mark)));
                 Outcome::Continue
             }
             Told::Event(Event::Flushed) => {

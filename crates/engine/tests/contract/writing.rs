@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate_buffer::{LINK_BYTES_MIN, Mark, WaterMarks};
+use tidegate_buffer::{LINK_BYTES_MIN, WritePosition, WaterMarks};
 use tidegate_codec::framing::{Lines, Payload};
 use tidegate_engine::{Channel, ChannelError, Client, Event, Limits, Outcome, Remote, SendError, task};
 use tidegate_sys::Address;
@@ -206,7 +206,7 @@ struct Found {
 }
 
 impl Found {
-    fn note<M, E>(&self, sent: &Result<Mark, SendError<M, E>>) {
+    fn note<M, E>(&self, sent: &Result<WritePosition, SendError<M, E>>) {
         let count = if matches!(sent, Err(SendError::Closed(_))) { &self.refused } else { &self.accepted };
         count.set(count.get() + 1);
     }
@@ -322,7 +322,7 @@ fn serves_lines<S, F>(
     stage: &Stage,
     server: &Site,
     lines: Vec<Vec<u8>>,
-    then: impl Fn(Channel<S::With<Lines>>, Mark) -> F + 'static,
+    then: impl Fn(Channel<S::With<Lines>>, WritePosition) -> F + 'static,
 ) -> Address
 where
     S: Stack,
@@ -333,7 +333,7 @@ where
     stage.serve(server, unlimited(), codec, move |mut channel| {
         let (lines, then) = (lines.clone(), then.clone());
         async move {
-            let mut mark = Mark::default();
+            let mut mark = WritePosition::default();
             for line in lines.iter() {
                 mark = channel.send(Payload::from(line.clone())).map_err(|_| "refused")?;
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_buffer::Mark;
+use tidegate_buffer::WritePosition;
 use tidegate_codec::framing::Lines;
 use tidegate_codec::{Over, Slice};
 use tidegate_engine::{Context, Event, Handler, Outcome, PostError};
@@ -213,7 +213,7 @@ fn a_mark_that_was_reached_already_is_told_at_once() {
         Probe::new(&journal, |told, cx| {
             match told {
                 Told::Open => cx.send("hello".into()).map(drop).unwrap(),
-                Told::Event(Event::Posted(_)) => cx.watch(Mark(6)),
+                Told::Event(Event::Posted(_)) => cx.watch(WritePosition(6)),
                 _ => {}
             }
             Outcome::Continue
@@ -254,7 +254,7 @@ fn a_handler_that_watches_from_within_flushed_is_told_once_a_turn() {
             if matches!(told, Told::Event(Event::Posted(_) | Event::Flushed)) && left > 0 {
                 left -= 1;
                 // It is with the kernel already: a loop that told it at once would never end.
-                cx.watch(Mark(0));
+                cx.watch(WritePosition(0));
             }
             Outcome::Continue
         }),
@@ -273,7 +273,7 @@ fn through_a_filter_the_mark_is_translated() {
         Probe::new(&journal, |told, cx| {
             if let Told::Open = told {
                 let mark = cx.send("greeting".into()).unwrap();
-                assert_eq!(mark, Mark(9), "a mark counts what the uppermost codec produced");
+                assert_eq!(mark, WritePosition(9), "a mark counts what the uppermost codec produced");
                 cx.watch(mark);
             }
             Outcome::Continue

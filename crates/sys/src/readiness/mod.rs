@@ -161,7 +161,7 @@ impl Readiness {
         }
         if flags.take(Flags::WRITABLE) && flags.take(Flags::SEND_BLOCKED) {
             line_up(&mut self.ready, socket, token);
-            return (!planted::has(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
+            return (!planted::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
         }
         let may_receive = flags.has(Flags::RECEIVING) && !flags.has_any(Flags::ENDED.and(Flags::FAILED));
         if may_receive && flags.has_any(Flags::READABLE.and(Flags::ERROR)) {

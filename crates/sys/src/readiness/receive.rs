@@ -32,7 +32,7 @@ impl Readiness {
             Ok(length) => {
                 socket.appetite.learn(length);
                 socket.load.note_received(length);
-                let hung_up = socket.flags.has_any(Flags::HUNG_UP.and(Flags::ERROR)) && !planted::has(Bug::FinMissed);
+                let hung_up = socket.flags.has_any(Flags::HUNG_UP.and(Flags::ERROR)) && !planted::is_injected(Bug::FinMissed);
                 let drained = length < size && !hung_up;
                 if drained {
                     socket.flags.set(Flags::READABLE, false);

@@ -96,7 +96,7 @@ impl<K: Kernel> Machine<K> {
         // A receive that the ring has is not to be overtaken.
         let is_polled = flags.has(Flags::POLLED);
         let is_idle = self.sockets.get(token)?.flights.is_idle(Kind::Receive);
-        let has_ring = !is_polled && !is_idle && !planted::has(Bug::CallOvertakes);
+        let has_ring = !is_polled && !is_idle && !planted::is_injected(Bug::CallOvertakes);
         if !flags.has(Flags::READABLE) || has_ring || !self.wants(flags) {
             self.note_held(token);
             return None;
@@ -130,7 +130,7 @@ impl<K: Kernel> Machine<K> {
                 socket.appetite.learn(length);
                 socket.load.note_received(length);
                 // The end is not reported again, so who has hung up is asked until it comes.
-                let hung_up = socket.flags.has(Flags::HUNG_UP) && !planted::has(Bug::FinMissed);
+                let hung_up = socket.flags.has(Flags::HUNG_UP) && !planted::is_injected(Bug::FinMissed);
                 let drained = length < size && !hung_up;
                 socket.flags.set(Flags::READABLE, !drained);
                 if drained && !socket.load.is_heavy() {

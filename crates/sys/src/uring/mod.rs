@@ -175,7 +175,7 @@ impl<K: Kernel> Machine<K> {
         let completion = match kind {
             Kind::Accept => self.knocked(token, event),
             Kind::Receive => self.received(token, event),
-            Kind::Send if planted::has(Bug::SendBelieved) => Some(Completion::Sent(Ok(0))),
+            Kind::Send if planted::is_injected(Bug::SendBelieved) => Some(Completion::Sent(Ok(0))),
             Kind::Send => self.sent(token, event),
             Kind::Writable => self.writable(token, event),
             Kind::HangUp => self.hung_up(token, event),
@@ -288,7 +288,7 @@ impl<K: Kernel> Machine<K> {
                 return Some((token, completion));
             }
         }
-        if planted::has(Bug::CallOvertakes)
+        if planted::is_injected(Bug::CallOvertakes)
             && let Some(overtakes) = self.next_queued(Class::Heavy)
         {
             return Some(overtakes);

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use tidegate_buffer::planted::{self, Bug};
-use tidegate_buffer::{Gathered, Lent, Outbound};
+use tidegate_buffer::{Gathered, SendGuard, Outbound};
 
 use super::kernel::{Event, Kernel, Request};
 use super::operation::Kind;
@@ -23,7 +23,7 @@ pub(super) struct Sends {
     headers: Vec<libc::msghdr>,
     headers_used: usize,
     /// What is lent, until the kernel has let go of it.
-    lent: Vec<Lent>,
+    lent: Vec<SendGuard>,
     vacant: Vec<u32>,
 }
 
@@ -44,7 +44,7 @@ impl Sends {
         (self.used, self.headers_used) = (0, 0);
     }
 
-    fn keep(&mut self, lent: Lent) -> u32 {
+    fn keep(&mut self, lent: SendGuard) -> u32 {
         match self.vacant.pop() {
             Some(place) => {
                 self.lent[place as usize] = lent;
@@ -63,7 +63,7 @@ impl Sends {
         if place == NOTHING {
             return;
         }
-        self.lent[place as usize] = Lent::default();
+        self.lent[place as usize] = SendGuard::default();
         self.vacant.push(place);
         if self.vacant.len() == self.lent.len() {
             // Nobody sends: what a burst needed goes as well.
@@ -101,7 +101,7 @@ impl<K: Kernel> Machine<K> {
             self.sends.submitted();
         }
         // It may be a while before the kernel has let go of them.
-        queue.settle();
+        queue.compact();
         let room = &mut self.sends.vectors.empty()[self.sends.used..];
         let places = room.len();
         let (request, parts, bytes) = match queue.gather(room, bytes_max) {
@@ -110,7 +110,7 @@ impl<K: Kernel> Machine<K> {
                 let sent = send_file(&socket.descriptor, &region, bytes_max);
                 return self.sent_at_once(token, sent);
             }
-            Gathered::Parts(parts) if planted::has(Bug::PartsForgotten) && parts.len() == places => {
+            Gathered::Parts(parts) if planted::is_injected(Bug::PartsForgotten) && parts.len() == places => {
                 let sent = send_parts(&socket.descriptor, parts).map(|_| queue.pending() as usize);
                 return Some(Completion::Sent(sent));
             }
@@ -135,10 +135,10 @@ impl<K: Kernel> Machine<K> {
             self.sockets.get_mut(token).into_iter().for_each(|socket| self.sends.give_back(&mut socket.lent));
             return self.send_later(token);
         }
-        if planted::has(Bug::HeaderReused) {
+        if planted::is_injected(Bug::HeaderReused) {
             self.sends.submitted();
         }
-        if planted::has(Bug::SendBelieved) {
+        if planted::is_injected(Bug::SendBelieved) {
             self.sockets.get_mut(token).into_iter().for_each(|socket| self.sends.give_back(&mut socket.lent));
             return Some(Completion::Sent(Ok(bytes)));
         }
@@ -218,7 +218,7 @@ impl<K: Kernel> Machine<K> {
         if socket.flags.has(Flags::READABLE) {
             self.attend_later(token);
         }
-        (!planted::has(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)))
+        (!planted::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)))
     }
 
     /// The kernel takes nothing more for now. Why, the next wait tells, if it lasts.

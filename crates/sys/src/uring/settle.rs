@@ -91,7 +91,7 @@ impl<K: Kernel> Machine<K> {
             }
             return self.arm(token, Kind::Accept, Request::Poll { fd, events: libc::POLLIN, multishot: true });
         }
-        if socket.flags.take(Flags::SEND_WAITS) && !planted::has(Bug::NoRearm) {
+        if socket.flags.take(Flags::SEND_WAITS) && !planted::is_injected(Bug::NoRearm) {
             self.told.push_back((token, Completion::Sent(Ok(0))));
         }
         if socket.room == Room::Awaited {
@@ -206,7 +206,7 @@ impl<K: Kernel> Machine<K> {
         if socket.flights.state(kind) == State::Armed {
             self.kernel.push(Request::Cancel { name: name(token, kind) }, name(token, Kind::Cancel))?;
             socket.flights.step(kind, Step::Cancel);
-            if planted::has(Bug::CancelBelieved) {
+            if planted::is_injected(Bug::CancelBelieved) {
                 socket.flights.step(kind, Step::Last);
                 self.in_flight -= 1;
             }
@@ -230,7 +230,7 @@ impl<K: Kernel> Machine<K> {
     /// Closes a socket that was let go of, if the last of its operations has ended.
     pub(super) fn release(&mut self, token: Token) -> bool {
         let Some(socket) = self.sockets.get(token) else { return false };
-        let is_over = socket.flights.are_over() || planted::has(Bug::ClosedEarly);
+        let is_over = socket.flights.are_over() || planted::is_injected(Bug::ClosedEarly);
         if !socket.flags.has(Flags::CLOSING) || !is_over {
             return false;
         }

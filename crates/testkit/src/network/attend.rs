@@ -88,7 +88,7 @@ impl World {
         if end.is_writable_again() {
             (end.blocked, end.in_flight) = (false, false);
             self.line_up(Place::End(id));
-            return (!planted::has(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
+            return (!planted::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
         }
         if end.broken {
             let told = std::mem::replace(&mut end.break_told, true);
@@ -120,7 +120,7 @@ impl World {
         let mut load = Load::default();
         if let Some(end) = self.ends.get_mut(id) {
             end.inbound.read_exact(space).expect("so many have arrived");
-            if planted::has(Bug::FinMissed) && end.fin_came && end.inbound.is_empty() {
+            if planted::is_injected(Bug::FinMissed) && end.fin_came && end.inbound.is_empty() {
                 end.end_told = true;
             }
             load = end.load;

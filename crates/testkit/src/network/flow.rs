@@ -57,7 +57,7 @@ impl World {
             Ok(taken) => taken,
             Err(error) => return Some(Err(error)),
         };
-        if planted::has(Bug::PartsForgotten) && taken > bytes.len() {
+        if planted::is_injected(Bug::PartsForgotten) && taken > bytes.len() {
             return Some(Ok(taken));
         }
         if bytes.len() > 1 && self.strikes(Fault::ShortWrite) {
