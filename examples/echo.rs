@@ -25,7 +25,7 @@ impl Codec for Raw {
 
     fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, Infallible> {
         // Every call yields a message or needs more input: an empty message would be yielded for ever.
-        Ok(if input.is_empty() { Step::More } else { Step::Message(input.take_all()) })
+        Ok(if input.is_empty() { Step::NeedMore } else { Step::Message(input.take_all()) })
     }
 
     fn encode(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), Infallible> {

@@ -67,9 +67,9 @@ impl Codec for ServerSide {
         Ok(())
     }
 
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Self::In>, Error> {
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Self::In>, Error> {
         // Half a request: the client means to be done, and is not. The framing says so.
-        let frame = self.0.end(input, reply).map_err(Error::Framing)?;
+        let frame = self.0.decode_eof(input, reply).map_err(Error::Framing)?;
         frame.try_map(|frame| parse_request(&frame)).map_err(|error| Self::refuse(error, reply))
     }
 }
@@ -101,8 +101,8 @@ impl Codec for ClientSide {
         Ok(())
     }
 
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Response>, Error> {
-        self.0.end(input, reply).map_err(Error::Framing)?.try_map(|frame| parse_response(&frame))
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Response>, Error> {
+        self.0.decode_eof(input, reply).map_err(Error::Framing)?.try_map(|frame| parse_response(&frame))
     }
 }
 

@@ -66,8 +66,8 @@ impl Codec for Tides {
         self.0.encode(line, out).map_err(Wrong::Line)
     }
 
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Request>, Wrong> {
-        self.0.end(input, reply).map_err(Wrong::Line)?.try_map(|line| parse_request(text(&line)?))
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Request>, Wrong> {
+        self.0.decode_eof(input, reply).map_err(Wrong::Line)?.try_map(|line| parse_request(text(&line)?))
     }
 }
 
@@ -101,8 +101,8 @@ impl Codec for TidesClient {
         self.0.encode(line, out).map_err(Wrong::Line)
     }
 
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Answer>, Wrong> {
-        self.0.end(input, reply).map_err(Wrong::Line)?.try_map(|line| parse_answer(text(&line)?))
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Answer>, Wrong> {
+        self.0.decode_eof(input, reply).map_err(Wrong::Line)?.try_map(|line| parse_answer(text(&line)?))
     }
 }
 

@@ -99,7 +99,7 @@ impl Pair {
                     Step::Message(Incoming::Data(data)) => heard.as_mut()?.body.extend_from_slice(&data),
                     Step::Message(Incoming::Trailers(trailers)) => heard.as_mut()?.trailers = owned(trailers.iter()),
                     Step::Message(Incoming::End) => {}
-                    Step::More | Step::End => break,
+                    Step::NeedMore | Step::End => break,
                 }
             }
             self.server.settle();
@@ -163,7 +163,7 @@ impl Pair {
                     Step::Message(Incoming::Data(data)) => heard.body.extend_from_slice(&data),
                     Step::Message(Incoming::Trailers(trailers)) => heard.trailers = owned(trailers.iter()),
                     Step::Message(Incoming::End) => {}
-                    Step::More | Step::End => break,
+                    Step::NeedMore | Step::End => break,
                 }
             }
             self.client.settle();

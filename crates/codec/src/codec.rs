@@ -13,7 +13,7 @@ pub enum Step<T> {
     /// A message; there may be more in the input.
     Message(T),
     /// The next message is not complete.
-    More,
+    NeedMore,
     /// There will be no further message, whatever the peer sends.
     End,
 }
@@ -35,7 +35,7 @@ impl<T> Step<T> {
     pub fn try_map<U, E>(self, map: impl FnOnce(T) -> Result<U, E>) -> Result<Step<U>, E> {
         Ok(match self {
             Self::Message(message) => Step::Message(map(message)?),
-            Self::More => Step::More,
+            Self::NeedMore => Step::NeedMore,
             Self::End => Step::End,
         })
     }
@@ -125,10 +125,10 @@ pub trait Codec: 'static {
     ///
     /// # Errors
     /// As for [`decode`](Codec::decode).
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Self::In>, Self::Error> {
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Self::In>, Self::Error> {
         Ok(match self.decode(input, reply)? {
             Step::Message(message) => Step::Message(message),
-            Step::More | Step::End => Step::End,
+            Step::NeedMore | Step::End => Step::End,
         })
     }
 
@@ -136,7 +136,7 @@ pub trait Codec: 'static {
     ///
     /// # Errors
     /// As for [`decode`](Codec::decode).
-    fn pump(&mut self, _input: &mut Input, _reply: &mut Output<'_>) -> Result<(), Self::Error> {
+    fn drive_handshake(&mut self, _input: &mut Input, _reply: &mut Output<'_>) -> Result<(), Self::Error> {
         Ok(())
     }
 
@@ -209,13 +209,13 @@ pub trait Codec: 'static {
     }
 
     /// Bytes held back; they count against the water marks.
-    fn held(&self) -> usize {
+    fn buffered_bytes(&self) -> usize {
         0
     }
 
     /// Bytes of memory in which it keeps input that it has taken and not decoded: they count when a loop's memory is
     /// used up. Only a codec with an [`Input`] of its own has some.
-    fn undecoded(&self) -> usize {
+    fn input_memory(&self) -> usize {
         0
     }
 
@@ -225,7 +225,7 @@ pub trait Codec: 'static {
     }
 
     /// The offset in the queue below at which everything up to `mark` has been written, once that is known.
-    fn settled(&self, mark: WritePosition) -> Option<u64> {
+    fn wire_offset(&self, mark: WritePosition) -> Option<u64> {
         Some(mark.0)
     }
 
@@ -237,7 +237,7 @@ pub trait Codec: 'static {
 
     /// Moves what is left of the input into memory of its own, so that nothing keeps the loop's scratch. Only a
     /// codec with an [`Input`] of its own has to do something.
-    fn settle(&mut self, _pool: &Pool) {}
+    fn compact(&mut self, _pool: &Pool) {}
 
     /// When [`handle_timeout`](Codec::handle_timeout) is to be called, if at all.
     fn poll_timeout(&self) -> Option<Instant> {

@@ -191,7 +191,7 @@ mod tests {
         type Error = Infallible;
 
         fn inbound(&mut self, _: &mut Input, _: &mut Input, _: &mut Output<'_>) -> Result<Step<()>, Infallible> {
-            Ok(Step::More)
+            Ok(Step::NeedMore)
         }
 
         fn outbound(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> Result<(), Infallible> {
@@ -222,7 +222,7 @@ mod tests {
         type Error = Infallible;
 
         fn decode(&mut self, _: &mut Input, _: &mut Output<'_>) -> Result<Step<Infallible>, Infallible> {
-            Ok(Step::More)
+            Ok(Step::NeedMore)
         }
 
         fn encode(&mut self, message: Say, out: &mut Output<'_>) -> Result<(), Infallible> {

@@ -81,7 +81,7 @@ pub trait Filter: 'static {
     ///
     /// # Errors
     /// As for [`inbound`](Filter::inbound).
-    fn end(&mut self, _wire: &mut Input, _reply: &mut Output<'_>) -> Result<(), Self::Error> {
+    fn decode_eof(&mut self, _wire: &mut Input, _reply: &mut Output<'_>) -> Result<(), Self::Error> {
         Ok(())
     }
 
@@ -102,7 +102,7 @@ pub trait Filter: 'static {
     }
 
     /// Bytes held back; they count against the water marks.
-    fn held(&self) -> usize {
+    fn buffered_bytes(&self) -> usize {
         0
     }
 

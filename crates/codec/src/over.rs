@@ -108,7 +108,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
     fn decode_plain(&mut self, reply: &Output<'_>) -> Result<Step<C::In>, <Self as Codec>::Error> {
         let mut reply = reply.with_queue(&mut self.gather);
         let step = if self.ended {
-            self.codec.end(&mut self.plain, &mut reply)
+            self.codec.decode_eof(&mut self.plain, &mut reply)
         } else {
             self.codec.decode(&mut self.plain, &mut reply)
         };
@@ -120,7 +120,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
         self.plain.set_escaping(wire.is_escaping());
         loop {
             match self.decode_plain(reply) {
-                Ok(Step::More) if !self.ended => {}
+                Ok(Step::NeedMore) if !self.ended => {}
                 Ok(step) => return Ok(step),
                 Err(error) => {
                     // The codec's last word has to get through the filter.
@@ -130,7 +130,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
             }
             match self.filter.inbound(wire, &mut self.plain, reply).map_err(OverError::Filter)? {
                 Step::Message(()) => {}
-                Step::More => return Ok(Step::More),
+                Step::NeedMore => return Ok(Step::NeedMore),
                 Step::End => self.ended = true,
             }
         }
@@ -140,7 +140,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
         self.gather.flush();
         self.filter.outbound(&mut self.gather, out).map_err(OverError::Filter)?;
         self.filter.flush(out).map_err(OverError::Filter)?;
-        if self.filter.held() == 0 {
+        if self.filter.buffered_bytes() == 0 {
             self.wire = out.written().0;
         }
         Ok(())
@@ -169,10 +169,10 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
         self.codec.encode_once(message, out).map_err(OverError::Codec)
     }
 
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, Self::Error> {
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, Self::Error> {
         match self.advance(input, reply)? {
-            Step::More => {
-                self.filter.end(input, reply).map_err(OverError::Filter)?;
+            Step::NeedMore => {
+                self.filter.decode_eof(input, reply).map_err(OverError::Filter)?;
                 self.ended = true;
                 self.advance(input, reply)
             }
@@ -180,19 +180,19 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
         }
     }
 
-    fn pump(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<(), Self::Error> {
+    fn drive_handshake(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<(), Self::Error> {
         self.plain.set_escaping(input.is_escaping());
         loop {
             let mut moved = false;
             if !self.ended && self.wants_input() {
                 match self.filter.inbound(input, &mut self.plain, reply).map_err(OverError::Filter)? {
                     Step::Message(()) => moved = true,
-                    Step::More => {}
+                    Step::NeedMore => {}
                     Step::End => self.ended = true,
                 }
             }
             let mut inner = reply.with_queue(&mut self.gather);
-            self.codec.pump(&mut self.plain, &mut inner).map_err(OverError::Codec)?;
+            self.codec.drive_handshake(&mut self.plain, &mut inner).map_err(OverError::Codec)?;
             if !moved {
                 return Ok(());
             }
@@ -246,21 +246,21 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
         self.pass_on(out)
     }
 
-    fn held(&self) -> usize {
-        self.gather.cost() as usize + self.filter.held() + self.codec.held()
+    fn buffered_bytes(&self) -> usize {
+        self.gather.cost() as usize + self.filter.buffered_bytes() + self.codec.buffered_bytes()
     }
 
-    fn undecoded(&self) -> usize {
-        self.plain.memory_bytes() + self.codec.undecoded()
+    fn input_memory(&self) -> usize {
+        self.plain.memory_bytes() + self.codec.input_memory()
     }
 
     fn mark(&self, _: &Outbound) -> WritePosition {
         self.codec.mark(&self.gather)
     }
 
-    fn settled(&self, mark: WritePosition) -> Option<u64> {
-        let plain = self.codec.settled(mark)?;
-        (self.gather.sent().0 >= plain && self.filter.held() == 0).then_some(self.wire)
+    fn wire_offset(&self, mark: WritePosition) -> Option<u64> {
+        let plain = self.codec.wire_offset(mark)?;
+        (self.gather.sent().0 >= plain && self.filter.buffered_bytes() == 0).then_some(self.wire)
     }
 
     fn file_to_load(&mut self) -> Option<&mut Outbound> {
@@ -270,9 +270,9 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
         (!self.filter.takes_files() && self.gather.starts_with_file()).then_some(&mut self.gather)
     }
 
-    fn settle(&mut self, pool: &Pool) {
+    fn compact(&mut self, pool: &Pool) {
         self.plain.compact(pool);
-        self.codec.settle(pool);
+        self.codec.compact(pool);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

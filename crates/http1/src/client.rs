@@ -189,7 +189,7 @@ impl Client {
     fn decode_head(&mut self, input: &mut Input, reply: &Output<'_>) -> Result<Step<Incoming>, Error> {
         if input.is_empty() {
             self.since.get_or_insert(reply.now());
-            return Ok(Step::More);
+            return Ok(Step::NeedMore);
         }
         if self.count == 0 || self.flags & STRAY != 0 {
             return Err(self.fail_with(Error::Peer(Violation::ResponseUnasked)));
@@ -210,7 +210,7 @@ impl Client {
         let Some(end) = found.map_err(|error| self.fail_with(error))? else {
             // Shorter than a head may be, and so than 64 KiB.
             self.seen = input.len() as u16;
-            return Ok(Step::More);
+            return Ok(Step::NeedMore);
         };
         self.seen = 0;
         match head::parse(&input.bytes()[..end], self.asked() == Asked::Connect, self.config.limits()) {
@@ -317,7 +317,7 @@ impl Client {
                     self.resume_body(reply.now());
                     self.flags |= HUNGRY;
                 }
-                return Ok(Step::More);
+                return Ok(Step::NeedMore);
             }
         };
         self.flags &= !HUNGRY;
@@ -400,7 +400,7 @@ impl Codec for Client {
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         match self.inbound {
             Inbound::Head => self.decode_head(input, reply),
-            Inbound::Await | Inbound::Switched => Ok(Step::More),
+            Inbound::Await | Inbound::Switched => Ok(Step::NeedMore),
             Inbound::Closed => Ok(Step::End),
             _ => self.decode_body(input, reply),
         }
@@ -418,9 +418,9 @@ impl Codec for Client {
 
     /// Yields what is complete; the end of the connection may be that of a body.
     #[cold]
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         let step = self.decode(input, reply)?;
-        if !matches!(step, Step::More) {
+        if !matches!(step, Step::NeedMore) {
             return Ok(step);
         }
         let violation = match self.inbound {
@@ -439,7 +439,7 @@ impl Codec for Client {
         Err(self.fail_with(Error::Peer(violation)))
     }
 
-    fn pump(&mut self, _input: &mut Input, reply: &mut Output<'_>) -> Result<(), Error> {
+    fn drive_handshake(&mut self, _input: &mut Input, reply: &mut Output<'_>) -> Result<(), Error> {
         self.since.get_or_insert(reply.now());
         Ok(())
     }

@@ -173,14 +173,14 @@ impl Server {
             Inbound::Head if input.is_empty() && self.flags & CLOSING == 0 => {
                 // Between two requests, as a connection is most of the time.
                 self.since.get_or_insert(reply.now());
-                Ok(Step::More)
+                Ok(Step::NeedMore)
             }
             Inbound::Head => self.decode_unusual_head(input, reply),
             Inbound::Await => {
                 self.flags |= followed(input);
-                Ok(Step::More)
+                Ok(Step::NeedMore)
             }
-            Inbound::Switched => Ok(Step::More),
+            Inbound::Switched => Ok(Step::NeedMore),
             Inbound::Closed => Ok(Step::End),
             _ if self.flags & SKIPPING != 0 => self.decode_skipped(input, reply),
             _ => self.decode_body(input, reply),
@@ -214,7 +214,7 @@ impl Server {
                     self.begin_another_batch();
                 }
                 self.wait_for_head(!input.is_empty(), reply);
-                Ok(Step::More)
+                Ok(Step::NeedMore)
             }
             Some(end) => {
                 self.seen = 0;
@@ -265,7 +265,7 @@ impl Server {
             }
             Piece::More => {
                 self.wait_for_body(reply);
-                Ok(Step::More)
+                Ok(Step::NeedMore)
             }
         }
     }
@@ -321,7 +321,7 @@ impl Server {
                 }
                 Ok(Piece::More) => {
                     self.wait_for_body(reply);
-                    return Ok(Step::More);
+                    return Ok(Step::NeedMore);
                 }
                 // Its response was sent; that there is more of it than is skipped is no error.
                 Err(Error::Limit(Exceeded::Body)) => {
@@ -417,9 +417,9 @@ impl Codec for Server {
     /// Yields what is complete. While a response is owed it says [`Step::More`]: what the peer sent before it stopped
     /// is decoded once that response is complete.
     #[cold]
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         let step = self.decode(input, reply)?;
-        if !matches!(step, Step::More) {
+        if !matches!(step, Step::NeedMore) {
             return Ok(step);
         }
         match self.inbound {
@@ -427,7 +427,7 @@ impl Codec for Server {
                 if input.is_empty() {
                     self.flags |= CLOSING;
                 }
-                Ok(Step::More)
+                Ok(Step::NeedMore)
             }
             Inbound::Switched | Inbound::Closed => Ok(Step::End),
             _ if self.flags & SKIPPING != 0 || (self.inbound == Inbound::Head && input.is_empty()) => {
@@ -438,7 +438,7 @@ impl Codec for Server {
         }
     }
 
-    fn pump(&mut self, _input: &mut Input, reply: &mut Output<'_>) -> Result<(), Error> {
+    fn drive_handshake(&mut self, _input: &mut Input, reply: &mut Output<'_>) -> Result<(), Error> {
         self.since.get_or_insert(reply.now());
         Ok(())
     }

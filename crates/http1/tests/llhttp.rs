@@ -201,11 +201,11 @@ fn served(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
                 false
             }
             Ok(Step::Message(other)) => matches!(other, Incoming::End),
-            Ok(Step::More) if stand.codec().is_switched() => {
+            Ok(Step::NeedMore) if stand.codec().is_switched() => {
                 account.verdict = Verdict::Switched(stand.input().len());
                 return (account, None);
             }
-            Ok(Step::More) => return (account, None),
+            Ok(Step::NeedMore) => return (account, None),
             Ok(Step::End) => {
                 account.verdict = if stand.input().is_empty() { Verdict::Accepted } else { Verdict::Closed };
                 return (account, None);
@@ -267,11 +267,11 @@ fn asked(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
                 let is_end = matches!(other, client::Incoming::End);
                 account.messages.last_mut().expect("a head").is_complete |= is_end;
             }
-            Ok(Step::More) if stand.codec().is_switched() => {
+            Ok(Step::NeedMore) if stand.codec().is_switched() => {
                 account.verdict = Verdict::Switched(stand.input().len());
                 return (account, None);
             }
-            Ok(Step::More) => return (account, None),
+            Ok(Step::NeedMore) => return (account, None),
             Ok(Step::End) => {
                 account.verdict = if stand.input().is_empty() { Verdict::Accepted } else { Verdict::Closed };
                 return (account, None);

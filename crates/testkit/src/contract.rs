@@ -302,7 +302,7 @@ impl<C: Codec> Run<'_, '_, C> {
         while self.is_open() {
             match self.stand.step() {
                 Ok(Step::Message(message)) => self.message(message),
-                Ok(Step::More) => break,
+                Ok(Step::NeedMore) => break,
                 Ok(Step::End) => self.seen.outcome = Outcome::Ended,
                 Err(error) => self.fail(&error),
             }
@@ -313,7 +313,7 @@ impl<C: Codec> Run<'_, '_, C> {
         }
         self.flush();
         self.stand.settle();
-        if self.stand.codec().held() == 0 {
+        if self.stand.codec().buffered_bytes() == 0 {
             assert!(self.stand.scratch_is_free(), "after `settle` something still keeps the loop's scratch");
         }
     }
@@ -331,7 +331,7 @@ impl<C: Codec> Run<'_, '_, C> {
         while self.is_open() {
             match self.stand.end() {
                 Ok(Step::Message(message)) => self.message(message),
-                Ok(Step::More) => self.seen.outcome = Outcome::Waiting,
+                Ok(Step::NeedMore) => self.seen.outcome = Outcome::Waiting,
                 Ok(Step::End) => self.seen.outcome = Outcome::Ended,
                 Err(error) => self.fail(&error),
             }

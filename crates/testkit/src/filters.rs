@@ -117,7 +117,7 @@ impl ToyTls {
             return Err(ToyTlsError::BadHello);
         }
         if come.len() < HELLO_BYTES {
-            return Ok(Step::More);
+            return Ok(Step::NeedMore);
         }
         wire.consume(HELLO_BYTES);
         self.say_hello(reply);
@@ -151,12 +151,12 @@ impl Filter for ToyTls {
         if self.peer_closed {
             return Ok(Step::End);
         }
-        let Some((length, rest)) = wire.bytes().split_first_chunk() else { return Ok(Step::More) };
+        let Some((length, rest)) = wire.bytes().split_first_chunk() else { return Ok(Step::NeedMore) };
         let length = usize::from(u16::from_be_bytes(*length));
         if length > RECORD_BYTES_MAX {
             return Err(ToyTlsError::RecordTooLong { bytes: length });
         }
-        let Some(record) = rest.get(..length) else { return Ok(Step::More) };
+        let Some(record) = rest.get(..length) else { return Ok(Step::NeedMore) };
         let opened: Vec<u8> = record.iter().map(|byte| byte ^ self.key).collect();
         wire.consume(2 + length);
         if opened.is_empty() {
@@ -185,7 +185,7 @@ impl Filter for ToyTls {
         Ok(())
     }
 
-    fn end(&mut self, _: &mut Input, _: &mut Output<'_>) -> Result<(), ToyTlsError> {
+    fn decode_eof(&mut self, _: &mut Input, _: &mut Output<'_>) -> Result<(), ToyTlsError> {
         if self.peer_closed { Ok(()) } else { Err(ToyTlsError::Truncated) }
     }
 
@@ -202,7 +202,7 @@ impl Filter for ToyTls {
         Ok(())
     }
 
-    fn held(&self) -> usize {
+    fn buffered_bytes(&self) -> usize {
         self.held.len()
     }
 
@@ -288,7 +288,7 @@ impl Filter for StripPrefix {
         wire.consume(come);
         self.missing = &self.missing[come..];
         if wire.is_empty() {
-            return Ok(Step::More);
+            return Ok(Step::NeedMore);
         }
         plain.append(wire.take_all(), reply.pool());
         Ok(Step::Message(()))
@@ -299,7 +299,7 @@ impl Filter for StripPrefix {
         Ok(())
     }
 
-    fn end(&mut self, _: &mut Input, _: &mut Output<'_>) -> Result<(), PrefixError> {
+    fn decode_eof(&mut self, _: &mut Input, _: &mut Output<'_>) -> Result<(), PrefixError> {
         if self.missing.is_empty() { Ok(()) } else { Err(PrefixError::Missing) }
     }
 

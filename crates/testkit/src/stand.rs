@@ -96,7 +96,7 @@ impl<C: Codec> Stand<C> {
     /// # Errors
     /// Those of the codec.
     pub fn end(&mut self) -> Result<Step<C::In>, C::Error> {
-        let step = self.codec.end(&mut self.input, &mut Output::new(&mut self.queue, &self.pool, &self.time));
+        let step = self.codec.decode_eof(&mut self.input, &mut Output::new(&mut self.queue, &self.pool, &self.time));
         self.last_word(step)
     }
 
@@ -105,7 +105,7 @@ impl<C: Codec> Stand<C> {
     /// # Errors
     /// Those of the codec.
     pub fn pump(&mut self) -> Result<(), C::Error> {
-        let done = self.codec.pump(&mut self.input, &mut Output::new(&mut self.queue, &self.pool, &self.time));
+        let done = self.codec.drive_handshake(&mut self.input, &mut Output::new(&mut self.queue, &self.pool, &self.time));
         self.last_word(done)
     }
 
@@ -149,7 +149,7 @@ impl<C: Codec> Stand<C> {
     /// Ends a visit: what is unread moves into memory of its own.
     pub fn settle(&mut self) {
         self.input.compact(&self.pool);
-        self.codec.settle(&self.pool);
+        self.codec.compact(&self.pool);
     }
 
     /// Sends everything that was flushed, and returns it.
@@ -179,7 +179,7 @@ impl<C: Codec> Stand<C> {
     /// Whether everything up to `mark` has been sent.
     #[must_use]
     pub fn is_flushed(&self, mark: WritePosition) -> bool {
-        self.codec.settled(mark).is_some_and(|offset| self.queue.sent().0 >= offset)
+        self.codec.wire_offset(mark).is_some_and(|offset| self.queue.sent().0 >= offset)
     }
 
     /// Calls the codec if the time it waits for has come.

@@ -53,7 +53,7 @@ fn broken(decode: fn(&mut State, &mut Input, &mut Output<'_>) -> Result<Step<Sli
 #[test]
 #[should_panic(expected = "when they came byte by byte, 4 of them: message 0 is b\"e\" instead of b\"ebb\\n\"")]
 fn a_codec_that_takes_what_happens_to_be_there_is_found() {
-    let make = broken(|_, input, _| Ok(if input.is_empty() { Step::More } else { Step::Message(input.take_all()) }));
+    let make = broken(|_, input, _| Ok(if input.is_empty() { Step::NeedMore } else { Step::Message(input.take_all()) }));
     check(make, b"ebb\n");
 }
 
@@ -63,7 +63,7 @@ fn a_codec_that_replies_once_a_visit_is_found() {
     let make = broken(|_, input, reply| {
         reply.write(b"+");
         input.consume(input.len());
-        Ok(Step::More)
+        Ok(Step::NeedMore)
     });
     check(make, b"ebb\n");
 }
@@ -74,7 +74,7 @@ fn a_codec_that_overlooks_an_error_is_found() {
     let make = broken(|_, input, _| {
         let failed = input.bytes().starts_with(b"\r\n");
         input.consume(input.len());
-        if failed { Err(Refused) } else { Ok(Step::More) }
+        if failed { Err(Refused) } else { Ok(Step::NeedMore) }
     });
     Contract::new(make).stays_open().check(b"\r\n");
 }
@@ -88,7 +88,7 @@ fn a_codec_that_fails_at_one_split_only_is_found() {
         if input.bytes() == b"ab" && state.calls == 1 {
             return Err(Refused);
         }
-        Ok(if input.len() < 4 { Step::More } else { Step::Message(input.take(4)) })
+        Ok(if input.len() < 4 { Step::NeedMore } else { Step::Message(input.take(4)) })
     });
     check(make, b"abcd");
 }
@@ -100,7 +100,7 @@ fn a_codec_that_keeps_the_scratch_is_found() {
         if !input.is_empty() {
             state.kept = Some(input.take_all());
         }
-        Ok(Step::More)
+        Ok(Step::NeedMore)
     });
     check(make, b"ebb\n");
 }
@@ -110,11 +110,11 @@ fn a_codec_that_keeps_the_scratch_is_found() {
 fn a_codec_that_leaks_is_found() {
     let make = broken(|_, input, reply| {
         if input.is_empty() {
-            return Ok(Step::More);
+            return Ok(Step::NeedMore);
         }
         let bytes = input.take_all();
         std::mem::forget(reply.pool().copy(&bytes));
-        Ok(Step::More)
+        Ok(Step::NeedMore)
     });
     check(make, b"ebb\n");
 }
@@ -129,7 +129,7 @@ fn a_codec_that_never_comes_to_an_end_is_found() {
 #[should_panic(expected = "bytes of memory")]
 fn a_codec_that_allocates_what_was_declared_is_found() {
     let make = broken(|state, input, reply| {
-        let Some(&declared) = input.bytes().first() else { return Ok(Step::More) };
+        let Some(&declared) = input.bytes().first() else { return Ok(Step::NeedMore) };
         state.kept = Some(reply.pool().copy(&vec![0; usize::from(declared) << 12]));
         Err(Refused)
     });
@@ -139,7 +139,7 @@ fn a_codec_that_allocates_what_was_declared_is_found() {
 #[test]
 #[should_panic(expected = "it was not refused: 0 messages")]
 fn a_codec_that_waits_for_what_was_declared_is_found() {
-    refuses_before_allocating(broken(|_, _, _| Ok(Step::More)), b"\xff\xff\xff\xff");
+    refuses_before_allocating(broken(|_, _, _| Ok(Step::NeedMore)), b"\xff\xff\xff\xff");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_codec_that_panics_is_found() {
     let make = broken(|_, input, _| {
         assert!(input.bytes().iter().all(|byte| *byte > 2), "a length is never below three");
         input.consume(input.len());
-        Ok(Step::More)
+        Ok(Step::NeedMore)
     });
     never_panics(make, b"\x03abc", 100);
 }

@@ -82,14 +82,14 @@ fn what_is_written_during_the_handshake_waits_and_counts() {
     client.flush().unwrap();
     let hello = client.take_sent();
     assert_eq!(hello, b"TOY?");
-    assert!(client.codec().held() >= 6, "what waits above the filter counts");
+    assert!(client.codec().buffered_bytes() >= 6, "what waits above the filter counts");
     assert!(!client.is_flushed(mark));
     server.visit(&hello).unwrap();
     client.visit(&server.take_sent()).unwrap();
     assert!(!client.is_flushed(mark), "it is in the queue, and not sent");
     assert_eq!(texts(server.visit(&client.take_sent()).unwrap()), ["early"]);
     assert!(client.is_flushed(mark));
-    assert_eq!(client.codec().held(), 0);
+    assert_eq!(client.codec().buffered_bytes(), 0);
 }
 
 #[test]
@@ -99,9 +99,9 @@ fn marks_are_translated_through_every_filter() {
     stand.take_sent();
     let first = stand.encode("ebb".into()).unwrap();
     assert_eq!(first.0, 4, "a mark counts what the uppermost codec wrote");
-    assert_eq!(stand.codec().settled(first), None, "it has not come through the filters yet");
+    assert_eq!(stand.codec().wire_offset(first), None, "it has not come through the filters yet");
     stand.flush().unwrap();
-    assert_eq!(stand.codec().settled(first), Some(4 + 2 + 4), "hello, the length of the record, the line");
+    assert_eq!(stand.codec().wire_offset(first), Some(4 + 2 + 4), "hello, the length of the record, the line");
     let second = stand.encode("flow".into()).unwrap();
     assert_eq!(stand.take_sent_up_to(5).len(), 5);
     assert!(!stand.is_flushed(first), "half of the record is not the line");
@@ -274,7 +274,7 @@ impl Codec for Files {
     type Error = FramingError;
 
     fn decode(&mut self, _: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
-        Ok(Step::More)
+        Ok(Step::NeedMore)
     }
 
     fn encode(&mut self, message: Self::Out, out: &mut Output<'_>) -> Result<(), FramingError> {
@@ -385,7 +385,7 @@ fn messages_of_a_stack_escape_where_its_input_does() {
         }
         assert_eq!(kept.len(), 100);
         input.compact(&pool);
-        stack.settle(&pool);
+        stack.compact(&pool);
         assert_eq!(scratch.space(1).as_ptr() == at, on, "is the scratch free?");
     }
 }

@@ -154,7 +154,7 @@ impl Pipeline {
         }
         loop {
             let before = input.len();
-            let step = if ended { self.client.end(input, reply) } else { self.client.decode(input, reply) };
+            let step = if ended { self.client.decode_eof(input, reply) } else { self.client.decode(input, reply) };
             self.exchange.tally.received(before - input.len());
             let is_complete = match step? {
                 Step::Message(Incoming::Head(head)) => {
@@ -186,7 +186,7 @@ impl Pipeline {
                     true
                 }
                 Step::Message(Incoming::Interim(_) | Incoming::Trailers(_)) => false,
-                Step::More | Step::End => return Ok(None),
+                Step::NeedMore | Step::End => return Ok(None),
             };
             if is_complete {
                 self.reading = false;
@@ -215,7 +215,7 @@ impl Pipeline {
                 return Err(Error::Peer(Violation::ResponseUnasked));
             }
             if !ended && (input.is_empty() || self.may_be_known(input)) {
-                return Ok(Step::More);
+                return Ok(Step::NeedMore);
             }
             if ended && self.rest > 0 {
                 return Err(Error::Peer(Violation::ResponseTruncated));
@@ -225,7 +225,7 @@ impl Pipeline {
                 return Ok(Step::End);
             }
         }
-        Ok(self.read(input, reply, ended)?.map_or(Step::More, Step::Message))
+        Ok(self.read(input, reply, ended)?.map_or(Step::NeedMore, Step::Message))
     }
 }
 
@@ -249,7 +249,7 @@ impl Codec for Pipeline {
         Ok(())
     }
 
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Answers>, Error> {
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Answers>, Error> {
         self.next(input, reply, true).inspect_err(|error| match error {
             Error::Peer(Violation::Unanswered | Violation::ResponseTruncated) => self.exchange.tally.closed(),
             _ => self.exchange.tally.invalid(),
@@ -296,15 +296,15 @@ mod tests {
             while failure.is_none() {
                 match codec.decode(&mut input, &mut out) {
                     Ok(Step::Message(answers)) => (all, good) = (all + answers.all, good + answers.good),
-                    Ok(Step::More | Step::End) => break,
+                    Ok(Step::NeedMore | Step::End) => break,
                     Err(error) => failure = Some(error),
                 }
             }
         }
         while ends && failure.is_none() {
-            match codec.end(&mut input, &mut out) {
+            match codec.decode_eof(&mut input, &mut out) {
                 Ok(Step::Message(answers)) => (all, good) = (all + answers.all, good + answers.good),
-                Ok(Step::More | Step::End) => break,
+                Ok(Step::NeedMore | Step::End) => break,
                 Err(error) => failure = Some(error),
             }
         }

@@ -101,7 +101,7 @@ impl Codec for Delimiter {
         }
         // The last bytes may be the beginning of a delimiter.
         self.scanned = (seen + 1).saturating_sub(delimiter) as u32;
-        Ok(Step::More)
+        Ok(Step::NeedMore)
     }
 
     /// # Errors
@@ -117,7 +117,7 @@ impl Codec for Delimiter {
         Ok(())
     }
 
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
         let step = self.decode(input, reply)?;
         ended(step, input)
     }
@@ -160,7 +160,7 @@ mod tests {
         for count in 1..=100_u32 {
             input.append(pool.copy(b"x"), &pool);
             let step = framing.decode(&mut input, &mut Output::new(&mut queue, &pool, &time)).unwrap();
-            assert_eq!((step, framing.scanned), (Step::More, count.saturating_sub(4)));
+            assert_eq!((step, framing.scanned), (Step::NeedMore, count.saturating_sub(4)));
         }
     }
 

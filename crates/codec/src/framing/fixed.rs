@@ -47,7 +47,7 @@ impl Codec for Fixed {
 
     fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
         let length = self.length as usize;
-        Ok(if input.len() < length { Step::More } else { Step::Message(input.take(length)) })
+        Ok(if input.len() < length { Step::NeedMore } else { Step::Message(input.take(length)) })
     }
 
     /// # Errors
@@ -61,7 +61,7 @@ impl Codec for Fixed {
         Ok(())
     }
 
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
         let step = self.decode(input, reply)?;
         ended(step, input)
     }

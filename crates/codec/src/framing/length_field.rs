@@ -223,10 +223,10 @@ impl Codec for LengthField {
     type Error = FramingError;
 
     fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
-        let Some(header) = input.bytes().get(..self.header()) else { return Ok(Step::More) };
+        let Some(header) = input.bytes().get(..self.header()) else { return Ok(Step::NeedMore) };
         let length = self.frame_length(self.declared(header))?;
         if input.len() < length {
-            return Ok(Step::More);
+            return Ok(Step::NeedMore);
         }
         input.consume(usize::from(self.strip));
         Ok(Step::Message(input.take(length - usize::from(self.strip))))
@@ -246,7 +246,7 @@ impl Codec for LengthField {
         Ok(())
     }
 
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
         let step = self.decode(input, reply)?;
         ended(step, input)
     }

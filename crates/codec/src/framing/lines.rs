@@ -141,7 +141,7 @@ impl Codec for Lines {
             return Err(FramingError::TooLong { bytes_max: self.line_bytes_max as usize });
         }
         self.scanned = seen as u32;
-        Ok(Step::More)
+        Ok(Step::NeedMore)
     }
 
     /// # Errors
@@ -157,11 +157,11 @@ impl Codec for Lines {
         Ok(())
     }
 
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
         match self.decode(input, reply)? {
-            Step::More if input.is_empty() => Ok(Step::End),
-            Step::More if self.open_end => self.take(input, input.len(), 0).map(Step::Message),
-            Step::More => Err(FramingError::Truncated { bytes: input.len() }),
+            Step::NeedMore if input.is_empty() => Ok(Step::End),
+            Step::NeedMore if self.open_end => self.take(input, input.len(), 0).map(Step::Message),
+            Step::NeedMore => Err(FramingError::Truncated { bytes: input.len() }),
             step => Ok(step),
         }
     }

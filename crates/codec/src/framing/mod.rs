@@ -41,8 +41,8 @@ pub const LIMIT_BYTES_MAX: usize = 1 << 30;
 /// What a step means once the peer sends no more: what is left then was cut off.
 fn ended(step: Step<Slice>, input: &Input) -> Result<Step<Slice>, FramingError> {
     match step {
-        Step::More if input.is_empty() => Ok(Step::End),
-        Step::More => Err(FramingError::Truncated { bytes: input.len() }),
+        Step::NeedMore if input.is_empty() => Ok(Step::End),
+        Step::NeedMore => Err(FramingError::Truncated { bytes: input.len() }),
         step => Ok(step),
     }
 }
@@ -90,16 +90,16 @@ mod tests {
             loop {
                 match codec.decode(&mut input, &mut reply) {
                     Ok(Step::Message(message)) => messages.push(message.escape_ascii().to_string()),
-                    Ok(Step::More) => break,
+                    Ok(Step::NeedMore) => break,
                     Ok(Step::End) => unreachable!("a framing does not end by itself"),
                     Err(error) => return (messages, Err(error)),
                 }
             }
         }
         loop {
-            match codec.end(&mut input, &mut reply) {
+            match codec.decode_eof(&mut input, &mut reply) {
                 Ok(Step::Message(message)) => messages.push(message.escape_ascii().to_string()),
-                Ok(Step::More) => unreachable!("more will not come"),
+                Ok(Step::NeedMore) => unreachable!("more will not come"),
                 Ok(Step::End) => return (messages, Ok(())),
                 Err(error) => return (messages, Err(error)),
             }

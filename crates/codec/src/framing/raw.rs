@@ -39,7 +39,7 @@ impl Codec for Raw {
     type Error = Infallible;
 
     fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, Infallible> {
-        Ok(if input.is_empty() { Step::More } else { Step::Message(input.take_all()) })
+        Ok(if input.is_empty() { Step::NeedMore } else { Step::Message(input.take_all()) })
     }
 
     fn encode(&mut self, bytes: Payload, out: &mut Output<'_>) -> Result<(), Infallible> {
@@ -68,15 +68,15 @@ mod tests {
         let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
         let (mut queue, mut input) = (Outbound::new(&pool), Input::new());
         let mut reply = Output::new(&mut queue, &pool, &time);
-        assert_eq!(Raw.decode(&mut input, &mut reply), Ok(Step::More));
+        assert_eq!(Raw.decode(&mut input, &mut reply), Ok(Step::NeedMore));
         for piece in [&b"e"[..], b"bb and", b" flow"] {
             input.append(pool.copy(piece), &pool);
             assert_eq!(Raw.decode(&mut input, &mut reply), Ok(Step::Message(pool.copy(piece))));
-            assert_eq!(Raw.decode(&mut input, &mut reply), Ok(Step::More));
+            assert_eq!(Raw.decode(&mut input, &mut reply), Ok(Step::NeedMore));
         }
         input.append(pool.copy(b"slack"), &pool);
-        assert_eq!(Raw.end(&mut input, &mut reply), Ok(Step::Message(pool.copy(b"slack"))));
-        assert_eq!(Raw.end(&mut input, &mut reply), Ok(Step::End));
+        assert_eq!(Raw.decode_eof(&mut input, &mut reply), Ok(Step::Message(pool.copy(b"slack"))));
+        assert_eq!(Raw.decode_eof(&mut input, &mut reply), Ok(Step::End));
     }
 
     #[test]

@@ -200,7 +200,7 @@ impl Link {
     /// What waits, as it is compared with the water marks.
     #[inline]
     pub(crate) fn cost(&self, codec: &impl Codec) -> u64 {
-        self.outbound.cost() + codec.held() as u64
+        self.outbound.cost() + codec.buffered_bytes() as u64
     }
 
     /// Compares what waits with the water marks. The edge is told by the visit, never from here.

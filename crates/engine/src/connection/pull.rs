@@ -329,10 +329,10 @@ impl<C: Codec> Connection<C, Ends> {
         }
         let ended = self.link.has(Link::PEER_ENDED);
         let (outbound, input) = self.link.queues();
-        let before = (outbound.written(), self.codec.held());
+        let before = (outbound.written(), self.codec.buffered_bytes());
         let mut reply = Output::new(outbound, &core.pool, &core.time);
-        let step = if ended { self.codec.end(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
-        if !gone && (outbound.written() != before.0 || self.codec.held() != before.1) {
+        let step = if ended { self.codec.decode_eof(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
+        if !gone && (outbound.written() != before.0 || self.codec.buffered_bytes() != before.1) {
             self.link.update_level(&self.codec);
             let unread = self.link.cost(&self.codec) > self.link.settings().limits.water.replies_cap;
             self.application.set(Ends::HELD_BACK, unread);
@@ -343,9 +343,9 @@ impl<C: Codec> Connection<C, Ends> {
                 core.tally.messages += 1;
                 Poll::Ready(Ok(Some(message)))
             }
-            Ok(Step::More) if gone => Poll::Ready(self.end()),
-            Ok(Step::More) if self.application.take(Ends::DRAIN_DUE) => Poll::Ready(Ok(None)),
-            Ok(Step::More) => self.wait_to_read(core, token, waker),
+            Ok(Step::NeedMore) if gone => Poll::Ready(self.end()),
+            Ok(Step::NeedMore) if self.application.take(Ends::DRAIN_DUE) => Poll::Ready(Ok(None)),
+            Ok(Step::NeedMore) => self.wait_to_read(core, token, waker),
             Ok(Step::End) => {
                 self.link.set(Link::READ_CLOSED, true);
                 self.touch(core, token);

@@ -103,7 +103,7 @@ impl<C: Codec, A: Application<C>> Occupant for Connection<C, A> {
         self.link.closing = Some(reason);
         // What was received before can still be asked for; it does not keep the scratch.
         self.link.input.compact(&core.pool);
-        self.codec.settle(&core.pool);
+        self.codec.compact(&core.pool);
         Some(self)
     }
 
@@ -116,7 +116,7 @@ impl<C: Codec, A: Application<C>> Occupant for Connection<C, A> {
     }
 
     fn holds(&self) -> usize {
-        self.link.memory() + self.codec.held() + self.codec.undecoded()
+        self.link.memory() + self.codec.buffered_bytes() + self.codec.input_memory()
     }
 
     fn as_any(&mut self) -> &mut dyn Any {
@@ -338,17 +338,17 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         while !A::PULLS && self.may_decode() && budget.messages > 0 {
             let ended = self.link.has(Link::PEER_ENDED);
             let (outbound, input) = self.link.queues();
-            let before = (outbound.written(), self.codec.held());
+            let before = (outbound.written(), self.codec.buffered_bytes());
             let mut reply = Output::new(outbound, &core.pool, &core.time);
-            let step = if ended { self.codec.end(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
+            let step = if ended { self.codec.decode_eof(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
             // What the handler sends is compared with the marks when it sends it.
-            if outbound.written() != before.0 || self.codec.held() > before.1 {
+            if outbound.written() != before.0 || self.codec.buffered_bytes() > before.1 {
                 self.link.update_level(&self.codec);
                 self.check_replies()?;
             }
             // What it may be else is asked apart: that it is a message is one comparison then.
             let Ok(Step::Message(message)) = step else {
-                if matches!(step, Ok(Step::More)) {
+                if matches!(step, Ok(Step::NeedMore)) {
                     return Ok(true);
                 }
                 self.decoded_last(core, token, step)?;
@@ -377,7 +377,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     #[cold]
     fn decoded_last(&mut self, core: &mut Core, token: Token, step: Result<Step<C::In>, C::Error>) -> Visited<C> {
         match step {
-            Ok(Step::Message(_) | Step::More) => {}
+            Ok(Step::Message(_) | Step::NeedMore) => {}
             Ok(Step::End) => {
                 self.link.set(Link::READ_CLOSED, true);
                 if planted::is_injected(Bug::EndedTwice) {
@@ -395,7 +395,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     #[cold]
     fn end_handshake(&mut self, core: &Core) {
         let (outbound, input) = self.link.queues();
-        let ended = self.codec.end(input, &mut Output::new(outbound, &core.pool, &core.time));
+        let ended = self.codec.decode_eof(input, &mut Output::new(outbound, &core.pool, &core.time));
         self.or_close(ended.map(drop));
     }
 
@@ -423,7 +423,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     #[cold]
     fn pump(&mut self, core: &Core) {
         let (outbound, input) = self.link.queues();
-        let pumped = self.codec.pump(input, &mut Output::new(outbound, &core.pool, &core.time));
+        let pumped = self.codec.drive_handshake(input, &mut Output::new(outbound, &core.pool, &core.time));
         self.or_close(pumped);
     }
 
@@ -474,7 +474,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
             let mut flushed = self.codec.flush(&mut out);
             // Not while something is held back: files that a filter has to see are read piece by piece.
-            if last && flushed.is_ok() && self.codec.is_established() && self.codec.held() == 0 {
+            if last && flushed.is_ok() && self.codec.is_established() && self.codec.buffered_bytes() == 0 {
                 flushed = self.codec.close(&mut out);
                 self.link.set(Link::LAST_WORD, true);
             }
@@ -491,7 +491,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     /// count.
     pub(super) fn held(&self) -> usize {
         let stuck = self.link.has(Link::DEAF | Link::PEER_ENDED) && !self.codec.is_established();
-        if self.link.has(Link::MUTE) || stuck { 0 } else { self.codec.held() }
+        if self.link.has(Link::MUTE) || stuck { 0 } else { self.codec.buffered_bytes() }
     }
 
     /// Reads a piece of a file for a filter that must see its bytes. Says whether there was one.
@@ -582,7 +582,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     #[inline(never)]
     pub(super) fn watched_is_sent(&mut self) -> bool {
         if !self.link.has(Link::SETTLED) {
-            let Some(offset) = self.codec.settled(tidegate_buffer::WritePosition(self.link.watched)) else { return false };
+            let Some(offset) = self.codec.wire_offset(tidegate_buffer::WritePosition(self.link.watched)) else { return false };
             self.link.watched = offset;
             self.link.set(Link::SETTLED, true);
         }
@@ -596,7 +596,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             self.link.input.consume(rest);
         }
         self.link.input.compact(&core.pool);
-        self.codec.settle(&core.pool);
+        self.codec.compact(&core.pool);
         if A::PULLS && self.link.is_closing() {
             self.application.closing();
         }
@@ -623,7 +623,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
         // What was read already is decoded first: neither a flood of tiny messages nor what follows a request that has
         // not been answered yet must pile up.
-        let read = !self.link.input.is_empty() || self.codec.undecoded() > 0;
+        let read = !self.link.input.is_empty() || self.codec.input_memory() > 0;
         let full = self.link.has(Link::BEHIND) || (read && self.codec.is_blocked());
         let wanted = !A::PULLS || self.application.wants_message();
         (self.may_decode() && wanted && !full) || self.wants_input()

@@ -150,7 +150,7 @@ impl Codec for Files {
     type Error = Infallible;
 
     fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, Infallible> {
-        Ok(if input.is_empty() { Step::More } else { Step::Message(input.take_all()) })
+        Ok(if input.is_empty() { Step::NeedMore } else { Step::Message(input.take_all()) })
     }
 
     fn encode(&mut self, region: FileRegion, out: &mut Output<'_>) -> Result<(), Infallible> {

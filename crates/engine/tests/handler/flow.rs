@@ -384,14 +384,14 @@ impl Codec for Acknowledges {
     type Error = Infallible;
 
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, Infallible> {
-        self.pump(input, reply).map(|()| Step::More)
+        self.drive_handshake(input, reply).map(|()| Step::NeedMore)
     }
 
     fn encode(&mut self, _: Payload, _: &mut Output<'_>) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn pump(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<(), Infallible> {
+    fn drive_handshake(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<(), Infallible> {
         for _ in &*input.take_all() {
             reply.write(&[b'a'; 1_000]);
         }

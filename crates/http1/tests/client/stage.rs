@@ -57,7 +57,7 @@ impl Talk {
             loop {
                 match self.stand.step()? {
                     Step::Message(message) => messages.push(told(&message)),
-                    Step::More => break,
+                    Step::NeedMore => break,
                     Step::End => {
                         messages.push("end of connection".into());
                         break;
@@ -75,7 +75,7 @@ impl Talk {
         loop {
             match self.stand.end()? {
                 Step::Message(message) => messages.push(told(&message)),
-                Step::More => return Ok(messages),
+                Step::NeedMore => return Ok(messages),
                 Step::End => {
                     messages.push("end of connection".into());
                     return Ok(messages);
@@ -194,7 +194,7 @@ impl Gathering {
                         return Ok(Step::Message(reply));
                     }
                 }
-                Step::More => return Ok(Step::More),
+                Step::NeedMore => return Ok(Step::NeedMore),
                 Step::End => return Ok(Step::End),
             }
         }
@@ -218,8 +218,8 @@ impl Codec for Gathering {
         self.client.encode(message, out)
     }
 
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Reply>, Error> {
-        self.gather_from(|client| client.end(input, reply))
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Reply>, Error> {
+        self.gather_from(|client| client.decode_eof(input, reply))
     }
 
     fn is_finished(&self) -> bool {

@@ -80,7 +80,7 @@ impl Codec for Gathering {
                         return Ok(Step::Message(request));
                     }
                 }
-                Step::More => return Ok(Step::More),
+                Step::NeedMore => return Ok(Step::NeedMore),
                 Step::End => return Ok(Step::End),
             }
         }
@@ -90,15 +90,15 @@ impl Codec for Gathering {
         self.server.encode(message, out)
     }
 
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Request>, Error> {
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Request>, Error> {
         loop {
-            match self.server.end(input, reply)? {
+            match self.server.decode_eof(input, reply)? {
                 Step::Message(incoming) => {
                     if let Some(request) = self.gather(incoming) {
                         return Ok(Step::Message(request));
                     }
                 }
-                Step::More => return Ok(Step::More),
+                Step::NeedMore => return Ok(Step::NeedMore),
                 Step::End => return Ok(Step::End),
             }
         }
@@ -149,7 +149,7 @@ pub(crate) fn seen_with(config: Config, wire: &[u8]) -> Seen {
                 seen.requests.push(request);
                 stand.encode(Response::text("ok").into()).expect("a response is owed");
             }
-            Ok(Step::More | Step::End) => break,
+            Ok(Step::NeedMore | Step::End) => break,
             Err(error) => {
                 seen.error = Some(error);
                 break;
@@ -198,7 +198,7 @@ impl Talk {
         loop {
             match self.stand.step()? {
                 Step::Message(message) => messages.push(told(&message)),
-                Step::More => break,
+                Step::NeedMore => break,
                 Step::End => {
                     messages.push("end of connection".into());
                     break;
@@ -215,7 +215,7 @@ impl Talk {
         loop {
             match self.stand.end()? {
                 Step::Message(message) => messages.push(told(&message)),
-                Step::More => return Ok(messages),
+                Step::NeedMore => return Ok(messages),
                 Step::End => {
                     messages.push("end of connection".into());
                     return Ok(messages);

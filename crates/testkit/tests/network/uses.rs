@@ -43,8 +43,8 @@ impl Codec for Mixed {
         Ok(())
     }
 
-    fn end(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
-        self.0.end(input, reply)
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
+        self.0.decode_eof(input, reply)
     }
 }
 
