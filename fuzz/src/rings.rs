@@ -114,7 +114,7 @@ impl Scene {
             12 => self.send(number, 16 * choices.length(4096)),
             13 => self.shut(number),
             14 => self.close(number, choices.byte() & 1 == 1),
-            _ => self.driver.hold_receives(choices.byte() & 1 == 1),
+            _ => self.driver.pause_receives(choices.byte() & 1 == 1),
         }
     }
 
@@ -181,7 +181,7 @@ impl Scene {
 
     /// Everybody reads, writes no more, and has to come to an end.
     fn end(mut self) {
-        self.driver.hold_receives(false);
+        self.driver.pause_receives(false);
         (0..self.ends.len()).for_each(|number| self.submit(number, Operation::Receive(true)));
         self.ends.iter_mut().for_each(End::end);
         self.turns_until("everything has arrived", |end| {

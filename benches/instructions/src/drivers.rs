@@ -80,14 +80,14 @@ fn hold(driver: &mut dyn Driver, sockets: usize, rounds: usize) {
             other => panic!("{other:?} of {of:?}"),
         };
         count_this(|| {
-            driver.hold_receives(true);
+            driver.pause_receives(true);
             look(driver, &mut take);
         });
         peer.write_all(b"x").expect("there is room");
         count_this(|| {
             driver.submit(token, Operation::Receive(true));
             look(driver, &mut take);
-            driver.hold_receives(false);
+            driver.pause_receives(false);
             look(driver, &mut take);
             look(driver, &mut take);
         });

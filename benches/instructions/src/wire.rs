@@ -244,7 +244,7 @@ impl Driver for Wire {
         false
     }
 
-    fn hold_receives(&mut self, hold: bool) {
+    fn pause_receives(&mut self, hold: bool) {
         self.peer.holds.set(hold);
     }
 
@@ -252,7 +252,7 @@ impl Driver for Wire {
         self.peer.now.get()
     }
 
-    fn wall(&self) -> SystemTime {
+    fn system_time(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + self.peer.now.get().saturating_duration_since(self.peer.start)
     }
 

@@ -65,7 +65,7 @@ impl Core {
         let now = driver.now();
         let mailbox = Mailbox::new(driver.waker());
         Self {
-            time: Time::new(now, driver.wall()),
+            time: Time::new(now, driver.system_time()),
             tasks: Rc::new(Tasks::new(mailbox.clone())),
             mailbox,
             reachable: Reachable::default(),

@@ -390,7 +390,7 @@ impl EventLoop {
     fn catch_up(&self) {
         let core = &mut *self.local.core.borrow_mut();
         let now = core.driver.now();
-        core.time.advance(now, || core.driver.wall());
+        core.time.advance(now, || core.driver.system_time());
         self.local.set_now(now);
     }
 
@@ -522,7 +522,7 @@ impl EventLoop {
             let core = &mut *self.local.core.borrow_mut();
             if core.pool.ledger().is_exhausted() && !*held {
                 *held = true;
-                core.driver.hold_receives(true);
+                core.driver.pause_receives(true);
             }
             // A few bytes may be many messages, which take their time.
             let items = 1 + (core.tally.messages - messages) / MESSAGES_PER_ITEM;
@@ -642,7 +642,7 @@ impl EventLoop {
             core.log.warn(core.time.now(), "memory is used up and nothing is left to shed; reading waits");
         }
         self.exhausted = hold;
-        core.driver.hold_receives(hold);
+        core.driver.pause_receives(hold);
     }
 
     /// Whether a walk over all connections may find one to shed. The loop makes no walk while the memory that closed

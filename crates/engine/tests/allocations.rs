@@ -214,7 +214,7 @@ impl Driver for Crowd {
         false
     }
 
-    fn hold_receives(&mut self, _: bool) {}
+    fn pause_receives(&mut self, _: bool) {}
 
     fn address(&self, _: Token, _: Side) -> std::io::Result<Address> {
         Err(std::io::ErrorKind::Unsupported.into())

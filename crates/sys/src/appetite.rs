@@ -5,9 +5,9 @@ use tidegate_buffer::RECEIVE_BYTES_MAX;
 /// What a codec does not use up has to be kept, so a socket starts small, grows while receives are full and shrinks when
 /// they are nearly empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Appetite(u8);
+pub(crate) struct RecvSizer(u8);
 
-impl Appetite {
+impl RecvSizer {
     /// Bytes to ask for.
     pub(crate) const fn bytes(self) -> usize {
         BYTES_MIN << (self.0 & DOUBLINGS)
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn it_grows_with_what_comes_and_shrinks_when_little_came_twice() {
-        let mut appetite = Appetite::default();
+        let mut appetite = RecvSizer::default();
         let mut asked = |length| {
             appetite.learn(length);
             appetite.bytes() / 1024

@@ -134,7 +134,7 @@ pub trait Driver {
     }
 
     /// Holds back, or goes on with, receiving on all sockets at once: what a loop does while its memory is used up.
-    fn hold_receives(&mut self, hold: bool);
+    fn pause_receives(&mut self, hold: bool);
 
     /// Bytes that were sent on a connection and that the peer has not acknowledged yet, if the system tells.
     fn unacknowledged(&self, _token: Token) -> Option<u64> {
@@ -163,7 +163,7 @@ pub trait Driver {
     }
 
     /// The time of day.
-    fn wall(&self) -> SystemTime {
+    fn system_time(&self) -> SystemTime {
         SystemTime::now()
     }
 

@@ -14,15 +14,15 @@ impl<F: Copy> Flags<F> {
         Self(1 << number, PhantomData)
     }
 
-    pub(crate) const fn and(self, other: Self) -> Self {
+    pub(crate) const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0, PhantomData)
     }
 
-    pub(crate) const fn has(self, flag: Self) -> bool {
+    pub(crate) const fn contains(self, flag: Self) -> bool {
         self.0 & flag.0 == flag.0
     }
 
-    pub(crate) const fn has_any(self, flags: Self) -> bool {
+    pub(crate) const fn intersects(self, flags: Self) -> bool {
         self.0 & flags.0 != 0
     }
 
@@ -36,14 +36,14 @@ impl<F: Copy> Flags<F> {
 
     /// Sets a flag and says whether it was clear.
     pub(crate) const fn raise(&mut self, flag: Self) -> bool {
-        let had = self.has(flag);
+        let had = self.contains(flag);
         self.set(flag, true);
         !had
     }
 
     /// Clears a flag and says whether it was set.
     pub(crate) const fn take(&mut self, flag: Self) -> bool {
-        let had = self.has(flag);
+        let had = self.contains(flag);
         self.set(flag, false);
         had
     }

@@ -3,7 +3,7 @@
 use crate::driver::Token;
 
 /// What a driver knows of a socket, which was born with a generation.
-pub(crate) trait Born {
+pub(crate) trait HasGeneration {
     fn generation(&self) -> u32;
 }
 
@@ -17,7 +17,7 @@ impl<E> Default for Slots<E> {
     }
 }
 
-impl<E: Born> Slots<E> {
+impl<E: HasGeneration> Slots<E> {
     pub(crate) fn put(&mut self, slot: u32, entry: E) {
         let slot = slot as usize;
         if slot >= self.0.len() {
@@ -27,12 +27,12 @@ impl<E: Born> Slots<E> {
     }
 
     /// Who has the slot now.
-    pub(crate) fn tenant(&self, slot: u32) -> Option<&E> {
+    pub(crate) fn occupant(&self, slot: u32) -> Option<&E> {
         self.0.get(slot as usize)?.as_ref()
     }
 
     pub(crate) fn get(&self, token: Token) -> Option<&E> {
-        self.tenant(token.slot).filter(|entry| entry.generation() == token.generation)
+        self.occupant(token.slot).filter(|entry| entry.generation() == token.generation)
     }
 
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut E> {

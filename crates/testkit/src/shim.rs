@@ -387,8 +387,8 @@ impl Driver for Shim {
         !self.told.is_empty() || !self.later.is_empty() || self.beneath.has_input(token)
     }
 
-    fn hold_receives(&mut self, hold: bool) {
-        self.beneath.hold_receives(hold);
+    fn pause_receives(&mut self, hold: bool) {
+        self.beneath.pause_receives(hold);
     }
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {
@@ -403,8 +403,8 @@ impl Driver for Shim {
         self.beneath.now()
     }
 
-    fn wall(&self) -> SystemTime {
-        self.beneath.wall()
+    fn system_time(&self) -> SystemTime {
+        self.beneath.system_time()
     }
 
     fn address(&self, token: Token, side: Side) -> io::Result<Address> {

@@ -157,7 +157,7 @@ impl Driver for Wire {
         false
     }
 
-    fn hold_receives(&mut self, hold: bool) {
+    fn pause_receives(&mut self, hold: bool) {
         self.state.change(|ends| ends.held = hold);
     }
 
@@ -174,7 +174,7 @@ impl Driver for Wire {
     }
 
     /// The first of January 1970 when the test begins.
-    fn wall(&self) -> SystemTime {
+    fn system_time(&self) -> SystemTime {
         self.state.read(|ends| SystemTime::UNIX_EPOCH + ends.now.saturating_duration_since(ends.start))
     }
 

@@ -60,7 +60,7 @@ impl Driver for Late {
         false
     }
 
-    fn hold_receives(&mut self, _: bool) {}
+    fn pause_receives(&mut self, _: bool) {}
 
     fn address(&self, _: Token, _: Side) -> io::Result<Address> {
         Err(io::ErrorKind::Unsupported.into())

@@ -47,7 +47,7 @@ pub struct Readiness {
     ready: ReadyQueue<Token>,
     woken: bool,
     /// Sockets that could be received from while receiving was held back.
-    held: Option<Vec<Token>>,
+    paused_sockets: Option<Vec<Token>>,
     scratch: Scratch,
     vectors: IoVectors,
 }
@@ -67,7 +67,7 @@ impl Readiness {
             sockets: Sockets::default(),
             ready: ReadyQueue::default(),
             woken: false,
-            held: None,
+            paused_sockets: None,
             scratch: Scratch::new(pool),
             vectors: IoVectors::new(),
         })
@@ -75,7 +75,7 @@ impl Readiness {
 
     /// Takes a descriptor over. If epoll refuses it, it is closed.
     fn register(&mut self, token: Token, descriptor: OwnedFd, flags: Flags) -> io::Result<()> {
-        let interest = if flags.has(Flags::LISTENER) { Interest::READABLE } else { BOTH };
+        let interest = if flags.contains(Flags::LISTENER) { Interest::READABLE } else { BOTH };
         self.poll.registry().register(&mut SourceFd(&descriptor.as_raw_fd()), to_mio(token), interest)?;
         self.sockets.insert(token, descriptor, flags);
         Ok(())
@@ -110,7 +110,7 @@ impl Readiness {
     fn switch(&mut self, token: Token, flag: Flags, on: bool) {
         let Some(socket) = self.sockets.get_mut(token) else { return };
         socket.flags.set(flag, on);
-        if on && socket.flags.has_any(Flags::READABLE.and(Flags::ERROR)) {
+        if on && socket.flags.intersects(Flags::READABLE.union(Flags::ERROR)) {
             line_up(&mut self.ready, socket, token);
         }
     }
@@ -147,37 +147,37 @@ impl Readiness {
 
     /// The one place that decides what a socket has to say, if anything. A socket that may have more to say is lined
     /// up again.
-    fn attend(&mut self, token: Token) -> Option<Completion> {
+    fn poll_socket(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         let flags = &mut socket.flags;
         flags.set(Flags::LINED_UP, false);
-        if flags.has(Flags::LISTENER) {
+        if flags.contains(Flags::LISTENER) {
             return self.accept(token);
         }
-        if flags.has(Flags::CONNECTING) {
+        if flags.contains(Flags::CONNECTING) {
             // Being writable is not forgotten here: what was to be sent before the connection was made waits for it.
-            let is_decided = flags.has_any(Flags::WRITABLE.and(Flags::ERROR).and(Flags::HUNG_UP));
+            let is_decided = flags.intersects(Flags::WRITABLE.union(Flags::ERROR).union(Flags::HUNG_UP));
             return if is_decided { self.connected(token) } else { None };
         }
         if flags.take(Flags::WRITABLE) && flags.take(Flags::SEND_BLOCKED) {
             line_up(&mut self.ready, socket, token);
             return (!planted::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
         }
-        let may_receive = flags.has(Flags::RECEIVING) && !flags.has_any(Flags::ENDED.and(Flags::FAILED));
-        if may_receive && flags.has_any(Flags::READABLE.and(Flags::ERROR)) {
-            match &mut self.held {
+        let may_receive = flags.contains(Flags::RECEIVING) && !flags.intersects(Flags::ENDED.union(Flags::FAILED));
+        if may_receive && flags.intersects(Flags::READABLE.union(Flags::ERROR)) {
+            match &mut self.paused_sockets {
                 None => return self.receive(token),
                 // What is broken is told at once, received or not: that gives memory back.
-                Some(_) if flags.has(Flags::ERROR) => {}
-                Some(_) if flags.has(Flags::HELD) => return None,
+                Some(_) if flags.contains(Flags::ERROR) => {}
+                Some(_) if flags.contains(Flags::RECV_PAUSED) => return None,
                 Some(held) => {
-                    flags.set(Flags::HELD, true);
+                    flags.set(Flags::RECV_PAUSED, true);
                     held.push(token);
                     return None;
                 }
             }
         }
-        if flags.has(Flags::ERROR) && !flags.has(Flags::FAILED) {
+        if flags.contains(Flags::ERROR) && !flags.contains(Flags::FAILED) {
             flags.set(Flags::FAILED, true);
             let error = rustix::net::sockopt::socket_error(&socket.descriptor);
             let error = error.ok().and_then(Result::err).unwrap_or(rustix::io::Errno::CONNRESET);
@@ -202,7 +202,7 @@ impl Readiness {
 
     fn accept(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        if !socket.flags.has(Flags::READABLE) || !socket.flags.has(Flags::ACCEPTING) {
+        if !socket.flags.contains(Flags::READABLE) || !socket.flags.contains(Flags::ACCEPTING) {
             return None;
         }
         let accepted = socket::accept(&socket.descriptor).transpose();
@@ -227,7 +227,7 @@ impl Driver for Readiness {
 
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
         match operation {
-            Operation::Listen(socket) => self.adopt(token, socket, Flags::LISTENER.and(Flags::ACCEPTING)),
+            Operation::Listen(socket) => self.adopt(token, socket, Flags::LISTENER.union(Flags::ACCEPTING)),
             Operation::Adopt(socket) => self.adopt(token, socket, Flags::NONE),
             Operation::Connect { address, local, options } => self.connect(token, address, local, options),
             Operation::Accept(on) => {
@@ -286,7 +286,7 @@ impl Driver for Readiness {
             return Some((NOBODY, Completion::Woken));
         }
         while let Some(token) = self.ready.next(class) {
-            if let Some(completion) = self.attend(token) {
+            if let Some(completion) = self.poll_socket(token) {
                 return Some((token, completion));
             }
         }
@@ -303,21 +303,21 @@ impl Driver for Readiness {
 
     fn has_input(&mut self, token: Token) -> bool {
         let receives = |flags: Flags| {
-            flags.has(Flags::RECEIVING) && !flags.has_any(Flags::ENDED.and(Flags::FAILED).and(Flags::CONNECTING))
+            flags.contains(Flags::RECEIVING) && !flags.intersects(Flags::ENDED.union(Flags::FAILED).union(Flags::CONNECTING))
         };
         self.sockets
             .get(token)
             .is_some_and(|socket| receives(socket.flags) && socket::has_input(socket.descriptor.as_fd()))
     }
 
-    fn hold_receives(&mut self, hold: bool) {
+    fn pause_receives(&mut self, hold: bool) {
         if hold {
-            self.held.get_or_insert_default();
-        } else if let Some(held) = self.held.take() {
+            self.paused_sockets.get_or_insert_default();
+        } else if let Some(held) = self.paused_sockets.take() {
             for token in held {
                 // Some were closed meanwhile, and their slots may have other users.
                 let Some(socket) = self.sockets.get_mut(token) else { continue };
-                if socket.flags.take(Flags::HELD) {
+                if socket.flags.take(Flags::RECV_PAUSED) {
                     line_up(&mut self.ready, socket, token);
                 }
             }
@@ -347,9 +347,9 @@ impl Wake for EventWaker {
 
 /// Queues a socket, unless it is queued.
 fn line_up(ready: &mut ReadyQueue<Token>, socket: &mut table::Entry, token: Token) {
-    if !socket.flags.has(Flags::LINED_UP) {
+    if !socket.flags.contains(Flags::LINED_UP) {
         socket.flags.set(Flags::LINED_UP, true);
-        if socket.flags.has(Flags::LISTENER) {
+        if socket.flags.contains(Flags::LISTENER) {
             ready.push_listener(token);
         } else {
             ready.push(token, socket.load);

@@ -24,7 +24,7 @@ impl Readiness {
             Ok(0) => {
                 socket.flags.set(Flags::READABLE, false);
                 socket.flags.set(Flags::ENDED, true);
-                if socket.flags.has(Flags::ERROR) {
+                if socket.flags.contains(Flags::ERROR) {
                     line_up(&mut self.ready, socket, token);
                 }
                 Some(Completion::Ended)
@@ -32,7 +32,7 @@ impl Readiness {
             Ok(length) => {
                 socket.appetite.learn(length);
                 socket.load.note_received(length);
-                let hung_up = socket.flags.has_any(Flags::HUNG_UP.and(Flags::ERROR)) && !planted::is_injected(Bug::FinMissed);
+                let hung_up = socket.flags.intersects(Flags::HUNG_UP.union(Flags::ERROR)) && !planted::is_injected(Bug::FinMissed);
                 let drained = length < size && !hung_up;
                 if drained {
                     socket.flags.set(Flags::READABLE, false);
@@ -44,7 +44,7 @@ impl Readiness {
             Err(Errno::AGAIN) => {
                 socket.flags.set(Flags::READABLE, false);
                 // Nothing can be received any more, so the error itself is what is left to tell.
-                if socket.flags.has(Flags::ERROR) {
+                if socket.flags.contains(Flags::ERROR) {
                     socket.flags.set(Flags::ENDED, true);
                     line_up(&mut self.ready, socket, token);
                 }

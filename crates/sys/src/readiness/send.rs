@@ -14,7 +14,7 @@ impl Readiness {
     /// Sends once. What comes after a send that the kernel did not take whole waits for the edge.
     pub(super) fn send(&mut self, token: Token, queue: &Outbound, bytes_max: usize) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        if socket.flags.has(Flags::SEND_BLOCKED) {
+        if socket.flags.contains(Flags::SEND_BLOCKED) {
             return None;
         }
         let bytes_max = bytes_max.clamp(1, CALL_BYTES_MAX);

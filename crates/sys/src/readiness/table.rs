@@ -2,11 +2,11 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use crate::appetite::Appetite;
+use crate::appetite::RecvSizer;
 use crate::driver::Token;
 use crate::flags;
 use crate::ready::Load;
-use crate::slots::{Born, Slots};
+use crate::slots::{HasGeneration, Slots};
 
 /// What is known of a socket.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(super) struct Entry {
     pub(super) descriptor: OwnedFd,
     generation: u32,
     pub(super) flags: Flags,
-    pub(super) appetite: Appetite,
+    pub(super) appetite: RecvSizer,
     pub(super) load: Load,
 }
 
@@ -47,7 +47,7 @@ impl Flags {
     pub(super) const LISTENER: Self = Self::fact(10);
     pub(super) const ACCEPTING: Self = Self::fact(11);
     /// It could be received from while receiving was held back, and is remembered for when it goes on.
-    pub(super) const HELD: Self = Self::fact(12);
+    pub(super) const RECV_PAUSED: Self = Self::fact(12);
 }
 
 impl AsFd for Entry {
@@ -65,7 +65,7 @@ impl AsRawFd for Entry {
 /// The table.
 pub(super) type Sockets = Slots<Entry>;
 
-impl Born for Entry {
+impl HasGeneration for Entry {
     fn generation(&self) -> u32 {
         self.generation
     }
@@ -77,7 +77,7 @@ impl Sockets {
             descriptor,
             generation: token.generation,
             flags,
-            appetite: Appetite::default(),
+            appetite: RecvSizer::default(),
             load: Load::default(),
         };
         self.put(token.slot, entry);

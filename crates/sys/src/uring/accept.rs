@@ -13,7 +13,7 @@ use crate::socket;
 
 impl<K: Kernel> Machine<K> {
     /// The poll of a listener has said something.
-    pub(super) fn knocked(&mut self, token: Token, event: Event) -> Option<Completion> {
+    pub(super) fn acceptable(&mut self, token: Token, event: Event) -> Option<Completion> {
         if !event.more {
             self.line_up(token);
         }
@@ -22,14 +22,14 @@ impl<K: Kernel> Machine<K> {
         }
         // Whatever it is, the call will tell.
         self.sockets.get_mut(token)?.flags.set(Flags::READABLE, true);
-        self.attend_later(token);
+        self.poll_socket_later(token);
         None
     }
 
     /// Accepts the next connection, and has the one after that accepted in its turn.
     pub(super) fn accept(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        if !socket.flags.has(Flags::RECEIVING.and(Flags::READABLE)) || socket.flags.has(Flags::CLOSING) {
+        if !socket.flags.contains(Flags::RECEIVING.union(Flags::READABLE)) || socket.flags.contains(Flags::CLOSING) {
             return None;
         }
         let accepted = socket::accept(&socket.descriptor).transpose();
@@ -37,7 +37,7 @@ impl<K: Kernel> Machine<K> {
             None => socket.flags.set(Flags::READABLE, false),
             // To try again at once would fail again, for as long as it lasts.
             Some(Err(_)) => {}
-            Some(Ok(_)) => self.attend_later(token),
+            Some(Ok(_)) => self.poll_socket_later(token),
         }
         accepted.map(Completion::Accepted)
     }

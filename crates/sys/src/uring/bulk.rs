@@ -27,13 +27,13 @@ use crate::ready::ReadyQueue;
 
 /// Heavy sockets, and listeners.
 #[derive(Debug)]
-pub(super) struct Bulk {
+pub(super) struct DirectIo {
     scratch: Scratch,
     /// Those that have something to report.
     pub(super) ready: ReadyQueue<Token>,
 }
 
-impl Bulk {
+impl DirectIo {
     pub(super) fn new(pool: &Pool) -> Self {
         Self { scratch: Scratch::new(pool), ready: ReadyQueue::default() }
     }
@@ -41,11 +41,11 @@ impl Bulk {
 
 impl<K: Kernel> Machine<K> {
     /// Queues a socket with those of its class, unless it is queued.
-    pub(super) fn attend_later(&mut self, token: Token) {
+    pub(super) fn poll_socket_later(&mut self, token: Token) {
         if let Some(socket) = self.sockets.get_mut(token)
             && socket.flags.raise(Flags::ATTENDED)
         {
-            if socket.flags.has(Flags::LISTENER) {
+            if socket.flags.contains(Flags::LISTENER) {
                 self.bulk.ready.push_listener(token);
             } else {
                 self.bulk.ready.push(token, socket.load);
@@ -54,10 +54,10 @@ impl<K: Kernel> Machine<K> {
     }
 
     /// What a socket that was queued reports.
-    pub(super) fn attend(&mut self, token: Token) -> Option<(Token, Completion)> {
+    pub(super) fn poll_socket(&mut self, token: Token) -> Option<(Token, Completion)> {
         let socket = self.sockets.get_mut(token)?;
         socket.flags.set(Flags::ATTENDED, false);
-        let reported = if socket.flags.has(Flags::LISTENER) {
+        let reported = if socket.flags.contains(Flags::LISTENER) {
             self.accept(token)
         } else if socket.room == Room::Found {
             self.report_room(token)
@@ -75,18 +75,18 @@ impl<K: Kernel> Machine<K> {
             let error = io::Error::from_raw_os_error(-event.result);
             return socket.flags.raise(Flags::FAILED).then_some(Completion::Failed(error));
         }
-        socket.flags.set(Flags::READABLE, event.result > 0 || socket.flags.has(Flags::READABLE));
+        socket.flags.set(Flags::READABLE, event.result > 0 || socket.flags.contains(Flags::READABLE));
         if reports(libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR | libc::POLLPRI) {
             socket.flags.set(Flags::HUNG_UP, true);
         }
         let flags = socket.flags;
         if !self.wants(flags) {
-            self.note_held(token);
+            self.note_paused(token);
             // Who receives gets what came before first, and then the error.
             return if reports(libc::POLLERR) { self.failed(token) } else { None };
         }
-        if flags.has(Flags::READABLE) {
-            self.attend_later(token);
+        if flags.contains(Flags::READABLE) {
+            self.poll_socket_later(token);
         }
         None
     }
@@ -94,11 +94,11 @@ impl<K: Kernel> Machine<K> {
     fn receive_much(&mut self, token: Token) -> Option<Completion> {
         let flags = self.sockets.get(token)?.flags;
         // A receive that the ring has is not to be overtaken.
-        let is_polled = flags.has(Flags::POLLED);
-        let is_idle = self.sockets.get(token)?.flights.is_idle(Kind::Receive);
+        let is_polled = flags.contains(Flags::POLLED);
+        let is_idle = self.sockets.get(token)?.operations.is_idle(Kind::Receive);
         let has_ring = !is_polled && !is_idle && !planted::is_injected(Bug::CallOvertakes);
-        if !flags.has(Flags::READABLE) || has_ring || !self.wants(flags) {
-            self.note_held(token);
+        if !flags.contains(Flags::READABLE) || has_ring || !self.wants(flags) {
+            self.note_paused(token);
             return None;
         }
         if !is_polled {
@@ -117,8 +117,8 @@ impl<K: Kernel> Machine<K> {
         match received {
             // It broke, and a send that is in flight took the error. That is told first, or a stream that was cut off
             // would look like one that came to its end.
-            Ok(0) if !socket.flights.is_idle(Kind::Send) && is_over(&socket.descriptor) => {
-                self.attend_later(token);
+            Ok(0) if !socket.operations.is_idle(Kind::Send) && is_over(&socket.descriptor) => {
+                self.poll_socket_later(token);
                 None
             }
             Ok(0) => {
@@ -130,7 +130,7 @@ impl<K: Kernel> Machine<K> {
                 socket.appetite.learn(length);
                 socket.load.note_received(length);
                 // The end is not reported again, so who has hung up is asked until it comes.
-                let hung_up = socket.flags.has(Flags::HUNG_UP) && !planted::is_injected(Bug::FinMissed);
+                let hung_up = socket.flags.contains(Flags::HUNG_UP) && !planted::is_injected(Bug::FinMissed);
                 let drained = length < size && !hung_up;
                 socket.flags.set(Flags::READABLE, !drained);
                 if drained && !socket.load.is_heavy() {
@@ -138,7 +138,7 @@ impl<K: Kernel> Machine<K> {
                     self.line_up(token);
                 }
                 if !drained && is_polled {
-                    self.attend_later(token);
+                    self.poll_socket_later(token);
                 }
                 Some(Completion::Received(self.bulk.scratch.received(length)))
             }

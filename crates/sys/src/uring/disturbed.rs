@@ -13,7 +13,7 @@ use std::io;
 use std::time::Duration;
 
 use super::NOBODY;
-use super::kernel::{Event, Kernel, Request, Wish};
+use super::kernel::{Event, Kernel, Request, RecvMode};
 use super::operation::{GENERATION_MASK, Kind, name, parse};
 use crate::driver::Token;
 
@@ -230,14 +230,14 @@ impl<K: Kernel> Kernel for Disturbed<K> {
         }
     }
 
-    fn forsake(&mut self) {
-        self.kernel.forsake();
+    fn leak(&mut self) {
+        self.kernel.leak();
     }
 }
 
 /// Whether many events come of it.
 const fn lasts(request: Request) -> bool {
-    matches!(request, Request::Receive { wish: Wish::Always, .. } | Request::Poll { multishot: true, .. })
+    matches!(request, Request::Receive { wish: RecvMode::Always, .. } | Request::Poll { multishot: true, .. })
 }
 
 /// How a request can end without anything having happened to its socket.

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Request {
     /// Receive into a provided buffer: again and again, or once.
-    Receive { fd: RawFd, wish: Wish },
+    Receive { fd: RawFd, wish: RecvMode },
     /// Send bytes that lie in one piece.
     Send { fd: RawFd, bytes: *const u8, length: u32 },
     /// Send what a header points to. The header may go once the request was submitted.
@@ -21,7 +21,7 @@ pub(super) enum Request {
 
 /// How to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum RecvMode {
     /// Whenever there is something.
     Always,
     /// Once.
@@ -85,5 +85,5 @@ pub(super) trait Kernel {
     fn provide(&mut self, buffer: u16, address: *mut u8, length: u32);
 
     /// It has not let go of everything: what it reads by itself stays as it is, for good.
-    fn forsake(&mut self) {}
+    fn leak(&mut self) {}
 }

@@ -45,9 +45,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use tidegate_buffer::Pool;
 use tidegate_buffer::planted::{self, Bug};
 
-use self::bulk::Bulk;
+use self::bulk::DirectIo;
 use self::kernel::{Event, Kernel, Request};
-use self::operation::{Kind, Step, name, parse};
+use self::operation::{Kind, Transition, name, parse};
 use self::receive::Buffers;
 use self::ring::Ring;
 use self::send::Sends;
@@ -89,7 +89,7 @@ impl Uring {
         let ring = Ring::new(buffers.count().next_power_of_two())?;
         #[cfg(tidegate_planted)]
         let ring = Beneath::new(ring);
-        Machine::new(ring, buffers, Bulk::new(pool)).map(Self)
+        Machine::new(ring, buffers, DirectIo::new(pool)).map(Self)
     }
 }
 
@@ -98,7 +98,7 @@ struct Machine<K: Kernel> {
     kernel: K,
     sockets: Sockets,
     buffers: Buffers,
-    bulk: Bulk,
+    bulk: DirectIo,
     sends: Sends,
     /// Sockets whose operations have to be looked at before the next wait. Each is in here at most once.
     line: VecDeque<Token>,
@@ -114,15 +114,15 @@ struct Machine<K: Kernel> {
     sent_alone: bool,
     waker: Arc<EventWaker>,
     wakes: bool,
-    held: bool,
+    receives_paused: bool,
     /// Sockets that would have received since receiving is held back.
-    held_sockets: Vec<Token>,
+    paused_sockets: Vec<Token>,
     /// Operations that the kernel has.
     in_flight: usize,
 }
 
 impl<K: Kernel> Machine<K> {
-    fn new(mut kernel: K, mut buffers: Buffers, bulk: Bulk) -> io::Result<Self> {
+    fn new(mut kernel: K, mut buffers: Buffers, bulk: DirectIo) -> io::Result<Self> {
         let waker = Arc::new(EventWaker(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?));
         buffers.give_back(&mut kernel);
         Ok(Self {
@@ -139,8 +139,8 @@ impl<K: Kernel> Machine<K> {
             sent_alone: false,
             waker,
             wakes: false,
-            held: false,
-            held_sockets: Vec::new(),
+            receives_paused: false,
+            paused_sockets: Vec::new(),
             in_flight: 0,
         })
     }
@@ -159,7 +159,7 @@ impl<K: Kernel> Machine<K> {
             self.buffers.discard(event.buffer);
             return None;
         };
-        if !socket.flights.step(kind, if event.more { Step::More } else { Step::Last }) {
+        if !socket.operations.step(kind, if event.more { Transition::More } else { Transition::Last }) {
             // A kernel that repeats itself is not believed.
             self.buffers.discard(event.buffer);
             return None;
@@ -168,12 +168,12 @@ impl<K: Kernel> Machine<K> {
         if kind == Kind::Send {
             self.sends.give_back(&mut socket.lent);
         }
-        if socket.flags.has(Flags::CLOSING) {
+        if socket.flags.contains(Flags::CLOSING) {
             self.buffers.discard(event.buffer);
             return self.release(token).then_some((token, Completion::Closed));
         }
         let completion = match kind {
-            Kind::Accept => self.knocked(token, event),
+            Kind::Accept => self.acceptable(token, event),
             Kind::Receive => self.received(token, event),
             Kind::Send if planted::is_injected(Bug::SendBelieved) => Some(Completion::Sent(Ok(0))),
             Kind::Send => self.sent(token, event),
@@ -187,7 +187,7 @@ impl<K: Kernel> Machine<K> {
     /// A connection is made, or there is room to send.
     fn writable(&mut self, token: Token, event: Event) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        if !socket.flags.has(Flags::CONNECTING) {
+        if !socket.flags.contains(Flags::CONNECTING) {
             return self.has_room(token, event);
         }
         if event.came_to_nothing() {
@@ -218,8 +218,8 @@ impl<K: Kernel> Machine<K> {
         }
         socket.flags.set(Flags::HUNG_UP, true);
         // Who receives gets what came before first, and then the error.
-        let (flags, receives) = (socket.flags, !socket.flights.is_idle(Kind::Receive));
-        if self.wants(flags) || receives && !flags.has(Flags::ENDED) {
+        let (flags, receives) = (socket.flags, !socket.operations.is_idle(Kind::Receive));
+        if self.wants(flags) || receives && !flags.contains(Flags::ENDED) {
             return None;
         }
         self.failed(token)
@@ -227,7 +227,7 @@ impl<K: Kernel> Machine<K> {
 
     fn failed(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        if socket.flags.has(Flags::FAILED) {
+        if socket.flags.contains(Flags::FAILED) {
             return None;
         }
         socket.flags.set(Flags::FAILED, true);
@@ -240,7 +240,7 @@ impl<K: Kernel> Machine<K> {
         if !event.more {
             self.in_flight -= usize::from(std::mem::take(&mut self.wakes));
         }
-        self.waker.calm();
+        self.waker.drain_eventfd();
         Some((NOBODY, Completion::Woken))
     }
 
@@ -257,13 +257,13 @@ impl<K: Kernel> Machine<K> {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.provide();
-        let armed = match self.mind_waker().and_then(|()| self.settle_all()) {
+        let armed = match self.mind_waker().and_then(|()| self.arm_all()) {
             Ok(()) => true,
             // Where the kernel takes no more for now, what it has completed is read first.
             Err(error) if is_busy(&error) => false,
             Err(error) => return Err(error),
         };
-        let starves = !self.held && !self.buffers.suffice();
+        let starves = !self.receives_paused && !self.buffers.suffice();
         let rests = armed && self.told.is_empty() && self.line.is_empty() && self.bulk.ready.is_empty() && !starves;
         let waited = self.kernel.wait(if rests { timeout } else { Some(Duration::ZERO) });
         if self.kernel.queued() == 0 {
@@ -283,7 +283,7 @@ impl<K: Kernel> Machine<K> {
     /// of some twenty sockets when it is asked, so it is asked again while work is left.
     fn next_light(&mut self) -> Option<(Token, Completion)> {
         while let Some((token, completion)) = self.told.pop_front() {
-            let is_open = |socket: &table::Entry| !socket.flags.has(Flags::CLOSING);
+            let is_open = |socket: &table::Entry| !socket.flags.contains(Flags::CLOSING);
             if self.sockets.get(token).is_some_and(is_open) {
                 return Some((token, completion));
             }
@@ -320,7 +320,7 @@ impl<K: Kernel> Machine<K> {
 
     fn next_queued(&mut self, class: Class) -> Option<(Token, Completion)> {
         while let Some(token) = self.bulk.ready.next(class) {
-            if let Some(attended) = self.attend(token) {
+            if let Some(attended) = self.poll_socket(token) {
                 return Some(attended);
             }
         }
@@ -347,18 +347,18 @@ impl<K: Kernel> Machine<K> {
     /// Whether bytes lie in the kernel, or perhaps in a buffer of the ring that was not looked at yet.
     fn has_input(&mut self, token: Token) -> bool {
         let Some(socket) = self.sockets.get(token) else { return false };
-        let over = Flags::ENDED.and(Flags::FAILED).and(Flags::CLOSING).and(Flags::CONNECTING);
-        if !socket.flags.has(Flags::RECEIVING) || socket.flags.has_any(over) {
+        let over = Flags::ENDED.union(Flags::FAILED).union(Flags::CLOSING).union(Flags::CONNECTING);
+        if !socket.flags.contains(Flags::RECEIVING) || socket.flags.intersects(over) {
             return false;
         }
         self.kernel.completions() > 0 || socket::has_input(socket.descriptor.as_fd())
     }
 
     fn hold_receives(&mut self, hold: bool) {
-        if std::mem::replace(&mut self.held, hold) && !hold {
-            for token in std::mem::take(&mut self.held_sockets) {
+        if std::mem::replace(&mut self.receives_paused, hold) && !hold {
+            for token in std::mem::take(&mut self.paused_sockets) {
                 if let Some(socket) = self.sockets.get_mut(token) {
-                    socket.held = false;
+                    socket.paused = false;
                     self.line_up(token);
                 }
             }
@@ -367,7 +367,7 @@ impl<K: Kernel> Machine<K> {
 
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
         match operation {
-            Operation::Listen(socket) => self.adopt(token, socket, Flags::LISTENER.and(Flags::RECEIVING)),
+            Operation::Listen(socket) => self.adopt(token, socket, Flags::LISTENER.union(Flags::RECEIVING)),
             Operation::Adopt(socket) => self.adopt(token, socket, Flags::READABLE),
             Operation::Connect { address, local, options } => self.connect(token, address, local, options),
             Operation::Accept(on) | Operation::Receive(on) => {
@@ -395,26 +395,26 @@ impl<K: Kernel> Drop for Machine<K> {
             self.close(token, false);
         }
         let (mut minds_waker, mut waits_in_vain) = (self.wakes, 0);
-        while waits_in_vain < FAREWELL_WAITS_MAX {
+        while waits_in_vain < SHUTDOWN_WAITS_MAX {
             if minds_waker {
                 let cancel = Request::Cancel { name: name(NOBODY, Kind::Wake) };
                 minds_waker = self.kernel.push(cancel, name(NOBODY, Kind::Cancel)).is_err();
             }
-            let _ = self.settle_all();
+            let _ = self.arm_all();
             let in_flight = self.in_flight;
             if in_flight == 0 {
                 return;
             }
-            let _ = self.kernel.wait(Some(FAREWELL_WAIT));
+            let _ = self.kernel.wait(Some(SHUTDOWN_WAIT));
             while let Some(event) = self.kernel.next() {
                 self.complete(event);
             }
             waits_in_vain += u32::from(self.in_flight == in_flight);
         }
         // It would be written to by somebody who does not know that it is gone.
-        self.kernel.forsake();
-        self.buffers.leave();
-        self.sends.leave();
+        self.kernel.leak();
+        self.buffers.leak();
+        self.sends.leak();
     }
 }
 
@@ -452,10 +452,10 @@ impl Driver for Uring {
     }
 
     fn is_sending(&self, token: Token) -> bool {
-        self.0.sockets.get(token).is_some_and(|socket| !socket.flights.is_idle(Kind::Send))
+        self.0.sockets.get(token).is_some_and(|socket| !socket.operations.is_idle(Kind::Send))
     }
 
-    fn hold_receives(&mut self, hold: bool) {
+    fn pause_receives(&mut self, hold: bool) {
         self.0.hold_receives(hold);
     }
 
@@ -472,7 +472,7 @@ impl std::fmt::Debug for Uring {
 }
 
 /// Leaves something to a kernel that has not let go of it, for good. Whoever looks for leaks finds that it is known of.
-fn leave<T>(what: T) {
+fn leak<T>(what: T) {
     static LEFT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let place = std::ptr::from_mut(Box::leak(Box::new(what))).expose_provenance();
     LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(place);
@@ -482,7 +482,7 @@ struct EventWaker(OwnedFd);
 
 impl EventWaker {
     /// Makes it silent until it is used again.
-    fn calm(&self) {
+    fn drain_eventfd(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
@@ -504,5 +504,5 @@ const EVENTS_PER_TURN_MAX: usize = 2048;
 const LOOKS_PER_TURN_MAX: u32 = 64;
 
 /// How long the kernel may take to let go of anything.
-const FAREWELL_WAITS_MAX: u32 = 100;
-const FAREWELL_WAIT: Duration = Duration::from_millis(10);
+const SHUTDOWN_WAITS_MAX: u32 = 100;
+const SHUTDOWN_WAIT: Duration = Duration::from_millis(10);

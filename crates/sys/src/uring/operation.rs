@@ -44,7 +44,7 @@ pub(super) enum State {
 
 /// What happens to an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum Transition {
     /// It is submitted.
     Arm,
     /// Its cancellation is submitted.
@@ -57,13 +57,13 @@ pub(super) enum Step {
 
 impl State {
     /// The state after a step; none if that must not happen.
-    pub(super) const fn after(self, step: Step) -> Option<Self> {
+    pub(super) const fn after(self, step: Transition) -> Option<Self> {
         match (self, step) {
-            (Self::Idle, Step::Arm) => Some(Self::Armed),
-            (Self::Armed, Step::More) => Some(Self::Armed),
-            (Self::Armed, Step::Cancel) => Some(Self::Cancelling),
-            (Self::Cancelling, Step::More) => Some(Self::Cancelling),
-            (Self::Armed | Self::Cancelling, Step::Last) => Some(Self::Idle),
+            (Self::Idle, Transition::Arm) => Some(Self::Armed),
+            (Self::Armed, Transition::More) => Some(Self::Armed),
+            (Self::Armed, Transition::Cancel) => Some(Self::Cancelling),
+            (Self::Cancelling, Transition::More) => Some(Self::Cancelling),
+            (Self::Armed | Self::Cancelling, Transition::Last) => Some(Self::Idle),
             _ => None,
         }
     }
@@ -71,9 +71,9 @@ impl State {
 
 /// The states of a socket's operations, two bits each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Flights(u16);
+pub(super) struct OpStates(u16);
 
-impl Flights {
+impl OpStates {
     pub(super) const fn state(self, kind: Kind) -> State {
         match self.0 >> (2 * kind as u8) & 3 {
             0 => State::Idle,
@@ -83,7 +83,7 @@ impl Flights {
     }
 
     /// Takes a step. One that must not happen is a bug of ours, or of the kernel's, and changes nothing.
-    pub(super) fn step(&mut self, kind: Kind, step: Step) -> bool {
+    pub(super) fn step(&mut self, kind: Kind, step: Transition) -> bool {
         let Some(state) = self.state(kind).after(step) else { return false };
         self.0 = self.0 & !(3 << (2 * kind as u8)) | (state as u16) << (2 * kind as u8);
         true
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn only_what_the_kernel_has_completes_and_only_once() {
-        let steps = [Step::Arm, Step::Cancel, Step::More, Step::Last];
+        let steps = [Transition::Arm, Transition::Cancel, Transition::More, Transition::Last];
         let table = |state: State| steps.map(|step| state.after(step));
         assert_eq!(table(State::Idle), [Some(State::Armed), None, None, None]);
         assert_eq!(table(State::Armed), [None, Some(State::Cancelling), Some(State::Armed), Some(State::Idle)]);
@@ -137,18 +137,18 @@ mod tests {
 
     #[test]
     fn operations_of_one_socket_do_not_mix() {
-        let mut flights = Flights::default();
+        let mut flights = OpStates::default();
         for kind in Kind::OF_SOCKETS {
-            assert!(flights.step(kind, Step::Arm));
+            assert!(flights.step(kind, Transition::Arm));
         }
-        assert!(flights.step(Kind::Send, Step::Cancel));
-        assert!(!flights.step(Kind::Send, Step::Arm), "it is not over");
-        assert!(flights.step(Kind::Receive, Step::Last));
+        assert!(flights.step(Kind::Send, Transition::Cancel));
+        assert!(!flights.step(Kind::Send, Transition::Arm), "it is not over");
+        assert!(flights.step(Kind::Receive, Transition::Last));
         let states = Kind::OF_SOCKETS.map(|kind| flights.state(kind));
         assert_eq!(states, [State::Idle, State::Cancelling, State::Armed, State::Armed, State::Armed]);
         for kind in [Kind::Send, Kind::Writable, Kind::HangUp, Kind::Accept] {
             assert!(!flights.are_over());
-            assert!(flights.step(kind, Step::Last));
+            assert!(flights.step(kind, Transition::Last));
         }
         assert!(flights.are_over());
     }

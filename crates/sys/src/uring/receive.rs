@@ -8,7 +8,7 @@ use tidegate_buffer::{Pool, SEGMENT_BYTES, Scratch, Slice};
 
 use super::kernel::{Event, Kernel};
 use super::table::Flags;
-use super::{Machine, leave};
+use super::{Machine, leak};
 use crate::driver::{Completion, Token};
 use crate::ready::HEAVY_RECEIVE_BYTES;
 
@@ -83,8 +83,8 @@ impl Buffers {
     }
 
     /// Leaves the memory to a kernel that has not let go of it.
-    pub(super) fn leave(&mut self) {
-        leave(std::mem::take(&mut self.all));
+    pub(super) fn leak(&mut self) {
+        leak(std::mem::take(&mut self.all));
     }
 }
 
@@ -94,7 +94,7 @@ impl<K: Kernel> Machine<K> {
     /// end of themselves.
     pub(super) fn provide(&mut self) {
         self.buffers.reclaim();
-        if self.held {
+        if self.receives_paused {
             return;
         }
         self.buffers.give_back(&mut self.kernel);
@@ -105,7 +105,7 @@ impl<K: Kernel> Machine<K> {
             let flags = socket.flags;
             // Before those who have had one; and if the kernel takes it later only, with those who are lined up.
             self.line_up(token);
-            let _ = self.settle_receive(token, self.wants(flags));
+            let _ = self.arm_receive(token, self.wants(flags));
         }
     }
 
@@ -114,10 +114,10 @@ impl<K: Kernel> Machine<K> {
             self.line_up(token);
         }
         let socket = self.sockets.get_mut(token)?;
-        if socket.flags.has(Flags::POLLED) {
+        if socket.flags.contains(Flags::POLLED) {
             return self.polled(token, event);
         }
-        if socket.flags.has_any(Flags::ENDED.and(Flags::FAILED)) {
+        if socket.flags.intersects(Flags::ENDED.union(Flags::FAILED)) {
             self.buffers.discard(event.buffer);
             return None;
         }
@@ -140,7 +140,7 @@ impl<K: Kernel> Machine<K> {
                 if socket.load.is_heavy() && socket.flags.raise(Flags::BULK) {
                     self.line_up(token);
                     if planted::is_injected(Bug::CallOvertakes) {
-                        self.attend_later(token);
+                        self.poll_socket_later(token);
                         self.bulk.ready.begin_turn();
                     }
                 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 
-use super::kernel::{Event, Kernel, Request, Wish};
+use super::kernel::{Event, Kernel, Request, RecvMode};
 
 /// An io_uring with one ring of provided buffers.
 pub(super) struct Ring {
@@ -129,7 +129,7 @@ impl Kernel for Ring {
         self.buffers.provide(buffer, address, length);
     }
 
-    fn forsake(&mut self) {
+    fn leak(&mut self) {
         self.buffers.is_left = true;
     }
 }
@@ -155,9 +155,9 @@ fn ignore_interrupts(result: io::Result<usize>) -> io::Result<()> {
 
 fn build(request: Request) -> squeue::Entry {
     match request {
-        Request::Receive { fd, wish: Wish::Always } => opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP).build(),
+        Request::Receive { fd, wish: RecvMode::Always } => opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP).build(),
         Request::Receive { fd, wish } => {
-            let later = if wish == Wish::OnceLater { POLL_FIRST } else { 0 };
+            let later = if wish == RecvMode::OnceLater { POLL_FIRST } else { 0 };
             let receive = opcode::Recv::new(Fd(fd), std::ptr::null_mut(), 0).buf_group(BUFFER_GROUP).ioprio(later);
             receive.build().flags(squeue::Flags::BUFFER_SELECT)
         }

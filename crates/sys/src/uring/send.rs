@@ -9,7 +9,7 @@ use tidegate_buffer::{Gathered, SendGuard, Outbound};
 use super::kernel::{Event, Kernel, Request};
 use super::operation::Kind;
 use super::table::{Flags, NOTHING, Room};
-use super::{Machine, leave};
+use super::{Machine, leak};
 use crate::driver::{Completion, Token};
 use crate::gather::{CALL_BYTES_MAX, IOVECTORS, IoVectors, length, send_file, send_parts};
 use crate::ready::HEAVY_SEND_BYTES;
@@ -75,8 +75,8 @@ impl Sends {
         }
     }
 
-    pub(super) fn leave(&mut self) {
-        leave(std::mem::take(&mut self.lent));
+    pub(super) fn leak(&mut self) {
+        leak(std::mem::take(&mut self.lent));
     }
 }
 
@@ -84,11 +84,11 @@ impl<K: Kernel> Machine<K> {
     /// Sends what is much, and pieces of files, at once; submits what is little. What comes of that comes later.
     pub(super) fn send(&mut self, token: Token, queue: &mut Outbound, bytes_max: usize) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        if socket.flags.has(Flags::CONNECTING) {
+        if socket.flags.contains(Flags::CONNECTING) {
             socket.flags.set(Flags::SEND_WAITS, true);
             return None;
         }
-        if socket.room != Room::Free || !socket.flights.is_idle(Kind::Send) || socket.flags.has(Flags::CLOSING) {
+        if socket.room != Room::Free || !socket.operations.is_idle(Kind::Send) || socket.flags.contains(Flags::CLOSING) {
             return None;
         }
         let fd = socket.descriptor.as_raw_fd();
@@ -203,7 +203,7 @@ impl<K: Kernel> Machine<K> {
         let speaks = if event.result < 0 { !event.came_to_nothing() } else { event.result & ROOM != 0 };
         if speaks && socket.room == Room::Awaited {
             socket.room = Room::Found;
-            self.attend_later(token);
+            self.poll_socket_later(token);
         }
         None
     }
@@ -212,11 +212,11 @@ impl<K: Kernel> Machine<K> {
     pub(super) fn report_room(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         socket.room = Room::Free;
-        if socket.flags.has(Flags::CLOSING) {
+        if socket.flags.contains(Flags::CLOSING) {
             return None;
         }
-        if socket.flags.has(Flags::READABLE) {
-            self.attend_later(token);
+        if socket.flags.contains(Flags::READABLE) {
+            self.poll_socket_later(token);
         }
         (!planted::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)))
     }

@@ -8,8 +8,8 @@ use socket2::SockRef;
 use tidegate_buffer::planted::{self, Bug};
 
 use super::Machine;
-use super::kernel::{Kernel, Request, Wish};
-use super::operation::{Kind, State, Step, name};
+use super::kernel::{Kernel, Request, RecvMode};
+use super::operation::{Kind, State, Transition, name};
 use super::table::{Flags, Room};
 use crate::address::Address;
 use crate::driver::{Completion, Token};
@@ -61,9 +61,9 @@ impl<K: Kernel> Machine<K> {
     }
 
     /// Settles all that are lined up. Where the kernel takes no more, the others keep their place.
-    pub(super) fn settle_all(&mut self) -> io::Result<()> {
+    pub(super) fn arm_all(&mut self) -> io::Result<()> {
         while let Some(token) = self.line.pop_front() {
-            if let Err(error) = self.settle(token) {
+            if let Err(error) = self.arm_socket(token) {
                 if let Some(socket) = self.sockets.get_mut(token) {
                     socket.flags.set(Flags::LINED_UP, true);
                     self.line.push_front(token);
@@ -75,19 +75,19 @@ impl<K: Kernel> Machine<K> {
     }
 
     /// Arms and cancels what the state of a socket asks for: the one place that does, except for sends.
-    fn settle(&mut self, token: Token) -> io::Result<()> {
+    fn arm_socket(&mut self, token: Token) -> io::Result<()> {
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
         socket.flags.set(Flags::LINED_UP, false);
-        let (flags, flights, fd) = (socket.flags, socket.flights, socket.descriptor.as_raw_fd());
-        if flags.has(Flags::CLOSING) {
+        let (flags, flights, fd) = (socket.flags, socket.operations, socket.descriptor.as_raw_fd());
+        if flags.contains(Flags::CLOSING) {
             return Kind::OF_SOCKETS.into_iter().try_for_each(|kind| self.cancel(token, kind));
         }
-        if flags.has(Flags::CONNECTING) {
+        if flags.contains(Flags::CONNECTING) {
             return self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot: false });
         }
-        if flags.has(Flags::LISTENER) {
-            if flags.has(Flags::RECEIVING.and(Flags::READABLE)) {
-                self.attend_later(token);
+        if flags.contains(Flags::LISTENER) {
+            if flags.contains(Flags::RECEIVING.union(Flags::READABLE)) {
+                self.poll_socket_later(token);
             }
             return self.arm(token, Kind::Accept, Request::Poll { fd, events: libc::POLLIN, multishot: true });
         }
@@ -98,9 +98,9 @@ impl<K: Kernel> Machine<K> {
             self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot: true })?;
         }
         let wanted = self.wants(flags);
-        self.settle_receive(token, wanted)?;
-        self.settle_failure(token, wanted);
-        let is_told_of = flags.has_any(Flags::FAILED.and(Flags::BULK));
+        self.arm_receive(token, wanted)?;
+        self.report_failure(token, wanted);
+        let is_told_of = flags.intersects(Flags::FAILED.union(Flags::BULK));
         if !wanted && !is_told_of && flights.is_idle(Kind::HangUp) {
             // That a connection broke is told even to who asks for nothing.
             self.arm(token, Kind::HangUp, Request::Poll { fd, events: 0, multishot: true })?;
@@ -110,10 +110,10 @@ impl<K: Kernel> Machine<K> {
 
     /// That a connection broke is not told before what came first; but if that is not wanted any more, it has to be now:
     /// the poll that has said so says so once.
-    fn settle_failure(&mut self, token: Token, wanted: bool) {
+    fn report_failure(&mut self, token: Token, wanted: bool) {
         let Some(socket) = self.sockets.get_mut(token) else { return };
-        let has_come = socket.flights.is_idle(Kind::Receive) || socket.flags.has(Flags::BULK);
-        if wanted || !has_come || !socket.flags.has(Flags::HUNG_UP) || socket.flags.has(Flags::FAILED) {
+        let has_come = socket.operations.is_idle(Kind::Receive) || socket.flags.contains(Flags::BULK);
+        if wanted || !has_come || !socket.flags.contains(Flags::HUNG_UP) || socket.flags.contains(Flags::FAILED) {
             return;
         }
         if let Ok(Err(errno)) = rustix::net::sockopt::socket_error(&socket.descriptor) {
@@ -122,45 +122,45 @@ impl<K: Kernel> Machine<K> {
         }
     }
 
-    pub(super) fn settle_receive(&mut self, token: Token, wanted: bool) -> io::Result<()> {
+    pub(super) fn arm_receive(&mut self, token: Token, wanted: bool) -> io::Result<()> {
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
         let (flags, fd) = (socket.flags, socket.descriptor.as_raw_fd());
-        let bulk = flags.has(Flags::BULK);
-        self.note_held(token);
+        let bulk = flags.contains(Flags::BULK);
+        self.note_paused(token);
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
-        match socket.flights.state(Kind::Receive) {
-            State::Idle if bulk && !flags.has(Flags::FAILED) => {
+        match socket.operations.state(Kind::Receive) {
+            State::Idle if bulk && !flags.contains(Flags::FAILED) => {
                 socket.flags.set(Flags::POLLED, true);
                 let events = libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP;
                 self.arm(token, Kind::Receive, Request::Poll { fd, events, multishot: true })
             }
-            State::Idle if wanted && socket.load.is_new() && flags.has(Flags::READABLE) => {
+            State::Idle if wanted && socket.load.is_new() && flags.contains(Flags::READABLE) => {
                 // A call finds out whether its bytes are there already, in the turn's time for new connections.
                 socket.flags.set(Flags::POLLED, false);
-                self.attend_later(token);
+                self.poll_socket_later(token);
                 Ok(())
             }
-            State::Idle if wanted && !flags.has(Flags::STARVED) => {
+            State::Idle if wanted && !flags.contains(Flags::STARVED) => {
                 socket.flags.set(Flags::POLLED, false);
                 // What stays armed may bring far more than is wanted, so only a socket that brings little gets it: not one
                 // of which nothing is known, nor one that has more than the last receive brought.
-                let once = flags.has(Flags::ONE_SHOT) || socket.load.is_new();
-                let wish = match flags.has(Flags::READABLE) {
-                    true => Wish::Once,
-                    false if once => Wish::OnceLater,
-                    false => Wish::Always,
+                let once = flags.contains(Flags::ONE_SHOT) || socket.load.is_new();
+                let wish = match flags.contains(Flags::READABLE) {
+                    true => RecvMode::Once,
+                    false if once => RecvMode::OnceLater,
+                    false => RecvMode::Always,
                 };
                 self.arm(token, Kind::Receive, Request::Receive { fd, wish })
             }
-            State::Armed if flags.has(Flags::POLLED) && bulk => {
-                if wanted && flags.has(Flags::READABLE) {
-                    self.attend_later(token);
+            State::Armed if flags.contains(Flags::POLLED) && bulk => {
+                if wanted && flags.contains(Flags::READABLE) {
+                    self.poll_socket_later(token);
                 }
                 Ok(())
             }
-            State::Armed if flags.has(Flags::POLLED) || bulk => self.cancel(token, Kind::Receive),
+            State::Armed if flags.contains(Flags::POLLED) || bulk => self.cancel(token, Kind::Receive),
             // A receive that comes once may as well come; and who is held back has not stopped.
-            State::Armed if !wanted && !flags.has_any(Flags::ONE_SHOT.and(Flags::RECEIVING)) => {
+            State::Armed if !wanted && !flags.intersects(Flags::ONE_SHOT.union(Flags::RECEIVING)) => {
                 socket.flags.set(Flags::ONE_SHOT, true);
                 self.cancel(token, Kind::Receive)
             }
@@ -169,31 +169,31 @@ impl<K: Kernel> Machine<K> {
     }
 
     /// Takes note of a socket that would receive if receiving were not held back.
-    pub(super) fn note_held(&mut self, token: Token) {
-        if !self.held {
+    pub(super) fn note_paused(&mut self, token: Token) {
+        if !self.receives_paused {
             return;
         }
         if let Some(socket) = self.sockets.get_mut(token)
-            && socket.flags.has(Flags::RECEIVING)
-            && !std::mem::replace(&mut socket.held, true)
+            && socket.flags.contains(Flags::RECEIVING)
+            && !std::mem::replace(&mut socket.paused, true)
         {
-            self.held_sockets.push(token);
+            self.paused_sockets.push(token);
         }
     }
 
     /// Whether the loop is to have what arrives.
     pub(super) fn wants(&self, flags: Flags) -> bool {
-        let over = flags.has_any(Flags::ENDED.and(Flags::FAILED).and(Flags::CLOSING));
-        flags.has(Flags::RECEIVING) && !over && !self.held
+        let over = flags.intersects(Flags::ENDED.union(Flags::FAILED).union(Flags::CLOSING));
+        flags.contains(Flags::RECEIVING) && !over && !self.receives_paused
     }
 
     /// Submits an operation, unless the kernel has one of that kind.
     pub(super) fn arm(&mut self, token: Token, kind: Kind, request: Request) -> io::Result<()> {
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
-        if socket.flights.step(kind, Step::Arm) {
+        if socket.operations.step(kind, Transition::Arm) {
             if let Err(error) = self.kernel.push(request, name(token, kind)) {
                 // As if it had ended at once.
-                socket.flights.step(kind, Step::Last);
+                socket.operations.step(kind, Transition::Last);
                 return Err(error);
             }
             self.in_flight += 1;
@@ -203,11 +203,11 @@ impl<K: Kernel> Machine<K> {
 
     fn cancel(&mut self, token: Token, kind: Kind) -> io::Result<()> {
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
-        if socket.flights.state(kind) == State::Armed {
+        if socket.operations.state(kind) == State::Armed {
             self.kernel.push(Request::Cancel { name: name(token, kind) }, name(token, Kind::Cancel))?;
-            socket.flights.step(kind, Step::Cancel);
+            socket.operations.step(kind, Transition::Cancel);
             if planted::is_injected(Bug::CancelBelieved) {
-                socket.flights.step(kind, Step::Last);
+                socket.operations.step(kind, Transition::Last);
                 self.in_flight -= 1;
             }
         }
@@ -219,7 +219,7 @@ impl<K: Kernel> Machine<K> {
         let Some(socket) = self.sockets.get_mut(token) else { return Some(Completion::Closed) };
         socket.flags.set(Flags::CLOSING, true);
         // Who is to be cut off stays so, though the driver goes before it has closed the socket.
-        socket.flags.set(Flags::RESET, reset || socket.flags.has(Flags::RESET));
+        socket.flags.set(Flags::RESET, reset || socket.flags.contains(Flags::RESET));
         if self.release(token) {
             return Some(Completion::Closed);
         }
@@ -230,12 +230,12 @@ impl<K: Kernel> Machine<K> {
     /// Closes a socket that was let go of, if the last of its operations has ended.
     pub(super) fn release(&mut self, token: Token) -> bool {
         let Some(socket) = self.sockets.get(token) else { return false };
-        let is_over = socket.flights.are_over() || planted::is_injected(Bug::ClosedEarly);
-        if !socket.flags.has(Flags::CLOSING) || !is_over {
+        let is_over = socket.operations.are_over() || planted::is_injected(Bug::ClosedEarly);
+        if !socket.flags.contains(Flags::CLOSING) || !is_over {
             return false;
         }
         if let Some(socket) = self.sockets.remove(token)
-            && socket.flags.has(Flags::RESET)
+            && socket.flags.contains(Flags::RESET)
         {
             // A linger time of zero makes close send RST. If it cannot be set, an orderly close has to do.
             let _ = SockRef::from(&socket.descriptor).set_linger(Some(Duration::ZERO));

@@ -4,12 +4,12 @@ use std::os::fd::OwnedFd;
 
 use tidegate_buffer::planted::{self, Bug};
 
-use super::operation::{Flights, GENERATION_MASK};
-use crate::appetite::Appetite;
+use super::operation::{OpStates, GENERATION_MASK};
+use crate::appetite::RecvSizer;
 use crate::driver::Token;
 use crate::flags;
 use crate::ready::Load;
-use crate::slots::{Born, Slots};
+use crate::slots::{HasGeneration, Slots};
 
 /// What is known of a socket.
 #[derive(Debug)]
@@ -19,13 +19,13 @@ pub(super) struct Entry {
     /// Where the memory of the send in flight is held.
     pub(super) lent: u32,
     pub(super) flags: Flags,
-    pub(super) flights: Flights,
-    pub(super) appetite: Appetite,
+    pub(super) operations: OpStates,
+    pub(super) appetite: RecvSizer,
     /// While the socket is heavy, it is polled, and received from by calls.
     pub(super) load: Load,
     pub(super) room: Room,
     /// It is among the sockets that receive again when receiving goes on.
-    pub(super) held: bool,
+    pub(super) paused: bool,
 }
 
 /// Whether the kernel has room for a send.
@@ -81,7 +81,7 @@ impl Flags {
 /// The table.
 pub(super) type Sockets = Slots<Entry>;
 
-impl Born for Entry {
+impl HasGeneration for Entry {
     fn generation(&self) -> u32 {
         self.generation
     }
@@ -94,18 +94,18 @@ impl Sockets {
             generation: token.generation,
             lent: NOTHING,
             flags,
-            flights: Flights::default(),
-            appetite: Appetite::default(),
+            operations: OpStates::default(),
+            appetite: RecvSizer::default(),
             load: Load::default(),
             room: Room::Free,
-            held: false,
+            paused: false,
         };
         self.put(token.slot, entry);
     }
 
     /// Who an operation's name belongs to.
     pub(super) fn token(&self, slot: u32, generation: u32) -> Option<Token> {
-        let entry = self.tenant(slot)?;
+        let entry = self.occupant(slot)?;
         let same =
             u64::from(entry.generation) & GENERATION_MASK == u64::from(generation) || planted::is_injected(Bug::OldBelieved);
         same.then_some(Token { slot, generation: entry.generation })

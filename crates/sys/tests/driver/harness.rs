@@ -94,7 +94,7 @@ impl Harness {
 
     /// Holds back, or goes on with, receiving on all sockets. [`settle`](Self::settle) takes account of it.
     pub(crate) fn hold(&mut self, hold: bool) {
-        self.driver.hold_receives(hold);
+        self.driver.pause_receives(hold);
         self.held = hold;
     }
 

@@ -100,7 +100,7 @@ pub(crate) fn a_held_driver_is_quiet(driver: Which) {
     let (token, mut peer) = harness.pair(Family::Tcp);
     harness.receive(token, true);
     // The fence would be held as well, so all that can be waited for is that it stays quiet.
-    harness.driver.hold_receives(true);
+    harness.driver.pause_receives(true);
     peer.write_all(b"later").unwrap();
     let start = Instant::now();
     for _ in 0..WAITS {

@@ -123,7 +123,7 @@ impl World {
             }
             73 => {
                 self.held = self.chance.below(3) == 0;
-                self.harness.driver.hold_receives(self.held);
+                self.harness.driver.pause_receives(self.held);
             }
             74 => {
                 stream.peer_ended = true;
@@ -230,7 +230,7 @@ impl World {
     /// Runs until all who are not broken have all that was sent to them.
     fn finish(&mut self) {
         self.held = false;
-        self.harness.driver.hold_receives(false);
+        self.harness.driver.pause_receives(false);
         for (token, stream) in &mut self.streams {
             stream.wanted = true;
             self.harness.driver.submit(*token, Operation::Receive(true));

@@ -138,7 +138,7 @@ impl Driver for Simulated {
         None
     }
 
-    fn hold_receives(&mut self, hold: bool) {
+    fn pause_receives(&mut self, hold: bool) {
         let world = &mut *self.world.borrow_mut();
         let held = std::mem::replace(&mut world.desks[self.desk].held, hold);
         if held && !hold {
@@ -168,7 +168,7 @@ impl Driver for Simulated {
         world.start + world.now
     }
 
-    fn wall(&self) -> SystemTime {
+    fn system_time(&self) -> SystemTime {
         let world = self.world.borrow();
         SystemTime::UNIX_EPOCH + world.wall_ahead + world.now
     }

@@ -98,16 +98,16 @@ impl Driver for Watch {
         self.below.has_input(token)
     }
 
-    fn hold_receives(&mut self, hold: bool) {
-        self.below.hold_receives(hold);
+    fn pause_receives(&mut self, hold: bool) {
+        self.below.pause_receives(hold);
     }
 
     fn now(&self) -> Instant {
         self.below.now()
     }
 
-    fn wall(&self) -> SystemTime {
-        self.below.wall()
+    fn system_time(&self) -> SystemTime {
+        self.below.system_time()
     }
 
     fn address(&self, token: Token, side: Side) -> io::Result<Address> {

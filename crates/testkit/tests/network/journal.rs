@@ -132,8 +132,8 @@ impl Driver for Shim {
         self.below.has_input(token)
     }
 
-    fn hold_receives(&mut self, hold: bool) {
-        self.below.hold_receives(hold);
+    fn pause_receives(&mut self, hold: bool) {
+        self.below.pause_receives(hold);
     }
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {
@@ -144,8 +144,8 @@ impl Driver for Shim {
         self.below.now()
     }
 
-    fn wall(&self) -> SystemTime {
-        self.below.wall()
+    fn system_time(&self) -> SystemTime {
+        self.below.system_time()
     }
 
     fn address(&self, token: Token, side: Side) -> io::Result<Address> {

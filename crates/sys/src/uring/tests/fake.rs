@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::look;
 use super::random::Random;
-use crate::uring::kernel::{Event, Kernel, Request, Wish};
+use crate::uring::kernel::{Event, Kernel, Request, RecvMode};
 
 /// What it may still do for no reason. Each is done so many times, and then no more, unless it is [`ALWAYS`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -242,8 +242,8 @@ impl Fake {
         }
     }
 
-    fn receive(&mut self, file: BorrowedFd<'_>, name: u64, wish: Wish) -> Option<Event> {
-        let more = wish == Wish::Always;
+    fn receive(&mut self, file: BorrowedFd<'_>, name: u64, wish: RecvMode) -> Option<Event> {
+        let more = wish == RecvMode::Always;
         let end = |result| Event { name, result, more: false, buffer: None, nonempty: false };
         if more && self.feels_like(8, |malice| &mut malice.lose) {
             return Some(end(-[libc::ECANCELED, libc::EINTR, libc::EAGAIN][self.random.below(3)]));

@@ -19,12 +19,12 @@ use tidegate_buffer::Pool;
 
 use self::fake::Fake;
 use super::Machine;
-use super::bulk::Bulk;
+use super::bulk::DirectIo;
 use super::receive::Buffers;
 
 /// A driver over a difficult kernel.
 fn machine(pool: &Pool, seed: u64) -> Machine<Fake> {
-    Machine::new(Fake::new(seed), Buffers::new(pool), Bulk::new(pool)).unwrap()
+    Machine::new(Fake::new(seed), Buffers::new(pool), DirectIo::new(pool)).unwrap()
 }
 
 /// What a poll of a descriptor says now.

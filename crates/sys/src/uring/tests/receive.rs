@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use super::fake::{ALWAYS, Malice};
 use super::stage::{Stage, Told, pattern};
 use crate::driver::{Operation, Token};
-use crate::uring::kernel::{Event, Request, Wish};
+use crate::uring::kernel::{Event, Request, RecvMode};
 use crate::uring::operation::{Kind, name};
 use crate::uring::receive::BUFFER_BYTES;
 
@@ -217,7 +217,7 @@ fn who_brings_much_is_received_from_by_calls_and_who_brings_little_again_by_the_
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
     let armed = |stage: &Stage| {
-        let always = |request: &Request| matches!(request, Request::Receive { wish: Wish::Always, .. });
+        let always = |request: &Request| matches!(request, Request::Receive { wish: RecvMode::Always, .. });
         count(stage, always)
     };
     let bytes = pattern(10 * BUFFER_BYTES);

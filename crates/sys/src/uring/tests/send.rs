@@ -269,7 +269,7 @@ fn a_little_that_finds_no_room_is_told_at_once_and_again_when_there_is_room() {
     let mut sent = 0;
     let is_on_its_way = |stage: &Stage| {
         let socket = stage.machine.sockets.get(token).unwrap();
-        !socket.flights.is_idle(Kind::Send)
+        !socket.operations.is_idle(Kind::Send)
     };
     while sent < 1 << 20 {
         stage.send(token, &mut little);
