@@ -17,7 +17,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use tidegate::framing::Lines;
-use tidegate::{Channel, Group, Running, Server, Slice, Slow, StartError};
+use tidegate::{Channel, Group, ServerHandle, Server, Slice, Slow, StartError};
 
 type Any = Box<dyn Error>;
 
@@ -46,7 +46,7 @@ fn text(line: &Slice) -> String {
     String::from_utf8_lossy(line).chars().filter(|char| !char.is_control()).collect()
 }
 
-fn start(address: &str) -> Result<Running, StartError> {
+fn start(address: &str) -> Result<ServerHandle, StartError> {
     let everybody = Group::new(Slow::Skip);
     // What may come is shorter than what may be sent: a name and a line fit into one.
     let lines = || Lines::new().with_line_bytes_max(4096);

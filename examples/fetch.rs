@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use tidegate::http1::client::{self, Config, Incoming, Outgoing};
 use tidegate::http1::{self, Method, Request, StreamedRequest};
-use tidegate::{Channel, Client, EventLoop, Reader, Server, Transport, Writer, task};
+use tidegate::{Channel, Client, EventLoop, ReadHalf, Server, Backend, WriteHalf, task};
 
 type Any = Box<dyn Error>;
 
@@ -57,7 +57,7 @@ async fn fetch_all(asked: &Asked) -> Result<Vec<Fetched>, Any> {
 }
 
 /// Sends a body of so many bytes, if there is one, as fast as the peer reads.
-async fn upload(writer: &mut Writer<http1::Client>, post: Option<u64>) -> Result<(), Any> {
+async fn upload(writer: &mut WriteHalf<http1::Client>, post: Option<u64>) -> Result<(), Any> {
     let Some(mut rest) = post else { return Ok(()) };
     while rest > 0 {
         writer.ready().await?;
@@ -70,7 +70,7 @@ async fn upload(writer: &mut Writer<http1::Client>, post: Option<u64>) -> Result
 }
 
 /// The response to one request.
-async fn receive(reader: &mut Reader<http1::Client>) -> Result<Fetched, Any> {
+async fn receive(reader: &mut ReadHalf<http1::Client>) -> Result<Fetched, Any> {
     let mut fetched = Fetched { status: 0, bytes: 0 };
     while let Some(incoming) = reader.recv().await? {
         match incoming {
@@ -105,7 +105,7 @@ fn main() -> Result<(), Any> {
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let (host, path) = (host.to_owned(), if path.is_empty() { "/" } else { path }.to_owned());
     names[0] = path;
-    EventLoop::on(Transport::Auto)?.block_on(fetch_all(&Asked { host, targets: names, post }))?.map(drop)
+    EventLoop::on(Backend::Auto)?.block_on(fetch_all(&Asked { host, targets: names, post }))?.map(drop)
 }
 
 /// Asks a server of its own, which says how long what it got was.
@@ -117,7 +117,7 @@ fn demonstrate() -> Result<(), Any> {
         post,
     };
     for asked in [asked(&["/ebb", "/flow"], None), asked(&["/tide"], Some(1_000_000))] {
-        let fetched = EventLoop::on(Transport::Auto)?.block_on(fetch_all(&asked))??;
+        let fetched = EventLoop::on(Backend::Auto)?.block_on(fetch_all(&asked))??;
         assert!(fetched.iter().all(|one| one.status == 200 && one.bytes > 0), "the server answers all");
     }
     Ok(())

@@ -19,13 +19,13 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use tidegate::framing::Raw;
-use tidegate::{Channel, Client, Reader, Running, Server, Writer, task};
+use tidegate::{Channel, Client, ReadHalf, ServerHandle, Server, WriteHalf, task};
 
 type Any = Box<dyn Error>;
 
 /// One direction. When its source ends, so does its sink: dropping a writer ends that side in good order. When either of
 /// the two connections breaks, both are reset.
-async fn pump(mut from: Reader<Raw>, mut to: Writer<Raw>) -> Result<(), Any> {
+async fn pump(mut from: ReadHalf<Raw>, mut to: WriteHalf<Raw>) -> Result<(), Any> {
     let copied = copy(&mut from, &mut to).await;
     if copied.is_err() {
         from.abort();
@@ -34,7 +34,7 @@ async fn pump(mut from: Reader<Raw>, mut to: Writer<Raw>) -> Result<(), Any> {
     copied
 }
 
-async fn copy(from: &mut Reader<Raw>, to: &mut Writer<Raw>) -> Result<(), Any> {
+async fn copy(from: &mut ReadHalf<Raw>, to: &mut WriteHalf<Raw>) -> Result<(), Any> {
     while let Some(bytes) = from.recv().await? {
         to.send(bytes.into())?;
         // The halves of a channel do not wait for each other: without this line a slow sink would fill our memory.
@@ -56,7 +56,7 @@ async fn forward(mut near: Channel<Raw>, upstream: Client) -> Result<(), Any> {
     Ok(())
 }
 
-fn start(listen: &str, upstream: &str) -> Result<Running, Any> {
+fn start(listen: &str, upstream: &str) -> Result<ServerHandle, Any> {
     let upstream = Client::to(upstream)?.connect_timeout(Duration::from_secs(5));
     let server = Server::bind(listen)?;
     Ok(server.serve(|| Raw, move |channel| forward(channel, upstream.clone()))?)
@@ -101,7 +101,7 @@ mod tests {
     use std::net::TcpListener;
 
     /// A forwarder, its client, and the other server's end of the same stream.
-    fn forwarded() -> (Running, TcpStream, TcpStream) {
+    fn forwarded() -> (ServerHandle, TcpStream, TcpStream) {
         let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
         let running = start("127.0.0.1:0", &upstream.local_addr().unwrap().to_string()).unwrap();
         let near = TcpStream::connect(running.address().ip().unwrap()).unwrap();

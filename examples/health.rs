@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use tidegate::framing::Lines;
 use tidegate::{
-    Channel, ChannelError, Client, ConnectError, EventLoop, Limits, Running, Server, StartError, Transport, task,
+    Channel, ChannelError, Client, ConnectError, EventLoop, Limits, ServerHandle, Server, StartError, Backend, task,
 };
 
 type Any = Box<dyn Error>;
@@ -85,7 +85,7 @@ async fn check_all(clients: Vec<Client>, times: usize) -> Rc<Round> {
 }
 
 /// A server that answers each line after a while, or never, and serves so many connections at a time.
-fn start(connections_max: usize, answer_after: Option<Duration>) -> Result<Running, StartError> {
+fn start(connections_max: usize, answer_after: Option<Duration>) -> Result<ServerHandle, StartError> {
     let limits = Limits { connections_max, ..Limits::default() };
     Server::bind("127.0.0.1:0")?.loops(1).limits(limits).serve(
         Lines::new,
@@ -133,7 +133,7 @@ fn run(names: &[String], targets: &[String], times: usize) -> Result<Outcomes, A
     let clients = targets.iter().map(|target| Ok(Client::to(target)?.connect_timeout(CONNECT_TIMEOUT)));
     let clients = clients.collect::<Result<Vec<_>, Any>>()?;
     let begun = Instant::now();
-    let round = EventLoop::on(Transport::Auto)?.block_on(check_all(clients, times))?;
+    let round = EventLoop::on(Backend::Auto)?.block_on(check_all(clients, times))?;
     for ((target, outcome), count) in &*round.outcomes.borrow() {
         println!("{:<20} {outcome:<24} {count:>5}", names[*target]);
     }

@@ -22,7 +22,7 @@ use std::time::Duration;
 use tidegate::http1::{
     self, BodyLength, Config, ContentType, Incoming, Outgoing, RequestHead, Response, Status, StreamedResponse,
 };
-use tidegate::{Channel, Context, Handler, Outcome, Running, Server, StartError};
+use tidegate::{Channel, Context, Handler, Outcome, ServerHandle, Server, StartError};
 
 /// What is sent for a message, whoever receives it. `echoes` is all that is known of a request whose body is under way.
 fn answer(message: Incoming, echoes: &mut bool) -> Option<Outgoing> {
@@ -93,7 +93,7 @@ async fn site(mut channel: Channel<http1::Server>) -> Result<(), Box<dyn Error>>
     Ok(())
 }
 
-fn start(address: &str, kind: &str) -> Result<Running, StartError> {
+fn start(address: &str, kind: &str) -> Result<ServerHandle, StartError> {
     let config = Arc::new(Config::default());
     let server = Server::bind(address)?.loops(1);
     match kind {

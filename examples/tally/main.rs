@@ -19,7 +19,7 @@ mod service;
 use std::error::Error;
 use std::time::Duration;
 
-use tidegate::{Address, EventLoop, Running, Server, Transport};
+use tidegate::{Address, EventLoop, ServerHandle, Server, Backend};
 
 use crate::client::Counters;
 use crate::protocol::ServerSide;
@@ -38,12 +38,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         [address, "add", name, amount] => {
             let (address, name, amount) = (address.to_string(), name.to_string(), amount.parse()?);
             let added = async move { Counters::connect(&address).await?.add(&name, amount).await };
-            EventLoop::on(Transport::Auto)?.block_on(added)?.map(|total| println!("{total}"))
+            EventLoop::on(Backend::Auto)?.block_on(added)?.map(|total| println!("{total}"))
         }
         [address, "ask", name] => {
             let (address, name) = (address.to_string(), name.to_string());
             let asked = async move { Counters::connect(&address).await?.ask(&name).await };
-            EventLoop::on(Transport::Auto)?.block_on(asked)?.map(|total| println!("{total}"))
+            EventLoop::on(Backend::Auto)?.block_on(asked)?.map(|total| println!("{total}"))
         }
         _ => Err("usage: tally [ADDRESS [add NAME AMOUNT | ask NAME]]".into()),
     }
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// The counters belong to one loop, whose connections share them without a lock. With more loops each would have
 /// counters of its own.
-fn start(address: &str) -> Result<Running, tidegate::StartError> {
+fn start(address: &str) -> Result<ServerHandle, tidegate::StartError> {
     Server::bind(address)?.loops(1).start_each(|_| {
         let tallies = Tallies::default();
         move |_: &Address| (ServerSide::new(), Service::new(tallies.clone()))
@@ -73,7 +73,7 @@ fn check() -> Result<(), Box<dyn Error>> {
         println!("no name: {refused}");
         Ok::<_, Box<dyn Error>>(())
     };
-    EventLoop::on(Transport::Auto)?.block_on(talk)??;
+    EventLoop::on(Backend::Auto)?.block_on(talk)??;
     server.drain(Duration::from_secs(1));
     println!("the server has drained");
     Ok(())

@@ -22,7 +22,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate::{EventLoop, Limits, Running, Server, StartError, Transport, WaterMarks};
+use tidegate::{EventLoop, Limits, ServerHandle, Server, StartError, Backend, WaterMarks};
 
 use crate::clerk::Clerk;
 use crate::client::Gauge;
@@ -51,13 +51,13 @@ fn office_path() -> PathBuf {
 }
 
 /// A server of handlers.
-fn start(address: &str) -> Result<Running, StartError> {
+fn start(address: &str) -> Result<ServerHandle, StartError> {
     let office = office();
     Server::bind(address)?.start(move || (Tides::new(), Clerk::new(office.clone())))
 }
 
 /// A server of channels.
-fn start_sessions(address: &str) -> Result<Running, StartError> {
+fn start_sessions(address: &str) -> Result<ServerHandle, StartError> {
     let office = office();
     Server::bind(address)?.serve(Tides::new, move |channel| session(channel, office.clone()))
 }
@@ -96,7 +96,7 @@ fn check() -> Result<(), Box<dyn Error>> {
         let server = start("127.0.0.1:0")?;
         println!("listening on {}, {} loops", server.address(), server.loops());
         let address = server.address().to_string();
-        EventLoop::on(Transport::Auto)?.block_on(async move { talk(&address).await })??;
+        EventLoop::on(Backend::Auto)?.block_on(async move { talk(&address).await })??;
         let messages: u64 = server.counts().iter().map(|counts| counts.messages).sum();
         server.drain(Duration::from_secs(1));
         println!("{messages} requests served");

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate::{
-    Client, Context, Event, EventLoop, Handler, Outcome, Running, Server, Spread, StartError, Transport, task,
+    Client, Context, Event, EventLoop, Handler, Outcome, ServerHandle, Server, LoadBalancing, StartError, Backend, task,
 };
 use tidegate_testkit::{Embedded, contract};
 
@@ -169,7 +169,7 @@ impl Handler<TidesClient> for Print {
 fn a_connection_that_was_made_may_have_a_handler() {
     let server = start("127.0.0.1:0").unwrap();
     let client = Client::at(server.address().clone());
-    let mut event_loop = EventLoop::on(Transport::Auto).unwrap();
+    let mut event_loop = EventLoop::on(Backend::Auto).unwrap();
     let remote =
         event_loop.block_on(async move { client.connect_with(TidesClient::new(), Print).await }).unwrap().unwrap();
     let reporter = std::thread::spawn(move || remote.post(Request::Set { station: "brest".into(), level: 412 }));
@@ -185,13 +185,13 @@ fn one_of_several_addresses_is_enough() {
     // Nobody has listened on port 1 for a long time.
     let addresses = ["127.0.0.1:1".parse().unwrap(), server.address().clone()];
     let client =
-        Client::at_each(addresses).connect_timeout(Duration::from_secs(3)).head_start(Duration::from_millis(100));
+        Client::at_each(addresses).connect_timeout(Duration::from_secs(3)).connection_attempt_delay(Duration::from_millis(100));
     let asked = async move {
         let mut channel = client.connect(TidesClient::new()).await?;
         channel.send(Request::Get { station: "brest".into() })?;
         Ok::<_, Box<dyn Error>>(channel.recv().within(Duration::from_secs(1)).await?)
     };
-    let answer = EventLoop::on(Transport::Auto).unwrap().block_on(asked).unwrap().unwrap();
+    let answer = EventLoop::on(Backend::Auto).unwrap().block_on(asked).unwrap().unwrap();
     assert_eq!(answer, Some(Answer::Unknown));
 }
 
@@ -227,7 +227,7 @@ fn tasks_run_beside_each_other() {
         report.cancel();
         ask_both(address.clone(), address).await
     };
-    let (first, second) = EventLoop::on(Transport::Auto).unwrap().block_on(talk).unwrap().unwrap();
+    let (first, second) = EventLoop::on(Backend::Auto).unwrap().block_on(talk).unwrap().unwrap();
     assert_eq!((&first, &first), (&second, &Answer::At { station: "brest".into(), level: 412 }));
 }
 
@@ -236,7 +236,7 @@ fn each_loop_may_have_something_of_its_own() {
     let running = start_counting("127.0.0.1:0").unwrap();
     let address = running.address().to_string();
     let answer = async move { Gauge::connect(&address).await?.get("brest").await };
-    assert_eq!(EventLoop::on(Transport::Auto).unwrap().block_on(answer).unwrap().unwrap(), Answer::Unknown);
+    assert_eq!(EventLoop::on(Backend::Auto).unwrap().block_on(answer).unwrap().unwrap(), Answer::Unknown);
     let counts = running.counts();
     assert_eq!(counts.iter().map(|counts| counts.accepted).sum::<u64>(), 1);
     assert!(counts.iter().all(|counts| counts.stalls == 0));
@@ -261,15 +261,15 @@ fn two_gauges_are_on_two_loops() {
 }
 
 /// Gauges are few, and stay for months: each loop gets as many as any other.
-fn start_evenly(address: &str) -> Result<Running, StartError> {
+fn start_evenly(address: &str) -> Result<ServerHandle, StartError> {
     let office = office();
     Server::bind(address)?
-        .spread(Spread::LeastLoaded)
+        .load_balancing(LoadBalancing::LeastLoaded)
         .serve(Tides::new, move |channel| session(channel, office.clone()))
 }
 
 /// Counts the sessions of each loop in a cell: tasks of one loop share a thread.
-fn start_counting(address: &str) -> Result<Running, StartError> {
+fn start_counting(address: &str) -> Result<ServerHandle, StartError> {
     let office = office();
     Server::bind(address)?.serve_each(move |number| {
         let (office, served) = (office.clone(), Rc::new(Cell::new(0)));

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tidegate_codec::framing::{Payload, Raw};
 use tidegate_codec::{Codec, Over, Slice};
 use tidegate_engine::{
-    Channel, ChannelError, Client, Closed, Context, Event, Handler, Limits, Outcome, SendError, task,
+    Channel, ChannelError, Client, CloseReason, Context, Event, Handler, Limits, Outcome, SendError, task,
 };
 use tidegate_http1::{Chunk, Config, Incoming, Outgoing, Response, Server, Status, StreamedResponse};
 use tidegate_sys::Address;
@@ -170,7 +170,7 @@ impl<C: Codec<In = Incoming, Out = Outgoing>> Handler<C> for Answering {
         }
     }
 
-    fn closed(&mut self, _: &Closed) {
+    fn closed(&mut self, _: &CloseReason) {
         self.told.set(self.told.get() + 1);
     }
 }

@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use tidegate::{Counts, Running};
+use tidegate::{Counts, ServerHandle};
 
 /// Prints the sums over all loops, `name=value` each. They are of a moment ago, and each is right by itself.
-pub(crate) fn print(running: &Running) {
+pub(crate) fn print(running: &ServerHandle) {
     let counts = running.counts();
     let mut line = String::from("tidegate: counts:");
     for (name, count) in COUNTS {

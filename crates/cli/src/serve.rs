@@ -10,7 +10,7 @@ use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tidegate::http1::{self, Config};
-use tidegate::{Address, Limits, Running, Server, Spread, StartError, Transport};
+use tidegate::{Address, Limits, ServerHandle, Server, LoadBalancing, StartError, Backend};
 
 use crate::counts;
 use crate::site::Site;
@@ -28,7 +28,7 @@ pub(crate) struct Options {
     /// What loops wait on: epoll, uring, or auto, which is what the environment names in TIDEGATE_TRANSPORT, if anything,
     /// and otherwise uring where it is there
     #[arg(long, value_name = "NAME", default_value = "auto")]
-    transport: Transport,
+    transport: Backend,
     /// Serve a new connection on the loop that has the fewest, wherever it was accepted: for few connections that last
     /// long, and for listeners that loops share, such as Unix sockets
     #[arg(long)]
@@ -119,7 +119,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     Ok(())
 }
 
-fn start(options: &Options, inherited: Option<Server>) -> Result<Running, StartError> {
+fn start(options: &Options, inherited: Option<Server>) -> Result<ServerHandle, StartError> {
     let mut limits = Limits::default();
     if let Some(connections) = options.max_connections {
         limits.connections_max = connections as usize;
@@ -136,7 +136,7 @@ fn start(options: &Options, inherited: Option<Server>) -> Result<Running, StartE
     let server = inherited.unwrap_or_else(|| Server::at(options.listen.clone()));
     let mut server = server.transport(options.transport).limits(limits);
     if options.least_loaded {
-        server = server.spread(Spread::LeastLoaded);
+        server = server.load_balancing(LoadBalancing::LeastLoaded);
     }
     if let Some(path) = &options.takeover {
         server = server.takeover(path);
@@ -160,7 +160,7 @@ fn start(options: &Options, inherited: Option<Server>) -> Result<Running, StartE
 }
 
 /// The one line that says where.
-fn announce(running: &Running) {
+fn announce(running: &ServerHandle) {
     let (address, loops) = (running.address(), running.loops());
     let scheme = if address.ip().is_some() { "http://" } else { "" };
     let plural = if loops == 1 { "" } else { "s" };

@@ -9,7 +9,7 @@ use tidegate_codec::{Blame, Fault};
 /// Why a connection is gone.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Closed {
+pub enum CloseReason {
     /// The handler, the channel or the protocol was done.
     Done,
     /// The application reset the connection on purpose: [`Channel::abort`](crate::Channel::abort) or
@@ -40,7 +40,7 @@ pub enum Closed {
     LoopEnded,
 }
 
-impl Closed {
+impl CloseReason {
     /// Whose doing it was, unless everything was in order or as the application wanted it.
     #[must_use]
     pub fn blame(&self) -> Option<Blame> {
@@ -73,7 +73,7 @@ impl Closed {
     }
 }
 
-impl fmt::Display for Closed {
+impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Done => f.write_str("done"),

@@ -73,8 +73,8 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
     }
 
     /// Makes the connection unwritable for a reason of the application's own, or takes that reason back.
-    pub fn hold(&mut self, hold: bool) {
-        self.link.hold(hold);
+    pub fn block_writes(&mut self, hold: bool) {
+        self.link.block_writes(hold);
     }
 
     /// Asks to be told [`Event::Flushed`](crate::Event::Flushed) once everything up to `mark` is with the kernel. There

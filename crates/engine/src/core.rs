@@ -13,10 +13,10 @@ use tidegate_buffer::Pool;
 use tidegate_codec::Time;
 use tidegate_sys::{Completion, Driver, Operation, Side, Socket, Token};
 
-use crate::closed::Closed;
-use crate::connection::{Fate, Occasion, Occupant, Presence, Succession};
-use crate::counters::Tally;
-use crate::group::{Cast, Groups, Heard, Shared};
+use crate::closed::CloseReason;
+use crate::connection::{Disposition, SlotEvent, SlotEntry, SocketState, ProtocolSwitch};
+use crate::counters::Counters;
+use crate::group::{Delivery, Groups, DeliveryOutcome, Shared};
 use crate::limits::{AGAIN_KEPT_MAX, LAG_MIN, UNREAD_GRACE};
 use crate::log::Log;
 use crate::mailbox::Mailbox;
@@ -35,17 +35,17 @@ pub(crate) struct Core {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) tasks: Rc<Tasks>,
     reachable: Reachable,
-    pub(crate) tally: Tally,
+    pub(crate) counters: Counters,
     pub(crate) log: Log,
     pub(crate) groups: Groups,
     /// Connections that want to be visited again at the end of this pass, or in the next.
-    again: VecDeque<Token>,
+    scheduled: VecDeque<Token>,
     /// Connections that used up what one dispatch may do. They are heavy, and go on in the next turn.
     backlog: VecDeque<Token>,
     /// The loop was held up for so long, and until then peers are excused whose bytes wait to be read.
     lag: Option<(Duration, Instant)>,
     /// A connection whose bytes are in the scratch until the tasks that were woken have run; then it is visited again.
-    pub(crate) hot: Option<Token>,
+    pub(crate) pending_reader: Option<Token>,
     /// Bytes that tasks have sent since the connections which they touched were flushed.
     pub(crate) unflushed: u64,
     /// Occupants that a drain waits for.
@@ -73,13 +73,13 @@ impl Core {
             pool,
             slots: Slots::default(),
             wheel: Wheel::new(now),
-            tally: Tally::default(),
+            counters: Counters::default(),
             log: Log::new(now),
             groups: Groups::default(),
-            again: VecDeque::new(),
+            scheduled: VecDeque::new(),
             backlog: VecDeque::new(),
             lag: None,
-            hot: None,
+            pending_reader: None,
             unflushed: 0,
             awaited: 0,
             closing: 0,
@@ -115,18 +115,18 @@ impl Core {
 
     /// Visits whoever has the slot of `token`, if they are there.
     #[inline]
-    pub(crate) fn visit(&mut self, token: Token, occasion: Occasion) {
+    pub(crate) fn dispatch(&mut self, token: Token, occasion: SlotEvent) {
         match self.slots.take(token) {
             Some(occupant) => self.enter(token, occupant, occasion),
             // What was posted to somebody who is gone is a user's.
-            None => quietly(move || drop(occasion)),
+            None => catch_and_log(move || drop(occasion)),
         }
     }
 
     /// Visits an occupant that is not in its slot, and does with it what the visit came to.
     #[inline]
-    pub(crate) fn enter(&mut self, token: Token, occupant: Box<dyn Occupant>, occasion: Occasion) {
-        self.act(token, occupant, |occupant, core| occupant.visit(core, token, occasion));
+    pub(crate) fn enter(&mut self, token: Token, occupant: Box<dyn SlotEntry>, occasion: SlotEvent) {
+        self.act(token, occupant, |occupant, core| occupant.dispatch(core, token, occasion));
     }
 
     /// Does something with an occupant that is not in its slot, and with it what that came to.
@@ -134,8 +134,8 @@ impl Core {
     fn act(
         &mut self,
         token: Token,
-        mut occupant: Box<dyn Occupant>,
-        act: impl FnOnce(&mut dyn Occupant, &mut Self) -> Fate,
+        mut occupant: Box<dyn SlotEntry>,
+        act: impl FnOnce(&mut dyn SlotEntry, &mut Self) -> Disposition,
     ) {
         let mut acted = catch_unwind(AssertUnwindSafe(|| act(&mut *occupant, self)));
         // A loop, since a peer may have sent ahead what makes a connection switch, and switch again.
@@ -145,28 +145,28 @@ impl Core {
                 Err(panic) => self.after_panic(token, &mut *occupant, panic),
             };
             match fate {
-                Fate::Keep => return self.slots.put(token, occupant),
-                Fate::Switch(succeed) => {
-                    let presence = occupant.presence();
+                Disposition::Keep => return self.slots.put(token, occupant),
+                Disposition::Switch(succeed) => {
+                    let presence = occupant.socket_state();
                     match catch_unwind(AssertUnwindSafe(|| succeed_to(occupant, succeed))) {
                         Ok(successor) => occupant = successor,
                         Err(panic) => return self.lost_in_switch(token, presence, panic),
                     }
                 }
-                Fate::Close { reason, reset } => return self.close(token, occupant, reason, reset),
-                Fate::Bury => return self.bury_closing(token, occupant),
+                Disposition::Close { reason, reset } => return self.close(token, occupant, reason, reset),
+                Disposition::FinishClose => return self.bury_closing(token, occupant),
             }
-            acted = catch_unwind(AssertUnwindSafe(|| occupant.visit(self, token, Occasion::Switched)));
+            acted = catch_unwind(AssertUnwindSafe(|| occupant.dispatch(self, token, SlotEvent::Switched)));
         }
     }
 
     /// Does something with the occupant of `token`, if it is there and is an `O`. If that panics, it ends as if a visit
     /// had.
     #[inline]
-    pub(crate) fn with<O: Occupant + 'static, T>(
+    pub(crate) fn with<O: SlotEntry + 'static, T>(
         &mut self,
         token: Token,
-        act: impl FnOnce(&mut O, &mut Self) -> (T, Fate),
+        act: impl FnOnce(&mut O, &mut Self) -> (T, Disposition),
     ) -> Option<T> {
         let mut occupant = self.slots.take(token)?;
         if !occupant.as_any().is::<O>() {
@@ -185,18 +185,18 @@ impl Core {
 
     /// Takes an occupant out of its slot for as long as the guest lives.
     #[inline]
-    pub(crate) fn guest(&mut self, token: Token) -> Option<Guest<'_>> {
+    pub(crate) fn guest(&mut self, token: Token) -> Option<SlotGuard<'_>> {
         let occupant = self.slots.take(token)?;
-        Some(Guest { core: self, occupant: Some(occupant), token })
+        Some(SlotGuard { core: self, occupant: Some(occupant), token })
     }
 
     /// Brings a message that comes to many to the occupant of `token`.
-    pub(crate) fn hear(&mut self, token: Token, cast: &Cast) -> Heard {
-        let Some(occupant) = self.slots.take(token) else { return Heard::Gone };
+    pub(crate) fn deliver(&mut self, token: Token, cast: &Delivery) -> DeliveryOutcome {
+        let Some(occupant) = self.slots.take(token) else { return DeliveryOutcome::Closed };
         // Whoever panics is closed, and no member any more.
-        let mut heard = Heard::Gone;
+        let mut heard = DeliveryOutcome::Closed;
         self.act(token, occupant, |occupant, core| {
-            let (came_to, fate) = occupant.hear(core, token, cast);
+            let (came_to, fate) = occupant.deliver(core, token, cast);
             heard = came_to;
             fate
         });
@@ -208,7 +208,7 @@ impl Core {
     }
 
     /// The task that serves an occupant has failed. What is left of the reason concerns nobody any more.
-    pub(crate) fn fail(&mut self, token: Token, reason: &mut Option<Closed>) {
+    pub(crate) fn fail(&mut self, token: Token, reason: &mut Option<CloseReason>) {
         if let Some(occupant) = self.slots.take(token) {
             self.act(token, occupant, |occupant, core| occupant.fail(core, token, reason));
         }
@@ -217,32 +217,32 @@ impl Core {
     /// The loop ends: whoever is left is closed, and told.
     pub(crate) fn end(&mut self, token: Token) {
         let Some(occupant) = self.slots.take(token) else { return };
-        match occupant.presence() {
-            Presence::Open => {
-                self.close(token, occupant, Rc::new(Closed::LoopEnded), false);
+        match occupant.socket_state() {
+            SocketState::Open => {
+                self.close(token, occupant, Rc::new(CloseReason::LoopEnded), false);
                 // The driver's last word would come to nobody.
                 self.end(token);
             }
-            Presence::Closing => self.bury_closing(token, occupant),
-            Presence::Gone => self.slots.put(token, occupant),
+            SocketState::Closing => self.bury_closing(token, occupant),
+            SocketState::Gone => self.slots.put(token, occupant),
         }
     }
 
     /// Gives a connection a slot and its socket to the driver, and visits it for the first time.
-    pub(crate) fn admit(&mut self, socket: Socket, connection: Box<dyn Occupant>) -> io::Result<Token> {
+    pub(crate) fn admit(&mut self, socket: Socket, connection: Box<dyn SlotEntry>) -> io::Result<Token> {
         let (token, _) = self.reserve(Operation::Adopt(socket))?;
-        self.enter(token, connection, Occasion::Opened);
-        self.tell_of_drain(token);
+        self.enter(token, connection, SlotEvent::Opened);
+        self.notify_drain(token);
         Ok(token)
     }
 
     /// Tells somebody new what the others have been told already, if there is a drain.
-    pub(crate) fn tell_of_drain(&mut self, token: Token) {
+    pub(crate) fn notify_drain(&mut self, token: Token) {
         if self.is_draining() {
-            self.visit(token, Occasion::Drain);
+            self.dispatch(token, SlotEvent::Drain);
         }
         if self.is_forsaken {
-            self.visit(token, Occasion::Forsaken);
+            self.dispatch(token, SlotEvent::ServingDone);
         }
     }
 
@@ -295,8 +295,8 @@ impl Core {
     }
 
     /// Asks for another visit once this pass is over.
-    pub(crate) fn visit_again(&mut self, token: Token) {
-        self.again.push_back(token);
+    pub(crate) fn schedule(&mut self, token: Token) {
+        self.scheduled.push_back(token);
     }
 
     /// Queues a connection that has more to do than one dispatch may.
@@ -333,18 +333,18 @@ impl Core {
         late < UNREAD_GRACE + self.lag.map_or(Duration::ZERO, |(lag, _)| lag)
     }
 
-    pub(crate) fn wants_visits(&self) -> usize {
-        self.again.len()
+    pub(crate) fn scheduled_count(&self) -> usize {
+        self.scheduled.len()
     }
 
     pub(crate) fn next_again(&mut self) -> Option<Token> {
-        self.again.pop_front()
+        self.scheduled.pop_front()
     }
 
     /// Lets the line of those who want another visit go if a broadcast has made it long, and nobody is in it.
     pub(crate) fn shorten_line(&mut self) {
-        if self.again.is_empty() && self.again.capacity() > AGAIN_KEPT_MAX {
-            self.again = VecDeque::new();
+        if self.scheduled.is_empty() && self.scheduled.capacity() > AGAIN_KEPT_MAX {
+            self.scheduled = VecDeque::new();
         }
         if self.backlog.is_empty() && self.backlog.capacity() > AGAIN_KEPT_MAX {
             self.backlog = VecDeque::new();
@@ -362,50 +362,50 @@ impl Core {
         if self.slots.contains(token) {
             self.wheel.forget(&mut self.slots, token.slot);
             let occupant = self.slots.release(token);
-            quietly(move || drop(occupant));
+            catch_and_log(move || drop(occupant));
         }
     }
 
     /// A panic ends this connection only; what the protocol has to say about it is said.
-    fn after_panic(&mut self, token: Token, occupant: &mut dyn Occupant, panic: Box<dyn Any + Send>) -> Fate {
+    fn after_panic(&mut self, token: Token, occupant: &mut dyn SlotEntry, panic: Box<dyn Any + Send>) -> Disposition {
         discard(panic);
-        let last_word = catch_unwind(AssertUnwindSafe(|| occupant.visit(self, token, Occasion::Panicked)));
+        let last_word = catch_unwind(AssertUnwindSafe(|| occupant.dispatch(self, token, SlotEvent::Panicked)));
         last_word.unwrap_or_else(|panic| {
             discard(panic);
-            Fate::close(Closed::Panicked)
+            Disposition::close(CloseReason::Panicked)
         })
     }
 
     /// Closes the socket first, and only then releases what was queued: nobody is told of writability meanwhile.
-    pub(crate) fn close(&mut self, token: Token, occupant: Box<dyn Occupant>, reason: Rc<Closed>, reset: bool) {
-        if occupant.presence() == Presence::Closing {
+    pub(crate) fn close(&mut self, token: Token, occupant: Box<dyn SlotEntry>, reason: Rc<CloseReason>, reset: bool) {
+        if occupant.socket_state() == SocketState::Closing {
             // The driver was told, and its last word comes once.
             return self.slots.put(token, occupant);
         }
         match self.driver.submit(token, Operation::Close { reset }) {
-            Some(Completion::Closed) => self.bury(token, occupant, reason),
+            Some(Completion::Closed) => self.finish_close(token, occupant, reason),
             _ => {
-                let held = Returning::new(occupant.holds(), &self.returning);
+                let held = Returning::new(occupant.memory_bytes(), &self.returning);
                 self.closing += 1;
                 self.slots.put(token, Box::new(Closing { occupant, reason, held }));
             }
         }
     }
 
-    fn bury_closing(&mut self, token: Token, closing: Box<dyn Occupant>) {
+    fn bury_closing(&mut self, token: Token, closing: Box<dyn SlotEntry>) {
         let closing = closing.into_any().downcast::<Closing>().expect("only what is closing is buried");
         let Closing { occupant, reason, held } = *closing;
         self.closing -= 1;
         drop(held);
-        self.bury(token, occupant, reason);
+        self.finish_close(token, occupant, reason);
     }
 
     /// The driver has nothing of an occupant any more.
-    fn bury(&mut self, token: Token, occupant: Box<dyn Occupant>, reason: Rc<Closed>) {
+    fn finish_close(&mut self, token: Token, occupant: Box<dyn SlotEntry>, reason: Rc<CloseReason>) {
         self.awaited -= 1;
         self.reachable.forget(token);
         self.wheel.set(&mut self.slots, token.slot, Tick::NEVER);
-        let left = catch_unwind(AssertUnwindSafe(|| occupant.gone(self, reason))).unwrap_or_else(|panic| {
+        let left = catch_unwind(AssertUnwindSafe(|| occupant.on_closed(self, reason))).unwrap_or_else(|panic| {
             discard(panic);
             None
         });
@@ -416,38 +416,38 @@ impl Core {
     }
 
     /// A panic between two handlers: neither is left to be told.
-    fn lost_in_switch(&mut self, token: Token, presence: Presence, panic: Box<dyn Any + Send>) {
+    fn lost_in_switch(&mut self, token: Token, presence: SocketState, panic: Box<dyn Any + Send>) {
         discard(panic);
-        if presence == Presence::Gone {
+        if presence == SocketState::Gone {
             return self.release(token);
         }
-        self.tally.connections -= 1;
-        self.tally.count_closed(Closed::Panicked.cause());
+        self.counters.connections -= 1;
+        self.counters.count_closed(CloseReason::Panicked.cause());
         match self.driver.address(token, Side::Peer) {
-            Ok(peer) => self.log.closed(self.time.now(), &peer, &Closed::Panicked),
-            Err(_) => self.log.closed(self.time.now(), &"somebody who is gone", &Closed::Panicked),
+            Ok(peer) => self.log.closed(self.time.now(), &peer, &CloseReason::Panicked),
+            Err(_) => self.log.closed(self.time.now(), &"somebody who is gone", &CloseReason::Panicked),
         }
-        let reason = Rc::new(Closed::Panicked);
-        if presence == Presence::Closing {
+        let reason = Rc::new(CloseReason::Panicked);
+        if presence == SocketState::Closing {
             let held = Returning::new(0, &self.returning);
-            return self.slots.put(token, Box::new(Closing { occupant: Box::new(Nobody), reason, held }));
+            return self.slots.put(token, Box::new(Closing { occupant: Box::new(Tombstone), reason, held }));
         }
-        self.close(token, Box::new(Nobody), reason, false);
+        self.close(token, Box::new(Tombstone), reason, false);
     }
 }
 
 /// An occupant that is out of its slot. It goes back when this is dropped, also by a panic, which is its handle's to
 /// deal with.
-pub(crate) struct Guest<'a> {
+pub(crate) struct SlotGuard<'a> {
     core: &'a mut Core,
-    occupant: Option<Box<dyn Occupant>>,
+    occupant: Option<Box<dyn SlotEntry>>,
     token: Token,
 }
 
-impl Guest<'_> {
+impl SlotGuard<'_> {
     /// The occupant, if it is an `O`, and the core.
     #[inline]
-    pub(crate) fn meet<O: Occupant + 'static>(&mut self) -> Option<(&mut O, &mut Core)> {
+    pub(crate) fn downcast<O: SlotEntry + 'static>(&mut self) -> Option<(&mut O, &mut Core)> {
         let occupant = self.occupant.as_mut()?.as_any().downcast_mut()?;
         Some((occupant, self.core))
     }
@@ -461,7 +461,7 @@ impl Guest<'_> {
     }
 }
 
-impl Drop for Guest<'_> {
+impl Drop for SlotGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(occupant) = self.occupant.take() {
@@ -471,8 +471,8 @@ impl Drop for Guest<'_> {
 }
 
 /// Makes the new occupant of the old one, which may be closing: then the new one is.
-fn succeed_to(occupant: Box<dyn Occupant>, succeed: Succession) -> Box<dyn Occupant> {
-    if occupant.presence() != Presence::Closing {
+fn succeed_to(occupant: Box<dyn SlotEntry>, succeed: ProtocolSwitch) -> Box<dyn SlotEntry> {
+    if occupant.socket_state() != SocketState::Closing {
         return succeed(occupant);
     }
     let closing = occupant.into_any().downcast::<Closing>().expect("nobody else is closing");
@@ -483,8 +483,8 @@ fn succeed_to(occupant: Box<dyn Occupant>, succeed: Succession) -> Box<dyn Occup
 /// What is left of a connection while the driver still has operations of it in flight: its memory, until the driver's
 /// last word.
 struct Closing {
-    occupant: Box<dyn Occupant>,
-    reason: Rc<Closed>,
+    occupant: Box<dyn SlotEntry>,
+    reason: Rc<CloseReason>,
     held: Returning,
 }
 
@@ -507,17 +507,17 @@ impl Drop for Returning {
     }
 }
 
-impl Occupant for Closing {
-    fn visit(&mut self, _: &mut Core, _: Token, occasion: Occasion) -> Fate {
-        if matches!(occasion, Occasion::Closed) { Fate::Bury } else { Fate::Keep }
+impl SlotEntry for Closing {
+    fn dispatch(&mut self, _: &mut Core, _: Token, occasion: SlotEvent) -> Disposition {
+        if matches!(occasion, SlotEvent::Closed) { Disposition::FinishClose } else { Disposition::Keep }
     }
 
-    fn presence(&self) -> Presence {
-        Presence::Closing
+    fn socket_state(&self) -> SocketState {
+        SocketState::Closing
     }
 
-    fn holds(&self) -> usize {
-        self.occupant.holds()
+    fn memory_bytes(&self) -> usize {
+        self.occupant.memory_bytes()
     }
 
     /// Whoever has a handle still finds what was there.
@@ -531,11 +531,11 @@ impl Occupant for Closing {
 }
 
 /// Stands for somebody who was lost.
-struct Nobody;
+struct Tombstone;
 
-impl Occupant for Nobody {
-    fn visit(&mut self, _: &mut Core, _: Token, _: Occasion) -> Fate {
-        Fate::Keep
+impl SlotEntry for Tombstone {
+    fn dispatch(&mut self, _: &mut Core, _: Token, _: SlotEvent) -> Disposition {
+        Disposition::Keep
     }
 
     fn as_any(&mut self) -> &mut dyn Any {
@@ -549,7 +549,7 @@ impl Occupant for Nobody {
 
 /// Does something of a user's that has to be done outside of a visit, such as dropping what was posted. If it panics,
 /// nobody else is affected.
-pub(crate) fn quietly(act: impl FnOnce()) {
+pub(crate) fn catch_and_log(act: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(act)) {
         discard(panic);
     }

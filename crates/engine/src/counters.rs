@@ -69,7 +69,7 @@ pub struct Counts {
 
 /// The loop's own side: plain numbers.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counters {
     pub(crate) accepted: u64,
     pub(crate) accepts_failed: u64,
     pub(crate) messages: u64,
@@ -83,7 +83,7 @@ pub(crate) struct Tally {
     closed: [u64; CAUSES],
 }
 
-impl Tally {
+impl Counters {
     /// Counts a turn that has ended.
     pub(crate) fn count_turn(&mut self, took: Duration) {
         self.turns += 1;
@@ -112,7 +112,7 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    pub(crate) fn publish(&self, tally: &Tally, memory_bytes: usize) {
+    pub(crate) fn publish(&self, tally: &Counters, memory_bytes: usize) {
         let numbers = [
             tally.connections,
             tally.accepted,

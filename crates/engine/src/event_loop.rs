@@ -23,23 +23,23 @@ use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Socket, Token, memory};
 
 use crate::channel::{Channel, Handle as ChannelHandle};
-use crate::connection::{Connection, Link, Occasion, Presence, Settings};
-use crate::core::{Core, quietly};
+use crate::connection::{Connection, Link, SlotEvent, SocketState, Settings};
+use crate::core::{Core, catch_and_log};
 use crate::counters::{Counts, Published};
-use crate::group::{Budget, Cast};
+use crate::group::{DeliveryBudget, Delivery};
 use crate::handler::Handler;
 use crate::limits::{
     ACCEPT_TIME, EXHAUSTED_PAUSE, HEAVY_BYTES_PER_TURN_MAX, HEAVY_TIME, LETTERS_PER_TURN_MAX, LIGHT_TIME, Limits,
     MESSAGES_PER_ITEM, NEW_TIME, TIMER_TIME, TIMERS_PER_TURN_MAX, TURN_PATIENCE, WAITS_FAILED_MAX,
 };
 use crate::local::{Entered, Local};
-use crate::mailbox::{Letter, Mailbox};
+use crate::mailbox::{LoopMessage, Mailbox};
 use crate::phase::Phase;
 use crate::remote::Remote;
 use crate::server::acceptor::{Acceptor, Admit, Handling};
 use crate::server::serve::Serving;
-use crate::server::spread::Seat;
-use crate::server::{StartError, Transport};
+use crate::server::spread::LoopHandle;
+use crate::server::{StartError, Backend};
 use crate::task::{self, Call, Task};
 
 /// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns it
@@ -86,9 +86,9 @@ pub struct EventLoop {
     local: Rc<Local>,
     published: Arc<Published>,
     /// Letters that did not fit into the last turn.
-    letters: std::vec::IntoIter<Letter>,
+    messages: std::vec::IntoIter<LoopMessage>,
     /// A broadcast that has not come to all members yet.
-    cast: Option<Cast>,
+    cast: Option<Delivery>,
     /// When the last turn ended.
     ended: Instant,
     /// How long it took.
@@ -100,7 +100,7 @@ pub struct EventLoop {
     /// How often waiting has failed in a row.
     waits_failed: u32,
     /// Its place among loops that hand connections to each other.
-    seat: Option<Seat>,
+    seat: Option<LoopHandle>,
 }
 
 impl EventLoop {
@@ -114,7 +114,7 @@ impl EventLoop {
             took: Duration::ZERO,
             local: Local::new(Core::new(driver, pool)),
             published: Arc::default(),
-            letters: Vec::new().into_iter(),
+            messages: Vec::new().into_iter(),
             cast: None,
             burst: Burst::default(),
             exhausted: false,
@@ -140,7 +140,7 @@ impl EventLoop {
     /// [`StartError`]: [`Transport`](StartError::Transport) if what the environment names is none,
     /// [`Uring`](StartError::Uring) if it was named and is not there, [`System`](StartError::System) if there is no
     /// descriptor left.
-    pub fn on(transport: Transport) -> Result<Self, StartError> {
+    pub fn on(transport: Backend) -> Result<Self, StartError> {
         let pool = Pool::new();
         let driver = transport.plan()?.open(&pool)?;
         Ok(Self::new(driver, pool))
@@ -222,7 +222,7 @@ impl EventLoop {
 
     /// From now on connections of the listeners that come are handed to other loops of the crew, and those to this one:
     /// to the first of its listeners, which has to have the same limits, and to admit the same, as any other.
-    pub(crate) fn sit(&mut self, seat: Seat) {
+    pub(crate) fn join_group(&mut self, seat: LoopHandle) {
         self.seat = Some(seat);
     }
 
@@ -245,7 +245,7 @@ impl EventLoop {
         self.catch_up();
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
-        let link = lone_link(limits, peer, &core);
+        let link = standalone(limits, peer, &core);
         let token = core.admit(socket, Box::new(Connection::new(link, codec, handler)))?;
         Ok(core.remote(token))
     }
@@ -264,8 +264,8 @@ impl EventLoop {
         self.catch_up();
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
-        let link = lone_link(limits, peer, &core);
-        let token = core.admit(socket, Box::new(Connection::pulled(link, codec)))?;
+        let link = standalone(limits, peer, &core);
+        let token = core.admit(socket, Box::new(Connection::with_channel(link, codec)))?;
         Ok(Channel::new(ChannelHandle::new(self.local.clone(), token)))
     }
 
@@ -324,7 +324,7 @@ impl EventLoop {
             core.tokens()
         };
         for token in tokens {
-            self.local.visit(token, Occasion::Drain);
+            self.local.dispatch(token, SlotEvent::Drain);
         }
         self.mind_drain();
     }
@@ -354,7 +354,7 @@ impl EventLoop {
     pub fn turn(&mut self, patience: Option<Duration>) -> io::Result<()> {
         let _entered = self.local.enter();
         let begun = self.wait(patience)?;
-        self.published.begin_turn(self.local.core.borrow().tally.turns + 1);
+        self.published.begin_turn(self.local.core.borrow().counters.turns + 1);
         let mut held = self.exhausted;
         self.complete(Class::Light, &mut held);
         // The other classes wait in the driver's queues.
@@ -364,23 +364,23 @@ impl EventLoop {
             }
         }
         self.fire_timers(begun);
-        self.deliver();
-        self.local.visit_again();
+        self.handle_messages();
+        self.local.dispatch_scheduled();
         self.local.continue_backlog();
         // Whoever was spawned or woken from outside of any visit.
         self.local.run_tasks();
         self.mind_drain();
         self.mind_memory(held);
         let mut core = self.local.core.borrow_mut();
-        core.tally.tasks_panicked = core.tasks.panicked();
+        core.counters.tasks_panicked = core.tasks.panicked();
         self.ended = core.driver.now();
         let took = self.ended.saturating_duration_since(begun);
         self.took = took;
-        core.tally.count_turn(took);
+        core.counters.count_turn(took);
         if took >= TURN_PATIENCE {
             core.log.slow_turn(self.ended, took);
         }
-        self.published.publish(&core.tally, core.pool.ledger().used());
+        self.published.publish(&core.counters, core.pool.ledger().used());
         self.published.end_turn();
         Ok(())
     }
@@ -452,11 +452,11 @@ impl EventLoop {
 
     fn timeout(&self, core: &Core, patience: Option<Duration>) -> Option<Duration> {
         // Letters that came while older ones were delivered ring for nobody.
-        let busy = core.wants_visits() + core.backlog() > 0
+        let busy = core.scheduled_count() + core.backlog() > 0
             || core.driver.has_ready()
-            || self.letters.len() > 0
+            || self.messages.len() > 0
             || self.cast.is_some()
-            || core.mailbox.has_letters();
+            || core.mailbox.has_messages();
         if busy || core.tasks.want_to_run() {
             return Some(Duration::ZERO);
         }
@@ -474,7 +474,7 @@ impl EventLoop {
         let mut phase = Phase::of(TIMER_TIME);
         for _ in 0..TIMERS_PER_TURN_MAX {
             let Some(token) = self.next_expired(now) else { break };
-            self.local.visit(token, Occasion::Timer);
+            self.local.dispatch(token, SlotEvent::Timer);
             if phase.is_over_after(1, &*self.local.core.borrow().driver) {
                 break;
             }
@@ -485,7 +485,7 @@ impl EventLoop {
             if core.is_overdue() && !core.awaits_driver_only() { core.tokens() } else { Vec::new() }
         };
         for token in overdue {
-            self.local.visit(token, Occasion::Overdue);
+            self.local.dispatch(token, SlotEvent::DrainTimeout);
         }
     }
 
@@ -499,7 +499,7 @@ impl EventLoop {
             core.tokens()
         };
         for token in tokens {
-            self.local.visit(token, Occasion::Forsaken);
+            self.local.dispatch(token, SlotEvent::ServingDone);
         }
     }
 
@@ -514,38 +514,38 @@ impl EventLoop {
             Class::Heavy => (Phase::of_long_items(HEAVY_TIME), HEAVY_BYTES_PER_TURN_MAX),
         };
         let (mut messages, bytes) = {
-            let tally = &self.local.core.borrow().tally;
+            let tally = &self.local.core.borrow().counters;
             (tally.messages, tally.moved_bytes())
         };
         while let Some((token, completion)) = self.next_completion(class) {
-            self.dispatch(token, completion);
+            self.handle_completion(token, completion);
             let core = &mut *self.local.core.borrow_mut();
             if core.pool.ledger().is_exhausted() && !*held {
                 *held = true;
                 core.driver.pause_receives(true);
             }
             // A few bytes may be many messages, which take their time.
-            let items = 1 + (core.tally.messages - messages) / MESSAGES_PER_ITEM;
-            messages = core.tally.messages;
-            if core.tally.moved_bytes() - bytes >= bytes_max || phase.is_over_after(items, &*core.driver) {
+            let items = 1 + (core.counters.messages - messages) / MESSAGES_PER_ITEM;
+            messages = core.counters.messages;
+            if core.counters.moved_bytes() - bytes >= bytes_max || phase.is_over_after(items, &*core.driver) {
                 break;
             }
         }
     }
 
     #[inline]
-    fn dispatch(&mut self, token: Token, completion: Completion) {
+    fn handle_completion(&mut self, token: Token, completion: Completion) {
         let occasion = match completion {
-            Completion::Received(bytes) => Occasion::Received(bytes),
-            Completion::Sent(result) => Occasion::Sent(result),
-            Completion::Accepted(result) => Occasion::Accepted(result),
-            Completion::Connected(result) => Occasion::Connected(result),
-            Completion::Ended => Occasion::Ended,
-            Completion::Failed(error) => Occasion::Failed(error),
-            Completion::Closed => Occasion::Closed,
+            Completion::Received(bytes) => SlotEvent::Received(bytes),
+            Completion::Sent(result) => SlotEvent::Sent(result),
+            Completion::Accepted(result) => SlotEvent::Accepted(result),
+            Completion::Connected(result) => SlotEvent::Connected(result),
+            Completion::Ended => SlotEvent::Ended,
+            Completion::Failed(error) => SlotEvent::Failed(error),
+            Completion::Closed => SlotEvent::Closed,
             Completion::Woken => return self.local.run_tasks(),
         };
-        self.local.visit(token, occasion);
+        self.local.dispatch(token, occasion);
     }
 
     // These let go of the core before the visit, which a borrow in the head of the loop would not.
@@ -559,32 +559,32 @@ impl EventLoop {
         self.local.core.borrow_mut().driver.next(class)
     }
 
-    fn deliver(&mut self) {
+    fn handle_messages(&mut self) {
         if self.ends_unread() {
             return self.begin_drain(Duration::ZERO);
         }
-        let mut budget = Budget::new(&self.local.core.borrow());
+        let mut budget = DeliveryBudget::new(&self.local.core.borrow());
         if !self.go_on_casting(&mut budget) {
             return;
         }
-        if self.letters.len() == 0 {
+        if self.messages.len() == 0 {
             let core = self.local.core.borrow();
-            if !core.mailbox.has_letters() {
+            if !core.mailbox.has_messages() {
                 return;
             }
-            self.letters = core.mailbox.collect().into_iter();
+            self.messages = core.mailbox.collect().into_iter();
         }
         for _ in 0..LETTERS_PER_TURN_MAX {
-            match self.letters.next() {
-                Some(Letter::Post { token, post }) => self.local.visit(token, Occasion::Posted(post)),
-                Some(Letter::Broadcast(news)) => {
-                    self.cast = Cast::begin(&news, &self.local.core.borrow());
-                    quietly(move || drop(news));
+            match self.messages.next() {
+                Some(LoopMessage::Post { token, post }) => self.local.dispatch(token, SlotEvent::Posted(post)),
+                Some(LoopMessage::Broadcast(news)) => {
+                    self.cast = Delivery::begin(&news, &self.local.core.borrow());
+                    catch_and_log(move || drop(news));
                     if !self.go_on_casting(&mut budget) {
                         return;
                     }
                 }
-                Some(Letter::Drain(by)) => {
+                Some(LoopMessage::Drain(by)) => {
                     let left = by.saturating_duration_since(self.local.now());
                     self.begin_drain(left);
                 }
@@ -594,29 +594,29 @@ impl EventLoop {
                 break;
             }
         }
-        if self.letters.len() == 0 {
+        if self.messages.len() == 0 {
             // What held them goes as well.
-            self.letters = Vec::new().into_iter();
+            self.messages = Vec::new().into_iter();
         }
     }
 
     /// Whether the loop is to have ended, and has more to read before it would come to the letter that says so. What is
     /// not read by then would come to nobody any more.
     fn ends_unread(&self) -> bool {
-        let behind = self.cast.is_some() || self.letters.len() > 0;
+        let behind = self.cast.is_some() || self.messages.len() > 0;
         let core = self.local.core.borrow();
         behind && !core.is_draining() && core.mailbox.is_overdue(core.time.now())
     }
 
     /// Brings the message of a group to its members, as far as the turn's budget goes. Says whether all have it. Until
     /// then no letter is opened, so that order is kept.
-    fn go_on_casting(&mut self, budget: &mut Budget) -> bool {
+    fn go_on_casting(&mut self, budget: &mut DeliveryBudget) -> bool {
         let Some(cast) = &mut self.cast else { return true };
         let done = cast.go_on(&mut self.local.core.borrow_mut(), budget);
         if done {
             let cast = self.cast.take();
             // Its bytes may be a user's.
-            quietly(move || drop(cast));
+            catch_and_log(move || drop(cast));
         }
         done
     }
@@ -661,8 +661,8 @@ impl EventLoop {
     fn shed(&mut self, core: &mut Core, mut returning: usize) -> usize {
         let enough = used_after_shedding(core.pool.ledger());
         // Shedding a connection that holds nothing frees nothing.
-        let holders = core.slots.iter().map(|(token, occupant)| (occupant, occupant.holds(), token));
-        let holders = holders.filter(|(occupant, held, _)| *held > 0 && occupant.presence() != Presence::Closing);
+        let holders = core.slots.iter().map(|(token, occupant)| (occupant, occupant.memory_bytes(), token));
+        let holders = holders.filter(|(occupant, held, _)| *held > 0 && occupant.socket_state() != SocketState::Closing);
         let mut holders: Vec<_> = holders.map(|(_, held, token)| (held, token)).collect();
         holders.sort_unstable();
         self.unshed = loop {
@@ -671,7 +671,7 @@ impl EventLoop {
                 break None;
             }
             let Some((held, token)) = holders.pop() else { break Some(Unshed { used, at: core.time.now() }) };
-            core.visit(token, Occasion::Shed);
+            core.dispatch(token, SlotEvent::Shed);
             let returned = used.saturating_sub(core.pool.ledger().used());
             returning += held.saturating_sub(returned);
         };
@@ -696,7 +696,7 @@ impl Drop for EventLoop {
         self.published.end_turn();
         let _entered = self.local.enter();
         let letters = self.local.core.borrow().mailbox.end();
-        quietly(move || drop(letters));
+        catch_and_log(move || drop(letters));
         self.local.tasks.end();
         let tokens = self.local.core.borrow().tokens();
         for token in tokens {
@@ -714,7 +714,7 @@ impl std::fmt::Debug for EventLoop {
 }
 
 /// A link of a connection that belongs to no server.
-fn lone_link(limits: Limits, peer: &Address, core: &Core) -> Link {
+fn standalone(limits: Limits, peer: &Address, core: &Core) -> Link {
     Link::new(Settings::new(limits, Arc::new(AtomicUsize::new(1))), peer, &core.pool)
 }
 

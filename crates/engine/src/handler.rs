@@ -6,8 +6,8 @@ use std::future::Future;
 use tidegate_codec::Codec;
 
 use crate::channel::Channel;
-use crate::closed::Closed;
-use crate::connection::{Application, Ends, Pushed, Successor};
+use crate::closed::CloseReason;
+use crate::connection::{Application, ChannelState, HandlerApplication, InstallProtocol};
 use crate::context::Context;
 use crate::server::serve::start;
 
@@ -60,7 +60,7 @@ pub trait Handler<C: Codec>: 'static {
     }
 
     /// The connection is gone, and why. Nothing more will be told.
-    fn closed(&mut self, _reason: &Closed) {}
+    fn closed(&mut self, _reason: &CloseReason) {}
 }
 
 /// What a handler is told beside messages.
@@ -207,7 +207,7 @@ impl<C: Codec> Outcome<C> {
         E: Into<Box<dyn Error>> + 'static,
     {
         Self::Switch(Switch::to_application(|codec| {
-            (to(codec), Ends::starting(|local, token| start(local, token, serve)))
+            (to(codec), ChannelState::starting(|local, token| start(local, token, serve)))
         }))
     }
 }
@@ -220,7 +220,7 @@ impl<C: Codec, T, E: Into<Box<dyn Error>>> From<Result<T, E>> for Outcome<C> {
 
 /// A change of codec and handler in the middle of a connection; made by [`Outcome::switch`].
 pub struct Switch<C> {
-    to: Box<dyn FnOnce(C) -> Box<dyn Successor>>,
+    to: Box<dyn FnOnce(C) -> Box<dyn InstallProtocol>>,
 }
 
 impl<C: Codec> Switch<C> {
@@ -228,7 +228,7 @@ impl<C: Codec> Switch<C> {
         Self {
             to: Box::new(|codec| {
                 let (codec, handler) = to(codec);
-                Box::new((codec, Pushed(handler)))
+                Box::new((codec, HandlerApplication(handler)))
             }),
         }
     }
@@ -237,7 +237,7 @@ impl<C: Codec> Switch<C> {
         Self { to: Box::new(|codec| Box::new(to(codec))) }
     }
 
-    pub(crate) fn succeed(self, codec: C) -> Box<dyn Successor> {
+    pub(crate) fn succeed(self, codec: C) -> Box<dyn InstallProtocol> {
         (self.to)(codec)
     }
 }

@@ -41,9 +41,9 @@ mod sync;
 pub mod task;
 mod wheel;
 
-pub use channel::{Channel, ChannelError, Close, Flushed, Reader, Ready, Recv, Within, Writer};
+pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};
 pub use client::{Client, Connect, ConnectError, ConnectWith};
-pub use closed::Closed;
+pub use closed::CloseReason;
 pub use context::{Context, SendError};
 pub use counters::Counts;
 pub use event_loop::EventLoop;
@@ -51,5 +51,5 @@ pub use group::{Group, GroupFull, Member, PublishError, Slow};
 pub use handler::{Event, Handler, Outcome, Switch};
 pub use limits::Limits;
 pub use remote::{PostError, Remote};
-pub use server::{Running, Server, Spread, StartError, Superseded, Transport, UnknownTransport};
+pub use server::{ServerHandle, Server, LoadBalancing, StartError, Superseded, Backend, UnknownBackend};
 pub use task::blocking::{Blocking, BlockingError, blocking};

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tidegate_sys::Token;
 
-use crate::connection::Occasion;
+use crate::connection::SlotEvent;
 use crate::core::Core;
 use crate::limits::{BACKLOG_TIME, FLUSH_TIME, UNFLUSHED_MAX};
 use crate::phase::Phase;
@@ -50,8 +50,8 @@ impl Local {
     /// Visits whoever has a slot, and runs the tasks which that has woken. Who has bytes in the scratch is then
     /// visited once more.
     #[inline]
-    pub(crate) fn visit(self: &Rc<Self>, token: Token, occasion: Occasion) {
-        self.core.borrow_mut().visit(token, occasion);
+    pub(crate) fn dispatch(self: &Rc<Self>, token: Token, occasion: SlotEvent) {
+        self.core.borrow_mut().dispatch(token, occasion);
         self.run_tasks();
     }
 
@@ -61,23 +61,23 @@ impl Local {
             self.tasks.run(self);
         }
         let mut core = self.core.borrow_mut();
-        if let Some(token) = core.hot.take() {
-            core.visit(token, Occasion::Again);
+        if let Some(token) = core.pending_reader.take() {
+            core.dispatch(token, SlotEvent::Scheduled);
         }
         if core.unflushed >= UNFLUSHED_MAX {
             drop(core);
-            self.visit_again();
+            self.dispatch_scheduled();
         }
     }
 
     /// Visits the connections that asked for it before this began, as far as the time goes. A connection that asks now
     /// waits for the next time.
-    pub(crate) fn visit_again(self: &Rc<Self>) {
+    pub(crate) fn dispatch_scheduled(self: &Rc<Self>) {
         let mut core = self.core.borrow_mut();
         let mut phase = Phase::of(FLUSH_TIME);
-        for _ in 0..core.wants_visits() {
+        for _ in 0..core.scheduled_count() {
             let Some(token) = core.next_again() else { break };
-            core.visit(token, Occasion::Again);
+            core.dispatch(token, SlotEvent::Scheduled);
             if phase.is_over_after(1, &*core.driver) {
                 break;
             }
@@ -95,7 +95,7 @@ impl Local {
         for _ in 0..backlog {
             let next = self.core.borrow_mut().next_in_backlog();
             let Some(token) = next else { break };
-            self.visit(token, Occasion::Again);
+            self.dispatch(token, SlotEvent::Scheduled);
             if phase.is_over_after(1, &*self.core.borrow().driver) {
                 break;
             }

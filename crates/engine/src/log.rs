@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tidegate_codec::Blame;
 use tidegate_sys::memory;
 
-use crate::closed::Closed;
-use crate::core::quietly;
+use crate::closed::CloseReason;
+use crate::core::catch_and_log;
 use crate::limits::{ACCEPT_LINE_PAUSE, LOG_LINES_PER_SECOND_MAX};
 
 /// Writes a loop's lines, so many in a second; the rest is counted, so that a flood of bad peers is not a flood of
@@ -27,12 +27,12 @@ impl Log {
     }
 
     /// Says why a connection was closed, unless everything was in order.
-    pub(crate) fn closed(&mut self, now: Instant, peer: &dyn Display, reason: &Closed) {
+    pub(crate) fn closed(&mut self, now: Instant, peer: &dyn Display, reason: &CloseReason) {
         let Some(blame) = reason.blame() else { return };
         if !self.admits(now) {
             return;
         }
-        quietly(|| match blame {
+        catch_and_log(|| match blame {
             Blame::Caller | Blame::System => tracing::error!(%peer, cause = %reason, "connection closed"),
             Blame::Limit => tracing::warn!(%peer, cause = %reason, "connection closed"),
             Blame::Peer => tracing::info!(%peer, cause = %reason, "connection closed"),
@@ -49,7 +49,7 @@ impl Log {
             } else {
                 ""
             };
-            quietly(|| tracing::error!(%error, "accepting failed; it pauses for a moment and goes on{advice}"));
+            catch_and_log(|| tracing::error!(%error, "accepting failed; it pauses for a moment and goes on{advice}"));
         }
     }
 
@@ -57,35 +57,35 @@ impl Log {
     pub(crate) fn slow_turn(&mut self, now: Instant, took: Duration) {
         if self.admits(now) {
             let ms = took.as_millis();
-            quietly(|| tracing::warn!("a turn took {ms} ms: a handler or a task kept the loop for itself"));
+            catch_and_log(|| tracing::warn!("a turn took {ms} ms: a handler or a task kept the loop for itself"));
         }
     }
 
     /// Says that a task panicked: if it served a connection, why that was closed is said apart.
     pub(crate) fn task_panicked(&mut self, now: Instant) {
         if self.admits(now) {
-            quietly(|| tracing::error!("a task panicked"));
+            catch_and_log(|| tracing::error!("a task panicked"));
         }
     }
 
     /// Says that waiting failed, which is tried again at once.
     pub(crate) fn wait_failed(&mut self, now: Instant, error: &std::io::Error) {
         if self.admits(now) {
-            quietly(|| tracing::warn!(%error, "waiting failed; it is tried again"));
+            catch_and_log(|| tracing::warn!(%error, "waiting failed; it is tried again"));
         }
     }
 
     /// Says something about the loop itself.
     pub(crate) fn warn(&mut self, now: Instant, what: &str) {
         if self.admits(now) {
-            quietly(|| tracing::warn!("{what}"));
+            catch_and_log(|| tracing::warn!("{what}"));
         }
     }
 
     fn admits(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.second) >= Duration::from_secs(1) {
             if self.suppressed > 0 {
-                quietly(|| tracing::warn!(lines = self.suppressed, "further lines were left out"));
+                catch_and_log(|| tracing::warn!(lines = self.suppressed, "further lines were left out"));
             }
             *self = Self { accept_failed: self.accept_failed, ..Self::new(now) };
         }

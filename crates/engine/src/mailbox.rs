@@ -26,7 +26,7 @@ use std::time::Instant;
 use tidegate_buffer::planted::{self, Bug};
 use tidegate_sys::{Token, Waker};
 
-use crate::group::News;
+use crate::group::Broadcast;
 use crate::limits::LETTERS_MAX;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
@@ -42,7 +42,7 @@ pub(crate) struct Mailbox {
 /// What waits.
 #[derive(Default)]
 struct Waiting {
-    letters: Vec<Letter>,
+    messages: Vec<LoopMessage>,
     woken: Vec<Token>,
     /// When the loop is to have ended, if it was told so by one of the letters.
     end_by: Option<Instant>,
@@ -54,11 +54,11 @@ impl Mailbox {
     }
 
     /// Puts a letter in, from any thread.
-    pub(crate) fn send(&self, letter: Letter) -> Result<(), Refused> {
+    pub(crate) fn send(&self, letter: LoopMessage) -> Result<(), Refused> {
         match &mut *self.lock() {
-            Some(Waiting { letters, end_by, .. }) => match letter {
+            Some(Waiting { messages: letters, end_by, .. }) => match letter {
                 // However many letters wait, the loop has to hear that it is to end.
-                Letter::Drain(by) => {
+                LoopMessage::Drain(by) => {
                     *end_by = Some(end_by.map_or(by, |before| before.min(by)));
                     letters.push(letter);
                 }
@@ -72,7 +72,7 @@ impl Mailbox {
     }
 
     /// Whether there is a letter to collect.
-    pub(crate) fn has_letters(&self) -> bool {
+    pub(crate) fn has_messages(&self) -> bool {
         self.has(LETTERS)
     }
 
@@ -82,11 +82,11 @@ impl Mailbox {
     }
 
     /// Takes every letter that is there.
-    pub(crate) fn collect(&self) -> Vec<Letter> {
+    pub(crate) fn collect(&self) -> Vec<LoopMessage> {
         if !self.clear(LETTERS) {
             return Vec::new();
         }
-        let mut letters = self.lock().as_mut().map(|waiting| mem::take(&mut waiting.letters)).unwrap_or_default();
+        let mut letters = self.lock().as_mut().map(|waiting| mem::take(&mut waiting.messages)).unwrap_or_default();
         if planted::is_injected(Bug::PostsReversed) {
             letters.reverse();
         }
@@ -94,9 +94,9 @@ impl Mailbox {
     }
 
     /// Takes nothing more, neither letters nor tasks. The letters that wait are dropped by the caller, outside the lock.
-    pub(crate) fn end(&self) -> Option<Vec<Letter>> {
+    pub(crate) fn end(&self) -> Option<Vec<LoopMessage>> {
         let waiting = self.lock().take();
-        waiting.map(|waiting| waiting.letters)
+        waiting.map(|waiting| waiting.messages)
     }
 
     /// Notes that a task is to be polled, from any thread; once the loop has ended it does nothing. How many ids wait is
@@ -177,16 +177,16 @@ impl fmt::Debug for Mailbox {
 }
 
 /// What other threads send to a loop.
-pub(crate) enum Letter {
+pub(crate) enum LoopMessage {
     /// To one connection.
     Post { token: Token, post: Box<dyn Any + Send> },
     /// To the members of a group.
-    Broadcast(Arc<News>),
+    Broadcast(Arc<Broadcast>),
     /// Stop accepting, let connections finish, and end by then.
     Drain(Instant),
 }
 
-impl Letter {
+impl LoopMessage {
     /// What was posted, from the letter that it was just put in.
     pub(crate) fn into_post<P: 'static>(self) -> P {
         match self {
@@ -198,8 +198,8 @@ impl Letter {
 
 /// Why a mailbox did not take a letter.
 pub(crate) enum Refused {
-    Ended(Letter),
-    Full(Letter),
+    Ended(LoopMessage),
+    Full(LoopMessage),
 }
 
 /// What wakes one task of a loop, from any thread and at any time, also when the loop has long ended. Between two polls

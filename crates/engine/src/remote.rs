@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidegate_sys::Token;
 
-use crate::mailbox::{Letter, Mailbox, Refused};
+use crate::mailbox::{LoopMessage, Mailbox, Refused};
 
 /// A handle to one connection, for any thread. What is posted arrives as
 /// [`Event::Posted`](crate::Event::Posted), in order per sender.
@@ -36,7 +36,7 @@ impl<P: Send + 'static> Remote<P> {
         if gone.load(Ordering::Relaxed) {
             return Err(PostError::Gone(post));
         }
-        let letter = Letter::Post { token: *token, post: Box::new(post) };
+        let letter = LoopMessage::Post { token: *token, post: Box::new(post) };
         mailbox.send(letter).map_err(|refused| match refused {
             Refused::Ended(letter) => PostError::Gone(letter.into_post()),
             Refused::Full(letter) => PostError::Full(letter.into_post()),

@@ -5,7 +5,7 @@
 
 use tidegate_sys::Token;
 
-use crate::connection::Occupant;
+use crate::connection::SlotEntry;
 use crate::pages::{Pages, place_bytes};
 use crate::wheel::{Node, Nodes};
 
@@ -15,7 +15,7 @@ pub(crate) struct Slots(Pages<Slot>);
 #[derive(Default)]
 struct Slot {
     node: Node,
-    occupant: Option<Box<dyn Occupant>>,
+    occupant: Option<Box<dyn SlotEntry>>,
 }
 
 impl Slots {
@@ -26,20 +26,20 @@ impl Slots {
 
     /// Takes an occupant out to visit it; `None` if it is out already, or gone.
     #[inline]
-    pub(crate) fn take(&mut self, token: Token) -> Option<Box<dyn Occupant>> {
+    pub(crate) fn take(&mut self, token: Token) -> Option<Box<dyn SlotEntry>> {
         self.0.get_mut(token)?.occupant.take()
     }
 
     /// Puts an occupant back.
     #[inline]
-    pub(crate) fn put(&mut self, token: Token, occupant: Box<dyn Occupant>) {
+    pub(crate) fn put(&mut self, token: Token, occupant: Box<dyn SlotEntry>) {
         if let Some(slot) = self.0.get_mut(token) {
             slot.occupant = Some(occupant);
         }
     }
 
     /// Gives a slot up, and returns who was there. Its node must have been forgotten.
-    pub(crate) fn release(&mut self, token: Token) -> Option<Box<dyn Occupant>> {
+    pub(crate) fn release(&mut self, token: Token) -> Option<Box<dyn SlotEntry>> {
         self.0.release(token)?.occupant
     }
 
@@ -54,7 +54,7 @@ impl Slots {
     }
 
     /// Everything that is in its slot, with its token.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &dyn Occupant)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &dyn SlotEntry)> {
         self.0.iter().filter_map(|(token, slot)| Some((token, &**slot.occupant.as_ref()?)))
     }
 

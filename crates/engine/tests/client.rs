@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
 use tidegate_engine::{
-    Channel, Client, ConnectError, Context, Event, EventLoop, Handler, Outcome, Running, Server, task,
+    Channel, Client, ConnectError, Context, Event, EventLoop, Handler, Outcome, ServerHandle, Server, task,
 };
 use tidegate_sys::Address;
 
@@ -23,7 +23,7 @@ async fn echo(mut channel: Channel<Lines>) -> Result<(), Any> {
     Ok(())
 }
 
-fn server(address: &str) -> Running {
+fn server(address: &str) -> ServerHandle {
     Server::bind(address).unwrap().loops(1).serve(Lines::new, echo).unwrap()
 }
 
@@ -138,7 +138,7 @@ fn an_address_that_fails_gives_way_to_the_next_at_once() {
     let server = server("127.0.0.1:0");
     let addresses = [Address::Ip(vacant()), Address::Ip(vacant()), server.address().clone()];
     let client =
-        Client::at_each(addresses).head_start(Duration::from_secs(600)).connect_timeout(Duration::from_secs(60));
+        Client::at_each(addresses).connection_attempt_delay(Duration::from_secs(600)).connect_timeout(Duration::from_secs(60));
     assert_eq!(block_on(ask(client)).unwrap(), b"ebb");
 }
 
@@ -148,7 +148,7 @@ fn an_address_that_is_silent_keeps_the_next_waiting_only_for_its_head_start() {
     let (_listener, silent, _fillers) = silent();
     let addresses = [Address::Ip(silent), server.address().clone()];
     let client =
-        Client::at_each(addresses).head_start(Duration::from_millis(50)).connect_timeout(Duration::from_secs(60));
+        Client::at_each(addresses).connection_attempt_delay(Duration::from_millis(50)).connect_timeout(Duration::from_secs(60));
     assert_eq!(block_on(ask(client)).unwrap(), b"ebb");
 }
 
@@ -292,7 +292,7 @@ fn a_drain_does_not_wait_for_a_connection_that_nobody_awaits() {
 fn a_head_start_without_end_tries_one_address_at_a_time() {
     let ((_first, first, _), (_second, second, _)) = (silent(), silent());
     let shown = block_on(async move {
-        let client = Client::at_each([first.into(), second.into()]).head_start(Duration::MAX);
+        let client = Client::at_each([first.into(), second.into()]).connection_attempt_delay(Duration::MAX);
         let mut connect = client.connect(Lines::new());
         begin(&mut connect).await;
         format!("{connect:?}")
@@ -300,7 +300,7 @@ fn a_head_start_without_end_tries_one_address_at_a_time() {
     assert!(shown.contains(&first.to_string()) && !shown.contains(&second.to_string()), "{shown}");
     let (refuses, server) = (vacant(), server("127.0.0.1:0"));
     let addresses = [refuses.into(), server.address().clone()];
-    assert_eq!(block_on(ask(Client::at_each(addresses).head_start(Duration::MAX))).unwrap(), b"ebb");
+    assert_eq!(block_on(ask(Client::at_each(addresses).connection_attempt_delay(Duration::MAX))).unwrap(), b"ebb");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use tidegate_codec::framing::{Lines, Raw};
-use tidegate_engine::{Channel, Client, EventLoop, Running, Server, task};
+use tidegate_engine::{Channel, Client, EventLoop, ServerHandle, Server, task};
 
 type Any = Box<dyn Error>;
 
@@ -23,7 +23,7 @@ async fn download(mut near: Channel<Raw>, upstream: Client) -> Result<(), Any> {
 }
 
 /// A forwarder, its client, and the other server's end.
-fn forwarder() -> (Running, TcpStream, TcpStream) {
+fn forwarder() -> (ServerHandle, TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let upstream = Client::at(listener.local_addr().unwrap());
     let server = Server::bind("127.0.0.1:0").unwrap().loops(1);

@@ -14,7 +14,7 @@ use tidegate_codec::framing::{LengthField, Lines, Payload};
 use tidegate_codec::{Codec, Encoded, Over};
 use tidegate_engine::{
     Channel, ChannelError, Context, Event, EventLoop, Group, GroupFull, Handler, Limits, Outcome, PublishError, Remote,
-    Running, Server, Slow,
+    ServerHandle, Server, Slow,
 };
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Socket};
@@ -66,14 +66,14 @@ impl Handler<LengthField> for Binary {
     }
 }
 
-fn handlers(group: &Group<Lines>, loops: usize, limits: Limits) -> Running {
+fn handlers(group: &Group<Lines>, loops: usize, limits: Limits) -> ServerHandle {
     let group = group.clone();
     let server = Server::bind("127.0.0.1:0").unwrap().loops(loops).limits(limits);
     server.start(move || (Lines::new(), Joins(group.clone()))).unwrap()
 }
 
 /// Channels that join and send lines back.
-fn channels(group: &Group<Lines>, loops: usize) -> Running {
+fn channels(group: &Group<Lines>, loops: usize) -> ServerHandle {
     async fn member(mut channel: Channel<Lines>, group: Group<Lines>) -> Result<(), ChannelError> {
         channel.join(&group)?;
         channel.join(&group)?;
@@ -88,7 +88,7 @@ fn channels(group: &Group<Lines>, loops: usize) -> Running {
                     let (reader, mut writer) = channel.split();
                     writer.leave(&group)?;
                     writer.join(&group)?;
-                    channel = reader.unite(writer).expect("they are twins");
+                    channel = reader.reunite(writer).expect("they are twins");
                 }
                 _ => {}
             }
@@ -104,14 +104,14 @@ fn channels(group: &Group<Lines>, loops: usize) -> Running {
 struct Client(BufReader<TcpStream>);
 
 impl Client {
-    fn new(server: &Running) -> Self {
+    fn new(server: &ServerHandle) -> Self {
         let stream = TcpStream::connect(server.address().ip().unwrap()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self(BufReader::new(stream))
     }
 
-    fn many(server: &Running, count: usize) -> Vec<Self> {
+    fn many(server: &ServerHandle, count: usize) -> Vec<Self> {
         (0..count).map(|_| Self::new(server)).collect()
     }
 
@@ -131,7 +131,7 @@ fn publish(group: &Group<Lines>, line: impl Into<String>) {
 }
 
 /// Bytes of all loops. What a driver receives into is among them, and may be there from the start.
-fn held(server: &Running) -> u64 {
+fn held(server: &ServerHandle) -> u64 {
     server.counts().iter().map(|counts| counts.memory_bytes).sum()
 }
 

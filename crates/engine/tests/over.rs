@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tidegate_codec::framing::{FramingError, LengthField, Lines, Payload};
 use tidegate_codec::{Codec, FileRegion, Input, Output, Over, Slice, Step};
-use tidegate_engine::{Context, Event, Handler, Limits, Outcome, Running, Server};
+use tidegate_engine::{Context, Event, Handler, Limits, Outcome, ServerHandle, Server};
 use tidegate_testkit::Random;
 use tidegate_testkit::filters::{RECORD_BYTES_MAX, StripPrefix, ToyTls};
 
@@ -30,12 +30,12 @@ impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
     }
 }
 
-fn serve<C: Codec, H: Handler<C>>(make: impl Fn() -> (C, H) + Send + Sync + 'static) -> Running {
+fn serve<C: Codec, H: Handler<C>>(make: impl Fn() -> (C, H) + Send + Sync + 'static) -> ServerHandle {
     let server = Server::bind("127.0.0.1:0").expect("an address").loops(1);
     server.limits(Limits::default()).start(make).expect("the port is free")
 }
 
-fn connect(server: &Running) -> TcpStream {
+fn connect(server: &ServerHandle) -> TcpStream {
     let stream = TcpStream::connect(server.address().ip().expect("it listens on TCP")).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout that is not zero");
     stream.set_write_timeout(Some(Duration::from_secs(20))).expect("a timeout that is not zero");
@@ -44,7 +44,7 @@ fn connect(server: &Running) -> TcpStream {
 }
 
 /// Sends `wire` in pieces, from a thread of its own, and reads to the end.
-fn exchange(server: &Running, wire: Vec<u8>, piece: usize) -> Vec<u8> {
+fn exchange(server: &ServerHandle, wire: Vec<u8>, piece: usize) -> Vec<u8> {
     let mut stream = connect(server);
     let mut sending = stream.try_clone().expect("a socket");
     let sender = std::thread::spawn(move || {
@@ -86,7 +86,7 @@ fn opened(wire: &[u8]) -> Vec<u8> {
 }
 
 /// The stacks, each as a server that echoes frames, with its client.
-fn stacks() -> Vec<(&'static str, Running, Speak, Listen)> {
+fn stacks() -> Vec<(&'static str, ServerHandle, Speak, Listen)> {
     let framing = || LengthField::builder(4).frame_bytes_max(2 * MIB).build();
     let (prefix, tls) = (|| StripPrefix::new(PREFIX), || ToyTls::server(KEY));
     vec![

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Client, Closed, Context, Event, Handler, Limits, Outcome};
+use tidegate_engine::{Client, CloseReason, Context, Event, Handler, Limits, Outcome};
 use tidegate_testkit::Embedded;
 
 /// Answers lines with themselves; `later` after ten seconds, `die` never.
@@ -201,7 +201,7 @@ fn the_handler_is_told_when_the_test_drops_the_connection() {
             Outcome::Continue
         }
 
-        fn closed(&mut self, reason: &Closed) {
+        fn closed(&mut self, reason: &CloseReason) {
             self.0.send(reason.to_string()).unwrap();
         }
     }

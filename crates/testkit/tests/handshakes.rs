@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_codec::framing::{Payload, Raw};
 use tidegate_codec::{Over, Slice};
-use tidegate_engine::{Client, Closed, Context, Handler, Limits, Outcome};
+use tidegate_engine::{Client, CloseReason, Context, Handler, Limits, Outcome};
 use tidegate_sys::Address;
 use tidegate_testkit::filters::ToyTls;
 use tidegate_testkit::network::{Network, Station};
@@ -38,7 +38,7 @@ fn who_waits_for_a_flush_or_for_room_is_told_that_the_peer_has_ended_within_the_
                 channel.ready().await.expect_err("it cannot leave");
             }
             let error = channel.flushed(mark).await.expect_err("it cannot leave");
-            assert!(matches!(error.closed(), Some(Closed::Protocol(_))), "{error}");
+            assert!(matches!(error.closed(), Some(CloseReason::Protocol(_))), "{error}");
         });
         network.run_task(Duration::from_secs(1), waits);
     }
@@ -58,8 +58,8 @@ impl Handler<Tls> for Talkative {
         Outcome::Continue
     }
 
-    fn closed(&mut self, reason: &Closed) {
-        assert!(matches!(reason, Closed::Protocol(_)), "{reason}");
+    fn closed(&mut self, reason: &CloseReason) {
+        assert!(matches!(reason, CloseReason::Protocol(_)), "{reason}");
         self.0.set(self.0.get() + 1);
     }
 }

@@ -71,10 +71,10 @@ pub use tidegate_codec::{
     Blame, Codec, EncodeError, Encoded, Fault, Filter, Output, Over, OverError, Step, Time, encode, framing,
 };
 pub use tidegate_engine::{
-    Blocking, BlockingError, Channel, ChannelError, Client, Close, Closed, Connect, ConnectError, ConnectWith, Context,
+    Blocking, BlockingError, Channel, ChannelError, Client, Close, CloseReason, Connect, ConnectError, ConnectWith, Context,
     Counts, Event, EventLoop, Flushed, Group, GroupFull, Handler, Limits, Member, Outcome, PostError, PublishError,
-    Reader, Ready, Recv, Remote, Running, SendError, Server, Slow, Spread, StartError, Superseded, Switch, Transport,
-    UnknownTransport, Within, Writer, blocking, task,
+    ReadHalf, Ready, Recv, Remote, ServerHandle, SendError, Server, Slow, LoadBalancing, StartError, Superseded, Switch, Backend,
+    UnknownBackend, Within, WriteHalf, blocking, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]

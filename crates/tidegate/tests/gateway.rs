@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate::http1::client::{self, Config, Outgoing};
 use tidegate::http1::{self, Incoming, Method, Request, Response, Status, StreamedRequest};
-use tidegate::{Channel, Client, EventLoop, Server, Transport, task};
+use tidegate::{Channel, Client, EventLoop, Server, Backend, task};
 
 type Any = Box<dyn Error>;
 
@@ -101,7 +101,7 @@ fn a_client_hears_the_refusal_of_a_body_that_it_still_sends() {
         let sent = async { Ok::<Result<(), Any>, Any>(sending.await) };
         task::try_join(sent, hearing).await
     };
-    let mut event_loop = EventLoop::on(Transport::Auto).expect("a loop");
+    let mut event_loop = EventLoop::on(Backend::Auto).expect("a loop");
     let (sent, heard) = event_loop.block_on(upload).expect("no panic").expect("an answer");
     assert_eq!(heard, Status::CONTENT_TOO_LARGE);
     assert!(sent.is_err(), "the peer has closed");

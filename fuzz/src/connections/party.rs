@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_codec::framing::Payload;
 use tidegate_codec::{Codec, Slice};
-use tidegate_engine::{Channel, ChannelError, Client, Closed, Context, Event, Handler, Limits, Outcome, task};
+use tidegate_engine::{Channel, ChannelError, Client, CloseReason, Context, Event, Handler, Limits, Outcome, task};
 use tidegate_sys::Address;
 
 use crate::choices::Choices;
@@ -91,7 +91,7 @@ impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
         event.by_default(cx)
     }
 
-    fn closed(&mut self, reason: &Closed) {
+    fn closed(&mut self, reason: &CloseReason) {
         assert!(!reason.to_string().is_empty(), "an end without a word: {reason:?}");
         self.told.set(self.told.get() + 1);
     }

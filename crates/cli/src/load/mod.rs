@@ -30,7 +30,7 @@ use std::time::Duration;
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use tidegate::Transport;
+use tidegate::Backend;
 
 pub(crate) use self::figures::CpuTime;
 use self::figures::{Asked, Figures};
@@ -91,7 +91,7 @@ pub(crate) struct Options {
     any_length: bool,
     /// What the load's own loops wait on: epoll, uring or auto
     #[arg(long, value_name = "NAME", default_value = "auto")]
-    transport: Transport,
+    transport: Backend,
     /// Write the figures into a file as JSON; - prints them in place of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,

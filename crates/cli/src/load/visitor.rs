@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use tidegate::{Closed, Codec, Context, Event, Handler, Outcome, Remote};
+use tidegate::{CloseReason, Codec, Context, Event, Handler, Outcome, Remote};
 
 use super::pipeline::{Answers, Pipeline, Volley};
 use super::worker::Worker;
@@ -122,8 +122,8 @@ impl Handler<Pipeline> for Visitor {
         }
     }
 
-    fn closed(&mut self, reason: &Closed) {
-        if matches!(reason, Closed::LoopEnded) {
+    fn closed(&mut self, reason: &CloseReason) {
+        if matches!(reason, CloseReason::LoopEnded) {
             // The load is over. What it still waits for is told as that.
             if self.role == Role::Ask && self.owed > 0 {
                 self.worker.left_waiting(self.owed, self.begun);
@@ -132,10 +132,10 @@ impl Handler<Pipeline> for Visitor {
         }
         let tally = &self.worker.exchange.tally;
         match reason {
-            Closed::Broken(error) if self.owed > 0 && !self.is_held => {
+            CloseReason::Broken(error) if self.owed > 0 && !self.is_held => {
                 tally.broken(error.kind() == ErrorKind::BrokenPipe);
             }
-            Closed::WriteTimeout => tally.broken(true),
+            CloseReason::WriteTimeout => tally.broken(true),
             _ => {}
         }
         if self.is_held {

@@ -12,7 +12,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use tidegate::{Address, Client, ConnectError, EventLoop, Limits, Transport, WaterMarks, task};
+use tidegate::{Address, Client, ConnectError, EventLoop, Limits, Backend, WaterMarks, task};
 
 use super::figures::{Errors, Held, Interval};
 use super::hold;
@@ -29,7 +29,7 @@ use super::visitor::{Door, Role, Visitor};
 pub(crate) struct Orders {
     pub(crate) recipe: Recipe,
     pub(crate) addresses: Vec<SocketAddr>,
-    pub(crate) transport: Transport,
+    pub(crate) transport: Backend,
     pub(crate) duration: Duration,
     pub(crate) timeout: Duration,
     pub(crate) never_read: bool,

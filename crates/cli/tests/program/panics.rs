@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::http1::{self, Config, ContentType, Incoming, Outgoing, Response, Status, StreamedResponse};
-use tidegate::{Closed, Context, Counts, Event, Handler, Outcome, Running, Server};
+use tidegate::{CloseReason, Context, Counts, Event, Handler, Outcome, ServerHandle, Server};
 
 use crate::peer::{Peer, post, request};
 use crate::program::{PATIENCE, until};
@@ -58,14 +58,14 @@ impl Handler<http1::Server> for Clumsy {
         Outcome::Continue
     }
 
-    fn closed(&mut self, _: &Closed) {
+    fn closed(&mut self, _: &CloseReason) {
         assert!(!self.at_closed, "asked to, when closed");
     }
 }
 
 /// A server, and a connection to it that stays open through everything that others do.
 struct Stage {
-    running: Running,
+    running: ServerHandle,
     witness: Peer,
 }
 

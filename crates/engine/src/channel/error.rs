@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::rc::Rc;
 
-use crate::closed::Closed;
+use crate::closed::CloseReason;
 use crate::context::SendError;
 
 /// Why something that was asked of a channel has failed.
@@ -12,7 +12,7 @@ use crate::context::SendError;
 #[non_exhaustive]
 pub enum ChannelError {
     /// The connection is gone, or going, for this reason. Messages that had arrived before were received first.
-    Closed(Rc<Closed>),
+    Closed(Rc<CloseReason>),
     /// The deadline has come. Nothing is lost: it can be asked for again.
     Deadline,
     /// A message was not queued, since too much waits already; of [`SendError::Full`], without the message.
@@ -27,7 +27,7 @@ pub enum ChannelError {
 impl ChannelError {
     /// Why the connection is gone, if that is what happened.
     #[must_use]
-    pub fn closed(&self) -> Option<&Closed> {
+    pub fn closed(&self) -> Option<&CloseReason> {
         match self {
             Self::Closed(reason) => Some(reason),
             Self::Deadline | Self::Full | Self::Codec(_) | Self::Busy => None,
@@ -61,9 +61,9 @@ impl<M, E: Error + 'static> From<SendError<M, E>> for ChannelError {
     fn from(error: SendError<M, E>) -> Self {
         match error {
             SendError::Full(_) => Self::Full,
-            SendError::Closed(_) => Self::Closed(Rc::new(Closed::Done)),
+            SendError::Closed(_) => Self::Closed(Rc::new(CloseReason::Done)),
             SendError::Busy(_) => Self::Busy,
-            SendError::Panicked => Self::Closed(Rc::new(Closed::Panicked)),
+            SendError::Panicked => Self::Closed(Rc::new(CloseReason::Panicked)),
             SendError::Codec(error) => Self::Codec(Rc::new(error)),
         }
     }

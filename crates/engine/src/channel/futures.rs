@@ -10,7 +10,7 @@ use tidegate_codec::Codec;
 
 use super::handle::Handle;
 use super::{Channel, ChannelError};
-use crate::connection::{Connection, Ends};
+use crate::connection::{Connection, ChannelState};
 use crate::core::Core;
 
 /// The future of `recv`: the next message, or `None` when no further one will come.
@@ -72,9 +72,9 @@ impl<C: Codec> Future for Flushed<'_, C> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mark = self.mark.take();
-        let act = |connection: &mut Connection<C, Ends>, core: &mut Core, token| {
+        let act = |connection: &mut Connection<C, ChannelState>, core: &mut Core, token| {
             if mark.is_some() {
-                connection.touch(core, token);
+                connection.schedule_unless_pending(core, token);
             }
             connection.flushed(core, mark, cx.waker())
         };
@@ -90,7 +90,7 @@ impl<C: Codec> Future for Close<C> {
     type Output = Result<(), ChannelError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.handle.with_or(|connection, _, _| connection.gone(cx.waker()), failed)
+        self.0.handle.with_or(|connection, _, _| connection.poll_closed(cx.waker()), failed)
     }
 }
 

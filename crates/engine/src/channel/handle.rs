@@ -11,8 +11,8 @@ use tidegate_codec::Codec;
 use tidegate_sys::{Address, Side, Token};
 
 use super::ChannelError;
-use crate::closed::Closed;
-use crate::connection::{Connection, Ends, Half};
+use crate::closed::CloseReason;
+use crate::connection::{Connection, ChannelState, Half};
 use crate::context::SendError;
 use crate::core::Core;
 use crate::group::{Group, Member};
@@ -58,7 +58,7 @@ impl<C: Codec> Handle<C> {
     #[inline]
     pub(crate) fn with<T>(
         &self,
-        act: impl FnOnce(&mut Connection<C, Ends>, &mut Core, Token) -> T,
+        act: impl FnOnce(&mut Connection<C, ChannelState>, &mut Core, Token) -> T,
     ) -> Result<T, ChannelError> {
         self.with_or(|connection, core, token| Ok(act(connection, core, token)), Err)
     }
@@ -67,12 +67,12 @@ impl<C: Codec> Handle<C> {
     #[inline]
     pub(crate) fn with_or<T>(
         &self,
-        act: impl FnOnce(&mut Connection<C, Ends>, &mut Core, Token) -> T,
+        act: impl FnOnce(&mut Connection<C, ChannelState>, &mut Core, Token) -> T,
         or: impl FnOnce(ChannelError) -> T,
     ) -> T {
         let Ok(mut core) = self.local().core.try_borrow_mut() else { return or(ChannelError::Busy) };
         if let Some(mut guest) = core.guest(self.token)
-            && let Some((connection, core)) = guest.meet()
+            && let Some((connection, core)) = guest.downcast()
         {
             match catch_unwind(AssertUnwindSafe(|| act(connection, core, self.token))) {
                 Ok(value) => return value,
@@ -87,9 +87,9 @@ impl<C: Codec> Handle<C> {
         let token = self.token;
         let mut core = self.local().core.try_borrow_mut().map_err(|_| ChannelError::Busy)?;
         let switched =
-            core.with(token, |connection: &mut Connection<C, Ends>, core| ((), connection.switch(core, token, to)));
+            core.with(token, |connection: &mut Connection<C, ChannelState>, core| ((), connection.switch(core, token, to)));
         match switched {
-            Some(()) if core.guest(token).is_some_and(|mut guest| guest.meet::<Connection<D, Ends>>().is_some()) => {
+            Some(()) if core.guest(token).is_some_and(|mut guest| guest.downcast::<Connection<D, ChannelState>>().is_some()) => {
                 Ok(())
             }
             _ => Err(lost()),
@@ -99,7 +99,7 @@ impl<C: Codec> Handle<C> {
     pub(crate) fn send(&self, message: C::Out) -> Result<WritePosition, SendError<C::Out, C::Error>> {
         let Ok(mut core) = self.local().core.try_borrow_mut() else { return Err(SendError::Busy(message)) };
         let Some(mut guest) = core.guest(self.token) else { return Err(SendError::Closed(message)) };
-        let Some((connection, core)) = guest.meet::<Connection<C, Ends>>() else {
+        let Some((connection, core)) = guest.downcast::<Connection<C, ChannelState>>() else {
             return Err(SendError::Closed(message));
         };
         catch_unwind(AssertUnwindSafe(|| connection.send(core, self.token, message))).unwrap_or_else(|panic| {
@@ -170,7 +170,7 @@ impl<C: Codec> Handle<C> {
     pub(crate) fn abort(&self) {
         let token = self.token;
         self.local().with_core(move |core| {
-            core.with(token, |connection: &mut Connection<C, Ends>, _| ((), connection.abort()));
+            core.with(token, |connection: &mut Connection<C, ChannelState>, _| ((), connection.abort()));
         });
     }
 
@@ -180,7 +180,7 @@ impl<C: Codec> Handle<C> {
         let (token, panicking) = (self.token, std::thread::panicking());
         local.with_core(move |core| {
             // As a visit, since its codec may panic again.
-            let last = core.with(token, |connection: &mut Connection<C, Ends>, core| {
+            let last = core.with(token, |connection: &mut Connection<C, ChannelState>, core| {
                 connection.dropped(core, token, half, panicking)
             });
             if last == Some(true) {
@@ -193,5 +193,5 @@ impl<C: Codec> Handle<C> {
 /// The connection is no longer there: a panic in its codec took it.
 #[cold]
 fn lost() -> ChannelError {
-    ChannelError::Closed(Rc::new(Closed::Panicked))
+    ChannelError::Closed(Rc::new(CloseReason::Panicked))
 }

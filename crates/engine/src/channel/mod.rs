@@ -27,7 +27,7 @@ use tidegate_sys::{Address, Side, Token};
 pub use self::error::ChannelError;
 pub use self::futures::{Close, Flushed, Ready, Recv, Within};
 pub(crate) use self::handle::Handle;
-pub use self::split::{Reader, Writer};
+pub use self::split::{ReadHalf, WriteHalf};
 use crate::connection::Half;
 use crate::context::SendError;
 use crate::group::{Group, Member};
@@ -246,11 +246,11 @@ impl<C: Codec> Channel<C> {
     /// }
     /// ```
     #[must_use = "dropping both halves closes the connection"]
-    pub fn split(mut self) -> (Reader<C>, Writer<C>) {
+    pub fn split(mut self) -> (ReadHalf<C>, WriteHalf<C>) {
         let _ = self.handle.with(|connection, _, _| connection.set_split(true));
         let reader = self.handle.pass_on();
         let writer = reader.twin();
-        (Reader::new(reader), Writer::new(writer))
+        (ReadHalf::new(reader), WriteHalf::new(writer))
     }
 
     /// Goes on with another codec, which `to` makes of the present one. What the old codec has said leaves first, and
@@ -308,7 +308,7 @@ impl<C: Codec> Channel<C> {
     pub fn with_codec<T>(&mut self, act: impl FnOnce(&mut C) -> T) -> Result<T, ChannelError> {
         self.handle.with(|connection, core, token| {
             let value = act(connection.codec());
-            connection.touch(core, token);
+            connection.schedule_unless_pending(core, token);
             value
         })
     }

@@ -26,17 +26,17 @@ use crate::group::{Group, Member};
 ///     reader.switch(|_| Raw);
 /// }
 /// ```
-pub struct Reader<C: Codec> {
+pub struct ReadHalf<C: Codec> {
     handle: Handle<C>,
 }
 
 /// The half of a [`Channel`] that sends. Dropping it tells the peer that nothing more will come, once everything was
 /// sent; when the other half is dropped as well, the connection is closed.
-pub struct Writer<C: Codec> {
+pub struct WriteHalf<C: Codec> {
     handle: Handle<C>,
 }
 
-impl<C: Codec> Reader<C> {
+impl<C: Codec> ReadHalf<C> {
     pub(super) fn new(handle: Handle<C>) -> Self {
         Self { handle }
     }
@@ -93,7 +93,7 @@ impl<C: Codec> Reader<C> {
     ///
     /// # Errors
     /// Both halves, if they are of two channels.
-    pub fn unite(mut self, mut writer: Writer<C>) -> Result<Channel<C>, (Self, Writer<C>)> {
+    pub fn reunite(mut self, mut writer: WriteHalf<C>) -> Result<Channel<C>, (Self, WriteHalf<C>)> {
         if !self.handle.is_twin_of(&writer.handle) {
             return Err((self, writer));
         }
@@ -104,7 +104,7 @@ impl<C: Codec> Reader<C> {
     }
 }
 
-impl<C: Codec> Writer<C> {
+impl<C: Codec> WriteHalf<C> {
     pub(super) fn new(handle: Handle<C>) -> Self {
         Self { handle }
     }
@@ -175,25 +175,25 @@ impl<C: Codec> Writer<C> {
     }
 }
 
-impl<C: Codec> Drop for Reader<C> {
+impl<C: Codec> Drop for ReadHalf<C> {
     fn drop(&mut self) {
         self.handle.release(Half::Reader);
     }
 }
 
-impl<C: Codec> Drop for Writer<C> {
+impl<C: Codec> Drop for WriteHalf<C> {
     fn drop(&mut self) {
         self.handle.release(Half::Writer);
     }
 }
 
-impl<C: Codec> fmt::Debug for Reader<C> {
+impl<C: Codec> fmt::Debug for ReadHalf<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reader({})", id(self.handle.token()))
     }
 }
 
-impl<C: Codec> fmt::Debug for Writer<C> {
+impl<C: Codec> fmt::Debug for WriteHalf<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Writer({})", id(self.handle.token()))
     }

@@ -20,8 +20,8 @@ use tidegate_sys::{Address, Completion, Operation, Token};
 use crate::channel::{Channel, Handle};
 use crate::client::resolve::resolve;
 use crate::client::{Client, ConnectError, Target};
-use crate::closed::Closed;
-use crate::connection::{Connection, Fate, Link, Occasion, Occupant, Settings};
+use crate::closed::CloseReason;
+use crate::connection::{Connection, Disposition, Link, SlotEvent, SlotEntry, Settings};
 use crate::core::Core;
 use crate::handler::Handler;
 use crate::local::Local;
@@ -54,7 +54,7 @@ impl<C: Codec> Future for Connect<C> {
         let Poll::Ready(winner) = self.race.poll(cx.waker()) else { return Poll::Pending };
         let winner = winner?;
         let codec = self.codec.take().expect(AWAITED_TWICE);
-        let token = self.race.install(winner, |link| Box::new(Connection::ours(link, codec)));
+        let token = self.race.install(winner, |link| Box::new(Connection::with_outbound_channel(link, codec)));
         Poll::Ready(Ok(Channel::new(Handle::new(self.race.local.clone(), token))))
     }
 }
@@ -143,7 +143,7 @@ impl Race {
         }
         let now = self.local.now();
         while !self.addresses.is_empty() && (self.attempts.is_empty() || self.next.is_some_and(|next| next <= now)) {
-            self.next = now.checked_add(self.client.head_start);
+            self.next = now.checked_add(self.client.connection_attempt_delay);
             if let Some(winner) = self.start(waker) {
                 return Poll::Ready(Ok(winner));
             }
@@ -187,7 +187,7 @@ impl Race {
         let mut core = self.local.core.borrow_mut();
         let mut winner = None;
         self.attempts.retain(|(token, address)| {
-            let outcome = core.with(*token, |attempt: &mut Attempt, _| (attempt.outcome.take(), Fate::Keep));
+            let outcome = core.with(*token, |attempt: &mut Attempt, _| (attempt.outcome.take(), Disposition::Keep));
             match outcome.unwrap_or_else(|| Some(Err(io::ErrorKind::ConnectionAborted.into()))) {
                 None => return true,
                 Some(Ok(())) if winner.is_none() => winner = Some(Winner { token: *token, address: address.clone() }),
@@ -227,20 +227,20 @@ impl Race {
         for (token, _) in &self.attempts {
             core.with(*token, |attempt: &mut Attempt, _| {
                 attempt.waker = Some(waker.clone());
-                ((), Fate::Keep)
+                ((), Disposition::Keep)
             });
         }
     }
 
     /// Puts the connection in the place of the attempt that succeeded.
-    fn install(&mut self, winner: Winner, make: impl FnOnce(Link) -> Box<dyn Occupant>) -> Token {
+    fn install(&mut self, winner: Winner, make: impl FnOnce(Link) -> Box<dyn SlotEntry>) -> Token {
         let mut core = self.local.core.borrow_mut();
         let settings = Settings::new(self.client.limits.clone(), Arc::new(AtomicUsize::new(1)));
         let Winner { token, address } = winner;
         let link = Link::new(settings, &address, &core.pool);
         drop(core.slots.take(token));
-        core.enter(token, make(link), Occasion::Opened);
-        core.tell_of_drain(token);
+        core.enter(token, make(link), SlotEvent::Opened);
+        core.notify_drain(token);
         token
     }
 }
@@ -257,7 +257,7 @@ impl Drop for Race {
 
 fn give_up(core: &mut Core, token: Token) {
     if let Some(attempt) = core.slots.take(token) {
-        core.close(token, attempt, Rc::new(Closed::Done), false);
+        core.close(token, attempt, Rc::new(CloseReason::Done), false);
     }
 }
 
@@ -275,23 +275,23 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn note(&mut self, outcome: io::Result<()>) -> Fate {
+    fn note(&mut self, outcome: io::Result<()>) -> Disposition {
         // What was made may break before anybody has looked.
         if !matches!(self.outcome, Some(Err(_))) {
             self.outcome = Some(outcome);
         }
-        Fate::Keep
+        Disposition::Keep
     }
 }
 
-impl Occupant for Attempt {
-    fn visit(&mut self, _: &mut Core, _: Token, occasion: Occasion) -> Fate {
+impl SlotEntry for Attempt {
+    fn dispatch(&mut self, _: &mut Core, _: Token, occasion: SlotEvent) -> Disposition {
         let fate = match occasion {
-            Occasion::Connected(result) => self.note(result),
-            Occasion::Failed(error) => self.note(Err(error)),
+            SlotEvent::Connected(result) => self.note(result),
+            SlotEvent::Failed(error) => self.note(Err(error)),
             // Nobody may look at it any more, and the drain waits for it. Who does look finds it gone.
-            Occasion::Overdue => Fate::close(Closed::Drained),
-            _ => return Fate::Keep,
+            SlotEvent::DrainTimeout => Disposition::close(CloseReason::Drained),
+            _ => return Disposition::Keep,
         };
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -300,7 +300,7 @@ impl Occupant for Attempt {
     }
 
     /// Where the driver's last word came late, whoever waits has looked once more meanwhile, and found it as it was.
-    fn gone(self: Box<Self>, _: &mut Core, _: Rc<Closed>) -> Option<Box<dyn Occupant>> {
+    fn on_closed(self: Box<Self>, _: &mut Core, _: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {
         if let Some(waker) = self.waker {
             waker.wake();
         }

@@ -45,7 +45,7 @@ use crate::limits::{CONNECT_TIMEOUT, HEAD_START, Limits};
 pub struct Client {
     pub(crate) target: Target,
     pub(crate) connect_timeout: Duration,
-    pub(crate) head_start: Duration,
+    pub(crate) connection_attempt_delay: Duration,
     pub(crate) local: Option<Address>,
     pub(crate) options: SocketOptions,
     pub(crate) limits: Limits,
@@ -83,7 +83,7 @@ impl Client {
         Self {
             target,
             connect_timeout: CONNECT_TIMEOUT,
-            head_start: HEAD_START,
+            connection_attempt_delay: HEAD_START,
             local: None,
             options: SocketOptions::default(),
             limits: Limits::default(),
@@ -98,8 +98,8 @@ impl Client {
 
     /// How long one address is tried alone before the next is tried beside it; 250 ms (RFC 8305 §5). One that fails
     /// at once gives way at once.
-    pub fn head_start(mut self, head_start: Duration) -> Self {
-        self.head_start = head_start;
+    pub fn connection_attempt_delay(mut self, head_start: Duration) -> Self {
+        self.connection_attempt_delay = head_start;
         self
     }
 

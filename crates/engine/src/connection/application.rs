@@ -3,7 +3,7 @@
 
 use tidegate_codec::Codec;
 
-use crate::closed::Closed;
+use crate::closed::CloseReason;
 use crate::context::Context;
 use crate::handler::{Event, Handler, Outcome};
 
@@ -21,7 +21,7 @@ pub(crate) trait Application<C: Codec>: 'static {
 
     fn event(&mut self, event: Event<Self::Post>, cx: &mut Context<'_, C, Self::Post>) -> Outcome<C>;
 
-    fn closed(&mut self, reason: &Closed);
+    fn closed(&mut self, reason: &CloseReason);
 
     /// If it pulls: whether somebody waits for a message.
     fn wants_message(&self) -> bool {
@@ -51,7 +51,7 @@ pub(crate) trait Application<C: Codec>: 'static {
     }
 
     /// If it pulls: the loop drains, and none of the tasks that serve is left.
-    fn forsaken(&mut self, _knows_its_end: bool) {}
+    fn serving_done(&mut self, _knows_its_end: bool) {}
 
     /// If it pulls: the connection closes, which whoever waits wants to know before the farewell is over.
     fn closing(&mut self) {}
@@ -68,9 +68,9 @@ pub(crate) trait Application<C: Codec>: 'static {
 }
 
 /// A handler, as an application.
-pub(crate) struct Pushed<H>(pub(crate) H);
+pub(crate) struct HandlerApplication<H>(pub(crate) H);
 
-impl<C: Codec, H: Handler<C>> Application<C> for Pushed<H> {
+impl<C: Codec, H: Handler<C>> Application<C> for HandlerApplication<H> {
     const PULLS: bool = false;
 
     type Post = H::Post;
@@ -90,7 +90,7 @@ impl<C: Codec, H: Handler<C>> Application<C> for Pushed<H> {
         self.0.event(event, cx)
     }
 
-    fn closed(&mut self, reason: &Closed) {
+    fn closed(&mut self, reason: &CloseReason) {
         self.0.closed(reason);
     }
 }

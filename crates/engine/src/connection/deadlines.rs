@@ -9,9 +9,9 @@ use std::time::Duration;
 use tidegate_codec::{Codec, Output};
 use tidegate_sys::Token;
 
-use super::visit::{Stop, Visited};
+use super::visit::{Exit, Dispatched};
 use super::{Application, Connection, Link};
-use crate::closed::Closed;
+use crate::closed::CloseReason;
 use crate::core::Core;
 use crate::handler::Event;
 use crate::limits::PUT_OFF_PAUSE;
@@ -19,8 +19,8 @@ use crate::wheel::Tick;
 
 impl<C: Codec, A: Application<C>> Connection<C, A> {
     /// The timer has fired.
-    pub(super) fn timers(&mut self, core: &mut Core, token: Token) -> Visited<C> {
-        if self.link.is_closing() && self.link.has(Link::SHUT) {
+    pub(super) fn timers(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+        if self.link.is_closing() && self.link.intersects(Link::SHUT) {
             let overdue = core.wheel.has_come(self.link.progress) || core.wheel.has_come(self.link.deadline);
             return if overdue { Err(self.close_now()) } else { Ok(()) };
         }
@@ -29,7 +29,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours yet.
                 self.link.progress = Tick::NEVER;
             } else {
-                return Err(Stop::Close { reason: self.reason_or(Closed::WriteTimeout), reset: true });
+                return Err(Exit::Close { reason: self.reason_or(CloseReason::WriteTimeout), reset: true });
             }
         }
         if self.link.is_closing() {
@@ -48,7 +48,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 return Ok(());
             }
             self.link.deadline = Tick::NEVER;
-            self.tell(core, token, Event::Deadline)?;
+            self.notify(core, token, Event::Deadline)?;
         }
         Ok(())
     }
@@ -56,24 +56,24 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     /// Whether a peer that is late by so much is excused: its bytes have come, and the loop has not read or not decoded
     /// them yet. Bytes that the application does not want are no excuse.
     fn is_excused(&self, core: &mut Core, token: Token, late: Duration) -> bool {
-        let undecoded = self.link.has(Link::BEHIND) && !self.link.input.is_empty() && self.may_decode();
-        core.excuses(late) && (undecoded || self.link.has(Link::RECEIVING) && core.driver.has_input(token))
+        let undecoded = self.link.intersects(Link::HAS_BACKLOG) && !self.link.input.is_empty() && self.may_decode();
+        core.excuses(late) && (undecoded || self.link.intersects(Link::RECEIVING) && core.driver.has_input(token))
     }
 
     /// Whether the peer can be expected to be heard. While decoding is suspended, by the application or because the
     /// peer does not read, no deadline of the protocol counts; nor until the codec knows that it goes on.
     pub(super) fn listens(&self) -> bool {
-        let held = !self.link.is_writable() || self.link.has(Link::EDGE_DUE);
+        let held = !self.link.is_writable() || self.link.intersects(Link::EDGE_DUE);
         let reads = !held || self.application.reads_freely();
         let wanted = !A::PULLS || self.application.wants_message();
-        (!self.link.has(Link::PAUSED) && reads && wanted) || self.wants_input()
+        (!self.link.intersects(Link::PAUSED) && reads && wanted) || self.wants_input()
     }
 
     /// When the timer is to fire next.
     pub(super) fn next_timer(&mut self, core: &mut Core, token: Token) -> Tick {
         let mut timer = self.progress(core, token);
         if self.link.is_closing() {
-            if self.link.has(Link::SHUT) {
+            if self.link.intersects(Link::SHUT) {
                 timer = timer.sooner(self.link.deadline);
             }
         } else {
@@ -95,9 +95,9 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     /// By when the peer has to do something: take a byte, or end the connection.
     fn progress(&mut self, core: &Core, token: Token) -> Tick {
         let limits = &self.link.settings().limits;
-        let patience = if !self.link.outbound_is_empty() || self.held() > 0 {
+        let patience = if !self.link.outbound_is_empty() || self.buffered_bytes() > 0 {
             Some(limits.write_timeout)
-        } else if self.link.is_closing() && self.link.has(Link::SHUT) {
+        } else if self.link.is_closing() && self.link.intersects(Link::SHUT) {
             Some(limits.linger_timeout)
         } else {
             None
@@ -108,7 +108,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 if core.driver.is_sending(token) {
                     return Tick::NEVER;
                 }
-                if !self.link.has(Link::SHUT) {
+                if !self.link.intersects(Link::SHUT) {
                     self.link.acknowledges(core.driver.unacknowledged(token));
                 }
                 self.link.progress = core.wheel.tick_after(core.time.now(), patience);

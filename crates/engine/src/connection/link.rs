@@ -12,9 +12,9 @@ use tidegate_buffer::{Input, WritePosition, Outbound, Pool, Writability};
 use tidegate_codec::Codec;
 use tidegate_sys::Address;
 
-use crate::closed::Closed;
+use crate::closed::CloseReason;
 use crate::limits::Limits;
-use crate::server::spread::Seat;
+use crate::server::spread::LoopHandle;
 use crate::wheel::Tick;
 
 /// What the connections of one server have in common on one loop.
@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     /// Connections of the server, on all loops.
     pub(crate) live: Arc<AtomicUsize>,
     /// Counts them by loops, if these hand them to each other.
-    pub(crate) seat: Option<Seat>,
+    pub(crate) seat: Option<LoopHandle>,
     peers: RefCell<Slab<Address>>,
 }
 
@@ -32,7 +32,7 @@ impl Settings {
         Self::of_crew(limits, live, None)
     }
 
-    pub(crate) fn of_crew(mut limits: Limits, live: Arc<AtomicUsize>, seat: Option<Seat>) -> Rc<Self> {
+    pub(crate) fn of_crew(mut limits: Limits, live: Arc<AtomicUsize>, seat: Option<LoopHandle>) -> Rc<Self> {
         // Who may send no more is not told that it can.
         limits.water.high = limits.water.high.min(limits.water.cap);
         Rc::new(Self { limits, live, seat, peers: RefCell::default() })
@@ -45,7 +45,7 @@ pub(crate) struct Link {
     pub(super) input: Input,
     settings: Rc<Settings>,
     /// Why the connection is being closed; `None` while it is open.
-    pub(super) closing: Option<Rc<Closed>>,
+    pub(super) closing: Option<Rc<CloseReason>>,
     peer: Peer,
     /// The watched mark; a wire offset once `SETTLED`.
     pub(super) watched: u64,
@@ -75,7 +75,7 @@ impl Link {
     /// A mark is watched.
     pub(super) const WATCHING: u16 = 1 << 5;
     /// `watched` is a wire offset.
-    pub(super) const SETTLED: u16 = 1 << 6;
+    pub(super) const WIRE_OFFSET: u16 = 1 << 6;
     /// The handler has not been told yet that the handshake is over.
     pub(super) const HANDSHAKE: u16 = 1 << 7;
     /// The level fell, so the handler is to be told when it rises.
@@ -85,15 +85,15 @@ impl Link {
     /// Our sending side is shut down.
     pub(super) const SHUT: u16 = 1 << 10;
     /// It is in the line for another visit, or in the backlog.
-    pub(super) const AGAIN: u16 = 1 << 11;
+    pub(super) const SCHEDULED: u16 = 1 << 11;
     /// The codec's last word was written.
-    pub(super) const LAST_WORD: u16 = 1 << 12;
+    pub(super) const CLOSE_WRITTEN: u16 = 1 << 12;
     /// The codec failed to write, or nothing can be sent any more: it is not asked again.
-    pub(super) const MUTE: u16 = 1 << 13;
+    pub(super) const WRITE_FAILED: u16 = 1 << 13;
     /// The codec failed to read: it is given no more bytes.
-    pub(super) const DEAF: u16 = 1 << 14;
+    pub(super) const READ_FAILED: u16 = 1 << 14;
     /// The last visit left bytes that were read already and may be decoded.
-    pub(super) const BEHIND: u16 = 1 << 15;
+    pub(super) const HAS_BACKLOG: u16 = 1 << 15;
 
     pub(crate) fn new(settings: Rc<Settings>, peer: &Address, pool: &Pool) -> Self {
         Self {
@@ -145,7 +145,7 @@ impl Link {
     }
 
     #[inline]
-    pub(super) fn has(&self, flag: u16) -> bool {
+    pub(super) fn intersects(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 
@@ -156,7 +156,7 @@ impl Link {
 
     /// Clears a flag and says whether it was set.
     pub(super) fn take(&mut self, flag: u16) -> bool {
-        let had = self.has(flag);
+        let had = self.intersects(flag);
         self.set(flag, false);
         had
     }
@@ -190,7 +190,7 @@ impl Link {
     }
 
     pub(crate) fn is_write_shut(&self) -> bool {
-        self.has(Self::SHUT_WANTED | Self::SHUT)
+        self.intersects(Self::SHUT_WANTED | Self::SHUT)
     }
 
     pub(crate) fn is_writable(&self) -> bool {
@@ -225,7 +225,7 @@ impl Link {
         !self.is_writable() && self.cost(codec) > self.settings.limits.water.cap
     }
 
-    pub(crate) fn hold(&mut self, hold: bool) {
+    pub(crate) fn block_writes(&mut self, hold: bool) {
         self.level.set_blocked(hold);
         self.note_level();
     }
@@ -245,7 +245,7 @@ impl Link {
 
     /// Pauses or resumes; says whether it was paused.
     pub(crate) fn pause(&mut self, pause: bool) -> bool {
-        let paused = self.has(Self::PAUSED);
+        let paused = self.intersects(Self::PAUSED);
         self.set(Self::PAUSED, pause);
         paused
     }
@@ -253,7 +253,7 @@ impl Link {
     pub(crate) fn watch(&mut self, mark: WritePosition) {
         self.watched = mark.0;
         self.set(Self::WATCHING, true);
-        self.set(Self::SETTLED, false);
+        self.set(Self::WIRE_OFFSET, false);
     }
 
     pub(crate) fn shut_write(&mut self) {

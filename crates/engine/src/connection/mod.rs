@@ -19,12 +19,12 @@ use tidegate_buffer::Slice;
 use tidegate_codec::Codec;
 use tidegate_sys::{Accepted, Token};
 
-pub(crate) use self::application::{Application, Pushed};
+pub(crate) use self::application::{Application, HandlerApplication};
 pub(crate) use self::link::{Link, Settings};
-pub(crate) use self::pull::{Ends, Half};
-use crate::closed::Closed;
+pub(crate) use self::pull::{ChannelState, Half};
+use crate::closed::CloseReason;
 use crate::core::Core;
-use crate::group::{Cast, Heard};
+use crate::group::{Delivery, DeliveryOutcome};
 use crate::handler::Handler;
 
 /// A codec and its application on a link.
@@ -34,40 +34,40 @@ pub(crate) struct Connection<C, A> {
     application: A,
 }
 
-impl<C: Codec, H: Handler<C>> Connection<C, Pushed<H>> {
+impl<C: Codec, H: Handler<C>> Connection<C, HandlerApplication<H>> {
     pub(crate) fn new(link: Link, codec: C, handler: H) -> Self {
-        Self { link, codec, application: Pushed(handler) }
+        Self { link, codec, application: HandlerApplication(handler) }
     }
 }
 
 /// Whoever has a slot: a connection, a listener, an alarm.
-pub(crate) trait Occupant {
+pub(crate) trait SlotEntry {
     /// Something happened. Meanwhile the slot is empty.
-    fn visit(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Fate;
+    fn dispatch(&mut self, core: &mut Core, token: Token, occasion: SlotEvent) -> Disposition;
 
     /// A message comes to a group of which it is a member. Meanwhile the slot is empty.
-    fn hear(&mut self, _core: &mut Core, _token: Token, _cast: &Cast) -> (Heard, Fate) {
-        (Heard::Gone, Fate::Keep)
+    fn deliver(&mut self, _core: &mut Core, _token: Token, _cast: &Delivery) -> (DeliveryOutcome, Disposition) {
+        (DeliveryOutcome::Closed, Disposition::Keep)
     }
 
     /// Its socket is closed. What it leaves behind, if anything, keeps the slot.
-    fn gone(self: Box<Self>, _core: &mut Core, _reason: Rc<Closed>) -> Option<Box<dyn Occupant>> {
+    fn on_closed(self: Box<Self>, _core: &mut Core, _reason: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {
         None
     }
 
     /// Bytes of memory that wait with it, in either direction: who has most of them is shed first.
-    fn holds(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         0
     }
 
     /// The task that serves it has failed: that becomes the reason why it is closed, unless there is another one.
-    fn fail(&mut self, _core: &mut Core, _token: Token, _reason: &mut Option<Closed>) -> Fate {
-        Fate::Keep
+    fn fail(&mut self, _core: &mut Core, _token: Token, _reason: &mut Option<CloseReason>) -> Disposition {
+        Disposition::Keep
     }
 
     /// Whether the driver has something of it.
-    fn presence(&self) -> Presence {
-        Presence::Open
+    fn socket_state(&self) -> SocketState {
+        SocketState::Open
     }
 
     fn as_any(&mut self) -> &mut dyn Any;
@@ -77,7 +77,7 @@ pub(crate) trait Occupant {
 
 /// What the driver has of an occupant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Presence {
+pub(crate) enum SocketState {
     /// A socket.
     Open,
     /// A socket that is being closed.
@@ -87,7 +87,7 @@ pub(crate) enum Presence {
 }
 
 /// Why somebody is visited.
-pub(crate) enum Occasion {
+pub(crate) enum SlotEvent {
     /// It is new.
     Opened,
     /// It has a new codec and a new application.
@@ -105,46 +105,46 @@ pub(crate) enum Occasion {
     Timer,
     Posted(Box<dyn Any + Send>),
     /// It asked to be visited again.
-    Again,
+    Scheduled,
     Drain,
     /// The loop drains, and none of the tasks that serve is left.
-    Forsaken,
+    ServingDone,
     /// The deadline of the drain has come.
-    Overdue,
+    DrainTimeout,
     Shed,
     /// The last visit panicked.
     Panicked,
 }
 
 /// What a visit came to.
-pub(crate) enum Fate {
+pub(crate) enum Disposition {
     Keep,
     /// Somebody else takes the place.
-    Switch(Succession),
+    Switch(ProtocolSwitch),
     Close {
-        reason: Rc<Closed>,
+        reason: Rc<CloseReason>,
         reset: bool,
     },
     /// The driver has said its last word on somebody whom a visit closed.
-    Bury,
+    FinishClose,
 }
 
-impl Fate {
-    pub(crate) fn close(reason: Closed) -> Self {
+impl Disposition {
+    pub(crate) fn close(reason: CloseReason) -> Self {
         Self::Close { reason: Rc::new(reason), reset: false }
     }
 }
 
 /// Makes the new occupant of a place out of the old one.
-pub(crate) type Succession = Box<dyn FnOnce(Box<dyn Occupant>) -> Box<dyn Occupant>>;
+pub(crate) type ProtocolSwitch = Box<dyn FnOnce(Box<dyn SlotEntry>) -> Box<dyn SlotEntry>>;
 
 /// The codec and the application that a connection goes on with.
-pub(crate) trait Successor {
-    fn install(self: Box<Self>, link: Link) -> Box<dyn Occupant>;
+pub(crate) trait InstallProtocol {
+    fn install(self: Box<Self>, link: Link) -> Box<dyn SlotEntry>;
 }
 
-impl<D: Codec, A: Application<D>> Successor for (D, A) {
-    fn install(self: Box<Self>, mut link: Link) -> Box<dyn Occupant> {
+impl<D: Codec, A: Application<D>> InstallProtocol for (D, A) {
+    fn install(self: Box<Self>, mut link: Link) -> Box<dyn SlotEntry> {
         let (codec, application) = *self;
         link.input.set_escaping(A::PULLS);
         Box::new(Connection { link, codec, application })

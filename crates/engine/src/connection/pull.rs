@@ -12,10 +12,10 @@ use tidegate_buffer::WritePosition;
 use tidegate_codec::{Codec, Output, Step};
 use tidegate_sys::Token;
 
-use super::visit::{Budget, Stop};
-use super::{Application, Connection, Fate, Link, Occasion};
+use super::visit::{DispatchBudget, Exit};
+use super::{Application, Connection, Disposition, Link, SlotEvent};
 use crate::channel::ChannelError;
-use crate::closed::Closed;
+use crate::closed::CloseReason;
 use crate::context::{Context, SendError};
 use crate::core::Core;
 use crate::handler::{Event, Outcome, Switch};
@@ -31,16 +31,16 @@ pub(crate) enum Half {
 }
 
 /// What the handles of a connection wait for.
-pub(crate) struct Ends {
+pub(crate) struct ChannelState {
     /// Who waits for a message.
     reader: Option<Waker>,
-    rare: Option<Box<Rare>>,
+    writer_state: Option<Box<WriterState>>,
     state: u16,
 }
 
 /// What few connections need.
 #[derive(Default)]
-struct Rare {
+struct WriterState {
     /// Who waits to write, or for what was written.
     writer: Option<Waker>,
     /// The deadline of all that is asked of the channel.
@@ -51,7 +51,7 @@ struct Rare {
 
 type Start = Box<dyn FnOnce(&Rc<Local>, Token)>;
 
-impl Ends {
+impl ChannelState {
     /// The reading half has a handle.
     const READER: u16 = 1;
     /// The writing half has a handle.
@@ -65,34 +65,34 @@ impl Ends {
     /// The connection is gone; only handles are left.
     const GONE: u16 = 1 << 5;
     /// Who waited for a message was woken, and has not come back yet.
-    const CALLED: u16 = 1 << 6;
+    const READER_NOTIFIED: u16 = 1 << 6;
     /// The codec replies more than the peer reads: the halves hold each other back until it has read.
-    const HELD_BACK: u16 = 1 << 7;
+    const REPLIES_BLOCKED: u16 = 1 << 7;
     /// It was connected from here: a drain concerns it only when nobody is left who may need it to serve.
-    const OURS: u16 = 1 << 8;
+    const OUTBOUND: u16 = 1 << 8;
 
     /// A drain is not told.
     const IGNORES_DRAIN: u16 = 1 << 9;
 
     /// The ends of a connection that has one handle.
     pub(crate) fn new() -> Self {
-        Self { reader: None, rare: None, state: Self::READER | Self::WRITER }
+        Self { reader: None, writer_state: None, state: Self::READER | Self::WRITER }
     }
 
     /// The ends of a connection that a task will have, which `start` starts.
     pub(crate) fn starting(start: impl FnOnce(&Rc<Local>, Token) + 'static) -> Self {
         let mut ends = Self::new();
-        ends.rare().start = Some(Box::new(start));
+        ends.writer_state().start = Some(Box::new(start));
         ends
     }
 
     /// The ends of the same connection with another codec: nobody waits, and everything else stays.
     fn successor(&mut self) -> Self {
-        let kept = Self::READER | Self::WRITER | Self::DRAIN_DUE | Self::GONE | Self::OURS | Self::IGNORES_DRAIN;
-        Self { reader: None, rare: self.rare.take(), state: self.state & kept }
+        let kept = Self::READER | Self::WRITER | Self::DRAIN_DUE | Self::GONE | Self::OUTBOUND | Self::IGNORES_DRAIN;
+        Self { reader: None, writer_state: self.writer_state.take(), state: self.state & kept }
     }
 
-    fn has(&self, flag: u16) -> bool {
+    fn intersects(&self, flag: u16) -> bool {
         self.state & flag != 0
     }
 
@@ -101,7 +101,7 @@ impl Ends {
     }
 
     fn take(&mut self, flag: u16) -> bool {
-        let had = self.has(flag);
+        let had = self.intersects(flag);
         self.set(flag, false);
         had
     }
@@ -117,49 +117,49 @@ impl Ends {
         }
     }
 
-    fn rare(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
+    fn writer_state(&mut self) -> &mut WriterState {
+        self.writer_state.get_or_insert_default()
     }
 
     /// The next message that has not arrived yet is answered with `None`, unless the protocol or the application sees
     /// to its end by itself.
     fn drain<C: Codec>(&mut self, knows_its_end: bool) {
-        if !knows_its_end && !self.has(Self::IGNORES_DRAIN) {
+        if !knows_its_end && !self.intersects(Self::IGNORES_DRAIN) {
             self.set(Self::DRAIN_DUE, true);
             Application::<C>::wake_reader(self);
         }
     }
 
     fn wake_writer(&mut self) {
-        let Some(rare) = &mut self.rare else { return };
+        let Some(rare) = &mut self.writer_state else { return };
         if let Some(waker) = rare.writer.take() {
             waker.wake();
         }
         if !rare.deadline.is_set() {
-            self.rare = None;
+            self.writer_state = None;
         }
     }
 
     /// Sets the deadline of the connection to the channel's, which is passed for good once it has come.
     fn note_deadline<C: Codec>(&mut self, cx: &mut Context<'_, C>) {
         if cx.set_deadline(self.deadline()) {
-            self.rare().deadline = Tick::PASSED;
+            self.writer_state().deadline = Tick::PASSED;
         }
     }
 
     fn deadline(&self) -> Tick {
-        self.rare.as_ref().map_or(Tick::NEVER, |rare| rare.deadline)
+        self.writer_state.as_ref().map_or(Tick::NEVER, |rare| rare.deadline)
     }
 }
 
-impl<C: Codec> Application<C> for Ends {
+impl<C: Codec> Application<C> for ChannelState {
     const PULLS: bool = true;
 
     type Post = ();
 
     fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
-        if let Some(start) = self.rare.as_mut().and_then(|rare| rare.start.take()) {
-            self.rare = None;
+        if let Some(start) = self.writer_state.as_mut().and_then(|rare| rare.start.take()) {
+            self.writer_state = None;
             self.set(Self::DRAIN_DUE, cx.is_draining() && !cx.codec().knows_its_end());
             cx.later(start);
         }
@@ -174,7 +174,7 @@ impl<C: Codec> Application<C> for Ends {
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
         match event {
             Event::Writable | Event::Established => {
-                self.set(Self::HELD_BACK, false);
+                self.set(Self::REPLIES_BLOCKED, false);
                 self.wake_writer();
                 Application::<C>::wake_reader(self);
             }
@@ -185,14 +185,14 @@ impl<C: Codec> Application<C> for Ends {
                 self.wake_writer();
                 Application::<C>::wake_reader(self);
             }
-            Event::Drain if self.has(Self::OURS) => {}
+            Event::Drain if self.intersects(Self::OUTBOUND) => {}
             Event::Drain => self.drain::<C>(cx.codec().knows_its_end()),
             Event::Posted(()) | Event::ReadClosed => {}
         }
         Outcome::Continue
     }
 
-    fn closed(&mut self, _: &Closed) {
+    fn closed(&mut self, _: &CloseReason) {
         self.set(Self::GONE, true);
         self.wake_writer();
         Application::<C>::wake_reader(self);
@@ -205,27 +205,27 @@ impl<C: Codec> Application<C> for Ends {
     fn wake_reader(&mut self) -> bool {
         let Some(waker) = self.reader.take() else { return false };
         waker.wake();
-        self.set(Self::CALLED, true);
+        self.set(Self::READER_NOTIFIED, true);
         true
     }
 
     fn reads_freely(&self) -> bool {
-        self.has(Self::SPLIT) && !self.has(Self::HELD_BACK)
+        self.intersects(Self::SPLIT) && !self.intersects(Self::REPLIES_BLOCKED)
     }
 
     fn suspended(&mut self) -> bool {
         // Who was only woken to look at a deadline of its own has not stopped listening to the peer.
-        let called = self.take(Self::CALLED);
+        let called = self.take(Self::READER_NOTIFIED);
         self.set(Self::SUSPENDED, !called);
         called
     }
 
     fn heeds_drain(&self) -> bool {
-        !self.has(Self::OURS)
+        !self.intersects(Self::OUTBOUND)
     }
 
-    fn forsaken(&mut self, knows_its_end: bool) {
-        if self.has(Self::OURS) {
+    fn serving_done(&mut self, knows_its_end: bool) {
+        if self.intersects(Self::OUTBOUND) {
             self.drain::<C>(knows_its_end);
         }
     }
@@ -236,11 +236,11 @@ impl<C: Codec> Application<C> for Ends {
     }
 
     fn outlives(&self) -> bool {
-        self.has(Self::READER | Self::WRITER)
+        self.intersects(Self::READER | Self::WRITER)
     }
 
     fn is_gone(&self) -> bool {
-        self.has(Self::GONE)
+        self.intersects(Self::GONE)
     }
 }
 
@@ -250,55 +250,55 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     }
 
     /// A visit of a connection that is gone: all that it has is what was received before.
-    pub(super) fn haunt(&mut self, occasion: &Occasion) -> Fate {
+    pub(super) fn on_event_after_close(&mut self, occasion: &SlotEvent) -> Disposition {
         match occasion {
-            Occasion::Again => self.link.set(Link::AGAIN, false),
-            Occasion::Shed => self.link.input = Default::default(),
+            SlotEvent::Scheduled => self.link.set(Link::SCHEDULED, false),
+            SlotEvent::Shed => self.link.input = Default::default(),
             _ => {}
         }
-        Fate::Keep
+        Disposition::Keep
     }
 
     /// The task that had the channel has failed: that is why the connection is closed, unless there is another reason.
-    pub(super) fn server_failed(&mut self, core: &mut Core, token: Token, reason: &mut Option<Closed>) -> Fate {
-        let done = self.link.closing.as_ref().is_none_or(|closing| matches!(**closing, Closed::Done));
-        if self.is_gone() || !done || self.link.has(Link::SHUT) {
-            return Fate::Keep;
+    pub(super) fn server_failed(&mut self, core: &mut Core, token: Token, reason: &mut Option<CloseReason>) -> Disposition {
+        let done = self.link.closing.as_ref().is_none_or(|closing| matches!(**closing, CloseReason::Done));
+        if self.is_gone() || !done || self.link.intersects(Link::SHUT) {
+            return Disposition::Keep;
         }
-        reason.take().map_or(Fate::Keep, |reason| self.break_off(core, token, reason))
+        reason.take().map_or(Disposition::Keep, |reason| self.break_off(core, token, reason))
     }
 
     /// Closes because of something that went wrong on our side; as with a handler, the peer must not take what it got
     /// for the whole.
-    fn break_off(&mut self, core: &mut Core, token: Token, reason: Closed) -> Fate {
+    fn break_off(&mut self, core: &mut Core, token: Token, reason: CloseReason) -> Disposition {
         let reason = Rc::new(reason);
         if self.codec.ends_with_connection() {
-            return Fate::Close { reason, reset: true };
+            return Disposition::Close { reason, reset: true };
         }
         self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
         self.link.closing = Some(reason);
-        self.touch(core, token);
-        Fate::Keep
+        self.schedule_unless_pending(core, token);
+        Disposition::Keep
     }
 
     /// Asks for a visit: at the end of the pass, unless one follows anyway when the tasks that were woken have run.
-    pub(crate) fn touch(&mut self, core: &mut Core, token: Token) {
-        if core.hot != Some(token) && !self.is_gone() {
-            self.again(core, token);
+    pub(crate) fn schedule_unless_pending(&mut self, core: &mut Core, token: Token) {
+        if core.pending_reader != Some(token) && !self.is_gone() {
+            self.schedule(core, token);
         }
     }
 }
 
-impl<C: Codec> Connection<C, Ends> {
-    pub(crate) fn pulled(mut link: Link, codec: C) -> Self {
+impl<C: Codec> Connection<C, ChannelState> {
+    pub(crate) fn with_channel(mut link: Link, codec: C) -> Self {
         link.input.set_escaping(true);
-        Self { link, codec, application: Ends::new() }
+        Self { link, codec, application: ChannelState::new() }
     }
 
     /// A connection that was made from here.
-    pub(crate) fn ours(link: Link, codec: C) -> Self {
-        let mut connection = Self::pulled(link, codec);
-        connection.application.set(Ends::OURS, true);
+    pub(crate) fn with_outbound_channel(link: Link, codec: C) -> Self {
+        let mut connection = Self::with_channel(link, codec);
+        connection.application.set(ChannelState::OUTBOUND, true);
         connection
     }
 
@@ -309,16 +309,16 @@ impl<C: Codec> Connection<C, Ends> {
         token: Token,
         waker: &Waker,
     ) -> Poll<Result<Option<C::In>, ChannelError>> {
-        self.application.set(Ends::CALLED, false);
-        if self.link.has(Link::READ_CLOSED) {
+        self.application.set(ChannelState::READER_NOTIFIED, false);
+        if self.link.intersects(Link::READ_CLOSED) {
             return Poll::Ready(Ok(None));
         }
-        let gone = self.application.has(Ends::GONE);
-        if self.application.has(Ends::SUSPENDED) {
+        let gone = self.application.intersects(ChannelState::GONE);
+        if self.application.intersects(ChannelState::SUSPENDED) {
             // Before anything is decoded: a piece that lay here meanwhile was not late.
             self.codec.restart_timeouts(core.time.now());
         }
-        if self.link.has(Link::DEAF) || (self.link.is_closing() && !gone) {
+        if self.link.intersects(Link::READ_FAILED) || (self.link.is_closing() && !gone) {
             return Poll::Ready(self.end());
         }
         // After the loop was held up, what has come meanwhile is not late.
@@ -327,7 +327,7 @@ impl<C: Codec> Connection<C, Ends> {
         if !gone && (is_late || !self.may_decode()) {
             return self.wait_to_read(core, token, waker);
         }
-        let ended = self.link.has(Link::PEER_ENDED);
+        let ended = self.link.intersects(Link::PEER_ENDED);
         let (outbound, input) = self.link.queues();
         let before = (outbound.written(), self.codec.buffered_bytes());
         let mut reply = Output::new(outbound, &core.pool, &core.time);
@@ -335,25 +335,25 @@ impl<C: Codec> Connection<C, Ends> {
         if !gone && (outbound.written() != before.0 || self.codec.buffered_bytes() != before.1) {
             self.link.update_level(&self.codec);
             let unread = self.link.cost(&self.codec) > self.link.settings().limits.water.replies_cap;
-            self.application.set(Ends::HELD_BACK, unread);
-            self.touch(core, token);
+            self.application.set(ChannelState::REPLIES_BLOCKED, unread);
+            self.schedule_unless_pending(core, token);
         }
         match step {
             Ok(Step::Message(message)) => {
-                core.tally.messages += 1;
+                core.counters.messages += 1;
                 Poll::Ready(Ok(Some(message)))
             }
             Ok(Step::NeedMore) if gone => Poll::Ready(self.end()),
-            Ok(Step::NeedMore) if self.application.take(Ends::DRAIN_DUE) => Poll::Ready(Ok(None)),
+            Ok(Step::NeedMore) if self.application.take(ChannelState::DRAIN_DUE) => Poll::Ready(Ok(None)),
             Ok(Step::NeedMore) => self.wait_to_read(core, token, waker),
             Ok(Step::End) => {
                 self.link.set(Link::READ_CLOSED, true);
-                self.touch(core, token);
+                self.schedule_unless_pending(core, token);
                 Poll::Ready(Ok(None))
             }
             Err(fault) => {
                 self.or_close(Err(fault));
-                self.touch(core, token);
+                self.schedule_unless_pending(core, token);
                 Poll::Ready(self.end())
             }
         }
@@ -369,8 +369,8 @@ impl<C: Codec> Connection<C, Ends> {
             return Poll::Ready(Err(ChannelError::Deadline));
         }
         register(&mut self.application.reader, waker);
-        if self.application.take(Ends::SUSPENDED) {
-            self.touch(core, token);
+        if self.application.take(ChannelState::SUSPENDED) {
+            self.schedule_unless_pending(core, token);
         }
         Poll::Pending
     }
@@ -378,14 +378,14 @@ impl<C: Codec> Connection<C, Ends> {
     /// Whoever waited for a message does so no more.
     pub(crate) fn stop_waiting(&mut self, core: &mut Core, token: Token) {
         self.application.reader = None;
-        self.application.set(Ends::CALLED, false);
-        self.touch(core, token);
+        self.application.set(ChannelState::READER_NOTIFIED, false);
+        self.schedule_unless_pending(core, token);
     }
 
     /// What is said when no further message will come: nothing more, if all was in order.
     fn end<T>(&self) -> Result<Option<T>, ChannelError> {
         match &self.link.closing {
-            Some(reason) if !matches!(**reason, Closed::Done) => Err(ChannelError::Closed(reason.clone())),
+            Some(reason) if !matches!(**reason, CloseReason::Done) => Err(ChannelError::Closed(reason.clone())),
             _ => Ok(None),
         }
     }
@@ -393,7 +393,7 @@ impl<C: Codec> Connection<C, Ends> {
     /// Why nothing can be written any more.
     fn refusal(&self) -> ChannelError {
         let reason = self.link.closing.clone();
-        ChannelError::Closed(reason.unwrap_or_else(|| Rc::new(Closed::Done)))
+        ChannelError::Closed(reason.unwrap_or_else(|| Rc::new(CloseReason::Done)))
     }
 
     /// Whether the connection is one on which something can still be sent.
@@ -415,7 +415,7 @@ impl<C: Codec> Connection<C, Ends> {
             // The codec may have waited for this before it could decode on.
             Application::<C>::wake_reader(&mut self.application);
         }
-        self.touch(core, token);
+        self.schedule_unless_pending(core, token);
         sent
     }
 
@@ -430,7 +430,7 @@ impl<C: Codec> Connection<C, Ends> {
         if self.link.is_writable() {
             return Poll::Ready(Ok(()));
         }
-        register(&mut self.application.rare().writer, waker);
+        register(&mut self.application.writer_state().writer, waker);
         Poll::Pending
     }
 
@@ -448,20 +448,20 @@ impl<C: Codec> Connection<C, Ends> {
             self.link.set(Link::WATCHING, false);
             return Poll::Ready(Ok(()));
         }
-        if self.application.has(Ends::GONE) {
+        if self.application.intersects(ChannelState::GONE) {
             return Poll::Ready(Err(self.refusal()));
         }
         if self.is_overdue(core) {
             return Poll::Ready(Err(ChannelError::Deadline));
         }
-        register(&mut self.application.rare().writer, waker);
+        register(&mut self.application.writer_state().writer, waker);
         Poll::Pending
     }
 
     /// Whether the connection is gone.
-    pub(crate) fn gone(&mut self, waker: &Waker) -> Poll<Result<(), ChannelError>> {
-        if !self.application.has(Ends::GONE) {
-            register(&mut self.application.rare().writer, waker);
+    pub(crate) fn poll_closed(&mut self, waker: &Waker) -> Poll<Result<(), ChannelError>> {
+        if !self.application.intersects(ChannelState::GONE) {
+            register(&mut self.application.writer_state().writer, waker);
             return Poll::Pending;
         }
         Poll::Ready(self.end::<()>().map(drop))
@@ -469,23 +469,23 @@ impl<C: Codec> Connection<C, Ends> {
 
     /// Begins to close in good order.
     pub(crate) fn close(&mut self, core: &mut Core, token: Token) {
-        if !self.application.has(Ends::GONE) && !self.link.is_closing() {
-            self.link.closing = Some(Rc::new(Closed::Done));
-            self.touch(core, token);
+        if !self.application.intersects(ChannelState::GONE) && !self.link.is_closing() {
+            self.link.closing = Some(Rc::new(CloseReason::Done));
+            self.schedule_unless_pending(core, token);
         }
     }
 
     /// Resets the connection, also while it closes in good order.
-    pub(crate) fn abort(&mut self) -> Fate {
-        match self.application.has(Ends::GONE) {
-            true => Fate::Keep,
-            false => Fate::Close { reason: Rc::new(Closed::Aborted), reset: true },
+    pub(crate) fn abort(&mut self) -> Disposition {
+        match self.application.intersects(ChannelState::GONE) {
+            true => Disposition::Keep,
+            false => Disposition::Close { reason: Rc::new(CloseReason::Aborted), reset: true },
         }
     }
 
     pub(crate) fn shutdown_write(&mut self, core: &mut Core, token: Token) {
         self.link.shut_write();
-        self.touch(core, token);
+        self.schedule_unless_pending(core, token);
     }
 
     pub(crate) fn pause(&mut self, core: &mut Core, token: Token, pause: bool) {
@@ -493,13 +493,13 @@ impl<C: Codec> Connection<C, Ends> {
             self.codec.restart_timeouts(core.time.now());
             Application::<C>::wake_reader(&mut self.application);
         }
-        self.touch(core, token);
+        self.schedule_unless_pending(core, token);
     }
 
     /// Sets the deadline of all that is asked of the channel.
     pub(crate) fn set_deadline(&mut self, core: &mut Core, token: Token, deadline: Tick) {
-        if deadline.is_set() || self.application.rare.is_some() {
-            self.application.rare().deadline = deadline;
+        if deadline.is_set() || self.application.writer_state.is_some() {
+            self.application.writer_state().deadline = deadline;
         }
         if !self.link.is_closing() {
             self.link.set_deadline(deadline);
@@ -507,7 +507,7 @@ impl<C: Codec> Connection<C, Ends> {
         // Whoever waits has a new deadline.
         self.application.wake_writer();
         Application::<C>::wake_reader(&mut self.application);
-        self.touch(core, token);
+        self.schedule_unless_pending(core, token);
     }
 
     /// Whoever waits wants to be woken by then.
@@ -515,7 +515,7 @@ impl<C: Codec> Connection<C, Ends> {
         let sooner = self.link.deadline.sooner(deadline);
         if sooner != self.link.deadline && !self.link.is_closing() {
             self.link.set_deadline(sooner);
-            self.touch(core, token);
+            self.schedule_unless_pending(core, token);
         }
     }
 
@@ -524,15 +524,15 @@ impl<C: Codec> Connection<C, Ends> {
     }
 
     /// Takes note of a handle that was dropped. Says whether it was the last of a connection that is gone already.
-    pub(crate) fn dropped(&mut self, core: &mut Core, token: Token, half: Half, panicking: bool) -> (bool, Fate) {
+    pub(crate) fn dropped(&mut self, core: &mut Core, token: Token, half: Half, panicking: bool) -> (bool, Disposition) {
         self.application.forget(half);
-        let last = !self.application.has(Ends::READER | Ends::WRITER);
-        if self.application.has(Ends::GONE) {
-            return (last, Fate::Keep);
+        let last = !self.application.intersects(ChannelState::READER | ChannelState::WRITER);
+        if self.application.intersects(ChannelState::GONE) {
+            return (last, Disposition::Keep);
         }
-        let mut fate = Fate::Keep;
+        let mut fate = Disposition::Keep;
         if panicking && !self.link.is_closing() {
-            fate = self.break_off(core, token, Closed::Panicked);
+            fate = self.break_off(core, token, CloseReason::Panicked);
         } else if last {
             self.close(core, token);
         } else if half == Half::Writer {
@@ -542,13 +542,13 @@ impl<C: Codec> Connection<C, Ends> {
     }
 
     pub(crate) fn ignore_drain(&mut self) {
-        self.application.set(Ends::IGNORES_DRAIN, true);
-        self.application.set(Ends::DRAIN_DUE, false);
+        self.application.set(ChannelState::IGNORES_DRAIN, true);
+        self.application.set(ChannelState::DRAIN_DUE, false);
     }
 
     pub(crate) fn set_split(&mut self, split: bool) {
-        self.application.set(Ends::SPLIT, split);
-        self.application.set(Ends::HELD_BACK, false);
+        self.application.set(ChannelState::SPLIT, split);
+        self.application.set(ChannelState::REPLIES_BLOCKED, false);
     }
 
     /// Goes on with another codec, once what this one has said is on its way.
@@ -557,14 +557,14 @@ impl<C: Codec> Connection<C, Ends> {
         core: &mut Core,
         token: Token,
         to: impl FnOnce(C) -> D + 'static,
-    ) -> Fate {
-        if !self.application.has(Ends::GONE) {
+    ) -> Disposition {
+        if !self.application.intersects(ChannelState::GONE) {
             // If that fails it fails again in the visit that follows, which closes the connection: with the new codec,
             // since that is what the handle knows.
-            let _ = self.flush(core, token, &mut Budget::barrier());
+            let _ = self.flush(core, token, &mut DispatchBudget::barrier());
         }
         let ends = self.application.successor();
-        self.fate(Err(Stop::Switch(Switch::to_application(move |codec| (to(codec), ends)))))
+        self.disposition(Err(Exit::Switch(Switch::to_application(move |codec| (to(codec), ends)))))
     }
 
     pub(crate) fn codec(&mut self) -> &mut C {
@@ -588,4 +588,4 @@ fn register(place: &mut Option<Waker>, waker: &Waker) {
     }
 }
 
-const _: () = assert!(size_of::<Ends>() == 32);
+const _: () = assert!(size_of::<ChannelState>() == 32);

@@ -23,8 +23,8 @@ use bytes::Bytes;
 use tidegate_codec::{Codec, EncodeError, Encoded};
 use tidegate_sys::Token;
 
-pub(crate) use self::room::{Budget, Cast, Groups, Heard};
-use crate::mailbox::{Letter, Mailbox, Refused};
+pub(crate) use self::room::{DeliveryBudget, Delivery, Groups, DeliveryOutcome};
+use crate::mailbox::{LoopMessage, Mailbox, Refused};
 
 /// Connections that get the same messages: the members of a chat, the subscribers of a topic.
 ///
@@ -145,10 +145,10 @@ impl<C: Codec> Group<C> {
         if loops.is_empty() || encoded.is_empty() {
             return Ok(());
         }
-        let news = News { group: self.shared.clone(), bytes: encoded.bytes().clone(), except: except.cloned() };
+        let news = Broadcast { group: self.shared.clone(), bytes: encoded.bytes().clone(), except: except.cloned() };
         let news = Arc::new(news);
         let mut full = 0;
-        loops.retain(|mailbox| match mailbox.send(Letter::Broadcast(news.clone())) {
+        loops.retain(|mailbox| match mailbox.send(LoopMessage::Broadcast(news.clone())) {
             Ok(()) => true,
             Err(Refused::Full(_)) => {
                 full += 1;
@@ -248,7 +248,7 @@ impl Shared {
 }
 
 /// A message on its way to the loops.
-pub(crate) struct News {
+pub(crate) struct Broadcast {
     group: Arc<Shared>,
     bytes: Bytes,
     except: Option<Member>,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use tidegate_buffer::Slice;
 use tidegate_sys::Token;
 
-use super::{News, Shared, Slow};
+use super::{Broadcast, Shared, Slow};
 use crate::core::Core;
 use crate::limits::{DELIVERIES_PER_TURN_MAX, HEARERS_PER_TURN_MAX, MESSAGE_TIME};
 use crate::mailbox::Mailbox;
@@ -22,13 +22,13 @@ use crate::slots::Slots;
 /// The groups that have members on this loop, by their numbers.
 #[derive(Default)]
 pub(crate) struct Groups {
-    rooms: BTreeMap<u64, Room>,
+    groups: BTreeMap<u64, LocalMembers>,
     /// So many groups there were when all were last looked through.
     swept: usize,
 }
 
 /// The members of one group.
-struct Room {
+struct LocalMembers {
     group: Weak<Shared>,
     mailbox: Arc<Mailbox>,
     /// By slot, so that whoever is served next can be found whatever happened since the last turn. It is as small as a
@@ -40,13 +40,13 @@ struct Room {
 
 impl Groups {
     pub(crate) fn join(&mut self, group: &Arc<Shared>, mailbox: &Arc<Mailbox>, slots: &mut Slots, token: Token) {
-        if !self.rooms.contains_key(&group.number) {
-            if self.rooms.len() >= 2 * self.swept.max(SWEPT_MIN) {
+        if !self.groups.contains_key(&group.number) {
+            if self.groups.len() >= 2 * self.swept.max(SWEPT_MIN) {
                 self.sweep(slots);
             }
-            self.rooms.insert(group.number, Room::new(group, mailbox));
+            self.groups.insert(group.number, LocalMembers::new(group, mailbox));
         }
-        let room = self.rooms.get_mut(&group.number).expect("it is there by now");
+        let room = self.groups.get_mut(&group.number).expect("it is there by now");
         if room.members.insert(key(token)) {
             group.members.fetch_add(1, Relaxed);
             if room.members.len() >= 2 * room.swept.max(SWEPT_MIN) {
@@ -56,29 +56,29 @@ impl Groups {
     }
 
     pub(crate) fn leave(&mut self, group: &Shared, token: Token) {
-        let Some(room) = self.rooms.get_mut(&group.number) else { return };
+        let Some(room) = self.groups.get_mut(&group.number) else { return };
         if room.members.remove(&key(token)) {
             group.members.fetch_sub(1, Relaxed);
         }
         if room.members.is_empty() {
-            self.rooms.remove(&group.number);
+            self.groups.remove(&group.number);
         }
     }
 
     /// Forgets members who are gone, and groups that have none or are forgotten themselves.
     pub(crate) fn sweep(&mut self, slots: &mut Slots) {
-        self.rooms.retain(|_, room| {
+        self.groups.retain(|_, room| {
             let kept = room.group.strong_count() > 0;
             if kept {
                 room.sweep(slots);
             }
             kept && !room.members.is_empty()
         });
-        self.swept = self.rooms.len();
+        self.swept = self.groups.len();
     }
 }
 
-impl Room {
+impl LocalMembers {
     fn new(group: &Arc<Shared>, mailbox: &Arc<Mailbox>) -> Self {
         group.loops().push(mailbox.clone());
         Self { group: Arc::downgrade(group), mailbox: mailbox.clone(), members: BTreeSet::new(), swept: 0 }
@@ -94,7 +94,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for LocalMembers {
     /// The group forgets this loop.
     fn drop(&mut self) {
         if let Some(group) = self.group.upgrade() {
@@ -105,23 +105,23 @@ impl Drop for Room {
 }
 
 /// How far messages may get in one turn.
-pub(crate) struct Budget {
+pub(crate) struct DeliveryBudget {
     deliveries: usize,
     /// How long the line of those who want another visit may get. Whoever is in it costs no further send.
     line: usize,
     phase: Phase,
 }
 
-impl Budget {
+impl DeliveryBudget {
     pub(crate) fn new(core: &Core) -> Self {
         // One delivery a turn is made although the line is as long as it may get.
-        let line = HEARERS_PER_TURN_MAX.max(core.wants_visits() + 1);
+        let line = HEARERS_PER_TURN_MAX.max(core.scheduled_count() + 1);
         Self { deliveries: DELIVERIES_PER_TURN_MAX, line, phase: Phase::of(MESSAGE_TIME) }
     }
 
     /// Takes one delivery out of it, if there is one left.
     fn take(&mut self, core: &Core) -> bool {
-        let left = self.deliveries > 0 && core.wants_visits() < self.line && !self.phase.is_over();
+        let left = self.deliveries > 0 && core.scheduled_count() < self.line && !self.phase.is_over();
         if left {
             self.deliveries -= 1;
             self.phase.is_over_after(1, &*core.driver);
@@ -136,8 +136,8 @@ impl Budget {
 }
 
 /// A message on its way from one member to the next.
-pub(crate) struct Cast {
-    news: Arc<News>,
+pub(crate) struct Delivery {
+    broadcast: Arc<Broadcast>,
     /// The bytes in this loop's memory, which all queues share.
     bytes: Slice,
     /// The first member who may not have it yet; `None` when all have.
@@ -146,32 +146,32 @@ pub(crate) struct Cast {
 
 /// What came of bringing a message to a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum DeliveryOutcome {
     /// It was queued.
-    Taken,
+    Delivered,
     /// It should have been, and was not.
-    Skipped,
+    Dropped,
     /// There is no sense in it now: the connection closes, or has another codec.
-    Deaf,
+    NotApplicable,
     /// There is nobody any more.
-    Gone,
+    Closed,
 }
 
-impl Cast {
+impl Delivery {
     /// Copies a message into the loop's memory, if it has members of that group.
-    pub(crate) fn begin(news: &Arc<News>, core: &Core) -> Option<Self> {
-        if !core.groups.rooms.contains_key(&news.group.number) {
+    pub(crate) fn begin(news: &Arc<Broadcast>, core: &Core) -> Option<Self> {
+        if !core.groups.groups.contains_key(&news.group.number) {
             return None;
         }
-        Some(Self { news: news.clone(), bytes: core.pool.copy(&news.bytes), next: Some(0) })
+        Some(Self { broadcast: news.clone(), bytes: core.pool.copy(&news.bytes), next: Some(0) })
     }
 
     /// Brings the message to members, as far as the budget goes. Says whether all have it.
-    pub(crate) fn go_on(&mut self, core: &mut Core, budget: &mut Budget) -> bool {
-        let group = &self.news.group;
+    pub(crate) fn go_on(&mut self, core: &mut Core, budget: &mut DeliveryBudget) -> bool {
+        let group = &self.broadcast.group;
         // The groups are left to whoever is visited.
-        let Some(mut room) = core.groups.rooms.remove(&group.number) else { return true };
-        let except = self.news.except.as_ref().filter(|except| Arc::ptr_eq(&except.mailbox, &room.mailbox));
+        let Some(mut room) = core.groups.groups.remove(&group.number) else { return true };
+        let except = self.broadcast.except.as_ref().filter(|except| Arc::ptr_eq(&except.mailbox, &room.mailbox));
         let except = except.map(|except| except.token);
         let (mut skipped, mut gone) = (0, Vec::new());
         let mut members = self.next.into_iter().flat_map(|next| room.members.range(next..)).copied();
@@ -184,10 +184,10 @@ impl Cast {
             if Some(token) == except {
                 continue;
             }
-            match core.hear(token, self) {
-                Heard::Taken | Heard::Deaf => {}
-                Heard::Skipped => skipped += 1,
-                Heard::Gone => gone.push(member),
+            match core.deliver(token, self) {
+                DeliveryOutcome::Delivered | DeliveryOutcome::NotApplicable => {}
+                DeliveryOutcome::Dropped => skipped += 1,
+                DeliveryOutcome::Closed => gone.push(member),
             }
         };
         drop(members);
@@ -197,7 +197,7 @@ impl Cast {
         group.members.fetch_sub(gone.len(), Relaxed);
         group.skipped.fetch_add(skipped, Relaxed);
         if !room.members.is_empty() {
-            core.groups.rooms.insert(group.number, room);
+            core.groups.groups.insert(group.number, room);
         }
         self.next.is_none()
     }
@@ -208,11 +208,11 @@ impl Cast {
 
     /// What a codec has to be for it.
     pub(crate) fn kind(&self) -> std::any::TypeId {
-        self.news.group.kind
+        self.broadcast.group.kind
     }
 
     pub(crate) fn slow(&self) -> Slow {
-        self.news.group.slow
+        self.broadcast.group.slow
     }
 }
 
@@ -252,10 +252,10 @@ mod tests {
         }
         for _ in 0..10_000 {
             core.join(Group::<Lines>::new(Slow::Skip).shared(), token);
-            assert!(core.groups.rooms.len() <= 2 * SWEPT_MIN);
+            assert!(core.groups.groups.len() <= 2 * SWEPT_MIN);
         }
         core.groups.sweep(&mut core.slots);
-        assert_eq!(core.groups.rooms.len(), kept.len());
+        assert_eq!(core.groups.groups.len(), kept.len());
         assert!(kept.iter().all(|group| group.len() == 1));
     }
 
@@ -272,6 +272,6 @@ mod tests {
         assert_eq!((group.len(), group.shared().loops().len()), (1, 1));
         core.groups.leave(group.shared(), tokens[1]);
         assert_eq!((group.len(), group.shared().loops().len()), (0, 0));
-        assert!(core.groups.rooms.is_empty());
+        assert!(core.groups.groups.is_empty());
     }
 }

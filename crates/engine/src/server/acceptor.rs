@@ -18,12 +18,12 @@ use tidegate_buffer::planted::{self, Bug};
 use tidegate_codec::Codec;
 use tidegate_sys::{Accepted, Address, Operation, Socket, Token};
 
-use crate::closed::Closed;
-use crate::connection::{Connection, Fate, Link, Occasion, Occupant, Settings};
+use crate::closed::CloseReason;
+use crate::connection::{Connection, Disposition, Link, SlotEvent, SlotEntry, Settings};
 use crate::core::Core;
 use crate::handler::Handler;
 use crate::limits::{ACCEPT_PAUSE, CAP_PAUSE};
-use crate::server::spread::{Handed, Reception};
+use crate::server::spread::{HandoffConnection, HandoffReceiver};
 
 /// Makes connections of streams.
 pub(crate) trait Admit: 'static {
@@ -52,13 +52,13 @@ pub(crate) struct Acceptor<M> {
     /// Streams that were accepted when other loops had just filled the server.
     waiting: VecDeque<Accepted>,
     /// Where streams come from other loops, if they come to this listener.
-    reception: Option<Reception>,
+    reception: Option<HandoffReceiver>,
     /// Nothing more is accepted.
     ending: bool,
 }
 
 impl<M: Admit> Acceptor<M> {
-    pub(crate) fn new(settings: Rc<Settings>, make: M, reception: Option<Reception>) -> Self {
+    pub(crate) fn new(settings: Rc<Settings>, make: M, reception: Option<HandoffReceiver>) -> Self {
         Self { settings, make, paused: false, waiting: VecDeque::new(), reception, ending: false }
     }
 
@@ -94,31 +94,31 @@ impl<M: Admit> Acceptor<M> {
 
     /// Makes a connection of a stream that was counted.
     fn admit(&mut self, core: &mut Core, accepted: Accepted) {
-        core.tally.accepted += 1;
+        core.counters.accepted += 1;
         // From here on the link counts: if what follows panics, it gives the place back.
         let link = Link::new(self.settings.clone(), &accepted.peer, &core.pool);
         if let Err(error) = self.make.admit(core, link, accepted.socket, &accepted.peer) {
-            core.tally.accepts_failed += 1;
+            core.counters.accepts_failed += 1;
             core.log.accept_failed(core.time.now(), &error);
         }
     }
 
     /// Another loop has sent a stream.
     fn posted(&mut self, core: &mut Core, post: Box<dyn Any + Send>) {
-        if let Some(accepted) = post.downcast::<Handed>().ok().and_then(|handed| handed.arrive()) {
+        if let Some(accepted) = post.downcast::<HandoffConnection>().ok().and_then(|handed| handed.arrive()) {
             self.admit(core, accepted);
         }
     }
 
     /// Closes, once nothing is on its way from other loops any more.
-    fn end(&mut self, core: &mut Core, token: Token) -> Fate {
+    fn end(&mut self, core: &mut Core, token: Token) -> Disposition {
         self.ending = true;
         self.admit_waiting(core);
-        if self.reception.as_ref().is_some_and(Reception::shut) {
+        if self.reception.as_ref().is_some_and(HandoffReceiver::shut) {
             self.pause(core, token, CAP_PAUSE);
-            return Fate::Keep;
+            return Disposition::Keep;
         }
-        Fate::close(Closed::Done)
+        Disposition::close(CloseReason::Done)
     }
 
     fn is_full(&self) -> bool {
@@ -146,30 +146,30 @@ impl<M: Admit> Acceptor<M> {
     }
 }
 
-impl<M: Admit> Occupant for Acceptor<M> {
-    fn visit(&mut self, core: &mut Core, token: Token, occasion: Occasion) -> Fate {
+impl<M: Admit> SlotEntry for Acceptor<M> {
+    fn dispatch(&mut self, core: &mut Core, token: Token, occasion: SlotEvent) -> Disposition {
         match occasion {
-            Occasion::Accepted(Ok(accepted)) => self.accepted(core, token, accepted),
-            Occasion::Accepted(Err(error)) => {
-                core.tally.accepts_failed += 1;
+            SlotEvent::Accepted(Ok(accepted)) => self.accepted(core, token, accepted),
+            SlotEvent::Accepted(Err(error)) => {
+                core.counters.accepts_failed += 1;
                 core.log.accept_failed(core.time.now(), &error);
                 self.pause(core, token, ACCEPT_PAUSE);
             }
-            Occasion::Posted(post) => {
+            SlotEvent::Posted(post) => {
                 self.posted(core, post);
                 if self.ending {
                     return self.end(core, token);
                 }
             }
-            Occasion::Timer if self.ending => return self.end(core, token),
-            Occasion::Timer => self.look_again(core, token),
+            SlotEvent::Timer if self.ending => return self.end(core, token),
+            SlotEvent::Timer => self.look_again(core, token),
             // `make` panicked: that stream is lost. The timer brings the others that wait, and accepting, back.
-            Occasion::Panicked => self.pause(core, token, ACCEPT_PAUSE),
-            Occasion::Drain | Occasion::Failed(_) => return self.end(core, token),
-            Occasion::Overdue => return Fate::close(Closed::Done),
+            SlotEvent::Panicked => self.pause(core, token, ACCEPT_PAUSE),
+            SlotEvent::Drain | SlotEvent::Failed(_) => return self.end(core, token),
+            SlotEvent::DrainTimeout => return Disposition::close(CloseReason::Done),
             _ => {}
         }
-        Fate::Keep
+        Disposition::Keep
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

@@ -27,13 +27,13 @@ use std::sync::atomic::AtomicUsize;
 use tidegate_codec::Codec;
 use tidegate_sys::{Address, ListenOptions, Side, Socket, handover, inherited};
 
-pub use self::running::{Running, Superseded};
-use self::spread::Crew;
-pub use self::spread::Spread;
+pub use self::running::{ServerHandle, Superseded};
+use self::spread::LoopGroup;
+pub use self::spread::LoadBalancing;
 pub use self::start_error::StartError;
 use self::takeover::Takeover;
-pub use self::transport::{Transport, UnknownTransport};
-use crate::core::quietly;
+pub use self::transport::{Backend, UnknownBackend};
+use crate::core::catch_and_log;
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
@@ -64,8 +64,8 @@ use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
 pub struct Server {
     source: Source,
     loops: usize,
-    transport: Transport,
-    spread: Spread,
+    transport: Backend,
+    load_balancing: LoadBalancing,
     options: ListenOptions,
     limits: Limits,
     takeover: Option<PathBuf>,
@@ -79,7 +79,7 @@ enum Source {
 
 /// Deals listeners to loops, so that each listener is accepted from, and each loop accepts at each address: to close a
 /// listener that shares its address with others would lose the connections in its queue.
-fn deal(listeners: Vec<Socket>, loops: usize) -> io::Result<Vec<Vec<Socket>>> {
+fn assign_listeners(listeners: Vec<Socket>, loops: usize) -> io::Result<Vec<Vec<Socket>>> {
     let mut groups: Vec<(Address, Vec<Socket>)> = Vec::new();
     for listener in listeners {
         let address = listener.address(Side::Local)?;
@@ -146,8 +146,8 @@ impl Server {
         Self {
             source,
             loops: std::thread::available_parallelism().map_or(1, usize::from),
-            transport: Transport::default(),
-            spread: Spread::default(),
+            transport: Backend::default(),
+            load_balancing: LoadBalancing::default(),
             options: ListenOptions::default(),
             limits: Limits::default(),
             takeover: None,
@@ -161,14 +161,14 @@ impl Server {
     }
 
     /// Which driver the loops run on: [`Transport::Auto`] unless set.
-    pub fn transport(mut self, transport: Transport) -> Self {
+    pub fn transport(mut self, transport: Backend) -> Self {
         self.transport = transport;
         self
     }
 
     /// Which loop serves a fresh connection; the one that has accepted it, unless set.
-    pub fn spread(mut self, spread: Spread) -> Self {
-        self.spread = spread;
+    pub fn load_balancing(mut self, spread: LoadBalancing) -> Self {
+        self.load_balancing = spread;
         self
     }
 
@@ -222,7 +222,7 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`], with what to do about it.
-    pub fn start<C, H>(self, make: impl Fn() -> (C, H) + Send + Sync + 'static) -> Result<Running, StartError>
+    pub fn start<C, H>(self, make: impl Fn() -> (C, H) + Send + Sync + 'static) -> Result<ServerHandle, StartError>
     where
         C: Codec,
         H: Handler<C>,
@@ -239,7 +239,7 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`], with what to do about it.
-    pub fn start_each<C, H, M>(self, each: impl Fn(usize) -> M + Send + Sync + 'static) -> Result<Running, StartError>
+    pub fn start_each<C, H, M>(self, each: impl Fn(usize) -> M + Send + Sync + 'static) -> Result<ServerHandle, StartError>
     where
         C: Codec,
         H: Handler<C>,
@@ -262,28 +262,28 @@ impl Server {
         + Send
         + Sync
         + 'static,
-    ) -> Result<Running, StartError> {
+    ) -> Result<ServerHandle, StartError> {
         self.check()?;
         let plan = self.transport.plan()?;
         let takeover = self.begin_takeover()?;
         let listeners = self.listeners()?;
         let none = || StartError::System(io::Error::new(io::ErrorKind::InvalidInput, "there is no listener"));
         let first = listeners.first().ok_or_else(none)?;
-        let mut running = Running::new(first.address(Side::Local).map_err(StartError::System)?);
+        let mut running = ServerHandle::new(first.address(Side::Local).map_err(StartError::System)?);
         let kept = if takeover.is_some() { &listeners[..] } else { &[] };
         let kept = kept.iter().map(Socket::try_clone).collect::<io::Result<_>>().map_err(StartError::System)?;
         let (listen, live) = (Arc::new(listen), Arc::new(AtomicUsize::new(0)));
         let mut limits = self.limits;
         limits.memory_max /= self.loops;
-        let hands = deal(listeners, self.loops).map_err(StartError::System)?;
-        let hands_over = self.spread == Spread::LeastLoaded && self.loops > 1;
-        let crew = hands_over.then(|| Crew::new(self.loops, live.clone()));
+        let hands = assign_listeners(listeners, self.loops).map_err(StartError::System)?;
+        let hands_over = self.load_balancing == LoadBalancing::LeastLoaded && self.loops > 1;
+        let crew = hands_over.then(|| LoopGroup::new(self.loops, live.clone()));
         for (number, hand) in hands.into_iter().enumerate() {
             let (listen, live, limits) = (listen.clone(), live.clone(), limits.clone());
-            let seat = crew.as_ref().map(|crew| crew.seat(number));
+            let seat = crew.as_ref().map(|crew| crew.handle(number));
             running.add(plan, limits.memory_max, move |event_loop| {
                 if let Some(seat) = seat {
-                    event_loop.sit(seat);
+                    event_loop.join_group(seat);
                 }
                 listen(number, event_loop, hand, limits, live)
             })?;
@@ -329,7 +329,7 @@ impl Server {
                 _ => wanted == address,
             });
             if !found {
-                quietly(|| tracing::warn!(%wanted, "not listening there, but where the server before did"));
+                catch_and_log(|| tracing::warn!(%wanted, "not listening there, but where the server before did"));
             }
         }
         Ok(())

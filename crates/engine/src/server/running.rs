@@ -11,16 +11,16 @@ use tidegate_sys::Address;
 
 use crate::counters::{Counts, Published};
 use crate::event_loop::EventLoop;
-use crate::mailbox::{Letter, Mailbox};
+use crate::mailbox::{LoopMessage, Mailbox};
 use crate::server::start_error::StartError;
 use crate::server::takeover::Control;
-use crate::server::transport::Plan;
+use crate::server::transport::BackendPlan;
 use crate::server::watchdog::Watchdog;
 
 /// A server that runs. Dropping it ends it at once; [`drain`](Running::drain) ends it in good order.
 #[derive(Debug)]
 #[must_use = "dropping it ends the server"]
-pub struct Running {
+pub struct ServerHandle {
     address: Address,
     loops: Vec<RunningLoop>,
     superseded: Superseded,
@@ -86,7 +86,7 @@ struct RunningLoop {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Running {
+impl ServerHandle {
     /// A server at `address` without loops yet.
     pub(crate) fn new(address: Address) -> Self {
         let superseded = Superseded::default();
@@ -103,7 +103,7 @@ impl Running {
     /// Starts one loop more. `listen` is called on its thread. Whoever drops this then ends the others.
     pub(crate) fn add(
         &mut self,
-        plan: Plan,
+        plan: BackendPlan,
         memory_max: usize,
         listen: impl FnOnce(&mut EventLoop) -> io::Result<()> + Send + 'static,
     ) -> Result<(), StartError> {
@@ -187,7 +187,7 @@ impl Running {
         let by = now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400));
         for running in &self.loops {
             // A loop that takes no letters has ended already.
-            let _ = running.mailbox.send(Letter::Drain(by));
+            let _ = running.mailbox.send(LoopMessage::Drain(by));
         }
         self.join();
     }
@@ -205,7 +205,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ServerHandle {
     fn drop(&mut self) {
         self.end(Duration::ZERO);
     }
@@ -221,7 +221,7 @@ struct Started {
 /// The life of a loop's thread.
 fn run_loop(
     started: &Sender<Result<Started, StartError>>,
-    plan: Plan,
+    plan: BackendPlan,
     memory_max: usize,
     listen: impl FnOnce(&mut EventLoop) -> io::Result<()>,
 ) {
@@ -262,9 +262,9 @@ mod tests {
     /// Where there is no io_uring the second plan comes to epoll as well, and nothing is told twice.
     #[test]
     fn the_transport_is_told_of_each_loop() {
-        let mut running = Running::new("127.0.0.1:1".parse().expect("it is an address"));
+        let mut running = ServerHandle::new("127.0.0.1:1".parse().expect("it is an address"));
         assert_eq!(running.transport(), "");
-        for plan in [Plan::Epoll, Plan::UringOrEpoll] {
+        for plan in [BackendPlan::Epoll, BackendPlan::UringOrEpoll] {
             running.add(plan, 1 << 20, |_| Ok(())).expect("it starts");
         }
         let second = running.transports().nth(1);

@@ -14,10 +14,10 @@ use tidegate_sys::{Address, Socket, Token};
 
 use super::Server;
 use super::acceptor::Admit;
-use super::running::Running;
+use super::running::ServerHandle;
 use super::start_error::StartError;
 use crate::channel::{Channel, ChannelError, Handle};
-use crate::closed::Closed;
+use crate::closed::CloseReason;
 use crate::connection::{Connection, Link};
 use crate::core::Core;
 use crate::local::Local;
@@ -35,7 +35,7 @@ impl Server {
         self,
         codec: impl Fn() -> C + Send + Sync + 'static,
         serve: impl Fn(Channel<C>) -> F + Send + Sync + 'static,
-    ) -> Result<Running, StartError>
+    ) -> Result<ServerHandle, StartError>
     where
         C: Codec,
         F: Future<Output = Result<(), E>> + 'static,
@@ -90,7 +90,7 @@ impl Server {
     pub fn serve_each<C, F, E, M, S>(
         self,
         each: impl Fn(usize) -> (M, S) + Send + Sync + 'static,
-    ) -> Result<Running, StartError>
+    ) -> Result<ServerHandle, StartError>
     where
         C: Codec,
         F: Future<Output = Result<(), E>> + 'static,
@@ -131,7 +131,7 @@ where
     S: Fn(Channel<C>) -> F + 'static,
 {
     fn admit(&mut self, core: &mut Core, link: Link, socket: Socket, _: &Address) -> std::io::Result<()> {
-        let connection = Connection::pulled(link, (self.codec)());
+        let connection = Connection::with_channel(link, (self.codec)());
         let token = core.admit(socket, Box::new(connection))?;
         let serve = self.serve.clone();
         core.tasks.later(move |local| start(local, token, |channel| serve(channel)));
@@ -186,11 +186,11 @@ where
 #[cold]
 fn report(token: Token, error: Box<dyn Error>) {
     let (reason, is_logged) = match error.downcast_ref() {
-        Some(ChannelError::Closed(reason)) if matches!(**reason, Closed::Done) => return,
+        Some(ChannelError::Closed(reason)) if matches!(**reason, CloseReason::Done) => return,
         // That is logged when it happens. It may have happened to another connection than the one that is served.
-        Some(ChannelError::Closed(_)) => (Closed::Failed(error), true),
-        Some(ChannelError::Deadline) => (Closed::Deadline, false),
-        _ => (Closed::Failed(error), false),
+        Some(ChannelError::Closed(_)) => (CloseReason::Failed(error), true),
+        Some(ChannelError::Deadline) => (CloseReason::Deadline, false),
+        _ => (CloseReason::Failed(error), false),
     };
     let Some(local) = Local::current() else { return };
     let mut core = local.core.borrow_mut();

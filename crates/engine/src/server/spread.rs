@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use tidegate_sys::{Accepted, Token};
 
 use crate::limits::HANDED_MAX;
-use crate::mailbox::{Letter, Mailbox, Refused};
+use crate::mailbox::{LoopMessage, Mailbox, Refused};
 
 /// Which of a server's loops serves a fresh connection.
 ///
@@ -38,7 +38,7 @@ use crate::mailbox::{Letter, Mailbox, Refused};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum Spread {
+pub enum LoadBalancing {
     /// The loop that has accepted it. On TCP each loop has a listener of its own, and the kernel chooses among them by a
     /// hash of the addresses: even in a crowd, and free. Of a Unix socket, and of a listener that was passed to the
     /// process, loops share one queue: whoever is awake first takes what is there.
@@ -52,68 +52,68 @@ pub enum Spread {
 
 /// The loops of a server that hand connections to each other.
 #[derive(Debug)]
-pub(crate) struct Crew {
+pub(crate) struct LoopGroup {
     /// Connections of the server, on all loops.
     live: Arc<AtomicUsize>,
-    members: Box<[Member]>,
+    loads: Box<[LoopLoad]>,
 }
 
 /// One loop, as the others see it. Each has cache lines of its own: its word changes with every connection.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Member {
+struct LoopLoad {
     /// How many connections it has, with those that are [`COMING`]; how many these are; and [`SHUT`].
     word: AtomicU64,
-    door: OnceLock<Door>,
+    inbox: OnceLock<Inbox>,
 }
 
 /// Where connections for a loop are sent.
 #[derive(Debug)]
-struct Door {
+struct Inbox {
     mailbox: Arc<Mailbox>,
     acceptor: Token,
 }
 
-impl Crew {
+impl LoopGroup {
     /// A crew of loops that take none yet.
     pub(crate) fn new(loops: usize, live: Arc<AtomicUsize>) -> Arc<Self> {
-        let member = || Member { word: AtomicU64::new(SHUT), door: OnceLock::new() };
-        Arc::new(Self { live, members: (0..loops).map(|_| member()).collect() })
+        let member = || LoopLoad { word: AtomicU64::new(SHUT), inbox: OnceLock::new() };
+        Arc::new(Self { live, loads: (0..loops).map(|_| member()).collect() })
     }
 
     /// The place of a loop.
-    pub(crate) fn seat(self: &Arc<Self>, number: usize) -> Seat {
-        Seat { crew: self.clone(), number }
+    pub(crate) fn handle(self: &Arc<Self>, number: usize) -> LoopHandle {
+        LoopHandle { group: self.clone(), number }
     }
 }
 
 /// A loop's place in its crew.
 #[derive(Debug, Clone)]
-pub(crate) struct Seat {
-    crew: Arc<Crew>,
+pub(crate) struct LoopHandle {
+    group: Arc<LoopGroup>,
     number: usize,
 }
 
-impl Seat {
-    fn member(&self) -> &Member {
-        &self.crew.members[self.number]
+impl LoopHandle {
+    fn load(&self) -> &LoopLoad {
+        &self.group.loads[self.number]
     }
 
     /// Counts a connection that is served here.
     pub(crate) fn enters(&self) {
-        self.member().word.fetch_add(ONE, Relaxed);
+        self.load().word.fetch_add(ONE, Relaxed);
     }
 
     /// A connection of this loop is gone.
     pub(crate) fn leaves(&self) {
-        self.member().word.fetch_sub(ONE, Relaxed);
+        self.load().word.fetch_sub(ONE, Relaxed);
     }
 
     /// From now on connections may come to an acceptor of this loop, unless they come to another one of it already.
-    pub(crate) fn receive(&self, mailbox: &Arc<Mailbox>, acceptor: Token) -> Option<Reception> {
-        self.member().door.set(Door { mailbox: mailbox.clone(), acceptor }).ok()?;
-        self.member().word.fetch_and(!SHUT, Relaxed);
-        Some(Reception(self.clone()))
+    pub(crate) fn receive(&self, mailbox: &Arc<Mailbox>, acceptor: Token) -> Option<HandoffReceiver> {
+        self.load().inbox.set(Inbox { mailbox: mailbox.clone(), acceptor }).ok()?;
+        self.load().word.fetch_and(!SHUT, Relaxed);
+        Some(HandoffReceiver(self.clone()))
     }
 
     /// Hands a connection, which is counted in the server already, to the loop that has the fewest; gives it back if that
@@ -124,24 +124,24 @@ impl Seat {
             Ok(expected) => expected,
             Err(accepted) => return Some(accepted),
         };
-        let refused = door.mailbox.send(Letter::Post { token: door.acceptor, post: handed }).err()?;
+        let refused = door.mailbox.send(LoopMessage::Post { token: door.acceptor, post: handed }).err()?;
         let letter = match refused {
             // It takes no other either.
             Refused::Ended(letter) => {
-                other.member().word.fetch_or(SHUT, Relaxed);
+                other.load().word.fetch_or(SHUT, Relaxed);
                 letter
             }
             Refused::Full(letter) => letter,
         };
         other.leaves();
-        letter.into_post::<Handed>().arrive()
+        letter.into_post::<HandoffConnection>().arrive()
     }
 
     /// The loop that has the fewest connections, if it has fewer than this one. Each loop begins with the one behind it,
     /// so that not all of them choose the same of several.
     fn less_loaded(&self) -> Option<Self> {
-        let members = &self.crew.members;
-        let mut fewest = count(self.member().word.load(Relaxed));
+        let members = &self.group.loads;
+        let mut fewest = count(self.load().word.load(Relaxed));
         let mut found = None;
         for number in (self.number + 1..members.len()).chain(0..self.number) {
             let word = members[number].word.load(Relaxed);
@@ -150,15 +150,15 @@ impl Seat {
                 found = Some(number);
             }
         }
-        found.map(|number| self.crew.seat(number))
+        found.map(|number| self.group.handle(number))
     }
 
     /// Counts a connection that is about to be sent to this loop; gives it back if it takes none any more.
-    fn expect(&self, accepted: Accepted) -> Result<(&Door, Box<Handed>), Accepted> {
-        let member = self.member();
+    fn expect(&self, accepted: Accepted) -> Result<(&Inbox, Box<HandoffConnection>), Accepted> {
+        let member = self.load();
         let before = member.word.fetch_add(ONE + COMING, Relaxed);
-        match member.door.get().filter(|_| is_open(before)) {
-            Some(door) => Ok((door, Box::new(Handed { accepted: Some(accepted), to: self.clone() }))),
+        match member.inbox.get().filter(|_| is_open(before)) {
+            Some(door) => Ok((door, Box::new(HandoffConnection { accepted: Some(accepted), to: self.clone() }))),
             None => {
                 member.word.fetch_sub(ONE + COMING, Relaxed);
                 Err(accepted)
@@ -169,17 +169,17 @@ impl Seat {
 
 /// The side of a loop to which connections come, for as long as they may. Whoever drops it takes no more.
 #[derive(Debug)]
-pub(crate) struct Reception(Seat);
+pub(crate) struct HandoffReceiver(LoopHandle);
 
-impl Reception {
+impl HandoffReceiver {
     /// Takes no more. Says whether some are on their way, or may be: who counts one that it then does not send takes that
     /// back without a letter.
     pub(crate) fn shut(&self) -> bool {
-        coming(self.0.member().word.fetch_or(SHUT, Relaxed)) > 0
+        coming(self.0.load().word.fetch_or(SHUT, Relaxed)) > 0
     }
 }
 
-impl Drop for Reception {
+impl Drop for HandoffReceiver {
     fn drop(&mut self) {
         self.shut();
     }
@@ -188,24 +188,24 @@ impl Drop for Reception {
 /// A connection on its way to another loop, counted there and in the server. If it is dropped, the loop has ended: the
 /// connection is closed and its places are free.
 #[derive(Debug)]
-pub(crate) struct Handed {
+pub(crate) struct HandoffConnection {
     accepted: Option<Accepted>,
-    to: Seat,
+    to: LoopHandle,
 }
 
-impl Handed {
+impl HandoffConnection {
     /// It has come. Its places are those of the connection that is made of it.
     pub(crate) fn arrive(mut self) -> Option<Accepted> {
-        self.to.member().word.fetch_sub(COMING, Relaxed);
+        self.to.load().word.fetch_sub(COMING, Relaxed);
         self.accepted.take()
     }
 }
 
-impl Drop for Handed {
+impl Drop for HandoffConnection {
     fn drop(&mut self) {
         if self.accepted.is_some() {
-            self.to.member().word.fetch_sub(ONE + COMING, Relaxed);
-            self.to.crew.live.fetch_sub(1, Relaxed);
+            self.to.load().word.fetch_sub(ONE + COMING, Relaxed);
+            self.to.group.live.fetch_sub(1, Relaxed);
         }
     }
 }

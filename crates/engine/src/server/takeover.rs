@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tidegate_sys::path_lock::PathLock;
 use tidegate_sys::{Socket, handover};
 
-use crate::core::quietly;
+use crate::core::catch_and_log;
 use crate::limits::{ACCEPT_LINE_PAUSE, ACCEPT_PAUSE};
 use crate::server::control_socket::ControlSocket;
 use crate::server::running::Superseded;
@@ -122,13 +122,13 @@ impl Predecessor {
             .and_then(|()| handover::read_exact(&stream, &mut answer, deadline));
         match released {
             Ok(()) if answer == [RELEASED] => {
-                quietly(|| tracing::info!(process, listeners, "taken over from a running server"));
+                catch_and_log(|| tracing::info!(process, listeners, "taken over from a running server"));
                 Ok(())
             }
             Ok(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the running server did not wait for this one")),
             // It has ended, or hangs. It may still have let go of the listeners, so somebody has to stay.
             Err(error) => {
-                quietly(|| tracing::warn!(process, listeners, %error, "taken over from a server that does not answer"));
+                catch_and_log(|| tracing::warn!(process, listeners, %error, "taken over from a server that does not answer"));
                 Ok(())
             }
         }
@@ -167,7 +167,7 @@ impl Control {
     fn start(socket: ControlSocket, listeners: Vec<Socket>, superseded: Superseded) -> io::Result<Self> {
         let waits = Waits { ending: false, listener: Some(socket.listener.clone()), stream: None };
         let shared = Arc::new(Shared { waits: Mutex::new(waits), ending: Condvar::new() });
-        let mut keeper = Keeper { socket, listeners, shared: shared.clone(), accept_failed: None };
+        let mut keeper = TakeoverThread { socket, listeners, shared: shared.clone(), accept_failed: None };
         let keep = move || {
             let has_successor = keeper.keep();
             keeper.shared.lock().listener = None;
@@ -268,7 +268,7 @@ fn silent() -> io::Error {
 /// The life of the control thread. While no client is there it takes one descriptor for a successor and no other, and the
 /// kernel sets that one aside while the thread waits: a server that has used up its descriptors can be restarted with
 /// more of them.
-struct Keeper {
+struct TakeoverThread {
     socket: ControlSocket,
     listeners: Vec<Socket>,
     shared: Arc<Shared>,
@@ -276,7 +276,7 @@ struct Keeper {
     accept_failed: Option<Instant>,
 }
 
-impl Keeper {
+impl TakeoverThread {
     /// Serves until there is a successor, or the server ends. Returns whether there is a successor.
     fn keep(&mut self) -> bool {
         let mut candidates = Vec::new();
@@ -307,7 +307,7 @@ impl Keeper {
                         match handed_over {
                             Ok(()) => {
                                 let process = candidate.process;
-                                quietly(|| tracing::info!(process, "handing over to a new server"));
+                                catch_and_log(|| tracing::info!(process, "handing over to a new server"));
                                 return true;
                             }
                             Err(error) => self.goes_on(&error, true),
@@ -353,13 +353,13 @@ impl Keeper {
     /// There is no takeover this time.
     fn goes_on(&mut self, error: &io::Error, is_news: bool) {
         if is_news {
-            quietly(|| tracing::warn!(%error, "no takeover; this server goes on"));
+            catch_and_log(|| tracing::warn!(%error, "no takeover; this server goes on"));
         }
         if let Err(error) = self.come_back()
             && is_news
         {
             let path = self.socket.path().display();
-            quietly(|| tracing::error!(%error, %path, "this server cannot be found for a takeover any more"));
+            catch_and_log(|| tracing::error!(%error, %path, "this server cannot be found for a takeover any more"));
         }
     }
 

@@ -13,7 +13,7 @@ use tidegate_sys::Driver;
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::uring::Uring;
 
-use crate::core::quietly;
+use crate::core::catch_and_log;
 use crate::server::start_error::StartError;
 
 /// Which driver loops run on.
@@ -25,7 +25,7 @@ use crate::server::start_error::StartError;
 /// io_uring needs Linux 6.0 or later and a sandbox that permits it; that of most containers does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum Transport {
+pub enum Backend {
     /// What the environment names, or the best that is there.
     #[default]
     Auto,
@@ -37,7 +37,7 @@ pub enum Transport {
 
 /// Which driver a loop is to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Plan {
+pub(crate) enum BackendPlan {
     Epoll,
     Uring,
     /// io_uring if it is there, otherwise epoll.
@@ -46,27 +46,27 @@ pub(crate) enum Plan {
 
 /// What `auto` is. On io_uring the same work takes 0.90 to 1.04 times the processor time that it takes on epoll, and of
 /// small requests a twentieth of the system calls: docs/io-uring.md.
-const AUTO: Plan = Plan::UringOrEpoll;
+const AUTO: BackendPlan = BackendPlan::UringOrEpoll;
 
-impl Transport {
+impl Backend {
     /// What is to be done, as the environment and the caller say.
     ///
     /// # Errors
     /// If what the environment names is no transport.
-    pub(crate) fn plan(self) -> Result<Plan, StartError> {
+    pub(crate) fn plan(self) -> Result<BackendPlan, StartError> {
         let wanted = match self {
             Self::Auto => from_environment()?,
             named => named,
         };
         Ok(match wanted {
             Self::Auto => AUTO,
-            Self::Epoll => Plan::Epoll,
-            Self::Uring => Plan::Uring,
+            Self::Epoll => BackendPlan::Epoll,
+            Self::Uring => BackendPlan::Uring,
         })
     }
 }
 
-impl Plan {
+impl BackendPlan {
     /// A driver for a loop of this thread.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ fn boxed<D: Driver + 'static>(driver: D) -> Box<dyn Driver> {
 fn tell_of_fallback(error: &io::Error) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if !TOLD.swap(true, Ordering::Relaxed) {
-        quietly(|| tracing::info!("io_uring is not available: {error}{}; using epoll", advice(error)));
+        catch_and_log(|| tracing::info!("io_uring is not available: {error}{}; using epoll", advice(error)));
     }
 }
 
@@ -105,40 +105,40 @@ pub(super) fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-fn from_environment() -> Result<Transport, StartError> {
+fn from_environment() -> Result<Backend, StartError> {
     match std::env::var_os(VARIABLE) {
         // Empty is how a shell takes a variable away for one command.
         Some(name) if !name.is_empty() => {
             let name = name.to_string_lossy();
             name.parse().map_err(|_| StartError::Transport(name.into()))
         }
-        _ => Ok(Transport::Auto),
+        _ => Ok(Backend::Auto),
     }
 }
 
-impl std::str::FromStr for Transport {
-    type Err = UnknownTransport;
+impl std::str::FromStr for Backend {
+    type Err = UnknownBackend;
 
-    fn from_str(text: &str) -> Result<Self, UnknownTransport> {
+    fn from_str(text: &str) -> Result<Self, UnknownBackend> {
         match text {
             "auto" => Ok(Self::Auto),
             "epoll" => Ok(Self::Epoll),
             "uring" => Ok(Self::Uring),
-            _ => Err(UnknownTransport),
+            _ => Err(UnknownBackend),
         }
     }
 }
 
 /// A transport that there is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnknownTransport;
+pub struct UnknownBackend;
 
-impl fmt::Display for UnknownTransport {
+impl fmt::Display for UnknownBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("no such transport: there are auto, epoll and uring")
     }
 }
 
-impl std::error::Error for UnknownTransport {}
+impl std::error::Error for UnknownBackend {}
 
 const VARIABLE: &str = "TIDEGATE_TRANSPORT";

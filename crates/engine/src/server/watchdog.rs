@@ -12,14 +12,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::core::quietly;
+use crate::core::catch_and_log;
 use crate::counters::Published;
 use crate::limits::TURN_PATIENCE;
 
 /// The thread that looks. Dropping this ends it at once.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    leash: Arc<Leash>,
+    stop: Arc<StopSignal>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -33,7 +33,7 @@ impl Watchdog {
     }
 
     fn start_with(loops: impl IntoIterator<Item = Arc<Published>>, every: Duration) -> io::Result<Self> {
-        let leash = Arc::new(Leash::default());
+        let leash = Arc::new(StopSignal::default());
         let mut watched: Vec<_> = loops.into_iter().map(Watched::new).collect();
         let theirs = leash.clone();
         let thread = Builder::new().name("tidegate-watch".into()).stack_size(STACK_BYTES).spawn(move || {
@@ -46,13 +46,13 @@ impl Watchdog {
                 }
             }
         })?;
-        Ok(Self { leash, thread: Some(thread) })
+        Ok(Self { stop: leash, thread: Some(thread) })
     }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        self.leash.let_go();
+        self.stop.let_go();
         if let Some(thread) = self.thread.take() {
             // What a user's subscriber panics with is caught; there is nothing else that could.
             let _ = thread.join();
@@ -62,12 +62,12 @@ impl Drop for Watchdog {
 
 /// What ends the thread, even in the middle of its sleep.
 #[derive(Debug, Default)]
-struct Leash {
+struct StopSignal {
     ended: Mutex<bool>,
     news: Condvar,
 }
 
-impl Leash {
+impl StopSignal {
     fn let_go(&self) {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.news.notify_one();
@@ -117,7 +117,7 @@ impl Watched {
 }
 
 fn tell(number: usize, busy: Duration) {
-    quietly(|| {
+    catch_and_log(|| {
         tracing::error!(
             event_loop = number,
             busy_ms = busy.as_millis() as u64,

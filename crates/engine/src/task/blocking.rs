@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use crate::core::quietly;
+use crate::core::catch_and_log;
 
 /// Does `work` on another thread, so that an event loop does not wait for it: reading a file, asking a database whose
 /// client blocks, hashing a password. It begins by itself, polled or not.
@@ -256,7 +256,7 @@ impl Threads {
         let done = job.clone();
         let work = Box::new(move || {
             let result = catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
-                quietly(move || drop(panic));
+                catch_and_log(move || drop(panic));
                 BlockingError::Panicked
             });
             done.finish(result);
@@ -309,7 +309,7 @@ impl Threads {
                 state.idle -= 1;
                 drop(state);
                 // The work's own panic is caught within; a waker or the drop of a result may panic as well.
-                quietly(work);
+                catch_and_log(work);
                 state = self.state();
                 state.idle += 1;
                 continue;

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use tidegate_sys::Token;
 
-use crate::core::{discard, quietly};
+use crate::core::{discard, catch_and_log};
 use crate::limits::{MESSAGES_PER_VISIT_MAX, TASK_ROUNDS_MAX, TASKS_PER_RUN_MAX};
 use crate::local::Local;
 use crate::mailbox::{Mailbox, TaskWaker};
@@ -84,7 +84,7 @@ impl Tasks {
     /// Drops a task where it stands; if it is running, as soon as it stops.
     pub(crate) fn cancel(&self, token: Token) {
         let entry = self.table.borrow_mut().release(token);
-        quietly(move || drop(entry));
+        catch_and_log(move || drop(entry));
     }
 
     /// Does something as soon as nobody is visited.
@@ -109,7 +109,7 @@ impl Tasks {
         for _ in 0..TASKS_PER_RUN_MAX {
             let later = std::mem::take(&mut *self.later.borrow_mut());
             for act in later {
-                quietly(|| act(local));
+                catch_and_log(|| act(local));
             }
             match self.next(&mut rounds) {
                 Some(token) => self.poll(local, token),
@@ -151,7 +151,7 @@ impl Tasks {
         }
         let entry = self.table.borrow_mut().release(token);
         drop(entry);
-        quietly(move || drop(future));
+        catch_and_log(move || drop(future));
         if let Err(panic) = polled {
             discard(panic);
             self.panicked.set(self.panicked.get() + 1);
@@ -203,7 +203,7 @@ impl Tasks {
             self.cancel(token);
         }
         let later = std::mem::take(&mut *self.later.borrow_mut());
-        quietly(move || drop(later));
+        catch_and_log(move || drop(later));
     }
 }
 

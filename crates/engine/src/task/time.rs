@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use tidegate_sys::Token;
 
 use super::NO_LOOP;
-use crate::connection::{Fate, Occasion, Occupant, Presence};
+use crate::connection::{Disposition, SlotEvent, SlotEntry, SocketState};
 use crate::core::Core;
 use crate::local::Local;
 
@@ -191,17 +191,17 @@ impl Alarm {
         let core = &mut *core;
         let token = *self.slot.get_or_insert_with(|| {
             let token = core.slots.reserve();
-            core.slots.put(token, Box::new(Sleeper(None)));
+            core.slots.put(token, Box::new(TimerEntry(None)));
             token
         });
         let tick = core.wheel.tick(at);
         core.set_timer(token, tick);
-        core.with(token, |Sleeper(sleeper), _| {
+        core.with(token, |TimerEntry(sleeper), _| {
             match sleeper {
                 Some(sleeper) => sleeper.clone_from(waker),
                 None => *sleeper = Some(waker.clone()),
             }
-            ((), Fate::Keep)
+            ((), Disposition::Keep)
         });
         Poll::Pending
     }
@@ -243,20 +243,20 @@ impl fmt::Debug for Sleep {
 }
 
 /// Who has the alarm's slot: wakes a task when its timer fires.
-struct Sleeper(Option<Waker>);
+struct TimerEntry(Option<Waker>);
 
-impl Occupant for Sleeper {
-    fn visit(&mut self, _: &mut Core, _: Token, occasion: Occasion) -> Fate {
-        if matches!(occasion, Occasion::Timer)
+impl SlotEntry for TimerEntry {
+    fn dispatch(&mut self, _: &mut Core, _: Token, occasion: SlotEvent) -> Disposition {
+        if matches!(occasion, SlotEvent::Timer)
             && let Some(waker) = self.0.take()
         {
             waker.wake();
         }
-        Fate::Keep
+        Disposition::Keep
     }
 
-    fn presence(&self) -> Presence {
-        Presence::Gone
+    fn socket_state(&self) -> SocketState {
+        SocketState::Gone
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

@@ -121,10 +121,10 @@ fn halves_unite_and_a_strangers_half_comes_back() {
         })
     });
     let [(reader_a, writer_a), (reader_b, writer_b)] = places.map(|place| place.take().expect("it is there"));
-    let (reader_a, writer_b) = reader_a.unite(writer_b).expect_err("they are strangers");
-    let (reader_b, writer_a) = reader_b.unite(writer_a).expect_err("they are strangers");
-    let mut channel_a = reader_a.unite(writer_a).expect("they are one channel's");
-    let channel_b = reader_b.unite(writer_b).expect("they are one channel's");
+    let (reader_a, writer_b) = reader_a.reunite(writer_b).expect_err("they are strangers");
+    let (reader_b, writer_a) = reader_b.reunite(writer_a).expect_err("they are strangers");
+    let mut channel_a = reader_a.reunite(writer_a).expect("they are one channel's");
+    let channel_b = reader_b.reunite(writer_b).expect("they are one channel's");
     channel_a.send("a".into()).expect("it is open");
     drop((channel_a, channel_b));
     pipes.iter_mut().for_each(Embedded::run);
@@ -138,7 +138,7 @@ fn a_channel_made_whole_again_may_be_switched_and_holds_itself_back_again() {
     let serve = |channel: Channel<Lines>| async move {
         let (mut reader, writer) = channel.split();
         assert_eq!(reader.recv().await?.as_deref(), Some(&b"one"[..]));
-        let channel = reader.unite(writer).expect("they are one channel's");
+        let channel = reader.reunite(writer).expect("they are one channel's");
         let mut frames = channel.switch(|_| LengthField::new(2))?;
         while let Some(frame) = frames.recv().await? {
             frames.send(frame.into())?;
@@ -211,7 +211,7 @@ fn messages_from_before_a_reset_are_received_by_the_reader() {
     let journal = Journal::default();
     let notes = journal.clone();
     let listening = pipe.spawn(async move {
-        let channel = reader.unite(writer).expect("they are one channel's");
+        let channel = reader.reunite(writer).expect("they are one channel's");
         listen(notes, channel).await.is_ok()
     });
     assert!(listening.is_finished());

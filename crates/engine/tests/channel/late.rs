@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_buffer::Pool;
 use tidegate_codec::Slice;
 use tidegate_codec::framing::{LengthField, Lines};
-use tidegate_engine::{Channel, ChannelError, Closed, Context, EventLoop, Handler, Limits, Outcome};
+use tidegate_engine::{Channel, ChannelError, CloseReason, Context, EventLoop, Handler, Limits, Outcome};
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
 use crate::journal::Journal;
@@ -88,7 +88,7 @@ fn a_channel_that_is_being_closed_can_be_switched_and_is_told_why_it_is_gone() {
     let mut frames = channel.switch(|_| LengthField::new(2)).expect("it is still there");
     let waiting = event_loop.spawn(async move {
         let come = frames.recv().await;
-        matches!(come, Err(ChannelError::Closed(reason)) if matches!(*reason, Closed::Broken(_)))
+        matches!(come, Err(ChannelError::Closed(reason)) if matches!(*reason, CloseReason::Broken(_)))
     });
     event_loop.turn(None).expect("waiting does not fail");
     assert!(!waiting.is_finished());
@@ -120,7 +120,7 @@ fn a_handler_whose_connection_is_being_closed_when_the_loop_ends_is_told_once() 
             Outcome::Continue
         }
 
-        fn closed(&mut self, reason: &Closed) {
+        fn closed(&mut self, reason: &CloseReason) {
             self.0.note(reason.to_string());
         }
     }

@@ -421,8 +421,8 @@ fn a_protocol_that_finishes_while_halves_wait_wakes_them() {
 #[test]
 fn a_handle_is_two_words() {
     assert_eq!(size_of::<Channel<Lines>>(), 16);
-    assert_eq!(size_of::<tidegate_engine::Reader<Lines>>(), 16);
-    assert_eq!(size_of::<tidegate_engine::Writer<Lines>>(), 16);
+    assert_eq!(size_of::<tidegate_engine::ReadHalf<Lines>>(), 16);
+    assert_eq!(size_of::<tidegate_engine::WriteHalf<Lines>>(), 16);
 }
 
 /// The peer has read a little, so it is given more time; that must not swallow the deadline of the same moment.

@@ -77,7 +77,7 @@ impl Whim {
         self.record.note::<S>(&told, cx);
         if let Told::Event(Event::Deadline) = told {
             cx.resume();
-            cx.hold(false);
+            cx.block_writes(false);
             if self.record.read_closed.get() > 0 {
                 return Outcome::Close;
             }
@@ -107,7 +107,7 @@ impl Whim {
                 cx.deadline_after(pause);
             }
             9 => {
-                cx.hold(true);
+                cx.block_writes(true);
                 cx.deadline_after(pause);
             }
             10 | 11 => cx.deadline_after(pause),

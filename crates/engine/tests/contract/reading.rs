@@ -392,10 +392,10 @@ pub(crate) fn who_holds_its_connection_is_not_read_from<S: Stack>(stage: &Stage)
                     Told::Open => *heard.remote.borrow_mut() = Some(cx.remote()),
                     Told::Message(message) => {
                         heard.note(&message);
-                        cx.hold(heard.messages.get() == 10);
+                        cx.block_writes(heard.messages.get() == 10);
                     }
                     Told::Event(Event::Writable) => told.set(told.get() + 1),
-                    Told::Event(Event::Posted(_)) => cx.hold(false),
+                    Told::Event(Event::Posted(_)) => cx.block_writes(false),
                     what => return what.by_default(cx),
                 }
                 Outcome::Continue

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tidegate_buffer::Pool;
 use tidegate_codec::{Codec, Slice};
 use tidegate_engine::task::Task;
-use tidegate_engine::{Channel, Closed, Context, Counts, Event, EventLoop, Handler, Limits, Outcome};
+use tidegate_engine::{Channel, CloseReason, Context, Counts, Event, EventLoop, Handler, Limits, Outcome};
 use tidegate_sys::{Address, Driver, Socket};
 use tidegate_testkit::Random;
 use tidegate_testkit::network::Station;
@@ -526,7 +526,7 @@ where
         (self.act)(Told::Event(event), cx)
     }
 
-    fn closed(&mut self, reason: &Closed) {
+    fn closed(&mut self, reason: &CloseReason) {
         self.haunts();
         self.is_gone = true;
         self.life.reasons.borrow_mut().push((self.number, reason.to_string()));

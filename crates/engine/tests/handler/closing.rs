@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_codec::Over;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Counts, Event, EventLoop, Limits, Outcome, Transport};
+use tidegate_engine::{Counts, Event, EventLoop, Limits, Outcome, Backend};
 use tidegate_sys::{Address, Socket};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::ToyTls;
@@ -331,7 +331,7 @@ fn closing_in_the_middle_of_a_handshake_waits_for_what_was_sent() {
 
 #[test]
 fn whoever_is_connected_when_the_loop_ends_is_told_whatever_carries_it() {
-    for transport in [Transport::Epoll, Transport::Uring] {
+    for transport in [Backend::Epoll, Backend::Uring] {
         // Not every kernel has io_uring.
         let Ok(mut event_loop) = EventLoop::on(transport) else { continue };
         let journal = Journal::default();

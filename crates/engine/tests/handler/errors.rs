@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::Over;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Closed, Context, Event, Handler, Outcome};
+use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::ToyTls;
 
@@ -63,9 +63,9 @@ impl Handler<Habits> for Dies {
         if let Event::Posted(_) = event { self.pass("event") } else { by_default(&Told::Event(event), cx) }
     }
 
-    fn closed(&mut self, reason: &Closed) {
+    fn closed(&mut self, reason: &CloseReason) {
         self.journal.note("closed");
-        assert!(matches!(reason, Closed::Panicked) || self.at == "closed", "{reason}");
+        assert!(matches!(reason, CloseReason::Panicked) || self.at == "closed", "{reason}");
         let _ = self.pass("closed");
     }
 }

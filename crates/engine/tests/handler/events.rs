@@ -364,7 +364,7 @@ fn an_application_may_hold_its_connection_unwritable() {
         Lines::new(),
         Probe::new(&journal, |told, cx| {
             if let Told::Event(Event::Posted(what)) = told {
-                cx.hold(what == "hold");
+                cx.block_writes(what == "hold");
             }
             Outcome::Continue
         }),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tidegate_buffer::{Pool, WaterMarks};
 use tidegate_codec::framing::{FramingError, Lines, Payload};
 use tidegate_codec::{Blame, Codec, Fault, FileRegion, Input, Output, Slice, Step};
-use tidegate_engine::{Closed, Context, Event, EventLoop, Handler, Limits, Outcome, Remote};
+use tidegate_engine::{CloseReason, Context, Event, EventLoop, Handler, Limits, Outcome, Remote};
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Socket};
 
@@ -95,7 +95,7 @@ where
         (self.act)(Told::Event(event), cx)
     }
 
-    fn closed(&mut self, reason: &Closed) {
+    fn closed(&mut self, reason: &CloseReason) {
         self.journal.note(format!("closed: {reason}"));
     }
 }

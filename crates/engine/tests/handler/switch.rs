@@ -137,7 +137,7 @@ fn the_new_handler_inherits_neither_deadline_nor_pause_nor_hold_nor_watched_mark
                 let mark = cx.send("held".into()).unwrap();
                 cx.watch(mark);
                 cx.pause();
-                cx.hold(true);
+                cx.block_writes(true);
                 let after = after.clone();
                 return Outcome::switch(move |lines: Lines| (lines, Probe::new(&after, echo)));
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_buffer::Pool;
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Closed, Context, EventLoop, Handler, Limits, Outcome, Server, Spread};
+use tidegate_engine::{CloseReason, Context, EventLoop, Handler, Limits, Outcome, Server, LoadBalancing};
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, ListenOptions, Socket};
 
@@ -86,20 +86,20 @@ impl Handler<Lines> for Crowd {
         cx.send(line.into()).into()
     }
 
-    fn closed(&mut self, _: &Closed) {
+    fn closed(&mut self, _: &CloseReason) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 #[test]
 fn the_limit_holds_over_all_loops_and_nobody_is_turned_away() {
-    for (connections_max, spread) in [(1, Spread::Kernel), (3, Spread::Kernel), (3, Spread::LeastLoaded)] {
+    for (connections_max, spread) in [(1, LoadBalancing::Kernel), (3, LoadBalancing::Kernel), (3, LoadBalancing::LeastLoaded)] {
         let (now, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
         let counters = (now.clone(), most.clone());
         let server = Server::bind("127.0.0.1:0")
             .unwrap()
             .loops(2)
-            .spread(spread)
+            .load_balancing(spread)
             .limits(Limits { connections_max, ..Limits::default() })
             .start(move || (Lines::new(), Crowd(counters.0.clone(), counters.1.clone())))
             .unwrap();
@@ -127,12 +127,12 @@ fn the_limit_holds_over_all_loops_and_nobody_is_turned_away() {
 
 #[test]
 fn a_panic_while_a_handler_is_made_costs_one_stream_only() {
-    for (loops, spread) in [(1, Spread::Kernel), (2, Spread::LeastLoaded)] {
+    for (loops, spread) in [(1, LoadBalancing::Kernel), (2, LoadBalancing::LeastLoaded)] {
         let number = AtomicI64::new(0);
         let server = Server::bind("127.0.0.1:0")
             .unwrap()
             .loops(loops)
-            .spread(spread)
+            .load_balancing(spread)
             .limits(Limits { connections_max: 2, ..Limits::default() })
             .start(move || {
                 assert!(number.fetch_add(1, Ordering::SeqCst) % 2 == 1, "told to");

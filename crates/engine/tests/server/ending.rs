@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Channel, ChannelError, Limits, Running, Server};
+use tidegate_engine::{Channel, ChannelError, Limits, ServerHandle, Server};
 
 use crate::support::{PATIENCE, ask, connect, has_ended, port, read_line, serve, sum, until};
 
@@ -95,7 +95,7 @@ fn a_server_ends_while_connections_keep_coming() {
 
 #[test]
 fn a_task_may_drain_its_own_server() {
-    let slot: Arc<Mutex<Option<Running>>> = Arc::default();
+    let slot: Arc<Mutex<Option<ServerHandle>>> = Arc::default();
     let (ends, (tell, told)) = (slot.clone(), channel());
     let server = Server::bind("127.0.0.1:0").unwrap().loops(2).serve(Lines::new, move |mut channel: Channel<Lines>| {
         let (ends, tell) = (ends.clone(), tell.clone());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Context, Event, Handler, Limits, Outcome, Running, Server, Spread, Transport};
+use tidegate_engine::{Context, Event, Handler, Limits, Outcome, ServerHandle, Server, LoadBalancing, Backend};
 use tidegate_sys::memory::descriptors_max;
 use tidegate_sys::uring::Uring;
 
@@ -35,7 +35,7 @@ impl Handler<Lines> for Numbered {
 fn a_thousand_connections_are_even_where_they_go_to_the_least_loaded() {
     let Some(_alone) = a_crowd() else { return };
     for transport in transports() {
-        let server = start(transport, Spread::LeastLoaded);
+        let server = start(transport, LoadBalancing::LeastLoaded);
         let (_clients, numbers) = a_thousand(&server);
         assert_eq!(numbers, [250; LOOPS], "{transport:?}: each came when those before had been counted");
         assert_eq!(connections(&server), numbers.map(|number| number as u64));
@@ -47,7 +47,7 @@ fn a_thousand_connections_are_even_where_they_go_to_the_least_loaded() {
 fn every_loop_has_its_share_of_a_thousand_connections_where_the_kernel_spreads_them() {
     let Some(_alone) = a_crowd() else { return };
     for transport in transports() {
-        let server = start(transport, Spread::Kernel);
+        let server = start(transport, LoadBalancing::Kernel);
         let (_clients, numbers) = a_thousand(&server);
         // By a hash, each loop's share is binomial: 250 on average, with a standard deviation of 13.7. Once in 10^12 runs
         // one of them is off by more than seven of these.
@@ -61,7 +61,7 @@ fn every_loop_has_its_share_of_a_thousand_connections_where_the_kernel_spreads_t
 fn a_thousand_that_come_at_once_are_almost_even() {
     let Some(_alone) = a_crowd() else { return };
     for transport in transports() {
-        let server = start(transport, Spread::LeastLoaded);
+        let server = start(transport, LoadBalancing::LeastLoaded);
         let mut clients: Vec<_> = (0..1000).map(|_| connect(&server)).collect();
         let mut numbers = [0; LOOPS];
         clients.iter_mut().for_each(|client| numbers[which(client)] += 1);
@@ -76,7 +76,7 @@ fn a_queue_that_loops_share_is_spread_evenly_too() {
     for transport in transports() {
         let path = SocketPath::new("spread");
         let server = Server::bind(&format!("unix:{}", path.0.display())).unwrap();
-        let server = numbered(server.transport(transport).spread(Spread::LeastLoaded));
+        let server = numbered(server.transport(transport).load_balancing(LoadBalancing::LeastLoaded));
         let mut numbers = [0; LOOPS];
         let clients: Vec<_> = (0..80)
             .map(|_| {
@@ -94,7 +94,7 @@ fn a_queue_that_loops_share_is_spread_evenly_too() {
 #[test]
 fn fresh_connections_go_where_others_have_gone_until_it_is_even() {
     for transport in transports() {
-        let server = start(transport, Spread::LeastLoaded);
+        let server = start(transport, LoadBalancing::LeastLoaded);
         let mut clients: Vec<_> = (0..40).map(|_| connect(&server)).collect();
         clients.iter_mut().for_each(|client| drop(ask(client, "which")));
         clients.retain_mut(|client| which(client) == 0);
@@ -113,7 +113,7 @@ fn fresh_connections_go_where_others_have_gone_until_it_is_even() {
 #[test]
 fn a_drain_ends_everybody_wherever_they_were_accepted() {
     for transport in transports() {
-        let server = start(transport, Spread::LeastLoaded);
+        let server = start(transport, LoadBalancing::LeastLoaded);
         let address = port(&server);
         let mut clients: Vec<_> = (0..40).map(|_| connect(&server)).collect();
         clients.iter_mut().for_each(|client| drop(ask(client, "which")));
@@ -129,7 +129,7 @@ fn a_drain_ends_everybody_wherever_they_were_accepted() {
 fn a_server_that_hands_connections_over_ends_while_they_keep_coming() {
     for transport in transports() {
         let server = Server::bind("127.0.0.1:0").unwrap().limits(Limits { connections_max: 8, ..Limits::default() });
-        let server = numbered(server.transport(transport).spread(Spread::LeastLoaded));
+        let server = numbered(server.transport(transport).load_balancing(LoadBalancing::LeastLoaded));
         let address = port(&server);
         let crowd = std::thread::spawn(move || {
             let mut clients = Vec::new();
@@ -146,16 +146,16 @@ fn a_server_that_hands_connections_over_ends_while_they_keep_coming() {
     }
 }
 
-fn start(transport: Transport, spread: Spread) -> Running {
-    numbered(Server::bind("127.0.0.1:0").unwrap().transport(transport).spread(spread))
+fn start(transport: Backend, spread: LoadBalancing) -> ServerHandle {
+    numbered(Server::bind("127.0.0.1:0").unwrap().transport(transport).load_balancing(spread))
 }
 
-fn numbered(server: Server) -> Running {
+fn numbered(server: Server) -> ServerHandle {
     server.loops(LOOPS).start_each(|number| move |_: &_| (Lines::new(), Numbered(number))).unwrap()
 }
 
 /// A thousand connections, each opened when the one before was answered, and how many each loop has.
-fn a_thousand(server: &Running) -> (Vec<TcpStream>, [usize; LOOPS]) {
+fn a_thousand(server: &ServerHandle) -> (Vec<TcpStream>, [usize; LOOPS]) {
     let mut numbers = [0; LOOPS];
     let clients = (0..1000)
         .map(|_| {
@@ -172,16 +172,16 @@ fn which(client: &mut TcpStream) -> usize {
     ask(client, "which").parse().unwrap()
 }
 
-fn connections(server: &Running) -> [u64; LOOPS] {
+fn connections(server: &ServerHandle) -> [u64; LOOPS] {
     let connections: Vec<_> = server.counts().iter().map(|counts| counts.connections).collect();
     connections.try_into().unwrap()
 }
 
 /// All that there are on this machine.
-fn transports() -> Vec<Transport> {
-    let mut transports = vec![Transport::Epoll];
+fn transports() -> Vec<Backend> {
+    let mut transports = vec![Backend::Epoll];
     match Uring::probe() {
-        Ok(()) => transports.push(Transport::Uring),
+        Ok(()) => transports.push(Backend::Uring),
         Err(error) => skipped(&format!("no io_uring: {error}")),
     }
     transports

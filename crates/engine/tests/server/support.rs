@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::{Lines, Payload};
-use tidegate_engine::{Context, Counts, Event, Handler, Limits, Outcome, Running, Server};
+use tidegate_engine::{Context, Counts, Event, Handler, Limits, Outcome, ServerHandle, Server};
 
 /// Answers lines with themselves, except for its commands.
 #[derive(Debug, Default)]
@@ -54,20 +54,20 @@ impl Handler<Lines> for Commands {
 }
 
 /// A server of [`Commands`] on any free port.
-pub(crate) fn serve(loops: usize, limits: Limits) -> Running {
+pub(crate) fn serve(loops: usize, limits: Limits) -> ServerHandle {
     start(Server::bind("127.0.0.1:0").expect("an address").loops(loops).limits(limits))
 }
 
-pub(crate) fn start(server: Server) -> Running {
+pub(crate) fn start(server: Server) -> ServerHandle {
     server.start(|| (Lines::new(), Commands::default())).expect("the port is free")
 }
 
-pub(crate) fn port(server: &Running) -> SocketAddr {
+pub(crate) fn port(server: &ServerHandle) -> SocketAddr {
     server.address().ip().expect("it listens on TCP")
 }
 
 /// A connection whose reads and writes end, whatever happens.
-pub(crate) fn connect(server: &Running) -> TcpStream {
+pub(crate) fn connect(server: &ServerHandle) -> TcpStream {
     bounded(TcpStream::connect(port(server)).expect("it listens"))
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn until(mut done: impl FnMut() -> bool) {
 }
 
 /// The counts of all loops together.
-pub(crate) fn sum(server: &Running, of: impl Fn(&Counts) -> u64) -> u64 {
+pub(crate) fn sum(server: &ServerHandle, of: impl Fn(&Counts) -> u64) -> u64 {
     server.counts().iter().map(of).sum()
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Context, Event, Handler, Outcome, Running, Server, Spread, StartError};
+use tidegate_engine::{Context, Event, Handler, Outcome, ServerHandle, Server, LoadBalancing, StartError};
 use tidegate_sys::{Address, ListenOptions, Socket, handover};
 
 use crate::support::{PATIENCE, SocketPath, ask, bounded, port, sum, until};
@@ -33,12 +33,12 @@ impl Handler<Lines> for Steady {
     }
 }
 
-fn begin(server: Server, loops: usize) -> Result<Running, StartError> {
+fn begin(server: Server, loops: usize) -> Result<ServerHandle, StartError> {
     server.loops(loops).start(|| (Lines::new(), Steady))
 }
 
 /// A server that takes over at a path, or else takes any free port.
-fn at(path: &SocketPath, loops: usize) -> Running {
+fn at(path: &SocketPath, loops: usize) -> ServerHandle {
     begin(Server::bind("127.0.0.1:0").unwrap().takeover(&path.0), loops).expect("it can be used")
 }
 
@@ -88,10 +88,10 @@ impl Crowd {
 
 #[test]
 fn no_request_fails_while_one_server_after_the_other_takes_over() {
-    for spread in [Spread::Kernel, Spread::LeastLoaded] {
+    for spread in [LoadBalancing::Kernel, LoadBalancing::LeastLoaded] {
         let path = SocketPath::new("takeover-crowd");
         let start = |loops| {
-            let server = Server::bind("127.0.0.1:0").unwrap().takeover(&path.0).spread(spread);
+            let server = Server::bind("127.0.0.1:0").unwrap().takeover(&path.0).load_balancing(spread);
             begin(server, loops).expect("it can be used")
         };
         let mut server = start(2);
@@ -367,7 +367,7 @@ fn of_many_successors_at_once_one_is_left() {
     servers.push(first);
     // A successor may be ready a moment before the other has taken note of it.
     until(|| servers.iter().filter(|server| server.is_superseded()).count() == 4);
-    let (superseded, left): (Vec<_>, Vec<_>) = servers.into_iter().partition(Running::is_superseded);
+    let (superseded, left): (Vec<_>, Vec<_>) = servers.into_iter().partition(ServerHandle::is_superseded);
     assert_eq!((superseded.len(), left.len()), (4, 1));
     superseded.into_iter().for_each(|server| server.drain(PATIENCE));
     crowd.go_on();
@@ -386,7 +386,7 @@ fn of_two_first_starts_at_once_one_takes_over_from_the_other() {
         });
         until(|| both.iter().filter(|server| server.is_superseded()).count() == 1);
         assert_eq!(port(&both[0]), port(&both[1]));
-        let (superseded, left): (Vec<_>, Vec<_>) = both.into_iter().partition(Running::is_superseded);
+        let (superseded, left): (Vec<_>, Vec<_>) = both.into_iter().partition(ServerHandle::is_superseded);
         superseded.into_iter().for_each(|server| server.drain(PATIENCE));
         serves(port(&left[0]));
         let next = at(&path, 1);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
 use tidegate_engine::task::{Task, TaskError};
-use tidegate_engine::{Channel, ChannelError, Closed, Context, EventLoop, Handler, Outcome, task};
+use tidegate_engine::{Channel, ChannelError, CloseReason, Context, EventLoop, Handler, Outcome, task};
 use tidegate_testkit::Embedded;
 
 use crate::journal::once;
@@ -246,7 +246,7 @@ fn what_is_held_outside_of_any_task_survives_its_loop() {
     let (mut channel, broken) = other
         .block_on(async move {
             let (mut channel, mut broken) = (channel, broken);
-            assert!(matches!(channel.recv().await, Err(ChannelError::Closed(reason)) if matches!(*reason, Closed::LoopEnded)));
+            assert!(matches!(channel.recv().await, Err(ChannelError::Closed(reason)) if matches!(*reason, CloseReason::LoopEnded)));
             assert!(channel.send("x".into()).is_err() && broken.send("x".into()).is_err());
             assert!(once(interval.tick()).await.is_none());
             (channel, broken)
@@ -267,7 +267,7 @@ fn what_is_spawned_while_the_loop_ends_is_dropped_with_it() {
             Outcome::Continue
         }
 
-        fn closed(&mut self, _: &Closed) {
+        fn closed(&mut self, _: &CloseReason) {
             let guard = Drops(self.0.0.clone());
             let channel = self.1.take();
             // It holds the loop, which holds the task.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Raw;
-use tidegate_engine::{Channel, Client, Closed, Context, Handler, Limits, Outcome, task};
+use tidegate_engine::{Channel, Client, CloseReason, Context, Handler, Limits, Outcome, task};
 use tidegate_sys::Address;
 use tidegate_testkit::Random;
 use tidegate_testkit::network::{Fault, Faults, Fired, Network, Station};
@@ -45,7 +45,7 @@ impl Handler<Raw> for Echo {
         cx.send(bytes.into()).into()
     }
 
-    fn closed(&mut self, _: &Closed) {
+    fn closed(&mut self, _: &CloseReason) {
         self.0.set(self.0.get() + 1);
     }
 }

@@ -30,21 +30,21 @@ impl Handler<Lines> for Echo {
 
 /// A server of two loops without threads.
 struct Pair {
-    crew: Arc<Crew>,
+    crew: Arc<LoopGroup>,
     loops: [Option<EventLoop>; 2],
     addresses: [SocketAddr; 2],
 }
 
 impl Pair {
     fn new(limits: &Limits) -> Self {
-        let crew = Crew::new(2, Arc::default());
+        let crew = LoopGroup::new(2, Arc::default());
         let (loops, addresses): (Vec<_>, Vec<_>) = (0..2)
             .map(|number| {
                 let mut event_loop = EventLoop::readiness().unwrap();
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let address = listener.local_addr().unwrap();
                 let listener = Socket::from_listener(listener, &ListenOptions::default()).unwrap();
-                event_loop.sit(crew.seat(number));
+                event_loop.join_group(crew.handle(number));
                 let make = |_: &Address| (Lines::new(), Echo);
                 event_loop.listen(listener, limits.clone(), crew.live.clone(), make).unwrap();
                 (Some(event_loop), address)
@@ -74,7 +74,7 @@ impl Pair {
 
     /// Each loop's connections, with those that are on their way; these; and those of the server.
     fn counts(&self) -> ([u64; 2], [u64; 2], usize) {
-        let words = [0, 1].map(|number: usize| self.crew.members[number].word.load(Relaxed));
+        let words = [0, 1].map(|number: usize| self.crew.loads[number].word.load(Relaxed));
         (words.map(count), words.map(coming), self.crew.live.load(Relaxed))
     }
 }
@@ -111,7 +111,7 @@ fn a_mailbox_that_takes_no_letter_gives_the_connection_back() {
     clients.iter_mut().for_each(|client| client.write_all(b"ebb\n").unwrap());
     pair.turn_until(0, |event_loop| event_loop.counts().messages == 3);
     assert_eq!(pair.counts(), ([3, 0], [0, 0], 3));
-    assert!(!is_open(pair.crew.members[1].word.load(Relaxed)));
+    assert!(!is_open(pair.crew.loads[1].word.load(Relaxed)));
 }
 
 #[test]
@@ -161,22 +161,22 @@ fn a_drain_waits_for_what_is_on_its_way_and_ends_it_in_good_order() {
 fn a_drain_gets_over_a_place_that_was_counted_and_taken_back() {
     let mut pair = Pair::new(&Limits::default());
     // Another loop is about to send something.
-    pair.crew.members[1].word.fetch_add(ONE + COMING, Relaxed);
+    pair.crew.loads[1].word.fetch_add(ONE + COMING, Relaxed);
     let target = pair.loops[1].as_mut().unwrap();
     target.drain(Duration::from_secs(3600));
     assert!(!target.is_drained());
     pair.turn(1);
     // It sees that nobody takes it.
-    pair.crew.members[1].word.fetch_sub(ONE + COMING, Relaxed);
+    pair.crew.loads[1].word.fetch_sub(ONE + COMING, Relaxed);
     pair.turn_until(1, |event_loop| event_loop.is_drained());
 }
 
 #[test]
 fn a_loop_that_does_not_come_to_read_is_sent_so_many_and_no_more() {
-    let crew = Crew::new(2, Arc::default());
+    let crew = LoopGroup::new(2, Arc::default());
     let hangs = Mailbox::new(Waker::new(Arc::new(Nobody)));
-    let reception = crew.seat(1).receive(&hangs, Token { slot: 0, generation: 0 }).expect("the first");
-    let here = crew.seat(0);
+    let reception = crew.handle(1).receive(&hangs, Token { slot: 0, generation: 0 }).expect("the first");
+    let here = crew.handle(0);
     let mut kept = 0;
     for _ in 0..10 * HANDED_MAX {
         let peer = "127.0.0.1:1".parse().unwrap();
@@ -185,7 +185,7 @@ fn a_loop_that_does_not_come_to_read_is_sent_so_many_and_no_more() {
             kept += 1;
         }
     }
-    assert_eq!((kept, coming(crew.members[1].word.load(Relaxed))), (9 * HANDED_MAX, HANDED_MAX));
+    assert_eq!((kept, coming(crew.loads[1].word.load(Relaxed))), (9 * HANDED_MAX, HANDED_MAX));
     assert!(reception.shut());
     assert_eq!(hangs.collect().len() as u64, HANDED_MAX);
     assert!(!reception.shut(), "what was thrown away is counted no more");
@@ -193,11 +193,11 @@ fn a_loop_that_does_not_come_to_read_is_sent_so_many_and_no_more() {
 
 #[test]
 fn of_several_listeners_of_a_loop_the_first_receives() {
-    let crew = Crew::new(1, Arc::default());
+    let crew = LoopGroup::new(1, Arc::default());
     let mailbox = Mailbox::new(Waker::new(Arc::new(Nobody)));
-    let [first, second] = [0, 1].map(|slot| crew.seat(0).receive(&mailbox, Token { slot, generation: 0 }));
+    let [first, second] = [0, 1].map(|slot| crew.handle(0).receive(&mailbox, Token { slot, generation: 0 }));
     assert!(first.is_some() && second.is_none());
-    assert!(is_open(crew.members[0].word.load(Relaxed)));
+    assert!(is_open(crew.loads[0].word.load(Relaxed)));
 }
 
 struct Nobody;
