@@ -24,8 +24,8 @@ pub use self::head::ResponseHead;
 pub use self::request::{InvalidRequest, Outgoing, Request, StreamedRequest};
 use crate::body::{self, Inbound, Late, Piece, Receiving, Trailers};
 use crate::error::{Error, Exceeded, Misuse, Violation};
-use crate::head::{CHUNKED, KEEP_ALIVE, OLD, UNTIL_CLOSE, UPGRADE};
-use crate::parse::Stop;
+use crate::head::{CHUNKED, KEEP_ALIVE, HTTP_10, UNTIL_CLOSE, UPGRADE};
+use crate::parse::ParseStop;
 use crate::status::Status;
 
 /// The client's side of HTTP/1.1 on one connection: 72 bytes, and no heap of its own.
@@ -200,12 +200,12 @@ impl Client {
         {
             return self.accept(input, spans, length, reply);
         }
-        self.decode_unusual_head(input, reply)
+        self.decode_head_slow_path(input, reply)
     }
 
     /// A head that is incomplete, or wrong.
     #[cold]
-    fn decode_unusual_head(&mut self, input: &mut Input, reply: &Output<'_>) -> Result<Step<Incoming>, Error> {
+    fn decode_head_slow_path(&mut self, input: &mut Input, reply: &Output<'_>) -> Result<Step<Incoming>, Error> {
         let found = head::head_end(input.bytes(), self.seen as usize, self.config.limits());
         let Some(end) = found.map_err(|error| self.fail_with(error))? else {
             // Shorter than a head may be, and so than 64 KiB.
@@ -215,8 +215,8 @@ impl Client {
         self.seen = 0;
         match head::parse(&input.bytes()[..end], self.asked() == Asked::Connect, self.config.limits()) {
             Ok((spans, length)) => self.accept(input, spans, length, reply),
-            Err(Stop::Broken(error)) => Err(self.fail_with(error)),
-            Err(Stop::Partial) => Err(self.fail_with(Error::Peer(Violation::StatusLine))),
+            Err(ParseStop::Broken(error)) => Err(self.fail_with(error)),
+            Err(ParseStop::Partial) => Err(self.fail_with(Error::Peer(Violation::StatusLine))),
         }
     }
 
@@ -254,13 +254,13 @@ impl Client {
         self.waiting >>= 2;
         self.count -= 1;
         self.interim = 0;
-        self.flags = if spans.flags & OLD == 0 { self.flags & !PEER_OLD } else { self.flags | PEER_OLD };
+        self.flags = if spans.flags & HTTP_10 == 0 { self.flags & !PEER_OLD } else { self.flags | PEER_OLD };
         if spans.flags & KEEP_ALIVE == 0 || spans.body == UNTIL_CLOSE {
             self.flags |= CLOSING;
         }
         if self.count == 0 && self.flags & EXPECTS != 0 {
             // The peer has answered without having asked for the body, which the connection then cannot do without.
-            self.flags |= CLOSING | MUTE;
+            self.flags |= CLOSING | WRITE_FAILED;
             self.outbound = Outbound::Idle;
         }
         if is_tunnel || status == Status::SWITCHING_PROTOCOLS {
@@ -277,7 +277,7 @@ impl Client {
 
     fn expect_body(&mut self, length: u64) -> Result<(), Error> {
         self.budget = self.config.limits().body_bytes_max;
-        self.flags &= !HUNGRY;
+        self.flags &= !AWAITING_BODY;
         self.late = Late::default();
         self.inbound = match length {
             CHUNKED => Inbound::ChunkSize,
@@ -313,20 +313,20 @@ impl Client {
                 Incoming::End
             }
             Piece::More => {
-                if self.flags & HUNGRY == 0 {
+                if self.flags & AWAITING_BODY == 0 {
                     self.resume_body(reply.now());
-                    self.flags |= HUNGRY;
+                    self.flags |= AWAITING_BODY;
                 }
                 return Ok(Step::NeedMore);
             }
         };
-        self.flags &= !HUNGRY;
+        self.flags &= !AWAITING_BODY;
         Ok(Step::Message(message))
     }
 
     /// Some of the body has come.
     fn feed(&mut self, bytes: usize, now: Instant) {
-        if self.flags & HUNGRY == 0 {
+        if self.flags & AWAITING_BODY == 0 {
             self.resume_body(now);
         }
         let limits = self.config.limits();
@@ -360,7 +360,7 @@ impl Client {
     /// Nothing more is read, nor written.
     fn close_down(&mut self) {
         if self.outbound != Outbound::Idle {
-            self.flags |= MUTE;
+            self.flags |= WRITE_FAILED;
         }
         self.inbound = Inbound::Closed;
         self.outbound = Outbound::Idle;
@@ -385,7 +385,7 @@ impl Client {
             Inbound::Head => (limits.head_timeout, Some(Exceeded::HeadTime)),
             Inbound::Switched => (limits.idle_timeout, None),
             Inbound::Await | Inbound::Closed => return None,
-            _ if self.flags & HUNGRY == 0 => return None,
+            _ if self.flags & AWAITING_BODY == 0 => return None,
             _ => (limits.body_timeout, Some(Exceeded::BodyTime)),
         };
         Some((self.since?.checked_add(after)?, error))
@@ -504,7 +504,7 @@ const CLOSING: u8 = 1;
 /// No further request is taken.
 const LAST: u8 = 2;
 /// Decoding the body has stopped for want of bytes.
-const HUNGRY: u8 = 4;
+const AWAITING_BODY: u8 = 4;
 /// The last request waits for `100 Continue` before it sends its body.
 const EXPECTS: u8 = 8;
 /// The last response was of HTTP/1.0.
@@ -512,7 +512,7 @@ const PEER_OLD: u8 = 16;
 /// Behind the last response more has come than was asked for.
 const STRAY: u8 = 32;
 /// The peer has closed while the body of the request was under way: the rest of that is not sent.
-const MUTE: u8 = 64;
+const WRITE_FAILED: u8 = 64;
 
 const _: () = assert!(size_of::<Client>() == 72);
 const _: () = assert!(size_of::<Incoming>() == 40);

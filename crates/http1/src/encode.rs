@@ -8,7 +8,7 @@ use crate::error::{Error, Misuse};
 use crate::fields::Fields;
 use crate::response::{Body, Chunk, ContentType, Interim, Outgoing, Parts, Response, StreamedResponse};
 use crate::server::{
-    CLOSING, CONNECT, DRAINING, EXPECTS, FOLLOWED, HEAD, KEEPS_ALIVE, OLD, Outbound, Server, WILL_CLOSE,
+    CLOSING, CONNECT, DRAINING, EXPECTS, FOLLOWED, HEAD, KEEPS_ALIVE, HTTP_10, Outbound, Server, WILL_CLOSE,
 };
 use crate::status::Status;
 
@@ -100,7 +100,7 @@ impl Server {
             _ if parts.status == Status::RESET_CONTENT => Framing::Length(0),
             Some(length) => Framing::Length(length),
             None if parts.status.code() == 304 => Framing::None,
-            None if self.flags & OLD != 0 => Framing::UntilClose,
+            None if self.flags & HTTP_10 != 0 => Framing::UntilClose,
             None => Framing::Chunked,
         };
         if matches!(framing, Framing::UntilClose) {
@@ -192,7 +192,7 @@ impl Server {
         if !interim.status.is_interim() || interim.status == Status::CONTINUE {
             return Err(Misuse::InterimStatus);
         }
-        if self.flags & OLD == 0 {
+        if self.flags & HTTP_10 == 0 {
             let mut writer = out.writer(interim.fields.bytes().len() + HEAD_SLACK_BYTES);
             put_status_line(interim.status, &mut writer);
             if interim.fields.name_a_protocol() {
@@ -232,7 +232,7 @@ impl Server {
         if self.inbound != Inbound::Await {
             return Err(Misuse::SwitchTooEarly);
         }
-        if self.flags & OLD != 0 {
+        if self.flags & HTTP_10 != 0 {
             return Err(Misuse::PeerTooOld);
         }
         if parts.fields.name_a_protocol() { Ok(()) } else { Err(Misuse::SwitchUnnamed) }
@@ -279,12 +279,12 @@ impl Server {
         let switches = parts.status == Status::SWITCHING_PROTOCOLS;
         if self.flags & WILL_CLOSE != 0 && !switches {
             writer.put(b"\r\nConnection: close");
-        } else if self.flags & OLD != 0 {
+        } else if self.flags & HTTP_10 != 0 {
             writer.put(b"\r\nConnection: keep-alive");
         }
         if !fields.is_empty() {
             if parts.fields.name_a_protocol() {
-                let is_said = self.flags & (WILL_CLOSE | OLD) != 0 && !switches;
+                let is_said = self.flags & (WILL_CLOSE | HTTP_10) != 0 && !switches;
                 writer.put(if is_said { b", upgrade" } else { b"\r\nConnection: upgrade" });
             }
             writer.put(b"\r\n");

@@ -45,7 +45,7 @@ impl RequestHead {
     #[must_use]
     #[inline]
     pub fn version(&self) -> Version {
-        if self.spans.flags & OLD == 0 { Version::Http11 } else { Version::Http10 }
+        if self.spans.flags & HTTP_10 == 0 { Version::Http11 } else { Version::Http10 }
     }
 
     /// The request target, as it was sent.
@@ -303,7 +303,7 @@ pub(crate) const CHUNKED: u64 = u64::MAX;
 pub(crate) const UNTIL_CLOSE: u64 = u64::MAX - 1;
 
 /// Flags of a head: HTTP/1.0, ...
-pub(crate) const OLD: u8 = 1;
+pub(crate) const HTTP_10: u8 = 1;
 /// ... the peer would like the connection to stay open, ...
 pub(crate) const KEEP_ALIVE: u8 = 2;
 /// ... and waits for `100 Continue`.

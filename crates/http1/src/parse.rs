@@ -8,21 +8,21 @@ use tidegate_scan::{Field, Flaw, Scanner, Task};
 
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{
-    CHUNKED, EXPECTS_CONTINUE, KEEP_ALIVE, Method, OLD, Spans, UNTIL_CLOSE, UPGRADE, VERSION_BYTES, trim,
+    CHUNKED, EXPECTS_CONTINUE, KEEP_ALIVE, Method, HTTP_10, Spans, UNTIL_CLOSE, UPGRADE, VERSION_BYTES, trim,
 };
 use crate::limits::{Config, Limits};
 use crate::runs;
 
 /// Why there is no head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum ParseStop {
     /// The bytes ended first.
     Partial,
     /// They are none.
     Broken(Error),
 }
 
-impl From<Violation> for Stop {
+impl From<Violation> for ParseStop {
     #[cold]
     #[inline(never)]
     fn from(violation: Violation) -> Self {
@@ -30,7 +30,7 @@ impl From<Violation> for Stop {
     }
 }
 
-impl From<Exceeded> for Stop {
+impl From<Exceeded> for ParseStop {
     #[cold]
     #[inline(never)]
     fn from(exceeded: Exceeded) -> Self {
@@ -41,7 +41,7 @@ impl From<Exceeded> for Stop {
 /// Parses the head with which `bytes` begins, and gives its spans and its length. Bytes beyond the largest head are
 /// not looked at.
 #[inline]
-pub(crate) fn parse(bytes: &[u8], config: &Config) -> Result<(Spans, usize), Stop> {
+pub(crate) fn parse(bytes: &[u8], config: &Config) -> Result<(Spans, usize), ParseStop> {
     tidegate_scan::run(Parse { bytes, config })
 }
 
@@ -51,7 +51,7 @@ struct Parse<'b> {
 }
 
 impl Task for Parse<'_> {
-    type Output = Result<(Spans, usize), Stop>;
+    type Output = Result<(Spans, usize), ParseStop>;
 
     #[inline(always)]
     fn run<S: Scanner>(self, scanner: S) -> Self::Output {
@@ -89,9 +89,9 @@ impl Task for Parse<'_> {
 
 /// Why there is no head, in the words of this crate.
 #[cold]
-pub(crate) fn stopped(stop: tidegate_scan::Stop<Stop>) -> Stop {
+pub(crate) fn stopped(stop: tidegate_scan::Stop<ParseStop>) -> ParseStop {
     match stop {
-        tidegate_scan::Stop::Partial => Stop::Partial,
+        tidegate_scan::Stop::Partial => ParseStop::Partial,
         tidegate_scan::Stop::Refused(stop) => stop,
         tidegate_scan::Stop::Flawed(flaw) => match flaw {
             Flaw::FoldedLine => Violation::FoldedLine.into(),
@@ -104,13 +104,13 @@ pub(crate) fn stopped(stop: tidegate_scan::Stop<Stop>) -> Stop {
 
 /// The method, and where the target begins.
 #[inline(always)]
-fn method<S: Scanner>(scanner: S, bytes: &[u8]) -> Result<(Method, usize), Stop> {
+fn method<S: Scanner>(scanner: S, bytes: &[u8]) -> Result<(Method, usize), ParseStop> {
     if bytes.first_chunk().is_some_and(|first| first == b"GET ") {
         return Ok((Method::Get, 4));
     }
     let end = scanner.token_end(bytes, 0);
     match bytes.get(end) {
-        None => Err(Stop::Partial),
+        None => Err(ParseStop::Partial),
         Some(b' ') if end > 0 => Ok((Method::from_token(&bytes[..end]), end + 1)),
         Some(_) => Err(Violation::RequestLine.into()),
     }
@@ -125,7 +125,7 @@ struct TargetEnds {
 
 /// The ends of the target that begins at `at`. A target without `%` is read once.
 #[inline(always)]
-fn target_ends<S: Scanner>(scanner: S, bytes: &[u8], at: usize) -> Result<TargetEnds, Stop> {
+fn target_ends<S: Scanner>(scanner: S, bytes: &[u8], at: usize) -> Result<TargetEnds, ParseStop> {
     let path_end = scanner.plain_path_end(bytes, at);
     if let Some(old) = version(bytes, path_end) {
         return Ok(TargetEnds { path_end, target_end: path_end, old });
@@ -133,13 +133,13 @@ fn target_ends<S: Scanner>(scanner: S, bytes: &[u8], at: usize) -> Result<Target
     let target_end = scanner.plain_target_end(bytes, path_end);
     match version(bytes, target_end) {
         Some(old) => Ok(TargetEnds { path_end, target_end, old }),
-        None => unusual_target_ends(bytes, path_end),
+        None => target_ends_slow_path(bytes, path_end),
     }
 }
 
 /// The same for a target with `%`, or before a version other than HTTP/1.1 and HTTP/1.0. All bytes before `at` belong to its path.
 #[inline(never)]
-fn unusual_target_ends(bytes: &[u8], at: usize) -> Result<TargetEnds, Stop> {
+fn target_ends_slow_path(bytes: &[u8], at: usize) -> Result<TargetEnds, ParseStop> {
     let (path_end, target_end) = tidegate_scan::run(Target { bytes, at });
     let old = version(bytes, target_end).map_or_else(|| other_version(bytes, target_end), Ok)?;
     Ok(TargetEnds { path_end, target_end, old })
@@ -181,7 +181,7 @@ fn version(bytes: &[u8], target_end: usize) -> Option<bool> {
 /// Whether a version other than HTTP/1.1 and HTTP/1.0 behind a target is read as HTTP/1.0. A higher minor version is read as
 /// HTTP/1.1 (RFC 9110 §2.5).
 #[cold]
-fn other_version(bytes: &[u8], target_end: usize) -> Result<bool, Stop> {
+fn other_version(bytes: &[u8], target_end: usize) -> Result<bool, ParseStop> {
     let rest = &bytes[target_end..];
     let violation = match rest {
         [b' ', b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor, b'\r', b'\n', ..] if minor.is_ascii_digit() => {
@@ -195,7 +195,7 @@ fn other_version(bytes: &[u8], target_end: usize) -> Result<bool, Stop> {
         [first, ..] if *first != b' ' => if_target(*first),
         _ => Violation::RequestLine,
     };
-    Err(if rest.len() < VERSION_BYTES { Stop::Partial } else { violation.into() })
+    Err(if rest.len() < VERSION_BYTES { ParseStop::Partial } else { violation.into() })
 }
 
 fn if_target(ended_by: u8) -> Violation {
@@ -204,7 +204,7 @@ fn if_target(ended_by: u8) -> Violation {
 
 /// A target that does not begin with a slash: absolute, an authority, or the asterisk (RFC 9112 §3.2.2 to §3.2.4).
 #[cold]
-fn check_target(method: Method, target: &[u8]) -> Result<(), Stop> {
+fn check_target(method: Method, target: &[u8]) -> Result<(), ParseStop> {
     let good = match method {
         Method::Connect => is_authority_with_port(target),
         Method::Options if target == b"*" => true,
@@ -280,7 +280,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     #[inline(always)]
-    fn learn<S: Scanner>(&mut self, scanner: S, bytes: &[u8], field: Field<'_>) -> Result<(), Stop> {
+    fn learn<S: Scanner>(&mut self, scanner: S, bytes: &[u8], field: Field<'_>) -> Result<(), ParseStop> {
         self.count += 1;
         let name = field.name();
         match name.len() {
@@ -301,7 +301,7 @@ impl Facts {
         Self { seen: if is_tunnel { TUNNEL } else { 0 }, ..Self::default() }
     }
 
-    pub(crate) fn learn_of_response(&mut self, field: Field<'_>) -> Result<(), Stop> {
+    pub(crate) fn learn_of_response(&mut self, field: Field<'_>) -> Result<(), ParseStop> {
         let (name, value) = (field.name(), field.value());
         match name.len() {
             10 if is(name, b"connection") => {
@@ -321,7 +321,7 @@ impl Facts {
     }
 
     #[inline(always)]
-    fn host<S: Scanner>(&mut self, scanner: S, bytes: &[u8], field: Field<'_>) -> Result<(), Stop> {
+    fn host<S: Scanner>(&mut self, scanner: S, bytes: &[u8], field: Field<'_>) -> Result<(), ParseStop> {
         if !self.note(HOST) {
             return Err(Violation::HostRepeated.into());
         }
@@ -356,7 +356,7 @@ impl Facts {
     }
 
     #[inline(never)]
-    fn content_length(&mut self, value: &[u8]) -> Result<(), Stop> {
+    fn content_length(&mut self, value: &[u8]) -> Result<(), ParseStop> {
         if !self.note(LENGTH) {
             return Err(Violation::ContentLengthRepeated.into());
         }
@@ -369,7 +369,7 @@ impl Facts {
     }
 
     #[inline(never)]
-    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Stop> {
+    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), ParseStop> {
         let codings = || value.split(|&byte| byte == b',').map(trim);
         let is_chunked = |coding: &&[u8]| coding.eq_ignore_ascii_case(b"chunked");
         if !self.note(CODED) || codings().any(<[u8]>::is_empty) {
@@ -383,7 +383,7 @@ impl Facts {
     }
 
     #[inline(never)]
-    fn expect(&mut self, value: &[u8]) -> Result<(), Stop> {
+    fn expect(&mut self, value: &[u8]) -> Result<(), ParseStop> {
         // Empty members of a list are none (RFC 9110 §5.6.1.2).
         for expectation in value.split(|&byte| byte == b',').map(trim).filter(|member| !member.is_empty()) {
             if !expectation.eq_ignore_ascii_case(b"100-continue") {
@@ -396,7 +396,7 @@ impl Facts {
 
     /// How long the body is (RFC 9112 §6.3).
     #[inline]
-    fn body(&self, method: Method, old: bool, config: &Config) -> Result<u64, Stop> {
+    fn body(&self, method: Method, old: bool, config: &Config) -> Result<u64, ParseStop> {
         if self.seen & (LENGTH | CODED) == 0 {
             let expected = config.requires_length() && matches!(method, Method::Post | Method::Put | Method::Patch);
             return if expected { Err(Violation::LengthRequired.into()) } else { Ok(0) };
@@ -418,7 +418,7 @@ impl Facts {
     }
 
     /// How long the body of a response is, unless the request it answers has none in its response (RFC 9112 §6.3).
-    pub(crate) fn body_of_response(&self, code: u16, old: bool) -> Result<u64, Stop> {
+    pub(crate) fn body_of_response(&self, code: u16, old: bool) -> Result<u64, ParseStop> {
         let (has_length, is_coded) = (self.seen & LENGTH != 0, self.seen & CODED != 0);
         if is_coded && has_length {
             return Err(Violation::LengthAndEncoding.into());
@@ -438,15 +438,15 @@ impl Facts {
     pub(crate) fn flags_of_response(&self, old: bool) -> u8 {
         let keeps = if old { self.seen & (KEEP | CLOSE) == KEEP } else { self.seen & CLOSE == 0 };
         let upgrades = self.seen & UPGRADES != 0;
-        [(old, OLD), (keeps, KEEP_ALIVE), (upgrades, UPGRADE)].iter().map(|(is, flag)| u8::from(*is) * flag).sum()
+        [(old, HTTP_10), (keeps, KEEP_ALIVE), (upgrades, UPGRADE)].iter().map(|(is, flag)| u8::from(*is) * flag).sum()
     }
 
     #[inline]
-    fn flags(&self, old: bool) -> Result<u8, Stop> {
+    fn flags(&self, old: bool) -> Result<u8, ParseStop> {
         if old {
             // To HTTP/1.0, an expectation means nothing (RFC 9110 §10.1.1), and closing is the default.
             let keep = self.seen & (KEEP | CLOSE) == KEEP;
-            return Ok(OLD | if keep { KEEP_ALIVE } else { 0 });
+            return Ok(HTTP_10 | if keep { KEEP_ALIVE } else { 0 });
         }
         if self.seen & HOST == 0 {
             return Err(Violation::HostMissing.into());

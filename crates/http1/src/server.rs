@@ -19,7 +19,7 @@ use crate::encode::CONTINUE;
 use crate::error::{Error, Exceeded, Misuse, Violation};
 use crate::head::{self, CHUNKED, Method, RequestHead, Spans};
 use crate::limits::Config;
-use crate::parse::{self, Stop};
+use crate::parse::{self, ParseStop};
 use crate::response::Outgoing;
 
 /// The server's side of HTTP/1.1 on one connection: 56 bytes, and no heap of its own.
@@ -175,7 +175,7 @@ impl Server {
                 self.since.get_or_insert(reply.now());
                 Ok(Step::NeedMore)
             }
-            Inbound::Head => self.decode_unusual_head(input, reply),
+            Inbound::Head => self.decode_head_slow_path(input, reply),
             Inbound::Await => {
                 self.flags |= followed(input);
                 Ok(Step::NeedMore)
@@ -189,7 +189,7 @@ impl Server {
 
     /// A head that is incomplete, or wrong, or begins behind an empty line.
     #[cold]
-    fn decode_unusual_head(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+    fn decode_head_slow_path(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         // The first byte of an empty line may have come alone.
         while self.seen < 2 && input.bytes().starts_with(b"\r\n") && self.flags & EMPTY_LINES != EMPTY_LINES {
             input.consume(2);
@@ -220,9 +220,9 @@ impl Server {
                 self.seen = 0;
                 match parse::parse(&input.bytes()[..end], &self.config) {
                     Ok((spans, length)) => Ok(Step::Message(Incoming::Head(self.accept(input, spans, length, reply)))),
-                    Err(Stop::Broken(error)) => Err(self.refuse(error, reply)),
+                    Err(ParseStop::Broken(error)) => Err(self.refuse(error, reply)),
                     // An empty line in place of a request line, and no more of them allowed.
-                    Err(Stop::Partial) => Err(self.refuse(Error::Peer(Violation::RequestLine), reply)),
+                    Err(ParseStop::Partial) => Err(self.refuse(Error::Peer(Violation::RequestLine), reply)),
                 }
             }
         }
@@ -284,9 +284,9 @@ impl Server {
     }
 
     fn wait_for_body(&mut self, reply: &Output<'_>) {
-        if self.flags & HUNGRY == 0 {
+        if self.flags & AWAITING_BODY == 0 {
             self.resume_body(reply.now());
-            self.flags |= HUNGRY;
+            self.flags |= AWAITING_BODY;
         }
     }
 
@@ -298,10 +298,10 @@ impl Server {
     /// Some of the body has come.
     fn feed(&mut self, bytes: usize, reply: &Output<'_>) {
         let now = reply.now();
-        if self.flags & HUNGRY == 0 {
+        if self.flags & AWAITING_BODY == 0 {
             self.resume_body(now);
         }
-        self.flags &= !HUNGRY;
+        self.flags &= !AWAITING_BODY;
         let limits = self.config.limits();
         self.since = body::late_since(self.since, now, bytes, limits.body_rate_min);
         self.late = Late::new(self.since, now, limits.body_timeout);
@@ -351,7 +351,7 @@ impl Server {
         } else if self.inbound == Inbound::Length && self.remaining == 0 {
             self.next_request();
         } else {
-            self.flags = (self.flags | SKIPPING) & !HUNGRY;
+            self.flags = (self.flags | SKIPPING) & !AWAITING_BODY;
             self.late = Late::default();
             self.budget = self.budget.min(self.config.limits().skip_bytes_max);
         }
@@ -374,7 +374,7 @@ impl Server {
             // Who says yes to everything says it to CONNECT as well, and then speaks no other protocol.
             Inbound::Switched => (limits.idle_timeout, Deadline::Idle),
             Inbound::Await | Inbound::Closed => return None,
-            _ if self.flags & HUNGRY == 0 => return None,
+            _ if self.flags & AWAITING_BODY == 0 => return None,
             _ => (limits.body_timeout, Deadline::Body),
         };
         Some((self.since?.checked_add(after)?, deadline))
@@ -526,7 +526,7 @@ enum Deadline {
 }
 
 // The lower flags are those of the head.
-pub(crate) const OLD: u16 = head::OLD as u16;
+pub(crate) const HTTP_10: u16 = head::HTTP_10 as u16;
 pub(crate) const KEEPS_ALIVE: u16 = head::KEEP_ALIVE as u16;
 /// The peer waits for `100 Continue`, and none was sent.
 pub(crate) const EXPECTS: u16 = head::EXPECTS_CONTINUE as u16;
@@ -542,7 +542,7 @@ pub(crate) const CLOSING: u16 = 64;
 /// The body is read over.
 const SKIPPING: u16 = 128;
 /// Decoding the body has stopped for want of bytes.
-const HUNGRY: u16 = 256;
+const AWAITING_BODY: u16 = 256;
 /// Some bytes of a head are there.
 const BEGUN: u16 = 512;
 /// Empty lines before a request line (RFC 9112 §2.2), counted in two bits: three are tolerated.

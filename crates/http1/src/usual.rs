@@ -8,7 +8,7 @@ use crate::body::Inbound;
 use crate::encode::INLINE_BYTES_MAX;
 use crate::error::Misuse;
 use crate::response::{ContentType, Outgoing, Parts, Response};
-use crate::server::{CLOSING, CONNECT, DRAINING, HEAD, KEEPS_ALIVE, OLD, Outbound, Server, WILL_CLOSE};
+use crate::server::{CLOSING, CONNECT, DRAINING, HEAD, KEEPS_ALIVE, HTTP_10, Outbound, Server, WILL_CLOSE};
 use crate::status::Status;
 
 impl Server {
@@ -16,11 +16,11 @@ impl Server {
     /// and sent in one place most of the questions are answered by the compiler, so all of them are asked there.
     #[inline(always)]
     pub(crate) fn send(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
-        if self.is_usual()
+        if self.takes_fast_path()
             && let Outgoing::Response(response) = &message
-            && let Some((content_type, body)) = response.usual()
+            && let Some((content_type, body)) = response.fast_path()
         {
-            self.send_usual(content_type, body, out);
+            self.send_fast_path(content_type, body, out);
             // Spares the walk over what it might have owned.
             if response.owns_nothing() {
                 std::mem::forget(message);
@@ -34,8 +34,8 @@ impl Server {
 
     /// Whether nothing is special about the connection, and about the request that is to be answered.
     #[inline(always)]
-    fn is_usual(&self) -> bool {
-        const SPECIAL: u16 = OLD | HEAD | CONNECT | WILL_CLOSE | CLOSING | DRAINING;
+    fn takes_fast_path(&self) -> bool {
+        const SPECIAL: u16 = HTTP_10 | HEAD | CONNECT | WILL_CLOSE | CLOSING | DRAINING;
         self.outbound == Outbound::Owed
             && self.inbound == Inbound::Await
             && self.flags & (KEEPS_ALIVE | SPECIAL) == KEEPS_ALIVE
@@ -44,7 +44,7 @@ impl Server {
     /// What `send_response` does as well, for most of what is sent: in one go, without a question. Apart, since it is the
     /// same wherever a response is made.
     #[inline(never)]
-    fn send_usual(&mut self, content_type: ContentType, body: &[u8], out: &mut Output<'_>) {
+    fn send_fast_path(&mut self, content_type: ContentType, body: &[u8], out: &mut Output<'_>) {
         let (start, content_type) = (self.config.ok_start(), content_type.as_str().as_bytes());
         let date = out.time().date();
         out.write_pieces((
@@ -65,7 +65,7 @@ impl Server {
 impl Response {
     /// What it is made of, if it is one as most are: 200, with a type, without fields, and with a short body.
     #[inline(always)]
-    fn usual(&self) -> Option<(ContentType, &[u8])> {
+    fn fast_path(&self) -> Option<(ContentType, &[u8])> {
         let Parts { fields, content_type, status, close } = &self.parts;
         let body = self.body.short()?;
         let is_usual = *status == Status::OK && !close && fields.is_empty();

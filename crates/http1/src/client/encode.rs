@@ -3,7 +3,7 @@
 use tidegate_codec::Output;
 
 use super::request::{Outgoing, Parts, Request, StreamedRequest};
-use super::{Asked, CLOSING, Client, EXPECTS, LAST, MUTE, Outbound, PEER_OLD, STRAY};
+use super::{Asked, CLOSING, Client, EXPECTS, LAST, WRITE_FAILED, Outbound, PEER_OLD, STRAY};
 use crate::body::Inbound;
 use crate::encode::{INLINE_BYTES_MAX, link, write_chunk, write_trailers};
 use crate::error::Misuse;
@@ -144,11 +144,11 @@ impl Client {
 
     /// A piece of a body that is not sent: because the peer has closed meanwhile, or because there is none.
     fn swallow(&mut self, is_end: bool) -> Result<(), Misuse> {
-        if self.flags & MUTE == 0 {
+        if self.flags & WRITE_FAILED == 0 {
             return Err(Misuse::NoRequestUnderWay);
         }
         if is_end {
-            self.flags &= !MUTE;
+            self.flags &= !WRITE_FAILED;
         }
         Ok(())
     }

@@ -6,8 +6,8 @@ use tidegate_codec::Slice;
 
 use super::config::Limits;
 use crate::error::{Error, Exceeded, Violation};
-use crate::head::{BodyLength, Headers, KEEP_ALIVE, OLD, Version};
-use crate::parse::{self, Facts, Stop};
+use crate::head::{BodyLength, Headers, KEEP_ALIVE, HTTP_10, Version};
+use crate::parse::{self, Facts, ParseStop};
 use crate::runs;
 use crate::status::Status;
 
@@ -48,7 +48,7 @@ impl ResponseHead {
     /// The version that the peer speaks. A higher minor version than HTTP/1.1 is read as HTTP/1.1.
     #[must_use]
     pub fn version(&self) -> Version {
-        if self.spans.flags & OLD == 0 { Version::Http11 } else { Version::Http10 }
+        if self.spans.flags & HTTP_10 == 0 { Version::Http11 } else { Version::Http10 }
     }
 
     /// The value of the first field of this name, without the white space around it. Case does not matter.
@@ -107,7 +107,7 @@ impl fmt::Debug for ResponseHead {
 
 /// Parses the head with which `bytes` begins, and gives its spans and its length. Bytes beyond the largest head are
 /// not looked at.
-pub(super) fn parse(bytes: &[u8], connects: bool, limits: &Limits) -> Result<(Spans, usize), Stop> {
+pub(super) fn parse(bytes: &[u8], connects: bool, limits: &Limits) -> Result<(Spans, usize), ParseStop> {
     let bytes = &bytes[..bytes.len().min(limits.head_bytes_max as usize)];
     let (status, old, start) = status_line(bytes)?;
     let is_tunnel = connects && (200..300).contains(&status.code());
@@ -127,8 +127,8 @@ pub(super) fn parse(bytes: &[u8], connects: bool, limits: &Limits) -> Result<(Sp
 
 /// The status, whether the version is HTTP/1.0, and where the fields begin (RFC 9112 §4). A reason may be missing together
 /// with the space before it, as it often is.
-fn status_line(bytes: &[u8]) -> Result<(Status, bool, usize), Stop> {
-    let Some(start) = bytes.first_chunk::<STATUS_END>() else { return Err(Stop::Partial) };
+fn status_line(bytes: &[u8]) -> Result<(Status, bool, usize), ParseStop> {
+    let Some(start) = bytes.first_chunk::<STATUS_END>() else { return Err(ParseStop::Partial) };
     let (version, code) = start.split_at(VERSION_BYTES);
     let old = match version {
         b"HTTP/1.1 " => false,
@@ -148,7 +148,7 @@ fn status_line(bytes: &[u8]) -> Result<(Status, bool, usize), Stop> {
     let code = code.iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0'));
     let status = Status::new(code).ok_or(Violation::StatusLine)?;
     let end = match bytes.get(STATUS_END) {
-        None => return Err(Stop::Partial),
+        None => return Err(ParseStop::Partial),
         Some(b' ') => runs::value_end(bytes, REASON_START),
         Some(b'\r') => STATUS_END,
         Some(b'\n') => return Err(Violation::BareLf.into()),
@@ -156,7 +156,7 @@ fn status_line(bytes: &[u8]) -> Result<(Status, bool, usize), Stop> {
     };
     match &bytes[end..] {
         [b'\r', b'\n', ..] => Ok((status, old, end + 2)),
-        [] | [b'\r'] => Err(Stop::Partial),
+        [] | [b'\r'] => Err(ParseStop::Partial),
         [b'\n', ..] => Err(Violation::BareLf.into()),
         _ => Err(Violation::StatusLine.into()),
     }
