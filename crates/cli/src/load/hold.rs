@@ -10,14 +10,14 @@ use std::rc::Rc;
 
 use tidegate::task;
 
-use super::visitor::{Door, Role};
-use super::worker::{CONNECTING_MAX, Orders, Part, TICK, Worker};
+use super::visitor::{Connector, Role};
+use super::worker::{CONNECTING_MAX, WorkerConfig, Part, TICK, Worker};
 
 /// Where the connections come from that are yet to be made.
 type Sources = Rc<RefCell<VecDeque<Option<IpAddr>>>>;
 
 /// Makes the idle connections of a thread: until all are there, or the server has none for us, or the user has enough.
-pub(crate) async fn hold(worker: &Rc<Worker>, orders: &Orders, part: Part) {
+pub(crate) async fn hold(worker: &Rc<Worker>, orders: &WorkerConfig, part: Part) {
     let indices = part.idle_before..part.idle_before + part.idle;
     let sources = Rc::new(RefCell::new(indices.map(|index| source(&orders.addresses, index)).collect()));
     let lanes: Vec<_> =
@@ -41,7 +41,7 @@ async fn lane(worker: Rc<Worker>, sources: Sources) {
         if let Some(source) = source {
             client = client.local(SocketAddr::new(source, 0));
         }
-        let door = Rc::new(Door::default());
+        let door = Rc::new(Connector::default());
         if worker.connect(&client, Role::Idle, door.clone()).await {
             door.pass().await;
         }

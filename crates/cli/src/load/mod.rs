@@ -38,9 +38,9 @@ use self::outputs::Outputs;
 use self::report::progress::Progress;
 use self::request::Recipe;
 use self::start::Start;
-use self::tally::Board;
+use self::tally::SharedStats;
 use self::url::Url;
-use self::worker::{Count, Orders, Part};
+use self::worker::{Count, WorkerConfig, Part};
 
 /// The flags of `load`.
 #[derive(Debug, Args)]
@@ -126,7 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     Ok(is_good)
 }
 
-fn orders(options: &Options) -> Result<Orders, Box<dyn Error>> {
+fn orders(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
     let body = match options.body.as_deref().map(|body| body.strip_prefix('@').ok_or(body)) {
         None => Vec::new(),
         Some(Err(text)) => text.into(),
@@ -137,7 +137,7 @@ fn orders(options: &Options) -> Result<Orders, Box<dyn Error>> {
     let recipe = Recipe { url, method, headers, body, depth };
     // Each thread makes one of its own; what is wrong with it is told before.
     recipe.ask()?;
-    Ok(Orders {
+    Ok(WorkerConfig {
         recipe,
         addresses: options.url.resolve()?,
         transport: options.transport,
@@ -145,7 +145,7 @@ fn orders(options: &Options) -> Result<Orders, Box<dyn Error>> {
         timeout: options.timeout,
         never_read: options.never_read,
         connections: options.connections,
-        board: Arc::new(Board::new(options.any_length)),
+        board: Arc::new(SharedStats::new(options.any_length)),
         stop: Arc::new(AtomicBool::new(false)),
     })
 }
@@ -168,7 +168,7 @@ fn threads(options: &Options) -> Result<usize, String> {
 }
 
 /// Runs all threads to their end, and adds up what they have counted; and says why nobody could be reached, if nobody could.
-fn measure(options: &Options, orders: &Orders, threads: usize) -> Result<(Figures, Option<String>), Box<dyn Error>> {
+fn measure(options: &Options, orders: &WorkerConfig, threads: usize) -> Result<(Figures, Option<String>), Box<dyn Error>> {
     let mut progress = Progress::start(options.duration);
     let start = Arc::new(Start::default());
     let runners = start.runners(threads);

@@ -12,13 +12,13 @@ use tidegate::http1::{BodyLength, Client, Error, Violation};
 use tidegate::{Codec, Input, Outbound, Output, Step};
 
 use super::request::Ask;
-use super::tally::{Tally, Verdict};
+use super::tally::{WorkerStats, Verdict};
 
 /// What the connections of a loop share: the request, the head that is known, and what was counted.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) ask: Ask,
-    pub(crate) tally: Tally,
+    pub(crate) tally: WorkerStats,
     known: RefCell<Known>,
 }
 
@@ -32,14 +32,14 @@ struct Known {
 }
 
 impl Exchange {
-    pub(crate) fn new(ask: Ask, tally: Tally) -> Self {
+    pub(crate) fn new(ask: Ask, tally: WorkerStats) -> Self {
         Self { ask, tally, known: RefCell::default() }
     }
 }
 
 /// How many requests are sent at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Volley {
+pub(crate) enum Batch {
     /// A single one, as connections ask that are idle otherwise.
     One,
     /// As many as are pipelined.
@@ -231,18 +231,18 @@ impl Pipeline {
 
 impl Codec for Pipeline {
     type In = Answers;
-    type Out = Volley;
+    type Out = Batch;
     type Error = Error;
 
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Answers>, Error> {
         self.next(input, reply, false).inspect_err(|_| self.exchange.tally.invalid())
     }
 
-    fn encode(&mut self, volley: Volley, out: &mut Output<'_>) -> Result<(), Error> {
+    fn encode(&mut self, volley: Batch, out: &mut Output<'_>) -> Result<(), Error> {
         let Ask { one, run, depth, .. } = &self.exchange.ask;
         let (bytes, count) = match volley {
-            Volley::One => (one, 1),
-            Volley::Run => (run, *depth),
+            Batch::One => (one, 1),
+            Batch::Run => (run, *depth),
         };
         self.owed += count;
         out.link_bytes(bytes.clone());
@@ -274,7 +274,7 @@ mod tests {
 
     use super::super::figures::Errors;
     use super::super::request::Recipe;
-    use super::super::tally::Board;
+    use super::super::tally::SharedStats;
     use super::*;
 
     /// What a connection has come to: how many answers, how many of them were good, how it ended, and what was counted.
@@ -284,12 +284,12 @@ mod tests {
     fn receive(method: &str, depth: u32, pieces: &[&[u8]], ends: bool) -> Outcome {
         let url = "http://a/".parse().expect("a URL");
         let recipe = Recipe { url, method: method.into(), headers: vec![], body: vec![], depth };
-        let exchange = Exchange::new(recipe.ask().expect("it is good"), Tally::new(Arc::new(Board::new(false))));
+        let exchange = Exchange::new(recipe.ask().expect("it is good"), WorkerStats::new(Arc::new(SharedStats::new(false))));
         let mut codec = Pipeline::new(Rc::new(exchange));
         let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
         let (mut queue, mut input) = (Outbound::new(&pool), Input::new());
         let mut out = Output::new(&mut queue, &pool, &time);
-        codec.encode(Volley::Run, &mut out).expect("it is sent");
+        codec.encode(Batch::Run, &mut out).expect("it is sent");
         let (mut all, mut good, mut failure) = (0, 0, None);
         for piece in pieces {
             input.append(pool.copy(piece), &pool);

@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::{fs, io};
 
 /// The two ends of a connection, ours first.
-pub(crate) type Ends = (SocketAddr, SocketAddr);
+pub(crate) type AddressPair = (SocketAddr, SocketAddr);
 
 /// The connections over TCP that neither side has closed.
 ///
 /// # Errors
 /// If the kernel does not tell.
-pub(crate) fn established() -> io::Result<BTreeSet<Ends>> {
+pub(crate) fn established() -> io::Result<BTreeSet<AddressPair>> {
     let mut all = ends(&fs::read_to_string("/proc/net/tcp")?);
     // Where there is no IPv6 there is no such file.
     all.extend(ends(&fs::read_to_string("/proc/net/tcp6").unwrap_or_default()));
@@ -19,7 +19,7 @@ pub(crate) fn established() -> io::Result<BTreeSet<Ends>> {
 }
 
 /// Those of a table as the kernel writes it.
-fn ends(table: &str) -> BTreeSet<Ends> {
+fn ends(table: &str) -> BTreeSet<AddressPair> {
     let line = |line: &str| {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let (local, remote) = (fields.next()?, fields.next()?);

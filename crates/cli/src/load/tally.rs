@@ -12,8 +12,8 @@ use super::visitor::Role;
 
 /// What one loop has counted. It lives on that loop's thread; `board` is what others may look at meanwhile.
 #[derive(Debug)]
-pub(crate) struct Tally {
-    board: Arc<Board>,
+pub(crate) struct WorkerStats {
+    board: Arc<SharedStats>,
     requests: Cell<u64>,
     bytes_read: Cell<u64>,
     errors: Cell<Errors>,
@@ -33,7 +33,7 @@ struct Current {
 
 /// What all loops share, and whoever shows how far they are.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct SharedStats {
     requests: AtomicU64,
     errors: AtomicU64,
     /// Connections that were made, and that could not be.
@@ -56,7 +56,7 @@ pub(crate) enum Verdict {
     Length,
 }
 
-impl Board {
+impl SharedStats {
     pub(crate) fn new(any_length: bool) -> Self {
         Self {
             requests: AtomicU64::new(0),
@@ -84,8 +84,8 @@ impl Board {
     }
 }
 
-impl Tally {
-    pub(crate) fn new(board: Arc<Board>) -> Self {
+impl WorkerStats {
+    pub(crate) fn new(board: Arc<SharedStats>) -> Self {
         Self {
             board,
             requests: Cell::default(),
@@ -297,8 +297,8 @@ mod tests {
 
     #[test]
     fn nobody_is_there_only_if_no_thread_has_reached_anybody() {
-        let board = Arc::new(Board::new(false));
-        let (one, other) = (Tally::new(board.clone()), Tally::new(board.clone()));
+        let board = Arc::new(SharedStats::new(false));
+        let (one, other) = (WorkerStats::new(board.clone()), WorkerStats::new(board.clone()));
         one.unconnected();
         assert!(!board.is_hopeless(2), "the other has not tried");
         other.unconnected();
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_waits_at_the_end_counts_if_it_waits_for_as_long_as_an_answer_took() {
-        let tally = Tally::new(Arc::new(Board::new(false)));
+        let tally = WorkerStats::new(Arc::new(SharedStats::new(false)));
         tally.answered(3, Duration::from_millis(5));
         tally.waited(2, Duration::from_millis(1));
         tally.waited(4, Duration::from_secs(1));
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!((latency.len(), latency.min() / 1_000_000), (7, 4));
         assert!(latency.max() >= 1_000_000_000);
         // Where nothing was answered, all that is known is what has waited.
-        let tally = Tally::new(Arc::new(Board::new(false)));
+        let tally = WorkerStats::new(Arc::new(SharedStats::new(false)));
         tally.waited(1, Duration::from_secs(2));
         tally.waited(1, Duration::from_secs(1));
         assert_eq!(tally.take_latency().len(), 2);

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tidegate::{CloseReason, Codec, Context, Event, Handler, Outcome, Remote};
 
-use super::pipeline::{Answers, Pipeline, Volley};
+use super::pipeline::{Answers, Pipeline, Batch};
 use super::worker::Worker;
 
 /// What a connection is there for.
@@ -24,10 +24,10 @@ pub(crate) enum Role {
 }
 
 /// What one connection of a load does.
-pub(crate) struct Visitor {
+pub(crate) struct LoadConnection {
     worker: Rc<Worker>,
     role: Role,
-    door: Rc<Door>,
+    door: Rc<Connector>,
     /// When the requests that are under way were sent, or had to be.
     begun: Instant,
     owed: u32,
@@ -39,16 +39,16 @@ pub(crate) struct Visitor {
 
 type Cx<'a> = Context<'a, Pipeline, Instant>;
 
-impl Visitor {
-    pub(crate) fn new(worker: Rc<Worker>, role: Role, door: Rc<Door>) -> Self {
+impl LoadConnection {
+    pub(crate) fn new(worker: Rc<Worker>, role: Role, door: Rc<Connector>) -> Self {
         Self { worker, role, door, begun: Instant::now(), owed: 0, is_held: false, remote: None }
     }
 
-    fn ask(&mut self, volley: Volley, begun: Instant, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+    fn ask(&mut self, volley: Batch, begun: Instant, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
         self.begun = begun;
         self.owed = match volley {
-            Volley::One => 1,
-            Volley::Run => self.worker.exchange.ask.depth,
+            Batch::One => 1,
+            Batch::Run => self.worker.exchange.ask.depth,
         };
         if self.role != Role::NeverRead {
             cx.deadline_after(self.worker.timeout);
@@ -58,9 +58,9 @@ impl Visitor {
 
     /// All is answered: the next requests, or waiting for their time.
     fn go_on(&mut self, now: Instant, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
-        let Some(pace) = &self.worker.pace else { return self.ask(Volley::Run, now, cx) };
+        let Some(pace) = &self.worker.pace else { return self.ask(Batch::Run, now, cx) };
         if let Some(due) = pace.take_due(now) {
-            return self.ask(Volley::Run, due, cx);
+            return self.ask(Batch::Run, due, cx);
         }
         let remote = self.remote.get_or_insert_with(|| cx.remote());
         pace.wait_for_turn(remote.clone());
@@ -74,19 +74,19 @@ impl Visitor {
     }
 }
 
-impl Handler<Pipeline> for Visitor {
+impl Handler<Pipeline> for LoadConnection {
     /// When requests are due.
     type Post = Instant;
 
     fn open(&mut self, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
         match self.role {
             Role::Ask => self.go_on(Instant::now(), cx),
-            Role::Idle => self.ask(Volley::One, Instant::now(), cx),
+            Role::Idle => self.ask(Batch::One, Instant::now(), cx),
             Role::NeverRead => {
                 cx.pause();
                 self.worker.never_reads(cx.local().ok().and_then(|local| local.ip()), cx.peer().ip());
                 self.hold();
-                self.ask(Volley::Run, Instant::now(), cx)
+                self.ask(Batch::Run, Instant::now(), cx)
             }
         }
     }
@@ -111,7 +111,7 @@ impl Handler<Pipeline> for Visitor {
 
     fn event(&mut self, event: Event<Instant>, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
         match event {
-            Event::Posted(due) => self.ask(Volley::Run, due, cx),
+            Event::Posted(due) => self.ask(Batch::Run, due, cx),
             Event::Deadline if self.owed > 0 => {
                 self.worker.exchange.tally.timed_out(self.owed);
                 self.owed = 0;
@@ -148,14 +148,14 @@ impl Handler<Pipeline> for Visitor {
 
 /// Where a task waits until something has become of its connection.
 #[derive(Default)]
-pub(crate) struct Door {
+pub(crate) struct Connector {
     is_open: Cell<bool>,
     /// An answer has come on this connection.
     pub(crate) has_served: Cell<bool>,
     waiting: Cell<Option<Waker>>,
 }
 
-impl Door {
+impl Connector {
     pub(crate) fn open(&self) {
         self.is_open.set(true);
         if let Some(waker) = self.waiting.take() {

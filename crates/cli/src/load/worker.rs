@@ -19,14 +19,14 @@ use super::hold;
 use super::pace::Pace;
 use super::pipeline::{Exchange, Pipeline};
 use super::request::{BadRequest, Recipe};
-use super::sockets::{Ends, established};
+use super::sockets::{AddressPair, established};
 use super::start::Runner;
-use super::tally::{Board, Tally};
-use super::visitor::{Door, Role, Visitor};
+use super::tally::{SharedStats, WorkerStats};
+use super::visitor::{Connector, Role, LoadConnection};
 
 /// What all threads of a load are told.
 #[derive(Debug)]
-pub(crate) struct Orders {
+pub(crate) struct WorkerConfig {
     pub(crate) recipe: Recipe,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) transport: Backend,
@@ -35,12 +35,12 @@ pub(crate) struct Orders {
     pub(crate) never_read: bool,
     /// Connections that ask, of all threads.
     pub(crate) connections: usize,
-    pub(crate) board: Arc<Board>,
+    pub(crate) board: Arc<SharedStats>,
     /// Whoever sets it wants the load to end.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-impl Orders {
+impl WorkerConfig {
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -87,18 +87,18 @@ pub(crate) struct Worker {
     pub(crate) pace: Option<Pace>,
     pub(crate) timeout: Duration,
     pub(crate) client: Client,
-    turnstile: Turnstile,
+    turnstile: Semaphore,
     /// Connections that are being made.
     connecting: Cell<u64>,
     last_failure: RefCell<Option<ConnectError>>,
     /// The ends of connections that are never read.
-    stuck: RefCell<BTreeSet<Ends>>,
+    stuck: RefCell<BTreeSet<AddressPair>>,
     /// When the load was over.
     ended: Cell<Option<Instant>>,
 }
 
 /// What the clock of a thread has seen.
-struct Course {
+struct RunResult {
     elapsed: Duration,
     /// Without what idle connections were told before.
     bytes_read: u64,
@@ -112,7 +112,7 @@ struct Course {
 ///
 /// # Errors
 /// If there is no event loop to be had, or it ends.
-pub(crate) fn run(orders: &Orders, part: Part, runner: Runner) -> Result<Count, String> {
+pub(crate) fn run(orders: &WorkerConfig, part: Part, runner: Runner) -> Result<Count, String> {
     let mut event_loop = EventLoop::on(orders.transport).map_err(|error| error.to_string())?;
     let worker = Rc::new(Worker::new(orders, part).map_err(|error| error.to_string())?);
     let course = event_loop.block_on(work(worker.clone(), orders, part, runner));
@@ -124,7 +124,7 @@ pub(crate) fn run(orders: &Orders, part: Part, runner: Runner) -> Result<Count, 
 }
 
 impl Worker {
-    fn new(orders: &Orders, part: Part) -> Result<Self, BadRequest> {
+    fn new(orders: &WorkerConfig, part: Part) -> Result<Self, BadRequest> {
         // Nobody is to be protected from what is sent here, and a server that takes it slowly is what is measured.
         let limits = Limits {
             water: WaterMarks::new(u64::MAX / 8, u64::MAX / 8),
@@ -136,11 +136,11 @@ impl Worker {
         let addresses = orders.addresses.iter().copied().map(Address::from);
         let client = Client::at_each(addresses).connect_timeout(orders.timeout).limits(limits);
         Ok(Self {
-            exchange: Rc::new(Exchange::new(orders.recipe.ask()?, Tally::new(orders.board.clone()))),
+            exchange: Rc::new(Exchange::new(orders.recipe.ask()?, WorkerStats::new(orders.board.clone()))),
             pace: part.rate.map(|rate| Pace::new(rate / f64::from(orders.recipe.depth))),
             timeout: orders.timeout,
             client,
-            turnstile: Turnstile::new(CONNECTING_MAX),
+            turnstile: Semaphore::new(CONNECTING_MAX),
             connecting: Cell::default(),
             last_failure: RefCell::default(),
             stuck: RefCell::default(),
@@ -152,7 +152,7 @@ impl Worker {
     async fn keep(self: Rc<Self>, role: Role) {
         let mut pause = PAUSE_MIN;
         loop {
-            let door = Rc::new(Door::default());
+            let door = Rc::new(Connector::default());
             let is_made = self.connect(&self.client, role, door.clone()).await;
             if is_made {
                 door.pass().await;
@@ -171,9 +171,9 @@ impl Worker {
         }
     }
 
-    pub(crate) async fn connect(self: &Rc<Self>, client: &Client, role: Role, door: Rc<Door>) -> bool {
+    pub(crate) async fn connect(self: &Rc<Self>, client: &Client, role: Role, door: Rc<Connector>) -> bool {
         let _turn = self.turnstile.enter().await;
-        let visitor = Visitor::new(self.clone(), role, door);
+        let visitor = LoadConnection::new(self.clone(), role, door);
         self.connecting.set(self.connecting.get() + 1);
         let connected = client.connect_with(Pipeline::new(self.exchange.clone()), visitor).await;
         self.connecting.set(self.connecting.get() - 1);
@@ -223,8 +223,8 @@ impl Worker {
     }
 
     /// All that was counted, once the loop is gone.
-    fn count(&self, transport: &'static str, course: Course) -> Count {
-        let Course { elapsed, bytes_read, mut over_time, rates, connecting, unsent } = course;
+    fn count(&self, transport: &'static str, course: RunResult) -> Count {
+        let RunResult { elapsed, bytes_read, mut over_time, rates, connecting, unsent } = course;
         let tally = &self.exchange.tally;
         over_time.push(tally.take_interval(elapsed));
         Count {
@@ -246,7 +246,7 @@ impl Worker {
     }
 }
 
-async fn work(worker: Rc<Worker>, orders: &Orders, part: Part, runner: Runner) -> Course {
+async fn work(worker: Rc<Worker>, orders: &WorkerConfig, part: Part, runner: Runner) -> RunResult {
     let tally = &worker.exchange.tally;
     hold::hold(&worker, orders, part).await;
     let begun = runner.ready().await;
@@ -287,7 +287,7 @@ async fn work(worker: Rc<Worker>, orders: &Orders, part: Part, runner: Runner) -
         if is_over {
             let (elapsed, bytes_read) = (now.saturating_duration_since(begun), tally.bytes_read() - bytes_before);
             let (connecting, unsent) = (worker.connecting.get(), worker.end(now));
-            return Course { elapsed, bytes_read, over_time, rates, connecting, unsent };
+            return RunResult { elapsed, bytes_read, over_time, rates, connecting, unsent };
         }
         if u128::from(ticks) % ticks_per_interval == 0 {
             over_time.push(tally.take_interval(now - begun));
@@ -297,15 +297,15 @@ async fn work(worker: Rc<Worker>, orders: &Orders, part: Part, runner: Runner) -
 
 /// Lets so many pass at a time: a listener has room for so many who wait to be accepted.
 #[derive(Debug)]
-struct Turnstile {
+struct Semaphore {
     free: Cell<usize>,
     waiting: RefCell<VecDeque<Waker>>,
 }
 
 /// Somebody who has passed; who waits may pass when it is dropped.
-struct Turn<'a>(&'a Turnstile);
+struct Turn<'a>(&'a Semaphore);
 
-impl Turnstile {
+impl Semaphore {
     fn new(free: usize) -> Self {
         Self { free: Cell::new(free), waiting: RefCell::default() }
     }

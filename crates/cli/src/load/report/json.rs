@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-use super::spread::Spread;
+use super::spread::Variation;
 use super::{PERCENTILES, errors_by_kind, per_second};
 use crate::load::figures::{Figures, Held, Interval};
 
@@ -11,7 +11,7 @@ use crate::load::figures::{Figures, Held, Interval};
 pub(crate) fn json(figures: &Figures) -> Value {
     let asked = &figures.asked;
     let seconds = figures.elapsed.as_secs_f64();
-    let rates = Spread::of_sample(&figures.thread_rates);
+    let rates = Variation::of_sample(&figures.thread_rates);
     let errors: Map<_, Value> =
         errors_by_kind(&figures.errors).map(|(name, count)| (name.to_owned(), count.into())).into_iter().collect();
     json!({
@@ -55,7 +55,7 @@ fn held(Held { held, lost }: Held) -> Value {
 }
 
 fn latency(figures: &Figures) -> Value {
-    let spread = Spread::of_histogram(&figures.latency);
+    let spread = Variation::of_histogram(&figures.latency);
     let percentiles: Map<_, _> =
         PERCENTILES.into_iter().map(|(name, of)| (name.to_owned(), at(&figures.latency, of))).collect();
     json!({

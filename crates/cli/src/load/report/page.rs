@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Write};
 
 use super::chart::Escaped;
 use super::pictures::{self, Picture};
-use super::spread::Spread;
+use super::spread::Variation;
 use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, silence, words};
 use crate::load::figures::Figures;
 
@@ -119,7 +119,7 @@ fn errors(figures: &Figures) -> String {
 
 fn latency(figures: &Figures) -> Vec<(String, String)> {
     let latency = &figures.latency;
-    let spread = Spread::of_histogram(latency);
+    let spread = Variation::of_histogram(latency);
     let at =
         |(name, quantile): (&str, f64)| (format!("{name}%"), words::time(latency.value_at_quantile(quantile) as f64));
     let mut rows = vec![("minimum".to_owned(), words::time(latency.min() as f64))];

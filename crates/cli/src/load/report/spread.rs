@@ -6,7 +6,7 @@ use super::share;
 
 /// Nothing at all has the spread of zeros.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Spread {
+pub(super) struct Variation {
     pub(super) mean: f64,
     pub(super) stdev: f64,
     pub(super) max: f64,
@@ -14,7 +14,7 @@ pub(super) struct Spread {
     pub(super) within_stdev: f64,
 }
 
-impl Spread {
+impl Variation {
     pub(super) fn of_histogram(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();
@@ -44,31 +44,31 @@ mod tests {
 
     #[test]
     fn nothing_has_the_spread_of_zeros() {
-        assert_eq!(Spread::of_sample(&[]), Spread::default());
-        assert_eq!(Spread::of_histogram(&Histogram::new(3).expect("three digits")), Spread::default());
+        assert_eq!(Variation::of_sample(&[]), Variation::default());
+        assert_eq!(Variation::of_histogram(&Histogram::new(3).expect("three digits")), Variation::default());
     }
 
     #[test]
     fn a_single_value_is_its_own_mean() {
-        let expected = Spread { mean: 1000.0, stdev: 0.0, max: 1000.0, within_stdev: 1.0 };
-        assert_eq!(Spread::of_sample(&[1000.0]), expected);
+        let expected = Variation { mean: 1000.0, stdev: 0.0, max: 1000.0, within_stdev: 1.0 };
+        assert_eq!(Variation::of_sample(&[1000.0]), expected);
         let mut histogram = Histogram::new(3).expect("three digits");
         histogram.record(1000).expect("it grows");
-        assert_eq!(Spread::of_histogram(&histogram), expected);
+        assert_eq!(Variation::of_histogram(&histogram), expected);
         histogram.record_n(5_000_000_000, 7).expect("it grows");
-        assert!(Spread::of_histogram(&histogram).within_stdev > 0.8);
+        assert!(Variation::of_histogram(&histogram).within_stdev > 0.8);
     }
 
     #[test]
     fn within_is_the_share_of_values_at_most_one_deviation_away() {
-        let spread = Spread::of_sample(&[10.0, 10.0, 10.0, 10.0, 60.0]);
+        let spread = Variation::of_sample(&[10.0, 10.0, 10.0, 10.0, 60.0]);
         assert_eq!((spread.mean, spread.max, spread.within_stdev), (20.0, 60.0, 0.8));
         assert!((spread.stdev - 22.36).abs() < 0.01);
         let mut histogram = Histogram::new(3).expect("three digits");
         for value in [10, 10, 10, 10, 60] {
             histogram.record(value).expect("it grows");
         }
-        let spread = Spread::of_histogram(&histogram);
+        let spread = Variation::of_histogram(&histogram);
         assert_eq!((spread.mean, spread.max, spread.within_stdev), (20.0, 60.0, 0.8));
         assert_eq!(spread.stdev, 20.0);
     }
@@ -79,7 +79,7 @@ mod tests {
         for value in [1, 4095, 1_234_567, 98_765_432_101] {
             let mut histogram = Histogram::new(2).expect("two digits");
             histogram.record_n(value, 1000).expect("it grows");
-            assert_eq!(Spread::of_histogram(&histogram).within_stdev, 1.0, "{value}");
+            assert_eq!(Variation::of_histogram(&histogram).within_stdev, 1.0, "{value}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write};
 
-use super::spread::Spread;
+use super::spread::Variation;
 use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, silence, units};
 use crate::load::figures::Figures;
 
@@ -21,8 +21,8 @@ fn as_wrk(text: &mut String, figures: &Figures, latency: bool) -> fmt::Result {
     writeln!(text, "Running {} test @ {}", units::whole_time(asked.duration.as_secs_f64()), asked.url)?;
     writeln!(text, "  {} threads and {} connections", asked.threads, asked.connections)?;
     writeln!(text, "  Thread Stats   Avg      Stdev     Max   +/- Stdev")?;
-    spread_line(text, "Latency", &Spread::of_histogram(&figures.latency), units::time)?;
-    spread_line(text, "Req/Sec", &Spread::of_sample(&figures.thread_rates), units::metric)?;
+    spread_line(text, "Latency", &Variation::of_histogram(&figures.latency), units::time)?;
+    spread_line(text, "Req/Sec", &Variation::of_sample(&figures.thread_rates), units::metric)?;
     if latency {
         writeln!(text, "  Latency Distribution")?;
         for (name, quantile) in PERCENTILES {
@@ -80,8 +80,8 @@ fn below(text: &mut String, figures: &Figures) -> fmt::Result {
 }
 
 /// One of the two lines below `Thread Stats`.
-fn spread_line(text: &mut String, name: &str, spread: &Spread, unit: fn(f64) -> String) -> fmt::Result {
-    let Spread { mean, stdev, max, within_stdev } = *spread;
+fn spread_line(text: &mut String, name: &str, spread: &Variation, unit: fn(f64) -> String) -> fmt::Result {
+    let Variation { mean, stdev, max, within_stdev } = *spread;
     let [mean, stdev, max] = [(mean, 8), (stdev, 10), (max, 9)].map(|(value, width)| aligned(&unit(value), width));
     writeln!(text, "    {name:<10}{mean}{stdev}{max}{:8.2}%", 100.0 * within_stdev)
 }

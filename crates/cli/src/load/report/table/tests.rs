@@ -18,7 +18,7 @@ fn the_table_is_wrks_to_the_column() {
         ("Latency", (1.26e9, 301.77e6, 1.9e9, 0.5), units::time),
     ] {
         let (mean, stdev, max, within_stdev) = spread;
-        spread_line(&mut text, name, &Spread { mean, stdev, max, within_stdev }, unit).expect("a string");
+        spread_line(&mut text, name, &Variation { mean, stdev, max, within_stdev }, unit).expect("a string");
     }
     let expected = "    Latency     2.97ms    1.88ms  15.82ms   76.99%
     Req/Sec    54.55k    15.55k   86.38k    65.00%
