@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate::Address;
-use tidegate_testkit::network::{Fault, Faults, Fired, Host, Link, Network, Station};
+use tidegate_testkit::network::{Fault, Faults, Fired, Host, Link, Network, SimNode};
 use tidegate_testkit::seeds;
 
 use crate::clerk::Clerk;
@@ -50,7 +50,7 @@ async fn watch(address: Address) -> Result<(), Box<dyn Error>> {
 }
 
 /// A server of two loops, one with handlers and one with channels, which share an office.
-fn serve(host: &Host, office: &Office) -> [(Station, Address); 2] {
+fn serve(host: &Host, office: &Office) -> [(SimNode, Address); 2] {
     let (handlers, channels) = (host.station(), host.station());
     let shared = office.clone();
     let one = handlers.listen(7003, limits(), move |_| (Tides::new(), Clerk::new(shared.clone()))).unwrap();

@@ -18,7 +18,7 @@ use tidegate_codec::{Codec, Over, Slice};
 use tidegate_engine::Limits;
 use tidegate_sys::Address;
 use tidegate_testkit::filters::ToyTls;
-use tidegate_testkit::network::{Fault, Faults, Network, Station};
+use tidegate_testkit::network::{Fault, Faults, Network, SimNode};
 
 use self::party::{Echo, Exchange, Manners, Step};
 use crate::choices::Choices;
@@ -40,8 +40,8 @@ pub fn connections(data: &[u8]) {
 /// Two hosts and what is between them.
 pub(crate) struct Scene {
     pub(crate) network: Network,
-    pub(crate) server: Station,
-    pub(crate) client: Station,
+    pub(crate) server: SimNode,
+    pub(crate) client: SimNode,
 }
 
 impl Scene {

@@ -10,7 +10,7 @@ use tidegate_http1::{
     BodyLength, Chunk, Client, Fields, Interim, Outgoing, Request, Response, Server, Status, StreamedRequest,
     StreamedResponse, client,
 };
-use tidegate_testkit::Stand;
+use tidegate_testkit::CodecHarness;
 
 use crate::choices::Choices;
 
@@ -18,13 +18,13 @@ use crate::choices::Choices;
 pub fn round_trips(data: &[u8]) {
     let mut choices = Choices::new(data);
     let config = client::Config::default().host("a").expect("it is a host");
-    let mut pair = Pair { client: Stand::new(Client::new(Arc::new(config))), server: Stand::new(Server::default()) };
+    let mut pair = Pair { client: CodecHarness::new(Client::new(Arc::new(config))), server: CodecHarness::new(Server::default()) };
     while !choices.is_over() && pair.client.codec().is_ready() && pair.exchange(&mut choices) {}
 }
 
 struct Pair {
-    client: Stand<Client>,
-    server: Stand<Server>,
+    client: CodecHarness<Client>,
+    server: CodecHarness<Server>,
 }
 
 /// Fields, as pairs of name and value.
@@ -102,7 +102,7 @@ impl Pair {
                     Step::NeedMore | Step::End => break,
                 }
             }
-            self.server.settle();
+            self.server.compact();
         }
         heard
     }
@@ -166,14 +166,14 @@ impl Pair {
                     Step::NeedMore | Step::End => break,
                 }
             }
-            self.client.settle();
+            self.client.compact();
         }
         heard
     }
 }
 
 /// What one has sent, cut in two.
-fn sent<C: Codec<Error: std::fmt::Debug>>(stand: &mut Stand<C>, choices: &mut Choices<'_>) -> [Vec<u8>; 2] {
+fn sent<C: Codec<Error: std::fmt::Debug>>(stand: &mut CodecHarness<C>, choices: &mut Choices<'_>) -> [Vec<u8>; 2] {
     stand.flush().expect("nothing is held back");
     let mut bytes = stand.take_sent();
     let rest = bytes.split_off(choices.length(bytes.len()));

@@ -119,7 +119,7 @@ fn a_body_that_stops_anywhere_before_its_end_is_incomplete_and_ends_the_connecti
             talk.stand.receive(&wire.as_bytes()[..cut]);
             let mut complete = false;
             let error = loop {
-                match talk.stand.end() {
+                match talk.stand.decode_eof() {
                     Ok(Step::Message(message)) => complete |= matches!(message, Incoming::End),
                     Ok(step) => panic!("{cut} of {wire:?}: {step:?}"),
                     Err(error) => break error,

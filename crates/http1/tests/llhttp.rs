@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tidegate_codec::Step;
 use tidegate_http1::{Client, Error, Incoming, Method, Request, RequestHead, Response, ResponseHead, Server, Status};
 use tidegate_http1::{Version, Violation, client};
-use tidegate_testkit::Stand;
+use tidegate_testkit::CodecHarness;
 use vectors::{Account, Case, GUIDED, LENIENT, Message, OTHER_PROTOCOL, PAUSING, Verdict};
 
 /// Where our answer differs on purpose: file, case, our verdict, and the reason.
@@ -183,12 +183,12 @@ type Ours = fn(&Case, &[u8]) -> (Account, Option<Error>);
 
 /// The server, which answers each request, and grants every other protocol.
 fn served(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
-    let mut stand = Stand::new(Server::default());
+    let mut stand = CodecHarness::new(Server::default());
     stand.receive(wire);
     let mut account = Account { messages: Vec::new(), verdict: Verdict::Accepted };
     let mut granted = None;
     loop {
-        let step = if case.finishes() { stand.end() } else { stand.step() };
+        let step = if case.finishes() { stand.decode_eof() } else { stand.step() };
         let is_complete = match step {
             Ok(Step::Message(Incoming::Head(head))) => {
                 granted = head.header("upgrade").filter(|_| upgrades(&head)).map(<[u8]>::to_vec);
@@ -242,7 +242,7 @@ fn asked(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
     let finals = case.account.messages.iter().filter(|message| !is_interim(message)).count();
     let limits = client::Limits { pipeline_max: 32, ..client::Limits::default() };
     let config = client::Config::new(limits).host("a").expect("it is a host");
-    let mut stand = Stand::new(Client::new(Arc::new(config)));
+    let mut stand = CodecHarness::new(Client::new(Arc::new(config)));
     let switches = case.account.messages.iter().any(|message| message.start[1] == "101");
     for _ in 0..finals.max(1) {
         let request = Request::get("/").expect("it is a target");
@@ -252,7 +252,7 @@ fn asked(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
     stand.receive(wire);
     let mut account = Account { messages: Vec::new(), verdict: Verdict::Accepted };
     loop {
-        let step = if case.finishes() { stand.end() } else { stand.step() };
+        let step = if case.finishes() { stand.decode_eof() } else { stand.step() };
         match step {
             Ok(Step::Message(client::Incoming::Interim(head))) => {
                 account.messages.push(Message { is_complete: true, ..answer(&head) });
@@ -399,7 +399,7 @@ fn targets_are_taken_apart_as_by_llhttp() {
             let (_, rest) = log.split_once(&format!("span[url.{kind}]=\""))?;
             rest.split_once("\"\n").map_or(rest.strip_suffix('"'), |(part, _)| Some(part))
         };
-        let mut stand = Stand::new(Server::default());
+        let mut stand = CodecHarness::new(Server::default());
         stand.receive(&[b"GET ", target.as_slice(), b" HTTP/1.1\r\nHost: put.in\r\n\r\n"].concat());
         match stand.step() {
             Ok(Step::Message(Incoming::Head(head))) => {

@@ -30,7 +30,7 @@ use tidegate_buffer::RECEIVE_BYTES_MAX;
 use tidegate_codec::{Codec, Fault, Output, Pool, Step};
 
 use crate::random::{Random, seed};
-use crate::stand::Stand;
+use crate::stand::CodecHarness;
 
 pub use transcript::{Outcome, Transcript};
 
@@ -163,14 +163,14 @@ impl<'a, C: Codec> Contract<'a, C> {
     /// If two ways give different messages, errors or replies; if after a visit something keeps the scratch; if
     /// memory is held when all is over; if there are more messages than the bytes can mean.
     pub fn check(&self, wire: &[u8]) -> Transcript {
-        let whole = self.run(wire, Plan::whole(wire.len()));
-        self.compare(wire, &whole, Plan::bytewise(wire.len()));
+        let whole = self.run(wire, CheckPlan::whole(wire.len()));
+        self.compare(wire, &whole, CheckPlan::bytewise(wire.len()));
         let mut random = Random::new(self.seed);
         for at in splits(wire.len(), &mut random) {
-            self.compare(wire, &whole, Plan::split(wire.len(), at));
+            self.compare(wire, &whole, CheckPlan::split(wire.len(), at));
         }
         for _ in 0..self.rounds {
-            self.compare(wire, &whole, Plan::random(wire.len(), random.bits()));
+            self.compare(wire, &whole, CheckPlan::random(wire.len(), random.bits()));
         }
         whole
     }
@@ -181,8 +181,8 @@ impl<'a, C: Codec> Contract<'a, C> {
     /// # Panics
     /// As [`check`](Contract::check).
     pub fn check_once(&self, wire: &[u8]) -> Transcript {
-        let whole = self.run(wire, Plan::whole(wire.len()));
-        self.compare(wire, &whole, Plan::random(wire.len(), self.seed));
+        let whole = self.run(wire, CheckPlan::whole(wire.len()));
+        self.compare(wire, &whole, CheckPlan::random(wire.len(), self.seed));
         whole
     }
 
@@ -193,8 +193,8 @@ impl<'a, C: Codec> Contract<'a, C> {
     /// # Panics
     /// If it is not so.
     pub fn refuses_before_allocating(&self, wire: &[u8]) -> Transcript {
-        let whole = self.refused(wire, Plan::whole(wire.len()));
-        assert_eq!(whole, self.refused(wire, Plan::bytewise(wire.len())), "refused whole, and byte by byte");
+        let whole = self.refused(wire, CheckPlan::whole(wire.len()));
+        assert_eq!(whole, self.refused(wire, CheckPlan::bytewise(wire.len())), "refused whole, and byte by byte");
         whole
     }
 
@@ -207,8 +207,8 @@ impl<'a, C: Codec> Contract<'a, C> {
         let mut random = Random::new(self.seed);
         for round in 0..rounds {
             let wire = mutate::bytes(round, valid, &mut random);
-            let whole = self.run(&wire, Plan::whole(wire.len()));
-            let plan = Plan::random(wire.len(), random.bits());
+            let whole = self.run(&wire, CheckPlan::whole(wire.len()));
+            let plan = CheckPlan::random(wire.len(), random.bits());
             let name = plan.name.clone();
             let pieces = self.run(&wire, plan);
             let same = whole.messages == pieces.messages && whole.has_failed() == pieces.has_failed();
@@ -216,13 +216,13 @@ impl<'a, C: Codec> Contract<'a, C> {
         }
     }
 
-    fn compare(&self, wire: &[u8], whole: &Transcript, plan: Plan) {
+    fn compare(&self, wire: &[u8], whole: &Transcript, plan: CheckPlan) {
         let name = plan.name.clone();
         let seen = self.run(wire, plan);
         assert!(*whole == seen, "{}", whole.difference(&seen, &name, wire, self.seed));
     }
 
-    fn run(&self, wire: &[u8], mut plan: Plan) -> Transcript {
+    fn run(&self, wire: &[u8], mut plan: CheckPlan) -> Transcript {
         let _told = TellOnPanic { name: plan.name.clone(), wire, seed: self.seed };
         let pool = Pool::new();
         let mut run = self.begin(&pool, wire.len());
@@ -249,7 +249,7 @@ impl<'a, C: Codec> Contract<'a, C> {
         transcript
     }
 
-    fn refused(&self, wire: &[u8], mut plan: Plan) -> Transcript {
+    fn refused(&self, wire: &[u8], mut plan: CheckPlan) -> Transcript {
         let _told = TellOnPanic { name: plan.name.clone(), wire, seed: self.seed };
         let pool = Pool::new();
         let mut run = self.begin(&pool, wire.len());
@@ -274,7 +274,7 @@ impl<'a, C: Codec> Contract<'a, C> {
     }
 
     fn begin<'r>(&'r self, pool: &Pool, bytes: usize) -> Run<'r, 'a, C> {
-        let mut stand = Stand::with_pool((self.make)(), pool);
+        let mut stand = CodecHarness::with_pool((self.make)(), pool);
         let (codec, mut out) = stand.parts();
         (self.open)(codec, &mut out);
         let mut run =
@@ -287,7 +287,7 @@ impl<'a, C: Codec> Contract<'a, C> {
 /// One connection on its way through the contract.
 struct Run<'r, 'a, C: Codec> {
     contract: &'r Contract<'a, C>,
-    stand: Stand<C>,
+    stand: CodecHarness<C>,
     seen: Transcript,
     messages_max: usize,
 }
@@ -308,11 +308,11 @@ impl<C: Codec> Run<'_, '_, C> {
             }
             // A handler that pauses leaves the rest for a later visit.
             if random.as_mut().is_some_and(|random| random.once_in(8)) {
-                self.stand.settle();
+                self.stand.compact();
             }
         }
         self.flush();
-        self.stand.settle();
+        self.stand.compact();
         if self.stand.codec().buffered_bytes() == 0 {
             assert!(self.stand.scratch_is_free(), "after `settle` something still keeps the loop's scratch");
         }
@@ -320,16 +320,16 @@ impl<C: Codec> Run<'_, '_, C> {
 
     /// What a loop does when it has received for a reader that does not read.
     fn pause(&mut self, pumps: bool) {
-        if pumps && let Err(error) = self.stand.pump() {
+        if pumps && let Err(error) = self.stand.drive_handshake() {
             self.fail(&error);
         }
         self.flush();
-        self.stand.settle();
+        self.stand.compact();
     }
 
     fn end(&mut self) {
         while self.is_open() {
-            match self.stand.end() {
+            match self.stand.decode_eof() {
                 Ok(Step::Message(message)) => self.message(message),
                 Ok(Step::NeedMore) => self.seen.outcome = Outcome::Waiting,
                 Ok(Step::End) => self.seen.outcome = Outcome::Ended,
@@ -337,7 +337,7 @@ impl<C: Codec> Run<'_, '_, C> {
             }
         }
         self.flush();
-        self.stand.settle();
+        self.stand.compact();
     }
 
     fn message(&mut self, message: C::In) {
@@ -368,7 +368,7 @@ impl<C: Codec> Run<'_, '_, C> {
 }
 
 /// In what pieces bytes come.
-struct Plan {
+struct CheckPlan {
     name: String,
     first: usize,
     then: usize,
@@ -376,7 +376,7 @@ struct Plan {
     longest: usize,
 }
 
-impl Plan {
+impl CheckPlan {
     fn whole(length: usize) -> Self {
         Self { name: "whole".into(), first: length, then: length, random: None, longest: 0 }
     }

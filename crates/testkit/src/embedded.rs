@@ -141,7 +141,7 @@ impl Embedded<Infallible> {
             move |channel| serve.take().expect(ONE_STREAM)(channel),
         );
         listening.expect("a wire of bytes listens");
-        embedded.settle();
+        embedded.run_until_idle();
         embedded
     }
 }
@@ -159,7 +159,7 @@ impl<P: Send + 'static> Embedded<P> {
         let mut embedded = Self::without_connection(&limits);
         let adopted = embedded.event_loop.adopt(Socket::Simulated(0), &peer(), limits, codec, handler);
         embedded.remote = Some(adopted.expect("a wire of bytes takes any stream"));
-        embedded.settle();
+        embedded.run_until_idle();
         embedded
     }
 
@@ -174,20 +174,20 @@ impl<P: Send + 'static> Embedded<P> {
     /// Starts a task on the loop, beside whatever serves the connection, and lets it run.
     pub fn spawn<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> Task<T> {
         let task = self.event_loop.spawn(future);
-        self.settle();
+        self.run_until_idle();
         task
     }
 
     /// Lets the loop run until it has come to rest: after something was done to it that it was not told of, such as a
     /// waker used by the test.
     pub fn run(&mut self) {
-        self.settle();
+        self.run_until_idle();
     }
 
     /// The peer sends bytes, in one piece. What the connection does not want to receive yet waits.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.state.change(|wire| wire.inbound.extend(bytes));
-        self.settle();
+        self.run_until_idle();
     }
 
     /// The peer sends bytes one by one.
@@ -198,20 +198,20 @@ impl<P: Send + 'static> Embedded<P> {
     /// The peer shuts down its sending side. It still reads.
     pub fn end(&mut self) {
         self.state.change(|wire| wire.peer_ended = true);
-        self.settle();
+        self.run_until_idle();
     }
 
     /// The peer resets the connection.
     pub fn reset(&mut self) {
         self.state.change(|wire| wire.reset = true);
-        self.settle();
+        self.run_until_idle();
     }
 
     /// From now on the peer takes only so many bytes more, until this is called again: how a slow reader is played. At
     /// first it takes everything.
     pub fn take_at_most(&mut self, bytes: usize) {
         self.state.change(|wire| wire.window = bytes);
-        self.settle();
+        self.run_until_idle();
     }
 
     /// Of the bytes that the peer took, so many still lie unread in its kernel: how a peer is played that reads too
@@ -224,7 +224,7 @@ impl<P: Send + 'static> Embedded<P> {
     pub fn post(&mut self, post: P) {
         // The loop lives as long as `self`, and takes a million letters at once.
         let _ = self.remote().post(post);
-        self.settle();
+        self.run_until_idle();
     }
 
     /// Time passes. Whatever is due on the way happens when it is due.
@@ -238,7 +238,7 @@ impl<P: Send + 'static> Embedded<P> {
                 return;
             }
             self.state.change(|wire| wire.now += step);
-            self.settle();
+            self.run_until_idle();
         }
     }
 
@@ -274,7 +274,7 @@ impl<P: Send + 'static> Embedded<P> {
     /// The server begins to drain.
     pub fn drain(&mut self, deadline: Duration) {
         self.event_loop.drain(deadline);
-        self.settle();
+        self.run_until_idle();
     }
 
     /// Whether a drain has come to its end: nobody is left whom it waits for.
@@ -306,7 +306,7 @@ impl<P: Send + 'static> Embedded<P> {
 
     /// Turns the loop until nothing happens any more: nothing is asked of the driver, no message is decoded, and the
     /// loop would sleep. It would not while there is a task to run, so a task may take many turns.
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         let mut quiet = 0;
         for _ in 0..TURNS_MAX {
             let before = (self.state.read(|wire| wire.activity), self.counts().messages);

@@ -30,4 +30,4 @@ mod wire;
 pub use embedded::Embedded;
 pub use random::{Random, seed, seeds};
 pub use replay::replay;
-pub use stand::Stand;
+pub use stand::CodecHarness;

@@ -38,11 +38,11 @@ impl Call {
     /// Whether this can happen to it in a way that is noticed: a short count is one of bytes, and a call that is made only
     /// once, to make or to register a socket, is not told to try again.
     #[must_use]
-    pub const fn meets(self, trouble: Trouble) -> bool {
+    pub const fn meets(self, trouble: InjectedError) -> bool {
         match trouble {
-            Trouble::Short => matches!(self, Self::Receive | Self::Send | Self::SendFile),
-            Trouble::Errno(EINTR | EAGAIN) => !matches!(self, Self::Register | Self::Socket),
-            Trouble::Errno(_) => true,
+            InjectedError::Short => matches!(self, Self::Receive | Self::Send | Self::SendFile),
+            InjectedError::Errno(EINTR | EAGAIN) => !matches!(self, Self::Register | Self::Socket),
+            InjectedError::Errno(_) => true,
         }
     }
 
@@ -61,7 +61,7 @@ impl Call {
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum InjectedError {
     /// It fails with an error of the system. Interrupted, or told to try again, it is tried again in the next turn, as
     /// drivers do.
     Errno(i32),
@@ -69,7 +69,7 @@ pub enum Trouble {
     Short,
 }
 
-impl Trouble {
+impl InjectedError {
     /// What a system answers when it cannot do what it was asked, and a short count.
     pub const ALL: [Self; 10] = [
         Self::Errno(ECONNRESET),
@@ -99,7 +99,7 @@ impl Trouble {
 
 /// Which calls meet with trouble.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
+pub struct ShimPlan {
     /// What kind of call.
     pub call: Call,
     /// The first that does, counted from one.
@@ -107,7 +107,7 @@ pub struct Plan {
     /// How many do, one after the other.
     pub count: u64,
     /// What becomes of them.
-    pub trouble: Trouble,
+    pub trouble: InjectedError,
 }
 
 /// The driver. [`Host::station_over`](crate::network::Host::station_over) puts it beneath a loop of a simulated network.
@@ -145,7 +145,7 @@ pub struct Plan {
 pub struct Shim {
     beneath: Box<dyn Driver>,
     waker: Waker,
-    plan: Plan,
+    plan: ShimPlan,
     /// Calls of the planned kind so far.
     calls: u64,
     struck: Rc<Cell<u64>>,
@@ -162,7 +162,7 @@ pub struct Shim {
 impl Shim {
     /// A driver that does what the one beneath does, except for the calls that are planned otherwise.
     #[must_use]
-    pub fn new(beneath: Box<dyn Driver>, plan: Plan) -> Self {
+    pub fn new(beneath: Box<dyn Driver>, plan: ShimPlan) -> Self {
         let (told, later, queued) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         let waker = beneath.waker();
         Self { beneath, waker, plan, calls: 0, struck: Rc::default(), told, later, queued, failed: Vec::new() }
@@ -202,7 +202,7 @@ impl Shim {
                 return self.accept(token);
             }
             Completion::Received(bytes) if !bytes.is_empty() && self.strikes(Call::Receive) => match trouble {
-                Trouble::Short if bytes.len() > 1 => {
+                InjectedError::Short if bytes.len() > 1 => {
                     self.told.push_back((token, Completion::Received(bytes.slice(1..))));
                     Completion::Received(bytes.slice(..1))
                 }
@@ -243,7 +243,7 @@ impl Shim {
     /// Accepts the next of those that wait in a listener's queue.
     fn accept(&mut self, listener: Token) -> Option<(Token, Completion)> {
         let index = self.queued.iter().position(|(token, _)| *token == listener)?;
-        if self.strikes(Call::Accept) && self.plan.trouble != Trouble::Short {
+        if self.strikes(Call::Accept) && self.plan.trouble != InjectedError::Short {
             if !self.plan.trouble.passes() {
                 return Some((listener, Completion::Accepted(Err(self.plan.trouble.error()))));
             }
@@ -272,7 +272,7 @@ impl Shim {
             return self.beneath.submit(token, Operation::Send { queue, bytes_max });
         }
         match self.plan.trouble {
-            Trouble::Short => self.beneath.submit(token, Operation::Send { queue, bytes_max: 1 }),
+            InjectedError::Short => self.beneath.submit(token, Operation::Send { queue, bytes_max: 1 }),
             trouble if trouble.passes() => {
                 self.put_off(token, Completion::Sent(Ok(0)));
                 None

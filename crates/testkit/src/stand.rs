@@ -22,7 +22,7 @@ use tidegate_codec::{Codec, FileRegion, Input, WritePosition, Outbound, Output, 
 /// # Ok::<(), tidegate_codec::framing::FramingError>(())
 /// ```
 #[derive(Debug)]
-pub struct Stand<C> {
+pub struct CodecHarness<C> {
     codec: C,
     input: Input,
     queue: Outbound,
@@ -32,7 +32,7 @@ pub struct Stand<C> {
     now: Instant,
 }
 
-impl<C: Codec> Stand<C> {
+impl<C: Codec> CodecHarness<C> {
     /// Puts `codec` on a stand with a pool of its own.
     #[must_use]
     pub fn new(codec: C) -> Self {
@@ -68,7 +68,7 @@ impl<C: Codec> Stand<C> {
             messages.push(message);
         }
         self.flush()?;
-        self.settle();
+        self.compact();
         Ok(messages)
     }
 
@@ -95,7 +95,7 @@ impl<C: Codec> Stand<C> {
     ///
     /// # Errors
     /// Those of the codec.
-    pub fn end(&mut self) -> Result<Step<C::In>, C::Error> {
+    pub fn decode_eof(&mut self) -> Result<Step<C::In>, C::Error> {
         let step = self.codec.decode_eof(&mut self.input, &mut Output::new(&mut self.queue, &self.pool, &self.time));
         self.last_word(step)
     }
@@ -104,7 +104,7 @@ impl<C: Codec> Stand<C> {
     ///
     /// # Errors
     /// Those of the codec.
-    pub fn pump(&mut self) -> Result<(), C::Error> {
+    pub fn drive_handshake(&mut self) -> Result<(), C::Error> {
         let done = self.codec.drive_handshake(&mut self.input, &mut Output::new(&mut self.queue, &self.pool, &self.time));
         self.last_word(done)
     }
@@ -147,7 +147,7 @@ impl<C: Codec> Stand<C> {
     }
 
     /// Ends a visit: what is unread moves into memory of its own.
-    pub fn settle(&mut self) {
+    pub fn compact(&mut self) {
         self.input.compact(&self.pool);
         self.codec.compact(&self.pool);
     }
@@ -219,9 +219,9 @@ impl<C: Codec> Stand<C> {
 
     /// Puts another codec in place of this one; bytes that were read come along.
     #[must_use]
-    pub fn map<D: Codec>(self, to: impl FnOnce(C) -> D) -> Stand<D> {
+    pub fn map<D: Codec>(self, to: impl FnOnce(C) -> D) -> CodecHarness<D> {
         let Self { codec, input, queue, scratch, pool, time, now } = self;
-        Stand { codec: to(codec), input, queue, scratch, pool, time, now }
+        CodecHarness { codec: to(codec), input, queue, scratch, pool, time, now }
     }
 
     /// The codec, and a view of the queue for it to write to.

@@ -12,11 +12,11 @@ use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side
 
 /// What the test and the driver share.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct State(Rc<RefCell<Ends>>);
+pub(crate) struct State(Rc<RefCell<WireState>>);
 
 /// Both ends of the connection, and the time.
 #[derive(Debug)]
-pub(crate) struct Ends {
+pub(crate) struct WireState {
     pub(crate) now: Instant,
     /// How long the loop would have slept.
     pub(crate) sleep: Option<Duration>,
@@ -40,20 +40,20 @@ pub(crate) struct Ends {
     blocked: bool,
     end_told: bool,
     reset_told: bool,
-    held: bool,
+    receives_paused: bool,
 }
 
 impl State {
-    pub(crate) fn read<T>(&self, read: impl FnOnce(&Ends) -> T) -> T {
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&WireState) -> T) -> T {
         read(&self.0.borrow())
     }
 
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Ends) -> T) -> T {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut WireState) -> T) -> T {
         change(&mut self.0.borrow_mut())
     }
 }
 
-impl Default for Ends {
+impl Default for WireState {
     fn default() -> Self {
         let start = Instant::now();
         Self {
@@ -73,7 +73,7 @@ impl Default for Ends {
             blocked: false,
             end_told: false,
             reset_told: false,
-            held: false,
+            receives_paused: false,
         }
     }
 }
@@ -158,7 +158,7 @@ impl Driver for Wire {
     }
 
     fn pause_receives(&mut self, hold: bool) {
-        self.state.change(|ends| ends.held = hold);
+        self.state.change(|ends| ends.receives_paused = hold);
     }
 
     fn has_input(&mut self, _: Token) -> bool {
@@ -184,7 +184,7 @@ impl Driver for Wire {
     }
 }
 
-impl Ends {
+impl WireState {
     fn next(&mut self, scratch: &mut Scratch) -> Option<Completion> {
         let completion = if self.reset {
             if std::mem::replace(&mut self.reset_told, true) {
@@ -194,7 +194,7 @@ impl Ends {
         } else if self.blocked && self.window > 0 {
             self.blocked = false;
             Completion::Sent(Ok(0))
-        } else if !self.receiving || self.held {
+        } else if !self.receiving || self.receives_paused {
             return None;
         } else if self.inbound.is_empty() {
             if !self.peer_ended || std::mem::replace(&mut self.end_told, true) {

@@ -10,25 +10,25 @@ use tidegate_codec::framing::{Fixed, FramingError, Lines, Payload};
 use tidegate_codec::{
     Blame, Codec, Fault, FileRegion, Filter, Input, Outbound, Output, Over, OverError, Pool, Slice, Step, Time,
 };
-use tidegate_testkit::Stand;
+use tidegate_testkit::CodecHarness;
 use tidegate_testkit::filters::{PrefixError, RECORD_BYTES_MAX, StripPrefix, ToyTls, ToyTlsError};
 
 const KEY: u8 = 0x5a;
 
 type TlsLines = Over<ToyTls, Lines>;
 
-fn client() -> Stand<TlsLines> {
-    let mut stand = Stand::new(Over::new(ToyTls::client(KEY), Lines::new()));
+fn client() -> CodecHarness<TlsLines> {
+    let mut stand = CodecHarness::new(Over::new(ToyTls::client(KEY), Lines::new()));
     stand.flush().unwrap();
     stand
 }
 
-fn server() -> Stand<TlsLines> {
-    Stand::new(Over::new(ToyTls::server(KEY), Lines::new()))
+fn server() -> CodecHarness<TlsLines> {
+    CodecHarness::new(Over::new(ToyTls::server(KEY), Lines::new()))
 }
 
 /// A client and a server after their handshake.
-fn connected() -> (Stand<TlsLines>, Stand<TlsLines>) {
+fn connected() -> (CodecHarness<TlsLines>, CodecHarness<TlsLines>) {
     let (mut client, mut server) = (client(), server());
     assert!(server.visit(&client.take_sent()).unwrap().is_empty());
     assert!(client.visit(&server.take_sent()).unwrap().is_empty());
@@ -41,9 +41,9 @@ fn texts(messages: Vec<Slice>) -> Vec<String> {
 }
 
 /// What decoding to the end of the stream comes to.
-fn ended<C: Codec<In = Slice>>(stand: &mut Stand<C>) -> Result<Vec<String>, C::Error> {
+fn ended<C: Codec<In = Slice>>(stand: &mut CodecHarness<C>) -> Result<Vec<String>, C::Error> {
     let mut messages = Vec::new();
-    while let Step::Message(message) = stand.end()? {
+    while let Step::Message(message) = stand.decode_eof()? {
         messages.push(message);
     }
     Ok(texts(messages))
@@ -68,10 +68,10 @@ fn the_handshake_is_made_though_nobody_wants_a_message() {
     let (mut client, mut server) = (client(), server());
     assert!(server.codec().wants_input());
     server.receive(&client.take_sent());
-    server.pump().unwrap();
+    server.drive_handshake().unwrap();
     server.flush().unwrap();
     client.receive(&server.take_sent());
-    client.pump().unwrap();
+    client.drive_handshake().unwrap();
     assert!(!server.codec().wants_input() && !client.codec().wants_input());
 }
 
@@ -94,7 +94,7 @@ fn what_is_written_during_the_handshake_waits_and_counts() {
 
 #[test]
 fn marks_are_translated_through_every_filter() {
-    let mut stand = Stand::new(Over::new(ToyTls::server(KEY), Over::new(StripPrefix::new(b"P"), Lines::new())));
+    let mut stand = CodecHarness::new(Over::new(ToyTls::server(KEY), Over::new(StripPrefix::new(b"P"), Lines::new())));
     stand.visit(&ToyTls::client_wire(KEY, b"P", 1)[..7]).unwrap();
     stand.take_sent();
     let first = stand.encode("ebb".into()).unwrap();
@@ -164,7 +164,7 @@ fn a_stream_that_ends_with_a_goodbye_is_complete() {
     assert_eq!(texts(client.visit(&server.take_sent()).unwrap()), ["answer"], "the other side is still open");
 }
 
-fn step_message<C: Codec<In = Slice, Error: std::fmt::Debug>>(stand: &mut Stand<C>) -> Slice {
+fn step_message<C: Codec<In = Slice, Error: std::fmt::Debug>>(stand: &mut CodecHarness<C>) -> Slice {
     match stand.step() {
         Ok(Step::Message(message)) => message,
         _ => panic!("a message is complete"),
@@ -218,7 +218,7 @@ fn a_wrong_hello_is_refused_at_its_first_wrong_byte() {
 #[test]
 fn a_handshake_has_a_deadline_and_a_connection_none() {
     let deadline = Instant::now() + Duration::from_secs(10);
-    let make = || Stand::new(Over::new(ToyTls::server(KEY).with_deadline(deadline), Lines::new()));
+    let make = || CodecHarness::new(Over::new(ToyTls::server(KEY).with_deadline(deadline), Lines::new()));
     let mut slow = make();
     assert_eq!(slow.codec().poll_timeout(), Some(deadline));
     slow.advance_time(Duration::from_secs(5)).unwrap();
@@ -233,7 +233,7 @@ fn a_handshake_has_a_deadline_and_a_connection_none() {
 
 #[test]
 fn a_prefix_is_stripped_and_a_different_one_refused() {
-    let make = || Stand::new(Over::new(StripPrefix::new(b"PROXY "), Lines::new()));
+    let make = || CodecHarness::new(Over::new(StripPrefix::new(b"PROXY "), Lines::new()));
     assert_eq!(texts(make().visit(b"PROXY ebb\n").unwrap()), ["ebb"]);
     for wire in [&b"X"[..], b"PROXYebb\n"] {
         assert!(matches!(make().visit(wire), Err(OverError::Filter(PrefixError::Different))));
@@ -247,7 +247,7 @@ fn a_prefix_is_stripped_and_a_different_one_refused() {
 #[test]
 fn what_follows_the_prefix_is_passed_on_without_copying() {
     let mut stand =
-        Stand::new(Over::new(StripPrefix::new(b"P"), Over::new(StripPrefix::new(b"Q"), Fixed::new(20_000))));
+        CodecHarness::new(Over::new(StripPrefix::new(b"P"), Over::new(StripPrefix::new(b"Q"), Fixed::new(20_000))));
     stand.receive(&[b"PQ", &[b'x'; 20_000][..]].concat());
     let received = stand.input().bytes()[2..].as_ptr();
     let frame = step_message(&mut stand);
@@ -260,7 +260,7 @@ fn what_follows_the_prefix_is_passed_on_without_copying() {
     assert_eq!(stand.take_sent_up_to(20_000).len(), 20_000);
     assert!(std::ptr::eq(stand.queue().front().unwrap().as_ptr(), bytes.as_ptr()), "and so are shared bytes");
     stand.take_sent();
-    stand.settle();
+    stand.compact();
     stand.release_scratch();
     assert_eq!(stand.pool().ledger().used(), 0);
 }
@@ -300,7 +300,7 @@ fn region() -> (FileRegion, Vec<u8>) {
 #[test]
 fn a_file_passes_unseen_where_it_may() {
     let (region, bytes) = region();
-    let mut stand = Stand::new(Over::new(StripPrefix::new(b""), Files));
+    let mut stand = CodecHarness::new(Over::new(StripPrefix::new(b""), Files));
     stand.encode(Err("head".into())).unwrap();
     stand.encode(Ok(region)).unwrap();
     assert!(stand.parts().0.file_to_load().is_none());
@@ -313,7 +313,7 @@ fn a_file_passes_unseen_where_it_may() {
 #[test]
 fn a_file_is_read_for_a_filter_that_must_see_it() {
     let (region, bytes) = region();
-    let mut stand = Stand::new(Over::new(ToyTls::server(KEY), Over::new(StripPrefix::new(b""), Files)));
+    let mut stand = CodecHarness::new(Over::new(ToyTls::server(KEY), Over::new(StripPrefix::new(b""), Files)));
     stand.visit(b"TOY?").unwrap();
     stand.encode(Err("head".into())).unwrap();
     stand.encode(Ok(region)).unwrap();

@@ -9,7 +9,7 @@ use tidegate_codec::{Over, Slice};
 use tidegate_engine::{Client, CloseReason, Context, Handler, Limits, Outcome};
 use tidegate_sys::Address;
 use tidegate_testkit::filters::ToyTls;
-use tidegate_testkit::network::{Network, Station};
+use tidegate_testkit::network::{Network, SimNode};
 
 type Tls = Over<ToyTls, Raw>;
 
@@ -18,7 +18,7 @@ fn tls() -> Tls {
 }
 
 /// A network, and on one of its hosts a server that ends every connection before it has said anything.
-fn in_vain() -> (Network, Station, Station, Address) {
+fn in_vain() -> (Network, SimNode, SimNode, Address) {
     let network = Network::new(1);
     let (server, client) = (network.host("10.0.0.1").station(), network.host("10.0.0.2").station());
     let end = async |channel: tidegate_engine::Channel<Raw>| channel.close().await;

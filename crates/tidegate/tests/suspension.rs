@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::framing::{Lines, Raw};
 use tidegate::http1::{self, Incoming, Response};
 use tidegate::{Address, Channel, Client, Context, Handler, Limits, Outcome, task};
-use tidegate_testkit::network::{Fault, Faults, Link, Network, Station};
+use tidegate_testkit::network::{Fault, Faults, Link, Network, SimNode};
 use tidegate_testkit::seeds;
 
 /// Answers when a request is complete.
@@ -59,7 +59,7 @@ fn suspended(seed: u64, faults: Faults, first: &'static str, second: &'static st
     network.set_faults(faults);
     network.set_link(LINK);
     let address = serve(&network);
-    let clients: Station = network.host("10.0.0.2").station();
+    let clients: SimNode = network.host("10.0.0.2").station();
     let tasks: Vec<_> = (0..PEERS).map(|_| clients.spawn(ask(address.clone(), first, second))).collect();
     network.run_for(UNTIL_IN_FLIGHT);
     network.suspend(pause);

@@ -16,14 +16,14 @@ use tidegate_engine::task::Task;
 use tidegate_engine::{Channel, CloseReason, Context, Counts, Event, EventLoop, Handler, Limits, Outcome};
 use tidegate_sys::{Address, Driver, Socket};
 use tidegate_testkit::Random;
-use tidegate_testkit::network::Station;
+use tidegate_testkit::network::SimNode;
 
 use crate::bare::Bare;
 use crate::journal::Journal;
 use crate::stack::Stack;
 
 /// What is beneath the loops of a scenario.
-pub(crate) trait Ground {
+pub(crate) trait TestBackend {
     /// A loop, over the driver that is made of one of this ground.
     fn site(&self, side: Side, wrap: Wrap) -> Site;
 
@@ -98,7 +98,7 @@ pub(crate) enum Family {
 /// An event loop of the stage.
 #[derive(Clone)]
 pub(crate) enum Site {
-    Simulated(Rc<Station>),
+    Simulated(Rc<SimNode>),
     /// With what its driver receives into from the start.
     Real(Rc<RefCell<EventLoop>>, Pool, usize),
 }
@@ -145,7 +145,7 @@ impl Site {
 
 /// A place for a scenario, with everything that it has set up.
 pub(crate) struct Stage {
-    ground: Box<dyn Ground>,
+    ground: Box<dyn TestBackend>,
     sites: RefCell<Vec<Site>>,
     bares: RefCell<Vec<Bare>>,
     life: Rc<Life>,
@@ -179,7 +179,7 @@ impl Life {
 }
 
 impl Stage {
-    pub(crate) fn new(ground: impl Ground + 'static) -> Self {
+    pub(crate) fn new(ground: impl TestBackend + 'static) -> Self {
         Self {
             ground: Box::new(ground),
             sites: RefCell::default(),

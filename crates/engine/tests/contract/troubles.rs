@@ -12,7 +12,7 @@ use tidegate_codec::framing::Raw;
 use tidegate_codec::{Codec, FileRegion, Input, Output, Slice, Step};
 use tidegate_engine::{Client, Limits, Outcome};
 use tidegate_sys::{Address, Driver};
-use tidegate_testkit::shim::{Call, Plan, Shim, Trouble};
+use tidegate_testkit::shim::{Call, ShimPlan, Shim, InjectedError};
 
 use crate::echo::{echo, echo_task, exchange, pattern};
 use crate::grounds::{Loopback, Simulator};
@@ -50,13 +50,13 @@ fn no_call_that_fails_on_uring_costs_more_than_its_connection() {
 }
 
 /// Every call with every answer, at every occasion; one failure, and several in a row. None of it is in vain.
-fn everything_strikes(occasions: u64, survive: impl Fn(Plan) -> u64) {
+fn everything_strikes(occasions: u64, survive: impl Fn(ShimPlan) -> u64) {
     for call in Call::ALL {
         let mut struck = 0;
-        for trouble in Trouble::ALL.into_iter().filter(|trouble| call.meets(*trouble)) {
+        for trouble in InjectedError::ALL.into_iter().filter(|trouble| call.meets(*trouble)) {
             let before = struck;
             for (first, count) in (1..=occasions).flat_map(|first| [(first, 1), (first, 5)]) {
-                struck += survive(Plan { call, first, count, trouble });
+                struck += survive(ShimPlan { call, first, count, trouble });
             }
             assert!(struck > before, "{call:?} has never met {trouble:?}");
         }
@@ -65,7 +65,7 @@ fn everything_strikes(occasions: u64, survive: impl Fn(Plan) -> u64) {
 }
 
 /// Two loops on which calls fail serve and connect; then a client whose calls do not fail is served within the time.
-fn survives(stage: &Stage, plan: Plan, soon: Duration) -> u64 {
+fn survives(stage: &Stage, plan: ShimPlan, soon: Duration) -> u64 {
     let struck = Rc::<RefCell<Vec<_>>>::default();
     let shimmed = |side, plan| {
         let struck = struck.clone();
@@ -78,7 +78,7 @@ fn survives(stage: &Stage, plan: Plan, soon: Duration) -> u64 {
     };
     // What fails while listeners are taken over fails at once, and in whoever listens.
     let listens = if plan.call == Call::Register { LISTENERS } else { 0 };
-    let server = shimmed(Side::Server, Plan { first: plan.first + listens, ..plan });
+    let server = shimmed(Side::Server, ShimPlan { first: plan.first + listens, ..plan });
     let client = shimmed(Side::Client, plan);
     let limits = Limits { linger_timeout: stage.units(1), ..Limits::default() };
     let echoes = stage.listen(&server, limits.clone(), || Raw, || echo::<Plain>);

@@ -4,7 +4,7 @@ use tidegate_http1::client::{Limits, Outgoing};
 use tidegate_http1::{
     Chunk, Client, ContentType, Error, Fields, InvalidField, InvalidRequest, Method, Misuse, Request, StreamedRequest,
 };
-use tidegate_testkit::Stand;
+use tidegate_testkit::CodecHarness;
 
 use crate::stage::{Talk, get, misuse};
 
@@ -30,7 +30,7 @@ fn a_host_of_its_own_takes_the_place_of_the_usual_one() {
 
 #[test]
 fn every_request_has_a_host() {
-    let mut stand = Stand::new(Client::default());
+    let mut stand = CodecHarness::new(Client::default());
     assert_eq!(stand.encode(get("/").into()).map(drop), misuse(Misuse::HostMissing));
     stand.encode(get("/").host("a").unwrap().into()).expect("it has one");
 }

@@ -9,12 +9,12 @@ use tidegate_buffer::RECEIVE_BYTES_MAX;
 use tidegate_codec::{Codec, Input, Output, Step};
 use tidegate_http1::client::{Config, Incoming, Limits, Outgoing};
 use tidegate_http1::{Client, Error, Misuse, Request, ResponseHead, Violation};
-use tidegate_testkit::Stand;
+use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::Contract;
 
 /// A connection to a host called `a`.
 pub(crate) struct Talk {
-    pub(crate) stand: Stand<Client>,
+    pub(crate) stand: CodecHarness<Client>,
 }
 
 pub(crate) fn config(limits: Limits) -> Config {
@@ -27,7 +27,7 @@ impl Talk {
     }
 
     pub(crate) fn limited(limits: Limits) -> Self {
-        Self { stand: Stand::new(Client::new(Arc::new(config(limits)))) }
+        Self { stand: CodecHarness::new(Client::new(Arc::new(config(limits)))) }
     }
 
     /// One that has asked for `/`.
@@ -64,7 +64,7 @@ impl Talk {
                     }
                 }
             }
-            self.stand.settle();
+            self.stand.compact();
         }
         Ok(messages)
     }
@@ -73,7 +73,7 @@ impl Talk {
     pub(crate) fn hang_up(&mut self) -> Result<Vec<String>, Error> {
         let mut messages = Vec::new();
         loop {
-            match self.stand.end()? {
+            match self.stand.decode_eof()? {
                 Step::Message(message) => messages.push(told(&message)),
                 Step::NeedMore => return Ok(messages),
                 Step::End => {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::{Codec, Input, Output, Step};
 use tidegate_http1::{Config, Error, Incoming, Limits, Outgoing, RequestHead, Response, Server, Trailers};
-use tidegate_testkit::Stand;
+use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::Contract;
 
 /// A request with its whole body, as text: pieces of a body depend on how it came.
@@ -140,7 +140,7 @@ pub(crate) struct Seen {
 
 /// One connection, answered with `ok`, that receives all of `wire` at once and then nothing.
 pub(crate) fn seen_with(config: Config, wire: &[u8]) -> Seen {
-    let mut stand = Stand::new(Gathering::new(Server::new(Arc::new(config))));
+    let mut stand = CodecHarness::new(Gathering::new(Server::new(Arc::new(config))));
     stand.receive(wire);
     let mut seen = Seen::default();
     loop {
@@ -158,7 +158,7 @@ pub(crate) fn seen_with(config: Config, wire: &[u8]) -> Seen {
     }
     stand.flush().expect("nothing is held back");
     seen.finished = stand.codec().is_finished();
-    seen.cut_off = seen.error.is_none() && (stand.end().is_err() || !stand.input().is_empty());
+    seen.cut_off = seen.error.is_none() && (stand.decode_eof().is_err() || !stand.input().is_empty());
     seen.sent = String::from_utf8(stand.take_sent()).expect("responses are text");
     seen
 }
@@ -170,7 +170,7 @@ pub(crate) fn seen(wire: &[u8]) -> Seen {
 
 /// A connection that is answered by hand.
 pub(crate) struct Talk {
-    pub(crate) stand: Stand<Server>,
+    pub(crate) stand: CodecHarness<Server>,
 }
 
 impl Talk {
@@ -179,7 +179,7 @@ impl Talk {
     }
 
     pub(crate) fn with(config: Config) -> Self {
-        Self { stand: Stand::new(Server::new(Arc::new(config))) }
+        Self { stand: CodecHarness::new(Server::new(Arc::new(config))) }
     }
 
     pub(crate) fn limited(limits: Limits) -> Self {
@@ -205,7 +205,7 @@ impl Talk {
                 }
             }
         }
-        self.stand.settle();
+        self.stand.compact();
         Ok(messages)
     }
 
@@ -213,7 +213,7 @@ impl Talk {
     pub(crate) fn hang_up(&mut self) -> Result<Vec<String>, Error> {
         let mut messages = Vec::new();
         loop {
-            match self.stand.end()? {
+            match self.stand.decode_eof()? {
                 Step::Message(message) => messages.push(told(&message)),
                 Step::NeedMore => return Ok(messages),
                 Step::End => {

@@ -14,7 +14,7 @@ use super::world::{Place, World};
 
 impl World {
     /// What a socket has to say, if anything. Who may have more to say is lined up again.
-    pub(super) fn attend(&mut self, desk: usize, place: Place, scratch: &mut Scratch) -> Option<(Token, Completion)> {
+    pub(super) fn poll_socket(&mut self, desk: usize, place: Place, scratch: &mut Scratch) -> Option<(Token, Completion)> {
         let (owner, completion) = match place {
             Place::Closed(token) => (Owner { desk, token }, Completion::Closed),
             Place::Listener(id) => {
@@ -27,7 +27,7 @@ impl World {
                 (owner, self.accept(desk, id)?)
             }
             Place::End(id) => {
-                let held = self.desks[desk].held;
+                let held = self.driver_states[desk].receives_paused;
                 let end = self.ends.get_mut(id)?;
                 let owner = end.owner?;
                 if end.has_a_say(held) && self.strikes(Fault::Delayed) {
@@ -136,7 +136,7 @@ impl World {
             // The end came with the last bytes, and the driver reports both in one turn: within the class that it serves now.
             Some((owner, end)) => {
                 end.lined_up = true;
-                self.desks[owner.desk].ready.push_next(Place::End(id), load);
+                self.driver_states[owner.desk].ready.push_next(Place::End(id), load);
             }
             None => self.line_up(Place::End(id)),
         }

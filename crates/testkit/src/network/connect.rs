@@ -57,7 +57,7 @@ impl World {
 
     /// Connects over the wire.
     fn connect_to_ip(&mut self, owner: Owner, to: SocketAddr, local: Option<SocketAddr>) {
-        let here = self.desks[owner.desk].ip;
+        let here = self.driver_states[owner.desk].ip;
         let ip = local.map_or(here, |local| local.ip());
         let port = local.map_or(0, |local| local.port());
         let port = if port == 0 { self.free_port() } else { port };
@@ -91,7 +91,7 @@ impl World {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let local = local.cloned().unwrap_or_else(|| Address::Unix(PathBuf::new()));
-        let here = self.desks[owner.desk].ip;
+        let here = self.driver_states[owner.desk].ip;
         let id = self.place(owner, End::new(local, address.clone(), (here, there)));
         self.queue_up(listener, id);
         Ok(())
@@ -101,7 +101,7 @@ impl World {
     fn place(&mut self, owner: Owner, mut end: End) -> u64 {
         end.owner = Some(owner);
         let id = self.open(end);
-        self.desks[owner.desk].sockets.put(owner.token, Place::End(id));
+        self.driver_states[owner.desk].sockets.put(owner.token, Place::End(id));
         id
     }
 

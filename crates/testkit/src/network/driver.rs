@@ -25,7 +25,7 @@ pub(super) struct Simulated {
 
 impl Simulated {
     pub(super) fn new(world: Rc<RefCell<World>>, desk: usize, pool: &Pool) -> Self {
-        let woken = world.borrow().desks[desk].woken.clone();
+        let woken = world.borrow().driver_states[desk].woken.clone();
         Self { world, desk, woken, scratch: Scratch::new(pool) }
     }
 
@@ -38,7 +38,7 @@ impl Simulated {
             Socket::Descriptor(_) => None,
         };
         let Some(place) = place else { return Some(Completion::Failed(io::ErrorKind::Unsupported.into())) };
-        world.desks[owner.desk].sockets.put(owner.token, place);
+        world.driver_states[owner.desk].sockets.put(owner.token, place);
         // Much may have happened to it before.
         world.line_up(place);
         None
@@ -46,7 +46,7 @@ impl Simulated {
 
     fn close(world: &mut World, owner: Owner, reset: bool) -> Option<Completion> {
         let mut in_flight = false;
-        match world.desks[owner.desk].sockets.remove(owner.token) {
+        match world.driver_states[owner.desk].sockets.remove(owner.token) {
             Some(Place::End(id)) => {
                 // The bytes are the loop's until that send is over, and the last word comes after it.
                 in_flight = world.ends.get(id).is_some_and(|end| end.taken.is_some());
@@ -76,7 +76,7 @@ impl Driver for Simulated {
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
         let world = &mut *self.world.borrow_mut();
         let owner = Owner { desk: self.desk, token };
-        let desk = &mut world.desks[self.desk];
+        let desk = &mut world.driver_states[self.desk];
         desk.activity += 1;
         let place = desk.sockets.get(token);
         let completion = match (operation, place) {
@@ -108,16 +108,16 @@ impl Driver for Simulated {
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let world = &mut *self.world.borrow_mut();
         let now = world.now;
-        let several = world.desks[self.desk].ready.len() > 1;
+        let several = world.driver_states[self.desk].ready.len() > 1;
         if several && world.strikes(Fault::Reordered) {
-            let World { desks, random, .. } = world;
+            let World { driver_states: desks, random, .. } = world;
             for order in desks[self.desk].ready.orders() {
                 for last in (1..order.len()).rev() {
                     order.swap(last, random.below(last + 1));
                 }
             }
         }
-        let desk = &mut world.desks[self.desk];
+        let desk = &mut world.driver_states[self.desk];
         desk.ready.begin_turn();
         desk.sleep = timeout.and_then(|timeout| now.checked_add(timeout));
         desk.slept = desk.ready.is_empty() && timeout != Some(Duration::ZERO) && !desk.woken.load(Ordering::Acquire);
@@ -130,8 +130,8 @@ impl Driver for Simulated {
             world.told(Owner { desk: self.desk, token: NOBODY }, &Completion::Woken);
             return Some((NOBODY, Completion::Woken));
         }
-        while let Some(place) = world.desks[self.desk].ready.next(class) {
-            if let Some(said) = world.attend(self.desk, place, &mut self.scratch) {
+        while let Some(place) = world.driver_states[self.desk].ready.next(class) {
+            if let Some(said) = world.poll_socket(self.desk, place, &mut self.scratch) {
                 return Some(said);
             }
         }
@@ -140,26 +140,26 @@ impl Driver for Simulated {
 
     fn pause_receives(&mut self, hold: bool) {
         let world = &mut *self.world.borrow_mut();
-        let held = std::mem::replace(&mut world.desks[self.desk].held, hold);
+        let held = std::mem::replace(&mut world.driver_states[self.desk].receives_paused, hold);
         if held && !hold {
-            let places = world.desks[self.desk].sockets.places();
+            let places = world.driver_states[self.desk].sockets.places();
             places.into_iter().for_each(|place| world.line_up(place));
         }
     }
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {
         let world = self.world.borrow();
-        let Some(Place::End(id)) = world.desks[self.desk].sockets.get(token) else { return None };
+        let Some(Place::End(id)) = world.driver_states[self.desk].sockets.get(token) else { return None };
         world.ends.get(id).map(|end| (end.unsent.len() + end.unacknowledged) as u64)
     }
 
     fn has_ready(&self) -> bool {
-        !self.world.borrow().desks[self.desk].ready.is_empty()
+        !self.world.borrow().driver_states[self.desk].ready.is_empty()
     }
 
     fn has_input(&mut self, token: Token) -> bool {
         let world = self.world.borrow();
-        let Some(Place::End(id)) = world.desks[self.desk].sockets.get(token) else { return false };
+        let Some(Place::End(id)) = world.driver_states[self.desk].sockets.get(token) else { return false };
         world.ends.get(id).is_some_and(|end| end.receiving && !end.broken && !end.inbound.is_empty())
     }
 
@@ -175,7 +175,7 @@ impl Driver for Simulated {
 
     fn address(&self, token: Token, side: Side) -> io::Result<Address> {
         let world = self.world.borrow();
-        let address = match (world.desks[self.desk].sockets.get(token), side) {
+        let address = match (world.driver_states[self.desk].sockets.get(token), side) {
             (Some(Place::Listener(id)), Side::Local) => {
                 world.listeners.get(id).map(|listener| listener.address.clone())
             }

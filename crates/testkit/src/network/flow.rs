@@ -174,8 +174,8 @@ impl World {
 
     /// A driver is gone.
     pub(super) fn leave_desk(&mut self, desk: usize) {
-        self.desks[desk].is_turned = false;
-        for place in self.desks[desk].sockets.places() {
+        self.driver_states[desk].is_turned = false;
+        for place in self.driver_states[desk].sockets.places() {
             match place {
                 Place::End(id) => self.close(id, false),
                 Place::Listener(id) => self.close_listener(id),

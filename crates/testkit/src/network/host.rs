@@ -18,7 +18,7 @@ use tidegate_sys::{Address, Driver, Socket};
 
 use super::Network;
 use super::driver::Simulated;
-use super::world::Desk;
+use super::world::SimDriverState;
 
 /// A host of a [`Network`]: an IP address that loops listen at and connect from.
 #[derive(Debug, Clone)]
@@ -44,20 +44,20 @@ impl Host {
 
     /// An event loop on this host, turned by the network.
     #[must_use]
-    pub fn station(&self) -> Station {
+    pub fn station(&self) -> SimNode {
         self.station_over(|driver| driver)
     }
 
     /// An event loop on this host over a driver of the test's, which is to pass what it is asked on to the one that it
     /// is given: a shim that counts, or that breaks something of its own.
     #[must_use]
-    pub fn station_over(&self, wrap: impl FnOnce(Box<dyn Driver>) -> Box<dyn Driver>) -> Station {
+    pub fn station_over(&self, wrap: impl FnOnce(Box<dyn Driver>) -> Box<dyn Driver>) -> SimNode {
         let pool = Pool::new();
         let (driver, desk) = self.new_driver(&pool);
-        self.network.world.borrow_mut().desks[desk].is_turned = true;
+        self.network.world.borrow_mut().driver_states[desk].is_turned = true;
         let event_loop = Rc::new(RefCell::new(EventLoop::new(wrap(Box::new(driver)), pool.clone())));
         self.network.loops.borrow_mut().push((desk, event_loop.clone()));
-        Station { host: self.clone(), event_loop, desk, pool }
+        SimNode { host: self.clone(), event_loop, desk, pool }
     }
 
     /// A listener at a port of this host, for a loop of it.
@@ -81,8 +81,8 @@ impl Host {
 
     fn new_driver(&self, pool: &Pool) -> (Simulated, usize) {
         let mut world = self.network.world.borrow_mut();
-        let desk = world.desks.len();
-        world.desks.push(Desk::new(self.ip));
+        let desk = world.driver_states.len();
+        world.driver_states.push(SimDriverState::new(self.ip));
         drop(world);
         (Simulated::new(self.network.world.clone(), desk, pool), desk)
     }
@@ -91,14 +91,14 @@ impl Host {
 /// An event loop on a host of a [`Network`], which turns it. What is done here happens at the present time of the
 /// network, and its consequences when the network runs.
 #[derive(Debug)]
-pub struct Station {
+pub struct SimNode {
     host: Host,
     event_loop: Rc<RefCell<EventLoop>>,
     desk: usize,
     pool: Pool,
 }
 
-impl Station {
+impl SimNode {
     /// Listens at a port, with a handler for each connection: [`EventLoop::listen`]. Says at which address.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl Station {
     /// # Panics
     /// If the loop is being turned: only a test may call this, nothing that runs on the loop.
     pub fn with<T>(&self, act: impl FnOnce(&mut EventLoop) -> T) -> T {
-        self.host.network.world.borrow_mut().desks[self.desk].restless = true;
+        self.host.network.world.borrow_mut().driver_states[self.desk].restless = true;
         act(&mut self.event_loop.borrow_mut())
     }
 

@@ -45,7 +45,7 @@ use tidegate_engine::EventLoop;
 use tidegate_engine::task::Task;
 
 pub use self::faults::{Fault, Faults, Fired};
-pub use self::host::{Host, Station};
+pub use self::host::{Host, SimNode};
 use self::world::World;
 use crate::replay::replay;
 
@@ -207,9 +207,9 @@ impl Network {
     pub fn run_until(&self, patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
         let end = self.elapsed().saturating_add(patience);
         // Something may have been posted to a loop since the network last ran, and the world knows nothing of letters.
-        self.world.borrow_mut().desks.iter_mut().for_each(|desk| desk.restless = true);
+        self.world.borrow_mut().driver_states.iter_mut().for_each(|desk| desk.restless = true);
         loop {
-            self.settle();
+            self.run_until_idle();
             if is_so() {
                 return true;
             }
@@ -250,7 +250,7 @@ impl Network {
     }
 
     /// Turns all loops until none has anything to do at this time.
-    fn settle(&self) {
+    fn run_until_idle(&self) {
         for _ in 0..ROUNDS_MAX {
             let mut at_rest = true;
             for number in 0..self.loops.borrow().len() {
@@ -271,7 +271,7 @@ impl Network {
 
     fn has_work(&self, desk: usize) -> bool {
         let world = self.world.borrow();
-        let desk = &world.desks[desk];
+        let desk = &world.driver_states[desk];
         let is_due = desk.sleep.is_some_and(|until| until <= world.now);
         desk.restless || is_due || !desk.ready.is_empty() || desk.woken.load(Ordering::Acquire)
     }
@@ -279,12 +279,12 @@ impl Network {
     /// One turn of a loop. It is at rest only after a turn in which it would have slept and nothing happened, and which
     /// was not its first at this time: a loop measures its sleep from the end of the turn before.
     fn turn(&self, desk: usize, event_loop: &RefCell<EventLoop>) {
-        let before = self.world.borrow().desks[desk].activity;
+        let before = self.world.borrow().driver_states[desk].activity;
         event_loop.borrow_mut().turn(None).expect("a loop has failed to wait again and again");
         let world = &mut *self.world.borrow_mut();
         // Not where it was found out: a loop takes a panic there for one of its user's.
         assert!(world.violation.is_none(), "{}", world.violation.unwrap_or_default());
-        let desk = &mut world.desks[desk];
+        let desk = &mut world.driver_states[desk];
         let turned_before = desk.turned_at.replace(world.now) == Some(world.now);
         desk.restless = !(turned_before && desk.slept && desk.activity == before);
     }

@@ -46,7 +46,7 @@ pub(super) struct World {
     pub(super) listeners: Table<Listener>,
     /// Who listens where. A path stays when its listener is gone. Nobody walks over these, so their order is no matter.
     pub(super) addresses: HashMap<Address, u64>,
-    pub(super) desks: Vec<Desk>,
+    pub(super) driver_states: Vec<SimDriverState>,
     agenda: Agenda,
     pub(super) next_port: u16,
     /// What a loop has asked for that no driver could do.
@@ -54,12 +54,12 @@ pub(super) struct World {
 }
 
 /// What the world knows of a driver.
-pub(super) struct Desk {
+pub(super) struct SimDriverState {
     pub(super) ip: IpAddr,
     pub(super) sockets: Sockets,
     /// The sockets that have something to report; each is in here at most once.
     pub(super) ready: ReadyQueue<Place>,
-    pub(super) held: bool,
+    pub(super) receives_paused: bool,
     pub(super) woken: Arc<AtomicBool>,
     /// The network turns the loop, so that its sleep moves the clock.
     pub(super) is_turned: bool,
@@ -75,13 +75,13 @@ pub(super) struct Desk {
     pub(super) restless: bool,
 }
 
-impl Desk {
+impl SimDriverState {
     pub(super) fn new(ip: IpAddr) -> Self {
         Self {
             ip,
             sockets: Sockets::default(),
             ready: ReadyQueue::default(),
-            held: false,
+            receives_paused: false,
             woken: Arc::default(),
             is_turned: false,
             sleep: None,
@@ -151,7 +151,7 @@ impl World {
             open_ends: 0,
             listeners: Table::new(),
             addresses: HashMap::new(),
-            desks: Vec::new(),
+            driver_states: Vec::new(),
             agenda: Agenda::default(),
             next_port: PORT_FIRST,
             violation: None,
@@ -195,7 +195,7 @@ impl World {
     /// When something happens next, or a loop has slept enough.
     pub(super) fn next_time(&self) -> Option<Duration> {
         let event = self.agenda.next_time();
-        let sleeps = self.desks.iter().filter(|desk| desk.is_turned).filter_map(|desk| desk.sleep);
+        let sleeps = self.driver_states.iter().filter(|desk| desk.is_turned).filter_map(|desk| desk.sleep);
         sleeps.chain(event).min()
     }
 
@@ -238,7 +238,7 @@ impl World {
                 self.line_up(place);
             }
             Event::Closed { desk, token } => {
-                self.desks[desk].ready.push(Place::Closed(token), Load::LIGHT);
+                self.driver_states[desk].ready.push(Place::Closed(token), Load::LIGHT);
             }
         }
     }
@@ -336,7 +336,7 @@ impl World {
         if let Some((Some(owner), lined_up, load)) = socket
             && !std::mem::replace(lined_up, true)
         {
-            let ready = &mut self.desks[owner.desk].ready;
+            let ready = &mut self.driver_states[owner.desk].ready;
             match place {
                 Place::Listener(_) => ready.push_listener(place),
                 Place::End(_) | Place::Closed(_) => ready.push(place, load),
@@ -346,7 +346,7 @@ impl World {
 
     /// Takes note of what a driver tells its loop.
     pub(super) fn told(&mut self, owner: Owner, completion: &Completion) {
-        self.desks[owner.desk].activity += 1;
+        self.driver_states[owner.desk].activity += 1;
         self.trace.note(self.now.as_nanos() as u64, owner.desk, owner.token, completion);
     }
 

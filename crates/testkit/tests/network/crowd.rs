@@ -13,7 +13,7 @@ use tidegate_buffer::WaterMarks;
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Channel, Client, ConnectError, Counts, EventLoop, Limits, task};
 use tidegate_sys::Address;
-use tidegate_testkit::network::{Fault, Faults, Fired, Network, Station};
+use tidegate_testkit::network::{Fault, Faults, Fired, Network, SimNode};
 use tidegate_testkit::{Random, seeds};
 
 use crate::pair::{Echo, SECOND, Served, echo, exchange, weather};
@@ -149,8 +149,8 @@ enum Mishap {
 /// A round: so many connections between two servers of two loops each and two hosts of clients.
 struct Round {
     network: Network,
-    servers: Vec<Station>,
-    clients: Vec<Station>,
+    servers: Vec<SimNode>,
+    clients: Vec<SimNode>,
     made: Rc<Cell<usize>>,
     gone: Rc<Cell<usize>>,
 }
@@ -233,8 +233,8 @@ impl Round {
         assert!(network.run_until(SECOND * 300, || left() == 0), "{} ends or connections are left", left());
         assert_eq!(made.get(), gone.get(), "handlers that were made, and those that were told of their end");
         stations().for_each(|station| station.drain(SECOND));
-        assert!(network.run_until(SECOND * 2, || stations().all(Station::is_drained)), "a slot is left");
-        let counts = servers.iter().map(Station::counts).reduce(add).expect("there are servers");
+        assert!(network.run_until(SECOND * 2, || stations().all(SimNode::is_drained)), "a slot is left");
+        let counts = servers.iter().map(SimNode::counts).reduce(add).expect("there are servers");
         let pools: Vec<_> = stations().map(|station| station.pool().clone()).collect();
         drop((network, servers, clients));
         assert!(pools.iter().all(|pool| pool.ledger().used() == 0), "memory is left");

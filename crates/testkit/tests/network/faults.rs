@@ -8,7 +8,7 @@ use tidegate_buffer::{Outbound, Pool};
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Channel, Client, ConnectError, Limits, task};
 use tidegate_sys::{Accepted, Address, Completion, Driver, Operation, SocketOptions, Token};
-use tidegate_testkit::network::{Fault, Faults, Fired, Network, Station};
+use tidegate_testkit::network::{Fault, Faults, Fired, Network, SimNode};
 use tidegate_testkit::seeds;
 
 use crate::exchange_all;
@@ -37,7 +37,7 @@ fn no_benign_fault_does_harm_however_often_it_strikes() {
 }
 
 /// A client that writes down what passes its driver, and a server.
-fn journalled(faults: Faults) -> (Network, Station, Station, Journal) {
+fn journalled(faults: Faults) -> (Network, SimNode, SimNode, Journal) {
     let network = Network::new(1);
     network.set_faults(faults);
     let journal = Journal::default();

@@ -10,7 +10,7 @@ use tidegate_codec::framing::Raw;
 use tidegate_engine::{Channel, Client, CloseReason, Context, Handler, Limits, Outcome, task};
 use tidegate_sys::Address;
 use tidegate_testkit::Random;
-use tidegate_testkit::network::{Fault, Faults, Fired, Network, Station};
+use tidegate_testkit::network::{Fault, Faults, Fired, Network, SimNode};
 
 pub(crate) type Served = Result<(), Box<dyn Error>>;
 
@@ -83,8 +83,8 @@ pub(crate) async fn exchange(to: Address, bytes: Vec<u8>, piece: usize) -> Resul
 /// Two hosts, a server on one and clients on the other.
 pub(crate) struct Pair {
     pub(crate) network: Network,
-    pub(crate) server: Station,
-    pub(crate) client: Station,
+    pub(crate) server: SimNode,
+    pub(crate) client: SimNode,
     /// Handlers of the server that were told of their end.
     pub(crate) gone: Rc<Cell<usize>>,
     pub(crate) made: Rc<Cell<usize>>,

@@ -13,7 +13,7 @@ use tidegate_codec::{Codec, FileRegion, Input, Output, Over, Slice, Step};
 use tidegate_engine::{Channel, Client, Context, Event, Group, Handler, Limits, Outcome, Slow, task};
 use tidegate_sys::Address;
 use tidegate_testkit::filters::ToyTls;
-use tidegate_testkit::network::{Fault, Faults, Fired, Network, Station};
+use tidegate_testkit::network::{Fault, Faults, Fired, Network, SimNode};
 use tidegate_testkit::{Random, seeds};
 
 use crate::pair::{SECOND, Served, weather};
@@ -279,7 +279,7 @@ where
 }
 
 /// A server of handlers and of channels, each plain and below the toy TLS.
-fn serve(server: &Station, file: &Arc<File>) -> [Address; 4] {
+fn serve(server: &SimNode, file: &Arc<File>) -> [Address; 4] {
     let tls = || Over::new(ToyTls::server(7), Mixed(Lines::new()));
     let mixed = || Mixed(Lines::new());
     let limits = || Limits { write_timeout: SECOND * 20, ..Limits::default() };
@@ -307,7 +307,7 @@ async fn listen(client: Client) -> Result<usize, Box<dyn Error>> {
 }
 
 /// Makes a group whose members hear a number from time to time, until they are hung up on.
-fn broadcast(server: &Station) -> Address {
+fn broadcast(server: &SimNode) -> Address {
     let group = Group::new(Slow::Skip);
     let joins = group.clone();
     let member = move |mut channel: Channel<Lines>| {
@@ -380,7 +380,7 @@ fn round(seed: u64, faults: Faults, harsh: bool) -> (usize, Fired, u64) {
     assert!(network.run_until(SECOND * 600, || left() == 0), "seed {seed}: {} are left", left());
     let stations = [server, other];
     stations.iter().for_each(|station| station.drain(SECOND));
-    assert!(network.run_until(SECOND * 2, || stations.iter().all(Station::is_drained)), "seed {seed}: a slot is left");
+    assert!(network.run_until(SECOND * 2, || stations.iter().all(SimNode::is_drained)), "seed {seed}: a slot is left");
     let result = (whole, network.fired(), network.trace());
     let pools = stations.each_ref().map(|station| station.pool().clone());
     drop((network, stations));

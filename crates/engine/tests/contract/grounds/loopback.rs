@@ -13,7 +13,7 @@ use tidegate_sys::readiness::Readiness;
 use tidegate_sys::uring::Uring;
 use tidegate_sys::{Address, Driver, ListenOptions, Side as End, Socket};
 
-use crate::stage::{Family, Ground, Side, Site, Wrap};
+use crate::stage::{Family, TestBackend, Side, Site, Wrap};
 
 pub(crate) struct Loopback {
     make: fn(&Pool) -> Box<dyn Driver>,
@@ -62,7 +62,7 @@ impl Loopback {
     }
 }
 
-impl Ground for Loopback {
+impl TestBackend for Loopback {
     fn site(&self, _: Side, wrap: Wrap) -> Site {
         let pool = Pool::new();
         let driver = (self.make)(&pool);

@@ -8,7 +8,7 @@ use tidegate_buffer::Pool;
 use tidegate_sys::{Address, Driver, Socket};
 use tidegate_testkit::network::{Fault, Faults, Fired, Host, Network};
 
-use crate::stage::{Family, Ground, Side, Site, Wrap};
+use crate::stage::{Family, TestBackend, Side, Site, Wrap};
 
 pub(crate) struct Simulator {
     network: Network,
@@ -43,7 +43,7 @@ impl Simulator {
     }
 }
 
-impl Ground for Simulator {
+impl TestBackend for Simulator {
     fn site(&self, side: Side, wrap: Wrap) -> Site {
         Site::Simulated(Rc::new(self.host(side).station_over(wrap)))
     }

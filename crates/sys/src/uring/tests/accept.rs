@@ -25,7 +25,7 @@ fn listen(stage: &mut Stage, test: &str) -> Door {
     let socket = Socket::listen(&Address::Unix(path.clone()), &ListenOptions::default()).unwrap();
     let token = stage.token();
     stage.submit(token, Operation::Listen(socket));
-    stage.settle();
+    stage.run_until_idle();
     Door(token, path)
 }
 
@@ -45,7 +45,7 @@ fn one_request_waits_for_all_who_come() {
     let door = listen(&mut stage, "all");
     let before = polls(&stage);
     let _clients: Vec<_> = (0..100).map(|_| UnixStream::connect(&door.1).unwrap()).collect();
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.accepted.len(), 100);
     assert_eq!(polls(&stage), before);
 }
@@ -58,7 +58,7 @@ fn accepting_whose_request_ends_for_no_reason_goes_on() {
         let before = polls(&stage);
         stage.machine.kernel.lose(name(door.0, Kind::Accept), -result, None);
         let _client = UnixStream::connect(&door.1).unwrap();
-        stage.settle();
+        stage.run_until_idle();
         assert_eq!(stage.take(door.0), [Told::Accepted]);
         assert_eq!(polls(&stage), before + 1);
     }
@@ -70,10 +70,10 @@ fn nobody_is_accepted_who_is_not_asked_for() {
     let door = listen(&mut stage, "pause");
     stage.submit(door.0, Operation::Accept(false));
     let _clients: Vec<_> = (0..3).map(|_| UnixStream::connect(&door.1).unwrap()).collect();
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(door.0), []);
     stage.submit(door.0, Operation::Accept(true));
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(door.0), vec![Told::Accepted; 3]);
 }
 
@@ -85,7 +85,7 @@ fn who_comes_when_a_listener_is_closed_is_let_go_of_with_it() {
     client.set_nonblocking(true).unwrap();
     stage.machine.wait(ZERO).unwrap();
     stage.close(door.0);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(door.0), [Told::Closed]);
     assert!(stage.accepted.is_empty() && is_closed(&client));
 }

@@ -20,7 +20,7 @@ fn a_socket_is_closed_when_the_last_of_its_operations_has_ended() {
     stage.idle_turn();
     assert_eq!(stage.take(token), []);
     assert!(!is_closed(&peer), "the kernel has something of it still");
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Closed]);
     assert!(is_closed(&peer));
 }
@@ -40,14 +40,14 @@ fn the_completion_of_a_cancellation_is_no_end() {
     let (token, peer) = stage.receiving();
     stage.machine.kernel.clings = true;
     stage.close(token);
-    stage.settle();
+    stage.run_until_idle();
     let cancels = stage.machine.kernel.requests.iter().filter(|request| matches!(request, Request::Cancel { .. }));
     assert!(cancels.count() > 0);
     assert_eq!(stage.take(token), []);
     assert!(!is_closed(&peer));
     stage.machine.kernel.clings = false;
     stage.machine.kernel.lose(name(token, Kind::Receive), -libc::ECANCELED, None);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Closed]);
 }
 
@@ -62,7 +62,7 @@ fn a_cancellation_that_comes_too_late_changes_nothing() {
         stage.send(token, &mut queue);
         stage.idle_turn();
         stage.close(token);
-        stage.settle();
+        stage.run_until_idle();
         assert_eq!(stage.take(token).last(), Some(&Told::Closed));
         assert!([&b""[..], b"sent after all"].contains(&&*reset_or(&peer)));
     }
@@ -82,13 +82,13 @@ fn what_ends_twice_has_ended_once() {
     for _ in 0..50 {
         let (token, peer) = stage.receiving();
         stage.receive(token, false);
-        stage.settle();
+        stage.run_until_idle();
         stage.receive(token, true);
         stage.write(token, &peer, b"heard");
-        stage.settle();
+        stage.run_until_idle();
         assert_eq!(stage.take(token), [Told::Received(b"heard".to_vec())]);
         stage.close(token);
-        stage.settle();
+        stage.run_until_idle();
         assert_eq!(stage.take(token), [Told::Closed]);
     }
     let Stage { machine, pool, .. } = stage;
@@ -103,7 +103,7 @@ fn nothing_is_told_between_closing_and_the_last_word() {
     stage.write(token, &peer, b"unheard");
     stage.machine.wait(None).unwrap();
     stage.close(token);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Closed]);
     stage.close(token);
     assert_eq!(stage.take(token), [Told::Closed], "of who is not there");
@@ -120,7 +120,7 @@ fn what_was_to_be_told_is_not_once_a_socket_is_closed() {
     // Now it has something to tell: that sending may be tried again.
     stage.machine.wait(None).unwrap();
     stage.close(token);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Closed]);
 }
 
@@ -171,7 +171,7 @@ fn who_was_cut_off_is_cut_off_although_the_driver_goes_first() {
     let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let token = stage.adopt(listener.accept().unwrap().0);
     stage.receive(token, true);
-    stage.settle();
+    stage.run_until_idle();
     stage.submit(token, Operation::Close { reset: true });
     drop(stage);
     assert_eq!(far.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
@@ -183,8 +183,8 @@ fn an_orderly_close_lets_the_peer_have_what_was_sent() {
     let (token, peer) = stage.receiving();
     let mut queue = stage.queue(b"goodbye");
     stage.send(token, &mut queue);
-    stage.settle();
+    stage.run_until_idle();
     stage.close(token);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(read(&peer), b"goodbye");
 }

@@ -25,7 +25,7 @@ fn a_connection_is_made_although_the_poll_for_it_came_to_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let token = connect(&mut stage, &Address::Ip(listener.local_addr().unwrap()));
         stage.machine.kernel.lose(name(token, Kind::Writable), -result, None);
-        stage.settle();
+        stage.run_until_idle();
         assert_eq!(stage.take(token), [Told::Connected(Ok(()))]);
     }
 }
@@ -37,7 +37,7 @@ fn what_was_to_be_sent_meanwhile_may_be_tried_again() {
     let token = connect(&mut stage, &Address::Ip(listener.local_addr().unwrap()));
     let mut queue = stage.queue(b"hello");
     stage.send(token, &mut queue);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Connected(Ok(())), Told::Sent(Ok(0))]);
 }
 
@@ -46,7 +46,7 @@ fn who_refuses_is_told_of_once() {
     let mut stage = Stage::new();
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let token = connect(&mut stage, &Address::Ip(address));
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Connected(Err(ErrorKind::ConnectionRefused))]);
 }
 
@@ -57,6 +57,6 @@ fn a_connection_that_is_given_up_is_closed() {
     let token = connect(&mut stage, &Address::Ip(listener.local_addr().unwrap()));
     stage.close(token);
     assert_eq!(stage.take(token), []);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Closed]);
 }

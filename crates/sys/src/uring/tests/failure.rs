@@ -18,7 +18,7 @@ fn fragile(stage: &mut Stage) -> (Token, UnixStream) {
     let (token, peer) = stage.pair();
     let mut queue = stage.queue(b"never read");
     stage.send(token, &mut queue);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Sent(Ok(10))]);
     (token, peer)
 }
@@ -28,7 +28,7 @@ fn it_is_told_to_who_asks_for_nothing() {
     let mut stage = Stage::new();
     let (token, peer) = fragile(&mut stage);
     stage.leave(token, peer);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [FAILED]);
 }
 
@@ -38,9 +38,9 @@ fn it_is_told_although_the_poll_for_it_had_ended_for_no_reason() {
         let mut stage = Stage::new();
         let (token, peer) = fragile(&mut stage);
         stage.machine.kernel.lose(name(token, Kind::HangUp), result, None);
-        stage.settle();
+        stage.run_until_idle();
         stage.leave(token, peer);
-        stage.settle();
+        stage.run_until_idle();
         assert_eq!(stage.take(token), [FAILED], "{result}");
     }
 }
@@ -51,7 +51,7 @@ fn a_poll_that_fails_is_not_tried_for_ever() {
     let (token, _peer) = fragile(&mut stage);
     stage.machine.kernel.lose(name(token, Kind::HangUp), -libc::EINVAL, None);
     let before = stage.machine.kernel.requests.len();
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.machine.kernel.requests.len(), before);
 }
 
@@ -62,7 +62,7 @@ fn it_comes_after_what_came_before_although_each_receive_is_one() {
     let (token, peer) = fragile(&mut stage);
     for on in [true, false, true] {
         stage.receive(token, on);
-        stage.settle();
+        stage.run_until_idle();
     }
     // One receive brings a part of it.
     let bytes = pattern(BUFFER_BYTES - 1);
@@ -74,7 +74,7 @@ fn it_comes_after_what_came_before_although_each_receive_is_one() {
     stage.tell(token, Kind::HangUp, i32::from(libc::POLLERR | libc::POLLHUP), true);
     stage.machine.turn += 1;
     assert!(stage.next().is_none(), "there is something to receive still");
-    stage.settle();
+    stage.run_until_idle();
     let told = stage.take(token);
     assert!(matches!(&told[..], [Told::Received(rest), FAILED] if bytes.ends_with(rest)), "{told:?}");
 }
@@ -84,13 +84,13 @@ fn it_is_told_to_who_stops_receiving_meanwhile() {
     let mut stage = Stage::new();
     let (token, peer) = fragile(&mut stage);
     stage.receive(token, true);
-    stage.settle();
+    stage.run_until_idle();
     stage.receive(token, false);
     stage.idle_turn();
     // The poll speaks before the receive has ended, and does not speak again.
     stage.machine.kernel.malice.nag = 0;
     stage.leave(token, peer);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [FAILED]);
 }
 
@@ -99,9 +99,9 @@ fn it_is_told_to_who_brought_much_and_stops_receiving() {
     let mut stage = Stage::new();
     let (token, peer) = fragile(&mut stage);
     stage.receive(token, true);
-    stage.settle();
+    stage.run_until_idle();
     stage.write(token, &peer, &pattern(20 * BUFFER_BYTES));
-    stage.settle();
+    stage.run_until_idle();
     stage.take(token);
     stage.write(token, &peer, &pattern(30 * BUFFER_BYTES));
     stage.leave(token, peer);
@@ -109,7 +109,7 @@ fn it_is_told_to_who_brought_much_and_stops_receiving() {
     stage.machine.wait(None).unwrap();
     assert!(stage.next().is_some());
     stage.receive(token, false);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [FAILED]);
 }
 
@@ -122,14 +122,14 @@ fn it_is_told_after_the_end_of_who_brought_much() {
     let token = stage.adopt(listener.accept().unwrap().0);
     stage.receive(token, true);
     peer.write_all(&pattern(4 * BUFFER_BYTES)).unwrap();
-    stage.settle();
+    stage.run_until_idle();
     stage.take(token);
     peer.shutdown(Shutdown::Write).unwrap();
     socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
     drop(peer);
     let fd = stage.fd(token);
     stage.machine.kernel.stir(fd);
-    stage.settle();
+    stage.run_until_idle();
     let told = stage.take(token);
     assert!(matches!(told[..], [Told::Ended, Told::Failed(_)]), "{told:?}");
 }
@@ -140,12 +140,12 @@ fn it_is_told_once_and_nothing_comes_after_it() {
     let (token, peer) = fragile(&mut stage);
     stage.write(token, &peer, b"unread");
     stage.leave(token, peer);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [FAILED]);
     stage.receive(token, true);
     for _ in 0..3 {
         stage.tell(token, Kind::HangUp, libc::POLLERR.into(), true);
-        stage.settle();
+        stage.run_until_idle();
     }
     assert_eq!(stage.take(token), []);
 }
@@ -155,13 +155,13 @@ fn an_error_of_the_poll_of_who_brings_much_is_told_once() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
     stage.write(token, &peer, &pattern(20 * BUFFER_BYTES));
-    stage.settle();
+    stage.run_until_idle();
     stage.take(token);
     stage.tell(token, Kind::Receive, -libc::ENOMEM, true);
     stage.tell(token, Kind::Receive, -libc::ENOMEM, true);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Failed(ErrorKind::OutOfMemory)]);
     stage.submit(token, Operation::Close { reset: false });
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Closed]);
 }

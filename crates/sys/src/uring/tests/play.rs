@@ -111,7 +111,7 @@ impl Play {
             6..=9 => drop(self.peer_reads(end)),
             10..=12 => self.switch(end),
             13..=16 => self.write(end),
-            17 => self.hold(),
+            17 => self.pause_receives(),
             18 => self.shut(end),
             19 if self.random.below(3) == 0 => self.close(end),
             20 if self.random.below(3) == 0 => self.peer_leaves(end),
@@ -247,7 +247,7 @@ impl Play {
         }
     }
 
-    fn hold(&mut self) {
+    fn pause_receives(&mut self) {
         self.held = !self.held;
         self.machine.hold_receives(self.held);
     }
@@ -347,7 +347,7 @@ impl Play {
                     0 => self.switch(place),
                     1 => self.write(place),
                     2 if self.random.below(8) == 0 => self.close(place),
-                    3 if self.random.below(4) == 0 => self.hold(),
+                    3 if self.random.below(4) == 0 => self.pause_receives(),
                     _ => {}
                 }
             }
@@ -419,7 +419,7 @@ impl Play {
                 self.switch(end);
             }
         }
-        self.settle();
+        self.run_until_idle();
         for end in &self.ends {
             let lost = end.peer.is_none() || end.closing;
             assert!(lost || end.read == end.queued && end.queue.is_empty(), "{} of {}", end.read, end.queued);
@@ -435,7 +435,7 @@ impl Play {
         self.part();
     }
 
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         self.malicious = false;
         for _ in 0..2000 {
             let mut moves = false;

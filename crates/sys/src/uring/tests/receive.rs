@@ -24,8 +24,8 @@ fn received(text: &[u8]) -> [Told; 1] {
 
 /// Every buffer that is in use lies in the ring.
 fn assert_none_missing(stage: &mut Stage) {
-    stage.settle();
-    stage.settle();
+    stage.run_until_idle();
+    stage.run_until_idle();
     assert_eq!(stage.machine.kernel.ring(), usize::from(stage.machine.buffers.count()));
 }
 
@@ -36,7 +36,7 @@ fn a_receive_that_ends_for_no_reason_goes_on() {
         let (token, peer) = stage.receiving();
         stage.machine.kernel.lose(name(token, Kind::Receive), -result, None);
         stage.write(token, &peer, b"ebb");
-        stage.settle();
+        stage.run_until_idle();
         assert_eq!(stage.take(token), received(b"ebb"), "{result}");
     }
 }
@@ -55,7 +55,7 @@ fn want_of_buffers_is_a_stall_and_everybody_has_a_turn() {
             turns += 1;
             assert!(turns <= 30, "somebody is not heard");
         }
-        stage.settle();
+        stage.run_until_idle();
         for (token, _) in &pairs {
             assert_eq!(stage.take(*token), received(&[round; 100]));
         }
@@ -71,7 +71,7 @@ fn a_hundred_that_flood_are_served_from_the_buffers_there_are() {
         for (token, peer) in &pairs {
             stage.write(*token, peer, b"flood");
         }
-        stage.settle();
+        stage.run_until_idle();
     }
     for (token, _) in &pairs {
         assert_eq!(stage.take(*token), received(&b"flood".repeat(10)));
@@ -86,7 +86,7 @@ fn no_buffer_although_there_are_some_is_a_stall_as_well() {
     stage.machine.kernel.malice = Malice { starve: 30, ..Malice::default() };
     for _ in 0..20 {
         stage.write(token, &peer, b"slack");
-        stage.settle();
+        stage.run_until_idle();
     }
     let told = stage.take(token);
     assert_eq!(told, received(&b"slack".repeat(20)));
@@ -99,7 +99,7 @@ fn who_keeps_what_it_received_does_not_hold_the_ring() {
     let (token, peer) = stage.receiving();
     for round in 0_u8..100 {
         stage.write(token, &peer, &[round; 50]);
-        stage.settle();
+        stage.run_until_idle();
     }
     assert_none_missing(&mut stage);
     let kept = stage.kept.take().unwrap();
@@ -152,7 +152,7 @@ fn what_a_receive_brings_after_it_was_cancelled_is_told() {
         stage.receive(token, false);
         stage.turn();
         stage.receive(token, true);
-        stage.settle();
+        stage.run_until_idle();
     }
     assert_eq!(stage.take(token), received(&sent));
     assert_none_missing(&mut stage);
@@ -163,16 +163,16 @@ fn who_pauses_cancels_and_then_receives_one_by_one() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
     stage.receive(token, false);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(count(&stage, is_cancel), 1);
     stage.write(token, &peer, b"not wanted yet");
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), []);
     for _ in 0..10 {
         stage.receive(token, true);
-        stage.settle();
+        stage.run_until_idle();
         stage.receive(token, false);
-        stage.settle();
+        stage.run_until_idle();
     }
     assert_eq!(stage.take(token), received(b"not wanted yet"));
     assert_eq!(count(&stage, is_cancel), 1, "a receive that comes once need not be cancelled");
@@ -187,7 +187,7 @@ fn who_pauses_and_goes_on_in_the_same_turn_asks_for_nothing() {
         stage.receive(token, false);
         stage.receive(token, true);
     }
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.machine.kernel.requests.len(), before);
 }
 
@@ -200,12 +200,12 @@ fn while_receiving_is_held_back_no_buffer_is_lent_and_afterwards_everything_come
     for (token, peer) in &pairs {
         stage.write(*token, peer, b"request");
     }
-    stage.settle();
+    stage.run_until_idle();
     let told = pairs.iter().filter(|(token, _)| !stage.told(*token).is_empty()).count();
     assert!(told <= ring, "{told} were told, from {ring} buffers");
     assert_eq!(stage.machine.kernel.ring(), 0);
     stage.machine.hold_receives(false);
-    stage.settle();
+    stage.run_until_idle();
     for (token, _) in &pairs {
         assert_eq!(stage.take(*token), received(b"request"));
     }
@@ -222,17 +222,17 @@ fn who_brings_much_is_received_from_by_calls_and_who_brings_little_again_by_the_
     };
     let bytes = pattern(10 * BUFFER_BYTES);
     stage.write(token, &peer, &bytes);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), received(&bytes));
     assert_eq!((armed(&stage), count(&stage, is_cancel)), (0, 0), "the ring has never had it for long");
     for round in 0_u8..20 {
         stage.write(token, &peer, &[round; 10]);
-        stage.settle();
+        stage.run_until_idle();
         assert_eq!(stage.take(token), received(&[round; 10]));
     }
     assert_eq!((armed(&stage), count(&stage, is_cancel)), (1, 1), "it has gone to the ring");
     stage.write(token, &peer, &bytes);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), received(&bytes));
     assert_eq!((armed(&stage), count(&stage, is_cancel)), (1, 2), "and back");
 }
@@ -244,10 +244,10 @@ fn the_poll_of_who_brings_much_may_end_for_no_reason() {
     let bytes = pattern(10 * BUFFER_BYTES);
     for result in [libc::POLLIN.into(), -libc::ECANCELED, -libc::EINTR] {
         stage.write(token, &peer, &bytes);
-        stage.settle();
+        stage.run_until_idle();
         stage.machine.kernel.lose(name(token, Kind::Receive), result, None);
         stage.write(token, &peer, &bytes);
-        stage.settle();
+        stage.run_until_idle();
         assert_eq!(stage.take(token), received(&[&bytes[..], &bytes].concat()));
     }
 }
@@ -258,18 +258,18 @@ fn a_slot_has_nothing_of_its_former_user() {
     let (token, peer) = stage.receiving();
     stage.write(token, &peer, b"for who is gone");
     stage.close(token);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Closed]);
     let (near, far) = UnixStream::pair().unwrap();
     let next = Token { generation: token.generation + 1, ..token };
     stage.submit(next, Operation::Adopt(crate::socket::Socket::from_stream(near).unwrap()));
     stage.receive(next, true);
-    stage.settle();
+    stage.run_until_idle();
     for kind in Kind::OF_SOCKETS {
         stage.tell(token, kind, -libc::EIO, false);
     }
     stage.write(next, &far, b"for who is here");
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(next), received(b"for who is here"));
     assert_eq!(stage.take(token), []);
 }

@@ -36,7 +36,7 @@ fn one_send_of_a_socket_is_in_flight_whatever_is_asked_for() {
     for _ in 0..5 {
         stage.send(token, &mut queue);
     }
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(sends(&stage), 1);
     assert_eq!(stage.take(token), [Told::Sent(Ok(4))]);
     assert_eq!(read(&peer), b"once");
@@ -52,7 +52,7 @@ fn what_is_much_does_not_overtake_what_is_in_flight() {
     let (mut much, _) = parts(&stage, 3, 10_000);
     stage.send(token, &mut much);
     assert_eq!(read(&peer), b"");
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Sent(Ok(5))]);
     assert_eq!(read(&peer), b"first");
 }
@@ -70,7 +70,7 @@ fn short_answers_on_their_way_hold_no_pages() {
     }
     let held = (stage.pool.ledger().used() - before) / pairs.len();
     assert!(held <= 128, "{held} bytes for each");
-    stage.settle();
+    stage.run_until_idle();
     for (token, peer) in &pairs {
         assert_eq!((stage.take(*token), read(peer)), (vec![Told::Sent(Ok(6))], b"little".to_vec()));
     }
@@ -87,7 +87,7 @@ fn what_is_sent_stays_although_its_queue_is_gone() {
         stage.idle_turn();
         // Whatever was given back is used by others now.
         let others: Vec<_> = (0..20).map(|_| stage.pool.copy(&[0xFF; 1000])).collect();
-        stage.settle();
+        stage.run_until_idle();
         assert_eq!(stage.take(token), [Told::Sent(Ok(bytes.len()))]);
         assert!(read(&peer) == bytes);
         drop((others, stage.machine));
@@ -104,7 +104,7 @@ fn a_short_send_is_told_and_the_rest_follows_in_order() {
     let mut sent = 0;
     while !queue.is_empty() {
         stage.send(token, &mut queue);
-        stage.settle();
+        stage.run_until_idle();
         let told = stage.take(token);
         let [Told::Sent(Ok(count))] = told[..] else { panic!("{told:?}") };
         queue.advance(count as u64);
@@ -124,7 +124,7 @@ fn headers_and_vectors_are_used_again_only_when_the_kernel_has_copied_them() {
         for ((token, _), (queue, _)) in pairs.iter().zip(&mut queues) {
             stage.send(*token, queue);
         }
-        stage.settle();
+        stage.run_until_idle();
         for ((token, peer), (_, bytes)) in pairs.iter().zip(&queues) {
             assert_eq!(stage.take(*token), [Told::Sent(Ok(bytes.len()))]);
             assert!(read(peer) == *bytes);
@@ -144,7 +144,7 @@ fn no_header_is_used_again_while_the_kernel_takes_none() {
         stage.send(*token, queue);
     }
     stage.machine.kernel.malice.refuse = 0;
-    stage.settle();
+    stage.run_until_idle();
     for (index, ((token, peer), (_, bytes))) in pairs.iter().zip(&queues).enumerate() {
         let sent = if index == 64 { &[][..] } else { bytes };
         assert_eq!(stage.take(*token), [Told::Sent(Ok(sent.len()))]);
@@ -161,7 +161,7 @@ fn a_send_that_the_kernel_does_not_take_may_be_tried_again() {
     let mut refused = 0;
     loop {
         stage.send(token, &mut queue);
-        stage.settle();
+        stage.run_until_idle();
         match stage.take(token)[..] {
             [Told::Sent(Ok(0))] => refused += 1,
             [Told::Sent(Ok(8))] if refused > 0 => break,
@@ -183,7 +183,7 @@ fn many_sends_and_a_kernel_that_takes_none_lose_nothing() {
         for index in &waiting {
             stage.send(pairs[*index].0, &mut queues[*index].0);
         }
-        stage.settle();
+        stage.run_until_idle();
         waiting.retain(|index| match stage.take(pairs[*index].0)[..] {
             [Told::Sent(Ok(0))] => true,
             [Told::Sent(Ok(300))] => false,
@@ -203,11 +203,11 @@ fn what_is_much_goes_by_calls_and_waits_for_room_without_lending_anything() {
     let (mut come, mut waited) = (Vec::new(), 0);
     while !queue.is_empty() {
         stage.send(token, &mut queue);
-        stage.settle();
+        stage.run_until_idle();
         if stage.told(token).is_empty() {
             waited += 1;
             come.extend(read(&peer));
-            stage.settle();
+            stage.run_until_idle();
         }
         let told = stage.take(token);
         let [Told::Sent(Ok(count))] = told[..] else { panic!("{told:?}") };
@@ -233,11 +233,11 @@ fn a_file_that_cannot_go_on_waits_for_room() {
     let (mut come, mut waited) = (Vec::new(), 0);
     while !queue.is_empty() {
         stage.send(token, &mut queue);
-        stage.settle();
+        stage.run_until_idle();
         if stage.told(token).is_empty() {
             waited += 1;
             come.extend(read(&peer));
-            stage.settle();
+            stage.run_until_idle();
         }
         let told = stage.take(token);
         let [Told::Sent(Ok(count))] = told[..] else { panic!("{told:?}") };
@@ -260,10 +260,10 @@ fn a_little_that_finds_no_room_is_told_at_once_and_again_when_there_is_room() {
             break;
         }
     }
-    stage.settle();
+    stage.run_until_idle();
     stage.take(token);
     let _ = read(&peer);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Sent(Ok(0))], "there is room");
     let mut little = stage.queue(b"little");
     let mut sent = 0;
@@ -273,7 +273,7 @@ fn a_little_that_finds_no_room_is_told_at_once_and_again_when_there_is_room() {
     };
     while sent < 1 << 20 {
         stage.send(token, &mut little);
-        stage.settle();
+        stage.run_until_idle();
         match stage.take(token)[..] {
             [Told::Sent(Ok(count @ 1..))] => sent += count,
             [Told::Sent(Ok(0))] => break,
@@ -282,10 +282,10 @@ fn a_little_that_finds_no_room_is_told_at_once_and_again_when_there_is_room() {
     }
     assert!(!is_on_its_way(&stage));
     stage.send(token, &mut little);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [], "it waits");
     assert!(!is_on_its_way(&stage), "which is not to be on its way");
     let _ = read(&peer);
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Sent(Ok(0))]);
 }

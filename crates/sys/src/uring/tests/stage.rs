@@ -70,7 +70,7 @@ impl Stage {
     pub(super) fn receiving(&mut self) -> (Token, UnixStream) {
         let (token, peer) = self.pair();
         self.submit(token, Operation::Receive(true));
-        self.settle();
+        self.run_until_idle();
         (token, peer)
     }
 
@@ -141,7 +141,7 @@ impl Stage {
     }
 
     /// Turns until nothing comes of itself any more.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn run_until_idle(&mut self) {
         for _ in 0..TURNS_MAX {
             self.turn();
             if self.machine.kernel.slept {

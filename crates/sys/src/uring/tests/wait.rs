@@ -34,12 +34,12 @@ fn with_nothing_to_do_it_sleeps_as_long_as_it_may_and_asks_for_nothing() {
 fn a_wake_up_is_told_whatever_becomes_of_the_poll_for_it() {
     let mut stage = Stage::new();
     for result in [libc::POLLIN.into(), -libc::ECANCELED, -libc::EINTR] {
-        stage.settle();
+        stage.run_until_idle();
         stage.machine.kernel.lose(name(NOBODY, Kind::Wake), result, None);
-        stage.settle();
+        stage.run_until_idle();
         stage.take(NOBODY);
         wake(&mut stage);
-        stage.settle();
+        stage.run_until_idle();
         assert_eq!(stage.take(NOBODY), [Told::Woken], "{result}");
     }
 }
@@ -49,9 +49,9 @@ fn it_does_not_sleep_where_the_kernel_has_not_taken_the_waker() {
     for _ in 0..20 {
         let mut stage = Stage::new();
         stage.machine.kernel.malice = Malice { refuse: 20, ..Malice::default() };
-        stage.settle();
+        stage.run_until_idle();
         wake(&mut stage);
-        stage.settle();
+        stage.run_until_idle();
         assert_eq!(stage.take(NOBODY), [Told::Woken]);
     }
 }
@@ -59,10 +59,10 @@ fn it_does_not_sleep_where_the_kernel_has_not_taken_the_waker() {
 #[test]
 fn a_waker_that_ends_twice_has_ended_once() {
     let mut stage = Stage::new();
-    stage.settle();
+    stage.run_until_idle();
     stage.machine.kernel.lose(name(NOBODY, Kind::Wake), -libc::ECANCELED, None);
     stage.tell(NOBODY, Kind::Wake, -libc::ECANCELED, false);
-    stage.settle();
+    stage.run_until_idle();
     let Stage { machine, pool, .. } = stage;
     drop(machine);
     assert_eq!(pool.ledger().used(), 0);
@@ -89,16 +89,16 @@ fn events_of_names_that_nobody_knows_change_nothing() {
     for kind in [Kind::Send, Kind::Writable, Kind::Accept, Kind::Wake] {
         stage.tell(token, kind, -libc::EIO, false);
     }
-    stage.settle();
+    stage.run_until_idle();
     let buffer = stage.machine.kernel.take_buffer();
     let name = name(strangers[1], Kind::Receive);
     stage.machine.kernel.tell(Event { name, result: 5, more: true, buffer: Some(buffer), nonempty: false });
     stage.write(token, &peer, b"undisturbed");
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Received(b"undisturbed".to_vec())]);
     assert!(strangers.iter().all(|stranger| stage.told(*stranger).is_empty()));
     assert!(stage.told(NOBODY).is_empty());
-    stage.settle();
+    stage.run_until_idle();
     assert_eq!(stage.machine.kernel.ring(), usize::from(stage.machine.buffers.count()));
 }
 
@@ -110,7 +110,7 @@ fn a_kernel_that_takes_nothing_for_a_while_gets_everything_in_the_end() {
     for (token, peer) in &pairs {
         stage.write(*token, peer, b"in the end");
     }
-    stage.settle();
+    stage.run_until_idle();
     for (token, _) in &pairs {
         assert_eq!(stage.take(*token), [Told::Received(b"in the end".to_vec())]);
     }
