@@ -3,7 +3,7 @@
 
 The server runs under strace from its start to its end, so the calls of starting and ending it are among them; beside those
 of a few seconds of load they do not show. strace makes every call dear, which makes batches larger than they are
-otherwise: what is compared is what the two transports need, not how fast they are. The README beside this file says how
+otherwise: what is compared is what the two backends need, not how fast they are. The README beside this file says how
 to repeat it.
 """
 
@@ -14,7 +14,7 @@ import compare
 import servers
 
 HERE = compare.HERE
-TRANSPORTS = ["epoll", "uring"]
+BACKENDS = ["epoll", "uring"]
 SHOWN = 3
 
 
@@ -30,8 +30,8 @@ def calls_by_name(report):
     return counts
 
 
-def measure(transport, depth, options):
-    program = f"{HERE.parent}/target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet --transport {transport}"
+def measure(backend, depth, options):
+    program = f"{HERE.parent}/target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet --backend {backend}"
     with tempfile.NamedTemporaryFile(mode="r") as report:
         # With -D the server is the process that was started, and strace its grandchild.
         command = f"strace -D -f -c -o {report.name} {program}"
@@ -48,13 +48,13 @@ def main():
     parser.add_argument("--server-core", default="0")
     parser.add_argument("--load-core", default="1")
     options = parser.parse_args()
-    print(f"{'depth':>5}  {'transport':10}{'calls per request':>18}  of them")
+    print(f"{'depth':>5}  {'backend':10}{'calls per request':>18}  of them")
     for depth in options.depths:
-        for transport in TRANSPORTS:
-            calls = measure(transport, depth, options)
+        for backend in BACKENDS:
+            calls = measure(backend, depth, options)
             most = sorted(calls.items(), key=lambda entry: -entry[1])[:SHOWN]
             shown = ", ".join(f"{name} {each:.4f}" for name, each in most)
-            print(f"{depth:5}  {transport:10}{sum(calls.values()):18.4f}  {shown}", flush=True)
+            print(f"{depth:5}  {backend:10}{sum(calls.values()):18.4f}  {shown}", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use tidegate::framing::Lines;
-use tidegate::{Channel, Group, ServerHandle, Server, Slice, Slow, StartError};
+use tidegate::{Channel, Group, Server, ServerHandle, Slice, Slow, StartError};
 
 type Any = Box<dyn Error>;
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use tidegate::http1::client::{self, Config, Incoming, Outgoing};
 use tidegate::http1::{self, Method, Request, StreamedRequest};
-use tidegate::{Channel, Client, EventLoop, ReadHalf, Server, Backend, WriteHalf, task};
+use tidegate::{Backend, Channel, Client, EventLoop, ReadHalf, Server, WriteHalf, task};
 
 type Any = Box<dyn Error>;
 

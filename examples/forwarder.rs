@@ -19,7 +19,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use tidegate::framing::Raw;
-use tidegate::{Channel, Client, ReadHalf, ServerHandle, Server, WriteHalf, task};
+use tidegate::{Channel, Client, ReadHalf, Server, ServerHandle, WriteHalf, task};
 
 type Any = Box<dyn Error>;
 

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use tidegate::framing::Lines;
 use tidegate::{
-    Channel, ChannelError, Client, ConnectError, EventLoop, Limits, ServerHandle, Server, StartError, Backend, task,
+    Backend, Channel, ChannelError, Client, ConnectError, EventLoop, Limits, Server, ServerHandle, StartError, task,
 };
 
 type Any = Box<dyn Error>;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! It answers `GET /plaintext`, `GET /bytes/N` and `POST /echo`: a body that is there, one that is linked, and one that
-//! goes back while it arrives. `TIDEGATE_TRANSPORT` names what it runs on, epoll or uring.
+//! goes back while it arrives. `TIDEGATE_BACKEND` names what it runs on, epoll or uring.
 //!
 //! What the difference costs is in the README.
 
@@ -22,7 +22,7 @@ use std::time::Duration;
 use tidegate::http1::{
     self, BodyLength, Config, ContentType, Incoming, Outgoing, RequestHead, Response, Status, StreamedResponse,
 };
-use tidegate::{Channel, Context, Handler, Outcome, ServerHandle, Server, StartError};
+use tidegate::{Channel, Context, Handler, Outcome, Server, ServerHandle, StartError};
 
 /// What is sent for a message, whoever receives it. `echoes` is all that is known of a request whose body is under way.
 fn answer(message: Incoming, echoes: &mut bool) -> Option<Outgoing> {

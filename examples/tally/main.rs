@@ -19,7 +19,7 @@ mod service;
 use std::error::Error;
 use std::time::Duration;
 
-use tidegate::{Address, EventLoop, ServerHandle, Server, Backend};
+use tidegate::{Address, Backend, EventLoop, Server, ServerHandle};
 
 use crate::client::Counters;
 use crate::protocol::ServerSide;

@@ -22,7 +22,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate::{EventLoop, Limits, ServerHandle, Server, StartError, Backend, WaterMarks};
+use tidegate::{Backend, EventLoop, Limits, Server, ServerHandle, StartError, WaterMarks};
 
 use crate::clerk::Clerk;
 use crate::client::Gauge;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate::{
-    Client, Context, Event, EventLoop, Handler, Outcome, ServerHandle, Server, LoadBalancing, StartError, Backend, task,
+    Backend, Client, Context, Event, EventLoop, Handler, LoadBalancing, Outcome, Server, ServerHandle, StartError, task,
 };
 use tidegate_testkit::{Embedded, contract};
 
@@ -184,8 +184,9 @@ fn one_of_several_addresses_is_enough() {
     let server = start("127.0.0.1:0").unwrap();
     // Nobody has listened on port 1 for a long time.
     let addresses = ["127.0.0.1:1".parse().unwrap(), server.address().clone()];
-    let client =
-        Client::at_each(addresses).connect_timeout(Duration::from_secs(3)).connection_attempt_delay(Duration::from_millis(100));
+    let client = Client::at_each(addresses)
+        .connect_timeout(Duration::from_secs(3))
+        .connection_attempt_delay(Duration::from_millis(100));
     let asked = async move {
         let mut channel = client.connect(TidesClient::new()).await?;
         channel.send(Request::Get { station: "brest".into() })?;

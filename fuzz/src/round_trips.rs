@@ -18,7 +18,8 @@ use crate::choices::Choices;
 pub fn round_trips(data: &[u8]) {
     let mut choices = Choices::new(data);
     let config = client::Config::default().host("a").expect("it is a host");
-    let mut pair = Pair { client: CodecHarness::new(Client::new(Arc::new(config))), server: CodecHarness::new(Server::default()) };
+    let mut pair =
+        Pair { client: CodecHarness::new(Client::new(Arc::new(config))), server: CodecHarness::new(Server::default()) };
     while !choices.is_over() && pair.client.codec().is_ready() && pair.exchange(&mut choices) {}
 }
 

@@ -117,7 +117,7 @@ class LightJob(unittest.TestCase):
 
 class Servers(unittest.TestCase):
     def test_a_server_is_named_or_has_the_name_of_its_program(self):
-        found = light.commands_from(["a=./one x=1", "env TIDEGATE_TRANSPORT=epoll ./two", "dir/three --port=1"])
+        found = light.commands_from(["a=./one x=1", "env TIDEGATE_BACKEND=epoll ./two", "dir/three --port=1"])
         self.assertEqual(list(found), ["a", "2 env", "3 three"])
         self.assertEqual(found["a"], "./one x=1")
         self.assertEqual(list(light.commands_from(None)), ["tidegate"])

@@ -14,38 +14,38 @@
 //!
 //! Read next: `segment.rs`, then `outbound.rs`.
 
+mod cursor;
 #[cfg_attr(tidegate_queue = "array", path = "../../../benches/experiment/src/array/entries.rs")]
 #[cfg_attr(tidegate_queue = "linked", path = "../../../benches/experiment/src/linked/entries.rs")]
 mod entries;
+#[doc(hidden)]
+pub mod injected;
 mod input;
 mod ledger;
-mod lent;
 #[cfg_attr(tidegate_queue = "array", path = "../../../benches/experiment/src/array/outbound.rs")]
 #[cfg_attr(tidegate_queue = "linked", path = "../../../benches/experiment/src/linked/outbound.rs")]
 mod outbound;
 mod part;
 mod pieces;
-#[doc(hidden)]
-pub mod planted;
 mod pool;
 mod scratch;
 mod segment;
+mod send_guard;
 mod slice;
-mod terms;
+mod types;
 mod water;
-mod writer;
 
+pub use cursor::Cursor;
 pub use entries::ENTRY_BYTES;
 pub use input::Input;
 pub use ledger::Ledger;
-pub use lent::SendGuard;
 pub use outbound::{LINK_BYTES_MIN, Outbound};
 pub use part::FileRegion;
 pub use pieces::{Pieces, Short};
 pub use pool::Pool;
 pub use scratch::{HEADROOM_BYTES, RECEIVE_BYTES_MAX, Scratch};
 pub use segment::{SEGMENT_BYTES, Segment};
+pub use send_guard::SendGuard;
 pub use slice::Slice;
-pub use terms::{Gathered, LoadError, WritePosition};
+pub use types::{Gathered, LoadError, WritePosition};
 pub use water::{WaterMarks, Writability};
-pub use writer::Cursor;

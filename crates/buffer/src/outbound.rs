@@ -3,8 +3,8 @@
 //! It grew from Netty's change #2693 (2014), which replaced two growing arrays in every connection by a linked list
 //! of recycled entries and one array for gathering writes per thread. Here an empty queue is 40 bytes and no heap.
 //! Small writes are copied one behind the other into the *fill segment*, which the entries share; large ones are
-//! linked. A write promises nothing but a number, its [`Mark`]. Messages of a few short pieces: `outbound/pieces.rs`;
-//! what it says to others: `terms.rs`.
+//! linked. A write promises nothing but a number, its [`WritePosition`]. Messages of a few short pieces: `outbound/pieces.rs`;
+//! what it says to others: `types.rs`.
 //!
 //! Invariants:
 //! - `written - sent` is the sum of the lengths of all entries; the queue holds entries only while that is not zero.
@@ -21,17 +21,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 
+use crate::cursor::Cursor;
 use crate::entries::{ENTRY_BYTES, Entry, NIL};
+use crate::injected::{self, Bug};
 use crate::part::{FileRegion, Part};
-use crate::planted::{self, Bug};
 use crate::pool::Pool;
 use crate::segment::{SEGMENT_BYTES, Segment, block_bytes};
 use crate::slice::Slice;
-use crate::terms::{Gathered, LoadError, WritePosition};
-use crate::writer::Cursor;
+use crate::types::{Gathered, LoadError, WritePosition};
 
+mod compact;
 mod pieces;
-mod settling;
 
 /// The outbound queue of one connection.
 ///
@@ -543,7 +543,7 @@ impl Outbound {
         let ledger = self.pool_ref().ledger();
         ledger.refund(ENTRY_BYTES);
         if let Part::Bytes { charge, .. } = &part
-            && !planted::is_injected(Bug::LedgerNotCharged)
+            && !injected::is_injected(Bug::LedgerNotCharged)
         {
             ledger.refund(*charge as usize);
         }
@@ -651,7 +651,7 @@ impl Sent<'_> {
             let length = head.part.len();
             if self.left < length {
                 let sent = std::mem::take(&mut self.left);
-                if !planted::is_injected(Bug::PartRestarted) {
+                if !injected::is_injected(Bug::PartRestarted) {
                     head.part.advance(sent);
                 }
                 return;

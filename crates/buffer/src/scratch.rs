@@ -1,6 +1,6 @@
 //! `Scratch`: the one block of memory that a loop receives into, used again for every connection.
 
-use crate::planted::{self, Bug};
+use crate::injected::{self, Bug};
 use crate::pool::Pool;
 use crate::segment::Segment;
 use crate::slice::Slice;
@@ -54,7 +54,7 @@ impl Scratch {
     /// whatever was there.
     pub fn space(&mut self, length: usize) -> &mut [u8] {
         let segment = match self.segment.take() {
-            Some(segment) if segment.is_unique() || planted::is_injected(Bug::ViewOverwritten) => segment,
+            Some(segment) if segment.is_unique() || injected::is_injected(Bug::ViewOverwritten) => segment,
             _ => self.fresh(),
         };
         segment.set_floor(self.headroom);

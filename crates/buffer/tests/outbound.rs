@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 
 use bytes::Bytes;
 use support::{Call, PARTS, bytes, entries, file, gather, read, region, send, send_all};
-use tidegate_buffer::{LINK_BYTES_MIN, LoadError, WritePosition, Outbound, Pool, SEGMENT_BYTES, Short};
+use tidegate_buffer::{LINK_BYTES_MIN, LoadError, Outbound, Pool, SEGMENT_BYTES, Short, WritePosition};
 
 /// A queue with every kind of entry in it, and what has to come out.
 fn mixed(pool: &Pool) -> (Outbound, Vec<u8>) {

@@ -528,7 +528,10 @@ fn accounting_is_right_after_a_clear() {
         send(&mut queue, 600);
         queue.clear();
         assert_eq!((queue.pending(), queue.cost(), pool.ledger().used()), (0, 0, 0));
-        assert_eq!((queue.sent(), queue.written()), (queue.written(), tidegate_buffer::WritePosition(600 * (round + 1))));
+        assert_eq!(
+            (queue.sent(), queue.written()),
+            (queue.written(), tidegate_buffer::WritePosition(600 * (round + 1)))
+        );
     }
     queue.write(b"bytes");
     assert_eq!((queue.pending(), queue.cost()), (5, 5 + ENTRY_BYTES as u64));

@@ -10,7 +10,7 @@ use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tidegate::http1::{self, Config};
-use tidegate::{Address, Limits, ServerHandle, Server, LoadBalancing, StartError, Backend};
+use tidegate::{Address, Backend, Limits, LoadBalancing, Server, ServerHandle, StartError};
 
 use crate::counts;
 use crate::site::Site;
@@ -25,10 +25,10 @@ pub(crate) struct Options {
     /// Event loops, each on a thread of its own [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     loops: Option<u16>,
-    /// What loops wait on: epoll, uring, or auto, which is what the environment names in TIDEGATE_TRANSPORT, if anything,
+    /// What loops wait on: epoll, uring, or auto, which is what the environment names in TIDEGATE_BACKEND, if anything,
     /// and otherwise uring where it is there
     #[arg(long, value_name = "NAME", default_value = "auto")]
-    transport: Backend,
+    backend: Backend,
     /// Serve a new connection on the loop that has the fewest, wherever it was accepted: for few connections that last
     /// long, and for listeners that loops share, such as Unix sockets
     #[arg(long)]
@@ -134,7 +134,7 @@ fn start(options: &Options, inherited: Option<Server>) -> Result<ServerHandle, S
         limits.write_rate_min = bytes;
     }
     let server = inherited.unwrap_or_else(|| Server::at(options.listen.clone()));
-    let mut server = server.transport(options.transport).limits(limits);
+    let mut server = server.backend(options.backend).limits(limits);
     if options.least_loaded {
         server = server.load_balancing(LoadBalancing::LeastLoaded);
     }
@@ -164,7 +164,7 @@ fn announce(running: &ServerHandle) {
     let (address, loops) = (running.address(), running.loops());
     let scheme = if address.ip().is_some() { "http://" } else { "" };
     let plural = if loops == 1 { "" } else { "s" };
-    let line = format!("tidegate: listening on {scheme}{address} ({}, {loops} loop{plural})\n", running.transport());
+    let line = format!("tidegate: listening on {scheme}{address} ({}, {loops} loop{plural})\n", running.backend());
     // Serving goes on if nobody reads it.
     let _ = io::stdout().write_all(line.as_bytes());
 }

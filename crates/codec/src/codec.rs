@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tidegate_buffer::{Input, WritePosition, Outbound, Pool, Slice};
+use tidegate_buffer::{Input, Outbound, Pool, Slice, WritePosition};
 
 use crate::fault::Fault;
 use crate::output::Output;
@@ -26,7 +26,7 @@ impl<T> Step<T> {
     ///
     /// let parse = |text: &str| text.parse::<u32>();
     /// assert_eq!(Step::Message("412").try_map(parse), Ok(Step::Message(412)));
-    /// assert_eq!(Step::More.try_map(parse), Ok(Step::More));
+    /// assert_eq!(Step::NeedMore.try_map(parse), Ok(Step::NeedMore));
     /// assert!(Step::Message("high").try_map(parse).is_err());
     /// ```
     ///
@@ -43,7 +43,7 @@ impl<T> Step<T> {
 
 /// One protocol: bytes in, messages out; messages in, bytes out.
 ///
-/// The loop calls [`decode`](Codec::decode) until it says [`More`](Step::More); every call either yields a message or
+/// The loop calls [`decode`](Codec::decode) until it says [`More`](Step::NeedMore); every call either yields a message or
 /// needs more input, so a codec that yields without consuming has to come to an end by itself. A codec never
 /// blocks, never panics on what a peer sent, and refuses what is too large *before* it allocates for it.
 ///
@@ -63,7 +63,7 @@ impl<T> Step<T> {
 ///     type Error = Infallible;
 ///
 ///     fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<u8>, Infallible> {
-///         let Some(&byte) = input.bytes().first() else { return Ok(Step::More) };
+///         let Some(&byte) = input.bytes().first() else { return Ok(Step::NeedMore) };
 ///         input.consume(1);
 ///         Ok(Step::Message(byte))
 ///     }
@@ -118,7 +118,7 @@ pub trait Codec: 'static {
 
     /// Decodes after the peer has shut down its sending side, until this says [`Step::End`].
     ///
-    /// [`Step::More`] says that the next message has to wait until something was encoded.
+    /// [`Step::NeedMore`] says that the next message has to wait until something was encoded.
     ///
     /// The default decodes what is complete and ends; what is left is cut off. A protocol to which that matters
     /// says so with an error.

@@ -28,7 +28,7 @@ use crate::output::Output;
 ///
 ///     fn inbound(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, Infallible> {
 ///         if wire.is_empty() {
-///             return Ok(Step::More);
+///             return Ok(Step::NeedMore);
 ///         }
 ///         let inverted: Vec<u8> = wire.take_all().iter().map(|byte| !byte).collect();
 ///         plain.append(reply.pool().copy(&inverted), reply.pool());
@@ -61,7 +61,7 @@ pub trait Filter: 'static {
     /// Takes bytes from `wire` and appends what they mean to `plain`; what the filter answers by itself goes to
     /// `reply`.
     ///
-    /// [`Step::Message`] says that something was done and more may be possible, [`Step::More`] that more bytes are
+    /// [`Step::Message`] says that something was done and more may be possible, [`Step::NeedMore`] that more bytes are
     /// needed, [`Step::End`] that the peer has ended the plain side in good order.
     ///
     /// # Errors

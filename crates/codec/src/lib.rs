@@ -28,4 +28,4 @@ pub use fault::{Blame, Fault};
 pub use filter::Filter;
 pub use output::{Output, Time};
 pub use over::{Over, OverError};
-pub use tidegate_buffer::{FileRegion, Input, WritePosition, Outbound, Pool, Slice};
+pub use tidegate_buffer::{FileRegion, Input, Outbound, Pool, Slice, WritePosition};

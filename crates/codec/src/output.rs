@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use tidegate_buffer::{FileRegion, WritePosition, Outbound, Pieces, Pool, Slice, Cursor};
+use tidegate_buffer::{Cursor, FileRegion, Outbound, Pieces, Pool, Slice, WritePosition};
 
 /// A codec's view of the connection's outbound queue, and of the loop's time.
 ///

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use tidegate_buffer::{Input, WritePosition, Outbound, Pool, Slice};
+use tidegate_buffer::{Input, Outbound, Pool, Slice, WritePosition};
 
 use crate::codec::{Codec, Step};
 use crate::fault::{Blame, Fault};
@@ -69,7 +69,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
     ///     type Error = Infallible;
     ///
     ///     fn inbound(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, Infallible> {
-    ///         let Some(&byte) = wire.bytes().first() else { return Ok(Step::More) };
+    ///         let Some(&byte) = wire.bytes().first() else { return Ok(Step::NeedMore) };
     ///         wire.consume(1);
     ///         if byte == b'.' {
     ///             return Ok(Step::End);

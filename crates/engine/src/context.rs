@@ -6,14 +6,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::WritePosition;
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_codec::{Codec, Output, Time};
 use tidegate_sys::{Address, Side, Token};
 
 use crate::connection::Link;
-use crate::core::Core;
 use crate::group::{Group, Member};
 use crate::local::Local;
+use crate::loop_core::Core;
 use crate::remote::Remote;
 use crate::wheel::Tick;
 
@@ -42,12 +42,12 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
     /// that everything up to it is with the kernel.
     ///
     /// # Errors
-    /// [`SendError::Full`] past the hard cap, [`SendError::Closed`] once the connection closes, both with the message;
+    /// [`SendError::Full`] past the hard cap, [`SendError::Error::`] once the connection closes, both with the message;
     /// [`SendError::Codec`] if the protocol cannot say it. Nothing was queued then.
     // What the codec asks of a message may be known where it is made, and is not asked then.
     #[inline(always)]
     pub fn send(&mut self, message: C::Out) -> Result<WritePosition, SendError<C::Out, C::Error>> {
-        if self.link.is_closing() || (self.link.is_write_shut() && !planted::is_injected(Bug::SentAfterShutdown)) {
+        if self.link.is_closing() || (self.link.is_write_shut() && !injected::is_injected(Bug::SentAfterShutdown)) {
             return Err(SendError::Closed(message));
         }
         if self.link.is_full(self.codec) {

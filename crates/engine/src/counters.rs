@@ -1,13 +1,13 @@
 //! Counters of a loop, readable from any thread.
 //!
-//! [`Tally`] is what the loop itself counts, in plain numbers; [`Published`] is its copy of a moment ago, stored once a
+//! [`Counters`] is what the loop itself counts, in plain numbers; [`Published`] is its copy of a moment ago, stored once a
 //! turn. Two things there are no copies, since a loop that hangs publishes nothing: which turn it is busy with, stored
 //! when the turn's work begins and when it ends; and `stalls`, which the thread of `watchdog.rs` counts.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::closed::{CAUSES, Cause};
+use crate::close_reason::{CAUSES, Cause};
 use crate::limits::SLOW_TURN;
 
 /// What a loop has done so far. The loop publishes it once a turn, all but `stalls`, which are seen from outside.
@@ -112,24 +112,24 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    pub(crate) fn publish(&self, tally: &Counters, memory_bytes: usize) {
+    pub(crate) fn publish(&self, counters: &Counters, memory_bytes: usize) {
         let numbers = [
-            tally.connections,
-            tally.accepted,
-            tally.accepts_failed,
-            tally.messages,
-            tally.received_bytes,
-            tally.sent_bytes,
+            counters.connections,
+            counters.accepted,
+            counters.accepts_failed,
+            counters.messages,
+            counters.received_bytes,
+            counters.sent_bytes,
             memory_bytes as u64,
-            tally.turns,
-            tally.tasks_panicked,
-            u64::try_from(tally.longest_turn.as_nanos()).unwrap_or(u64::MAX),
-            tally.slow_turns,
+            counters.turns,
+            counters.tasks_panicked,
+            u64::try_from(counters.longest_turn.as_nanos()).unwrap_or(u64::MAX),
+            counters.slow_turns,
         ];
         for (shown, number) in self.numbers.iter().zip(numbers) {
             shown.store(number, Relaxed);
         }
-        for (shown, number) in self.closed.iter().zip(tally.closed) {
+        for (shown, number) in self.closed.iter().zip(counters.closed) {
             shown.store(number, Relaxed);
         }
     }

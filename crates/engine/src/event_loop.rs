@@ -23,23 +23,23 @@ use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Socket, Token, memory};
 
 use crate::channel::{Channel, Handle as ChannelHandle};
-use crate::connection::{Connection, Link, SlotEvent, SocketState, Settings};
-use crate::core::{Core, catch_and_log};
+use crate::connection::{Connection, Link, Settings, SlotEvent, SocketState};
 use crate::counters::{Counts, Published};
-use crate::group::{DeliveryBudget, Delivery};
+use crate::group::{Delivery, DeliveryBudget};
 use crate::handler::Handler;
 use crate::limits::{
     ACCEPT_TIME, EXHAUSTED_PAUSE, HEAVY_BYTES_PER_TURN_MAX, HEAVY_TIME, LETTERS_PER_TURN_MAX, LIGHT_TIME, Limits,
     MESSAGES_PER_ITEM, NEW_TIME, TIMER_TIME, TIMERS_PER_TURN_MAX, TURN_PATIENCE, WAITS_FAILED_MAX,
 };
 use crate::local::{Entered, Local};
+use crate::loop_core::{Core, catch_and_log};
 use crate::mailbox::{LoopMessage, Mailbox};
 use crate::phase::Phase;
 use crate::remote::Remote;
 use crate::server::acceptor::{Acceptor, Admit, Handling};
+use crate::server::load_balancing::LoopHandle;
 use crate::server::serve::Serving;
-use crate::server::spread::LoopHandle;
-use crate::server::{StartError, Backend};
+use crate::server::{Backend, StartError};
 use crate::task::{self, Call, Task};
 
 /// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns it
@@ -88,7 +88,7 @@ pub struct EventLoop {
     /// Letters that did not fit into the last turn.
     messages: std::vec::IntoIter<LoopMessage>,
     /// A broadcast that has not come to all members yet.
-    cast: Option<Delivery>,
+    delivery: Option<Delivery>,
     /// When the last turn ended.
     ended: Instant,
     /// How long it took.
@@ -100,7 +100,7 @@ pub struct EventLoop {
     /// How often waiting has failed in a row.
     waits_failed: u32,
     /// Its place among loops that hand connections to each other.
-    seat: Option<LoopHandle>,
+    handle: Option<LoopHandle>,
 }
 
 impl EventLoop {
@@ -115,40 +115,40 @@ impl EventLoop {
             local: Local::new(Core::new(driver, pool)),
             published: Arc::default(),
             messages: Vec::new().into_iter(),
-            cast: None,
+            delivery: None,
             burst: Burst::default(),
             exhausted: false,
             unshed: None,
             waits_failed: 0,
-            seat: None,
+            handle: None,
         }
     }
 
     /// An event loop for a program of its own: a client, a tool, a test.
     ///
     /// ```
-    /// use tidegate_engine::{EventLoop, Transport};
+    /// use tidegate_engine::{EventLoop, Backend};
     ///
     /// // io_uring where it is there, otherwise epoll, unless the environment says.
-    /// let mut event_loop = EventLoop::on(Transport::Auto)?;
-    /// assert!(["uring", "epoll"].contains(&event_loop.transport()));
+    /// let mut event_loop = EventLoop::on(Backend::Auto)?;
+    /// assert!(["uring", "epoll"].contains(&event_loop.backend()));
     /// assert_eq!(event_loop.block_on(async { 6 * 7 })?, 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// [`StartError`]: [`Transport`](StartError::Transport) if what the environment names is none,
+    /// [`StartError`]: [`Backend`](StartError::Backend) if what the environment names is none,
     /// [`Uring`](StartError::Uring) if it was named and is not there, [`System`](StartError::System) if there is no
     /// descriptor left.
-    pub fn on(transport: Backend) -> Result<Self, StartError> {
+    pub fn on(backend: Backend) -> Result<Self, StartError> {
         let pool = Pool::new();
-        let driver = transport.plan()?.open(&pool)?;
+        let driver = backend.plan()?.open(&pool)?;
         Ok(Self::new(driver, pool))
     }
 
     /// What the driver is called: `epoll`, `uring`.
     #[must_use]
-    pub fn transport(&self) -> &'static str {
+    pub fn backend(&self) -> &'static str {
         self.local.core.borrow().driver.name()
     }
 
@@ -214,16 +214,16 @@ impl EventLoop {
     ) -> io::Result<()> {
         let mut core = self.local.core.borrow_mut();
         let (token, _) = core.reserve(Operation::Listen(listener))?;
-        let settings = Settings::of_crew(limits, live, self.seat.clone());
-        let reception = self.seat.as_ref().and_then(|seat| seat.receive(&core.mailbox, token));
+        let settings = Settings::of_crew(limits, live, self.handle.clone());
+        let reception = self.handle.as_ref().and_then(|handle| handle.receive(&core.mailbox, token));
         core.slots.put(token, Box::new(Acceptor::new(settings, admit, reception)));
         Ok(())
     }
 
-    /// From now on connections of the listeners that come are handed to other loops of the crew, and those to this one:
+    /// From now on connections of the listeners that come are handed to other loops of the group, and those to this one:
     /// to the first of its listeners, which has to have the same limits, and to admit the same, as any other.
-    pub(crate) fn join_group(&mut self, seat: LoopHandle) {
-        self.seat = Some(seat);
+    pub(crate) fn join_group(&mut self, handle: LoopHandle) {
+        self.handle = Some(handle);
     }
 
     /// Takes over a connected stream, and tells its handler [`open`](Handler::open).
@@ -284,9 +284,9 @@ impl EventLoop {
     /// between turns, where tasks run within them.
     ///
     /// ```
-    /// use tidegate_engine::{EventLoop, Transport};
+    /// use tidegate_engine::{EventLoop, Backend};
     ///
-    /// assert_eq!(EventLoop::on(Transport::Auto)?.block_on(async { 6 * 7 })?, 42);
+    /// assert_eq!(EventLoop::on(Backend::Auto)?.block_on(async { 6 * 7 })?, 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -429,7 +429,7 @@ impl EventLoop {
         Ok(local.now())
     }
 
-    /// Whether the next turn would not wait: there are letters, woken tasks or visits, or a timer has come. For whoever
+    /// Whether the next turn would not wait: there are messages, woken tasks or visits, or a timer has come. For whoever
     /// turns a loop and does not block in [`turn`](Self::turn), so that nobody rings who brings something meanwhile.
     #[must_use]
     pub fn is_busy(&self) -> bool {
@@ -455,7 +455,7 @@ impl EventLoop {
         let busy = core.scheduled_count() + core.backlog() > 0
             || core.driver.has_ready()
             || self.messages.len() > 0
-            || self.cast.is_some()
+            || self.delivery.is_some()
             || core.mailbox.has_messages();
         if busy || core.tasks.want_to_run() {
             return Some(Duration::ZERO);
@@ -514,8 +514,8 @@ impl EventLoop {
             Class::Heavy => (Phase::of_long_items(HEAVY_TIME), HEAVY_BYTES_PER_TURN_MAX),
         };
         let (mut messages, bytes) = {
-            let tally = &self.local.core.borrow().counters;
-            (tally.messages, tally.moved_bytes())
+            let counters = &self.local.core.borrow().counters;
+            (counters.messages, counters.moved_bytes())
         };
         while let Some((token, completion)) = self.next_completion(class) {
             self.handle_completion(token, completion);
@@ -535,7 +535,7 @@ impl EventLoop {
 
     #[inline]
     fn handle_completion(&mut self, token: Token, completion: Completion) {
-        let occasion = match completion {
+        let event = match completion {
             Completion::Received(bytes) => SlotEvent::Received(bytes),
             Completion::Sent(result) => SlotEvent::Sent(result),
             Completion::Accepted(result) => SlotEvent::Accepted(result),
@@ -545,7 +545,7 @@ impl EventLoop {
             Completion::Closed => SlotEvent::Closed,
             Completion::Woken => return self.local.run_tasks(),
         };
-        self.local.dispatch(token, occasion);
+        self.local.dispatch(token, event);
     }
 
     // These let go of the core before the visit, which a borrow in the head of the loop would not.
@@ -577,9 +577,9 @@ impl EventLoop {
         for _ in 0..LETTERS_PER_TURN_MAX {
             match self.messages.next() {
                 Some(LoopMessage::Post { token, post }) => self.local.dispatch(token, SlotEvent::Posted(post)),
-                Some(LoopMessage::Broadcast(news)) => {
-                    self.cast = Delivery::begin(&news, &self.local.core.borrow());
-                    catch_and_log(move || drop(news));
+                Some(LoopMessage::Broadcast(broadcast)) => {
+                    self.delivery = Delivery::begin(&broadcast, &self.local.core.borrow());
+                    catch_and_log(move || drop(broadcast));
                     if !self.go_on_casting(&mut budget) {
                         return;
                     }
@@ -600,23 +600,23 @@ impl EventLoop {
         }
     }
 
-    /// Whether the loop is to have ended, and has more to read before it would come to the letter that says so. What is
+    /// Whether the loop is to have ended, and has more to read before it would come to the message that says so. What is
     /// not read by then would come to nobody any more.
     fn ends_unread(&self) -> bool {
-        let behind = self.cast.is_some() || self.messages.len() > 0;
+        let behind = self.delivery.is_some() || self.messages.len() > 0;
         let core = self.local.core.borrow();
         behind && !core.is_draining() && core.mailbox.is_overdue(core.time.now())
     }
 
     /// Brings the message of a group to its members, as far as the turn's budget goes. Says whether all have it. Until
-    /// then no letter is opened, so that order is kept.
+    /// then no message is opened, so that order is kept.
     fn go_on_casting(&mut self, budget: &mut DeliveryBudget) -> bool {
-        let Some(cast) = &mut self.cast else { return true };
-        let done = cast.go_on(&mut self.local.core.borrow_mut(), budget);
+        let Some(delivery) = &mut self.delivery else { return true };
+        let done = delivery.go_on(&mut self.local.core.borrow_mut(), budget);
         if done {
-            let cast = self.cast.take();
+            let delivery = self.delivery.take();
             // Its bytes may be a user's.
-            catch_and_log(move || drop(cast));
+            catch_and_log(move || drop(delivery));
         }
         done
     }
@@ -661,8 +661,8 @@ impl EventLoop {
     fn shed(&mut self, core: &mut Core, mut returning: usize) -> usize {
         let enough = used_after_shedding(core.pool.ledger());
         // Shedding a connection that holds nothing frees nothing.
-        let holders = core.slots.iter().map(|(token, occupant)| (occupant, occupant.memory_bytes(), token));
-        let holders = holders.filter(|(occupant, held, _)| *held > 0 && occupant.socket_state() != SocketState::Closing);
+        let holders = core.slots.iter().map(|(token, entry)| (entry, entry.memory_bytes(), token));
+        let holders = holders.filter(|(entry, held, _)| *held > 0 && entry.socket_state() != SocketState::Closing);
         let mut holders: Vec<_> = holders.map(|(_, held, token)| (held, token)).collect();
         holders.sort_unstable();
         self.unshed = loop {
@@ -695,8 +695,8 @@ impl Drop for EventLoop {
         // If it ends by a panic of its own, it was in the middle of a turn.
         self.published.end_turn();
         let _entered = self.local.enter();
-        let letters = self.local.core.borrow().mailbox.end();
-        catch_and_log(move || drop(letters));
+        let messages = self.local.core.borrow().mailbox.end();
+        catch_and_log(move || drop(messages));
         self.local.tasks.end();
         let tokens = self.local.core.borrow().tokens();
         for token in tokens {

@@ -6,7 +6,7 @@ use std::future::Future;
 use tidegate_codec::Codec;
 
 use crate::channel::Channel;
-use crate::closed::CloseReason;
+use crate::close_reason::CloseReason;
 use crate::connection::{Application, ChannelState, HandlerApplication, InstallProtocol};
 use crate::context::Context;
 use crate::server::serve::start;
@@ -105,7 +105,7 @@ pub enum Outcome<C> {
     /// Close the connection once everything was sent.
     Close,
     /// Reset the connection at once, and drop what waits to be sent. The peer sees that the stream was cut off, and not its
-    /// end: what a gateway does when the other side of it was reset. The reason is [`Closed::Aborted`].
+    /// end: what a gateway does when the other side of it was reset. The reason is [`CloseReason::Aborted`].
     Abort,
     /// Close it once everything was sent, and report the error. Where only the end of the connection ends a message, as
     /// with lines or raw bytes, the connection is reset instead, so that the peer does not take a part for the whole.

@@ -12,7 +12,7 @@
 //! | listening, accepting, threads, drain, restarts | `server/` |
 //! | connecting | `client/` |
 //! | what happens to one connection | `connection/` |
-//! | what happens in one turn of a loop | `event_loop.rs`, and what it lends: `core.rs`, `local.rs` |
+//! | what happens in one turn of a loop | `event_loop.rs`, and what it lends: `loop_core.rs`, `local.rs` |
 //! | slots, timers, mail from other threads | `slots.rs`, `wheel.rs`, `mailbox.rs`, `remote.rs` |
 //! | what is counted, what is logged | `counters.rs`, `log.rs` |
 
@@ -20,10 +20,9 @@
 
 mod channel;
 mod client;
-mod closed;
+mod close_reason;
 mod connection;
 mod context;
-mod core;
 mod counters;
 mod event_loop;
 mod group;
@@ -31,6 +30,7 @@ mod handler;
 mod limits;
 mod local;
 mod log;
+mod loop_core;
 mod mailbox;
 mod pages;
 mod phase;
@@ -43,7 +43,7 @@ mod wheel;
 
 pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};
 pub use client::{Client, Connect, ConnectError, ConnectWith};
-pub use closed::CloseReason;
+pub use close_reason::CloseReason;
 pub use context::{Context, SendError};
 pub use counters::Counts;
 pub use event_loop::EventLoop;
@@ -51,5 +51,5 @@ pub use group::{Group, GroupFull, Member, PublishError, Slow};
 pub use handler::{Event, Handler, Outcome, Switch};
 pub use limits::Limits;
 pub use remote::{PostError, Remote};
-pub use server::{ServerHandle, Server, LoadBalancing, StartError, Superseded, Backend, UnknownBackend};
+pub use server::{Backend, LoadBalancing, Server, ServerHandle, StartError, Superseded, UnknownBackend};
 pub use task::blocking::{Blocking, BlockingError, blocking};

@@ -89,7 +89,7 @@ pub(crate) const FILE_PIECE_BYTES: usize = 16 * 1024;
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long one address is tried alone: the Connection Attempt Delay of RFC 8305 §5.
-pub(crate) const HEAD_START: Duration = Duration::from_millis(250);
+pub(crate) const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// A turn that takes longer than this hangs: it is logged while it lasts.
 pub(crate) const TURN_PATIENCE: Duration = Duration::from_secs(1);
@@ -175,7 +175,7 @@ pub(crate) const HEARERS_PER_TURN_MAX: usize = 16_384;
 pub(crate) const DELIVERIES_PER_TURN_MAX: usize = 65_536;
 
 /// Letters that may wait for one loop.
-pub(crate) const LETTERS_MAX: usize = 1 << 20;
+pub(crate) const MESSAGES_MAX: usize = 1 << 20;
 
 /// Connections that may be on their way to one loop from those that have accepted them. One that does not come to read
 /// them, since it hangs, is sent no more.

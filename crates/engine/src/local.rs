@@ -11,8 +11,8 @@ use std::time::Instant;
 use tidegate_sys::Token;
 
 use crate::connection::SlotEvent;
-use crate::core::Core;
 use crate::limits::{BACKLOG_TIME, FLUSH_TIME, UNFLUSHED_MAX};
+use crate::loop_core::Core;
 use crate::phase::Phase;
 use crate::task::Tasks;
 
@@ -50,8 +50,8 @@ impl Local {
     /// Visits whoever has a slot, and runs the tasks which that has woken. Who has bytes in the scratch is then
     /// visited once more.
     #[inline]
-    pub(crate) fn dispatch(self: &Rc<Self>, token: Token, occasion: SlotEvent) {
-        self.core.borrow_mut().dispatch(token, occasion);
+    pub(crate) fn dispatch(self: &Rc<Self>, token: Token, event: SlotEvent) {
+        self.core.borrow_mut().dispatch(token, event);
         self.run_tasks();
     }
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use tidegate_codec::Blame;
 use tidegate_sys::memory;
 
-use crate::closed::CloseReason;
-use crate::core::catch_and_log;
+use crate::close_reason::CloseReason;
 use crate::limits::{ACCEPT_LINE_PAUSE, LOG_LINES_PER_SECOND_MAX};
+use crate::loop_core::catch_and_log;
 
 /// Writes a loop's lines, so many in a second; the rest is counted, so that a flood of bad peers is not a flood of
 /// log lines as well. Where a line goes is the user's choice, and if that fails, as on a full disk, the loop goes on.

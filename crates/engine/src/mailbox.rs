@@ -1,6 +1,6 @@
 //! `Mailbox`: what other threads bring to a loop, and how they end its sleep.
 //!
-//! It has two compartments: letters, and the ids of woken tasks. Both are behind one lock; three bits in one atomic
+//! It has two compartments: messages, and the ids of woken tasks. Both are behind one lock; three bits in one atomic
 //! variable say what there is to collect, and whether the loop sleeps.
 //!
 //! **No wake-up is lost.** A sender puts its item in, then sets the compartment's bit, and only that operation tells it
@@ -23,14 +23,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_sys::{Token, Waker};
 
 use crate::group::Broadcast;
-use crate::limits::LETTERS_MAX;
+use crate::limits::MESSAGES_MAX;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
-/// Where letters and the ids of woken tasks wait for a loop.
+/// Where messages and the ids of woken tasks wait for a loop.
 pub(crate) struct Mailbox {
     /// [`LETTERS`], [`WOKEN`], [`ASLEEP`].
     bits: AtomicU32,
@@ -44,7 +44,7 @@ pub(crate) struct Mailbox {
 struct Waiting {
     messages: Vec<LoopMessage>,
     woken: Vec<Token>,
-    /// When the loop is to have ended, if it was told so by one of the letters.
+    /// When the loop is to have ended, if it was told so by one of the messages.
     end_by: Option<Instant>,
 }
 
@@ -53,25 +53,25 @@ impl Mailbox {
         Arc::new(Self { bits: AtomicU32::new(0), waiting: Mutex::new(Some(Waiting::default())), waker })
     }
 
-    /// Puts a letter in, from any thread.
-    pub(crate) fn send(&self, letter: LoopMessage) -> Result<(), Refused> {
+    /// Puts a message in, from any thread.
+    pub(crate) fn send(&self, message: LoopMessage) -> Result<(), Refused> {
         match &mut *self.lock() {
-            Some(Waiting { messages: letters, end_by, .. }) => match letter {
-                // However many letters wait, the loop has to hear that it is to end.
+            Some(Waiting { messages, end_by, .. }) => match message {
+                // However many messages wait, the loop has to hear that it is to end.
                 LoopMessage::Drain(by) => {
                     *end_by = Some(end_by.map_or(by, |before| before.min(by)));
-                    letters.push(letter);
+                    messages.push(message);
                 }
-                letter if letters.len() >= LETTERS_MAX => return Err(Refused::Full(letter)),
-                letter => letters.push(letter),
+                message if messages.len() >= MESSAGES_MAX => return Err(Refused::Full(message)),
+                message => messages.push(message),
             },
-            None => return Err(Refused::Ended(letter)),
+            None => return Err(Refused::Ended(message)),
         }
         self.tell(LETTERS);
         Ok(())
     }
 
-    /// Whether there is a letter to collect.
+    /// Whether there is a message to collect.
     pub(crate) fn has_messages(&self) -> bool {
         self.has(LETTERS)
     }
@@ -81,19 +81,19 @@ impl Mailbox {
         self.lock().as_ref().is_some_and(|waiting| waiting.end_by.is_some_and(|by| by <= now))
     }
 
-    /// Takes every letter that is there.
+    /// Takes every message that is there.
     pub(crate) fn collect(&self) -> Vec<LoopMessage> {
         if !self.clear(LETTERS) {
             return Vec::new();
         }
-        let mut letters = self.lock().as_mut().map(|waiting| mem::take(&mut waiting.messages)).unwrap_or_default();
-        if planted::is_injected(Bug::PostsReversed) {
-            letters.reverse();
+        let mut messages = self.lock().as_mut().map(|waiting| mem::take(&mut waiting.messages)).unwrap_or_default();
+        if injected::is_injected(Bug::PostsReversed) {
+            messages.reverse();
         }
-        letters
+        messages
     }
 
-    /// Takes nothing more, neither letters nor tasks. The letters that wait are dropped by the caller, outside the lock.
+    /// Takes nothing more, neither messages nor tasks. The messages that wait are dropped by the caller, outside the lock.
     pub(crate) fn end(&self) -> Option<Vec<LoopMessage>> {
         let waiting = self.lock().take();
         waiting.map(|waiting| waiting.messages)
@@ -147,7 +147,7 @@ impl Mailbox {
     fn tell(&self, compartment: u32) {
         // Released, so that the loop, which clears the bit, finds what was put in.
         let before = self.bits.fetch_or(compartment, Ordering::Release);
-        if planted::is_injected(Bug::LostWakeUp) {
+        if injected::is_injected(Bug::LostWakeUp) {
             return;
         }
         if before & ASLEEP != 0 && self.bits.fetch_and(!ASLEEP, Ordering::Relaxed) & ASLEEP != 0 {
@@ -187,16 +187,16 @@ pub(crate) enum LoopMessage {
 }
 
 impl LoopMessage {
-    /// What was posted, from the letter that it was just put in.
+    /// What was posted, from the message that it was just put in.
     pub(crate) fn into_post<P: 'static>(self) -> P {
         match self {
-            Self::Post { post, .. } => *post.downcast().expect("a mailbox refuses the letter that it was given"),
-            Self::Broadcast(_) | Self::Drain(_) => unreachable!("a mailbox refuses the letter that it was given"),
+            Self::Post { post, .. } => *post.downcast().expect("a mailbox refuses the message that it was given"),
+            Self::Broadcast(_) | Self::Drain(_) => unreachable!("a mailbox refuses the message that it was given"),
         }
     }
 }
 
-/// Why a mailbox did not take a letter.
+/// Why a mailbox did not take a message.
 pub(crate) enum Refused {
     Ended(LoopMessage),
     Full(LoopMessage),
@@ -235,7 +235,7 @@ impl std::task::Wake for TaskWaker {
     }
 }
 
-/// There are letters.
+/// There are messages.
 const LETTERS: u32 = 1;
 
 /// There are woken tasks.

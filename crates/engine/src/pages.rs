@@ -3,7 +3,7 @@
 //! A place that is given up and given away again has another generation, so whoever still has the old token finds
 //! nothing there.
 
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_sys::Token;
 
 pub(crate) struct Pages<T> {
@@ -37,7 +37,7 @@ impl<T: Default> Pages<T> {
         let generation = self.generation;
         let page = self.page(number).expect("a page with room exists");
         let mut index = page.places.iter().position(|place| place.generation == 0).expect("the page has room");
-        if planted::is_injected(Bug::SlotGivenTwice) && index > 2 {
+        if injected::is_injected(Bug::SlotGivenTwice) && index > 2 {
             index -= 1;
         }
         page.used += 1;

@@ -15,7 +15,7 @@ use crate::mailbox::{LoopMessage, Mailbox, Refused};
 ///
 /// ```no_run
 /// # fn example(remote: tidegate_engine::Remote<String>) {
-/// if remote.post("news".to_owned()).is_err() {
+/// if remote.post("broadcast".to_owned()).is_err() {
 ///     println!("that connection is gone");
 /// }
 /// # }
@@ -26,7 +26,7 @@ pub struct Remote<P> {
 }
 
 impl<P: Send + 'static> Remote<P> {
-    /// Posts to the connection. A letter that is under way when the connection goes, or switches to a handler with
+    /// Posts to the connection. A message that is under way when the connection goes, or switches to a handler with
     /// another [`Post`](crate::Handler::Post), is dropped.
     ///
     /// # Errors
@@ -36,10 +36,10 @@ impl<P: Send + 'static> Remote<P> {
         if gone.load(Ordering::Relaxed) {
             return Err(PostError::Gone(post));
         }
-        let letter = LoopMessage::Post { token: *token, post: Box::new(post) };
-        mailbox.send(letter).map_err(|refused| match refused {
-            Refused::Ended(letter) => PostError::Gone(letter.into_post()),
-            Refused::Full(letter) => PostError::Full(letter.into_post()),
+        let message = LoopMessage::Post { token: *token, post: Box::new(post) };
+        mailbox.send(message).map_err(|refused| match refused {
+            Refused::Ended(message) => PostError::Gone(message.into_post()),
+            Refused::Full(message) => PostError::Full(message.into_post()),
         })
     }
 
@@ -96,7 +96,7 @@ impl<P> fmt::Debug for Remote<P> {
 pub enum PostError<P> {
     /// The connection is gone, or its loop has ended.
     Gone(P),
-    /// A million letters wait for the loop already: it does not keep up. Later there may be room.
+    /// A million messages wait for the loop already: it does not keep up. Later there may be room.
     Full(P),
 }
 
@@ -104,7 +104,7 @@ impl<P> fmt::Display for PostError<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Gone(_) => "the connection is gone",
-            Self::Full(_) => "too many letters wait for the event loop",
+            Self::Full(_) => "too many messages wait for the event loop",
         })
     }
 }

@@ -1,6 +1,6 @@
 //! `Slots`: where a loop's connections, listeners and alarms are.
 //!
-//! An occupant is *taken out* of its slot while it is visited, and put back afterwards: absence is what keeps it
+//! An entry is *taken out* of its slot while it is visited, and put back afterwards: absence is what keeps it
 //! from being entered twice. Each slot has a timer.
 
 use tidegate_sys::Token;
@@ -15,7 +15,7 @@ pub(crate) struct Slots(Pages<Slot>);
 #[derive(Default)]
 struct Slot {
     node: Node,
-    occupant: Option<Box<dyn SlotEntry>>,
+    entry: Option<Box<dyn SlotEntry>>,
 }
 
 impl Slots {
@@ -24,23 +24,23 @@ impl Slots {
         self.0.reserve()
     }
 
-    /// Takes an occupant out to visit it; `None` if it is out already, or gone.
+    /// Takes an entry out to visit it; `None` if it is out already, or gone.
     #[inline]
     pub(crate) fn take(&mut self, token: Token) -> Option<Box<dyn SlotEntry>> {
-        self.0.get_mut(token)?.occupant.take()
+        self.0.get_mut(token)?.entry.take()
     }
 
-    /// Puts an occupant back.
+    /// Puts an entry back.
     #[inline]
-    pub(crate) fn put(&mut self, token: Token, occupant: Box<dyn SlotEntry>) {
+    pub(crate) fn put(&mut self, token: Token, entry: Box<dyn SlotEntry>) {
         if let Some(slot) = self.0.get_mut(token) {
-            slot.occupant = Some(occupant);
+            slot.entry = Some(entry);
         }
     }
 
     /// Gives a slot up, and returns who was there. Its node must have been forgotten.
     pub(crate) fn release(&mut self, token: Token) -> Option<Box<dyn SlotEntry>> {
-        self.0.release(token)?.occupant
+        self.0.release(token)?.entry
     }
 
     /// Slots that are given away.
@@ -55,7 +55,7 @@ impl Slots {
 
     /// Everything that is in its slot, with its token.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &dyn SlotEntry)> {
-        self.0.iter().filter_map(|(token, slot)| Some((token, &**slot.occupant.as_ref()?)))
+        self.0.iter().filter_map(|(token, slot)| Some((token, &**slot.entry.as_ref()?)))
     }
 
     /// The token of whoever has a slot now.

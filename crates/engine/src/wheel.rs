@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 
 /// A deadline in ticks, as it is stored: never zero, which means that there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -142,7 +142,7 @@ impl Wheel {
                 nodes.node(index).deadline = Tick::NEVER;
                 return Some(index);
             }
-            if !planted::is_injected(Bug::DeadlineLost) {
+            if !injected::is_injected(Bug::DeadlineLost) {
                 self.link(nodes, index, deadline);
             }
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
 use tidegate_engine::{
-    Channel, Client, ConnectError, Context, Event, EventLoop, Handler, Outcome, ServerHandle, Server, task,
+    Channel, Client, ConnectError, Context, Event, EventLoop, Handler, Outcome, Server, ServerHandle, task,
 };
 use tidegate_sys::Address;
 
@@ -137,8 +137,9 @@ fn a_peer_that_resets_at_once_is_an_error_that_says_so() {
 fn an_address_that_fails_gives_way_to_the_next_at_once() {
     let server = server("127.0.0.1:0");
     let addresses = [Address::Ip(vacant()), Address::Ip(vacant()), server.address().clone()];
-    let client =
-        Client::at_each(addresses).connection_attempt_delay(Duration::from_secs(600)).connect_timeout(Duration::from_secs(60));
+    let client = Client::at_each(addresses)
+        .connection_attempt_delay(Duration::from_secs(600))
+        .connect_timeout(Duration::from_secs(60));
     assert_eq!(block_on(ask(client)).unwrap(), b"ebb");
 }
 
@@ -147,8 +148,9 @@ fn an_address_that_is_silent_keeps_the_next_waiting_only_for_its_head_start() {
     let server = server("127.0.0.1:0");
     let (_listener, silent, _fillers) = silent();
     let addresses = [Address::Ip(silent), server.address().clone()];
-    let client =
-        Client::at_each(addresses).connection_attempt_delay(Duration::from_millis(50)).connect_timeout(Duration::from_secs(60));
+    let client = Client::at_each(addresses)
+        .connection_attempt_delay(Duration::from_millis(50))
+        .connect_timeout(Duration::from_secs(60));
     assert_eq!(block_on(ask(client)).unwrap(), b"ebb");
 }
 

@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use tidegate_codec::framing::{Lines, Raw};
-use tidegate_engine::{Channel, Client, EventLoop, ServerHandle, Server, task};
+use tidegate_engine::{Channel, Client, EventLoop, Server, ServerHandle, task};
 
 type Any = Box<dyn Error>;
 

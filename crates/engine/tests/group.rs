@@ -14,7 +14,7 @@ use tidegate_codec::framing::{LengthField, Lines, Payload};
 use tidegate_codec::{Codec, Encoded, Over};
 use tidegate_engine::{
     Channel, ChannelError, Context, Event, EventLoop, Group, GroupFull, Handler, Limits, Outcome, PublishError, Remote,
-    ServerHandle, Server, Slow,
+    Server, ServerHandle, Slow,
 };
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Socket};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tidegate_codec::framing::{FramingError, LengthField, Lines, Payload};
 use tidegate_codec::{Codec, FileRegion, Input, Output, Over, Slice, Step};
-use tidegate_engine::{Context, Event, Handler, Limits, Outcome, ServerHandle, Server};
+use tidegate_engine::{Context, Event, Handler, Limits, Outcome, Server, ServerHandle};
 use tidegate_testkit::Random;
 use tidegate_testkit::filters::{RECORD_BYTES_MAX, StripPrefix, ToyTls};
 

@@ -17,7 +17,7 @@ use loom::thread;
 
 use tidegate_sys::{Token, Wake, Waker};
 
-use mailbox::{Letter, Mailbox, Refused, TaskWaker};
+use mailbox::{LoopMessage, Mailbox, Refused, TaskWaker};
 
 #[expect(dead_code, reason = "nobody is here to whom letters would be brought")]
 #[path = "../src/mailbox.rs"]
@@ -31,18 +31,18 @@ mod sync {
 
 /// What the mailbox takes from the room of that name.
 mod group {
-    pub(crate) struct News;
+    pub(crate) struct Broadcast;
 }
 
 /// What the mailbox takes from the room of that name.
 mod limits {
-    pub(crate) const LETTERS_MAX: usize = 2;
+    pub(crate) const MESSAGES_MAX: usize = 2;
 }
 
 #[test]
 fn the_letters_of_a_sender_arrive_in_order_and_none_is_slept_over() {
     model(|| {
-        let mut sleeper = Sleeper::new();
+        let mut sleeper = TimerEntry::new();
         let mailbox = sleeper.mailbox.clone();
         let sender = thread::spawn(move || {
             assert!(mailbox.send(letter(1)).is_ok());
@@ -56,7 +56,7 @@ fn the_letters_of_a_sender_arrive_in_order_and_none_is_slept_over() {
 #[test]
 fn the_letters_of_two_senders_ring_at_most_once_a_sleep() {
     model(|| {
-        let mut sleeper = Sleeper::new();
+        let mut sleeper = TimerEntry::new();
         let senders = [1, 2].map(|number| {
             let mailbox = sleeper.mailbox.clone();
             thread::spawn(move || assert!(mailbox.send(letter(number)).is_ok()))
@@ -69,7 +69,7 @@ fn the_letters_of_two_senders_ring_at_most_once_a_sleep() {
 #[test]
 fn a_letter_and_a_woken_task_do_not_hide_each_other() {
     model(|| {
-        let mut sleeper = Sleeper::new();
+        let mut sleeper = TimerEntry::new();
         let mailbox = sleeper.mailbox.clone();
         let sender = thread::spawn(move || assert!(mailbox.send(letter(1)).is_ok()));
         let mailbox = sleeper.mailbox.clone();
@@ -82,7 +82,7 @@ fn a_letter_and_a_woken_task_do_not_hide_each_other() {
 #[test]
 fn a_sleep_that_ends_by_itself_is_rung_for_at_most_once() {
     model(|| {
-        let sleeper = Sleeper::new();
+        let sleeper = TimerEntry::new();
         assert!(sleeper.mailbox.fall_asleep(), "nothing has come");
         let wakers = [1, 2].map(|slot| {
             let mailbox = sleeper.mailbox.clone();
@@ -98,7 +98,7 @@ fn a_sleep_that_ends_by_itself_is_rung_for_at_most_once() {
 #[test]
 fn a_wake_during_a_poll_is_not_lost() {
     model(|| {
-        let mut sleeper = Sleeper::new();
+        let mut sleeper = TimerEntry::new();
         let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
         // Relaxed: who finds the task queued counts on the waker to hand over what it did.
         let ready = Arc::new(loom::sync::atomic::AtomicBool::new(false));
@@ -124,7 +124,7 @@ fn a_wake_during_a_poll_is_not_lost() {
 #[test]
 fn a_task_that_is_woken_often_waits_once() {
     model(|| {
-        let sleeper = Sleeper::new();
+        let sleeper = TimerEntry::new();
         let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
         let others = [(); 2].map(|()| {
             let waker = waker.clone();
@@ -147,7 +147,7 @@ fn a_task_that_is_woken_often_waits_once() {
 #[test]
 fn a_loop_that_has_ended_takes_nothing_and_is_not_rung_for() {
     model(|| {
-        let sleeper = Sleeper::new();
+        let sleeper = TimerEntry::new();
         let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
         let other = {
             let (waker, mailbox) = (waker.clone(), sleeper.mailbox.clone());
@@ -181,7 +181,7 @@ fn a_loop_that_has_ended_takes_nothing_and_is_not_rung_for() {
 #[test]
 fn a_loop_that_is_awake_is_not_rung_for() {
     model(|| {
-        let sleeper = Sleeper::new();
+        let sleeper = TimerEntry::new();
         sleeper.mailbox.wake(TASK);
         assert!(!sleeper.mailbox.fall_asleep(), "a task was woken");
         sleeper.mailbox.wake(TASK);
@@ -197,25 +197,25 @@ fn a_loop_that_is_awake_is_not_rung_for() {
 #[test]
 fn a_full_mailbox_gives_a_letter_back_but_takes_a_drain() {
     model(|| {
-        let sleeper = Sleeper::new();
+        let sleeper = TimerEntry::new();
         assert!(sleeper.mailbox.send(letter(1)).is_ok() && sleeper.mailbox.send(letter(2)).is_ok());
         match sleeper.mailbox.send(letter(3)) {
             Err(Refused::Full(letter)) => assert_eq!(letter.into_post::<u32>(), 3),
             _ => panic!("there is no room"),
         }
         let (now, second) = (Instant::now(), Duration::from_secs(1));
-        assert!(sleeper.mailbox.send(Letter::Drain(now)).is_ok());
+        assert!(sleeper.mailbox.send(LoopMessage::Drain(now)).is_ok());
         // Before it is read, and until it has been.
         assert!(sleeper.mailbox.is_overdue(now) && !sleeper.mailbox.is_overdue(now - second));
         assert_eq!(sleeper.mailbox.collect().len(), 3);
-        assert!(!sleeper.mailbox.has_letters());
+        assert!(!sleeper.mailbox.has_messages());
     });
 }
 
 #[test]
 fn buffers_of_woken_tasks_are_exchanged_but_not_a_large_one() {
     model(|| {
-        let mailbox = Sleeper::new().mailbox;
+        let mailbox = TimerEntry::new().mailbox;
         let mut large = Vec::with_capacity(100_000);
         mailbox.collect_woken(&mut large);
         assert_eq!(large.capacity(), 0);
@@ -232,15 +232,15 @@ fn buffers_of_woken_tasks_are_exchanged_but_not_a_large_one() {
 }
 
 /// A loop, of which there is nothing but its mailbox and its sleep.
-struct Sleeper {
+struct TimerEntry {
     mailbox: Arc<Mailbox>,
     bell: Arc<Bell>,
     sleeps: usize,
-    letters: VecDeque<Letter>,
+    letters: VecDeque<LoopMessage>,
     woken: Vec<Token>,
 }
 
-impl Sleeper {
+impl TimerEntry {
     fn new() -> Self {
         let bell = Arc::new(Bell { rung: Mutex::new((false, 0)), ringing: Condvar::new() });
         let mailbox = Mailbox::new(Waker::new(bell.clone()));
@@ -272,7 +272,7 @@ impl Sleeper {
             self.bell.wait();
         }
         self.mailbox.awake();
-        if self.mailbox.has_letters() {
+        if self.mailbox.has_messages() {
             self.letters.extend(self.mailbox.collect());
         }
         if self.mailbox.has_woken() {
@@ -325,8 +325,8 @@ fn join<const N: usize>(threads: [thread::JoinHandle<()>; N]) {
     }
 }
 
-fn letter(number: u32) -> Letter {
-    Letter::Post { token: TASK, post: Box::new(number) }
+fn letter(number: u32) -> LoopMessage {
+    LoopMessage::Post { token: TASK, post: Box::new(number) }
 }
 
 /// Runs a test with every interleaving in which threads that could run on are interrupted at most so often in all.

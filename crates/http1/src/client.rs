@@ -24,7 +24,7 @@ pub use self::head::ResponseHead;
 pub use self::request::{InvalidRequest, Outgoing, Request, StreamedRequest};
 use crate::body::{self, Inbound, Late, Piece, Receiving, Trailers};
 use crate::error::{Error, Exceeded, Misuse, Violation};
-use crate::head::{CHUNKED, KEEP_ALIVE, HTTP_10, UNTIL_CLOSE, UPGRADE};
+use crate::head::{CHUNKED, HTTP_10, KEEP_ALIVE, UNTIL_CLOSE, UPGRADE};
 use crate::parse::ParseStop;
 use crate::status::Status;
 

@@ -8,7 +8,7 @@ use crate::error::{Error, Misuse};
 use crate::fields::Fields;
 use crate::response::{Body, Chunk, ContentType, Interim, Outgoing, Parts, Response, StreamedResponse};
 use crate::server::{
-    CLOSING, CONNECT, DRAINING, EXPECTS, FOLLOWED, HEAD, KEEPS_ALIVE, HTTP_10, Outbound, Server, WILL_CLOSE,
+    CLOSING, CONNECT, DRAINING, EXPECTS, FOLLOWED, HEAD, HTTP_10, KEEPS_ALIVE, Outbound, Server, WILL_CLOSE,
 };
 use crate::status::Status;
 

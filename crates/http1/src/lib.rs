@@ -22,6 +22,7 @@ mod body;
 pub mod client;
 mod encode;
 mod error;
+mod fast_path;
 mod fields;
 mod head;
 mod limits;
@@ -30,7 +31,6 @@ mod response;
 mod runs;
 mod server;
 mod status;
-mod usual;
 
 pub use body::Trailers;
 pub use client::{Client, InvalidRequest, Request, ResponseHead, StreamedRequest};

@@ -8,7 +8,7 @@ use tidegate_scan::{Field, Flaw, Scanner, Task};
 
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{
-    CHUNKED, EXPECTS_CONTINUE, KEEP_ALIVE, Method, HTTP_10, Spans, UNTIL_CLOSE, UPGRADE, VERSION_BYTES, trim,
+    CHUNKED, EXPECTS_CONTINUE, HTTP_10, KEEP_ALIVE, Method, Spans, UNTIL_CLOSE, UPGRADE, VERSION_BYTES, trim,
 };
 use crate::limits::{Config, Limits};
 use crate::runs;

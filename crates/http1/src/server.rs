@@ -414,7 +414,7 @@ impl Codec for Server {
         }))
     }
 
-    /// Yields what is complete. While a response is owed it says [`Step::More`]: what the peer sent before it stopped
+    /// Yields what is complete. While a response is owed it says [`Step::NeedMore`]: what the peer sent before it stopped
     /// is decoded once that response is complete.
     #[cold]
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {

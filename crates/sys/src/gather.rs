@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use tidegate_buffer::FileRegion;
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 
 /// Sends a piece of a file without passing it through memory. A file that ends within its region is an error: the
 /// kernel would go on reporting zero bytes for ever.
@@ -17,7 +17,7 @@ pub(crate) fn send_file(socket: impl AsFd, region: &FileRegion, bytes_max: usize
     loop {
         match rustix::fs::sendfile(&socket, &*region.file, Some(&mut offset), wanted) {
             Err(Errno::INTR) => {}
-            Ok(0) if planted::is_injected(Bug::ShortFile) => return Ok(wanted),
+            Ok(0) if injected::is_injected(Bug::ShortFile) => return Ok(wanted),
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             other => return Ok(other?),
         }

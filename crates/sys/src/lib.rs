@@ -10,7 +10,6 @@
 //! `uring/mod.rs`.
 
 mod address;
-mod appetite;
 mod driver;
 mod flags;
 mod gather;
@@ -21,6 +20,7 @@ mod options;
 pub mod path_lock;
 pub mod readiness;
 mod ready;
+mod recv_sizer;
 mod slots;
 mod socket;
 pub mod uring;

@@ -29,8 +29,8 @@ use std::fmt::Debug;
 use tidegate_buffer::RECEIVE_BYTES_MAX;
 use tidegate_codec::{Codec, Fault, Output, Pool, Step};
 
+use crate::codec_harness::CodecHarness;
 use crate::random::{Random, seed};
-use crate::stand::CodecHarness;
 
 pub use transcript::{Outcome, Transcript};
 

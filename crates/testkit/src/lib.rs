@@ -2,7 +2,7 @@
 //!
 //! - [`contract`] puts any codec through the contract that all codecs share: the same bytes in whatever pieces give
 //!   the same messages, nothing leaks, nothing panics, nothing is allocated because a peer declared it.
-//! - [`Stand`] does with one codec what an event loop does with a connection, step by step.
+//! - [`CodecHarness`] does with one codec what an event loop does with a connection, step by step.
 //! - [`Embedded`] runs a codec and its application, a handler or a channel, on a real event loop, with the test as the
 //!   peer and as the clock: what users test their protocols with.
 //! - [`network`] runs several event loops on hosts of a simulated network, with virtual time and seeded faults.
@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod codec_harness;
 pub mod contract;
 mod embedded;
 pub mod filters;
@@ -24,10 +25,9 @@ pub mod network;
 mod random;
 mod replay;
 pub mod shim;
-mod stand;
 mod wire;
 
+pub use codec_harness::CodecHarness;
 pub use embedded::Embedded;
 pub use random::{Random, seed, seeds};
 pub use replay::replay;
-pub use stand::CodecHarness;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Gathered, Outbound, Pool, Scratch};
 use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
@@ -240,7 +240,7 @@ pub(crate) fn copy_front(queue: &Outbound, bytes_max: usize, to: &mut Vec<u8>) -
         Gathered::Nothing => {}
         Gathered::Parts(parts) => {
             parts.iter().for_each(|part| to.extend_from_slice(part));
-            if planted::is_injected(Bug::PartsForgotten) && parts.len() == PARTS {
+            if injected::is_injected(Bug::PartsForgotten) && parts.len() == PARTS {
                 return Ok(queue.pending() as usize);
             }
         }
@@ -249,7 +249,7 @@ pub(crate) fn copy_front(queue: &Outbound, bytes_max: usize, to: &mut Vec<u8>) -
             to.resize(before + wanted, 0);
             let read = std::os::unix::fs::FileExt::read_at(&*region.file, &mut to[before..], region.offset);
             to.truncate(before + *read.as_ref().unwrap_or(&0));
-            if planted::is_injected(Bug::ShortFile) {
+            if injected::is_injected(Bug::ShortFile) {
                 to.resize(before + wanted, 0);
             } else if read? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());

@@ -53,7 +53,8 @@ fn broken(decode: fn(&mut State, &mut Input, &mut Output<'_>) -> Result<Step<Sli
 #[test]
 #[should_panic(expected = "when they came byte by byte, 4 of them: message 0 is b\"e\" instead of b\"ebb\\n\"")]
 fn a_codec_that_takes_what_happens_to_be_there_is_found() {
-    let make = broken(|_, input, _| Ok(if input.is_empty() { Step::NeedMore } else { Step::Message(input.take_all()) }));
+    let make =
+        broken(|_, input, _| Ok(if input.is_empty() { Step::NeedMore } else { Step::Message(input.take_all()) }));
     check(make, b"ebb\n");
 }
 

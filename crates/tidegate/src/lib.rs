@@ -64,17 +64,17 @@
 
 pub use bytes::Bytes;
 pub use tidegate_buffer::{
-    FileRegion, Gathered, Input, Ledger, LoadError, WritePosition, Outbound, Pieces, Pool, Scratch, Short, Slice, WaterMarks,
-    Cursor as Cursor,
+    Cursor, FileRegion, Gathered, Input, Ledger, LoadError, Outbound, Pieces, Pool, Scratch, Short, Slice, WaterMarks,
+    WritePosition,
 };
 pub use tidegate_codec::{
     Blame, Codec, EncodeError, Encoded, Fault, Filter, Output, Over, OverError, Step, Time, encode, framing,
 };
 pub use tidegate_engine::{
-    Blocking, BlockingError, Channel, ChannelError, Client, Close, CloseReason, Connect, ConnectError, ConnectWith, Context,
-    Counts, Event, EventLoop, Flushed, Group, GroupFull, Handler, Limits, Member, Outcome, PostError, PublishError,
-    ReadHalf, Ready, Recv, Remote, ServerHandle, SendError, Server, Slow, LoadBalancing, StartError, Superseded, Switch, Backend,
-    UnknownBackend, Within, WriteHalf, blocking, task,
+    Backend, Blocking, BlockingError, Channel, ChannelError, Client, Close, CloseReason, Connect, ConnectError,
+    ConnectWith, Context, Counts, Event, EventLoop, Flushed, Group, GroupFull, Handler, Limits, LoadBalancing, Member,
+    Outcome, PostError, PublishError, ReadHalf, Ready, Recv, Remote, SendError, Server, ServerHandle, Slow, StartError,
+    Superseded, Switch, UnknownBackend, Within, WriteHalf, blocking, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate::http1::client::{self, Config, Outgoing};
 use tidegate::http1::{self, Incoming, Method, Request, Response, Status, StreamedRequest};
-use tidegate::{Channel, Client, EventLoop, Server, Backend, task};
+use tidegate::{Backend, Channel, Client, EventLoop, Server, task};
 
 type Any = Box<dyn Error>;
 

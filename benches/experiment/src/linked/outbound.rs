@@ -16,15 +16,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 
+use crate::cursor::Cursor;
 use crate::entries::{ENTRY_BYTES, Entry, Messages, NIL};
+use crate::injected::{self, Bug};
 use crate::part::{FileRegion, Part};
 use crate::pieces::{Measured, Pieces};
-use crate::planted::{self, Bug};
 use crate::pool::Pool;
 use crate::segment::{SEGMENT_BYTES, block_bytes};
 use crate::slice::Slice;
-use crate::terms::{Gathered, LoadError, Mark};
-use crate::writer::Writer;
+use crate::types::{Gathered, LoadError, WritePosition};
 
 /// The outbound queue of one connection.
 #[derive(Default)]
@@ -82,7 +82,7 @@ impl Outbound {
     /// A cursor over at least `length` bytes of contiguous memory at the end of the queue, if `length` is at most
     /// [`SEGMENT_BYTES`]: for one message.
     #[inline]
-    pub fn writer(&mut self, length: usize) -> Writer<'_> {
+    pub fn writer(&mut self, length: usize) -> Cursor<'_> {
         let length = length.clamp(1, SEGMENT_BYTES);
         if self.ends_empty() {
             // An earlier cursor was not used.
@@ -94,7 +94,7 @@ impl Outbound {
             self.push(|messages, pool| messages.empty(length, pool));
         }
         let (next, room) = self.claim_fill(length).expect("there is room for as much");
-        Writer::new(self, next, room)
+        Cursor::new(self, next, room)
     }
 
     /// Appends a view, unless that would keep much more memory than it shows: then a copy.
@@ -349,15 +349,15 @@ impl Outbound {
     /// Bytes ever written.
     #[must_use]
     #[inline]
-    pub fn written(&self) -> Mark {
-        Mark(self.written)
+    pub fn written(&self) -> WritePosition {
+        WritePosition(self.written)
     }
 
     /// Bytes ever sent.
     #[must_use]
     #[inline]
-    pub fn sent(&self) -> Mark {
-        Mark(self.sent)
+    pub fn sent(&self) -> WritePosition {
+        WritePosition(self.sent)
     }
 
     /// Claims what is left of the segment of the last message, if that may grow by `length` bytes: where it goes on, and
@@ -450,7 +450,7 @@ impl Outbound {
         let ledger = self.pool_ref().ledger();
         ledger.refund(ENTRY_BYTES);
         if let Part::Bytes { charge, .. } = &part
-            && !planted::has(Bug::LedgerNotCharged)
+            && !injected::is_injected(Bug::LedgerNotCharged)
         {
             ledger.refund(*charge as usize);
         }
@@ -592,7 +592,7 @@ impl Sent<'_> {
             let length = head.part.len();
             if self.left < length {
                 let sent = std::mem::take(&mut self.left);
-                if !planted::has(Bug::PartRestarted) {
+                if !injected::is_injected(Bug::PartRestarted) {
                     head.part.advance(sent);
                 }
                 return;

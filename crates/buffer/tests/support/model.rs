@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use tidegate_buffer::{ENTRY_BYTES, Gathered, LoadError, WritePosition, Outbound, Pool, WaterMarks, Writability};
+use tidegate_buffer::{ENTRY_BYTES, Gathered, LoadError, Outbound, Pool, WaterMarks, Writability, WritePosition};
 
 use super::{bytes, entries, file, read, region};
 

@@ -46,7 +46,7 @@ pub(crate) struct Options {
     rounds: u32,
     /// What the servers wait on: epoll, uring or auto; the report names what they say they do
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "epoll", "uring"])]
-    transport: String,
+    backend: String,
     /// This program, built with the array queue [default: it is built from the source tree around the current directory]
     #[arg(long, value_name = "PROGRAM")]
     array: Option<PathBuf>,
@@ -115,7 +115,7 @@ fn compare(options: &Options, given: [Option<&Path>; 3], stop: &Stop) -> Result<
 /// One server, from its start to its end, with the load in between.
 fn measure(program: &Path, options: &Options, cores: Option<[usize; 2]>, stop: &Stop) -> Result<Round, String> {
     let [server_core, load_core] = cores.map_or([None; 2], |cores| cores.map(Some));
-    let server = Serving::start(program, &options.transport, server_core, stop)?;
+    let server = Serving::start(program, &options.backend, server_core, stop)?;
     let before = server.cpu_time();
     let load = Load::run(server.url(), options.connections, options.depth, options.duration, load_core, stop)?;
     let after = server.cpu_time();
@@ -124,7 +124,7 @@ fn measure(program: &Path, options: &Options, cores: Option<[usize; 2]>, stop: &
         of(after.as_ref()?).checked_sub(of(before.as_ref()?)).map(|time| time.as_secs_f64())
     };
     Ok(Round {
-        transport: server.transport().unwrap_or(NOT_SAID).to_owned(),
+        backend: server.backend().unwrap_or(NOT_SAID).to_owned(),
         user: between(|time| time.user),
         system: between(|time| time.system),
         load,
@@ -152,5 +152,5 @@ fn two_cores() -> Option<[usize; 2]> {
     Some([cores.next()?, cores.next()?])
 }
 
-/// The transport of a server that does not name it.
+/// The backend of a server that does not name it.
 const NOT_SAID: &str = "unknown";

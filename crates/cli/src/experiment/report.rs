@@ -29,7 +29,7 @@ pub(crate) struct Design {
 /// One run of its server.
 pub(crate) struct Round {
     /// What the server waited on, as it says.
-    pub(crate) transport: String,
+    pub(crate) backend: String,
     /// CPU seconds of the server in user space and in the kernel, if the system tells.
     pub(crate) user: Option<f64>,
     pub(crate) system: Option<f64>,
@@ -71,9 +71,9 @@ const ROWS: [Row; 7] = [
 
 impl Report {
     /// What the servers waited on: one name, or each that was said.
-    fn transport(&self) -> String {
+    fn backend(&self) -> String {
         let mut names: Vec<_> =
-            self.designs.iter().flat_map(|design| &design.rounds).map(|round| &*round.transport).collect();
+            self.designs.iter().flat_map(|design| &design.rounds).map(|round| &*round.backend).collect();
         names.sort_unstable();
         names.dedup();
         names.join(" and ")
@@ -88,11 +88,11 @@ impl Report {
 
     fn write(&self, text: &mut String) -> fmt::Result {
         let Self { connections, depth, duration, designs } = self;
-        let transport = self.transport();
+        let backend = self.backend();
         let rounds = designs.first().map_or(0, |design| design.rounds.len());
         writeln!(
             text,
-            "GET /plaintext, {connections} connections, {depth} requests at a time, {} s, transport {transport}; rounds: {rounds}, \
+            "GET /plaintext, {connections} connections, {depth} requests at a time, {} s, backend {backend}; rounds: {rounds}, \
              of which the medians, and in brackets the least and the most",
             duration.as_secs_f64()
         )?;
@@ -140,7 +140,7 @@ impl Report {
     pub(crate) fn json(&self) -> Value {
         let round = |round: &Round| {
             json!({
-                "transport": round.transport,
+                "backend": round.backend,
                 "user": round.user,
                 "system": round.system,
                 "load": round.load.all,
@@ -155,7 +155,7 @@ impl Report {
             })
         };
         json!({
-            "transport": self.transport(),
+            "backend": self.backend(),
             "seconds": self.duration.as_secs_f64(),
             "depth": self.depth,
             "connections": self.connections,
@@ -228,7 +228,7 @@ mod tests {
             thread_rate: spread(),
             all: Value::Null,
         };
-        Round { transport: "epoll".into(), user: Some(1.0), system: Some(0.5), load }
+        Round { backend: "epoll".into(), user: Some(1.0), system: Some(0.5), load }
     }
 
     fn report() -> Report {
@@ -282,12 +282,12 @@ mod tests {
     }
 
     #[test]
-    fn the_transport_is_what_the_servers_said() {
+    fn the_backend_is_what_the_servers_said() {
         let mut report = report();
-        assert!(report.text().contains(", transport epoll;"), "{}", report.text());
-        report.designs[1].rounds[0].transport = "uring".into();
-        assert!(report.text().contains(", transport epoll and uring;"), "{}", report.text());
-        assert_eq!(report.json()["designs"][1]["rounds"][0]["transport"], "uring");
+        assert!(report.text().contains(", backend epoll;"), "{}", report.text());
+        report.designs[1].rounds[0].backend = "uring".into();
+        assert!(report.text().contains(", backend epoll and uring;"), "{}", report.text());
+        assert_eq!(report.json()["designs"][1]["rounds"][0]["backend"], "uring");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::load::CpuTime;
 pub(crate) struct Serving {
     child: Child,
     url: String,
-    transport: Option<String>,
+    backend: Option<String>,
 }
 
 impl Serving {
@@ -22,9 +22,9 @@ impl Serving {
     ///
     /// # Errors
     /// If it cannot be started, or does not say so, or `stop` is set before.
-    pub(crate) fn start(program: &Path, transport: &str, core: Option<usize>, stop: &Stop) -> Result<Self, String> {
+    pub(crate) fn start(program: &Path, backend: &str, core: Option<usize>, stop: &Stop) -> Result<Self, String> {
         let mut command = Command::new(program);
-        command.args(["serve", "--loops", "1", "--listen", "127.0.0.1:0", "--quiet", "--transport", transport]);
+        command.args(["serve", "--loops", "1", "--listen", "127.0.0.1:0", "--quiet", "--backend", backend]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = Child::start(&mut command, core)?;
         let output = child.take_output();
@@ -43,9 +43,9 @@ impl Serving {
                 said => break said.unwrap_or_default(),
             }
         };
-        let (address, transport) =
+        let (address, backend) =
             parse(&line).ok_or_else(|| format!("'{}' does not say where it listens", program.display()))?;
-        Ok(Self { child, url: format!("http://{address}/plaintext"), transport: transport.map(Into::into) })
+        Ok(Self { child, url: format!("http://{address}/plaintext"), backend: backend.map(Into::into) })
     }
 
     /// What is asked for.
@@ -54,8 +54,8 @@ impl Serving {
     }
 
     /// What it waits on, as it says itself: where it may choose, nobody else knows.
-    pub(crate) fn transport(&self) -> Option<&str> {
-        self.transport.as_deref()
+    pub(crate) fn backend(&self) -> Option<&str> {
+        self.backend.as_deref()
     }
 
     /// The CPU time that it has used so far, if the system tells.
@@ -64,12 +64,12 @@ impl Serving {
     }
 }
 
-/// Address and transport in the line that a server begins with: `tidegate: listening on http://ADDRESS (TRANSPORT, 1 loop)`.
+/// Address and backend in the line that a server begins with: `tidegate: listening on http://ADDRESS (BACKEND, 1 loop)`.
 fn parse(line: &str) -> Option<(&str, Option<&str>)> {
     let (_, rest) = line.split_once("http://")?;
     let (address, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    let transport = rest.trim_start().strip_prefix('(').and_then(|rest| rest.split([',', ')']).next());
-    (!address.is_empty()).then_some((address, transport.filter(|name| !name.is_empty())))
+    let backend = rest.trim_start().strip_prefix('(').and_then(|rest| rest.split([',', ')']).next());
+    (!address.is_empty()).then_some((address, backend.filter(|name| !name.is_empty())))
 }
 
 /// How long a server may take to listen.

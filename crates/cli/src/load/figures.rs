@@ -66,7 +66,7 @@ impl Figures {
 pub(crate) struct Asked {
     pub(crate) url: String,
     pub(crate) method: String,
-    pub(crate) transport: &'static str,
+    pub(crate) backend: &'static str,
     pub(crate) threads: usize,
     pub(crate) connections: usize,
     /// Connections that do nothing.

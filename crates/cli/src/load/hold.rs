@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use tidegate::task;
 
-use super::visitor::{Connector, Role};
-use super::worker::{CONNECTING_MAX, WorkerConfig, Part, TICK, Worker};
+use super::connection::{Connector, Role};
+use super::worker::{CONNECTING_MAX, Part, TICK, Worker, WorkerConfig};
 
 /// Where the connections come from that are yet to be made.
 type Sources = Rc<RefCell<VecDeque<Option<IpAddr>>>>;

@@ -1,9 +1,10 @@
 //! `tidegate load`: a load on an HTTP/1.1 server, with wrk's flags and wrk's table, and what wrk does not have.
 //!
-//! Each thread (`worker.rs`) has an event loop and its part of the connections. What a connection does is in `visitor.rs`,
+//! Each thread (`worker.rs`) has an event loop and its part of the connections. What a connection does is in `connection.rs`,
 //! what it says and how answers are checked in `pipeline.rs`; with `--rate`, `pace.rs` says when. What comes of it is
 //! counted in `tally.rs`, added up into `figures.rs`, and shown by `report/`.
 
+mod connection;
 mod figures;
 mod hold;
 mod outputs;
@@ -15,7 +16,6 @@ mod sockets;
 mod start;
 mod tally;
 mod url;
-mod visitor;
 mod worker;
 
 use std::error::Error;
@@ -40,7 +40,7 @@ use self::request::Recipe;
 use self::start::Start;
 use self::tally::SharedStats;
 use self::url::Url;
-use self::worker::{Count, WorkerConfig, Part};
+use self::worker::{Count, Part, WorkerConfig};
 
 /// The flags of `load`.
 #[derive(Debug, Args)]
@@ -91,7 +91,7 @@ pub(crate) struct Options {
     any_length: bool,
     /// What the load's own loops wait on: epoll, uring or auto
     #[arg(long, value_name = "NAME", default_value = "auto")]
-    transport: Backend,
+    backend: Backend,
     /// Write the figures into a file as JSON; - prints them in place of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -140,7 +140,7 @@ fn orders(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
     Ok(WorkerConfig {
         recipe,
         addresses: options.url.resolve()?,
-        transport: options.transport,
+        backend: options.backend,
         duration: options.duration,
         timeout: options.timeout,
         never_read: options.never_read,
@@ -168,7 +168,11 @@ fn threads(options: &Options) -> Result<usize, String> {
 }
 
 /// Runs all threads to their end, and adds up what they have counted; and says why nobody could be reached, if nobody could.
-fn measure(options: &Options, orders: &WorkerConfig, threads: usize) -> Result<(Figures, Option<String>), Box<dyn Error>> {
+fn measure(
+    options: &Options,
+    orders: &WorkerConfig,
+    threads: usize,
+) -> Result<(Figures, Option<String>), Box<dyn Error>> {
     let mut progress = Progress::start(options.duration);
     let start = Arc::new(Start::default());
     let runners = start.runners(threads);
@@ -226,7 +230,7 @@ fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> Figures {
     let asked = Asked {
         url: options.url.to_string(),
         method: method(options).to_owned(),
-        transport: counts.first().map_or("", |count| count.transport),
+        backend: counts.first().map_or("", |count| count.backend),
         threads: counts.len(),
         connections: options.connections,
         idle: options.idle,

@@ -12,7 +12,7 @@ use tidegate::http1::{BodyLength, Client, Error, Violation};
 use tidegate::{Codec, Input, Outbound, Output, Step};
 
 use super::request::Ask;
-use super::tally::{WorkerStats, Verdict};
+use super::tally::{Verdict, WorkerStats};
 
 /// What the connections of a loop share: the request, the head that is known, and what was counted.
 #[derive(Debug)]
@@ -284,7 +284,8 @@ mod tests {
     fn receive(method: &str, depth: u32, pieces: &[&[u8]], ends: bool) -> Outcome {
         let url = "http://a/".parse().expect("a URL");
         let recipe = Recipe { url, method: method.into(), headers: vec![], body: vec![], depth };
-        let exchange = Exchange::new(recipe.ask().expect("it is good"), WorkerStats::new(Arc::new(SharedStats::new(false))));
+        let exchange =
+            Exchange::new(recipe.ask().expect("it is good"), WorkerStats::new(Arc::new(SharedStats::new(false))));
         let mut codec = Pipeline::new(Rc::new(exchange));
         let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
         let (mut queue, mut input) = (Outbound::new(&pool), Input::new());

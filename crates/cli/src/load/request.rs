@@ -10,7 +10,7 @@ use tidegate::{Bytes, Codec, Outbound, Output, Pool, Time};
 
 use super::url::Url;
 
-/// The one request of a load: for the codec that judges responses, and as bytes for the wire.
+/// The one request of a load: for the codec that interop responses, and as bytes for the wire.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     /// What responses are answers to.

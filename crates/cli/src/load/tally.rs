@@ -1,4 +1,4 @@
-//! `Tally`: what one loop has counted.
+//! `Counters`: what one loop has counted.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::connection::Role;
 use super::figures::{Errors, Held, Interval};
-use super::visitor::Role;
 
 /// What one loop has counted. It lives on that loop's thread; `board` is what others may look at meanwhile.
 #[derive(Debug)]

@@ -12,8 +12,9 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use tidegate::{Address, Client, ConnectError, EventLoop, Limits, Backend, WaterMarks, task};
+use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, WaterMarks, task};
 
+use super::connection::{Connector, LoadConnection, Role};
 use super::figures::{Errors, Held, Interval};
 use super::hold;
 use super::pace::Pace;
@@ -22,14 +23,13 @@ use super::request::{BadRequest, Recipe};
 use super::sockets::{AddressPair, established};
 use super::start::Runner;
 use super::tally::{SharedStats, WorkerStats};
-use super::visitor::{Connector, Role, LoadConnection};
 
 /// What all threads of a load are told.
 #[derive(Debug)]
 pub(crate) struct WorkerConfig {
     pub(crate) recipe: Recipe,
     pub(crate) addresses: Vec<SocketAddr>,
-    pub(crate) transport: Backend,
+    pub(crate) backend: Backend,
     pub(crate) duration: Duration,
     pub(crate) timeout: Duration,
     pub(crate) never_read: bool,
@@ -60,7 +60,7 @@ pub(crate) struct Part {
 /// What one thread has counted.
 #[derive(Debug)]
 pub(crate) struct Count {
-    pub(crate) transport: &'static str,
+    pub(crate) backend: &'static str,
     pub(crate) elapsed: Duration,
     pub(crate) requests: u64,
     pub(crate) bytes_read: u64,
@@ -113,14 +113,14 @@ struct RunResult {
 /// # Errors
 /// If there is no event loop to be had, or it ends.
 pub(crate) fn run(orders: &WorkerConfig, part: Part, runner: Runner) -> Result<Count, String> {
-    let mut event_loop = EventLoop::on(orders.transport).map_err(|error| error.to_string())?;
+    let mut event_loop = EventLoop::on(orders.backend).map_err(|error| error.to_string())?;
     let worker = Rc::new(Worker::new(orders, part).map_err(|error| error.to_string())?);
     let course = event_loop.block_on(work(worker.clone(), orders, part, runner));
     let course = course.map_err(|error| format!("an event loop of the load has ended: {error}"))?;
-    let transport = event_loop.transport();
+    let backend = event_loop.backend();
     // Connections that wait for answers say so as they go.
     drop(event_loop);
-    Ok(worker.count(transport, course))
+    Ok(worker.count(backend, course))
 }
 
 impl Worker {
@@ -223,12 +223,12 @@ impl Worker {
     }
 
     /// All that was counted, once the loop is gone.
-    fn count(&self, transport: &'static str, course: RunResult) -> Count {
+    fn count(&self, backend: &'static str, course: RunResult) -> Count {
         let RunResult { elapsed, bytes_read, mut over_time, rates, connecting, unsent } = course;
         let tally = &self.exchange.tally;
         over_time.push(tally.take_interval(elapsed));
         Count {
-            transport,
+            backend,
             elapsed,
             requests: tally.requests(),
             bytes_read,

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program::{VARIABLE, run, transport, until};
+use crate::program::{VARIABLE, backend, run, until};
 
 #[test]
 fn the_report_says_what_the_servers_wait_on_and_where_they_come_from() {
@@ -14,7 +14,7 @@ fn the_report_says_what_the_servers_wait_on_and_where_they_come_from() {
     assert_eq!(code, Some(0), "{errors:?}");
     let text = output.join("\n");
     // `auto` was asked for.
-    assert!(text.contains(&format!(", transport {}; rounds: 2, ", transport())), "{text}");
+    assert!(text.contains(&format!(", backend {}; rounds: 2, ", backend())), "{text}");
     assert!(text.contains("array: as it was given; linked: as it was given; ours: as it was given\n"), "{text}");
 }
 
@@ -24,7 +24,7 @@ fn a_signal_ends_the_experiment_and_what_it_has_started() {
         // Whoever runs the tests may ignore the end of the terminal, and would pass that on.
         let mut command = Command::new("env");
         command.args(["--default-signal=HUP", OWN]).args(EXPERIMENT).args(["--duration", "10m"]);
-        command.env(VARIABLE, transport()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.env(VARIABLE, backend()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut experiment = Experiment(command.spawn().expect("there is env"));
         let mut started = Vec::new();
         until("the server and the load", || {

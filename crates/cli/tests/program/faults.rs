@@ -39,7 +39,7 @@ fn accepting_that_fails_for_as_long_as_it_is_tried_costs_no_time() {
     for error in ["EMFILE", "ENOBUFS"] {
         let fault = format!("accept4:error={error}:when=1+");
         let log = directory.path("strace");
-        let program = Program::under_strace(&[&fault], &log, &["--loops", "1", "--transport", "epoll"]);
+        let program = Program::under_strace(&[&fault], &log, &["--loops", "1", "--backend", "epoll"]);
         let _waiting: Vec<_> = (0..10).map(|_| Peer::connect(&program)).collect();
         program.until_logged("accepting failed", 1);
         assert_idle(&program, &[&fault]);
@@ -117,9 +117,9 @@ fn a_loop_that_cannot_wait_ends_the_program_and_says_so() {
     assert_ends_where_it_cannot_wait("epoll", "epoll_wait:error=EINVAL:when=3+");
 }
 
-pub(crate) fn assert_ends_where_it_cannot_wait(transport: &str, fault: &str) {
+pub(crate) fn assert_ends_where_it_cannot_wait(backend: &str, fault: &str) {
     let directory = Directory::new();
-    let arguments = ["--loops", "2", "--transport", transport];
+    let arguments = ["--loops", "2", "--backend", backend];
     let mut program = Program::under_strace(&[fault], &directory.path("strace"), &arguments);
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE
@@ -168,10 +168,10 @@ fn a_start_that_fails_is_one_line_and_exit_2() {
 }
 
 /// That the program says in one line why it does not start. Gives the line.
-pub(crate) fn assert_no_start(transport: &str, fault: &str) -> String {
+pub(crate) fn assert_no_start(backend: &str, fault: &str) -> String {
     let directory = Directory::new();
     let mut command = strace(&[fault], &directory.path("strace"));
-    command.args(["serve", "--listen", "127.0.0.1:0", "--loops", "2", "--transport", transport]);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--loops", "2", "--backend", backend]);
     let (code, errors) = refused(command);
     assert_eq!((code, errors.len()), (Some(2), 1), "{fault}: {errors:?}");
     assert!(errors[0].starts_with("tidegate: "), "{fault}: {errors:?}");
@@ -183,13 +183,13 @@ fn ask_on_epoll(faults: &[&str]) -> Option<usize> {
 }
 
 /// Clients ask a server whose calls fail. Says how many connections broke, or `None` if there is no strace.
-pub(crate) fn ask_under(transport: &str, faults: &[&str]) -> Option<usize> {
+pub(crate) fn ask_under(backend: &str, faults: &[&str]) -> Option<usize> {
     if !can_trace() {
         return None;
     }
     let directory = Directory::new();
     let log = directory.path("strace");
-    let mut program = Program::under_strace(faults, &log, &["--loops", "1", "--transport", transport]);
+    let mut program = Program::under_strace(faults, &log, &["--loops", "1", "--backend", backend]);
     let descriptors = program.descriptors();
     let mut broken = 0;
     let mut kept: Vec<_> = (0..KEPT).map(|_| None).collect();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::program::{Directory, PATIENCE, Program, run, tidegate, transport};
+use crate::program::{Directory, PATIENCE, Program, backend, run, tidegate};
 
 /// What is done with one connection.
 type Serve = fn(TcpStream);
@@ -401,7 +401,7 @@ fn its_table_is_that_of_wrk() {
     }
     let figures: Value = serde_json::from_str(&std::fs::read_to_string(json).expect("a file")).expect("JSON");
     assert_eq!((figures["url"].as_str(), figures["connections"].as_u64()), (Some(&*url), Some(2)));
-    assert_eq!(figures["transport"], transport());
+    assert_eq!(figures["backend"], backend());
     let page = std::fs::read_to_string(html).expect("a file");
     assert!(page.contains("<svg") && page.contains(&url) && !page.contains("NaN"), "{page}");
 }

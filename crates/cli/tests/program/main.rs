@@ -3,6 +3,7 @@
 //! Everything happens on loopback, at ports that the kernel chooses, or in a directory of its own. No test asserts how
 //! long something takes; waiting is bounded by [`PATIENCE`](program::PATIENCE). Read first: `program.rs` and `peer.rs`.
 
+mod backends;
 mod bad_input;
 mod breaks;
 mod clients;
@@ -22,4 +23,3 @@ mod rates;
 mod serve;
 mod suspension;
 mod takeover;
-mod transports;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::http1::{self, Config, ContentType, Incoming, Outgoing, Response, Status, StreamedResponse};
-use tidegate::{CloseReason, Context, Counts, Event, Handler, Outcome, ServerHandle, Server};
+use tidegate::{CloseReason, Context, Counts, Event, Handler, Outcome, Server, ServerHandle};
 
 use crate::peer::{Peer, post, request};
 use crate::program::{PATIENCE, until};

@@ -6,17 +6,17 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::peer::{Peer, assert_same, letters, post, request};
-use crate::program::{Directory, Program, run, tidegate, transport, until};
+use crate::program::{Directory, Program, backend, run, tidegate, until};
 
 #[test]
 fn one_line_says_address_driver_and_loops() {
-    for (arguments, transport, loops) in [
-        (&["--loops", "1"][..], transport(), "1 loop"),
-        (&["--loops", "2", "--transport", "epoll"], "epoll", "2 loops"),
-        (&["--loops", "1", "--quiet"], transport(), "1 loop"),
+    for (arguments, backend, loops) in [
+        (&["--loops", "1"][..], backend(), "1 loop"),
+        (&["--loops", "2", "--backend", "epoll"], "epoll", "2 loops"),
+        (&["--loops", "1", "--quiet"], backend(), "1 loop"),
     ] {
         let mut program = Program::serve(arguments);
-        let expected = format!("tidegate: listening on http://{} ({transport}, {loops})", program.ip());
+        let expected = format!("tidegate: listening on http://{} ({backend}, {loops})", program.ip());
         assert_eq!(program.line, expected);
         assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
         program.signal(Signal::TERM);
@@ -81,7 +81,7 @@ fn what_the_user_got_wrong_is_one_line_and_exit_2() {
         (&["serve", "--loops", "0"], "--loops"),
         (&["serve", "--loops", "-1"], "-1"),
         (&["serve", "--loops", "two"], "two"),
-        (&["serve", "--transport", "pigeon"], "pigeon"),
+        (&["serve", "--backend", "pigeon"], "pigeon"),
         (&["serve", "--max-connections", "0"], "--max-connections"),
         (&["serve", "--memory-max", "12"], "--memory-max"),
         (&["serve", "--memory-max", "1e9"], "1e9"),
@@ -111,7 +111,7 @@ fn help_and_version_are_told_to_who_asks() {
     for flag in [
         "--listen",
         "--loops",
-        "--transport",
+        "--backend",
         "--max-connections",
         "--memory-max",
         "--request-timeout",

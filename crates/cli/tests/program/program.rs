@@ -41,7 +41,7 @@ impl Program {
     pub(crate) fn with_descriptors(count: u32, arguments: &[&str]) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -n {count}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tidegate")]);
-        command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments).env(VARIABLE, transport());
+        command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments).env(VARIABLE, backend());
         Self::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
     }
 
@@ -206,15 +206,15 @@ impl Drop for Program {
 /// The program with arguments.
 pub(crate) fn tidegate(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.args(arguments).env(VARIABLE, transport());
+    command.args(arguments).env(VARIABLE, backend());
     command
 }
 
-/// What servers of these tests run on unless a test says otherwise: what `TIDEGATE_TRANSPORT` names, otherwise io_uring if
+/// What servers of these tests run on unless a test says otherwise: what `TIDEGATE_BACKEND` names, otherwise io_uring if
 /// it is there. It is named to them, so that none falls back unnoticed.
-pub(crate) fn transport() -> &'static str {
-    static TRANSPORT: OnceLock<String> = OnceLock::new();
-    TRANSPORT.get_or_init(|| match std::env::var(VARIABLE) {
+pub(crate) fn backend() -> &'static str {
+    static BACKEND: OnceLock<String> = OnceLock::new();
+    BACKEND.get_or_init(|| match std::env::var(VARIABLE) {
         Ok(name) if !name.is_empty() => name,
         _ if can_use_uring() => "uring".into(),
         _ => "epoll".into(),
@@ -226,7 +226,7 @@ pub(crate) fn can_use_uring() -> bool {
     static FOUND: OnceLock<Result<(), Vec<String>>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        command.args(["serve", "--listen", "127.0.0.1:0", "--loops", "1", "--transport", "uring"]);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--loops", "1", "--backend", "uring"]);
         Program::start(command).map(drop)
     });
     found.as_ref().inspect_err(|said| skip("io_uring", &said.join(" "))).is_ok()
@@ -257,7 +257,7 @@ pub(crate) fn strace(inject: &[&str], log: &str) -> Command {
     // Other calls are neither written down nor slowed down.
     let calls: Vec<_> = inject.iter().filter_map(|fault| fault.split(':').next()).collect();
     command.args([&format!("--trace={}", calls.join(",")), "--seccomp-bpf", env!("CARGO_BIN_EXE_tidegate")]);
-    command.env(VARIABLE, transport());
+    command.env(VARIABLE, backend());
     command
 }
 
@@ -338,8 +338,8 @@ impl Drop for Directory {
     }
 }
 
-/// What names the transport to a server.
-pub(crate) const VARIABLE: &str = "TIDEGATE_TRANSPORT";
+/// What names the backend to a server.
+pub(crate) const VARIABLE: &str = "TIDEGATE_BACKEND";
 
 /// How long something may take that is to happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::peer::{Peer, Reply, assert_same, letters, pattern, post, post_chunked, request};
-use crate::program::{Directory, Program, tidegate, transport, until};
+use crate::program::{Directory, Program, backend, tidegate, until};
 
 #[test]
 fn every_route_answers() {
@@ -307,7 +307,7 @@ fn an_abstract_unix_socket_is_served_and_named_and_leaves_no_file() {
     let name = format!("@tidegate-serve-{}", std::process::id());
     let address = format!("unix:{name}");
     let program = Program::at(&address, &["--loops", "2"]);
-    assert_eq!(program.line, format!("tidegate: listening on {address} ({}, 2 loops)", transport()));
+    assert_eq!(program.line, format!("tidegate: listening on {address} ({}, 2 loops)", backend()));
     assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
     assert!(!std::path::Path::new(&name).exists());
     let second = tidegate(&["serve", "--listen", &address]).output().unwrap();
@@ -330,7 +330,7 @@ fn a_unix_socket_is_served_and_named() {
     for _ in 0..2 {
         // The second one finds the file that the first one left.
         let program = Program::at(&format!("unix:{path}"), &["--loops", "2"]);
-        assert_eq!(program.line, format!("tidegate: listening on unix:{path} ({}, 2 loops)", transport()));
+        assert_eq!(program.line, format!("tidegate: listening on unix:{path} ({}, 2 loops)", backend()));
         let mut peer = Peer::connect(&program);
         assert_eq!(peer.get("/plaintext").text(), "Hello, World!");
         assert_same(&peer.get("/bytes/1000000").body, &letters(1_000_000));
@@ -347,7 +347,7 @@ fn a_unix_socket_is_served_and_named() {
 fn connections_go_to_the_loop_that_has_the_fewest_if_that_is_asked_for() {
     let directory = Directory::new();
     let address = format!("unix:{}", directory.path("http.sock"));
-    let program = Program::at(&address, &["--loops", "2", "--transport", "epoll", "--least-loaded"]);
+    let program = Program::at(&address, &["--loops", "2", "--backend", "epoll", "--least-loaded"]);
     let before = program.polled();
     assert_eq!((before.len(), before[0]), (2, before[1]), "each loop has an epoll of its own");
     let _peers: Vec<_> = (0..8)
@@ -368,7 +368,7 @@ fn ipv6_is_served_and_named() {
     let program = Program::at("[::1]:0", &["--loops", "1"]);
     let address = program.ip();
     assert!(address.is_ipv6() && address.port() != 0);
-    assert_eq!(program.line, format!("tidegate: listening on http://{address} ({}, 1 loop)", transport()));
+    assert_eq!(program.line, format!("tidegate: listening on http://{address} ({}, 1 loop)", backend()));
     assert_eq!(Peer::connect(&program).get("/plaintext").text(), "Hello, World!");
 }
 

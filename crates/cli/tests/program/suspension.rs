@@ -9,8 +9,8 @@ use crate::program::{Program, can_use_uring, until};
 
 /// What comes of peers that send the first part, and the second one while the server is stopped for longer than its
 /// time-out.
-fn statuses(transport: &str, first: &str, second: &str) -> Vec<u16> {
-    let arguments = ["--loops", "1", "--transport", transport, "--request-timeout", "1", "--idle-timeout", "1"];
+fn statuses(backend: &str, first: &str, second: &str) -> Vec<u16> {
+    let arguments = ["--loops", "1", "--backend", backend, "--request-timeout", "1", "--idle-timeout", "1"];
     let program = Program::serve(&arguments);
     let mut peers: Vec<_> = (0..PEERS).map(|_| Peer::connect(&program)).collect();
     until("all are connected", || program.count("connections") == PEERS as u64);
@@ -27,31 +27,31 @@ fn statuses(transport: &str, first: &str, second: &str) -> Vec<u16> {
     peers.iter_mut().map(|peer| peer.reply().status).collect()
 }
 
-fn transports() -> &'static [&'static str] {
+fn backends() -> &'static [&'static str] {
     if can_use_uring() { &["epoll", "uring"] } else { &["epoll"] }
 }
 
 #[test]
 fn heads_completed_while_the_process_was_stopped_are_answered() {
-    for transport in transports() {
-        let statuses = statuses(transport, "GET /plaintext HTTP/1.1\r\nHost: a", "\r\n\r\n");
-        assert_eq!(statuses, [200; PEERS], "{transport}");
+    for backend in backends() {
+        let statuses = statuses(backend, "GET /plaintext HTTP/1.1\r\nHost: a", "\r\n\r\n");
+        assert_eq!(statuses, [200; PEERS], "{backend}");
     }
 }
 
 #[test]
 fn bodies_completed_while_the_process_was_stopped_are_answered() {
-    for transport in transports() {
+    for backend in backends() {
         let first = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab";
-        assert_eq!(statuses(transport, first, "cd"), [200; PEERS], "{transport}");
+        assert_eq!(statuses(backend, first, "cd"), [200; PEERS], "{backend}");
     }
 }
 
 #[test]
 fn requests_on_idle_connections_sent_while_the_process_was_stopped_are_answered() {
-    for transport in transports() {
+    for backend in backends() {
         let request = "GET /plaintext HTTP/1.1\r\nHost: a\r\n\r\n";
-        assert_eq!(statuses(transport, request, request), [200; PEERS], "{transport}");
+        assert_eq!(statuses(backend, request, request), [200; PEERS], "{backend}");
     }
 }
 

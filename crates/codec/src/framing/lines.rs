@@ -30,7 +30,7 @@ use crate::output::Output;
 /// input.append(pool.copy(b"ebb\r\nflo"), &pool);
 /// let Step::Message(line) = lines.decode(&mut input, &mut out)? else { panic!("a line is complete") };
 /// assert_eq!(&*line, b"ebb");
-/// assert_eq!(lines.decode(&mut input, &mut out)?, Step::More);
+/// assert_eq!(lines.decode(&mut input, &mut out)?, Step::NeedMore);
 ///
 /// lines.encode(line.into(), &mut out)?;
 /// assert!(lines.encode("two\nlines".into(), &mut out).is_err());

@@ -26,7 +26,7 @@ use crate::output::Output;
 /// let mut out = Output::new(&mut queue, &pool, &time);
 /// let Step::Message(bytes) = Raw.decode(&mut input, &mut out)? else { panic!("something has arrived") };
 /// assert_eq!(&*bytes, b"ebb and fl");
-/// assert_eq!(Raw.decode(&mut input, &mut out)?, Step::More);
+/// assert_eq!(Raw.decode(&mut input, &mut out)?, Step::NeedMore);
 /// Raw.encode(bytes.into(), &mut out)?;
 /// # Ok::<(), std::convert::Infallible>(())
 /// ```

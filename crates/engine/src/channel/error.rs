@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::rc::Rc;
 
-use crate::closed::CloseReason;
+use crate::close_reason::CloseReason;
 use crate::context::SendError;
 
 /// Why something that was asked of a channel has failed.

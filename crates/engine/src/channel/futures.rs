@@ -10,8 +10,8 @@ use tidegate_codec::Codec;
 
 use super::handle::Handle;
 use super::{Channel, ChannelError};
-use crate::connection::{Connection, ChannelState};
-use crate::core::Core;
+use crate::connection::{ChannelState, Connection};
+use crate::loop_core::Core;
 
 /// The future of `recv`: the next message, or `None` when no further one will come.
 #[must_use = "a future does nothing until it is awaited"]

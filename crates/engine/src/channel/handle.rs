@@ -11,12 +11,12 @@ use tidegate_codec::Codec;
 use tidegate_sys::{Address, Side, Token};
 
 use super::ChannelError;
-use crate::closed::CloseReason;
-use crate::connection::{Connection, ChannelState, Half};
+use crate::close_reason::CloseReason;
+use crate::connection::{ChannelState, Connection, Half};
 use crate::context::SendError;
-use crate::core::Core;
 use crate::group::{Group, Member};
 use crate::local::Local;
+use crate::loop_core::Core;
 use crate::wheel::Tick;
 
 /// A loop, and the number of a connection there.
@@ -71,12 +71,12 @@ impl<C: Codec> Handle<C> {
         or: impl FnOnce(ChannelError) -> T,
     ) -> T {
         let Ok(mut core) = self.local().core.try_borrow_mut() else { return or(ChannelError::Busy) };
-        if let Some(mut guest) = core.guest(self.token)
-            && let Some((connection, core)) = guest.downcast()
+        if let Some(mut guard) = core.guard(self.token)
+            && let Some((connection, core)) = guard.downcast()
         {
             match catch_unwind(AssertUnwindSafe(|| act(connection, core, self.token))) {
                 Ok(value) => return value,
-                Err(panic) => guest.panicked(panic),
+                Err(panic) => guard.panicked(panic),
             }
         }
         or(lost())
@@ -86,10 +86,14 @@ impl<C: Codec> Handle<C> {
     pub(crate) fn switch<D: Codec>(&self, to: impl FnOnce(C) -> D + 'static) -> Result<(), ChannelError> {
         let token = self.token;
         let mut core = self.local().core.try_borrow_mut().map_err(|_| ChannelError::Busy)?;
-        let switched =
-            core.with(token, |connection: &mut Connection<C, ChannelState>, core| ((), connection.switch(core, token, to)));
+        let switched = core
+            .with(token, |connection: &mut Connection<C, ChannelState>, core| ((), connection.switch(core, token, to)));
         match switched {
-            Some(()) if core.guest(token).is_some_and(|mut guest| guest.downcast::<Connection<D, ChannelState>>().is_some()) => {
+            Some(())
+                if core
+                    .guard(token)
+                    .is_some_and(|mut guard| guard.downcast::<Connection<D, ChannelState>>().is_some()) =>
+            {
                 Ok(())
             }
             _ => Err(lost()),
@@ -98,12 +102,12 @@ impl<C: Codec> Handle<C> {
 
     pub(crate) fn send(&self, message: C::Out) -> Result<WritePosition, SendError<C::Out, C::Error>> {
         let Ok(mut core) = self.local().core.try_borrow_mut() else { return Err(SendError::Busy(message)) };
-        let Some(mut guest) = core.guest(self.token) else { return Err(SendError::Closed(message)) };
-        let Some((connection, core)) = guest.downcast::<Connection<C, ChannelState>>() else {
+        let Some(mut guard) = core.guard(self.token) else { return Err(SendError::Closed(message)) };
+        let Some((connection, core)) = guard.downcast::<Connection<C, ChannelState>>() else {
             return Err(SendError::Closed(message));
         };
         catch_unwind(AssertUnwindSafe(|| connection.send(core, self.token, message))).unwrap_or_else(|panic| {
-            guest.panicked(panic);
+            guard.panicked(panic);
             Err(SendError::Panicked)
         })
     }

@@ -65,7 +65,7 @@ impl<C: Codec> ReadHalf<C> {
     }
 
     /// As [`Channel::abort`]: it resets the connection, so it ends the other half as well, which gets
-    /// [`Closed::Aborted`](crate::Closed::Aborted).
+    /// [`CloseReason::Aborted`](crate::CloseReason::Aborted).
     pub fn abort(self) {
         self.handle.abort();
     }
@@ -157,7 +157,7 @@ impl<C: Codec> WriteHalf<C> {
     }
 
     /// As [`Channel::abort`]: it resets the connection, so it ends the other half as well, which gets
-    /// [`Closed::Aborted`](crate::Closed::Aborted).
+    /// [`CloseReason::Aborted`](crate::CloseReason::Aborted).
     pub fn abort(self) {
         self.handle.abort();
     }

@@ -20,11 +20,11 @@ use tidegate_sys::{Address, Completion, Operation, Token};
 use crate::channel::{Channel, Handle};
 use crate::client::resolve::resolve;
 use crate::client::{Client, ConnectError, Target};
-use crate::closed::CloseReason;
-use crate::connection::{Connection, Disposition, Link, SlotEvent, SlotEntry, Settings};
-use crate::core::Core;
+use crate::close_reason::CloseReason;
+use crate::connection::{Connection, Disposition, Link, Settings, SlotEntry, SlotEvent};
 use crate::handler::Handler;
 use crate::local::Local;
+use crate::loop_core::Core;
 use crate::remote::Remote;
 use crate::task::blocking::{Blocking, BlockingError};
 use crate::task::{Alarm, NO_LOOP};
@@ -285,8 +285,8 @@ impl Attempt {
 }
 
 impl SlotEntry for Attempt {
-    fn dispatch(&mut self, _: &mut Core, _: Token, occasion: SlotEvent) -> Disposition {
-        let fate = match occasion {
+    fn dispatch(&mut self, _: &mut Core, _: Token, event: SlotEvent) -> Disposition {
+        let disposition = match event {
             SlotEvent::Connected(result) => self.note(result),
             SlotEvent::Failed(error) => self.note(Err(error)),
             // Nobody may look at it any more, and the drain waits for it. Who does look finds it gone.
@@ -296,7 +296,7 @@ impl SlotEntry for Attempt {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
-        fate
+        disposition
     }
 
     /// Where the driver's last word came late, whoever waits has looked once more meanwhile, and found it as it was.

@@ -16,13 +16,13 @@ use tidegate_sys::{Address, SocketOptions};
 
 pub use self::connect::{Connect, ConnectWith};
 use crate::handler::Handler;
-use crate::limits::{CONNECT_TIMEOUT, HEAD_START, Limits};
+use crate::limits::{CONNECT_TIMEOUT, CONNECTION_ATTEMPT_DELAY, Limits};
 
 /// Where to connect to, and how. It can be used many times.
 ///
 /// ```
 /// use tidegate_codec::framing::Lines;
-/// use tidegate_engine::{Client, EventLoop, Server, Transport};
+/// use tidegate_engine::{Client, EventLoop, Server, Backend};
 ///
 /// let server = Server::bind("127.0.0.1:0")?.loops(1).serve(Lines::new, async |mut channel| {
 ///     while let Some(line) = channel.recv().await? {
@@ -32,7 +32,7 @@ use crate::limits::{CONNECT_TIMEOUT, HEAD_START, Limits};
 /// })?;
 ///
 /// let client = Client::at(server.address().clone());
-/// let answer = EventLoop::on(Transport::Auto)?.block_on(async move {
+/// let answer = EventLoop::on(Backend::Auto)?.block_on(async move {
 ///     let mut channel = client.connect(Lines::new()).await?;
 ///     channel.send("ebb and flow".into())?;
 ///     Ok::<_, Box<dyn std::error::Error>>(channel.recv().await?)
@@ -83,7 +83,7 @@ impl Client {
         Self {
             target,
             connect_timeout: CONNECT_TIMEOUT,
-            connection_attempt_delay: HEAD_START,
+            connection_attempt_delay: CONNECTION_ATTEMPT_DELAY,
             local: None,
             options: SocketOptions::default(),
             limits: Limits::default(),

@@ -3,7 +3,7 @@
 
 use tidegate_codec::Codec;
 
-use crate::closed::CloseReason;
+use crate::close_reason::CloseReason;
 use crate::context::Context;
 use crate::handler::{Event, Handler, Outcome};
 

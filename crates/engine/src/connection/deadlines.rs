@@ -9,12 +9,12 @@ use std::time::Duration;
 use tidegate_codec::{Codec, Output};
 use tidegate_sys::Token;
 
-use super::visit::{Exit, Dispatched};
+use super::dispatch::{Dispatched, Exit};
 use super::{Application, Connection, Link};
-use crate::closed::CloseReason;
-use crate::core::Core;
+use crate::close_reason::CloseReason;
 use crate::handler::Event;
 use crate::limits::PUT_OFF_PAUSE;
+use crate::loop_core::Core;
 use crate::wheel::Tick;
 
 impl<C: Codec, A: Application<C>> Connection<C, A> {

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use slab::Slab;
-use tidegate_buffer::{Input, WritePosition, Outbound, Pool, Writability};
+use tidegate_buffer::{Input, Outbound, Pool, Writability, WritePosition};
 use tidegate_codec::Codec;
 use tidegate_sys::Address;
 
-use crate::closed::CloseReason;
+use crate::close_reason::CloseReason;
 use crate::limits::Limits;
-use crate::server::spread::LoopHandle;
+use crate::server::load_balancing::LoopHandle;
 use crate::wheel::Tick;
 
 /// What the connections of one server have in common on one loop.
@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     /// Connections of the server, on all loops.
     pub(crate) live: Arc<AtomicUsize>,
     /// Counts them by loops, if these hand them to each other.
-    pub(crate) seat: Option<LoopHandle>,
+    pub(crate) handle: Option<LoopHandle>,
     peers: RefCell<Slab<Address>>,
 }
 
@@ -32,10 +32,10 @@ impl Settings {
         Self::of_crew(limits, live, None)
     }
 
-    pub(crate) fn of_crew(mut limits: Limits, live: Arc<AtomicUsize>, seat: Option<LoopHandle>) -> Rc<Self> {
+    pub(crate) fn of_crew(mut limits: Limits, live: Arc<AtomicUsize>, handle: Option<LoopHandle>) -> Rc<Self> {
         // Who may send no more is not told that it can.
         limits.water.high = limits.water.high.min(limits.water.cap);
-        Rc::new(Self { limits, live, seat, peers: RefCell::default() })
+        Rc::new(Self { limits, live, handle, peers: RefCell::default() })
     }
 }
 
@@ -276,8 +276,8 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.peer.forget(&self.settings.peers);
         self.settings.live.fetch_sub(1, Ordering::Relaxed);
-        if let Some(seat) = &self.settings.seat {
-            seat.leaves();
+        if let Some(handle) = &self.settings.handle {
+            handle.leaves();
         }
     }
 }

@@ -1,15 +1,15 @@
 //! What happens to one connection.
 //!
-//! The loop takes whoever occupies a slot out of it and *visits* them with an [`Occasion`]; the visit ends with a
-//! [`Fate`]. A connection's visit is in `visit.rs`, in the order in which things happen; its deadlines are in
+//! The loop takes whoever occupies a slot out of it and *visits* them with an [`SlotEvent`]; the visit ends with a
+//! [`Disposition`]. A connection's visit is in `dispatch.rs`, in the order in which things happen; its deadlines are in
 //! `deadlines.rs`; its user, a handler or a channel, is in `application.rs`; what a channel's handles do with it outside of
 //! visits is in `pull.rs`. What it is made of, apart from its codec and its application, is the [`Link`].
 
 mod application;
 mod deadlines;
+mod dispatch;
 mod link;
 mod pull;
-mod visit;
 
 use std::any::Any;
 use std::io;
@@ -22,10 +22,10 @@ use tidegate_sys::{Accepted, Token};
 pub(crate) use self::application::{Application, HandlerApplication};
 pub(crate) use self::link::{Link, Settings};
 pub(crate) use self::pull::{ChannelState, Half};
-use crate::closed::CloseReason;
-use crate::core::Core;
+use crate::close_reason::CloseReason;
 use crate::group::{Delivery, DeliveryOutcome};
 use crate::handler::Handler;
+use crate::loop_core::Core;
 
 /// A codec and its application on a link.
 pub(crate) struct Connection<C, A> {
@@ -43,7 +43,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, HandlerApplication<H>> {
 /// Whoever has a slot: a connection, a listener, an alarm.
 pub(crate) trait SlotEntry {
     /// Something happened. Meanwhile the slot is empty.
-    fn dispatch(&mut self, core: &mut Core, token: Token, occasion: SlotEvent) -> Disposition;
+    fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition;
 
     /// A message comes to a group of which it is a member. Meanwhile the slot is empty.
     fn deliver(&mut self, _core: &mut Core, _token: Token, _cast: &Delivery) -> (DeliveryOutcome, Disposition) {
@@ -75,7 +75,7 @@ pub(crate) trait SlotEntry {
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
-/// What the driver has of an occupant.
+/// What the driver has of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SocketState {
     /// A socket.
@@ -135,7 +135,7 @@ impl Disposition {
     }
 }
 
-/// Makes the new occupant of a place out of the old one.
+/// Makes the new entry of a place out of the old one.
 pub(crate) type ProtocolSwitch = Box<dyn FnOnce(Box<dyn SlotEntry>) -> Box<dyn SlotEntry>>;
 
 /// The codec and the application that a connection goes on with.

@@ -12,14 +12,14 @@ use tidegate_buffer::WritePosition;
 use tidegate_codec::{Codec, Output, Step};
 use tidegate_sys::Token;
 
-use super::visit::{DispatchBudget, Exit};
+use super::dispatch::{DispatchBudget, Exit};
 use super::{Application, Connection, Disposition, Link, SlotEvent};
 use crate::channel::ChannelError;
-use crate::closed::CloseReason;
+use crate::close_reason::CloseReason;
 use crate::context::{Context, SendError};
-use crate::core::Core;
 use crate::handler::{Event, Outcome, Switch};
 use crate::local::Local;
+use crate::loop_core::Core;
 use crate::wheel::Tick;
 
 /// Which of a channel's halves something is about.
@@ -250,8 +250,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     }
 
     /// A visit of a connection that is gone: all that it has is what was received before.
-    pub(super) fn on_event_after_close(&mut self, occasion: &SlotEvent) -> Disposition {
-        match occasion {
+    pub(super) fn on_event_after_close(&mut self, event: &SlotEvent) -> Disposition {
+        match event {
             SlotEvent::Scheduled => self.link.set(Link::SCHEDULED, false),
             SlotEvent::Shed => self.link.input = Default::default(),
             _ => {}
@@ -260,7 +260,12 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     }
 
     /// The task that had the channel has failed: that is why the connection is closed, unless there is another reason.
-    pub(super) fn server_failed(&mut self, core: &mut Core, token: Token, reason: &mut Option<CloseReason>) -> Disposition {
+    pub(super) fn server_failed(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        reason: &mut Option<CloseReason>,
+    ) -> Disposition {
         let done = self.link.closing.as_ref().is_none_or(|closing| matches!(**closing, CloseReason::Done));
         if self.is_gone() || !done || self.link.intersects(Link::SHUT) {
             return Disposition::Keep;
@@ -524,21 +529,27 @@ impl<C: Codec> Connection<C, ChannelState> {
     }
 
     /// Takes note of a handle that was dropped. Says whether it was the last of a connection that is gone already.
-    pub(crate) fn dropped(&mut self, core: &mut Core, token: Token, half: Half, panicking: bool) -> (bool, Disposition) {
+    pub(crate) fn dropped(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        half: Half,
+        panicking: bool,
+    ) -> (bool, Disposition) {
         self.application.forget(half);
         let last = !self.application.intersects(ChannelState::READER | ChannelState::WRITER);
         if self.application.intersects(ChannelState::GONE) {
             return (last, Disposition::Keep);
         }
-        let mut fate = Disposition::Keep;
+        let mut disposition = Disposition::Keep;
         if panicking && !self.link.is_closing() {
-            fate = self.break_off(core, token, CloseReason::Panicked);
+            disposition = self.break_off(core, token, CloseReason::Panicked);
         } else if last {
             self.close(core, token);
         } else if half == Half::Writer {
             self.shutdown_write(core, token);
         }
-        (false, fate)
+        (false, disposition)
     }
 
     pub(crate) fn ignore_drain(&mut self) {

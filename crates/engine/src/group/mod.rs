@@ -1,17 +1,17 @@
 //! `Group`: connections that get the same messages. A message is encoded once, and its bytes are linked to every
 //! member, on every loop; who reads too slowly is skipped or cut off.
 //!
-//! A message travels as one letter to each loop that has members. There it becomes one [`Slice`](tidegate_buffer::Slice)
+//! A message travels as one message to each loop that has members. There it becomes one [`Slice`](tidegate_buffer::Slice)
 //! which the members' queues share, so that for ten thousand of them it costs ten thousand entries and one segment.
-//! Each queue is flushed at the end of the turn, as after a letter.
+//! Each queue is flushed at the end of the turn, as after a message.
 //!
-//! **Order.** The letters of one message are put into all mailboxes under one lock, so that members of different loops
+//! **Order.** The messages of one message are put into all mailboxes under one lock, so that members of different loops
 //! see the messages of a group in the same order; and a mailbox keeps the order of what one thread puts in, messages of
 //! groups and posts alike.
 //!
-//! Read next: `room.rs`, the members on one loop.
+//! Read next: `local_members.rs`, the members on one loop.
 
-mod room;
+mod local_members;
 
 use std::any::TypeId;
 use std::fmt;
@@ -23,7 +23,7 @@ use bytes::Bytes;
 use tidegate_codec::{Codec, EncodeError, Encoded};
 use tidegate_sys::Token;
 
-pub(crate) use self::room::{DeliveryBudget, Delivery, Groups, DeliveryOutcome};
+pub(crate) use self::local_members::{Delivery, DeliveryBudget, DeliveryOutcome, Groups};
 use crate::mailbox::{LoopMessage, Mailbox, Refused};
 
 /// Connections that get the same messages: the members of a chat, the subscribers of a topic.
@@ -81,10 +81,10 @@ pub struct Group<C> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Slow {
-    /// Who is not writable does not get the message: for news that are soon replaced by others.
+    /// Who is not writable does not get the message: for broadcast that are soon replaced by others.
     Skip,
     /// Who has more waiting than its hard cap, four times the high water mark, is cut off with
-    /// [`Closed::TooSlow`](crate::Closed::TooSlow): for streams of which nothing may be missing.
+    /// [`CloseReason::TooSlow`](crate::CloseReason::TooSlow): for streams of which nothing may be missing.
     Shed,
 }
 
@@ -103,7 +103,7 @@ impl<C: Codec> Group<C> {
         Self { shared: Arc::new(shared), kind: PhantomData }
     }
 
-    /// Sends a message to all members, from any thread. They get it when their loop reads its letters: later than what
+    /// Sends a message to all members, from any thread. They get it when their loop reads its messages: later than what
     /// this thread has sent to the group or [posted](crate::Remote::post) before, earlier than what it sends afterwards.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl<C: Codec> Group<C> {
     /// # Panics
     /// If the message is 4 GiB long or longer.
     pub fn send(&self, encoded: &Encoded<C>) -> Result<(), GroupFull> {
-        self.cast(encoded, None)
+        self.publish(encoded, None)
     }
 
     /// Sends a message to all members but one, who may have [said](crate::Context::member) it. It is no matter whether
@@ -124,7 +124,7 @@ impl<C: Codec> Group<C> {
     /// # Panics
     /// If the message is 4 GiB long or longer.
     pub fn send_except(&self, encoded: &Encoded<C>, except: &Member) -> Result<(), GroupFull> {
-        self.cast(encoded, Some(except))
+        self.publish(encoded, Some(except))
     }
 
     /// Encodes a message with `codec`, which is one of its own, on no connection, and sends it to all members.
@@ -139,16 +139,17 @@ impl<C: Codec> Group<C> {
         self.send(&encoded).map_err(PublishError::Full)
     }
 
-    fn cast(&self, encoded: &Encoded<C>, except: Option<&Member>) -> Result<(), GroupFull> {
+    fn publish(&self, encoded: &Encoded<C>, except: Option<&Member>) -> Result<(), GroupFull> {
         assert!(encoded.len() < MESSAGE_BYTES_MAX, "a message of {} bytes", encoded.len());
         let mut loops = self.shared.loops();
         if loops.is_empty() || encoded.is_empty() {
             return Ok(());
         }
-        let news = Broadcast { group: self.shared.clone(), bytes: encoded.bytes().clone(), except: except.cloned() };
-        let news = Arc::new(news);
+        let broadcast =
+            Broadcast { group: self.shared.clone(), bytes: encoded.bytes().clone(), except: except.cloned() };
+        let broadcast = Arc::new(broadcast);
         let mut full = 0;
-        loops.retain(|mailbox| match mailbox.send(LoopMessage::Broadcast(news.clone())) {
+        loops.retain(|mailbox| match mailbox.send(LoopMessage::Broadcast(broadcast.clone())) {
             Ok(()) => true,
             Err(Refused::Full(_)) => {
                 full += 1;
@@ -254,7 +255,7 @@ pub(crate) struct Broadcast {
     except: Option<Member>,
 }
 
-/// So many loops have no room for a letter: a million wait there already. Their members did not get the message, those
+/// So many loops have no room for a message: a million wait there already. Their members did not get the message, those
 /// of other loops did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -265,7 +266,7 @@ pub struct GroupFull {
 
 impl fmt::Display for GroupFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "too many letters wait for {} of the group's event loops", self.loops)
+        write!(f, "too many messages wait for {} of the group's event loops", self.loops)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Accepting: one occupant per listener, which makes a connection of each stream that comes.
+//! Accepting: one entry per listener, which makes a connection of each stream that comes.
 //!
 //! Accepting never spins and never ends because of an error: when descriptors or memory run out, and when the server
 //! has as many connections as it may have, it pauses; the streams wait in the kernel meanwhile.
@@ -14,16 +14,16 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_codec::Codec;
 use tidegate_sys::{Accepted, Address, Operation, Socket, Token};
 
-use crate::closed::CloseReason;
-use crate::connection::{Connection, Disposition, Link, SlotEvent, SlotEntry, Settings};
-use crate::core::Core;
+use crate::close_reason::CloseReason;
+use crate::connection::{Connection, Disposition, Link, Settings, SlotEntry, SlotEvent};
 use crate::handler::Handler;
 use crate::limits::{ACCEPT_PAUSE, CAP_PAUSE};
-use crate::server::spread::{HandoffConnection, HandoffReceiver};
+use crate::loop_core::Core;
+use crate::server::load_balancing::{HandoffConnection, HandoffReceiver};
 
 /// Makes connections of streams.
 pub(crate) trait Admit: 'static {
@@ -79,14 +79,14 @@ impl<M: Admit> Acceptor<M> {
                 self.settings.live.fetch_sub(1, Ordering::Relaxed);
                 return self.waiting.push_front(accepted);
             }
-            let Some(seat) = &self.settings.seat else {
+            let Some(handle) = &self.settings.handle else {
                 self.admit(core, accepted);
                 continue;
             };
             // The others are told to drain at the same time.
-            let kept = if core.is_draining() { Some(accepted) } else { seat.hand_over(accepted) };
+            let kept = if core.is_draining() { Some(accepted) } else { handle.hand_over(accepted) };
             if let Some(accepted) = kept {
-                seat.enters();
+                handle.enters();
                 self.admit(core, accepted);
             }
         }
@@ -140,15 +140,15 @@ impl<M: Admit> Acceptor<M> {
             return self.pause(core, token, CAP_PAUSE);
         }
         self.paused = false;
-        if !planted::is_injected(Bug::AcceptStops) {
+        if !injected::is_injected(Bug::AcceptStops) {
             core.driver.submit(token, Operation::Accept(true));
         }
     }
 }
 
 impl<M: Admit> SlotEntry for Acceptor<M> {
-    fn dispatch(&mut self, core: &mut Core, token: Token, occasion: SlotEvent) -> Disposition {
-        match occasion {
+    fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition {
+        match event {
             SlotEvent::Accepted(Ok(accepted)) => self.accepted(core, token, accepted),
             SlotEvent::Accepted(Err(error)) => {
                 core.counters.accepts_failed += 1;

@@ -1,17 +1,17 @@
 //! `Server`: where it listens, how many loops it has, and which of them accepts from what.
 //!
-//! Read next: `running.rs`, what it becomes; `acceptor.rs`, what a loop does with a listener; `serve.rs`, how a stream
-//! becomes a channel with a task; `spread.rs`, how a loop hands one to another; `takeover.rs`, where listeners may come
+//! Read next: `handle.rs`, what it becomes; `acceptor.rs`, what a loop does with a listener; `serve.rs`, how a stream
+//! becomes a channel with a task; `load_balancing.rs`, how a loop hands one to another; `takeover.rs`, where listeners may come
 //! from.
 
 pub(crate) mod acceptor;
+mod backend;
 mod control_socket;
-mod running;
+mod handle;
+pub(crate) mod load_balancing;
 pub(crate) mod serve;
-pub(crate) mod spread;
 mod start_error;
 mod takeover;
-mod transport;
 mod watchdog;
 
 use std::cell::RefCell;
@@ -27,16 +27,16 @@ use std::sync::atomic::AtomicUsize;
 use tidegate_codec::Codec;
 use tidegate_sys::{Address, ListenOptions, Side, Socket, handover, inherited};
 
-pub use self::running::{ServerHandle, Superseded};
-use self::spread::LoopGroup;
-pub use self::spread::LoadBalancing;
+pub use self::backend::{Backend, UnknownBackend};
+pub use self::handle::{ServerHandle, Superseded};
+pub use self::load_balancing::LoadBalancing;
+use self::load_balancing::LoopGroup;
 pub use self::start_error::StartError;
 use self::takeover::Takeover;
-pub use self::transport::{Backend, UnknownBackend};
-use crate::core::catch_and_log;
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
+use crate::loop_core::catch_and_log;
 
 /// A server that has not been started.
 ///
@@ -64,7 +64,7 @@ use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
 pub struct Server {
     source: Source,
     loops: usize,
-    transport: Backend,
+    backend: Backend,
     load_balancing: LoadBalancing,
     options: ListenOptions,
     limits: Limits,
@@ -146,7 +146,7 @@ impl Server {
         Self {
             source,
             loops: std::thread::available_parallelism().map_or(1, usize::from),
-            transport: Backend::default(),
+            backend: Backend::default(),
             load_balancing: LoadBalancing::default(),
             options: ListenOptions::default(),
             limits: Limits::default(),
@@ -160,9 +160,9 @@ impl Server {
         self
     }
 
-    /// Which driver the loops run on: [`Transport::Auto`] unless set.
-    pub fn transport(mut self, transport: Backend) -> Self {
-        self.transport = transport;
+    /// Which driver the loops run on: [`Backend::Auto`] unless set.
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
         self
     }
 
@@ -185,7 +185,7 @@ impl Server {
     }
 
     /// Takes over from the server that serves takeovers at `path`, if there is one: its listeners are used instead of our
-    /// own address or listeners, and once our loops run it is [superseded](Running::is_superseded). If there is none, this
+    /// own address or listeners, and once our loops run it is [superseded](ServerHandle::is_superseded). If there is none, this
     /// server starts as usual. Either way it then serves takeovers there itself, until it ends.
     ///
     /// At `path` there is a Unix socket for processes of the same user only; an abstract name, such as `@name`, is refused.
@@ -239,7 +239,10 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`], with what to do about it.
-    pub fn start_each<C, H, M>(self, each: impl Fn(usize) -> M + Send + Sync + 'static) -> Result<ServerHandle, StartError>
+    pub fn start_each<C, H, M>(
+        self,
+        each: impl Fn(usize) -> M + Send + Sync + 'static,
+    ) -> Result<ServerHandle, StartError>
     where
         C: Codec,
         H: Handler<C>,
@@ -264,7 +267,7 @@ impl Server {
         + 'static,
     ) -> Result<ServerHandle, StartError> {
         self.check()?;
-        let plan = self.transport.plan()?;
+        let plan = self.backend.plan()?;
         let takeover = self.begin_takeover()?;
         let listeners = self.listeners()?;
         let none = || StartError::System(io::Error::new(io::ErrorKind::InvalidInput, "there is no listener"));
@@ -277,13 +280,13 @@ impl Server {
         limits.memory_max /= self.loops;
         let hands = assign_listeners(listeners, self.loops).map_err(StartError::System)?;
         let hands_over = self.load_balancing == LoadBalancing::LeastLoaded && self.loops > 1;
-        let crew = hands_over.then(|| LoopGroup::new(self.loops, live.clone()));
+        let group = hands_over.then(|| LoopGroup::new(self.loops, live.clone()));
         for (number, hand) in hands.into_iter().enumerate() {
             let (listen, live, limits) = (listen.clone(), live.clone(), limits.clone());
-            let seat = crew.as_ref().map(|crew| crew.handle(number));
+            let handle = group.as_ref().map(|group| group.handle(number));
             running.add(plan, limits.memory_max, move |event_loop| {
-                if let Some(seat) = seat {
-                    event_loop.join_group(seat);
+                if let Some(handle) = handle {
+                    event_loop.join_group(handle);
                 }
                 listen(number, event_loop, hand, limits, live)
             })?;

@@ -14,13 +14,13 @@ use tidegate_sys::{Address, Socket, Token};
 
 use super::Server;
 use super::acceptor::Admit;
-use super::running::ServerHandle;
+use super::handle::ServerHandle;
 use super::start_error::StartError;
 use crate::channel::{Channel, ChannelError, Handle};
-use crate::closed::CloseReason;
+use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Link};
-use crate::core::Core;
 use crate::local::Local;
+use crate::loop_core::Core;
 use crate::task::Tasks;
 
 impl Server {

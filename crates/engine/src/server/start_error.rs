@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use tidegate_sys::Address;
 
 use crate::limits::MEMORY_PER_LOOP_MIN;
-use crate::server::transport::advice;
+use crate::server::backend::advice;
 
 /// Why a server, or an [event loop](crate::EventLoop::on), did not start.
 ///
@@ -33,8 +33,8 @@ pub enum StartError {
         /// How many loops were to share it.
         loops: usize,
     },
-    /// What `TIDEGATE_TRANSPORT` names is no transport.
-    Transport(Box<str>),
+    /// What `TIDEGATE_BACKEND` names is no backend.
+    Backend(Box<str>),
     /// io_uring was asked for by name, and is not there: the kernel has none or one that is older than Linux 6.0, a sandbox
     /// forbids it, or descriptors or memory are used up.
     Uring(io::Error),
@@ -64,8 +64,8 @@ impl fmt::Display for StartError {
             Self::Memory { bytes, loops } => {
                 write!(f, "{bytes} bytes of memory are too little for {loops} loops: each needs {MEMORY_PER_LOOP_MIN}")
             }
-            Self::Transport(name) => {
-                write!(f, "TIDEGATE_TRANSPORT is '{name}', which is no transport: there are auto, epoll and uring")
+            Self::Backend(name) => {
+                write!(f, "TIDEGATE_BACKEND is '{name}', which is no backend: there are auto, epoll and uring")
             }
             Self::Uring(error) => {
                 write!(f, "cannot use io_uring: {error}{}; choose epoll, or auto to use what is there", advice(error))

@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 use tidegate_sys::path_lock::PathLock;
 use tidegate_sys::{Socket, handover};
 
-use crate::core::catch_and_log;
 use crate::limits::{ACCEPT_LINE_PAUSE, ACCEPT_PAUSE};
+use crate::loop_core::catch_and_log;
 use crate::server::control_socket::ControlSocket;
-use crate::server::running::Superseded;
+use crate::server::handle::Superseded;
 
 /// A takeover that has begun: listeners may have been received, and nobody was told that we are ready.
 pub(crate) struct Takeover {
@@ -128,7 +128,9 @@ impl Predecessor {
             Ok(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the running server did not wait for this one")),
             // It has ended, or hangs. It may still have let go of the listeners, so somebody has to stay.
             Err(error) => {
-                catch_and_log(|| tracing::warn!(process, listeners, %error, "taken over from a server that does not answer"));
+                catch_and_log(
+                    || tracing::warn!(process, listeners, %error, "taken over from a server that does not answer"),
+                );
                 Ok(())
             }
         }

@@ -12,9 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::core::catch_and_log;
 use crate::counters::Published;
 use crate::limits::TURN_PATIENCE;
+use crate::loop_core::catch_and_log;
 
 /// The thread that looks. Dropping this ends it at once.
 #[derive(Debug)]
@@ -64,18 +64,18 @@ impl Drop for Watchdog {
 #[derive(Debug, Default)]
 struct StopSignal {
     ended: Mutex<bool>,
-    news: Condvar,
+    broadcast: Condvar,
 }
 
 impl StopSignal {
     fn let_go(&self) {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.news.notify_one();
+        self.broadcast.notify_one();
     }
 
     fn is_let_go_within(&self, patience: Duration) -> bool {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.news.wait_timeout_while(ended, patience, |ended| !*ended);
+        let waited = self.broadcast.wait_timeout_while(ended, patience, |ended| !*ended);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
@@ -94,7 +94,7 @@ impl Watched {
         Self { published, seen: None, told: false }
     }
 
-    /// Looks at the loop. If its turn takes too long, and that is news, it is counted, and what comes back is for how long
+    /// Looks at the loop. If its turn takes too long, and that is broadcast, it is counted, and what comes back is for how long
     /// it has been seen: up to [`LOOK_EVERY`] less than it has taken.
     fn look(&mut self, now: Instant) -> Option<Duration> {
         let turn = self.published.busy_turn();
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(watched.look(start + 2 * HALF), Some(2 * HALF));
         assert_eq!(watched.look(start + 3 * HALF), None);
         assert_eq!(published.read().stalls, 1);
-        // The next one is news again.
+        // The next one is broadcast again.
         published.end_turn();
         published.begin_turn(8);
         for at in 4..6 {

@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use crate::core::catch_and_log;
+use crate::loop_core::catch_and_log;
 
 /// Does `work` on another thread, so that an event loop does not wait for it: reading a file, asking a database whose
 /// client blocks, hashing a password. It begins by itself, polled or not.
@@ -33,9 +33,9 @@ use crate::core::catch_and_log;
 /// that does not end takes a thread away from everybody else.
 ///
 /// ```
-/// use tidegate_engine::{BlockingError, EventLoop, Transport, blocking};
+/// use tidegate_engine::{BlockingError, EventLoop, Backend, blocking};
 ///
-/// let sum = EventLoop::on(Transport::Auto)?.block_on(async {
+/// let sum = EventLoop::on(Backend::Auto)?.block_on(async {
 ///     let sum = blocking(|| (1..=100).sum::<u32>()).await?;
 ///     Ok::<_, BlockingError>(sum)
 /// })??;
@@ -233,7 +233,7 @@ struct Threads {
     /// How long a thread waits for something to do before it ends.
     idle_max: Duration,
     state: Mutex<State>,
-    news: Condvar,
+    broadcast: Condvar,
 }
 
 #[derive(Default)]
@@ -248,7 +248,7 @@ struct State {
 
 impl Threads {
     fn new(threads_max: usize, waiting_max: usize, idle_max: Duration) -> Arc<Self> {
-        Arc::new(Self { threads_max, waiting_max, idle_max, state: Mutex::default(), news: Condvar::new() })
+        Arc::new(Self { threads_max, waiting_max, idle_max, state: Mutex::default(), broadcast: Condvar::new() })
     }
 
     fn submit<T: Send + 'static>(self: &Arc<Self>, work: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
@@ -289,7 +289,7 @@ impl Threads {
         let ticket = state.tickets;
         state.waiting.insert(ticket, work);
         drop(state);
-        self.news.notify_one();
+        self.broadcast.notify_one();
         Ok(ticket)
     }
 
@@ -314,7 +314,7 @@ impl Threads {
                 state.idle += 1;
                 continue;
             }
-            let waited = self.news.wait_timeout(state, self.idle_max);
+            let waited = self.broadcast.wait_timeout(state, self.idle_max);
             let (back, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             state = back;
             if waited.timed_out() && state.waiting.is_empty() {

@@ -10,9 +10,9 @@ use pin_project_lite::pin_project;
 /// forwarder does with its two directions.
 ///
 /// ```
-/// use tidegate_engine::{EventLoop, Transport, task};
+/// use tidegate_engine::{EventLoop, Backend, task};
 ///
-/// let mut event_loop = EventLoop::on(Transport::Auto)?;
+/// let mut event_loop = EventLoop::on(Backend::Auto)?;
 /// let both = event_loop.block_on(task::try_join(async { Ok::<_, &str>(1) }, async { Ok("two") }))?;
 /// assert_eq!(both, Ok((1, "two")));
 /// let failed = event_loop.block_on(task::try_join(async { Err::<(), _>("no") }, std::future::pending::<Result<(), _>>()))?;

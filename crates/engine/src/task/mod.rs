@@ -32,9 +32,9 @@ use crate::local::Local;
 ///
 /// ```
 /// use std::rc::Rc;
-/// use tidegate_engine::{EventLoop, Transport, task};
+/// use tidegate_engine::{EventLoop, Backend, task};
 ///
-/// let mut event_loop = EventLoop::on(Transport::Auto)?;
+/// let mut event_loop = EventLoop::on(Backend::Auto)?;
 /// let sum = event_loop.block_on(async {
 ///     let shared = Rc::new(20);
 ///     let other = shared.clone();

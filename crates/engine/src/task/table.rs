@@ -11,9 +11,9 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use tidegate_sys::Token;
 
-use crate::core::{discard, catch_and_log};
 use crate::limits::{MESSAGES_PER_VISIT_MAX, TASK_ROUNDS_MAX, TASKS_PER_RUN_MAX};
 use crate::local::Local;
+use crate::loop_core::{catch_and_log, discard};
 use crate::mailbox::{Mailbox, TaskWaker};
 use crate::pages::{Pages, place_bytes};
 

@@ -12,9 +12,9 @@ use pin_project_lite::pin_project;
 use tidegate_sys::Token;
 
 use super::NO_LOOP;
-use crate::connection::{Disposition, SlotEvent, SlotEntry, SocketState};
-use crate::core::Core;
+use crate::connection::{Disposition, SlotEntry, SlotEvent, SocketState};
 use crate::local::Local;
+use crate::loop_core::Core;
 
 /// The time of the loop's turn, which stands still while a task runs, and which a test sets.
 ///
@@ -29,9 +29,9 @@ pub fn now() -> Instant {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_engine::{EventLoop, Transport, task};
+/// use tidegate_engine::{EventLoop, Backend, task};
 ///
-/// let mut event_loop = EventLoop::on(Transport::Auto)?;
+/// let mut event_loop = EventLoop::on(Backend::Auto)?;
 /// event_loop.block_on(async {
 ///     let begun = task::now();
 ///     task::sleep(Duration::from_millis(5)).await;
@@ -246,8 +246,8 @@ impl fmt::Debug for Sleep {
 struct TimerEntry(Option<Waker>);
 
 impl SlotEntry for TimerEntry {
-    fn dispatch(&mut self, _: &mut Core, _: Token, occasion: SlotEvent) -> Disposition {
-        if matches!(occasion, SlotEvent::Timer)
+    fn dispatch(&mut self, _: &mut Core, _: Token, event: SlotEvent) -> Disposition {
+        if matches!(event, SlotEvent::Timer)
             && let Some(waker) = self.0.take()
         {
             waker.wake();

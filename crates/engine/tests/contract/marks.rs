@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use tidegate_buffer::{WritePosition, WaterMarks};
+use tidegate_buffer::{WaterMarks, WritePosition};
 use tidegate_codec::framing::Payload;
 use tidegate_engine::{Event, Limits, Outcome, Remote};
 use tidegate_sys::Address;

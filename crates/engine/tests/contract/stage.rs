@@ -1,7 +1,7 @@
 //! `Stage`: where a scenario plays: event loops, bare peers and addresses, on whatever is beneath them.
 //!
 //! A scenario says what happens and what must have come of it. What is beneath, a real kernel or a simulated one, is the
-//! [`Ground`]'s affair: a scenario knows no descriptor and no clock, and waits by saying what it waits for.
+//! [`TestBackend`]'s affair: a scenario knows no descriptor and no clock, and waits by saying what it waits for.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

@@ -12,7 +12,7 @@ use tidegate_codec::framing::Raw;
 use tidegate_codec::{Codec, FileRegion, Input, Output, Slice, Step};
 use tidegate_engine::{Client, Limits, Outcome};
 use tidegate_sys::{Address, Driver};
-use tidegate_testkit::shim::{Call, ShimPlan, Shim, InjectedError};
+use tidegate_testkit::shim::{Call, InjectedError, Shim, ShimPlan};
 
 use crate::echo::{echo, echo_task, exchange, pattern};
 use crate::grounds::{Loopback, Simulator};

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate_buffer::{LINK_BYTES_MIN, WritePosition, WaterMarks};
+use tidegate_buffer::{LINK_BYTES_MIN, WaterMarks, WritePosition};
 use tidegate_codec::framing::{Lines, Payload};
 use tidegate_engine::{Channel, ChannelError, Client, Event, Limits, Outcome, Remote, SendError, task};
 use tidegate_sys::Address;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_codec::Over;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Counts, Event, EventLoop, Limits, Outcome, Backend};
+use tidegate_engine::{Backend, Counts, Event, EventLoop, Limits, Outcome};
 use tidegate_sys::{Address, Socket};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::ToyTls;
@@ -331,9 +331,9 @@ fn closing_in_the_middle_of_a_handshake_waits_for_what_was_sent() {
 
 #[test]
 fn whoever_is_connected_when_the_loop_ends_is_told_whatever_carries_it() {
-    for transport in [Backend::Epoll, Backend::Uring] {
+    for backend in [Backend::Epoll, Backend::Uring] {
         // Not every kernel has io_uring.
-        let Ok(mut event_loop) = EventLoop::on(transport) else { continue };
+        let Ok(mut event_loop) = EventLoop::on(backend) else { continue };
         let journal = Journal::default();
         let (mut peer, ours) = UnixStream::pair().expect("two descriptors");
         let (socket, unnamed) = (Socket::from_stream(ours).expect("a stream"), Address::Unix(PathBuf::new()));
@@ -344,6 +344,6 @@ fn whoever_is_connected_when_the_loop_ends_is_told_whatever_carries_it() {
             event_loop.turn(Some(Duration::from_secs(10))).expect("waiting does not fail");
         }
         drop(event_loop);
-        assert_eq!(journal.take(), ["open", "message ebb", "closed: the event loop ended"], "{transport:?}");
+        assert_eq!(journal.take(), ["open", "message ebb", "closed: the event loop ended"], "{backend:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Client, EventLoop, Limits, Server, StartError, Backend};
+use tidegate_engine::{Backend, Client, EventLoop, Limits, Server, StartError};
 
 use crate::support::{SocketPath, ask, bounded, connect, has_ended, port, serve, start};
 
@@ -45,8 +45,8 @@ fn at_an_abstract_name_with_several_loops_and_a_client() {
     let name = format!("unix:@tidegate-server-{}", std::process::id());
     let server = start(Server::bind(&name).unwrap().loops(2));
     assert_eq!(server.address().to_string(), name);
-    for transport in [Backend::Epoll, Backend::Auto] {
-        let mut event_loop = EventLoop::on(transport).unwrap();
+    for backend in [Backend::Epoll, Backend::Auto] {
+        let mut event_loop = EventLoop::on(backend).unwrap();
         let (client, peer) = (Client::to(&name).unwrap(), server.address().clone());
         let asked = event_loop.block_on(async move {
             let mut channel = client.connect(Lines::new()).await.unwrap();

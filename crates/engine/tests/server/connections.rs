@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_buffer::Pool;
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{CloseReason, Context, EventLoop, Handler, Limits, Outcome, Server, LoadBalancing};
+use tidegate_engine::{CloseReason, Context, EventLoop, Handler, Limits, LoadBalancing, Outcome, Server};
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, ListenOptions, Socket};
 
@@ -93,7 +93,9 @@ impl Handler<Lines> for Crowd {
 
 #[test]
 fn the_limit_holds_over_all_loops_and_nobody_is_turned_away() {
-    for (connections_max, spread) in [(1, LoadBalancing::Kernel), (3, LoadBalancing::Kernel), (3, LoadBalancing::LeastLoaded)] {
+    for (connections_max, spread) in
+        [(1, LoadBalancing::Kernel), (3, LoadBalancing::Kernel), (3, LoadBalancing::LeastLoaded)]
+    {
         let (now, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
         let counters = (now.clone(), most.clone());
         let server = Server::bind("127.0.0.1:0")

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Channel, ChannelError, Limits, ServerHandle, Server};
+use tidegate_engine::{Channel, ChannelError, Limits, Server, ServerHandle};
 
 use crate::support::{PATIENCE, ask, connect, has_ended, port, read_line, serve, sum, until};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Context, Event, Handler, Limits, Outcome, ServerHandle, Server, LoadBalancing, Backend};
+use tidegate_engine::{Backend, Context, Event, Handler, Limits, LoadBalancing, Outcome, Server, ServerHandle};
 use tidegate_sys::memory::descriptors_max;
 use tidegate_sys::uring::Uring;
 
@@ -34,10 +34,10 @@ impl Handler<Lines> for Numbered {
 #[test]
 fn a_thousand_connections_are_even_where_they_go_to_the_least_loaded() {
     let Some(_alone) = a_crowd() else { return };
-    for transport in transports() {
-        let server = start(transport, LoadBalancing::LeastLoaded);
+    for backend in backends() {
+        let server = start(backend, LoadBalancing::LeastLoaded);
         let (_clients, numbers) = a_thousand(&server);
-        assert_eq!(numbers, [250; LOOPS], "{transport:?}: each came when those before had been counted");
+        assert_eq!(numbers, [250; LOOPS], "{backend:?}: each came when those before had been counted");
         assert_eq!(connections(&server), numbers.map(|number| number as u64));
         assert_eq!(sum(&server, |counts| counts.accepted), 1000);
     }
@@ -46,12 +46,12 @@ fn a_thousand_connections_are_even_where_they_go_to_the_least_loaded() {
 #[test]
 fn every_loop_has_its_share_of_a_thousand_connections_where_the_kernel_spreads_them() {
     let Some(_alone) = a_crowd() else { return };
-    for transport in transports() {
-        let server = start(transport, LoadBalancing::Kernel);
+    for backend in backends() {
+        let server = start(backend, LoadBalancing::Kernel);
         let (_clients, numbers) = a_thousand(&server);
         // By a hash, each loop's share is binomial: 250 on average, with a standard deviation of 13.7. Once in 10^12 runs
         // one of them is off by more than seven of these.
-        assert!(numbers.iter().all(|number| (150..=350).contains(number)), "{transport:?}: {numbers:?}");
+        assert!(numbers.iter().all(|number| (150..=350).contains(number)), "{backend:?}: {numbers:?}");
         assert_eq!(connections(&server), numbers.map(|number| number as u64));
         assert_eq!(sum(&server, |counts| counts.accepted), 1000);
     }
@@ -60,23 +60,23 @@ fn every_loop_has_its_share_of_a_thousand_connections_where_the_kernel_spreads_t
 #[test]
 fn a_thousand_that_come_at_once_are_almost_even() {
     let Some(_alone) = a_crowd() else { return };
-    for transport in transports() {
-        let server = start(transport, LoadBalancing::LeastLoaded);
+    for backend in backends() {
+        let server = start(backend, LoadBalancing::LeastLoaded);
         let mut clients: Vec<_> = (0..1000).map(|_| connect(&server)).collect();
         let mut numbers = [0; LOOPS];
         clients.iter_mut().for_each(|client| numbers[which(client)] += 1);
         // Each loop may be about to send one to where another has just sent one.
         let (fewest, most) = (numbers.iter().min().unwrap(), numbers.iter().max().unwrap());
-        assert!(most - fewest <= 1 + LOOPS, "{transport:?}: {numbers:?}");
+        assert!(most - fewest <= 1 + LOOPS, "{backend:?}: {numbers:?}");
     }
 }
 
 #[test]
 fn a_queue_that_loops_share_is_spread_evenly_too() {
-    for transport in transports() {
+    for backend in backends() {
         let path = SocketPath::new("spread");
         let server = Server::bind(&format!("unix:{}", path.0.display())).unwrap();
-        let server = numbered(server.transport(transport).load_balancing(LoadBalancing::LeastLoaded));
+        let server = numbered(server.backend(backend).load_balancing(LoadBalancing::LeastLoaded));
         let mut numbers = [0; LOOPS];
         let clients: Vec<_> = (0..80)
             .map(|_| {
@@ -86,15 +86,15 @@ fn a_queue_that_loops_share_is_spread_evenly_too() {
                 client
             })
             .collect();
-        assert_eq!(numbers, [20; LOOPS], "{transport:?}");
+        assert_eq!(numbers, [20; LOOPS], "{backend:?}");
         drop((clients, server));
     }
 }
 
 #[test]
 fn fresh_connections_go_where_others_have_gone_until_it_is_even() {
-    for transport in transports() {
-        let server = start(transport, LoadBalancing::LeastLoaded);
+    for backend in backends() {
+        let server = start(backend, LoadBalancing::LeastLoaded);
         let mut clients: Vec<_> = (0..40).map(|_| connect(&server)).collect();
         clients.iter_mut().for_each(|client| drop(ask(client, "which")));
         clients.retain_mut(|client| which(client) == 0);
@@ -106,19 +106,19 @@ fn fresh_connections_go_where_others_have_gone_until_it_is_even() {
             numbers[which(&mut client)] += 1;
             clients.push(client);
         }
-        assert_eq!(numbers, [0, stayed, stayed, stayed], "{transport:?}");
+        assert_eq!(numbers, [0, stayed, stayed, stayed], "{backend:?}");
     }
 }
 
 #[test]
 fn a_drain_ends_everybody_wherever_they_were_accepted() {
-    for transport in transports() {
-        let server = start(transport, LoadBalancing::LeastLoaded);
+    for backend in backends() {
+        let server = start(backend, LoadBalancing::LeastLoaded);
         let address = port(&server);
         let mut clients: Vec<_> = (0..40).map(|_| connect(&server)).collect();
         clients.iter_mut().for_each(|client| drop(ask(client, "which")));
         let drain = std::thread::spawn(move || server.drain(PATIENCE));
-        assert!(clients.iter_mut().all(has_ended), "{transport:?}");
+        assert!(clients.iter_mut().all(has_ended), "{backend:?}");
         drop(clients);
         drain.join().unwrap();
         assert!(TcpStream::connect(address).is_err());
@@ -127,9 +127,9 @@ fn a_drain_ends_everybody_wherever_they_were_accepted() {
 
 #[test]
 fn a_server_that_hands_connections_over_ends_while_they_keep_coming() {
-    for transport in transports() {
+    for backend in backends() {
         let server = Server::bind("127.0.0.1:0").unwrap().limits(Limits { connections_max: 8, ..Limits::default() });
-        let server = numbered(server.transport(transport).load_balancing(LoadBalancing::LeastLoaded));
+        let server = numbered(server.backend(backend).load_balancing(LoadBalancing::LeastLoaded));
         let address = port(&server);
         let crowd = std::thread::spawn(move || {
             let mut clients = Vec::new();
@@ -146,8 +146,8 @@ fn a_server_that_hands_connections_over_ends_while_they_keep_coming() {
     }
 }
 
-fn start(transport: Backend, spread: LoadBalancing) -> ServerHandle {
-    numbered(Server::bind("127.0.0.1:0").unwrap().transport(transport).load_balancing(spread))
+fn start(backend: Backend, spread: LoadBalancing) -> ServerHandle {
+    numbered(Server::bind("127.0.0.1:0").unwrap().backend(backend).load_balancing(spread))
 }
 
 fn numbered(server: Server) -> ServerHandle {
@@ -178,13 +178,13 @@ fn connections(server: &ServerHandle) -> [u64; LOOPS] {
 }
 
 /// All that there are on this machine.
-fn transports() -> Vec<Backend> {
-    let mut transports = vec![Backend::Epoll];
+fn backends() -> Vec<Backend> {
+    let mut backends = vec![Backend::Epoll];
     match Uring::probe() {
-        Ok(()) => transports.push(Backend::Uring),
+        Ok(()) => backends.push(Backend::Uring),
         Err(error) => skipped(&format!("no io_uring: {error}")),
     }
-    transports
+    backends
 }
 
 /// A thousand connections are two thousand descriptors, and one test at a time has as many.

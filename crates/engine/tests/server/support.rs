@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::{Lines, Payload};
-use tidegate_engine::{Context, Counts, Event, Handler, Limits, Outcome, ServerHandle, Server};
+use tidegate_engine::{Context, Counts, Event, Handler, Limits, Outcome, Server, ServerHandle};
 
 /// Answers lines with themselves, except for its commands.
 #[derive(Debug, Default)]

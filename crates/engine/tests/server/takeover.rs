@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Context, Event, Handler, Outcome, ServerHandle, Server, LoadBalancing, StartError};
+use tidegate_engine::{Context, Event, Handler, LoadBalancing, Outcome, Server, ServerHandle, StartError};
 use tidegate_sys::{Address, ListenOptions, Socket, handover};
 
 use crate::support::{PATIENCE, SocketPath, ask, bounded, port, sum, until};

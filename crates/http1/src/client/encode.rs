@@ -3,7 +3,7 @@
 use tidegate_codec::Output;
 
 use super::request::{Outgoing, Parts, Request, StreamedRequest};
-use super::{Asked, CLOSING, Client, EXPECTS, LAST, WRITE_FAILED, Outbound, PEER_OLD, STRAY};
+use super::{Asked, CLOSING, Client, EXPECTS, LAST, Outbound, PEER_OLD, STRAY, WRITE_FAILED};
 use crate::body::Inbound;
 use crate::encode::{INLINE_BYTES_MAX, link, write_chunk, write_trailers};
 use crate::error::Misuse;

@@ -6,7 +6,7 @@ use tidegate_codec::Slice;
 
 use super::config::Limits;
 use crate::error::{Error, Exceeded, Violation};
-use crate::head::{BodyLength, Headers, KEEP_ALIVE, HTTP_10, Version};
+use crate::head::{BodyLength, HTTP_10, Headers, KEEP_ALIVE, Version};
 use crate::parse::{self, Facts, ParseStop};
 use crate::runs;
 use crate::status::Status;

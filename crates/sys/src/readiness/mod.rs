@@ -26,7 +26,7 @@ use std::time::Duration;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll};
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Pool, Scratch};
 
 use self::table::{Flags, Sockets};
@@ -161,7 +161,7 @@ impl Readiness {
         }
         if flags.take(Flags::WRITABLE) && flags.take(Flags::SEND_BLOCKED) {
             line_up(&mut self.ready, socket, token);
-            return (!planted::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
+            return (!injected::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
         }
         let may_receive = flags.contains(Flags::RECEIVING) && !flags.intersects(Flags::ENDED.union(Flags::FAILED));
         if may_receive && flags.intersects(Flags::READABLE.union(Flags::ERROR)) {
@@ -303,7 +303,8 @@ impl Driver for Readiness {
 
     fn has_input(&mut self, token: Token) -> bool {
         let receives = |flags: Flags| {
-            flags.contains(Flags::RECEIVING) && !flags.intersects(Flags::ENDED.union(Flags::FAILED).union(Flags::CONNECTING))
+            flags.contains(Flags::RECEIVING)
+                && !flags.intersects(Flags::ENDED.union(Flags::FAILED).union(Flags::CONNECTING))
         };
         self.sockets
             .get(token)

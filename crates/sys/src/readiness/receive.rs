@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 
 use super::table::Flags;
 use super::{Readiness, line_up};
@@ -32,7 +32,8 @@ impl Readiness {
             Ok(length) => {
                 socket.appetite.learn(length);
                 socket.load.note_received(length);
-                let hung_up = socket.flags.intersects(Flags::HUNG_UP.union(Flags::ERROR)) && !planted::is_injected(Bug::FinMissed);
+                let hung_up = socket.flags.intersects(Flags::HUNG_UP.union(Flags::ERROR))
+                    && !injected::is_injected(Bug::FinMissed);
                 let drained = length < size && !hung_up;
                 if drained {
                     socket.flags.set(Flags::READABLE, false);

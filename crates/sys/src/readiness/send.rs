@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Gathered, Outbound};
 
 use super::Readiness;
@@ -21,7 +21,7 @@ impl Readiness {
         // How much was sent, and how much was to be.
         let sent = match queue.gather(self.vectors.empty(), bytes_max) {
             Gathered::Nothing => Ok((0, 0)),
-            Gathered::Parts(parts) if planted::is_injected(Bug::PartsForgotten) && parts.len() == IOVECTORS => {
+            Gathered::Parts(parts) if injected::is_injected(Bug::PartsForgotten) && parts.len() == IOVECTORS => {
                 send_parts(&socket.descriptor, parts).map(|_| (queue.pending() as usize, 0))
             }
             Gathered::Parts(parts) => send_parts(&socket.descriptor, parts).map(|sent| (sent, length(parts))),

@@ -2,10 +2,10 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use crate::appetite::RecvSizer;
 use crate::driver::Token;
 use crate::flags;
 use crate::ready::Load;
+use crate::recv_sizer::RecvSizer;
 use crate::slots::{HasGeneration, Slots};
 
 /// What is known of a socket.

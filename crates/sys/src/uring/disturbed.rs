@@ -1,6 +1,6 @@
 //! `Disturbed`: a kernel with bad luck. What a real one does now and then it does often.
 //!
-//! Only a build with `--cfg tidegate_planted` has it. `TIDEGATE_RING_FAULTS` is the seed that says what goes wrong, and how
+//! Only a build with `--cfg tidegate_injected` has it. `TIDEGATE_RING_FAULTS` is the seed that says what goes wrong, and how
 //! often; without one everything is passed through. Nothing that it does breaks a connection: what is lost in a driver over
 //! it is lost by a bug of the driver. The real kernel beneath goes at its own pace, so a seed does not repeat a run
 //! to the letter, but what strikes, and how often, is the same.
@@ -13,7 +13,7 @@ use std::io;
 use std::time::Duration;
 
 use super::NOBODY;
-use super::kernel::{Event, Kernel, Request, RecvMode};
+use super::kernel::{Event, Kernel, RecvMode, Request};
 use super::operation::{GENERATION_MASK, Kind, name, parse};
 use crate::driver::Token;
 

@@ -4,10 +4,10 @@
 //! |---|---|
 //! | the states of an operation | `operation.rs` |
 //! | the seam to a kernel, and the real one behind it | `kernel.rs`, `ring.rs` |
-//! | what sockets ask of it: arming, cancelling, letting go | `settle.rs` |
+//! | what sockets ask of it: arming, cancelling, letting go | `arm.rs` |
 //! | accepting | `accept.rs` |
 //! | receiving little, into buffers that are provided for it | `receive.rs` |
-//! | receiving much, by calls | `bulk.rs` |
+//! | receiving much, by calls | `direct_io.rs` |
 //! | sending: little by the ring, much by calls | `send.rs` |
 //! | sockets | `table.rs` |
 //! | bad luck, for tests | `disturbed.rs` |
@@ -22,15 +22,15 @@
 //! - where buffers are used up a receive ends, which is no error: it is armed again once they were given back.
 
 mod accept;
-mod bulk;
-#[cfg(tidegate_planted)]
+mod arm;
+mod direct_io;
+#[cfg(tidegate_injected)]
 mod disturbed;
 mod kernel;
 mod operation;
 mod receive;
 mod ring;
 mod send;
-mod settle;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -43,15 +43,15 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use tidegate_buffer::Pool;
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 
-use self::bulk::DirectIo;
+use self::arm::is_busy;
+use self::direct_io::DirectIo;
 use self::kernel::{Event, Kernel, Request};
 use self::operation::{Kind, Transition, name, parse};
 use self::receive::Buffers;
 use self::ring::Ring;
 use self::send::Sends;
-use self::settle::is_busy;
 use self::table::{Flags, Sockets};
 use crate::address::Address;
 use crate::driver::{Completion, Driver, Operation, Side, Token};
@@ -63,11 +63,11 @@ use crate::wake::{Wake, Waker};
 pub struct Uring(Machine<Beneath>);
 
 /// What is beneath it: a real kernel.
-#[cfg(not(tidegate_planted))]
+#[cfg(not(tidegate_injected))]
 type Beneath = Ring;
 
 /// In a build for tests of tests, one that may have bad luck.
-#[cfg(tidegate_planted)]
+#[cfg(tidegate_injected)]
 type Beneath = disturbed::Disturbed<Ring>;
 
 impl Uring {
@@ -87,7 +87,7 @@ impl Uring {
     pub fn new(pool: &Pool) -> io::Result<Self> {
         let buffers = Buffers::new(pool);
         let ring = Ring::new(buffers.count().next_power_of_two())?;
-        #[cfg(tidegate_planted)]
+        #[cfg(tidegate_injected)]
         let ring = Beneath::new(ring);
         Machine::new(ring, buffers, DirectIo::new(pool)).map(Self)
     }
@@ -175,7 +175,7 @@ impl<K: Kernel> Machine<K> {
         let completion = match kind {
             Kind::Accept => self.acceptable(token, event),
             Kind::Receive => self.received(token, event),
-            Kind::Send if planted::is_injected(Bug::SendBelieved) => Some(Completion::Sent(Ok(0))),
+            Kind::Send if injected::is_injected(Bug::SendBelieved) => Some(Completion::Sent(Ok(0))),
             Kind::Send => self.sent(token, event),
             Kind::Writable => self.writable(token, event),
             Kind::HangUp => self.hung_up(token, event),
@@ -288,7 +288,7 @@ impl<K: Kernel> Machine<K> {
                 return Some((token, completion));
             }
         }
-        if planted::is_injected(Bug::CallOvertakes)
+        if injected::is_injected(Bug::CallOvertakes)
             && let Some(overtakes) = self.next_queued(Class::Heavy)
         {
             return Some(overtakes);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Pool, SEGMENT_BYTES, Scratch, Slice};
 
 use super::kernel::{Event, Kernel};
@@ -45,7 +45,7 @@ impl Buffers {
 
     /// Takes back what was looked at.
     pub(super) fn reclaim(&mut self) {
-        self.own.extend(self.last.take().filter(|_| !planted::is_injected(Bug::BufferLost)));
+        self.own.extend(self.last.take().filter(|_| !injected::is_injected(Bug::BufferLost)));
     }
 
     /// Gives the ring all that it may have.
@@ -139,7 +139,7 @@ impl<K: Kernel> Machine<K> {
                 socket.load.note_received(length);
                 if socket.load.is_heavy() && socket.flags.raise(Flags::BULK) {
                     self.line_up(token);
-                    if planted::is_injected(Bug::CallOvertakes) {
+                    if injected::is_injected(Bug::CallOvertakes) {
                         self.poll_socket_later(token);
                         self.bulk.ready.begin_turn();
                     }
@@ -148,7 +148,7 @@ impl<K: Kernel> Machine<K> {
             }
             (result, _) if -result == libc::ENOBUFS => {
                 socket.flags.set(Flags::READABLE, true);
-                if !event.more && socket.flags.raise(Flags::STARVED) && !planted::is_injected(Bug::StarvedForgotten) {
+                if !event.more && socket.flags.raise(Flags::STARVED) && !injected::is_injected(Bug::StarvedForgotten) {
                     self.buffers.starved.push_back(token);
                 }
                 None

@@ -9,7 +9,7 @@ use std::time::Duration;
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 
-use super::kernel::{Event, Kernel, Request, RecvMode};
+use super::kernel::{Event, Kernel, RecvMode, Request};
 
 /// An io_uring with one ring of provided buffers.
 pub(super) struct Ring {

@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use tidegate_buffer::planted::{self, Bug};
-use tidegate_buffer::{Gathered, SendGuard, Outbound};
+use tidegate_buffer::injected::{self, Bug};
+use tidegate_buffer::{Gathered, Outbound, SendGuard};
 
 use super::kernel::{Event, Kernel, Request};
 use super::operation::Kind;
@@ -88,7 +88,8 @@ impl<K: Kernel> Machine<K> {
             socket.flags.set(Flags::SEND_WAITS, true);
             return None;
         }
-        if socket.room != Room::Free || !socket.operations.is_idle(Kind::Send) || socket.flags.contains(Flags::CLOSING) {
+        if socket.room != Room::Free || !socket.operations.is_idle(Kind::Send) || socket.flags.contains(Flags::CLOSING)
+        {
             return None;
         }
         let fd = socket.descriptor.as_raw_fd();
@@ -110,7 +111,7 @@ impl<K: Kernel> Machine<K> {
                 let sent = send_file(&socket.descriptor, &region, bytes_max);
                 return self.sent_at_once(token, sent);
             }
-            Gathered::Parts(parts) if planted::is_injected(Bug::PartsForgotten) && parts.len() == places => {
+            Gathered::Parts(parts) if injected::is_injected(Bug::PartsForgotten) && parts.len() == places => {
                 let sent = send_parts(&socket.descriptor, parts).map(|_| queue.pending() as usize);
                 return Some(Completion::Sent(sent));
             }
@@ -135,10 +136,10 @@ impl<K: Kernel> Machine<K> {
             self.sockets.get_mut(token).into_iter().for_each(|socket| self.sends.give_back(&mut socket.lent));
             return self.send_later(token);
         }
-        if planted::is_injected(Bug::HeaderReused) {
+        if injected::is_injected(Bug::HeaderReused) {
             self.sends.submitted();
         }
-        if planted::is_injected(Bug::SendBelieved) {
+        if injected::is_injected(Bug::SendBelieved) {
             self.sockets.get_mut(token).into_iter().for_each(|socket| self.sends.give_back(&mut socket.lent));
             return Some(Completion::Sent(Ok(bytes)));
         }
@@ -218,7 +219,7 @@ impl<K: Kernel> Machine<K> {
         if socket.flags.contains(Flags::READABLE) {
             self.poll_socket_later(token);
         }
-        (!planted::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)))
+        (!injected::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)))
     }
 
     /// The kernel takes nothing more for now. Why, the next wait tells, if it lasts.

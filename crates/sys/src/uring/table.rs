@@ -2,13 +2,13 @@
 
 use std::os::fd::OwnedFd;
 
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 
-use super::operation::{OpStates, GENERATION_MASK};
-use crate::appetite::RecvSizer;
+use super::operation::{GENERATION_MASK, OpStates};
 use crate::driver::Token;
 use crate::flags;
 use crate::ready::Load;
+use crate::recv_sizer::RecvSizer;
 use crate::slots::{HasGeneration, Slots};
 
 /// What is known of a socket.
@@ -64,7 +64,7 @@ impl Flags {
     pub(super) const RESET: Self = Self::fact(8);
     /// Something was to be sent when it could not be.
     pub(super) const SEND_WAITS: Self = Self::fact(9);
-    /// It brings much: it is polled, and received from by calls (`bulk.rs`).
+    /// It brings much: it is polled, and received from by calls (`direct_io.rs`).
     pub(super) const BULK: Self = Self::fact(10);
     /// What is armed for receiving is that poll.
     pub(super) const POLLED: Self = Self::fact(11);
@@ -106,8 +106,8 @@ impl Sockets {
     /// Who an operation's name belongs to.
     pub(super) fn token(&self, slot: u32, generation: u32) -> Option<Token> {
         let entry = self.occupant(slot)?;
-        let same =
-            u64::from(entry.generation) & GENERATION_MASK == u64::from(generation) || planted::is_injected(Bug::OldBelieved);
+        let same = u64::from(entry.generation) & GENERATION_MASK == u64::from(generation)
+            || injected::is_injected(Bug::OldBelieved);
         same.then_some(Token { slot, generation: entry.generation })
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use tidegate_buffer::Outbound;
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 
 use super::agenda::Event;
 use super::faults::Fault;
@@ -57,7 +57,7 @@ impl World {
             Ok(taken) => taken,
             Err(error) => return Some(Err(error)),
         };
-        if planted::is_injected(Bug::PartsForgotten) && taken > bytes.len() {
+        if injected::is_injected(Bug::PartsForgotten) && taken > bytes.len() {
             return Some(Ok(taken));
         }
         if bytes.len() > 1 && self.strikes(Fault::ShortWrite) {

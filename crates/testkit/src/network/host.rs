@@ -1,4 +1,4 @@
-//! `Host` and `Station`: an address, and the event loops that run there.
+//! `Host` and `SimNode`: an address, and the event loops that run there.
 
 use std::cell::RefCell;
 use std::error::Error;

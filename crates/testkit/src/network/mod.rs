@@ -12,7 +12,7 @@
 //! | what happens later | `agenda.rs` |
 //! | listening and connecting | `connect.rs` |
 //! | bytes on their way, and the ends of streams | `flow.rs`, and what a kernel knows of an end: `stream.rs` |
-//! | what a socket has to say | `attend.rs` |
+//! | what a socket has to say | `poll_socket.rs` |
 //! | the driver | `driver.rs` |
 //! | what goes wrong | `faults.rs` |
 //! | whether two runs were the same | `trace.rs` |
@@ -21,12 +21,12 @@
 //! is a delay to those above. To connect to a Unix path takes no time, and its bytes travel as others do.
 
 mod agenda;
-mod attend;
 mod connect;
 mod driver;
 mod faults;
 mod flow;
 mod host;
+mod poll_socket;
 mod stream;
 mod table;
 mod trace;

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-use super::spread::Variation;
+use super::variation::Variation;
 use super::{PERCENTILES, errors_by_kind, per_second};
 use crate::load::figures::{Figures, Held, Interval};
 
@@ -17,7 +17,7 @@ pub(crate) fn json(figures: &Figures) -> Value {
     json!({
         "url": asked.url,
         "method": asked.method,
-        "transport": asked.transport,
+        "backend": asked.backend,
         "threads": asked.threads,
         "connections": asked.connections,
         "pipeline": asked.pipeline,
@@ -139,7 +139,7 @@ mod tests {
         "stuck",
         "thread_rate",
         "threads",
-        "transport",
+        "backend",
         "unanswered",
         "unsent",
         "url",

@@ -1,5 +1,5 @@
 //! How `tidegate load` shows what it found: `table.rs` as wrk does, `json.rs` for programs, `page.rs` to look at, and
-//! while it runs `progress.rs`. All of them say the same figures, which come from `spread.rs` and from `rates` below.
+//! while it runs `progress.rs`. All of them say the same figures, which come from `load_balancing.rs` and from `rates` below.
 
 mod chart;
 mod json;
@@ -7,9 +7,9 @@ mod page;
 mod pictures;
 pub(crate) mod progress;
 mod scale;
-mod spread;
 mod table;
 pub(crate) mod units;
+mod variation;
 mod words;
 
 use std::thread::available_parallelism;

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Write};
 
 use super::chart::Escaped;
 use super::pictures::{self, Picture};
-use super::spread::Variation;
+use super::variation::Variation;
 use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, silence, words};
 use crate::load::figures::Figures;
 
@@ -145,7 +145,7 @@ fn load(figures: &Figures) -> Vec<(&'static str, String)> {
         ("connections", words::count(asked.connections as u64)),
         ("pipelined", words::count(asked.pipeline as u64)),
         ("threads", words::count(asked.threads as u64)),
-        ("transport", asked.transport.to_owned()),
+        ("backend", asked.backend.to_owned()),
         ("CPU of the load, user", format!("{user:.2} s")),
         ("CPU of the load, system", format!("{system:.2} s")),
     ];

@@ -12,7 +12,7 @@ pub(super) fn empty() -> Figures {
         asked: Asked {
             url: "http://127.0.0.1:8080/plaintext".to_owned(),
             method: "GET".to_owned(),
-            transport: "uring",
+            backend: "uring",
             threads: 1,
             connections: 256,
             idle: 0,

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write};
 
-use super::spread::Variation;
+use super::variation::Variation;
 use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, silence, units};
 use crate::load::figures::Figures;
 

@@ -13,7 +13,7 @@ use tidegate_sys::readiness::Readiness;
 use tidegate_sys::uring::Uring;
 use tidegate_sys::{Address, Driver, ListenOptions, Side as End, Socket};
 
-use crate::stage::{Family, TestBackend, Side, Site, Wrap};
+use crate::stage::{Family, Side, Site, TestBackend, Wrap};
 
 pub(crate) struct Loopback {
     make: fn(&Pool) -> Box<dyn Driver>,
@@ -140,7 +140,7 @@ impl TestBackend for Loopback {
     }
 
     fn patience(&self) -> Duration {
-        Duration::from_secs(if tidegate_buffer::planted::any() { 3 } else { 30 })
+        Duration::from_secs(if tidegate_buffer::injected::any() { 3 } else { 30 })
     }
 
     fn seed(&self) -> u64 {

@@ -8,7 +8,7 @@ use tidegate_buffer::Pool;
 use tidegate_sys::{Address, Driver, Socket};
 use tidegate_testkit::network::{Fault, Faults, Fired, Host, Network};
 
-use crate::stage::{Family, TestBackend, Side, Site, Wrap};
+use crate::stage::{Family, Side, Site, TestBackend, Wrap};
 
 pub(crate) struct Simulator {
     network: Network,

@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::look;
 use super::random::Random;
-use crate::uring::kernel::{Event, Kernel, Request, RecvMode};
+use crate::uring::kernel::{Event, Kernel, RecvMode, Request};
 
 /// What it may still do for no reason. Each is done so many times, and then no more, unless it is [`ALWAYS`].
 #[derive(Debug, Clone, Copy, Default)]

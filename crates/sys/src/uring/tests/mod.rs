@@ -19,7 +19,7 @@ use tidegate_buffer::Pool;
 
 use self::fake::Fake;
 use super::Machine;
-use super::bulk::DirectIo;
+use super::direct_io::DirectIo;
 use super::receive::Buffers;
 
 /// A driver over a difficult kernel.

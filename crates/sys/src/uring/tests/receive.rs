@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use super::fake::{ALWAYS, Malice};
 use super::stage::{Stage, Told, pattern};
 use crate::driver::{Operation, Token};
-use crate::uring::kernel::{Event, Request, RecvMode};
+use crate::uring::kernel::{Event, RecvMode, Request};
 use crate::uring::operation::{Kind, name};
 use crate::uring::receive::BUFFER_BYTES;
 

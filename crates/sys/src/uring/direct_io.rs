@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Pool, Scratch};
 
 use super::Machine;
@@ -96,7 +96,7 @@ impl<K: Kernel> Machine<K> {
         // A receive that the ring has is not to be overtaken.
         let is_polled = flags.contains(Flags::POLLED);
         let is_idle = self.sockets.get(token)?.operations.is_idle(Kind::Receive);
-        let has_ring = !is_polled && !is_idle && !planted::is_injected(Bug::CallOvertakes);
+        let has_ring = !is_polled && !is_idle && !injected::is_injected(Bug::CallOvertakes);
         if !flags.contains(Flags::READABLE) || has_ring || !self.wants(flags) {
             self.note_paused(token);
             return None;
@@ -130,7 +130,7 @@ impl<K: Kernel> Machine<K> {
                 socket.appetite.learn(length);
                 socket.load.note_received(length);
                 // The end is not reported again, so who has hung up is asked until it comes.
-                let hung_up = socket.flags.contains(Flags::HUNG_UP) && !planted::is_injected(Bug::FinMissed);
+                let hung_up = socket.flags.contains(Flags::HUNG_UP) && !injected::is_injected(Bug::FinMissed);
                 let drained = length < size && !hung_up;
                 socket.flags.set(Flags::READABLE, !drained);
                 if drained && !socket.load.is_heavy() {

@@ -310,14 +310,14 @@ def judge(server, name, port, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=program.PROGRAM, help="the program `tidegate`")
-    parser.add_argument("--transports", nargs="+", default=program.TRANSPORTS)
+    parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
     parser.add_argument("--mib", type=int, default=32, help="MiB that go there and back")
     parser.add_argument("--seconds", type=int, default=1, help="of load, for each depth")
     options = parser.parse_args()
     program.need("nginx", "haproxy", "curl", "wrk", "h2load")
-    for transport in options.transports:
-        print(f"{transport}:")
-        with tempfile.TemporaryDirectory() as directory, program.serve(transport, program=options.program) as server:
+    for backend in options.backends:
+        print(f"{backend}:")
+        with tempfile.TemporaryDirectory() as directory, program.serve(backend, program=options.program) as server:
             with program.Nginx(server.port, directory) as nginx, program.Haproxy(server.port, directory) as haproxy:
                 addresses = {
                     "direct": server.port,

@@ -1,17 +1,17 @@
-//! `Stand`: what an event loop does with one connection, without the loop and without the network.
+//! `CodecHarness`: what an event loop does with one connection, without the loop and without the network.
 
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_buffer::{RECEIVE_BYTES_MAX, Scratch};
-use tidegate_codec::{Codec, FileRegion, Input, WritePosition, Outbound, Output, Pool, Step, Time};
+use tidegate_codec::{Codec, FileRegion, Input, Outbound, Output, Pool, Step, Time, WritePosition};
 
 /// A codec on a test stand: bytes are received as a loop receives them, through a [`Scratch`] and an [`Input`], and
 /// what the codec writes is read back.
 ///
 /// ```
 /// use tidegate_codec::framing::Lines;
-/// use tidegate_testkit::Stand;
+/// use tidegate_testkit::CodecHarness;
 ///
 /// let mut stand = Stand::new(Lines::new());
 /// let lines = stand.visit(b"ebb\nflow\nsla")?;
@@ -57,10 +57,10 @@ impl<C: Codec> CodecHarness<C> {
     /// Receives `bytes` and decodes all that is complete, then flushes and settles: a whole visit of a connection.
     ///
     /// # Errors
-    /// That of decoding or flushing; the messages before it are lost. [`step`](Stand::step) keeps them apart.
+    /// That of decoding or flushing; the messages before it are lost. [`step`](CodecHarness::step) keeps them apart.
     ///
     /// # Panics
-    /// As [`receive`](Stand::receive).
+    /// As [`receive`](CodecHarness::receive).
     pub fn visit(&mut self, bytes: &[u8]) -> Result<Vec<C::In>, C::Error> {
         self.receive(bytes);
         let mut messages = Vec::new();
@@ -105,7 +105,8 @@ impl<C: Codec> CodecHarness<C> {
     /// # Errors
     /// Those of the codec.
     pub fn drive_handshake(&mut self) -> Result<(), C::Error> {
-        let done = self.codec.drive_handshake(&mut self.input, &mut Output::new(&mut self.queue, &self.pool, &self.time));
+        let done =
+            self.codec.drive_handshake(&mut self.input, &mut Output::new(&mut self.queue, &self.pool, &self.time));
         self.last_word(done)
     }
 
@@ -155,7 +156,7 @@ impl<C: Codec> CodecHarness<C> {
     /// Sends everything that was flushed, and returns it.
     ///
     /// # Panics
-    /// As [`flush`](Stand::flush), where a file is sent.
+    /// As [`flush`](CodecHarness::flush), where a file is sent.
     pub fn take_sent(&mut self) -> Vec<u8> {
         self.take_sent_up_to(usize::MAX)
     }
@@ -163,7 +164,7 @@ impl<C: Codec> CodecHarness<C> {
     /// Sends at most `bytes_max` of what was flushed, and returns it.
     ///
     /// # Panics
-    /// As [`flush`](Stand::flush), where a file is sent.
+    /// As [`flush`](CodecHarness::flush), where a file is sent.
     pub fn take_sent_up_to(&mut self, bytes_max: usize) -> Vec<u8> {
         let mut sent = Vec::new();
         while sent.len() < bytes_max {
@@ -203,7 +204,7 @@ impl<C: Codec> CodecHarness<C> {
         self.codec.restart_timeouts(self.now);
     }
 
-    /// Whether nothing keeps what was received last. After [`settle`](Stand::settle), and with everything sent and
+    /// Whether nothing keeps what was received last. After [`settle`](CodecHarness::settle), and with everything sent and
     /// every message dropped, it has to be so.
     #[must_use]
     pub fn scratch_is_free(&mut self) -> bool {

@@ -1,4 +1,4 @@
-"""What all judges share: our server and what it counts, tools that may be missing, and what runs in front of us.
+"""What all interop share: our server and what it counts, tools that may be missing, and what runs in front of us.
 
 A judge is a program that others wrote. Servers are started and ended by `benches/servers.py`.
 """
@@ -21,7 +21,7 @@ import servers  # noqa: E402
 from servers import Failure  # noqa: E402
 
 PROGRAM = str(ROOT / "target/release/tidegate")
-TRANSPORTS = ["epoll", "uring"]
+BACKENDS = ["epoll", "uring"]
 SCRIPT = str(ROOT / "benches/load.lua")
 COUNTS_SECONDS_MAX = 5
 LISTEN_SECONDS_MAX = 10
@@ -50,9 +50,9 @@ def letters(length, start=0):
     return (LETTERS * (length // len(LETTERS) + 2))[skipped : skipped + length]
 
 
-def serve(transport, *flags, program=PROGRAM):
+def serve(backend, *flags, program=PROGRAM):
     """Our server, to be used in a `with`."""
-    words = [program, "serve", "--listen", "127.0.0.1:0", "--quiet", "--transport", transport, *flags]
+    words = [program, "serve", "--listen", "127.0.0.1:0", "--quiet", "--backend", backend, *flags]
     return servers.Server(shlex.join(words))
 
 

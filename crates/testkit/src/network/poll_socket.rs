@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use tidegate_buffer::Scratch;
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_sys::{Accepted, Completion, Load, Socket, Token};
 
 use super::agenda::Event;
@@ -14,7 +14,12 @@ use super::world::{Place, World};
 
 impl World {
     /// What a socket has to say, if anything. Who may have more to say is lined up again.
-    pub(super) fn poll_socket(&mut self, desk: usize, place: Place, scratch: &mut Scratch) -> Option<(Token, Completion)> {
+    pub(super) fn poll_socket(
+        &mut self,
+        desk: usize,
+        place: Place,
+        scratch: &mut Scratch,
+    ) -> Option<(Token, Completion)> {
         let (owner, completion) = match place {
             Place::Closed(token) => (Owner { desk, token }, Completion::Closed),
             Place::Listener(id) => {
@@ -88,7 +93,7 @@ impl World {
         if end.is_writable_again() {
             (end.blocked, end.in_flight) = (false, false);
             self.line_up(Place::End(id));
-            return (!planted::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
+            return (!injected::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
         }
         if end.broken {
             let told = std::mem::replace(&mut end.break_told, true);
@@ -120,7 +125,7 @@ impl World {
         let mut load = Load::default();
         if let Some(end) = self.ends.get_mut(id) {
             end.inbound.read_exact(space).expect("so many have arrived");
-            if planted::is_injected(Bug::FinMissed) && end.fin_came && end.inbound.is_empty() {
+            if injected::is_injected(Bug::FinMissed) && end.fin_came && end.inbound.is_empty() {
                 end.end_told = true;
             }
             load = end.load;

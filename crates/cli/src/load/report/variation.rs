@@ -1,4 +1,4 @@
-//! `Spread`: a mean and what lies around it, as wrk's `Thread Stats` have it.
+//! `LoadBalancing`: a mean and what lies around it, as wrk's `Thread Stats` have it.
 
 use hdrhistogram::Histogram;
 

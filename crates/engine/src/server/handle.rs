@@ -1,4 +1,4 @@
-//! `Running`: loops on their threads, and the ways to end them.
+//! `ServerHandle`: loops on their threads, and the ways to end them.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -12,12 +12,12 @@ use tidegate_sys::Address;
 use crate::counters::{Counts, Published};
 use crate::event_loop::EventLoop;
 use crate::mailbox::{LoopMessage, Mailbox};
+use crate::server::backend::BackendPlan;
 use crate::server::start_error::StartError;
 use crate::server::takeover::Control;
-use crate::server::transport::BackendPlan;
 use crate::server::watchdog::Watchdog;
 
-/// A server that runs. Dropping it ends it at once; [`drain`](Running::drain) ends it in good order.
+/// A server that runs. Dropping it ends it at once; [`drain`](ServerHandle::drain) ends it in good order.
 #[derive(Debug)]
 #[must_use = "dropping it ends the server"]
 pub struct ServerHandle {
@@ -80,7 +80,7 @@ impl Superseded {
 
 #[derive(Debug)]
 struct RunningLoop {
-    transport: &'static str,
+    backend: &'static str,
     mailbox: Arc<Mailbox>,
     published: Arc<Published>,
     thread: Option<JoinHandle<()>>,
@@ -112,8 +112,8 @@ impl ServerHandle {
             .name(format!("tidegate-{}", self.loops.len()))
             .spawn(move || run_loop(&started, plan, memory_max, listen))
             .map_err(StartError::System)?;
-        let Started { mailbox, published, transport } = outcome.recv().map_err(|_| StartError::Panicked)??;
-        self.loops.push(RunningLoop { transport, mailbox, published, thread: Some(thread) });
+        let Started { mailbox, published, backend } = outcome.recv().map_err(|_| StartError::Panicked)??;
+        self.loops.push(RunningLoop { backend, mailbox, published, thread: Some(thread) });
         Ok(())
     }
 
@@ -125,15 +125,15 @@ impl ServerHandle {
 
     /// The driver of all loops, `epoll` or `uring`; or `uring and epoll` if there was no io_uring for some of them.
     #[must_use]
-    pub fn transport(&self) -> &'static str {
-        let mut transports = self.transports();
-        let first = transports.next().unwrap_or_default();
-        if transports.all(|other| other == first) { first } else { "uring and epoll" }
+    pub fn backend(&self) -> &'static str {
+        let mut backends = self.backends();
+        let first = backends.next().unwrap_or_default();
+        if backends.all(|other| other == first) { first } else { "uring and epoll" }
     }
 
     /// The driver of each loop: `epoll` or `uring`.
-    pub fn transports(&self) -> impl Iterator<Item = &'static str> {
-        self.loops.iter().map(|running| running.transport)
+    pub fn backends(&self) -> impl Iterator<Item = &'static str> {
+        self.loops.iter().map(|running| running.backend)
     }
 
     /// How many loops run.
@@ -155,7 +155,7 @@ impl ServerHandle {
     }
 
     /// Whether another server has [taken over](crate::Server::takeover): it accepts, and it is time to
-    /// [`drain`](Running::drain) this one. Until that is done both accept.
+    /// [`drain`](ServerHandle::drain) this one. Until that is done both accept.
     #[must_use]
     pub fn is_superseded(&self) -> bool {
         self.superseded.has_come()
@@ -168,7 +168,7 @@ impl ServerHandle {
     }
 
     /// Waits until the loops have ended, which they do when waiting for events fails, or if another handle drains them:
-    /// for a server that runs as long as its process. One that may be [`superseded`](Running::superseded) waits for that.
+    /// for a server that runs as long as its process. One that may be [`superseded`](ServerHandle::superseded) waits for that.
     pub fn wait(mut self) {
         self.join();
     }
@@ -186,7 +186,7 @@ impl ServerHandle {
         let now = Instant::now();
         let by = now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400));
         for running in &self.loops {
-            // A loop that takes no letters has ended already.
+            // A loop that takes no messages has ended already.
             let _ = running.mailbox.send(LoopMessage::Drain(by));
         }
         self.join();
@@ -215,7 +215,7 @@ impl Drop for ServerHandle {
 struct Started {
     mailbox: Arc<Mailbox>,
     published: Arc<Published>,
-    transport: &'static str,
+    backend: &'static str,
 }
 
 /// The life of a loop's thread.
@@ -230,17 +230,17 @@ fn run_loop(
     // allocator's gaps.
     pool.ledger().set_budget(memory_max - memory_max / 8 - (memory_max / 8).min(LOOP_BYTES));
     let ready = plan.open(&pool).and_then(|driver| {
-        let transport = driver.name();
+        let backend = driver.name();
         let mut event_loop = EventLoop::new(driver, pool);
         // What prepares a loop may start tasks there: a pool of connections, a report each minute.
         let entered = event_loop.enter();
         listen(&mut event_loop).map_err(StartError::System)?;
         drop(entered);
-        Ok((event_loop, transport))
+        Ok((event_loop, backend))
     });
     match ready {
-        Ok((mut event_loop, transport)) => {
-            let report = Started { mailbox: event_loop.mailbox(), published: event_loop.published(), transport };
+        Ok((mut event_loop, backend)) => {
+            let report = Started { mailbox: event_loop.mailbox(), published: event_loop.published(), backend };
             if started.send(Ok(report)).is_ok()
                 && let Err(error) = event_loop.run()
             {
@@ -261,15 +261,15 @@ mod tests {
 
     /// Where there is no io_uring the second plan comes to epoll as well, and nothing is told twice.
     #[test]
-    fn the_transport_is_told_of_each_loop() {
+    fn the_backend_is_told_of_each_loop() {
         let mut running = ServerHandle::new("127.0.0.1:1".parse().expect("it is an address"));
-        assert_eq!(running.transport(), "");
+        assert_eq!(running.backend(), "");
         for plan in [BackendPlan::Epoll, BackendPlan::UringOrEpoll] {
             running.add(plan, 1 << 20, |_| Ok(())).expect("it starts");
         }
-        let second = running.transports().nth(1);
-        assert_eq!(running.transports().next(), Some("epoll"));
+        let second = running.backends().nth(1);
+        assert_eq!(running.backends().next(), Some("epoll"));
         let all = if second == Some("uring") { "uring and epoll" } else { "epoll" };
-        assert_eq!((running.transport(), running.loops()), (all, 2));
+        assert_eq!((running.backend(), running.loops()), (all, 2));
     }
 }

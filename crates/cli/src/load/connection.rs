@@ -1,4 +1,4 @@
-//! `Visitor`: what one connection of a load does.
+//! `LoadConnection`: what one connection of a load does.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tidegate::{CloseReason, Codec, Context, Event, Handler, Outcome, Remote};
 
-use super::pipeline::{Answers, Pipeline, Batch};
+use super::pipeline::{Answers, Batch, Pipeline};
 use super::worker::Worker;
 
 /// What a connection is there for.

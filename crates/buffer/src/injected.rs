@@ -1,10 +1,10 @@
-//! Bugs that can be planted, to see that the tests notice them. In a usual build there are none: only one that was made
-//! with `--cfg tidegate_planted` looks at the environment, and the compiler removes the question from all others.
+//! Bugs that can be injected, to see that the tests notice them. In a usual build there are none: only one that was made
+//! with `--cfg tidegate_injected` looks at the environment, and the compiler removes the question from all others.
 //!
-//! Each is a bug that an event loop of somebody's once had. `.ci/planted` plants one after the other and runs the contract
+//! Each is a bug that an event loop of somebody's once had. `.ci/injected` plants one after the other and runs the contract
 //! of drivers, which has to fail each time.
 
-/// A bug that can be planted.
+/// A bug that can be injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
     /// A send that was taken in part, or not at all, is never told that it may go on.
@@ -102,18 +102,18 @@ impl Bug {
     ];
 }
 
-/// Whether this one is planted: `TIDEGATE_PLANTED` names it.
-#[cfg(tidegate_planted)]
+/// Whether this one is injected: `TIDEGATE_INJECTED` names it.
+#[cfg(tidegate_injected)]
 #[must_use]
 pub fn is_injected(bug: Bug) -> bool {
-    planted() == Some(bug)
+    injected() == Some(bug)
 }
 
-/// Whether this one is planted, which it is not in this build.
-#[cfg(not(tidegate_planted))]
+/// Whether this one is injected, which it is not in this build.
+#[cfg(not(tidegate_injected))]
 #[inline(always)]
 #[must_use]
-pub const fn has(_: Bug) -> bool {
+pub const fn is_injected(_: Bug) -> bool {
     false
 }
 
@@ -123,12 +123,12 @@ pub fn any() -> bool {
     Bug::ALL.into_iter().any(is_injected)
 }
 
-#[cfg(tidegate_planted)]
-fn planted() -> Option<Bug> {
-    static PLANTED: std::sync::OnceLock<Option<Bug>> = std::sync::OnceLock::new();
-    *PLANTED.get_or_init(|| {
-        let name = std::env::var("TIDEGATE_PLANTED").ok()?;
+#[cfg(tidegate_injected)]
+fn injected() -> Option<Bug> {
+    static INJECTED: std::sync::OnceLock<Option<Bug>> = std::sync::OnceLock::new();
+    *INJECTED.get_or_init(|| {
+        let name = std::env::var("TIDEGATE_INJECTED").ok()?;
         let bug = Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == name);
-        Some(bug.unwrap_or_else(|| panic!("TIDEGATE_PLANTED is `{name}`, which is none of {:?}", Bug::ALL)))
+        Some(bug.unwrap_or_else(|| panic!("TIDEGATE_INJECTED is `{name}`, which is none of {:?}", Bug::ALL)))
     })
 }

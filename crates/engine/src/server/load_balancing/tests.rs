@@ -30,27 +30,27 @@ impl Handler<Lines> for Echo {
 
 /// A server of two loops without threads.
 struct Pair {
-    crew: Arc<LoopGroup>,
+    group: Arc<LoopGroup>,
     loops: [Option<EventLoop>; 2],
     addresses: [SocketAddr; 2],
 }
 
 impl Pair {
     fn new(limits: &Limits) -> Self {
-        let crew = LoopGroup::new(2, Arc::default());
+        let group = LoopGroup::new(2, Arc::default());
         let (loops, addresses): (Vec<_>, Vec<_>) = (0..2)
             .map(|number| {
                 let mut event_loop = EventLoop::readiness().unwrap();
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let address = listener.local_addr().unwrap();
                 let listener = Socket::from_listener(listener, &ListenOptions::default()).unwrap();
-                event_loop.join_group(crew.handle(number));
+                event_loop.join_group(group.handle(number));
                 let make = |_: &Address| (Lines::new(), Echo);
-                event_loop.listen(listener, limits.clone(), crew.live.clone(), make).unwrap();
+                event_loop.listen(listener, limits.clone(), group.live.clone(), make).unwrap();
                 (Some(event_loop), address)
             })
             .unzip();
-        Self { crew, loops: loops.try_into().unwrap(), addresses: addresses.try_into().unwrap() }
+        Self { group, loops: loops.try_into().unwrap(), addresses: addresses.try_into().unwrap() }
     }
 
     fn connect(&self, number: usize) -> TcpStream {
@@ -74,8 +74,8 @@ impl Pair {
 
     /// Each loop's connections, with those that are on their way; these; and those of the server.
     fn counts(&self) -> ([u64; 2], [u64; 2], usize) {
-        let words = [0, 1].map(|number: usize| self.crew.loads[number].word.load(Relaxed));
-        (words.map(count), words.map(coming), self.crew.live.load(Relaxed))
+        let words = [0, 1].map(|number: usize| self.group.loads[number].word.load(Relaxed));
+        (words.map(count), words.map(coming), self.group.live.load(Relaxed))
     }
 }
 
@@ -84,8 +84,8 @@ fn the_second_connection_of_a_loop_goes_to_the_other() {
     let mut pair = Pair::new(&Limits::default());
     let _clients = [pair.connect(0), pair.connect(0)];
     pair.turn_until(0, |event_loop| event_loop.counts().accepted == 1);
-    let crew = pair.crew.clone();
-    pair.turn_until(0, |_| crew.live.load(Relaxed) == 2);
+    let group = pair.group.clone();
+    pair.turn_until(0, |_| group.live.load(Relaxed) == 2);
     assert_eq!(pair.counts(), ([1, 1], [0, 1], 2), "it is counted before it has come");
     pair.turn_until(1, |event_loop| event_loop.counts().accepted == 1);
     assert_eq!(pair.counts(), ([1, 1], [0, 0], 2));
@@ -105,21 +105,21 @@ fn a_loop_that_has_ended_gets_none() {
 #[test]
 fn a_mailbox_that_takes_no_letter_gives_the_connection_back() {
     let mut pair = Pair::new(&Limits::default());
-    // Nobody has told the crew yet.
+    // Nobody has told the group yet.
     drop(pair.loops[1].as_ref().unwrap().mailbox().end());
     let mut clients: Vec<_> = (0..3).map(|_| pair.connect(0)).collect();
     clients.iter_mut().for_each(|client| client.write_all(b"ebb\n").unwrap());
     pair.turn_until(0, |event_loop| event_loop.counts().messages == 3);
     assert_eq!(pair.counts(), ([3, 0], [0, 0], 3));
-    assert!(!is_open(pair.crew.loads[1].word.load(Relaxed)));
+    assert!(!is_open(pair.group.loads[1].word.load(Relaxed)));
 }
 
 #[test]
 fn what_is_on_its_way_to_a_loop_that_ends_is_closed_and_its_places_are_free() {
     let mut pair = Pair::new(&Limits::default());
     let (_first, mut second) = (pair.connect(0), pair.connect(0));
-    let crew = pair.crew.clone();
-    pair.turn_until(0, |_| crew.live.load(Relaxed) == 2);
+    let group = pair.group.clone();
+    pair.turn_until(0, |_| group.live.load(Relaxed) == 2);
     assert_eq!(pair.counts(), ([1, 1], [0, 1], 2));
     pair.loops[1] = None;
     assert_eq!(pair.counts(), ([1, 0], [0, 0], 1));
@@ -131,8 +131,8 @@ fn what_is_on_its_way_to_a_loop_that_ends_is_closed_and_its_places_are_free() {
 fn a_drain_waits_for_what_is_on_its_way_and_ends_it_in_good_order() {
     let mut pair = Pair::new(&Limits::default());
     let mut clients = [pair.connect(0), pair.connect(0)];
-    let crew = pair.crew.clone();
-    pair.turn_until(0, |_| crew.live.load(Relaxed) == 2);
+    let group = pair.group.clone();
+    pair.turn_until(0, |_| group.live.load(Relaxed) == 2);
     let target = pair.loops[1].as_mut().unwrap();
     target.drain(Duration::from_secs(20));
     assert!(!target.is_drained(), "one is on its way");
@@ -161,22 +161,22 @@ fn a_drain_waits_for_what_is_on_its_way_and_ends_it_in_good_order() {
 fn a_drain_gets_over_a_place_that_was_counted_and_taken_back() {
     let mut pair = Pair::new(&Limits::default());
     // Another loop is about to send something.
-    pair.crew.loads[1].word.fetch_add(ONE + COMING, Relaxed);
+    pair.group.loads[1].word.fetch_add(ONE + COMING, Relaxed);
     let target = pair.loops[1].as_mut().unwrap();
     target.drain(Duration::from_secs(3600));
     assert!(!target.is_drained());
     pair.turn(1);
     // It sees that nobody takes it.
-    pair.crew.loads[1].word.fetch_sub(ONE + COMING, Relaxed);
+    pair.group.loads[1].word.fetch_sub(ONE + COMING, Relaxed);
     pair.turn_until(1, |event_loop| event_loop.is_drained());
 }
 
 #[test]
 fn a_loop_that_does_not_come_to_read_is_sent_so_many_and_no_more() {
-    let crew = LoopGroup::new(2, Arc::default());
+    let group = LoopGroup::new(2, Arc::default());
     let hangs = Mailbox::new(Waker::new(Arc::new(Nobody)));
-    let reception = crew.handle(1).receive(&hangs, Token { slot: 0, generation: 0 }).expect("the first");
-    let here = crew.handle(0);
+    let reception = group.handle(1).receive(&hangs, Token { slot: 0, generation: 0 }).expect("the first");
+    let here = group.handle(0);
     let mut kept = 0;
     for _ in 0..10 * HANDED_MAX {
         let peer = "127.0.0.1:1".parse().unwrap();
@@ -185,7 +185,7 @@ fn a_loop_that_does_not_come_to_read_is_sent_so_many_and_no_more() {
             kept += 1;
         }
     }
-    assert_eq!((kept, coming(crew.loads[1].word.load(Relaxed))), (9 * HANDED_MAX, HANDED_MAX));
+    assert_eq!((kept, coming(group.loads[1].word.load(Relaxed))), (9 * HANDED_MAX, HANDED_MAX));
     assert!(reception.shut());
     assert_eq!(hangs.collect().len() as u64, HANDED_MAX);
     assert!(!reception.shut(), "what was thrown away is counted no more");
@@ -193,11 +193,11 @@ fn a_loop_that_does_not_come_to_read_is_sent_so_many_and_no_more() {
 
 #[test]
 fn of_several_listeners_of_a_loop_the_first_receives() {
-    let crew = LoopGroup::new(1, Arc::default());
+    let group = LoopGroup::new(1, Arc::default());
     let mailbox = Mailbox::new(Waker::new(Arc::new(Nobody)));
-    let [first, second] = [0, 1].map(|slot| crew.handle(0).receive(&mailbox, Token { slot, generation: 0 }));
+    let [first, second] = [0, 1].map(|slot| group.handle(0).receive(&mailbox, Token { slot, generation: 0 }));
     assert!(first.is_some() && second.is_none());
-    assert!(is_open(crew.loads[0].word.load(Relaxed)));
+    assert!(is_open(group.loads[0].word.load(Relaxed)));
 }
 
 struct Nobody;

@@ -65,11 +65,11 @@ def control(options):
         raise Failure(f"smugglex found only {found} where everything is to be found")
 
 
-def judge(transport, options):
+def judge(backend, options):
     begun = time.monotonic()
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
-        server = stack.enter_context(program.serve(transport, program=options.program))
+        server = stack.enter_context(program.serve(backend, program=options.program))
         nginx = stack.enter_context(program.Nginx(server.port, directory))
         haproxy = stack.enter_context(program.Haproxy(server.port, directory))
         careless = stack.enter_context(naive.Proxy(server.port))
@@ -80,7 +80,7 @@ def judge(transport, options):
         after = program.counts(server)
     messages, offences = (after[name] - before[name] for name in ("messages", "closed_protocol"))
     print(
-        f"{transport}: {len(found)} found by {checks} checks of {len(urls)} addresses; {messages} messages came through, "
+        f"{backend}: {len(found)} found by {checks} checks of {len(urls)} addresses; {messages} messages came through, "
         f"{offences} connections were refused; {time.monotonic() - begun:.1f} s",
         flush=True,
     )
@@ -93,14 +93,14 @@ def judge(transport, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=program.PROGRAM, help="the program `tidegate`")
-    parser.add_argument("--transports", nargs="+", default=program.TRANSPORTS)
+    parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
     parser.add_argument("--timeout", type=int, default=4, help="seconds that smugglex waits for an answer")
     parser.add_argument("--verbose", action="store_true", help="what smugglex notes beside what it finds")
     options = parser.parse_args()
     program.need("smugglex", "nginx", "haproxy")
     control(options)
-    for transport in options.transports:
-        judge(transport, options)
+    for backend in options.backends:
+        judge(backend, options)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ use tidegate_buffer::Pool;
 use tidegate_codec::Time;
 use tidegate_sys::{Completion, Driver, Operation, Side, Socket, Token};
 
-use crate::closed::CloseReason;
-use crate::connection::{Disposition, SlotEvent, SlotEntry, SocketState, ProtocolSwitch};
+use crate::close_reason::CloseReason;
+use crate::connection::{Disposition, ProtocolSwitch, SlotEntry, SlotEvent, SocketState};
 use crate::counters::Counters;
-use crate::group::{Delivery, Groups, DeliveryOutcome, Shared};
+use crate::group::{Delivery, DeliveryOutcome, Groups, Shared};
 use crate::limits::{AGAIN_KEPT_MAX, LAG_MIN, UNREAD_GRACE};
 use crate::log::Log;
 use crate::mailbox::Mailbox;
@@ -48,7 +48,7 @@ pub(crate) struct Core {
     pub(crate) pending_reader: Option<Token>,
     /// Bytes that tasks have sent since the connections which they touched were flushed.
     pub(crate) unflushed: u64,
-    /// Occupants that a drain waits for.
+    /// SlotEntries that a drain waits for.
     awaited: usize,
     /// Those among them that are closed but for the driver's last word.
     closing: usize,
@@ -115,52 +115,52 @@ impl Core {
 
     /// Visits whoever has the slot of `token`, if they are there.
     #[inline]
-    pub(crate) fn dispatch(&mut self, token: Token, occasion: SlotEvent) {
+    pub(crate) fn dispatch(&mut self, token: Token, event: SlotEvent) {
         match self.slots.take(token) {
-            Some(occupant) => self.enter(token, occupant, occasion),
+            Some(entry) => self.enter(token, entry, event),
             // What was posted to somebody who is gone is a user's.
-            None => catch_and_log(move || drop(occasion)),
+            None => catch_and_log(move || drop(event)),
         }
     }
 
-    /// Visits an occupant that is not in its slot, and does with it what the visit came to.
+    /// Visits an entry that is not in its slot, and does with it what the visit came to.
     #[inline]
-    pub(crate) fn enter(&mut self, token: Token, occupant: Box<dyn SlotEntry>, occasion: SlotEvent) {
-        self.act(token, occupant, |occupant, core| occupant.dispatch(core, token, occasion));
+    pub(crate) fn enter(&mut self, token: Token, entry: Box<dyn SlotEntry>, event: SlotEvent) {
+        self.act(token, entry, |entry, core| entry.dispatch(core, token, event));
     }
 
-    /// Does something with an occupant that is not in its slot, and with it what that came to.
+    /// Does something with an entry that is not in its slot, and with it what that came to.
     #[inline]
     fn act(
         &mut self,
         token: Token,
-        mut occupant: Box<dyn SlotEntry>,
+        mut entry: Box<dyn SlotEntry>,
         act: impl FnOnce(&mut dyn SlotEntry, &mut Self) -> Disposition,
     ) {
-        let mut acted = catch_unwind(AssertUnwindSafe(|| act(&mut *occupant, self)));
+        let mut acted = catch_unwind(AssertUnwindSafe(|| act(&mut *entry, self)));
         // A loop, since a peer may have sent ahead what makes a connection switch, and switch again.
         loop {
-            let fate = match acted {
-                Ok(fate) => fate,
-                Err(panic) => self.after_panic(token, &mut *occupant, panic),
+            let disposition = match acted {
+                Ok(disposition) => disposition,
+                Err(panic) => self.after_panic(token, &mut *entry, panic),
             };
-            match fate {
-                Disposition::Keep => return self.slots.put(token, occupant),
+            match disposition {
+                Disposition::Keep => return self.slots.put(token, entry),
                 Disposition::Switch(succeed) => {
-                    let presence = occupant.socket_state();
-                    match catch_unwind(AssertUnwindSafe(|| succeed_to(occupant, succeed))) {
-                        Ok(successor) => occupant = successor,
+                    let presence = entry.socket_state();
+                    match catch_unwind(AssertUnwindSafe(|| succeed_to(entry, succeed))) {
+                        Ok(successor) => entry = successor,
                         Err(panic) => return self.lost_in_switch(token, presence, panic),
                     }
                 }
-                Disposition::Close { reason, reset } => return self.close(token, occupant, reason, reset),
-                Disposition::FinishClose => return self.bury_closing(token, occupant),
+                Disposition::Close { reason, reset } => return self.close(token, entry, reason, reset),
+                Disposition::FinishClose => return self.bury_closing(token, entry),
             }
-            acted = catch_unwind(AssertUnwindSafe(|| occupant.dispatch(self, token, SlotEvent::Switched)));
+            acted = catch_unwind(AssertUnwindSafe(|| entry.dispatch(self, token, SlotEvent::Switched)));
         }
     }
 
-    /// Does something with the occupant of `token`, if it is there and is an `O`. If that panics, it ends as if a visit
+    /// Does something with the entry of `token`, if it is there and is an `O`. If that panics, it ends as if a visit
     /// had.
     #[inline]
     pub(crate) fn with<O: SlotEntry + 'static, T>(
@@ -168,37 +168,37 @@ impl Core {
         token: Token,
         act: impl FnOnce(&mut O, &mut Self) -> (T, Disposition),
     ) -> Option<T> {
-        let mut occupant = self.slots.take(token)?;
-        if !occupant.as_any().is::<O>() {
-            self.slots.put(token, occupant);
+        let mut entry = self.slots.take(token)?;
+        if !entry.as_any().is::<O>() {
+            self.slots.put(token, entry);
             return None;
         }
         let mut result = None;
-        self.act(token, occupant, |occupant, core| {
-            let occupant = occupant.as_any().downcast_mut().expect("it was looked at a moment ago");
-            let (value, fate) = act(occupant, core);
+        self.act(token, entry, |entry, core| {
+            let entry = entry.as_any().downcast_mut().expect("it was looked at a moment ago");
+            let (value, disposition) = act(entry, core);
             result = Some(value);
-            fate
+            disposition
         });
         result
     }
 
-    /// Takes an occupant out of its slot for as long as the guest lives.
+    /// Takes an entry out of its slot for as long as the guard lives.
     #[inline]
-    pub(crate) fn guest(&mut self, token: Token) -> Option<SlotGuard<'_>> {
-        let occupant = self.slots.take(token)?;
-        Some(SlotGuard { core: self, occupant: Some(occupant), token })
+    pub(crate) fn guard(&mut self, token: Token) -> Option<SlotGuard<'_>> {
+        let entry = self.slots.take(token)?;
+        Some(SlotGuard { core: self, entry: Some(entry), token })
     }
 
-    /// Brings a message that comes to many to the occupant of `token`.
-    pub(crate) fn deliver(&mut self, token: Token, cast: &Delivery) -> DeliveryOutcome {
-        let Some(occupant) = self.slots.take(token) else { return DeliveryOutcome::Closed };
+    /// Brings a message that comes to many to the entry of `token`.
+    pub(crate) fn deliver(&mut self, token: Token, delivery: &Delivery) -> DeliveryOutcome {
+        let Some(entry) = self.slots.take(token) else { return DeliveryOutcome::Closed };
         // Whoever panics is closed, and no member any more.
         let mut heard = DeliveryOutcome::Closed;
-        self.act(token, occupant, |occupant, core| {
-            let (came_to, fate) = occupant.deliver(core, token, cast);
+        self.act(token, entry, |entry, core| {
+            let (came_to, disposition) = entry.deliver(core, token, delivery);
             heard = came_to;
-            fate
+            disposition
         });
         heard
     }
@@ -207,24 +207,24 @@ impl Core {
         self.groups.join(group, &self.mailbox, &mut self.slots, token);
     }
 
-    /// The task that serves an occupant has failed. What is left of the reason concerns nobody any more.
+    /// The task that serves an entry has failed. What is left of the reason concerns nobody any more.
     pub(crate) fn fail(&mut self, token: Token, reason: &mut Option<CloseReason>) {
-        if let Some(occupant) = self.slots.take(token) {
-            self.act(token, occupant, |occupant, core| occupant.fail(core, token, reason));
+        if let Some(entry) = self.slots.take(token) {
+            self.act(token, entry, |entry, core| entry.fail(core, token, reason));
         }
     }
 
     /// The loop ends: whoever is left is closed, and told.
     pub(crate) fn end(&mut self, token: Token) {
-        let Some(occupant) = self.slots.take(token) else { return };
-        match occupant.socket_state() {
+        let Some(entry) = self.slots.take(token) else { return };
+        match entry.socket_state() {
             SocketState::Open => {
-                self.close(token, occupant, Rc::new(CloseReason::LoopEnded), false);
+                self.close(token, entry, Rc::new(CloseReason::LoopEnded), false);
                 // The driver's last word would come to nobody.
                 self.end(token);
             }
-            SocketState::Closing => self.bury_closing(token, occupant),
-            SocketState::Gone => self.slots.put(token, occupant),
+            SocketState::Closing => self.bury_closing(token, entry),
+            SocketState::Gone => self.slots.put(token, entry),
         }
     }
 
@@ -361,15 +361,15 @@ impl Core {
     pub(crate) fn release(&mut self, token: Token) {
         if self.slots.contains(token) {
             self.wheel.forget(&mut self.slots, token.slot);
-            let occupant = self.slots.release(token);
-            catch_and_log(move || drop(occupant));
+            let entry = self.slots.release(token);
+            catch_and_log(move || drop(entry));
         }
     }
 
     /// A panic ends this connection only; what the protocol has to say about it is said.
-    fn after_panic(&mut self, token: Token, occupant: &mut dyn SlotEntry, panic: Box<dyn Any + Send>) -> Disposition {
+    fn after_panic(&mut self, token: Token, entry: &mut dyn SlotEntry, panic: Box<dyn Any + Send>) -> Disposition {
         discard(panic);
-        let last_word = catch_unwind(AssertUnwindSafe(|| occupant.dispatch(self, token, SlotEvent::Panicked)));
+        let last_word = catch_unwind(AssertUnwindSafe(|| entry.dispatch(self, token, SlotEvent::Panicked)));
         last_word.unwrap_or_else(|panic| {
             discard(panic);
             Disposition::close(CloseReason::Panicked)
@@ -377,35 +377,35 @@ impl Core {
     }
 
     /// Closes the socket first, and only then releases what was queued: nobody is told of writability meanwhile.
-    pub(crate) fn close(&mut self, token: Token, occupant: Box<dyn SlotEntry>, reason: Rc<CloseReason>, reset: bool) {
-        if occupant.socket_state() == SocketState::Closing {
+    pub(crate) fn close(&mut self, token: Token, entry: Box<dyn SlotEntry>, reason: Rc<CloseReason>, reset: bool) {
+        if entry.socket_state() == SocketState::Closing {
             // The driver was told, and its last word comes once.
-            return self.slots.put(token, occupant);
+            return self.slots.put(token, entry);
         }
         match self.driver.submit(token, Operation::Close { reset }) {
-            Some(Completion::Closed) => self.finish_close(token, occupant, reason),
+            Some(Completion::Closed) => self.finish_close(token, entry, reason),
             _ => {
-                let held = Returning::new(occupant.memory_bytes(), &self.returning);
+                let held = Returning::new(entry.memory_bytes(), &self.returning);
                 self.closing += 1;
-                self.slots.put(token, Box::new(Closing { occupant, reason, held }));
+                self.slots.put(token, Box::new(Closing { entry, reason, held }));
             }
         }
     }
 
     fn bury_closing(&mut self, token: Token, closing: Box<dyn SlotEntry>) {
         let closing = closing.into_any().downcast::<Closing>().expect("only what is closing is buried");
-        let Closing { occupant, reason, held } = *closing;
+        let Closing { entry, reason, held } = *closing;
         self.closing -= 1;
         drop(held);
-        self.finish_close(token, occupant, reason);
+        self.finish_close(token, entry, reason);
     }
 
-    /// The driver has nothing of an occupant any more.
-    fn finish_close(&mut self, token: Token, occupant: Box<dyn SlotEntry>, reason: Rc<CloseReason>) {
+    /// The driver has nothing of an entry any more.
+    fn finish_close(&mut self, token: Token, entry: Box<dyn SlotEntry>, reason: Rc<CloseReason>) {
         self.awaited -= 1;
         self.reachable.forget(token);
         self.wheel.set(&mut self.slots, token.slot, Tick::NEVER);
-        let left = catch_unwind(AssertUnwindSafe(|| occupant.on_closed(self, reason))).unwrap_or_else(|panic| {
+        let left = catch_unwind(AssertUnwindSafe(|| entry.on_closed(self, reason))).unwrap_or_else(|panic| {
             discard(panic);
             None
         });
@@ -430,33 +430,33 @@ impl Core {
         let reason = Rc::new(CloseReason::Panicked);
         if presence == SocketState::Closing {
             let held = Returning::new(0, &self.returning);
-            return self.slots.put(token, Box::new(Closing { occupant: Box::new(Tombstone), reason, held }));
+            return self.slots.put(token, Box::new(Closing { entry: Box::new(Tombstone), reason, held }));
         }
         self.close(token, Box::new(Tombstone), reason, false);
     }
 }
 
-/// An occupant that is out of its slot. It goes back when this is dropped, also by a panic, which is its handle's to
+/// An entry that is out of its slot. It goes back when this is dropped, also by a panic, which is its handle's to
 /// deal with.
 pub(crate) struct SlotGuard<'a> {
     core: &'a mut Core,
-    occupant: Option<Box<dyn SlotEntry>>,
+    entry: Option<Box<dyn SlotEntry>>,
     token: Token,
 }
 
 impl SlotGuard<'_> {
-    /// The occupant, if it is an `O`, and the core.
+    /// The entry, if it is an `O`, and the core.
     #[inline]
     pub(crate) fn downcast<O: SlotEntry + 'static>(&mut self) -> Option<(&mut O, &mut Core)> {
-        let occupant = self.occupant.as_mut()?.as_any().downcast_mut()?;
-        Some((occupant, self.core))
+        let entry = self.entry.as_mut()?.as_any().downcast_mut()?;
+        Some((entry, self.core))
     }
 
     /// It panicked: it ends as if a visit had.
     #[cold]
     pub(crate) fn panicked(mut self, panic: Box<dyn Any + Send>) {
-        if let Some(occupant) = self.occupant.take() {
-            self.core.act(self.token, occupant, |_, _| resume_unwind(panic));
+        if let Some(entry) = self.entry.take() {
+            self.core.act(self.token, entry, |_, _| resume_unwind(panic));
         }
     }
 }
@@ -464,26 +464,26 @@ impl SlotGuard<'_> {
 impl Drop for SlotGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(occupant) = self.occupant.take() {
-            self.core.slots.put(self.token, occupant);
+        if let Some(entry) = self.entry.take() {
+            self.core.slots.put(self.token, entry);
         }
     }
 }
 
-/// Makes the new occupant of the old one, which may be closing: then the new one is.
-fn succeed_to(occupant: Box<dyn SlotEntry>, succeed: ProtocolSwitch) -> Box<dyn SlotEntry> {
-    if occupant.socket_state() != SocketState::Closing {
-        return succeed(occupant);
+/// Makes the new entry of the old one, which may be closing: then the new one is.
+fn succeed_to(entry: Box<dyn SlotEntry>, succeed: ProtocolSwitch) -> Box<dyn SlotEntry> {
+    if entry.socket_state() != SocketState::Closing {
+        return succeed(entry);
     }
-    let closing = occupant.into_any().downcast::<Closing>().expect("nobody else is closing");
-    let Closing { occupant, reason, held } = *closing;
-    Box::new(Closing { occupant: succeed(occupant), reason, held })
+    let closing = entry.into_any().downcast::<Closing>().expect("nobody else is closing");
+    let Closing { entry, reason, held } = *closing;
+    Box::new(Closing { entry: succeed(entry), reason, held })
 }
 
 /// What is left of a connection while the driver still has operations of it in flight: its memory, until the driver's
 /// last word.
 struct Closing {
-    occupant: Box<dyn SlotEntry>,
+    entry: Box<dyn SlotEntry>,
     reason: Rc<CloseReason>,
     held: Returning,
 }
@@ -508,8 +508,8 @@ impl Drop for Returning {
 }
 
 impl SlotEntry for Closing {
-    fn dispatch(&mut self, _: &mut Core, _: Token, occasion: SlotEvent) -> Disposition {
-        if matches!(occasion, SlotEvent::Closed) { Disposition::FinishClose } else { Disposition::Keep }
+    fn dispatch(&mut self, _: &mut Core, _: Token, event: SlotEvent) -> Disposition {
+        if matches!(event, SlotEvent::Closed) { Disposition::FinishClose } else { Disposition::Keep }
     }
 
     fn socket_state(&self) -> SocketState {
@@ -517,12 +517,12 @@ impl SlotEntry for Closing {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.occupant.memory_bytes()
+        self.entry.memory_bytes()
     }
 
     /// Whoever has a handle still finds what was there.
     fn as_any(&mut self) -> &mut dyn Any {
-        self.occupant.as_any()
+        self.entry.as_any()
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {

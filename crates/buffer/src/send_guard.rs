@@ -1,4 +1,4 @@
-//! `Lent`: memory that a kernel reads while a send is in flight.
+//! `SendGuard`: memory that a kernel reads while a send is in flight.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! `Appetite`: how much a socket is asked for by one call.
+//! `RecvSizer`: how much a socket is asked for by one call.
 
 use tidegate_buffer::RECEIVE_BYTES_MAX;
 

@@ -13,8 +13,8 @@ use tidegate_buffer::Slice;
 use tidegate_sys::Token;
 
 use super::{Broadcast, Shared, Slow};
-use crate::core::Core;
 use crate::limits::{DELIVERIES_PER_TURN_MAX, HEARERS_PER_TURN_MAX, MESSAGE_TIME};
+use crate::loop_core::Core;
 use crate::mailbox::Mailbox;
 use crate::phase::Phase;
 use crate::slots::Slots;
@@ -159,11 +159,11 @@ pub(crate) enum DeliveryOutcome {
 
 impl Delivery {
     /// Copies a message into the loop's memory, if it has members of that group.
-    pub(crate) fn begin(news: &Arc<Broadcast>, core: &Core) -> Option<Self> {
-        if !core.groups.groups.contains_key(&news.group.number) {
+    pub(crate) fn begin(broadcast: &Arc<Broadcast>, core: &Core) -> Option<Self> {
+        if !core.groups.groups.contains_key(&broadcast.group.number) {
             return None;
         }
-        Some(Self { broadcast: news.clone(), bytes: core.pool.copy(&news.bytes), next: Some(0) })
+        Some(Self { broadcast: broadcast.clone(), bytes: core.pool.copy(&broadcast.bytes), next: Some(0) })
     }
 
     /// Brings the message to members, as far as the budget goes. Says whether all have it.

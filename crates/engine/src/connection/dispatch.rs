@@ -12,18 +12,18 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{LoadError, Slice};
 use tidegate_codec::{Codec, Output, Step};
 use tidegate_sys::{Completion, Operation, Token};
 
-use super::{Application, Connection, Disposition, Link, SlotEvent, SlotEntry, SocketState};
-use crate::closed::CloseReason;
+use super::{Application, Connection, Disposition, Link, SlotEntry, SlotEvent, SocketState};
+use crate::close_reason::CloseReason;
 use crate::context::Context;
-use crate::core::Core;
 use crate::group::{Delivery, DeliveryOutcome, Slow};
 use crate::handler::{Event, Outcome, Switch};
 use crate::limits::{FILE_PIECE_BYTES, LINGER_MAX, MESSAGES_PER_VISIT_MAX, SEND_BYTES_MAX, SENDS_PER_VISIT_MAX};
+use crate::loop_core::Core;
 use crate::wheel::Tick;
 
 /// Why a visit ends before its time.
@@ -66,11 +66,11 @@ impl DispatchBudget {
 }
 
 impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
-    fn dispatch(&mut self, core: &mut Core, token: Token, occasion: SlotEvent) -> Disposition {
+    fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition {
         if self.is_gone() {
-            return self.on_event_after_close(&occasion);
+            return self.on_event_after_close(&event);
         }
-        let visited = match self.take_in(core, token, occasion) {
+        let visited = match self.take_in(core, token, event) {
             Ok(Next::Work) => self.work(core, token),
             Ok(Next::Rest) => Ok(()),
             Ok(Next::Wait) => return Disposition::Keep,
@@ -80,20 +80,27 @@ impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
         self.disposition(visited)
     }
 
-    fn deliver(&mut self, core: &mut Core, token: Token, cast: &Delivery) -> (DeliveryOutcome, Disposition) {
+    fn deliver(&mut self, core: &mut Core, token: Token, delivery: &Delivery) -> (DeliveryOutcome, Disposition) {
         if self.is_gone() {
             return (DeliveryOutcome::Closed, Disposition::Keep);
         }
-        let heard = self.enqueue_broadcast(core, token, cast);
+        let heard = self.enqueue_broadcast(core, token, delivery);
         let too_slow = heard == DeliveryOutcome::Closed;
-        (heard, if too_slow { Disposition::Close { reason: Rc::new(CloseReason::TooSlow), reset: true } } else { Disposition::Keep })
+        (
+            heard,
+            if too_slow {
+                Disposition::Close { reason: Rc::new(CloseReason::TooSlow), reset: true }
+            } else {
+                Disposition::Keep
+            },
+        )
     }
 
     fn on_closed(mut self: Box<Self>, core: &mut Core, reason: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {
         core.counters.connections -= 1;
         core.counters.count_closed(reason.cause());
         self.link.outbound().clear();
-        if !(planted::is_injected(Bug::ClosedUntold) && matches!(*reason, CloseReason::Broken(_))) {
+        if !(injected::is_injected(Bug::ClosedUntold) && matches!(*reason, CloseReason::Broken(_))) {
             self.application.closed(&reason);
         }
         core.log.closed(core.time.now(), &self.link.peer(), &reason);
@@ -134,8 +141,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         match visited {
             Ok(()) => Disposition::Keep,
             Err(Exit::Close { reason, reset }) => Disposition::Close { reason, reset },
-            Err(Exit::Switch(switch)) => Disposition::Switch(Box::new(|occupant| {
-                let connection = occupant.into_any().downcast::<Self>().expect("the visitor switches itself");
+            Err(Exit::Switch(switch)) => Disposition::Switch(Box::new(|entry| {
+                let connection = entry.into_any().downcast::<Self>().expect("the visitor switches itself");
                 let Self { link, codec, application } = *connection;
                 drop(application);
                 switch.succeed(codec).install(link)
@@ -144,19 +151,21 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     }
 
     /// Queues a message that comes to many. It is flushed at the end of the pass, by the visit that then puts the
-    /// connection to rest as well. [`Heard::Gone`] says that it has to be cut off.
-    fn enqueue_broadcast(&mut self, core: &mut Core, token: Token, cast: &Delivery) -> DeliveryOutcome {
-        if TypeId::of::<C>() != cast.kind() || self.link.is_closing() || self.link.is_write_shut() {
+    /// connection to rest as well. [`DeliveryOutcome::Gone`] says that it has to be cut off.
+    fn enqueue_broadcast(&mut self, core: &mut Core, token: Token, delivery: &Delivery) -> DeliveryOutcome {
+        if TypeId::of::<C>() != delivery.kind() || self.link.is_closing() || self.link.is_write_shut() {
             return DeliveryOutcome::NotApplicable;
         }
-        match cast.slow() {
+        match delivery.slow() {
             Slow::Skip if !self.link.is_writable() => return DeliveryOutcome::Dropped,
-            Slow::Shed if self.link.cost(&self.codec) > self.link.settings().limits.water.cap => return DeliveryOutcome::Closed,
+            Slow::Shed if self.link.cost(&self.codec) > self.link.settings().limits.water.cap => {
+                return DeliveryOutcome::Closed;
+            }
             Slow::Skip | Slow::Shed => {}
         }
         let blocked = self.codec.is_blocked();
         let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
-        if self.codec.encoded(cast.bytes().clone(), &mut out).is_err() {
+        if self.codec.encoded(delivery.bytes().clone(), &mut out).is_err() {
             return DeliveryOutcome::Dropped;
         }
         self.link.update_level(&self.codec);
@@ -170,8 +179,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// Takes in what happened.
     #[inline]
-    fn take_in(&mut self, core: &mut Core, token: Token, occasion: SlotEvent) -> Dispatched<C, Next> {
-        match occasion {
+    fn take_in(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<C, Next> {
+        match event {
             SlotEvent::Received(bytes) => {
                 self.received(core, bytes);
                 if A::PULLS && self.may_decode() && self.application.wake_reader() {
@@ -181,15 +190,15 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             }
             SlotEvent::Sent(result) => self.sent(core, result)?,
             SlotEvent::Scheduled => self.link.set(Link::SCHEDULED, false),
-            occasion => return self.take_in_rarer(core, token, occasion),
+            event => return self.take_in_rarer(core, token, event),
         }
         Ok(Next::Work)
     }
 
     /// What does not happen with every message; apart, so that what does stays close together in the cache.
     #[cold]
-    fn take_in_rarer(&mut self, core: &mut Core, token: Token, occasion: SlotEvent) -> Dispatched<C, Next> {
-        match occasion {
+    fn take_in_rarer(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<C, Next> {
+        match event {
             SlotEvent::Received(_) | SlotEvent::Sent(_) | SlotEvent::Scheduled => {}
             SlotEvent::Ended => {
                 self.link.set(Link::PEER_ENDED, true);
@@ -318,12 +327,14 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     #[inline]
     pub(super) fn may_decode(&self) -> bool {
         !self.link.is_closing()
-            && !self.link.intersects(if planted::is_injected(Bug::PauseIgnored) {
+            && !self.link.intersects(if injected::is_injected(Bug::PauseIgnored) {
                 Link::READ_CLOSED
             } else {
                 Link::PAUSED | Link::READ_CLOSED
             })
-            && (self.link.is_writable() || self.application.reads_freely() || planted::is_injected(Bug::NoBackPressure))
+            && (self.link.is_writable()
+                || self.application.reads_freely()
+                || injected::is_injected(Bug::NoBackPressure))
     }
 
     /// Decodes and handles messages. Says whether it stopped for want of input.
@@ -340,7 +351,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             let (outbound, input) = self.link.queues();
             let before = (outbound.written(), self.codec.buffered_bytes());
             let mut reply = Output::new(outbound, &core.pool, &core.time);
-            let step = if ended { self.codec.decode_eof(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
+            let step =
+                if ended { self.codec.decode_eof(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
             // What the handler sends is compared with the marks when it sends it.
             if outbound.written() != before.0 || self.codec.buffered_bytes() > before.1 {
                 self.link.update_level(&self.codec);
@@ -380,7 +392,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             Ok(Step::Message(_) | Step::NeedMore) => {}
             Ok(Step::End) => {
                 self.link.set(Link::READ_CLOSED, true);
-                if planted::is_injected(Bug::EndedTwice) {
+                if injected::is_injected(Bug::EndedTwice) {
                     self.notify(core, token, Event::ReadClosed)?;
                 }
                 self.notify(core, token, Event::ReadClosed)?;
@@ -460,7 +472,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             // The peer does not read, and nobody knows for how long.
             self.link.outbound().shrink();
         }
-        let unsent = planted::is_injected(Bug::ClosedUnsent) && self.link.is_closing();
+        let unsent = injected::is_injected(Bug::ClosedUnsent) && self.link.is_closing();
         if unsent || (self.link.outbound().is_empty() && self.buffered_bytes() == 0) {
             self.all_sent(core, token)?;
         }
@@ -470,7 +482,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     /// Has the codec write what it held back, its last word included if this is the end.
     fn write_out(&mut self, core: &mut Core) {
         if !self.link.intersects(Link::WRITE_FAILED) {
-            let last = (self.link.is_closing() || self.link.is_write_shut()) && !self.link.intersects(Link::CLOSE_WRITTEN);
+            let last =
+                (self.link.is_closing() || self.link.is_write_shut()) && !self.link.intersects(Link::CLOSE_WRITTEN);
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
             let mut flushed = self.codec.flush(&mut out);
             // Not while something is held back: files that a filter has to see are read piece by piece.
@@ -559,7 +572,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             }
             if self.link.takes_edge(core.counters.turns) {
                 self.link.set(Link::EDGE_DUE, false);
-                if planted::is_injected(Bug::WritableTwice) {
+                if injected::is_injected(Bug::WritableTwice) {
                     self.notify(core, token, Event::Writable)?;
                 }
                 self.notify(core, token, Event::Writable)?;
@@ -582,16 +595,18 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     #[inline(never)]
     pub(super) fn watched_is_sent(&mut self) -> bool {
         if !self.link.intersects(Link::WIRE_OFFSET) {
-            let Some(offset) = self.codec.wire_offset(tidegate_buffer::WritePosition(self.link.watched)) else { return false };
+            let Some(offset) = self.codec.wire_offset(tidegate_buffer::WritePosition(self.link.watched)) else {
+                return false;
+            };
             self.link.watched = offset;
             self.link.set(Link::WIRE_OFFSET, true);
         }
-        self.link.outbound().sent().0 + u64::from(planted::is_injected(Bug::MarkOffByOne)) >= self.link.watched
+        self.link.outbound().sent().0 + u64::from(injected::is_injected(Bug::MarkOffByOne)) >= self.link.watched
     }
 
     /// Puts the connection to rest: no hold on the scratch, receiving switched as it should be, one timer (`deadlines.rs`).
     fn update_interest(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
-        if planted::is_injected(Bug::RestForgotten) {
+        if injected::is_injected(Bug::RestForgotten) {
             let rest = self.link.input.len();
             self.link.input.consume(rest);
         }
@@ -694,7 +709,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
     }
 
-    /// The connection broke: for a reason that is known already, if it was closing. Where that is news to the peer, since
+    /// The connection broke: for a reason that is known already, if it was closing. Where that is broadcast to the peer, since
     /// it was our system that failed, it must not take what has come for all there is.
     fn broken(&mut self, error: io::Error) -> Exit<C> {
         Exit::Close { reason: self.reason_or(CloseReason::Broken(error)), reset: true }

@@ -1,4 +1,4 @@
-//! `Writer`: a cursor at the end of a queue.
+//! `Cursor`: a cursor at the end of a queue.
 
 use crate::outbound::Outbound;
 

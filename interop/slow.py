@@ -206,11 +206,11 @@ def verdict(directory):
     return ended[1].strip(), "service available:   NO" not in said
 
 
-def judge(transport, attack, options):
+def judge(backend, attack, options):
     deadlines = [f"--{what}-timeout={options.deadline}" for what in ["request", "idle", "write"]]
     deadlines += [f"--{what}-rate-min={options.least_rate}" for what in ["body", "write"]]
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(program.serve(transport, *deadlines, program=options.program))
+        server = stack.enter_context(program.serve(backend, *deadlines, program=options.program))
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         good = stack.enter_context(contextlib.closing(GoodClient(server)))
         before = program.counts(server)
@@ -265,7 +265,7 @@ def judge(transport, attack, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=program.PROGRAM, help="the program `tidegate`")
-    parser.add_argument("--transports", nargs="+", default=program.TRANSPORTS)
+    parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
     parser.add_argument("--connections", type=int, default=1000)
     parser.add_argument("--rate", type=int, default=500, help="connections that are opened a second")
     parser.add_argument("--seconds", type=int, default=12, help="how long an attack lasts that is not ended")
@@ -276,11 +276,11 @@ def main():
     if options.least_rate <= MORSEL_BYTES_MAX:
         parser.error(f"--least-rate: slow bodies bring up to {MORSEL_BYTES_MAX} bytes a second, and have to be slower than that")
     program.need("slowhttptest")
-    for transport in options.transports:
-        print(f"{transport}:")
+    for backend in options.backends:
+        print(f"{backend}:")
         for attack in attacks(options):
             try:
-                judge(transport, attack, options)
+                judge(backend, attack, options)
             except Failure as failure:
                 raise Failure(f"{attack.name}: {failure}") from None
 

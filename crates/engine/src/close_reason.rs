@@ -1,4 +1,4 @@
-//! `Closed`: why a connection is gone.
+//! `CloseReason`: why a connection is gone.
 
 use std::error::Error;
 use std::fmt;

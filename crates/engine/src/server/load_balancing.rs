@@ -1,13 +1,13 @@
-//! `Spread`: which loop serves a fresh connection, and how one loop hands it to another.
+//! `LoadBalancing`: which loop serves a fresh connection, and how one loop hands it to another.
 //!
-//! Loops that hand connections to each other are a [`Crew`]: one word for each loop, which says how many connections it
+//! Loops that hand connections to each other are a [`LoopGroup`]: one word for each loop, which says how many connections it
 //! has, how many are on their way to it, and whether it takes any. Whoever accepts compares the words, counts the
-//! connection where it is to go, and only then sends it there, as a letter to that loop's acceptor: so a burst spreads
-//! evenly, although nobody has read a letter yet.
+//! connection where it is to go, and only then sends it there, as a message to that loop's acceptor: so a burst spreads
+//! evenly, although nobody has read a message yet.
 //!
 //! **No connection is handed to nobody.** A loop that will take no more says so in the same word in which others count
 //! what they send, so it learns how many are on their way, and none comes behind that: it waits for those. A mailbox that
-//! takes no letter gives the connection back, and it stays where it was accepted. What is on its way to a loop that fails,
+//! takes no message gives the connection back, and it stays where it was accepted. What is on its way to a loop that fails,
 //! or to one whose drain comes to its deadline, is closed, as everything that the loop has.
 //!
 //! Read next: `acceptor.rs`, which hands over and takes in.
@@ -24,7 +24,7 @@ use crate::mailbox::{LoopMessage, Mailbox, Refused};
 ///
 /// ```
 /// use tidegate_codec::framing::Lines;
-/// use tidegate_engine::{Channel, Server, Spread};
+/// use tidegate_engine::{Channel, Server, LoadBalancing};
 ///
 /// let echo = |mut channel: Channel<Lines>| async move {
 ///     while let Some(line) = channel.recv().await? {
@@ -32,7 +32,7 @@ use crate::mailbox::{LoopMessage, Mailbox, Refused};
 ///     }
 ///     Ok::<_, Box<dyn std::error::Error>>(())
 /// };
-/// let server = Server::bind("127.0.0.1:0")?.spread(Spread::LeastLoaded).serve(Lines::new, echo)?;
+/// let server = Server::bind("127.0.0.1:0")?.spread(LoadBalancing::LeastLoaded).serve(Lines::new, echo)?;
 /// # server.drain(std::time::Duration::ZERO);
 /// # Ok::<(), tidegate_engine::StartError>(())
 /// ```
@@ -45,7 +45,7 @@ pub enum LoadBalancing {
     #[default]
     Kernel,
     /// The loop that has the fewest connections of this server. For few connections that last long, for Unix sockets and
-    /// for listeners from elsewhere. A connection that is handed over costs a letter, which wakes the other loop if it
+    /// for listeners from elsewhere. A connection that is handed over costs a message, which wakes the other loop if it
     /// sleeps; from then on it costs what any other does.
     LeastLoaded,
 }
@@ -75,7 +75,7 @@ struct Inbox {
 }
 
 impl LoopGroup {
-    /// A crew of loops that take none yet.
+    /// A group of loops that take none yet.
     pub(crate) fn new(loops: usize, live: Arc<AtomicUsize>) -> Arc<Self> {
         let member = || LoopLoad { word: AtomicU64::new(SHUT), inbox: OnceLock::new() };
         Arc::new(Self { live, loads: (0..loops).map(|_| member()).collect() })
@@ -87,7 +87,7 @@ impl LoopGroup {
     }
 }
 
-/// A loop's place in its crew.
+/// A loop's place in its group.
 #[derive(Debug, Clone)]
 pub(crate) struct LoopHandle {
     group: Arc<LoopGroup>,
@@ -125,16 +125,16 @@ impl LoopHandle {
             Err(accepted) => return Some(accepted),
         };
         let refused = door.mailbox.send(LoopMessage::Post { token: door.acceptor, post: handed }).err()?;
-        let letter = match refused {
+        let message = match refused {
             // It takes no other either.
-            Refused::Ended(letter) => {
+            Refused::Ended(message) => {
                 other.load().word.fetch_or(SHUT, Relaxed);
-                letter
+                message
             }
-            Refused::Full(letter) => letter,
+            Refused::Full(message) => message,
         };
         other.leaves();
-        letter.into_post::<HandoffConnection>().arrive()
+        message.into_post::<HandoffConnection>().arrive()
     }
 
     /// The loop that has the fewest connections, if it has fewer than this one. Each loop begins with the one behind it,
@@ -173,7 +173,7 @@ pub(crate) struct HandoffReceiver(LoopHandle);
 
 impl HandoffReceiver {
     /// Takes no more. Says whether some are on their way, or may be: who counts one that it then does not send takes that
-    /// back without a letter.
+    /// back without a message.
     pub(crate) fn shut(&self) -> bool {
         coming(self.0.load().word.fetch_or(SHUT, Relaxed)) > 0
     }

@@ -1,4 +1,4 @@
-//! Which transport the program uses: who decides, and what happens where io_uring is not there.
+//! Which backend the program uses: who decides, and what happens where io_uring is not there.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use crate::program::{Directory, Program, VARIABLE, can_use_uring, refused, strac
 #[test]
 fn a_name_given_by_the_user_beats_the_environment_which_beats_auto() {
     // The flag, the variable, and what comes of them.
-    for (flag, variable, transport) in [
+    for (flag, variable, backend) in [
         (Some("epoll"), Some("uring"), "epoll"),
         (Some("epoll"), Some("pigeon"), "epoll"),
         (Some("epoll"), None, "epoll"),
@@ -28,25 +28,25 @@ fn a_name_given_by_the_user_beats_the_environment_which_beats_auto() {
         (Some("auto"), None, "uring"),
         (None, None, "uring"),
     ] {
-        if transport == "uring" && !can_use_uring() {
+        if backend == "uring" && !can_use_uring() {
             return;
         }
         let mut program = Program::start(command(flag, variable.map(OsStr::new))).unwrap();
-        assert!(program.line.ends_with(&format!(" ({transport}, 2 loops)")), "{flag:?} {variable:?}: {}", program.line);
+        assert!(program.line.ends_with(&format!(" ({backend}, 2 loops)")), "{flag:?} {variable:?}: {}", program.line);
         assert_serves(&mut program);
         assert_eq!(program.log(), Vec::<String>::new());
     }
 }
 
 #[test]
-fn a_name_that_is_no_transport_is_one_line_and_exit_2() {
+fn a_name_that_is_no_backend_is_one_line_and_exit_2() {
     for (flag, variable, named) in [
-        (None, Some(OsStr::new("pigeon")), "TIDEGATE_TRANSPORT is 'pigeon'"),
-        (Some("auto"), Some(OsStr::new("io_uring")), "TIDEGATE_TRANSPORT is 'io_uring'"),
-        (None, Some(OsStr::new("EPOLL")), "TIDEGATE_TRANSPORT is 'EPOLL'"),
-        (None, Some(OsStr::from_bytes(b"epoll\xff")), "TIDEGATE_TRANSPORT is 'epoll"),
+        (None, Some(OsStr::new("pigeon")), "TIDEGATE_BACKEND is 'pigeon'"),
+        (Some("auto"), Some(OsStr::new("io_uring")), "TIDEGATE_BACKEND is 'io_uring'"),
+        (None, Some(OsStr::new("EPOLL")), "TIDEGATE_BACKEND is 'EPOLL'"),
+        (None, Some(OsStr::from_bytes(b"epoll\xff")), "TIDEGATE_BACKEND is 'epoll"),
         (Some("pigeon"), Some(OsStr::new("epoll")), "'pigeon'"),
-        (Some(""), Some(OsStr::new("epoll")), "--transport"),
+        (Some(""), Some(OsStr::new("epoll")), "--backend"),
     ] {
         let (code, errors) = refused(command(flag, variable));
         assert_eq!((code, errors.len()), (Some(2), 1), "{errors:?}");
@@ -118,41 +118,41 @@ fn where_there_is_no_io_uring_who_asks_for_it_is_told_and_gets_exit_2() {
 
 #[test]
 fn with_any_limit_of_descriptors_the_program_starts_or_says_why_not() {
-    for transport in ["epoll", "uring", "auto"] {
-        if transport == "uring" && !can_use_uring() {
+    for backend in ["epoll", "uring", "auto"] {
+        if backend == "uring" && !can_use_uring() {
             continue;
         }
         let mut has_started = false;
         for count in 4..24 {
-            let limited = limited(&format!("-n {count}"), transport);
+            let limited = limited(&format!("-n {count}"), backend);
             match Program::start(limited) {
                 Ok(mut program) => {
                     has_started = true;
                     program.signal(Signal::TERM);
-                    assert_eq!(program.until_ended().code(), Some(0), "{transport}, {count}: {:?}", program.log());
+                    assert_eq!(program.until_ended().code(), Some(0), "{backend}, {count}: {:?}", program.log());
                 }
                 Err(said) => {
-                    assert!(!has_started, "{transport}: {count} descriptors are too few, and fewer are not: {said:?}");
+                    assert!(!has_started, "{backend}: {count} descriptors are too few, and fewer are not: {said:?}");
                     let last = said.last().expect("it says why");
-                    assert!(last.contains("Too many open files") || count < 6, "{transport}, {count}: {said:?}");
+                    assert!(last.contains("Too many open files") || count < 6, "{backend}, {count}: {said:?}");
                 }
             }
         }
-        assert!(has_started, "{transport}");
+        assert!(has_started, "{backend}");
     }
 }
 
 /// Kernels before 5.12 lock the rings, others only what the program does not use; and nobody who is root has a limit.
 #[test]
 fn with_no_memory_to_lock_the_program_serves_or_says_why_not() {
-    for transport in ["auto", "uring"] {
-        if transport == "uring" && !can_use_uring() {
+    for backend in ["auto", "uring"] {
+        if backend == "uring" && !can_use_uring() {
             continue;
         }
-        match Program::start(limited("-l 0", transport)) {
+        match Program::start(limited("-l 0", backend)) {
             Ok(mut program) => assert_serves(&mut program),
             Err(said) => {
-                assert!(transport == "uring" && said.len() == 1 && said[0].contains("locked memory"), "{said:?}");
+                assert!(backend == "uring" && said.len() == 1 && said[0].contains("locked memory"), "{said:?}");
             }
         }
     }
@@ -162,7 +162,7 @@ fn with_no_memory_to_lock_the_program_serves_or_says_why_not() {
 fn command(flag: Option<&str>, variable: Option<&OsStr>) -> Command {
     let mut command = tidegate(&SERVE);
     if let Some(name) = flag {
-        command.args(["--transport", name]);
+        command.args(["--backend", name]);
     }
     match variable {
         Some(value) => command.env(VARIABLE, value),
@@ -172,10 +172,10 @@ fn command(flag: Option<&str>, variable: Option<&OsStr>) -> Command {
 }
 
 /// `tidegate serve` with a limit of the shell.
-fn limited(limit: &str, transport: &str) -> Command {
+fn limited(limit: &str, backend: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit {limit}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tidegate")]);
-    command.args(SERVE).args(["--transport", transport]).env_remove(VARIABLE);
+    command.args(SERVE).args(["--backend", backend]).env_remove(VARIABLE);
     command
 }
 

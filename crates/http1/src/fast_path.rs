@@ -8,7 +8,7 @@ use crate::body::Inbound;
 use crate::encode::INLINE_BYTES_MAX;
 use crate::error::Misuse;
 use crate::response::{ContentType, Outgoing, Parts, Response};
-use crate::server::{CLOSING, CONNECT, DRAINING, HEAD, KEEPS_ALIVE, HTTP_10, Outbound, Server, WILL_CLOSE};
+use crate::server::{CLOSING, CONNECT, DRAINING, HEAD, HTTP_10, KEEPS_ALIVE, Outbound, Server, WILL_CLOSE};
 use crate::status::Status;
 
 impl Server {

@@ -5,10 +5,10 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use socket2::SockRef;
-use tidegate_buffer::planted::{self, Bug};
+use tidegate_buffer::injected::{self, Bug};
 
 use super::Machine;
-use super::kernel::{Kernel, Request, RecvMode};
+use super::kernel::{Kernel, RecvMode, Request};
 use super::operation::{Kind, State, Transition, name};
 use super::table::{Flags, Room};
 use crate::address::Address;
@@ -91,7 +91,7 @@ impl<K: Kernel> Machine<K> {
             }
             return self.arm(token, Kind::Accept, Request::Poll { fd, events: libc::POLLIN, multishot: true });
         }
-        if socket.flags.take(Flags::SEND_WAITS) && !planted::is_injected(Bug::NoRearm) {
+        if socket.flags.take(Flags::SEND_WAITS) && !injected::is_injected(Bug::NoRearm) {
             self.told.push_back((token, Completion::Sent(Ok(0))));
         }
         if socket.room == Room::Awaited {
@@ -206,7 +206,7 @@ impl<K: Kernel> Machine<K> {
         if socket.operations.state(kind) == State::Armed {
             self.kernel.push(Request::Cancel { name: name(token, kind) }, name(token, Kind::Cancel))?;
             socket.operations.step(kind, Transition::Cancel);
-            if planted::is_injected(Bug::CancelBelieved) {
+            if injected::is_injected(Bug::CancelBelieved) {
                 socket.operations.step(kind, Transition::Last);
                 self.in_flight -= 1;
             }
@@ -230,7 +230,7 @@ impl<K: Kernel> Machine<K> {
     /// Closes a socket that was let go of, if the last of its operations has ended.
     pub(super) fn release(&mut self, token: Token) -> bool {
         let Some(socket) = self.sockets.get(token) else { return false };
-        let is_over = socket.operations.are_over() || planted::is_injected(Bug::ClosedEarly);
+        let is_over = socket.operations.are_over() || injected::is_injected(Bug::ClosedEarly);
         if !socket.flags.contains(Flags::CLOSING) || !is_over {
             return false;
         }

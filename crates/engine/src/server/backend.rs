@@ -1,4 +1,4 @@
-//! `Transport`: which driver a loop runs on. It is decided when the loop starts, on its own thread.
+//! `Backend`: which driver a loop runs on. It is decided when the loop starts, on its own thread.
 //!
 //! Whether io_uring is there is found out by making one: what is missing (the system call, a feature, a permission, memory,
 //! a descriptor) fails here, and nowhere later. There is no probe beforehand, since each loop may still fail alone:
@@ -13,12 +13,12 @@ use tidegate_sys::Driver;
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::uring::Uring;
 
-use crate::core::catch_and_log;
+use crate::loop_core::catch_and_log;
 use crate::server::start_error::StartError;
 
 /// Which driver loops run on.
 ///
-/// Who names one in the program, gets it. Unless the program does, the environment variable `TIDEGATE_TRANSPORT` may, by
+/// Who names one in the program, gets it. Unless the program does, the environment variable `TIDEGATE_BACKEND` may, by
 /// the same names: `auto`, `epoll` or `uring`. Unless that does either, io_uring is used where it is there, and
 /// otherwise epoll. Of that a process tells its log once.
 ///
@@ -52,7 +52,7 @@ impl Backend {
     /// What is to be done, as the environment and the caller say.
     ///
     /// # Errors
-    /// If what the environment names is no transport.
+    /// If what the environment names is no backend.
     pub(crate) fn plan(self) -> Result<BackendPlan, StartError> {
         let wanted = match self {
             Self::Auto => from_environment()?,
@@ -110,7 +110,7 @@ fn from_environment() -> Result<Backend, StartError> {
         // Empty is how a shell takes a variable away for one command.
         Some(name) if !name.is_empty() => {
             let name = name.to_string_lossy();
-            name.parse().map_err(|_| StartError::Transport(name.into()))
+            name.parse().map_err(|_| StartError::Backend(name.into()))
         }
         _ => Ok(Backend::Auto),
     }
@@ -129,16 +129,16 @@ impl std::str::FromStr for Backend {
     }
 }
 
-/// A transport that there is not.
+/// A backend that there is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownBackend;
 
 impl fmt::Display for UnknownBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no such transport: there are auto, epoll and uring")
+        f.write_str("no such backend: there are auto, epoll and uring")
     }
 }
 
 impl std::error::Error for UnknownBackend {}
 
-const VARIABLE: &str = "TIDEGATE_TRANSPORT";
+const VARIABLE: &str = "TIDEGATE_BACKEND";
