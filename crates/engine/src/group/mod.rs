@@ -112,7 +112,7 @@ impl<C: Codec> Group<C> {
     /// # Panics
     /// If the message is 4 GiB long or longer.
     pub fn send(&self, encoded: &Encoded<C>) -> Result<(), GroupFull> {
-        self.publish(encoded, None)
+        self.send_to_all(encoded, None)
     }
 
     /// Sends a message to all members but one, who may have [said](crate::Context::member) it. It is no matter whether
@@ -124,7 +124,7 @@ impl<C: Codec> Group<C> {
     /// # Panics
     /// If the message is 4 GiB long or longer.
     pub fn send_except(&self, encoded: &Encoded<C>, except: &Member) -> Result<(), GroupFull> {
-        self.publish(encoded, Some(except))
+        self.send_to_all(encoded, Some(except))
     }
 
     /// Encodes a message with `codec`, which is one of its own, on no connection, and sends it to all members.
@@ -139,7 +139,7 @@ impl<C: Codec> Group<C> {
         self.send(&encoded).map_err(PublishError::Full)
     }
 
-    fn publish(&self, encoded: &Encoded<C>, except: Option<&Member>) -> Result<(), GroupFull> {
+    fn send_to_all(&self, encoded: &Encoded<C>, except: Option<&Member>) -> Result<(), GroupFull> {
         assert!(encoded.len() < MESSAGE_BYTES_MAX, "a message of {} bytes", encoded.len());
         let mut loops = self.shared.loops();
         if loops.is_empty() || encoded.is_empty() {
