@@ -1,7 +1,8 @@
 //! `Address`: where a stream socket is, TCP or Unix.
 //!
-//! A Unix socket has a path in the file system, a name in the abstract namespace of Linux, or no name. In text, `@` marks
-//! the abstract namespace, as `ss` and `/proc/net/unix` write it. So `unix:./@name` is the text of a file `@name`.
+//! A Unix socket has a path in the file system, a name in the abstract namespace of Linux, or no name. In text, `@`
+//! marks the abstract namespace, as `ss` and `/proc/net/unix` write it. So `unix:./@name` is the text of a file
+//! `@name`.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Write};
@@ -28,8 +29,8 @@ pub enum Address {
     /// A Unix socket at a path. Empty for a socket without a name, as most clients have.
     Unix(PathBuf),
     /// A Unix socket in the abstract namespace of Linux, by its name without the leading zero byte; the text is
-    /// `unix:@name`. Such a name belongs to a network namespace, has no permissions, and ends with its socket: every process
-    /// of the namespace can connect, and no file is left behind.
+    /// `unix:@name`. Such a name belongs to a network namespace, has no permissions, and ends with its socket: every
+    /// process of the namespace can connect, and no file is left behind.
     Abstract(Vec<u8>),
 }
 

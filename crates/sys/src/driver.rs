@@ -124,8 +124,8 @@ pub trait Driver {
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
     /// The next completion of this turn, of one class of sockets. The loop asks for one class after the other, in the
-    /// order of [`Class::ALL`], and for as many completions as it has time for. A turn is bounded: sockets that have more
-    /// to say are asked again after the next [`wait`](Driver::wait), which does not block then.
+    /// order of [`Class::ALL`], and for as many completions as it has time for. A turn is bounded: sockets that have
+    /// more to say are asked again after the next [`wait`](Driver::wait), which does not block then.
     fn next(&mut self, class: Class) -> Option<(Token, Completion)>;
 
     /// The next completion of this turn, of whatever class: for a caller that does not bound its turns.
@@ -151,8 +151,8 @@ pub trait Driver {
         false
     }
 
-    /// Whether a send is on its way of which the next turn tells, whatever the peer does: until then there is no need to
-    /// watch over the peer.
+    /// Whether a send is on its way of which the next turn tells, whatever the peer does: until then there is no need
+    /// to watch over the peer.
     fn is_sending(&self, _token: Token) -> bool {
         false
     }

@@ -26,7 +26,8 @@ use socket2::{Domain, SockAddr, SockRef, Type};
 /// Sends listeners, to be received by [`receive`].
 ///
 /// # Errors
-/// `InvalidInput` if there are none, or more than [`LISTENERS_MAX`]; `TimedOut` at the deadline; the system's otherwise.
+/// `InvalidInput` if there are none, or more than [`LISTENERS_MAX`]; `TimedOut` at the deadline; the system's
+/// otherwise.
 pub fn send(stream: &UnixStream, listeners: &[BorrowedFd<'_>], deadline: Instant) -> io::Result<()> {
     if !(1..=LISTENERS_MAX).contains(&listeners.len()) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "so many listeners cannot be handed over"));
@@ -61,8 +62,8 @@ fn send_some(stream: &UnixStream, some: &[BorrowedFd<'_>], deadline: Instant) ->
 /// Receives what [`send`] sends: listening stream sockets, at least one.
 ///
 /// # Errors
-/// `InvalidData` if something else was sent; `UnexpectedEof` if the other end has ended; `TimedOut` at the deadline; the
-/// system's otherwise. What had arrived is closed.
+/// `InvalidData` if something else was sent; `UnexpectedEof` if the other end has ended; `TimedOut` at the deadline;
+/// the system's otherwise. What had arrived is closed.
 pub fn receive(stream: &UnixStream, deadline: Instant) -> io::Result<Vec<OwnedFd>> {
     let mut header = [0; HEADER_BYTES];
     read_exact(stream, &mut header, deadline)?;

@@ -16,8 +16,8 @@ use crate::handover::{self, LISTENERS_MAX};
 /// The variables stay, and are of no effect on child processes, which have other numbers.
 ///
 /// # Errors
-/// `InvalidInput` if the variables make no sense, `InvalidData` if a descriptor is no listening stream socket: then none of
-/// them is touched.
+/// `InvalidInput` if the variables make no sense, `InvalidData` if a descriptor is no listening stream socket: then
+/// none of them is touched.
 pub fn take() -> io::Result<Option<Vec<OwnedFd>>> {
     let count = announced(
         std::env::var_os("LISTEN_PID").as_deref(),
@@ -63,8 +63,8 @@ fn claim(first: RawFd, count: usize) -> io::Result<Vec<OwnedFd>> {
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         handover::check(descriptor)?;
     }
-    // SAFETY: all of them are open. By the protocol behind the variables they belong to whoever reads those, which `take`
-    // does once in the life of a process.
+    // SAFETY: all of them are open. By the protocol behind the variables they belong to whoever reads those, which
+    // `take` does once in the life of a process.
     let listeners: Vec<_> = numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect();
     listeners.iter().try_for_each(|listener| rustix::io::fcntl_setfd(listener, FdFlags::CLOEXEC))?;
     Ok(listeners)

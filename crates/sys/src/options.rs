@@ -15,8 +15,8 @@ pub struct SocketOptions {
     /// The size of the kernel's send buffer, in bytes; the kernel's own choice unless set.
     pub send_buffer_bytes: Option<usize>,
     /// How many bytes the kernel takes that it cannot send yet (TCP_NOTSENT_LOWAT); 128 KiB, and `None` for as many as
-    /// its send buffer holds. What is beyond waits in our own queue, where water marks and budgets count it: a peer that
-    /// does not read would otherwise cost megabytes of the kernel's memory, which all connections share.
+    /// its send buffer holds. What is beyond waits in our own queue, where water marks and budgets count it: a peer
+    /// that does not read would otherwise cost megabytes of the kernel's memory, which all connections share.
     pub unsent_bytes_max: Option<u32>,
     /// The size of the kernel's receive buffer, in bytes; the kernel's own choice unless set.
     pub receive_buffer_bytes: Option<usize>,
@@ -55,7 +55,8 @@ impl SocketOptions {
 }
 
 /// Bytes that the peer calls urgent are bytes like any other (RFC 6093, section 5): out of line they would end receives
-/// short, and have those that wait in the kernel try again in vain. Streams that are accepted take it from their listener.
+/// short, and have those that wait in the kernel try again in vain. Streams that are accepted take it from their
+/// listener.
 pub(crate) fn take_urgent_bytes_inline(socket: &SockRef<'_>) -> io::Result<()> {
     socket.set_out_of_band_inline(true)
 }

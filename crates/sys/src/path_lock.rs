@@ -1,13 +1,13 @@
 //! `PathLock`: one process at a time changes what lies at a path.
 //!
 //! The lock is an advisory `flock` on a file beside the path, so the kernel releases it when its process ends, and it
-//! excludes the processes of all containers that share the directory. The file exists while the lock is held: its holder
-//! removes it before the kernel releases the lock. A process that opened the file before that, and locks it later, finds
-//! that the name leads to another file or to none, and begins again.
+//! excludes the processes of all containers that share the directory. The file exists while the lock is held: its
+//! holder removes it before the kernel releases the lock. A process that opened the file before that, and locks it
+//! later, finds that the name leads to another file or to none, and begins again.
 //!
-//! The holder may create one temporary socket beside the path. Its name is random, and stands in the lock file before the
-//! socket exists. So a process that acquires the lock and finds a name knows that the earlier holder died, and removes
-//! that socket: at most one is ever left behind, and none that a live process still needs is removed.
+//! The holder may create one temporary socket beside the path. Its name is random, and stands in the lock file before
+//! the socket exists. So a process that acquires the lock and finds a name knows that the earlier holder died, and
+//! removes that socket: at most one is ever left behind, and none that a live process still needs is removed.
 //!
 //! A file with the lock's name that holds anything else is an error, and stays as it is.
 
@@ -30,8 +30,8 @@ impl PathLock {
     /// Locks `path`, which need not exist; its directory has to.
     ///
     /// # Errors
-    /// `TimedOut` if other processes hold the lock for `patience`; `InvalidInput` if `path` names no file; `InvalidData`
-    /// if another program uses the lock's name; the system's otherwise.
+    /// `TimedOut` if other processes hold the lock for `patience`; `InvalidInput` if `path` names no file;
+    /// `InvalidData` if another program uses the lock's name; the system's otherwise.
     pub fn acquire(path: &Path, patience: Duration) -> io::Result<Self> {
         let deadline = Instant::now() + patience;
         let lock = lock_path(path)?;
@@ -60,8 +60,8 @@ impl PathLock {
         }
     }
 
-    /// A random name beside the path, for a socket that is renamed while the lock is held. The caller creates it so that
-    /// an existing file is an error, and asks for another name then.
+    /// A random name beside the path, for a socket that is renamed while the lock is held. The caller creates it so
+    /// that an existing file is an error, and asks for another name then.
     ///
     /// # Errors
     /// The system's.

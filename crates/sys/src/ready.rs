@@ -1,9 +1,9 @@
 //! Which socket reports next: light sockets before new ones, and those before heavy ones.
 //!
-//! A socket is heavy while its operations move many bytes: a receive brings 3 KiB or more, a send takes 8 KiB or more, or
-//! the kernel has no room for one. A driver keeps a queue for each [`Class`], and the loop serves one after the other,
-//! each for a bounded time ([`Driver::next`](crate::Driver::next)). So the latency of a light connection depends neither
-//! on the number of heavy ones nor on a crowd that connects.
+//! A socket is heavy while its operations move many bytes: a receive brings 3 KiB or more, a send takes 8 KiB or more,
+//! or the kernel has no room for one. A driver keeps a queue for each [`Class`], and the loop serves one after the
+//! other, each for a bounded time ([`Driver::next`](crate::Driver::next)). So the latency of a light connection depends
+//! neither on the number of heavy ones nor on a crowd that connects.
 //!
 //! The types are here for drivers, and both drivers and the simulated network use them, so the policy is one.
 

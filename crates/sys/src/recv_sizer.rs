@@ -2,8 +2,8 @@
 
 use tidegate_buffer::RECEIVE_BYTES_MAX;
 
-/// What a codec does not use up has to be kept, so a socket starts small, grows while receives are full and shrinks when
-/// they are nearly empty.
+/// What a codec does not use up has to be kept, so a socket starts small, grows while receives are full and shrinks
+/// when they are nearly empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct RecvSizer(u8);
 
@@ -26,8 +26,8 @@ impl RecvSizer {
     }
 }
 
-/// The first receive of a socket asks for this much: room for a usual request. Of a peer that sends more than it reads the
-/// answers of, no more than this has to be kept.
+/// The first receive of a socket asks for this much: room for a usual request. Of a peer that sends more than it reads
+/// the answers of, no more than this has to be kept.
 const BYTES_MIN: usize = 2 * 1024;
 
 /// Doublings up to the scratch's size.

@@ -1,8 +1,8 @@
 //! The readiness driver: epoll through mio, edge-triggered, every socket registered once for both directions.
 //!
-//! An event only sets flags of its socket and queues the socket (`ready.rs`); then sockets are attended to one after the
-//! other, light ones first, each giving one completion at a time. So a turn is fair and bounded, and there is one place
-//! that decides what a socket has to say: `attend`.
+//! An event only sets flags of its socket and queues the socket (`ready.rs`); then sockets are attended to one after
+//! the other, light ones first, each giving one completion at a time. So a turn is fair and bounded, and there is one
+//! place that decides what a socket has to say: `attend`.
 //!
 //! What edges demand, and where it is kept:
 //! - a short receive means that the socket is drained, **unless a hang-up was reported with it**: a FIN that came
@@ -10,9 +10,9 @@
 //! - a short send means that the kernel's buffer is full and that an edge will come when it is not (`send.rs`);
 //! - nothing is ever re-armed: not to receive is not to look at the flag.
 //!
-//! A receive is short as well at descriptors that are passed over a Unix socket: what lies behind waits for the peer's next
-//! bytes. No protocol of ours has them, so only a peer that plays with them has to wait, and to ask the kernel once more
-//! after every receive would cost all others.
+//! A receive is short as well at descriptors that are passed over a Unix socket: what lies behind waits for the peer's
+//! next bytes. No protocol of ours has them, so only a peer that plays with them has to wait, and to ask the kernel
+//! once more after every receive would cost all others.
 
 mod receive;
 mod send;

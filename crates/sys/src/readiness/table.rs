@@ -29,8 +29,8 @@ impl Flags {
     pub(super) const READABLE: Self = Self::fact(0);
     /// epoll said so since it was last asked.
     pub(super) const WRITABLE: Self = Self::fact(1);
-    /// The peer, or both sides, ended, or it has sent urgent bytes, before which a receive stops: a short one does not mean
-    /// that there is nothing more.
+    /// The peer, or both sides, ended, or it has sent urgent bytes, before which a receive stops: a short one does not
+    /// mean that there is nothing more.
     pub(super) const HUNG_UP: Self = Self::fact(2);
     pub(super) const ERROR: Self = Self::fact(3);
     /// It is queued.

@@ -1,9 +1,9 @@
 //! Accepting: a poll that stays armed, and calls.
 //!
-//! A request to accept that stays armed was tried. It brings everybody who waits, wanted or not; it takes a descriptor
-//! in advance, so that it fails before anybody has come; and the kernel wakes only one of several rings that wait at a
-//! listener, so that whoever came when that one was about to go, waited for ever. The call costs nothing more: it tells
-//! who is at the other end, which otherwise takes a call as well.
+//! A multishot accept request was tried and rejected, for three reasons. It accepts every connection in the backlog,
+//! wanted or not. It allocates a descriptor in advance, so it fails before any connection has arrived. And the kernel
+//! wakes only one of several rings that wait on a listener, so a connection queued on a ring that was closing was never
+//! accepted. The call costs nothing more: it returns the address of the peer, which otherwise takes a call as well.
 
 use super::Machine;
 use super::kernel::{Event, Kernel};
@@ -12,7 +12,7 @@ use crate::driver::{Completion, Token};
 use crate::socket;
 
 impl<K: Kernel> Machine<K> {
-    /// The poll of a listener has said something.
+    /// Handles an event of a listener's poll.
     pub(super) fn acceptable(&mut self, token: Token, event: Event) -> Option<Completion> {
         if !event.more {
             self.line_up(token);
@@ -20,13 +20,13 @@ impl<K: Kernel> Machine<K> {
         if event.result < 0 && event.came_to_nothing() {
             return None;
         }
-        // Whatever it is, the call will tell.
+        // Whatever the event is, the accept call returns the result.
         self.sockets.get_mut(token)?.flags.set(Flags::READABLE, true);
         self.poll_socket_later(token);
         None
     }
 
-    /// Accepts the next connection, and has the one after that accepted in its turn.
+    /// Accepts the next connection, and queues the listener again for the one after it.
     pub(super) fn accept(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         if !socket.flags.contains(Flags::RECEIVING.union(Flags::READABLE)) || socket.flags.contains(Flags::CLOSING) {
@@ -35,7 +35,7 @@ impl<K: Kernel> Machine<K> {
         let accepted = socket::accept(&socket.descriptor).transpose();
         match &accepted {
             None => socket.flags.set(Flags::READABLE, false),
-            // To try again at once would fail again, for as long as it lasts.
+            // An immediate retry would fail again, for as long as the cause lasts.
             Some(Err(_)) => {}
             Some(Ok(_)) => self.poll_socket_later(token),
         }

@@ -1,4 +1,4 @@
-//! What a socket asks of the kernel: taking it over, arming, cancelling, letting go.
+//! Requests of a socket: adopting it, arming, cancelling, closing.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -26,7 +26,7 @@ impl<K: Kernel> Machine<K> {
         None
     }
 
-    /// Begins to connect. Whether the connection is made is seen by its becoming writable; its deadline is the loop's.
+    /// Begins to connect. The socket becomes writable when the connection is made; its deadline is the loop's.
     pub(super) fn connect(
         &mut self,
         token: Token,
@@ -51,7 +51,7 @@ impl<K: Kernel> Machine<K> {
         }
     }
 
-    /// Has what a socket asks for looked at before the next wait.
+    /// Queues the socket so that its requests are armed before the next wait.
     pub(super) fn line_up(&mut self, token: Token) {
         if let Some(socket) = self.sockets.get_mut(token)
             && socket.flags.raise(Flags::LINED_UP)
@@ -60,7 +60,7 @@ impl<K: Kernel> Machine<K> {
         }
     }
 
-    /// Settles all that are lined up. Where the kernel takes no more, the others keep their place.
+    /// Arms the requests of all sockets in the line. Where the kernel takes no more, the others keep their place.
     pub(super) fn arm_all(&mut self) -> io::Result<()> {
         while let Some(token) = self.line.pop_front() {
             if let Err(error) = self.arm_socket(token) {
@@ -74,11 +74,11 @@ impl<K: Kernel> Machine<K> {
         Ok(())
     }
 
-    /// Arms and cancels what the state of a socket asks for: the one place that does, except for sends.
+    /// Arms and cancels the requests that the state of a socket requires: the one place that does, except for sends.
     fn arm_socket(&mut self, token: Token) -> io::Result<()> {
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
         socket.flags.set(Flags::LINED_UP, false);
-        let (flags, flights, fd) = (socket.flags, socket.operations, socket.descriptor.as_raw_fd());
+        let (flags, operations, fd) = (socket.flags, socket.operations, socket.descriptor.as_raw_fd());
         if flags.contains(Flags::CLOSING) {
             return Kind::OF_SOCKETS.into_iter().try_for_each(|kind| self.cancel(token, kind));
         }
@@ -100,16 +100,16 @@ impl<K: Kernel> Machine<K> {
         let wanted = self.wants(flags);
         self.arm_receive(token, wanted)?;
         self.report_failure(token, wanted);
-        let is_told_of = flags.intersects(Flags::FAILED.union(Flags::BULK));
-        if !wanted && !is_told_of && flights.is_idle(Kind::HangUp) {
-            // That a connection broke is told even to who asks for nothing.
+        let is_reported = flags.intersects(Flags::FAILED.union(Flags::BULK));
+        if !wanted && !is_reported && operations.is_idle(Kind::HangUp) {
+            // A broken connection is reported even on a socket that neither receives nor sends.
             self.arm(token, Kind::HangUp, Request::Poll { fd, events: 0, multishot: true })?;
         }
         Ok(())
     }
 
-    /// That a connection broke is not told before what came first; but if that is not wanted any more, it has to be now:
-    /// the poll that has said so says so once.
+    /// A failure is reported after the bytes that arrived before it. If the loop does not want those bytes any more,
+    /// the failure is reported now: the poll has reported it and does not report it again.
     fn report_failure(&mut self, token: Token, wanted: bool) {
         let Some(socket) = self.sockets.get_mut(token) else { return };
         let has_come = socket.operations.is_idle(Kind::Receive) || socket.flags.contains(Flags::BULK);
@@ -142,8 +142,8 @@ impl<K: Kernel> Machine<K> {
             }
             State::Idle if wanted && !flags.contains(Flags::STARVED) => {
                 socket.flags.set(Flags::POLLED, false);
-                // What stays armed may bring far more than is wanted, so only a socket that brings little gets it: not one
-                // of which nothing is known, nor one that has more than the last receive brought.
+                // A multishot receive may bring far more than is wanted, so only a socket that brings little gets one:
+                // not a new socket, nor one that has more bytes than the last receive brought.
                 let once = flags.contains(Flags::ONE_SHOT) || socket.load.is_new();
                 let wish = match flags.contains(Flags::READABLE) {
                     true => RecvMode::Once,
@@ -159,7 +159,7 @@ impl<K: Kernel> Machine<K> {
                 Ok(())
             }
             State::Armed if flags.contains(Flags::POLLED) || bulk => self.cancel(token, Kind::Receive),
-            // A receive that comes once may as well come; and who is held back has not stopped.
+            // A single-shot receive may complete; and a socket of a paused driver has not stopped receiving.
             State::Armed if !wanted && !flags.intersects(Flags::ONE_SHOT.union(Flags::RECEIVING)) => {
                 socket.flags.set(Flags::ONE_SHOT, true);
                 self.cancel(token, Kind::Receive)
@@ -168,7 +168,7 @@ impl<K: Kernel> Machine<K> {
         }
     }
 
-    /// Takes note of a socket that would receive if receiving were not held back.
+    /// Remembers a socket that would receive if the driver's receives were not paused.
     pub(super) fn note_paused(&mut self, token: Token) {
         if !self.receives_paused {
             return;
@@ -181,18 +181,18 @@ impl<K: Kernel> Machine<K> {
         }
     }
 
-    /// Whether the loop is to have what arrives.
+    /// Whether the loop wants the bytes that arrive.
     pub(super) fn wants(&self, flags: Flags) -> bool {
         let over = flags.intersects(Flags::ENDED.union(Flags::FAILED).union(Flags::CLOSING));
         flags.contains(Flags::RECEIVING) && !over && !self.receives_paused
     }
 
-    /// Submits an operation, unless the kernel has one of that kind.
+    /// Submits an operation, unless the kernel already has one of that kind.
     pub(super) fn arm(&mut self, token: Token, kind: Kind, request: Request) -> io::Result<()> {
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
         if socket.operations.step(kind, Transition::Arm) {
             if let Err(error) = self.kernel.push(request, name(token, kind)) {
-                // As if it had ended at once.
+                // The operation counts as ended.
                 socket.operations.step(kind, Transition::Last);
                 return Err(error);
             }
@@ -214,11 +214,11 @@ impl<K: Kernel> Machine<K> {
         Ok(())
     }
 
-    /// Lets go of a socket: at once if the kernel has nothing of it, otherwise when it has let go as well.
+    /// Closes a socket: at once if the kernel has no operation of it, otherwise after the last of them has ended.
     pub(super) fn close(&mut self, token: Token, reset: bool) -> Option<Completion> {
         let Some(socket) = self.sockets.get_mut(token) else { return Some(Completion::Closed) };
         socket.flags.set(Flags::CLOSING, true);
-        // Who is to be cut off stays so, though the driver goes before it has closed the socket.
+        // A reset that was requested stays requested, even if the driver is dropped before it has closed the socket.
         socket.flags.set(Flags::RESET, reset || socket.flags.contains(Flags::RESET));
         if self.release(token) {
             return Some(Completion::Closed);
@@ -227,7 +227,7 @@ impl<K: Kernel> Machine<K> {
         None
     }
 
-    /// Closes a socket that was let go of, if the last of its operations has ended.
+    /// Closes a socket that is marked as closing, if the last of its operations has ended.
     pub(super) fn release(&mut self, token: Token) -> bool {
         let Some(socket) = self.sockets.get(token) else { return false };
         let is_over = socket.operations.are_over() || injected::is_injected(Bug::ClosedEarly);
@@ -244,7 +244,7 @@ impl<K: Kernel> Machine<K> {
     }
 }
 
-/// Whether the kernel has something to tell, or no memory, before it takes more.
+/// Whether the kernel refuses requests for now: its completions have to be read first, or it has no memory.
 pub(super) fn is_busy(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN | libc::EINTR))
 }

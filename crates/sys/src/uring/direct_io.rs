@@ -1,13 +1,13 @@
-//! Receiving much: straight into the loop's one scratch, when the kernel says that there is something.
+//! Receiving much: straight into the loop's one scratch, when the kernel reports that the socket is readable.
 //!
-//! A buffer of the ring is touched again only when all others were: for a few hundred bytes that is nothing, for tens of
-//! KiB it means that neither what the kernel writes nor what a codec reads is in the nearest cache. So a heavy socket
-//! ([`Load`](crate::Load)) leaves the ring: its operation is a poll that stays armed, and the socket is received from
-//! by calls, into memory that is warm from the socket before. Each call brings so much that its price does not count.
-//! A socket that is light again goes back to the ring.
+//! A buffer of the ring is used again only after all others were. For a few hundred bytes that costs nothing. For tens
+//! of KiB it means that neither the bytes that the kernel writes nor those that a codec reads are in the nearest cache.
+//! So a heavy socket ([`Load`](crate::Load)) leaves the ring: its operation is a multishot poll, and the driver
+//! receives from it by calls, into memory that is warm from the socket before. Each call brings so many bytes that its
+//! cost is negligible. A socket that is light again goes back to the ring.
 //!
-//! The poll only queues the socket. The loop serves what the ring brings first, and heavy sockets after that. The first
-//! receive of a new connection is a call as well, in the turn's time for such.
+//! The poll only queues the socket. The loop serves the completions of the ring first, and heavy sockets after that.
+//! The first receive of a new connection is a call as well, in the part of the turn for new connections.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -29,7 +29,7 @@ use crate::ready::ReadyQueue;
 #[derive(Debug)]
 pub(super) struct DirectIo {
     scratch: Scratch,
-    /// Those that have something to report.
+    /// The sockets that have something to report.
     pub(super) ready: ReadyQueue<Token>,
 }
 
@@ -40,7 +40,7 @@ impl DirectIo {
 }
 
 impl<K: Kernel> Machine<K> {
-    /// Queues a socket with those of its class, unless it is queued.
+    /// Queues a socket with those of its class, unless it is queued already.
     pub(super) fn poll_socket_later(&mut self, token: Token) {
         if let Some(socket) = self.sockets.get_mut(token)
             && socket.flags.raise(Flags::ATTENDED)
@@ -53,7 +53,7 @@ impl<K: Kernel> Machine<K> {
         }
     }
 
-    /// What a socket that was queued reports.
+    /// The completion of a queued socket, if it has one.
     pub(super) fn poll_socket(&mut self, token: Token) -> Option<(Token, Completion)> {
         let socket = self.sockets.get_mut(token)?;
         socket.flags.set(Flags::ATTENDED, false);
@@ -67,7 +67,7 @@ impl<K: Kernel> Machine<K> {
         reported.map(|completion| (token, completion))
     }
 
-    /// The poll of a socket that brings much has said something.
+    /// Handles an event of a heavy socket's poll.
     pub(super) fn polled(&mut self, token: Token, event: Event) -> Option<Completion> {
         let reports = |events: libc::c_short| event.result > 0 && event.result & i32::from(events) != 0;
         let socket = self.sockets.get_mut(token)?;
@@ -82,7 +82,7 @@ impl<K: Kernel> Machine<K> {
         let flags = socket.flags;
         if !self.wants(flags) {
             self.note_paused(token);
-            // Who receives gets what came before first, and then the error.
+            // A socket that receives gets the bytes that arrived first, and then the error.
             return if reports(libc::POLLERR) { self.failed(token) } else { None };
         }
         if flags.contains(Flags::READABLE) {
@@ -93,7 +93,7 @@ impl<K: Kernel> Machine<K> {
 
     fn receive_much(&mut self, token: Token) -> Option<Completion> {
         let flags = self.sockets.get(token)?.flags;
-        // A receive that the ring has is not to be overtaken.
+        // A call must not overtake a receive that the ring has.
         let is_polled = flags.contains(Flags::POLLED);
         let is_idle = self.sockets.get(token)?.operations.is_idle(Kind::Receive);
         let has_ring = !is_polled && !is_idle && !injected::is_injected(Bug::CallOvertakes);
@@ -102,7 +102,7 @@ impl<K: Kernel> Machine<K> {
             return None;
         }
         if !is_polled {
-            // The ring has it from here on.
+            // From here on the ring receives for this socket.
             self.line_up(token);
         }
         let socket = self.sockets.get_mut(token)?;
@@ -115,8 +115,8 @@ impl<K: Kernel> Machine<K> {
             }
         };
         match received {
-            // It broke, and a send that is in flight took the error. That is told first, or a stream that was cut off
-            // would look like one that came to its end.
+            // The connection broke, and a send in flight took the error. That send is reported first, or a stream that
+            // was reset would look like one that ended in order.
             Ok(0) if !socket.operations.is_idle(Kind::Send) && is_over(&socket.descriptor) => {
                 self.poll_socket_later(token);
                 None
@@ -129,7 +129,7 @@ impl<K: Kernel> Machine<K> {
             Ok(length) => {
                 socket.appetite.learn(length);
                 socket.load.note_received(length);
-                // The end is not reported again, so who has hung up is asked until it comes.
+                // The end is not reported again, so after a hang-up the driver receives until the end comes.
                 let hung_up = socket.flags.contains(Flags::HUNG_UP) && !injected::is_injected(Bug::FinMissed);
                 let drained = length < size && !hung_up;
                 socket.flags.set(Flags::READABLE, !drained);
@@ -144,7 +144,7 @@ impl<K: Kernel> Machine<K> {
             }
             Err(Errno::AGAIN) => {
                 socket.flags.set(Flags::READABLE, false);
-                // Nothing can be received any more, so if it broke the error is what is left to tell.
+                // Nothing can be received any more: if the connection broke, the error is the last report.
                 let error = rustix::net::sockopt::socket_error(&socket.descriptor).ok()?.err()?;
                 socket.flags.set(Flags::FAILED, true);
                 Some(Completion::Failed(error.into()))
@@ -157,7 +157,7 @@ impl<K: Kernel> Machine<K> {
     }
 }
 
-/// Whether nothing can be sent or received any more: what is in flight is about to end.
+/// Whether nothing can be sent or received any more: operations in flight are about to end.
 fn is_over(socket: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::empty())];
     poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::HUP)

@@ -1,9 +1,9 @@
 //! `Disturbed`: a kernel with bad luck. What a real one does now and then it does often.
 //!
-//! Only a build with `--cfg tidegate_injected` has it. `TIDEGATE_RING_FAULTS` is the seed that says what goes wrong, and how
-//! often; without one everything is passed through. Nothing that it does breaks a connection: what is lost in a driver over
-//! it is lost by a bug of the driver. The real kernel beneath goes at its own pace, so a seed does not repeat a run
-//! to the letter, but what strikes, and how often, is the same.
+//! Only a build with `--cfg tidegate_injected` has it. `TIDEGATE_RING_FAULTS` is the seed that says what goes wrong,
+//! and how often; without one everything is passed through. Nothing that it does breaks a connection: what is lost in a
+//! driver over it is lost by a bug of the driver. The real kernel beneath goes at its own pace, so a seed does not
+//! repeat a run to the letter, but what strikes, and how often, is the same.
 
 use std::cell::Cell;
 use std::collections::hash_map::DefaultHasher;
@@ -124,8 +124,8 @@ impl<K: Kernel> Disturbed<K> {
         self.strikes(Fault::Repeated).then_some(old)
     }
 
-    /// Chooses what is heard of in this turn, and in which order. Events of one socket stay in theirs: a send that took the
-    /// error of a broken connection is why a receive finds its end.
+    /// Chooses what is heard of in this turn, and in which order. Events of one socket stay in theirs: a send that took
+    /// the error of a broken connection is why a receive finds its end.
     fn choose(&mut self) {
         let slot = |event: &Event| parse(event.name).0;
         let mut held = BTreeSet::new();

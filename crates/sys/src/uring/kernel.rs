@@ -1,10 +1,10 @@
-//! The seam between the driver and a kernel: requests in, events out. A test puts a kernel of its own in its place.
+//! The seam between the driver and a kernel: requests in, events out. A test puts a fake kernel in its place.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// Something that the kernel is to do.
+/// An operation for the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Request {
     /// Receive into a provided buffer: again and again, or once.
@@ -15,7 +15,7 @@ pub(super) enum Request {
     SendMessage { fd: RawFd, header: *const libc::msghdr },
     /// Wait for events of a descriptor.
     Poll { fd: RawFd, events: i16, multishot: bool },
-    /// Let go of the operation of this name.
+    /// Cancel the operation of this name.
     Cancel { name: u64 },
 }
 
@@ -30,10 +30,10 @@ pub(super) enum RecvMode {
     OnceLater,
 }
 
-/// What came of a request.
+/// A completion of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Event {
-    /// The request's.
+    /// The request's name.
     pub(super) name: u64,
     /// A count, what a poll has found, or an error's number, negated.
     pub(super) result: i32,
@@ -54,36 +54,36 @@ impl Event {
 
 /// A kernel.
 pub(super) trait Kernel {
-    /// Queues a request, and submits those before it if there is no room. If that fails, nothing has become of it.
+    /// Queues a request, and submits those before it if there is no room. If that fails, the request is not queued.
     fn push(&mut self, request: Request, name: u64) -> io::Result<()>;
 
     /// Submits what is queued.
     fn submit(&mut self) -> io::Result<()>;
 
-    /// Requests that are queued. What they point to has to stay until there are none.
+    /// The number of queued requests. The memory that they point to has to stay until there are none.
     fn queued(&mut self) -> usize;
 
-    /// Submits what is queued, and waits until there are events or the time is over. Where nothing is queued and no work is
-    /// deferred, a wait that may not last needs no call.
+    /// Submits what is queued, and waits until there are events or the time is over. Where nothing is queued and no
+    /// work is deferred, a wait of zero needs no system call.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// Whether it has put work off of which events may come, and does it when it is waited for.
+    /// Whether the kernel has deferred work that may bring events, and that it does during a wait.
     fn has_deferred_work(&mut self) -> bool;
 
-    /// Whether nothing is queued, and as far as is known without a call, no event can be read.
+    /// Whether nothing is queued and, as far as is known without a system call, no event can be read.
     fn is_idle(&mut self) -> bool {
         self.queued() == 0 && self.completions() == 0 && !self.has_deferred_work()
     }
 
-    /// Events that can be read now.
+    /// The number of events that can be read now.
     fn completions(&mut self) -> usize;
 
     /// The next event.
     fn next(&mut self) -> Option<Event>;
 
-    /// Gives a buffer to receive into. It is the kernel's until an event names it.
+    /// Provides a buffer to receive into. The kernel owns it until an event names it.
     fn provide(&mut self, buffer: u16, address: *mut u8, length: u32);
 
-    /// It has not let go of everything: what it reads by itself stays as it is, for good.
+    /// Leaks the memory that the kernel may still read, because operations have not ended.
     fn leak(&mut self) {}
 }

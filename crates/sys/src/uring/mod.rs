@@ -13,11 +13,12 @@
 //! | bad luck, for tests | `disturbed.rs` |
 //!
 //! What the loop asks for is queued, and submitted with the next call that asks the kernel for events. What is armed
-//! and what is not is decided then as well, in `settle`, the one place that does: whoever stops receiving and goes on in
-//! the same turn costs nothing.
+//! and what is not is decided then as well, in `settle`, the one place that does: whoever stops receiving and goes on
+//! in the same turn costs nothing.
 //!
 //! Three things that the kernel demands, and where they are kept:
-//! - an operation in flight owns its memory: buffers belong to the ring, and what is sent is lent by its queue (`send.rs`);
+//! - an operation in flight owns its memory: buffers belong to the ring, and what is sent is lent by its queue
+//!   (`send.rs`);
 //! - what was cancelled may still complete, so a socket is closed when its last operation has ended (`release`);
 //! - where buffers are used up a receive ends, which is no error: it is armed again once they were given back.
 
@@ -82,8 +83,8 @@ impl Uring {
     /// A driver that receives into memory of `pool`.
     ///
     /// # Errors
-    /// The system's: `PermissionDenied` where a sandbox forbids io_uring, `Unsupported` where the kernel has none or one
-    /// that is older than Linux 6.0.
+    /// The system's: `PermissionDenied` where a sandbox forbids io_uring, `Unsupported` where the kernel has none or
+    /// one that is older than Linux 6.0.
     pub fn new(pool: &Pool) -> io::Result<Self> {
         let buffers = Buffers::new(pool);
         let ring = Ring::new(buffers.count().next_power_of_two())?;
@@ -279,8 +280,8 @@ impl<K: Kernel> Machine<K> {
         if class == Class::Light { self.next_light() } else { self.next_queued(class) }
     }
 
-    /// What the kernel has completed, all of it: of other classes that only queues the sockets. The kernel does the work
-    /// of some twenty sockets when it is asked, so it is asked again while work is left.
+    /// What the kernel has completed, all of it: of other classes that only queues the sockets. The kernel does the
+    /// work of some twenty sockets when it is asked, so it is asked again while work is left.
     fn next_light(&mut self) -> Option<(Token, Completion)> {
         while let Some((token, completion)) = self.told.pop_front() {
             let is_open = |socket: &table::Entry| !socket.flags.contains(Flags::CLOSING);

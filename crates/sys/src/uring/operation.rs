@@ -1,36 +1,37 @@
-//! Operations in flight: what they are called in the ring, and which states they go through.
+//! Operations in flight: their names in the ring, and their states.
 //!
-//! Of each kind a socket has at most one. Its memory belongs to the kernel until the *terminal* completion, which is the
-//! last that comes of it; a cancellation's own completion is none, and what is cancelled may still succeed.
+//! A socket has at most one operation of each kind. Its memory belongs to the kernel until the *terminal* completion,
+//! which is the operation's last. The completion of a cancellation is not terminal for the cancelled operation, which
+//! may still succeed.
 
 use crate::driver::Token;
 
-/// What is asked of the kernel.
+/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// Receiving. Many completions may come of one.
+    /// Receiving. One operation may have many completions.
     Receive,
     /// Sending: one at a time, or bytes would overtake each other.
     Send,
-    /// Waiting until connecting has come to an end, or until there is room to send.
+    /// Waiting until a connect has ended, or until there is room to send.
     Writable,
-    /// Waiting for the end of a connection that is not received from.
+    /// Waiting for the end of a connection that does not receive.
     HangUp,
-    /// Waiting for somebody to accept. Many completions may come of one.
+    /// Waiting for connections to accept. One operation may have many completions.
     Accept,
     /// The loop's waker. It belongs to no socket.
     Wake,
-    /// A cancellation, of whatever. What it came to is of no interest.
+    /// A cancellation of any operation. Its result is ignored.
     Cancel,
 }
 
 impl Kind {
-    /// Those that sockets have.
+    /// The kinds that sockets have.
     pub(super) const OF_SOCKETS: [Self; 5] = [Self::Receive, Self::Send, Self::Writable, Self::HangUp, Self::Accept];
 }
 
-/// Where an operation is.
+/// The state of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum State {
@@ -38,7 +39,7 @@ pub(super) enum State {
     Idle,
     /// The kernel has it.
     Armed,
-    /// The kernel has it, and was asked to let go of it.
+    /// The kernel has it, and its cancellation was submitted.
     Cancelling,
 }
 
@@ -56,7 +57,7 @@ pub(super) enum Transition {
 }
 
 impl State {
-    /// The state after a step; none if that must not happen.
+    /// The state after a step; `None` if the step is not allowed in this state.
     pub(super) const fn after(self, step: Transition) -> Option<Self> {
         match (self, step) {
             (Self::Idle, Transition::Arm) => Some(Self::Armed),
@@ -82,7 +83,7 @@ impl OpStates {
         }
     }
 
-    /// Takes a step. One that must not happen is a bug of ours, or of the kernel's, and changes nothing.
+    /// Takes a step. A step that is not allowed is a bug of ours or of the kernel, and changes nothing.
     pub(super) fn step(&mut self, kind: Kind, step: Transition) -> bool {
         let Some(state) = self.state(kind).after(step) else { return false };
         self.0 = self.0 & !(3 << (2 * kind as u8)) | (state as u16) << (2 * kind as u8);
@@ -93,19 +94,19 @@ impl OpStates {
         matches!(self.state(kind), State::Idle)
     }
 
-    /// Whether the kernel has nothing of the socket.
+    /// Whether the kernel has no operation of the socket.
     pub(super) const fn are_over(self) -> bool {
         self.0 == 0
     }
 }
 
-/// The name of an operation in the ring: slot, kind, and as much of the generation as there is room for. A socket's entry
-/// stays until all its operations have ended, so the generation only guards against a kernel that errs.
+/// The name of an operation in the ring: slot, kind, and as much of the generation as there is room for. A socket's
+/// entry stays until all its operations have ended, so the generation only guards against a faulty kernel.
 pub(super) const fn name(token: Token, kind: Kind) -> u64 {
     (token.slot as u64) << 32 | (token.generation as u64 & GENERATION_MASK) << 8 | kind as u64
 }
 
-/// The slot, what is left of the generation, and the kind.
+/// The slot, the low bits of the generation, and the kind.
 pub(super) const fn parse(name: u64) -> (u32, u32, Kind) {
     let kind = match name as u8 {
         0 => Kind::Receive,
@@ -119,7 +120,7 @@ pub(super) const fn parse(name: u64) -> (u32, u32, Kind) {
     ((name >> 32) as u32, (name >> 8 & GENERATION_MASK) as u32, kind)
 }
 
-/// What of a generation is in a name.
+/// The bits of a generation that are in a name.
 pub(super) const GENERATION_MASK: u64 = 0x00FF_FFFF;
 
 #[cfg(test)]
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_kernel_has_completes_and_only_once() {
+    fn only_an_operation_in_flight_completes_and_only_once() {
         let steps = [Transition::Arm, Transition::Cancel, Transition::More, Transition::Last];
         let table = |state: State| steps.map(|step| state.after(step));
         assert_eq!(table(State::Idle), [Some(State::Armed), None, None, None]);
@@ -136,25 +137,25 @@ mod tests {
     }
 
     #[test]
-    fn operations_of_one_socket_do_not_mix() {
-        let mut flights = OpStates::default();
+    fn operations_of_one_socket_have_independent_states() {
+        let mut operations = OpStates::default();
         for kind in Kind::OF_SOCKETS {
-            assert!(flights.step(kind, Transition::Arm));
+            assert!(operations.step(kind, Transition::Arm));
         }
-        assert!(flights.step(Kind::Send, Transition::Cancel));
-        assert!(!flights.step(Kind::Send, Transition::Arm), "it is not over");
-        assert!(flights.step(Kind::Receive, Transition::Last));
-        let states = Kind::OF_SOCKETS.map(|kind| flights.state(kind));
+        assert!(operations.step(Kind::Send, Transition::Cancel));
+        assert!(!operations.step(Kind::Send, Transition::Arm), "it is not over");
+        assert!(operations.step(Kind::Receive, Transition::Last));
+        let states = Kind::OF_SOCKETS.map(|kind| operations.state(kind));
         assert_eq!(states, [State::Idle, State::Cancelling, State::Armed, State::Armed, State::Armed]);
         for kind in [Kind::Send, Kind::Writable, Kind::HangUp, Kind::Accept] {
-            assert!(!flights.are_over());
-            assert!(flights.step(kind, Transition::Last));
+            assert!(!operations.are_over());
+            assert!(operations.step(kind, Transition::Last));
         }
-        assert!(flights.are_over());
+        assert!(operations.are_over());
     }
 
     #[test]
-    fn a_name_comes_back_as_it_was() {
+    fn a_name_parses_back_to_its_parts() {
         for slot in [0, 1, u32::MAX] {
             for generation in [1, 0x00FF_FFFF] {
                 for kind in Kind::OF_SOCKETS.into_iter().chain([Kind::Wake, Kind::Cancel]) {

@@ -12,8 +12,8 @@ use super::{Machine, leak};
 use crate::driver::{Completion, Token};
 use crate::ready::HEAVY_RECEIVE_BYTES;
 
-/// The buffers of a loop. Each is the kernel's until an event names it; then it is looked at by one visit, and given back.
-/// Whoever keeps a view of it keeps the memory, and the ring gets other.
+/// The buffers of a loop. Each is the kernel's until an event names it; then it is looked at by one visit, and given
+/// back. Whoever keeps a view of it keeps the memory, and the ring gets other.
 #[derive(Debug)]
 pub(super) struct Buffers {
     all: Vec<Scratch>,
@@ -90,8 +90,8 @@ impl Buffers {
 
 impl<K: Kernel> Machine<K> {
     /// Provides buffers, and lets as many sockets try again as there are: who comes first is served first, and nobody
-    /// tries in vain for ever. While receiving is held back the ring gets none: what it still has fills, and then receives
-    /// end of themselves.
+    /// tries in vain for ever. While receiving is held back the ring gets none: what it still has fills, and then
+    /// receives end of themselves.
     pub(super) fn provide(&mut self) {
         self.buffers.reclaim();
         if self.receives_paused {
@@ -163,9 +163,9 @@ impl<K: Kernel> Machine<K> {
     }
 }
 
-/// Buffers of a loop: 192 KiB. Since Linux 6.13 the kernel does the work of twenty sockets at a time, and twice in a call
-/// that submits as well, however many are ready: with 48 nobody has to try again, with 32 two of five do. Where an older kernel does the
-/// work of all at once, some try again.
+/// Buffers of a loop: 192 KiB. Since Linux 6.13 the kernel does the work of twenty sockets at a time, and twice in a
+/// call that submits as well, however many are ready: with 48 nobody has to try again, with 32 two of five do. Where an
+/// older kernel does the work of all at once, some try again.
 const BUFFERS: u16 = 48;
 
 const _: () = assert!(BUFFERS as u32 <= u64::BITS);

@@ -36,7 +36,8 @@ impl Ring {
             return Err(io::Error::new(io::ErrorKind::Unsupported, wanted));
         }
         let buffers = BufferRing::new(buffers);
-        // SAFETY: the memory is that of `buffers`, of the size that is told, and is given back after the ring was closed.
+        // SAFETY: the memory is that of `buffers`, of the size that is told, and is given back after the ring was
+        // closed.
         unsafe {
             ring.submitter().register_buf_ring_with_flags(buffers.address(), buffers.entries, BUFFER_GROUP, 0)?;
         }
@@ -73,8 +74,8 @@ impl Kernel for Ring {
     fn push(&mut self, request: Request, name: u64) -> io::Result<()> {
         let entry = build(request).user_data(name);
         loop {
-            // SAFETY: whatever the request points to stays until its terminal completion: the driver holds the memory of
-            // sends, and that of messages' headers until the next submission, and buffers belong to the ring.
+            // SAFETY: whatever the request points to stays until its terminal completion: the driver holds the memory
+            // of sends, and that of messages' headers until the next submission, and buffers belong to the ring.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return Ok(());
             }
@@ -202,8 +203,8 @@ impl BufferRing {
         let place = usize::from(self.tail & (self.entries - 1));
         // SAFETY: the place is less than the number of entries.
         let entry = unsafe { self.first.as_ptr().add(place) };
-        // SAFETY: the kernel does not look at this entry before the tail says that it is there, and we are the only ones
-        // to write it; zeroed memory is an entry.
+        // SAFETY: the kernel does not look at this entry before the tail says that it is there, and we are the only
+        // ones to write it; zeroed memory is an entry.
         let entry = unsafe { &mut *entry };
         entry.set_addr(address as u64);
         entry.set_len(length);

@@ -254,9 +254,9 @@ impl Sends {
 }
 
 /// From here on what is to be sent goes by a call of its own, while it is warm: a send that is submitted goes when all
-/// others have been queued, and its memory comes back another turn later. For the same reason the first small send goes by a
-/// call while the ring is idle: a request on an otherwise idle loop costs one turn and not two. Those after it share the
-/// next call to the kernel.
+/// others have been queued, and its memory comes back another turn later. For the same reason the first small send goes
+/// by a call while the ring is idle: a request on an otherwise idle loop costs one turn and not two. Those after it
+/// share the next call to the kernel.
 const BULK_BYTES_MIN: usize = HEAVY_SEND_BYTES;
 
 /// What a poll says where it makes sense to send again: there is room, or the connection broke.

@@ -3,8 +3,8 @@
 //! No test asserts how long something takes. Waiting for something is bounded by [`PATIENCE`]; that something does
 //! *not* come is seen by waiting for something else that was caused later: [`Harness::settle`].
 //!
-//! Drivers differ in when they answer, and the harness bears with that: what a send came to may be told later, and so may
-//! that a socket is closed. That nothing else is told of a socket once it was let go of, the harness checks itself.
+//! Drivers differ in when they answer, and the harness bears with that: what a send came to may be told later, and so
+//! may that a socket is closed. That nothing else is told of a socket once it was let go of, the harness checks itself.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};

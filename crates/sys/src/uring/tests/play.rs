@@ -1,5 +1,5 @@
-//! Whatever a loop, its peers and the kernel do: bytes are complete and in order in both directions, each socket is told
-//! what its connection has come to and nothing after that, and nothing is left behind. Each seed is another play.
+//! Whatever a loop, its peers and the kernel do: bytes are complete and in order in both directions, each socket is
+//! told what its connection has come to and nothing after that, and nothing is left behind. Each seed is another play.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
