@@ -9,7 +9,7 @@
 //! It answers `GET /plaintext`, `GET /bytes/N` and `POST /echo`: a body that is there, one that is linked, and one that
 //! goes back while it arrives. `TIDEGATE_BACKEND` names what it runs on, epoll or uring.
 //!
-//! What the difference costs is in the README.
+//! What the difference costs is in docs/figures.md.
 
 #![forbid(unsafe_code)]
 
