@@ -120,6 +120,7 @@ mod tests {
     use super::*;
 
     const KEYS: [&str; 23] = [
+        "backend",
         "bytes_per_second",
         "bytes_read",
         "connecting",
@@ -139,7 +140,6 @@ mod tests {
         "stuck",
         "thread_rate",
         "threads",
-        "backend",
         "unanswered",
         "unsent",
         "url",
