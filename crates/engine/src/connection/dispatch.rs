@@ -360,7 +360,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 self.link.update_level(&self.codec);
                 self.check_replies()?;
             }
-            // The other cases are told apart later: the test for a message is one comparison then.
+            // The other cases are distinguished later: the test for a message is one comparison then.
             let Ok(Step::Message(message)) = step else {
                 if matches!(step, Ok(Step::NeedMore)) {
                     return Ok(true);
