@@ -1,11 +1,12 @@
 //! `EventLoop`: one thread, one driver, one turn after the other.
 //!
-//! A turn: wait; completions, one at a time, each decoded, handled and flushed while it is hot, those of light connections
-//! first, of new ones after that, of heavy ones last; timers that are due; messages from other threads; connections that
-//! asked for another dispatch, and those with work left. Each of these is bounded, in number and in time (`phase.rs`).
-//! What the kernel holds is read before a deadline is judged, so a peer is late only if its bytes are not there. Tasks run
-//! after the dispatch that woke them, before the next. At the end of a turn memory is looked at: if the budget is used up,
-//! receiving is held back and the connection with most bytes waiting is shed, until there is room.
+//! A turn: wait; completions, one at a time, each decoded, handled and flushed while its bytes are in the cache,
+//! those of light connections first, of new ones after that, of heavy ones last; timers that are due; messages from
+//! other threads; connections that requested another dispatch, and those with work left. Each of these is bounded, in
+//! number and in time (`phase.rs`). What the kernel has received is read before a deadline is checked, so a peer is
+//! late only if its bytes have not come. Tasks run after the dispatch that woke them, before the next. At the end of
+//! a turn the loop checks its memory: if the budget is used up, receiving is paused and the connection with most
+//! bytes waiting is shed, until there is room.
 
 use std::error::Error;
 use std::future::Future;
@@ -42,8 +43,8 @@ use crate::server::serve::Serving;
 use crate::server::{Backend, StartError};
 use crate::task::{self, Call, Task};
 
-/// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns it
-/// by hand.
+/// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns
+/// it by hand.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -85,9 +86,9 @@ use crate::task::{self, Call, Task};
 pub struct EventLoop {
     local: Rc<Local>,
     published: Arc<Published>,
-    /// Letters that did not fit into the last turn.
+    /// Messages that did not fit into the last turn.
     messages: std::vec::IntoIter<LoopMessage>,
-    /// A broadcast that has not come to all members yet.
+    /// A broadcast that was not delivered to all members yet.
     delivery: Option<Delivery>,
     /// When the last turn ended.
     ended: Instant,
@@ -104,9 +105,9 @@ pub struct EventLoop {
 }
 
 impl EventLoop {
-    /// A loop over `driver`, whose memory is `pool`: the pool that the driver receives into. Its ledger holds the loop's
-    /// budget, which is unlimited until somebody sets it; `memory_max` of [`Limits`] is looked at by
-    /// [`Server`](crate::Server) only.
+    /// A loop over `driver`, whose memory is `pool`: the pool that the driver receives into. Its ledger has the
+    /// loop's budget, which is unlimited until the caller sets it; only [`Server`](crate::Server) applies
+    /// `memory_max` of [`Limits`].
     #[must_use]
     pub fn new(driver: Box<dyn Driver>, pool: Pool) -> Self {
         Self {
@@ -129,7 +130,7 @@ impl EventLoop {
     /// ```
     /// use tidegate_engine::{EventLoop, Backend};
     ///
-    /// // io_uring where it is there, otherwise epoll, unless the environment says.
+    /// io_uring where it is available, otherwise epoll, unless the environment names one.
     /// let mut event_loop = EventLoop::on(Backend::Auto)?;
     /// assert!(["uring", "epoll"].contains(&event_loop.backend()));
     /// assert_eq!(event_loop.block_on(async { 6 * 7 })?, 42);
@@ -137,22 +138,22 @@ impl EventLoop {
     /// ```
     ///
     /// # Errors
-    /// [`StartError`]: [`Backend`](StartError::Backend) if what the environment names is none,
-    /// [`Uring`](StartError::Uring) if it was named and is not there, [`System`](StartError::System) if there is no
-    /// descriptor left.
+    /// [`StartError`]: [`Backend`](StartError::Backend) if the environment names an unknown backend,
+    /// [`Uring`](StartError::Uring) if it names io_uring and that is not available, [`System`](StartError::System) if
+    /// there is no descriptor left.
     pub fn on(backend: Backend) -> Result<Self, StartError> {
         let pool = Pool::new();
         let driver = backend.plan()?.open(&pool)?;
         Ok(Self::new(driver, pool))
     }
 
-    /// What the driver is called: `epoll`, `uring`.
+    /// The name of the driver: `epoll`, `uring`.
     #[must_use]
     pub fn backend(&self) -> &'static str {
         self.local.core.borrow().driver.name()
     }
 
-    /// An event loop on epoll, whatever the environment says.
+    /// An event loop on epoll, whatever the environment names.
     ///
     /// # Errors
     /// The system's, if there is no descriptor left.
@@ -220,16 +221,16 @@ impl EventLoop {
         Ok(())
     }
 
-    /// From now on connections of the listeners that come are handed to other loops of the group, and those to this one:
-    /// to the first of its listeners, which has to have the same limits, and to admit the same, as any other.
+    /// From now on accepted connections may be handed to other loops of the group, and theirs to this one: to the
+    /// first of its listeners, which has to have the same limits, and to admit the same, as any other.
     pub(crate) fn join_group(&mut self, handle: LoopHandle) {
         self.handle = Some(handle);
     }
 
-    /// Takes over a connected stream, and tells its handler [`open`](Handler::open).
+    /// Takes over a connected stream, and calls [`open`](Handler::open) of its handler.
     ///
     /// # Errors
-    /// The driver's, if it refuses the stream; the handler is dropped without a word then.
+    /// The driver's, if it refuses the stream; the handler is dropped without a call then.
     pub fn adopt<C, H>(
         &mut self,
         socket: Socket,
@@ -280,8 +281,8 @@ impl EventLoop {
         task::spawn(future)
     }
 
-    /// Turns until a future has come to its end, and returns what it came to. It may borrow what is around it, and runs
-    /// between turns, where tasks run within them.
+    /// Turns until a future has come to its end, and returns its output. The future may borrow from its surroundings,
+    /// and runs between turns, where tasks run within them.
     ///
     /// ```
     /// use tidegate_engine::{EventLoop, Backend};
@@ -308,8 +309,8 @@ impl EventLoop {
         }
     }
 
-    /// Begins to drain: nothing more is accepted, every connection is told, and after `deadline` those that are left are
-    /// closed.
+    /// Begins to drain: nothing more is accepted, every connection is notified, and after `deadline` those that are
+    /// left are closed.
     pub fn drain(&mut self, deadline: Duration) {
         self.catch_up();
         self.begin_drain(deadline);
@@ -355,22 +356,22 @@ impl EventLoop {
         let _entered = self.local.enter();
         let begun = self.wait(patience)?;
         self.published.begin_turn(self.local.core.borrow().counters.turns + 1);
-        let mut held = self.exhausted;
-        self.complete(Class::Light, &mut held);
+        let mut paused = self.exhausted;
+        self.complete(Class::Light, &mut paused);
         // The other classes wait in the driver's queues.
         if self.local.core.borrow().driver.has_ready() {
             for class in [Class::Listener, Class::New, Class::Heavy] {
-                self.complete(class, &mut held);
+                self.complete(class, &mut paused);
             }
         }
         self.fire_timers(begun);
         self.handle_messages();
         self.local.dispatch_scheduled();
         self.local.continue_backlog();
-        // Whoever was spawned or woken from outside of any visit.
+        // Tasks that were spawned or woken from outside of any dispatch.
         self.local.run_tasks();
         self.mind_drain();
-        self.mind_memory(held);
+        self.mind_memory(paused);
         let mut core = self.local.core.borrow_mut();
         core.counters.tasks_panicked = core.tasks.panicked();
         self.ended = core.driver.now();
@@ -385,8 +386,8 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Between two turns the time stands still as well, and the last one may be long ago: what begins now is not to be
-    /// late already.
+    /// Between two turns the loop's time stands still as well, and the last turn may be long ago: what begins now
+    /// must not be late already.
     fn catch_up(&self) {
         let core = &mut *self.local.core.borrow_mut();
         let now = core.driver.now();
@@ -394,7 +395,7 @@ impl EventLoop {
         self.local.set_now(now);
     }
 
-    /// Waits, and says what time it is then.
+    /// Waits, and returns what time it is then.
     fn wait(&mut self, patience: Option<Duration>) -> io::Result<Instant> {
         let local = self.local.clone();
         let mut core = local.core.borrow_mut();
@@ -409,7 +410,7 @@ impl EventLoop {
         core.mailbox.awake();
         match waited {
             Ok(()) => self.waits_failed = 0,
-            // What lasts for a few calls only, as the want of memory may, must not end a server.
+            // An error that lasts for a few calls only, such as the want of memory, must not end a server.
             Err(error) => {
                 self.waits_failed += 1;
                 if self.waits_failed > WAITS_FAILED_MAX {
@@ -429,8 +430,9 @@ impl EventLoop {
         Ok(local.now())
     }
 
-    /// Whether the next turn would not wait: there are messages, woken tasks or visits, or a timer has come. For whoever
-    /// turns a loop and does not block in [`turn`](Self::turn), so that nobody rings who brings something meanwhile.
+    /// Whether the next turn would not wait: there are messages, woken tasks or scheduled connections, or a timer has
+    /// come. For a caller that turns a loop and does not block in [`turn`](Self::turn), so that no sender has to wake
+    /// the loop meanwhile.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.timeout(&self.local.core.borrow(), None) == Some(Duration::ZERO)
@@ -451,7 +453,7 @@ impl EventLoop {
     }
 
     fn timeout(&self, core: &Core, patience: Option<Duration>) -> Option<Duration> {
-        // Letters that came while older ones were delivered ring for nobody.
+        // Messages that came while older ones were delivered do not wake the loop.
         let busy = core.scheduled_count() + core.backlog() > 0
             || core.driver.has_ready()
             || self.messages.len() > 0
@@ -462,7 +464,7 @@ impl EventLoop {
         }
         // The clock was read a moment ago, when the last turn ended.
         let now = self.ended;
-        // Once it has come, and nobody is left to be told, there is no reason to wake up any more.
+        // Once it has come, and no entry is left to be notified, there is no reason to wake up any more.
         let ahead = core.drain_until.filter(|until| *until > core.time.now() || !core.awaits_driver_only());
         let drain = ahead.map(|until| until.saturating_duration_since(now));
         let exhausted = self.exhausted.then_some(EXHAUSTED_PAUSE);
@@ -470,7 +472,7 @@ impl EventLoop {
     }
 
     fn fire_timers(&mut self, now: Instant) {
-        // The others keep their place: the wheel says that it is time at once.
+        // The others keep their place: the wheel's timeout is zero then.
         let mut phase = Phase::of(TIMER_TIME);
         for _ in 0..TIMERS_PER_TURN_MAX {
             let Some(token) = self.next_expired(now) else { break };
@@ -489,7 +491,7 @@ impl EventLoop {
         }
     }
 
-    /// When the last of the tasks that serve has ended in a drain, connections that were made for them are told.
+    /// When the last of the tasks that serve has ended in a drain, connections that were made for them are notified.
     fn mind_drain(&mut self) {
         let tokens = {
             let mut core = self.local.core.borrow_mut();
@@ -503,10 +505,10 @@ impl EventLoop {
         }
     }
 
-    /// Dispatches completions of one class of sockets, one at a time, while the time of the class lasts. The others keep
-    /// their place. If one uses memory up, receiving is held back.
+    /// Dispatches completions of one class of sockets, one at a time, while the time of the class lasts. The others
+    /// keep their place. If one uses memory up, receiving is paused.
     #[inline]
-    fn complete(&mut self, class: Class, held: &mut bool) {
+    fn complete(&mut self, class: Class, paused: &mut bool) {
         let (mut phase, bytes_max) = match class {
             Class::Light => (Phase::of(LIGHT_TIME), u64::MAX),
             Class::Listener => (Phase::of(ACCEPT_TIME), u64::MAX),
@@ -520,8 +522,8 @@ impl EventLoop {
         while let Some((token, completion)) = self.next_completion(class) {
             self.handle_completion(token, completion);
             let core = &mut *self.local.core.borrow_mut();
-            if core.pool.ledger().is_exhausted() && !*held {
-                *held = true;
+            if core.pool.ledger().is_exhausted() && !*paused {
+                *paused = true;
                 core.driver.pause_receives(true);
             }
             // A few bytes may be many messages, which take their time.
@@ -548,7 +550,7 @@ impl EventLoop {
         self.local.dispatch(token, event);
     }
 
-    // These let go of the core before the visit, which a borrow in the head of the loop would not.
+    // These release the core before the dispatch, which a borrow in the head of the loop would not.
 
     fn next_expired(&self, now: Instant) -> Option<Token> {
         self.local.core.borrow_mut().expired(now)
@@ -595,27 +597,27 @@ impl EventLoop {
             }
         }
         if self.messages.len() == 0 {
-            // What held them goes as well.
+            // The vector's memory goes as well.
             self.messages = Vec::new().into_iter();
         }
     }
 
-    /// Whether the loop is to have ended, and has more to read before it would come to the message that says so. What is
-    /// not read by then would come to nobody any more.
+    /// Whether the loop is to have ended by now, and has more to read before the message that ends it. What is not
+    /// read by then would not be delivered any more.
     fn ends_unread(&self) -> bool {
         let behind = self.delivery.is_some() || self.messages.len() > 0;
         let core = self.local.core.borrow();
         behind && !core.is_draining() && core.mailbox.is_overdue(core.time.now())
     }
 
-    /// Brings the message of a group to its members, as far as the turn's budget goes. Says whether all have it. Until
-    /// then no message is opened, so that order is kept.
+    /// Delivers the message of a group to its members, as far as the turn's budget goes. Returns whether all have it.
+    /// Until then no other message is taken, so that order is kept.
     fn go_on_casting(&mut self, budget: &mut DeliveryBudget) -> bool {
         let Some(delivery) = &mut self.delivery else { return true };
         let done = delivery.go_on(&mut self.local.core.borrow_mut(), budget);
         if done {
             let delivery = self.delivery.take();
-            // Its bytes may be a user's.
+            // The drop of its bytes may run code of the application.
             catch_and_log(move || drop(delivery));
         }
         done
@@ -623,9 +625,9 @@ impl EventLoop {
 
     /// Sheds connections while the budget is used up, those with most bytes waiting first, until an eighth of it is
     /// free again.
-    fn mind_memory(&mut self, held: bool) {
+    fn mind_memory(&mut self, paused: bool) {
         let is_exhausted = self.local.core.borrow().pool.ledger().is_exhausted();
-        if !held && !is_exhausted {
+        if !paused && !is_exhausted {
             return;
         }
         let local = self.local.clone();
@@ -637,12 +639,12 @@ impl EventLoop {
         }
         // Receiving goes on as soon as the budget is not used up, not only when an eighth of it is free: what is left
         // may be halves of messages, whose other halves have to be read before anything is given back.
-        let hold = core.pool.ledger().is_exhausted();
-        if hold && !self.exhausted && returning == 0 {
+        let pause = core.pool.ledger().is_exhausted();
+        if pause && !self.exhausted && returning == 0 {
             core.log.warn(core.time.now(), "memory is used up and nothing is left to shed; reading waits");
         }
-        self.exhausted = hold;
-        core.driver.pause_receives(hold);
+        self.exhausted = pause;
+        core.driver.pause_receives(pause);
     }
 
     /// Whether a walk over all connections may find one to shed. The loop makes no walk while the memory that closed
@@ -660,28 +662,28 @@ impl EventLoop {
     /// Sheds connections. Returns the bytes that closed connections give back later, `returning` included.
     fn shed(&mut self, core: &mut Core, mut returning: usize) -> usize {
         let enough = used_after_shedding(core.pool.ledger());
-        // Shedding a connection that holds nothing frees nothing.
-        let holders = core.slots.iter().map(|(token, entry)| (entry, entry.memory_bytes(), token));
-        let holders = holders.filter(|(entry, held, _)| *held > 0 && entry.socket_state() != SocketState::Closing);
-        let mut holders: Vec<_> = holders.map(|(_, held, token)| (held, token)).collect();
-        holders.sort_unstable();
+        // Shedding a connection without memory frees nothing.
+        let entries = core.slots.iter().map(|(token, entry)| (entry, entry.memory_bytes(), token));
+        let entries = entries.filter(|(entry, bytes, _)| *bytes > 0 && entry.socket_state() != SocketState::Closing);
+        let mut by_bytes: Vec<_> = entries.map(|(_, bytes, token)| (bytes, token)).collect();
+        by_bytes.sort_unstable();
         self.unshed = loop {
             let used = core.pool.ledger().used();
             if used <= enough + returning {
                 break None;
             }
-            let Some((held, token)) = holders.pop() else { break Some(Unshed { used, at: core.time.now() }) };
+            let Some((bytes, token)) = by_bytes.pop() else { break Some(Unshed { used, at: core.time.now() }) };
             core.dispatch(token, SlotEvent::Shed);
             let returned = used.saturating_sub(core.pool.ledger().used());
-            returning += held.saturating_sub(returned);
+            returning += bytes.saturating_sub(returned);
         };
         returning
     }
 
     /// Nothing is to be done: the moment to give memory back after a burst.
     fn before_sleep(&mut self, core: &mut Core) {
-        let held = core.slots.len() * CONNECTION_BYTES + core.pool.ledger().used();
-        if self.burst.is_over(held) {
+        let used = core.slots.len() * CONNECTION_BYTES + core.pool.ledger().used();
+        if self.burst.is_over(used) {
             core.groups.sweep(&mut core.slots);
             core.pool.trim();
             memory::give_back();
@@ -690,7 +692,7 @@ impl EventLoop {
 }
 
 impl Drop for EventLoop {
-    /// Tasks are dropped where they stand; connections that are left are closed, and their handlers are told.
+    /// Tasks are dropped as they are; connections that are left are closed, and their handlers are notified.
     fn drop(&mut self) {
         // If it ends by a panic of its own, it was in the middle of a turn.
         self.published.end_turn();
@@ -702,7 +704,7 @@ impl Drop for EventLoop {
         for token in tokens {
             self.local.core.borrow_mut().end(token);
         }
-        // What was told of its end may have spawned, and nothing of that will run.
+        // A handler that is notified of its end may have spawned a task, which will not run.
         self.local.tasks.end();
     }
 }
@@ -729,18 +731,18 @@ fn used_after_shedding(ledger: &Ledger) -> usize {
     ledger.budget() - ledger.budget() / 8
 }
 
-/// Tells when much memory was in use and little is now.
+/// Detects that much memory was in use and little is now.
 #[derive(Debug, Default)]
 struct Burst {
     peak: usize,
 }
 
 impl Burst {
-    fn is_over(&mut self, held: usize) -> bool {
-        self.peak = self.peak.max(held);
-        let over = self.peak >= BURST_BYTES_MIN && held <= self.peak / 4;
+    fn is_over(&mut self, used: usize) -> bool {
+        self.peak = self.peak.max(used);
+        let over = self.peak >= BURST_BYTES_MIN && used <= self.peak / 4;
         if over {
-            self.peak = held;
+            self.peak = used;
         }
         over
     }

@@ -1,8 +1,8 @@
-//! `Local`: what a loop shares with its tasks and with the handles that they hold.
+//! `Local`: what a loop shares with its tasks and with the handles that they have.
 //!
-//! The core is borrowed while somebody is visited, and free while tasks run: that is when handles reach their
-//! connections. A handle that is used from within a visit, by a handler that keeps it, finds the core borrowed and
-//! says so; one that is dropped there is remembered until the visit is over.
+//! The core is borrowed while an entry is dispatched, and free while tasks run: that is when handles reach their
+//! connections. A handle that is used from within a dispatch, by a handler that keeps it, finds the core borrowed and
+//! returns an error; one that is dropped there is remembered until the dispatch is over.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -47,8 +47,8 @@ impl Local {
         self.now.set(now);
     }
 
-    /// Visits whoever has a slot, and runs the tasks which that has woken. Who has bytes in the scratch is then
-    /// visited once more.
+    /// Dispatches the entry of a slot, and runs the tasks that were woken by that. A connection with bytes in the
+    /// scratch is then dispatched once more.
     #[inline]
     pub(crate) fn dispatch(self: &Rc<Self>, token: Token, event: SlotEvent) {
         self.core.borrow_mut().dispatch(token, event);
@@ -70,8 +70,8 @@ impl Local {
         }
     }
 
-    /// Visits the connections that asked for it before this began, as far as the time goes. A connection that asks now
-    /// waits for the next time.
+    /// Dispatches the connections that requested it before this began, as far as the time goes. A connection that
+    /// requests it now waits for the next time.
     pub(crate) fn dispatch_scheduled(self: &Rc<Self>) {
         let mut core = self.core.borrow_mut();
         let mut phase = Phase::of(FLUSH_TIME);
@@ -88,7 +88,8 @@ impl Local {
         core.shorten_line();
     }
 
-    /// Visits connections that had more to do than one dispatch may, as far as the time goes; the others keep their place.
+    /// Dispatches connections that had more to do than one dispatch may, as far as the time goes; the others keep
+    /// their place.
     pub(crate) fn continue_backlog(self: &Rc<Self>) {
         let mut phase = Phase::of_long_items(BACKLOG_TIME);
         let backlog = self.core.borrow().backlog();
@@ -102,7 +103,7 @@ impl Local {
         }
     }
 
-    /// Does something with the core: now, or as soon as the visit is over from within which this is called.
+    /// Calls `act` with the core: now, or as soon as the dispatch is over within which this is called.
     pub(crate) fn with_core(self: &Rc<Self>, act: impl FnOnce(&mut Core) + 'static) {
         match self.core.try_borrow_mut() {
             Ok(mut core) => act(&mut core),

@@ -1,4 +1,4 @@
-//! `Core`: what a loop lends to whoever is visited.
+//! `Core`: what a loop lends to the entry that it dispatches.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -38,25 +38,26 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) log: Log,
     pub(crate) groups: Groups,
-    /// Connections that want to be visited again at the end of this pass, or in the next.
+    /// Connections that requested another dispatch at the end of this pass, or in the next.
     scheduled: VecDeque<Token>,
     /// Connections that used up what one dispatch may do. They are heavy, and go on in the next turn.
     backlog: VecDeque<Token>,
-    /// The loop was held up for so long, and until then peers are excused whose bytes wait to be read.
+    /// The loop was delayed for so long; until then a peer is excused whose bytes wait to be read.
     lag: Option<(Duration, Instant)>,
-    /// A connection whose bytes are in the scratch until the tasks that were woken have run; then it is visited again.
+    /// A connection whose bytes are in the scratch until the tasks that were woken have run; then it is dispatched
+    /// again.
     pub(crate) pending_reader: Option<Token>,
-    /// Bytes that tasks have sent since the connections which they touched were flushed.
+    /// Bytes that tasks have sent since the connections that they used were flushed.
     pub(crate) unflushed: u64,
-    /// SlotEntries that a drain waits for.
+    /// Slot entries that a drain waits for.
     awaited: usize,
-    /// Those among them that are closed but for the driver's last word.
+    /// Those among them that are closed but for the driver's last completion.
     closing: usize,
-    /// Bytes of memory that those held when they were closed.
+    /// Bytes of memory that those had in use when they were closed.
     returning: Rc<Cell<usize>>,
     /// When the drain that is under way ends.
     pub(crate) drain_until: Option<Instant>,
-    /// Everybody was told that none of the tasks that serve is left.
+    /// Every entry was notified that none of the tasks that serve is left.
     is_forsaken: bool,
 }
 
@@ -98,12 +99,12 @@ impl Core {
         self.drain_until.is_some_and(|until| until <= self.time.now())
     }
 
-    /// Everybody who is in their slot.
+    /// The tokens of all entries that are in their slots.
     pub(crate) fn tokens(&self) -> Vec<Token> {
         self.slots.iter().map(|(token, _)| token).collect()
     }
 
-    /// The next one whose timer has come.
+    /// The next entry whose timer has come.
     pub(crate) fn expired(&mut self, now: Instant) -> Option<Token> {
         while let Some(slot) = self.wheel.expire(&mut self.slots, now) {
             if let Some(token) = self.slots.token(slot) {
@@ -113,23 +114,23 @@ impl Core {
         None
     }
 
-    /// Visits whoever has the slot of `token`, if they are there.
+    /// Dispatches the entry of `token`, if it is there.
     #[inline]
     pub(crate) fn dispatch(&mut self, token: Token, event: SlotEvent) {
         match self.slots.take(token) {
             Some(entry) => self.enter(token, entry, event),
-            // What was posted to somebody who is gone is a user's.
+            // A post to a connection that is gone has a type of the application, whose drop may panic.
             None => catch_and_log(move || drop(event)),
         }
     }
 
-    /// Visits an entry that is not in its slot, and does with it what the visit came to.
+    /// Dispatches an entry that is not in its slot, and applies the disposition.
     #[inline]
     pub(crate) fn enter(&mut self, token: Token, entry: Box<dyn SlotEntry>, event: SlotEvent) {
         self.act(token, entry, |entry, core| entry.dispatch(core, token, event));
     }
 
-    /// Does something with an entry that is not in its slot, and with it what that came to.
+    /// Calls `act` on an entry that is not in its slot, and applies the disposition.
     #[inline]
     fn act(
         &mut self,
@@ -147,10 +148,10 @@ impl Core {
             match disposition {
                 Disposition::Keep => return self.slots.put(token, entry),
                 Disposition::Switch(succeed) => {
-                    let presence = entry.socket_state();
+                    let state = entry.socket_state();
                     match catch_unwind(AssertUnwindSafe(|| succeed_to(entry, succeed))) {
                         Ok(successor) => entry = successor,
-                        Err(panic) => return self.lost_in_switch(token, presence, panic),
+                        Err(panic) => return self.lost_in_switch(token, state, panic),
                     }
                 }
                 Disposition::Close { reason, reset } => return self.close(token, entry, reason, reset),
@@ -160,8 +161,8 @@ impl Core {
         }
     }
 
-    /// Does something with the entry of `token`, if it is there and is an `O`. If that panics, it ends as if a visit
-    /// had.
+    /// Calls `act` on the entry of `token`, if it is there and is an `O`. If that panics, the entry ends as if a
+    /// dispatch had panicked.
     #[inline]
     pub(crate) fn with<O: SlotEntry + 'static, T>(
         &mut self,
@@ -190,37 +191,37 @@ impl Core {
         Some(SlotGuard { core: self, entry: Some(entry), token })
     }
 
-    /// Brings a message that comes to many to the entry of `token`.
+    /// Delivers a group's message to the entry of `token`.
     pub(crate) fn deliver(&mut self, token: Token, delivery: &Delivery) -> DeliveryOutcome {
         let Some(entry) = self.slots.take(token) else { return DeliveryOutcome::Closed };
-        // Whoever panics is closed, and no member any more.
-        let mut heard = DeliveryOutcome::Closed;
+        // An entry that panics is closed, and no member any more.
+        let mut outcome = DeliveryOutcome::Closed;
         self.act(token, entry, |entry, core| {
-            let (came_to, disposition) = entry.deliver(core, token, delivery);
-            heard = came_to;
+            let (delivered, disposition) = entry.deliver(core, token, delivery);
+            outcome = delivered;
             disposition
         });
-        heard
+        outcome
     }
 
     pub(crate) fn join(&mut self, group: &Arc<Shared>, token: Token) {
         self.groups.join(group, &self.mailbox, &mut self.slots, token);
     }
 
-    /// The task that serves an entry has failed. What is left of the reason concerns nobody any more.
+    /// The task that serves an entry has failed. If the entry does not take the reason, nothing else needs it.
     pub(crate) fn fail(&mut self, token: Token, reason: &mut Option<CloseReason>) {
         if let Some(entry) = self.slots.take(token) {
             self.act(token, entry, |entry, core| entry.fail(core, token, reason));
         }
     }
 
-    /// The loop ends: whoever is left is closed, and told.
+    /// The loop ends: an entry that is left is closed and notified.
     pub(crate) fn end(&mut self, token: Token) {
         let Some(entry) = self.slots.take(token) else { return };
         match entry.socket_state() {
             SocketState::Open => {
                 self.close(token, entry, Rc::new(CloseReason::LoopEnded), false);
-                // The driver's last word would come to nobody.
+                // The loop no longer reads the driver's last completion.
                 self.end(token);
             }
             SocketState::Closing => self.bury_closing(token, entry),
@@ -228,7 +229,7 @@ impl Core {
         }
     }
 
-    /// Gives a connection a slot and its socket to the driver, and visits it for the first time.
+    /// Gives a connection a slot and its socket to the driver, and dispatches it for the first time.
     pub(crate) fn admit(&mut self, socket: Socket, connection: Box<dyn SlotEntry>) -> io::Result<Token> {
         let (token, _) = self.reserve(Operation::Adopt(socket))?;
         self.enter(token, connection, SlotEvent::Opened);
@@ -236,7 +237,7 @@ impl Core {
         Ok(token)
     }
 
-    /// Tells somebody new what the others have been told already, if there is a drain.
+    /// Notifies a new entry of what the others have been notified of already, if there is a drain.
     pub(crate) fn notify_drain(&mut self, token: Token) {
         if self.is_draining() {
             self.dispatch(token, SlotEvent::Drain);
@@ -246,15 +247,15 @@ impl Core {
         }
     }
 
-    /// Says once of each drain that none of the tasks that serve is left.
+    /// Returns `true` once in each drain: when none of the tasks that serve is left.
     pub(crate) fn becomes_forsaken(&mut self) -> bool {
         let becomes = self.is_draining() && !self.is_forsaken && self.tasks.serving() == 0;
         self.is_forsaken |= becomes;
         becomes
     }
 
-    /// Gives a slot away to somebody whom a drain waits for, and begins an operation on their socket. If that has come
-    /// to a good end already, the completion says so.
+    /// Reserves a slot for an entry that a drain waits for, and begins an operation on its socket. If that has
+    /// succeeded already, the completion is returned.
     pub(crate) fn reserve(&mut self, operation: Operation<'_>) -> io::Result<(Token, Option<Completion>)> {
         let token = self.slots.reserve();
         match self.driver.submit(token, operation) {
@@ -269,17 +270,17 @@ impl Core {
         }
     }
 
-    /// Whether nobody is left whom a drain waits for.
+    /// Whether no entry is left that a drain waits for.
     pub(crate) fn is_deserted(&self) -> bool {
         self.awaited == 0
     }
 
-    /// Whether a drain waits for nobody, or for the driver's last words only, which end the loop's sleep.
+    /// Whether a drain waits for no entry, or only for the driver's last completions, which end the loop's sleep.
     pub(crate) fn awaits_driver_only(&self) -> bool {
         self.awaited == self.closing
     }
 
-    /// Bytes of memory that closed connections hold until the driver's last completion for each.
+    /// Bytes of memory that closed connections keep until the driver's last completion for each.
     pub(crate) fn returning(&self) -> usize {
         self.returning.get()
     }
@@ -288,13 +289,13 @@ impl Core {
     pub(crate) fn remote<P>(&mut self, token: Token) -> Remote<P> {
         let remote = self.reachable.remote(&self.mailbox, token);
         if !self.slots.contains(token) {
-            // It did not outlive its first visit.
+            // It did not outlive its first dispatch.
             self.reachable.forget(token);
         }
         remote
     }
 
-    /// Asks for another visit once this pass is over.
+    /// Requests another dispatch once this pass is over.
     pub(crate) fn schedule(&mut self, token: Token) {
         self.scheduled.push_back(token);
     }
@@ -323,7 +324,7 @@ impl Core {
         }
     }
 
-    /// Whether the loop was held up a moment ago, so that a deadline may have come while it could not read.
+    /// Whether the loop was delayed a moment ago, so that a deadline may have come while it could not read.
     pub(crate) fn was_held_up(&self) -> bool {
         self.lag.is_some()
     }
@@ -341,7 +342,7 @@ impl Core {
         self.scheduled.pop_front()
     }
 
-    /// Lets the line of those who want another visit go if a broadcast has made it long, and nobody is in it.
+    /// Frees the queues of scheduled connections if a broadcast has made them long and they are empty.
     pub(crate) fn shorten_line(&mut self) {
         if self.scheduled.is_empty() && self.scheduled.capacity() > AGAIN_KEPT_MAX {
             self.scheduled = VecDeque::new();
@@ -357,7 +358,7 @@ impl Core {
         self.wheel.set(&mut self.slots, token.slot, deadline);
     }
 
-    /// Gives back what a slot held; the driver has nothing of it any more.
+    /// Frees a slot and its entry; the driver has nothing of it any more.
     pub(crate) fn release(&mut self, token: Token) {
         if self.slots.contains(token) {
             self.wheel.forget(&mut self.slots, token.slot);
@@ -366,37 +367,37 @@ impl Core {
         }
     }
 
-    /// A panic ends this connection only; what the protocol has to say about it is said.
+    /// A panic ends this connection only; the protocol still sends its error response.
     fn after_panic(&mut self, token: Token, entry: &mut dyn SlotEntry, panic: Box<dyn Any + Send>) -> Disposition {
         discard(panic);
-        let last_word = catch_unwind(AssertUnwindSafe(|| entry.dispatch(self, token, SlotEvent::Panicked)));
-        last_word.unwrap_or_else(|panic| {
+        let disposition = catch_unwind(AssertUnwindSafe(|| entry.dispatch(self, token, SlotEvent::Panicked)));
+        disposition.unwrap_or_else(|panic| {
             discard(panic);
             Disposition::close(CloseReason::Panicked)
         })
     }
 
-    /// Closes the socket first, and only then releases what was queued: nobody is told of writability meanwhile.
+    /// Closes the socket first, and only then releases what was queued: no writable event comes meanwhile.
     pub(crate) fn close(&mut self, token: Token, entry: Box<dyn SlotEntry>, reason: Rc<CloseReason>, reset: bool) {
         if entry.socket_state() == SocketState::Closing {
-            // The driver was told, and its last word comes once.
+            // The driver closes the socket already, and its last completion comes once.
             return self.slots.put(token, entry);
         }
         match self.driver.submit(token, Operation::Close { reset }) {
             Some(Completion::Closed) => self.finish_close(token, entry, reason),
             _ => {
-                let held = Returning::new(entry.memory_bytes(), &self.returning);
+                let returning = Returning::new(entry.memory_bytes(), &self.returning);
                 self.closing += 1;
-                self.slots.put(token, Box::new(Closing { entry, reason, held }));
+                self.slots.put(token, Box::new(Closing { entry, reason, returning }));
             }
         }
     }
 
     fn bury_closing(&mut self, token: Token, closing: Box<dyn SlotEntry>) {
-        let closing = closing.into_any().downcast::<Closing>().expect("only what is closing is buried");
-        let Closing { entry, reason, held } = *closing;
+        let closing = closing.into_any().downcast::<Closing>().expect("only a closing entry finishes its close");
+        let Closing { entry, reason, returning } = *closing;
         self.closing -= 1;
-        drop(held);
+        drop(returning);
         self.finish_close(token, entry, reason);
     }
 
@@ -415,29 +416,29 @@ impl Core {
         }
     }
 
-    /// A panic between two handlers: neither is left to be told.
-    fn lost_in_switch(&mut self, token: Token, presence: SocketState, panic: Box<dyn Any + Send>) {
+    /// A panic between two handlers: neither is left to be notified.
+    fn lost_in_switch(&mut self, token: Token, state: SocketState, panic: Box<dyn Any + Send>) {
         discard(panic);
-        if presence == SocketState::Gone {
+        if state == SocketState::Gone {
             return self.release(token);
         }
         self.counters.connections -= 1;
         self.counters.count_closed(CloseReason::Panicked.cause());
         match self.driver.address(token, Side::Peer) {
             Ok(peer) => self.log.closed(self.time.now(), &peer, &CloseReason::Panicked),
-            Err(_) => self.log.closed(self.time.now(), &"somebody who is gone", &CloseReason::Panicked),
+            Err(_) => self.log.closed(self.time.now(), &"unknown (already closed)", &CloseReason::Panicked),
         }
         let reason = Rc::new(CloseReason::Panicked);
-        if presence == SocketState::Closing {
-            let held = Returning::new(0, &self.returning);
-            return self.slots.put(token, Box::new(Closing { entry: Box::new(Tombstone), reason, held }));
+        if state == SocketState::Closing {
+            let returning = Returning::new(0, &self.returning);
+            return self.slots.put(token, Box::new(Closing { entry: Box::new(Tombstone), reason, returning }));
         }
         self.close(token, Box::new(Tombstone), reason, false);
     }
 }
 
-/// An entry that is out of its slot. It goes back when this is dropped, also by a panic, which is its handle's to
-/// deal with.
+/// An entry that is out of its slot. It goes back when this is dropped, also by a panic, which the caller's handle
+/// deals with.
 pub(crate) struct SlotGuard<'a> {
     core: &'a mut Core,
     entry: Option<Box<dyn SlotEntry>>,
@@ -452,7 +453,7 @@ impl SlotGuard<'_> {
         Some((entry, self.core))
     }
 
-    /// It panicked: it ends as if a visit had.
+    /// The entry panicked: it ends as if a dispatch had panicked.
     #[cold]
     pub(crate) fn panicked(mut self, panic: Box<dyn Any + Send>) {
         if let Some(entry) = self.entry.take() {
@@ -470,25 +471,26 @@ impl Drop for SlotGuard<'_> {
     }
 }
 
-/// Makes the new entry of the old one, which may be closing: then the new one is.
+/// Makes the new entry of the old one. If the old one is closing, so is the new one.
 fn succeed_to(entry: Box<dyn SlotEntry>, succeed: ProtocolSwitch) -> Box<dyn SlotEntry> {
     if entry.socket_state() != SocketState::Closing {
         return succeed(entry);
     }
-    let closing = entry.into_any().downcast::<Closing>().expect("nobody else is closing");
-    let Closing { entry, reason, held } = *closing;
-    Box::new(Closing { entry: succeed(entry), reason, held })
+    let closing = entry.into_any().downcast::<Closing>().expect("no other entry is closing");
+    let Closing { entry, reason, returning } = *closing;
+    Box::new(Closing { entry: succeed(entry), reason, returning })
 }
 
 /// What is left of a connection while the driver still has operations of it in flight: its memory, until the driver's
-/// last word.
+/// last completion.
 struct Closing {
     entry: Box<dyn SlotEntry>,
     reason: Rc<CloseReason>,
-    held: Returning,
+    returning: Returning,
 }
 
-/// The bytes of memory that a connection held when it was closed. They count as returning until this is dropped.
+/// The bytes of memory that a connection had in use when it was closed. They count as returning until this is
+/// dropped.
 struct Returning {
     bytes: usize,
     all: Rc<Cell<usize>>,
@@ -520,7 +522,7 @@ impl SlotEntry for Closing {
         self.entry.memory_bytes()
     }
 
-    /// Whoever has a handle still finds what was there.
+    /// A handle still finds the connection that is closing.
     fn as_any(&mut self) -> &mut dyn Any {
         self.entry.as_any()
     }
@@ -530,7 +532,7 @@ impl SlotEntry for Closing {
     }
 }
 
-/// Stands for somebody who was lost.
+/// Takes the place of an entry that was lost in a panic.
 struct Tombstone;
 
 impl SlotEntry for Tombstone {
@@ -547,15 +549,15 @@ impl SlotEntry for Tombstone {
     }
 }
 
-/// Does something of a user's that has to be done outside of a visit, such as dropping what was posted. If it panics,
-/// nobody else is affected.
+/// Runs code of the application outside of a dispatch, such as the drop of a post. If it panics, nothing else is
+/// affected.
 pub(crate) fn catch_and_log(act: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(act)) {
         discard(panic);
     }
 }
 
-/// Drops what a panic carried. That may panic again; nobody could do anything about it.
+/// Drops what a panic carried. That may panic again; nothing could be done about it.
 pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);

@@ -1,20 +1,22 @@
-//! `Mailbox`: what other threads bring to a loop, and how they end its sleep.
+//! `Mailbox`: what other threads send to a loop, and how they end its sleep.
 //!
 //! It has two compartments: messages, and the ids of woken tasks. Both are behind one lock; three bits in one atomic
-//! variable say what there is to collect, and whether the loop sleeps.
+//! variable record what there is to collect, and whether the loop sleeps.
 //!
-//! **No wake-up is lost.** A sender puts its item in, then sets the compartment's bit, and only that operation tells it
-//! whether the loop sleeps. The loop falls asleep by one exchange that succeeds only if no bit is set. All operations on
-//! one variable have one order, so either the sender's came first, and then the loop does not fall asleep; or the loop's
-//! did, and then the sender sees it sleep. And the loop clears a bit before it takes what is in the compartment: who sets
-//! the bit before that has put its item in before; who sets it after that leaves it set.
+//! **No wake-up is lost.** A sender puts its item in, then sets the compartment's bit; that same operation returns
+//! whether the loop sleeps. The loop falls asleep by one exchange that succeeds only if no bit is set. All operations
+//! on one variable have one order, so either the sender's came first, and then the loop does not fall asleep; or the
+//! loop's did, and then the sender sees it sleep. And the loop clears a bit before it takes what is in the
+//! compartment: a sender that sets the bit before that has put its item in before; a sender that sets it after that
+//! leaves it set.
 //!
-//! **Senders ring once a sleep.** Whoever finds the loop asleep ends that state, and only the one who ended it uses the
-//! driver's waker, which is a system call. A burst costs one, however often the loop collects meanwhile; while the loop is
-//! awake, as it is whenever it wakes a task itself, nothing costs any. That the ring may come late does no harm: until
-//! it does nobody else rings, and if the loop woke up by itself in between, its next sleep is cut short.
+//! **One waker call per sleep.** A sender that finds the loop asleep ends that state, and only the sender that ended
+//! it uses the driver's waker, which is a system call. A burst costs one, however often the loop collects meanwhile;
+//! while the loop is awake, as it is whenever it wakes a task itself, nothing costs any. That the waker may act late
+//! does no harm: until it does no other sender uses it, and if the loop woke up by itself in between, its next sleep
+//! is cut short.
 //!
-//! `tests/wake_up.rs` tries these claims with every interleaving of few threads.
+//! `tests/wake_up.rs` checks these claims with every interleaving of few threads.
 
 use std::any::Any;
 use std::fmt;
@@ -32,7 +34,7 @@ use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
 /// Where messages and the ids of woken tasks wait for a loop.
 pub(crate) struct Mailbox {
-    /// [`LETTERS`], [`WOKEN`], [`ASLEEP`].
+    /// [`MESSAGES`], [`WOKEN`], [`ASLEEP`].
     bits: AtomicU32,
     /// `None` once the loop has ended.
     waiting: Mutex<Option<Waiting>>,
@@ -44,7 +46,7 @@ pub(crate) struct Mailbox {
 struct Waiting {
     messages: Vec<LoopMessage>,
     woken: Vec<Token>,
-    /// When the loop is to have ended, if it was told so by one of the messages.
+    /// When the loop is to have ended, if a message requested that.
     end_by: Option<Instant>,
 }
 
@@ -57,7 +59,7 @@ impl Mailbox {
     pub(crate) fn send(&self, message: LoopMessage) -> Result<(), Refused> {
         match &mut *self.lock() {
             Some(Waiting { messages, end_by, .. }) => match message {
-                // However many messages wait, the loop has to hear that it is to end.
+                // However many messages wait, the message that ends the loop is accepted.
                 LoopMessage::Drain(by) => {
                     *end_by = Some(end_by.map_or(by, |before| before.min(by)));
                     messages.push(message);
@@ -67,23 +69,23 @@ impl Mailbox {
             },
             None => return Err(Refused::Ended(message)),
         }
-        self.tell(LETTERS);
+        self.notify(MESSAGES);
         Ok(())
     }
 
     /// Whether there is a message to collect.
     pub(crate) fn has_messages(&self) -> bool {
-        self.has(LETTERS)
+        self.has(MESSAGES)
     }
 
-    /// Whether the loop is to have ended by now, which it need not have read yet.
+    /// Whether the loop is to have ended by now; it may not have read that message yet.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         self.lock().as_ref().is_some_and(|waiting| waiting.end_by.is_some_and(|by| by <= now))
     }
 
     /// Takes every message that is there.
     pub(crate) fn collect(&self) -> Vec<LoopMessage> {
-        if !self.clear(LETTERS) {
+        if !self.clear(MESSAGES) {
             return Vec::new();
         }
         let mut messages = self.lock().as_mut().map(|waiting| mem::take(&mut waiting.messages)).unwrap_or_default();
@@ -93,7 +95,8 @@ impl Mailbox {
         messages
     }
 
-    /// Takes nothing more, neither messages nor tasks. The messages that wait are dropped by the caller, outside the lock.
+    /// Accepts nothing more, neither messages nor tasks. The messages that wait are dropped by the caller, outside
+    /// the lock.
     pub(crate) fn end(&self) -> Option<Vec<LoopMessage>> {
         let waiting = self.lock().take();
         waiting.map(|waiting| waiting.messages)
@@ -106,10 +109,10 @@ impl Mailbox {
             Some(waiting) => waiting.woken.push(task),
             None => return,
         }
-        self.tell(WOKEN);
+        self.notify(WOKEN);
     }
 
-    /// Whether there is a woken task to collect: one load, since a loop asks after every completion.
+    /// Whether there is a woken task to collect: one load, since a loop checks after every completion.
     pub(crate) fn has_woken(&self) -> bool {
         self.has(WOKEN)
     }
@@ -130,21 +133,21 @@ impl Mailbox {
         }
     }
 
-    /// The loop is about to wait. If this says no, something has come, and the wait must not block.
+    /// The loop is about to wait. If this returns `false`, something has come, and the wait must not block.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.bits.compare_exchange(0, ASLEEP, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// The loop has waited, whatever ended that.
     pub(crate) fn awake(&self) {
-        // Nobody but the loop sets the bit, so it knows whether there may be something to clear.
+        // Only the loop sets the bit, so it knows whether there may be something to clear.
         if self.has(ASLEEP) {
             self.bits.fetch_and(!ASLEEP, Ordering::Relaxed);
         }
     }
 
-    /// Says that there is something in a compartment, and ends the loop's sleep.
-    fn tell(&self, compartment: u32) {
+    /// Records that there is something in a compartment, and ends the loop's sleep.
+    fn notify(&self, compartment: u32) {
         // Released, so that the loop, which clears the bit, finds what was put in.
         let before = self.bits.fetch_or(compartment, Ordering::Release);
         if injected::is_injected(Bug::LostWakeUp) {
@@ -156,11 +159,11 @@ impl Mailbox {
     }
 
     fn has(&self, bit: u32) -> bool {
-        // Whoever acts on the answer clears the bit first, and synchronizes there.
+        // A caller that acts on the answer clears the bit first, and synchronizes there.
         self.bits.load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Clears a compartment's bit, which has to happen before the compartment is looked at. Says whether it was set.
+    /// Clears a compartment's bit, which has to happen before the compartment is read. Returns whether it was set.
     fn clear(&self, compartment: u32) -> bool {
         self.bits.fetch_and(!compartment, Ordering::Acquire) & compartment != 0
     }
@@ -202,8 +205,8 @@ pub(crate) enum Refused {
     Full(LoopMessage),
 }
 
-/// What wakes one task of a loop, from any thread and at any time, also when the loop has long ended. Between two polls
-/// its task is put into the mailbox once, however often it is woken.
+/// Wakes one task of a loop, from any thread and at any time, also when the loop has long ended. Between two polls
+/// the task is put into the mailbox once, however often it is woken.
 pub(crate) struct TaskWaker {
     mailbox: Arc<Mailbox>,
     task: Token,
@@ -215,10 +218,10 @@ impl TaskWaker {
         Arc::new(Self { mailbox, task, queued: AtomicBool::new(false) })
     }
 
-    /// The task is about to be polled: who wakes it from now on, also during the poll, puts it into the mailbox again.
+    /// The task is about to be polled: a wake-up from now on, also during the poll, puts it into the mailbox again.
     pub(crate) fn begin(&self) {
-        // A store would not do: whoever found the task queued relies on this poll to see what it did before, so this
-        // has to acquire what that one released.
+        // A store would not do: a thread that found the task queued relies on this poll to see what it did before, so
+        // this has to acquire what that thread released.
         self.queued.swap(false, Ordering::Acquire);
     }
 }
@@ -236,12 +239,13 @@ impl std::task::Wake for TaskWaker {
 }
 
 /// There are messages.
-const LETTERS: u32 = 1;
+const MESSAGES: u32 = 1;
 
 /// There are woken tasks.
 const WOKEN: u32 = 2;
 
-/// The loop is about to wait, or does: it has to be rung for. Only the loop sets it, and only while it stands alone.
+/// The loop is about to wait, or waits: a sender has to use the waker. Only the loop sets the bit, and only if no
+/// other is set.
 const ASLEEP: u32 = 4;
 
 /// Ids that a buffer of woken tasks may have room for and be kept.

@@ -1,7 +1,6 @@
 //! `Pages`: a table whose places are named by tokens, in pages that are given back when they are empty.
 //!
-//! A place that is given up and given away again has another generation, so whoever still has the old token finds
-//! nothing there.
+//! A place that is freed and reserved again has another generation, so a stale token finds nothing there.
 
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_sys::Token;
@@ -30,7 +29,7 @@ struct Place<T> {
 }
 
 impl<T: Default> Pages<T> {
-    /// Gives a place away. Its value is the default one.
+    /// Reserves a place. Its value is the default one.
     pub(crate) fn reserve(&mut self) -> Token {
         self.generation = self.generation.checked_add(1).unwrap_or(1);
         let number = self.page_with_room();
@@ -46,7 +45,7 @@ impl<T: Default> Pages<T> {
         Token { slot: number * PAGE_PLACES as u32 + index as u32, generation }
     }
 
-    /// Gives a place up, and returns what was there.
+    /// Frees a place, and returns its value.
     pub(crate) fn release(&mut self, token: Token) -> Option<T> {
         let place = self.place(token)?;
         let value = std::mem::take(place).value;
@@ -64,32 +63,32 @@ impl<T: Default> Pages<T> {
         Some(value)
     }
 
-    /// What is at a place, unless it was given up.
+    /// The value at a place, unless the place was freed.
     #[inline]
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut T> {
         self.place(token).map(|place| &mut place.value)
     }
 
-    /// What is at a place, whoever has it now.
+    /// The value at a place, of whatever generation.
     #[inline]
     pub(crate) fn at(&mut self, slot: u32) -> Option<&mut T> {
         let page = self.pages.get_mut(slot as usize / PAGE_PLACES)?.as_mut()?;
         Some(&mut page.places[slot as usize % PAGE_PLACES].value)
     }
 
-    /// The token of whoever has a place now.
+    /// The present token of a place.
     pub(crate) fn token(&self, slot: u32) -> Option<Token> {
         let page = self.pages.get(slot as usize / PAGE_PLACES)?.as_ref()?;
         let generation = page.places[slot as usize % PAGE_PLACES].generation;
         (generation != 0).then_some(Token { slot, generation })
     }
 
-    /// Places that are given away.
+    /// Places in use.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// All places that are given away, with their tokens.
+    /// All places in use, with their tokens.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &T)> {
         self.pages.iter().enumerate().flat_map(|(number, page)| {
             let places = page.iter().flat_map(|page| &page.places).enumerate();

@@ -32,7 +32,7 @@ impl Phase {
         Self { time, stride: 1, items: 0, until: None, over: false }
     }
 
-    /// Takes note of items that were served. Returns whether the time is over.
+    /// Counts items that were served. Returns whether the time is over.
     #[inline]
     pub(crate) fn is_over_after(&mut self, items: u64, driver: &dyn Driver) -> bool {
         self.items += items;
@@ -44,7 +44,7 @@ impl Phase {
         self.over
     }
 
-    /// Whether the time was over when it was last looked at.
+    /// Whether the time was over at the last check.
     pub(crate) const fn is_over(&self) -> bool {
         self.over
     }

@@ -43,7 +43,7 @@ impl<P: Send + 'static> Remote<P> {
         })
     }
 
-    /// Whether the connection is gone, as far as its loop has told.
+    /// Whether the connection is gone, as far as its loop has reported.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.target.gone.load(Ordering::Relaxed)
@@ -63,7 +63,7 @@ struct Target {
     gone: AtomicBool,
 }
 
-/// The connections of a loop to which somebody was given a handle. The others pay nothing for there being such handles.
+/// The connections of a loop that have a `Remote`. The others pay nothing for it.
 #[derive(Default)]
 pub(crate) struct Reachable(BTreeMap<Token, Arc<Target>>);
 
@@ -77,7 +77,7 @@ impl Reachable {
         Remote { target: target.clone(), post: PhantomData }
     }
 
-    /// A connection is gone: whoever has a handle to it gets to know.
+    /// A connection is gone: its handles report that from now on.
     pub(crate) fn forget(&mut self, token: Token) {
         if let Some(target) = self.0.remove(&token) {
             target.gone.store(true, Ordering::Relaxed);

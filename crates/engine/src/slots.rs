@@ -1,7 +1,7 @@
 //! `Slots`: where a loop's connections, listeners and alarms are.
 //!
-//! An entry is *taken out* of its slot while it is visited, and put back afterwards: absence is what keeps it
-//! from being entered twice. Each slot has a timer.
+//! An entry is *taken out* of its slot while it is dispatched, and put back afterwards: absence keeps it from being
+//! entered twice. Each slot has a timer.
 
 use tidegate_sys::Token;
 
@@ -19,12 +19,12 @@ struct Slot {
 }
 
 impl Slots {
-    /// Gives a slot away. It is empty until something is put there.
+    /// Reserves a slot. It is empty until an entry is put there.
     pub(crate) fn reserve(&mut self) -> Token {
         self.0.reserve()
     }
 
-    /// Takes an entry out to visit it; `None` if it is out already, or gone.
+    /// Takes an entry out to dispatch it; `None` if it is out already, or gone.
     #[inline]
     pub(crate) fn take(&mut self, token: Token) -> Option<Box<dyn SlotEntry>> {
         self.0.get_mut(token)?.entry.take()
@@ -38,27 +38,27 @@ impl Slots {
         }
     }
 
-    /// Gives a slot up, and returns who was there. Its node must have been forgotten.
+    /// Frees a slot, and returns its entry. Its node must have been forgotten.
     pub(crate) fn release(&mut self, token: Token) -> Option<Box<dyn SlotEntry>> {
         self.0.release(token)?.entry
     }
 
-    /// Slots that are given away.
+    /// Slots in use.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether the token's slot has not been given up.
+    /// Whether the token's slot has not been freed.
     pub(crate) fn contains(&mut self, token: Token) -> bool {
         self.0.get_mut(token).is_some()
     }
 
-    /// Everything that is in its slot, with its token.
+    /// Every entry that is in its slot, with its token.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &dyn SlotEntry)> {
         self.0.iter().filter_map(|(token, slot)| Some((token, &**slot.entry.as_ref()?)))
     }
 
-    /// The token of whoever has a slot now.
+    /// The token of the present entry of a slot.
     pub(crate) fn token(&self, slot: u32) -> Option<Token> {
         self.0.token(slot)
     }

@@ -1,5 +1,5 @@
-//! `Application`: who uses a connection. Either a handler, which is called with each message, or the handles of a
-//! channel, which ask for one message at a time.
+//! `Application`: the user of a connection. Either a handler, which is called with each message, or the handles of a
+//! channel, which request one message at a time.
 
 use tidegate_codec::Codec;
 
@@ -7,9 +7,9 @@ use crate::close_reason::CloseReason;
 use crate::context::Context;
 use crate::handler::{Event, Handler, Outcome};
 
-/// Who uses a connection.
+/// The user of a connection.
 pub(crate) trait Application<C: Codec>: 'static {
-    /// Whether it asks for messages instead of being called with them.
+    /// Whether it requests messages instead of being called with them.
     const PULLS: bool;
 
     type Post: Send + 'static;
@@ -23,29 +23,31 @@ pub(crate) trait Application<C: Codec>: 'static {
 
     fn closed(&mut self, reason: &CloseReason);
 
-    /// If it pulls: whether somebody waits for a message.
+    /// If it pulls: whether a reader waits for a message.
     fn wants_message(&self) -> bool {
         false
     }
 
-    /// If it pulls: there may be something to decode, so whoever waits for a message is woken. Says whether somebody
-    /// was.
+    /// If it pulls: there may be something to decode, so the waiting reader is woken. Returns whether one was
+    /// waiting.
     fn wake_reader(&mut self) -> bool {
         false
     }
 
-    /// If it pulls: whether reading goes on while the connection is unwritable, because nobody would be held back.
+    /// If it pulls: whether reading goes on while the connection is unwritable, because back-pressure would stop no
+    /// reader.
     fn reads_freely(&self) -> bool {
         false
     }
 
-    /// If it pulls: nobody waits for a message, so the peer is not heard for a while. Says whether somebody was woken
-    /// who has not come back yet, and who may wait again in a moment.
+    /// If it pulls: no reader waits for a message, so the loop receives nothing from the peer for a while. Returns
+    /// whether a reader was woken and has not polled since: it may wait again in a moment.
     fn suspended(&mut self) -> bool {
         false
     }
 
-    /// Whether a drain is about it: what tasks that serve have connected themselves is told when none of them is left.
+    /// Whether a drain concerns it now. A connection that serving tasks made themselves hears of the drain only when
+    /// none of these tasks is left.
     fn heeds_drain(&self) -> bool {
         true
     }
@@ -53,10 +55,10 @@ pub(crate) trait Application<C: Codec>: 'static {
     /// If it pulls: the loop drains, and none of the tasks that serve is left.
     fn serving_done(&mut self, _knows_its_end: bool) {}
 
-    /// If it pulls: the connection closes, which whoever waits wants to know before the farewell is over.
+    /// If it pulls: the connection closes. Waiting tasks are woken now, before the orderly close is over.
     fn closing(&mut self) {}
 
-    /// If it pulls: whether handles are left that have to be told why the connection is gone.
+    /// If it pulls: whether handles are left that still have to learn why the connection is gone.
     fn outlives(&self) -> bool {
         false
     }

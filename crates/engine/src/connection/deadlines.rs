@@ -1,8 +1,8 @@
 //! The deadlines of one connection: which timer is armed, and whether a peer is late when it fires.
 //!
-//! A slot has one timer. It is the soonest of: the codec's deadline, the application's, and by when the peer has to take a
-//! byte or to end the connection. A peer is late only if its bytes are not there: where the loop could not read or decode
-//! them yet, its deadline is put off.
+//! A slot has one timer. It is the soonest of: the codec's deadline, the application's, and the time by which the
+//! peer has to take a byte or to end the connection. A peer is late only if its bytes have not come: where the loop
+//! could not read or decode them yet, the deadline is postponed.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
         if core.wheel.has_come(self.link.progress) {
             if self.link.acknowledges(core.driver.unacknowledged(token)) {
-                // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours yet.
+                // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours
+                // yet.
                 self.link.progress = Tick::NEVER;
             } else {
                 return Err(Exit::Close { reason: self.reason_or(CloseReason::WriteTimeout), reset: true });
@@ -60,11 +61,11 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         core.excuses(late) && (undecoded || self.link.intersects(Link::RECEIVING) && core.driver.has_input(token))
     }
 
-    /// Whether the peer can be expected to be heard. While decoding is suspended, by the application or because the
-    /// peer does not read, no deadline of the protocol counts; nor until the codec knows that it goes on.
+    /// Whether the loop waits for bytes of the peer. While decoding is suspended, by the application or because the
+    /// peer does not read, no deadline of the protocol counts; nor until the codec knows that decoding goes on.
     pub(super) fn listens(&self) -> bool {
-        let held = !self.link.is_writable() || self.link.intersects(Link::EDGE_DUE);
-        let reads = !held || self.application.reads_freely();
+        let blocked = !self.link.is_writable() || self.link.intersects(Link::EDGE_DUE);
+        let reads = !blocked || self.application.reads_freely();
         let wanted = !A::PULLS || self.application.wants_message();
         (!self.link.intersects(Link::PAUSED) && reads && wanted) || self.wants_input()
     }
@@ -77,7 +78,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 timer = timer.sooner(self.link.deadline);
             }
         } else {
-            // One that has come was put off.
+            // A deadline that has come already was postponed.
             let again = core.time.now() + PUT_OFF_PAUSE;
             timer = timer.sooner(match self.link.deadline {
                 passed if core.wheel.has_come(passed) => core.wheel.tick(again),

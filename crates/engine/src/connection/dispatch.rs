@@ -1,11 +1,12 @@
-//! One visit of a connection: what happened is taken in, messages are decoded and handled, what they wrote is
-//! flushed, edges are told, and the connection is put to rest.
+//! One dispatch of a connection: the event is taken in, messages are decoded and handled, what they wrote is flushed,
+//! the application is notified of edges, and receiving and the timer are updated.
 //!
-//! Everything is bounded: messages, sends and rounds. Who has more to do is visited again, after the others.
+//! Everything is bounded: messages, sends and rounds. A connection with work left continues after the others.
 //!
-//! Closing in good order goes through these states, all of them with `closing` set: the codec's last word is written;
-//! what waits is sent; our side is shut down; and the peer has a moment to end its side, since closing a socket
-//! that has unread bytes would reset the connection and might take the last answer from the peer.
+//! Closing in good order goes through these states, all of them with `closing` set: the codec writes its closing
+//! bytes; what waits is sent; our side is shut down; and the peer has a moment to end its side, since closing a
+//! socket that has unread bytes would reset the connection and might destroy the last answer before the peer reads
+//! it.
 
 use std::any::{Any, TypeId};
 use std::io;
@@ -26,7 +27,7 @@ use crate::limits::{FILE_PIECE_BYTES, LINGER_MAX, MESSAGES_PER_VISIT_MAX, SEND_B
 use crate::loop_core::Core;
 use crate::wheel::Tick;
 
-/// Why a visit ends before its time.
+/// Why a dispatch ends early.
 pub(super) enum Exit<C> {
     Close { reason: Rc<CloseReason>, reset: bool },
     Switch(Switch<C>),
@@ -40,26 +41,27 @@ impl<C> Exit<C> {
 
 pub(super) type Dispatched<C, T = ()> = Result<T, Exit<C>>;
 
-/// What follows what was taken in.
+/// What follows once the event is taken in.
 enum Next {
-    /// Decoding, flushing, telling.
+    /// Decoding, flushing, notifying.
     Work,
-    /// Nothing but putting the connection to rest.
+    /// Nothing but the update of receiving and the timer.
     Rest,
-    /// The tasks that were woken; another visit follows when they have run, while the bytes are still in the scratch.
+    /// The tasks that were woken; another dispatch follows when they have run, while the bytes are still in the
+    /// scratch.
     Wait,
 }
 
-/// What one visit may still do.
+/// What one dispatch may still do.
 pub(super) struct DispatchBudget {
     messages: u32,
     sends: u32,
-    /// The handler may be told that what it watched is with the kernel.
+    /// The application may be notified that the watched write position is with the kernel.
     watched: bool,
 }
 
 impl DispatchBudget {
-    /// For a flush between two codecs: nothing is decoded, and nobody is told of edges.
+    /// For a flush between two codecs: nothing is decoded, and no edge is notified.
     pub(super) const fn barrier() -> Self {
         Self { messages: 0, sends: SENDS_PER_VISIT_MAX, watched: false }
     }
@@ -108,7 +110,7 @@ impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
             return None;
         }
         self.link.closing = Some(reason);
-        // What was received before can still be asked for; it does not keep the scratch.
+        // Handles can still receive what came before; it does not keep the scratch.
         self.link.input.compact(&core.pool);
         self.codec.compact(&core.pool);
         Some(self)
@@ -136,13 +138,13 @@ impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
 }
 
 impl<C: Codec, A: Application<C>> Connection<C, A> {
-    /// What the end of a visit means for the connection.
+    /// What the end of a dispatch means for the connection.
     pub(super) fn disposition(&self, visited: Dispatched<C>) -> Disposition {
         match visited {
             Ok(()) => Disposition::Keep,
             Err(Exit::Close { reason, reset }) => Disposition::Close { reason, reset },
             Err(Exit::Switch(switch)) => Disposition::Switch(Box::new(|entry| {
-                let connection = entry.into_any().downcast::<Self>().expect("the visitor switches itself");
+                let connection = entry.into_any().downcast::<Self>().expect("the connection switches itself");
                 let Self { link, codec, application } = *connection;
                 drop(application);
                 switch.succeed(codec).install(link)
@@ -150,8 +152,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
     }
 
-    /// Queues a message that comes to many. It is flushed at the end of the pass, by the visit that then puts the
-    /// connection to rest as well. [`DeliveryOutcome::Gone`] says that it has to be cut off.
+    /// Queues a group's message. It is flushed at the end of the pass, by the dispatch that then updates receiving
+    /// and the timer as well. [`DeliveryOutcome::Closed`] means that the connection has to be cut off.
     fn enqueue_broadcast(&mut self, core: &mut Core, token: Token, delivery: &Delivery) -> DeliveryOutcome {
         if TypeId::of::<C>() != delivery.kind() || self.link.is_closing() || self.link.is_write_shut() {
             return DeliveryOutcome::NotApplicable;
@@ -170,14 +172,14 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
         self.link.update_level(&self.codec);
         if blocked {
-            // It may have waited for this before it could decode on.
+            // The codec may have waited for this before it could decode on.
             self.application.wake_reader();
         }
         self.schedule(core, token);
         DeliveryOutcome::Delivered
     }
 
-    /// Takes in what happened.
+    /// Takes in the event.
     #[inline]
     fn take_in(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<C, Next> {
         match event {
@@ -195,7 +197,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         Ok(Next::Work)
     }
 
-    /// What does not happen with every message; apart, so that what does stays close together in the cache.
+    /// Events that do not come with every message; apart, so that those that do stay close together in the cache.
     #[cold]
     fn take_in_rarer(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<C, Next> {
         match event {
@@ -223,7 +225,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 if let Ok(post) = post.downcast() {
                     self.notify(core, token, Event::Posted(*post))?;
                 }
-                // Letters come in batches: what they wrote is flushed once, at the end of the pass.
+                // Posts come in batches: what they wrote is flushed once, at the end of the pass.
                 self.schedule(core, token);
                 return Ok(Next::Rest);
             }
@@ -249,10 +251,10 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     fn received(&mut self, core: &mut Core, bytes: Slice) {
         core.counters.received_bytes += bytes.len() as u64;
         if self.link.intersects(Link::SHUT) && self.link.is_closing() {
-            // It is still busy sending, and will not have read our last answer yet.
+            // The peer is still busy sending, and has probably not read our last answer yet.
             self.link.progress = Tick::NEVER;
         }
-        // Once it is closing, bytes are only of use to a handshake that our last bytes wait for.
+        // Once the connection is closing, bytes are only of use to a handshake that our last bytes wait for.
         if !self.link.is_closing() || self.wants_input() {
             self.link.input.append(bytes, &core.pool);
         }
@@ -261,7 +263,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     fn sent(&mut self, core: &mut Core, result: io::Result<usize>) -> Dispatched<C> {
         self.link.set(Link::SENDING, false);
         let sent = result.map_err(|error| match error.kind() {
-            // Of a file that is shorter than its region; the peer must not take what it got for the whole.
+            // A file is shorter than its region; the peer must not take what it got for the whole.
             io::ErrorKind::UnexpectedEof => Exit::close(CloseReason::Failed(error.into()), true),
             _ => self.broken(error),
         })?;
@@ -286,7 +288,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         self.notify(core, token, Event::Drain)
     }
 
-    /// None of the tasks that serve is left: now a drain is about what they have connected as well.
+    /// None of the tasks that serve is left: now a drain also concerns the connections that they made.
     fn serving_done(&mut self, core: &mut Core) {
         if !self.link.is_closing() && !self.application.heeds_drain() {
             self.drain_codec(core);
@@ -299,7 +301,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         self.or_close(drained);
     }
 
-    /// Decodes, flushes and tells, in rounds, until there is nothing left to do or the budget is used up.
+    /// Decodes, flushes and notifies, in rounds, until there is nothing left to do or the budget is used up.
     fn work(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
         let mut budget = DispatchBudget { messages: MESSAGES_PER_VISIT_MAX, sends: SENDS_PER_VISIT_MAX, watched: true };
         loop {
@@ -309,7 +311,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 self.link.closing = Some(Rc::new(CloseReason::Done));
             }
             self.flush(core, token, &mut budget)?;
-            let told = self.notify_edges(core, token, &mut budget)?;
+            let notified = self.notify_edges(core, token, &mut budget)?;
             if budget.messages == 0 || budget.sends == 0 {
                 if !self.link.take(Link::SCHEDULED) {
                     core.continue_later(token);
@@ -317,7 +319,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 self.link.set(Link::SCHEDULED, true);
                 return Ok(());
             }
-            if !told && (starved || !self.may_decode()) {
+            if !notified && (starved || !self.may_decode()) {
                 return Ok(());
             }
         }
@@ -337,13 +339,13 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 || injected::is_injected(Bug::NoBackPressure))
     }
 
-    /// Decodes and handles messages. Says whether it stopped for want of input.
+    /// Decodes and handles messages. Returns whether it stopped for want of input.
     fn decode(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<C, bool> {
         if self.link.intersects(Link::HANDSHAKE) {
             self.shake_hands(core, token)?;
         }
         if self.has_risen() && !self.application.reads_freely() {
-            // The application holds it no longer: what has come meanwhile is not late.
+            // The application no longer blocks the connection: bytes that came meanwhile are not late.
             self.codec.restart_timeouts(core.time.now());
         }
         while !A::PULLS && self.may_decode() && budget.messages > 0 {
@@ -353,12 +355,12 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             let mut reply = Output::new(outbound, &core.pool, &core.time);
             let step =
                 if ended { self.codec.decode_eof(input, &mut reply) } else { self.codec.decode(input, &mut reply) };
-            // What the handler sends is compared with the marks when it sends it.
+            // What the handler sends is compared with the water marks when it sends it.
             if outbound.written() != before.0 || self.codec.buffered_bytes() > before.1 {
                 self.link.update_level(&self.codec);
                 self.check_replies()?;
             }
-            // What it may be else is asked apart: that it is a message is one comparison then.
+            // The other cases are distinguished later: the test for a message is one comparison then.
             let Ok(Step::Message(message)) = step else {
                 if matches!(step, Ok(Step::NeedMore)) {
                     return Ok(true);
@@ -371,7 +373,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             // Not through `call`: a message that passes through a closure is copied once more.
             let mut context = Context::new(&mut self.codec, &mut self.link, core, token);
             match self.application.message(message, &mut context) {
-                // Nothing is in it that would have to be dropped.
+                // `Continue` has nothing to drop.
                 outcome @ Outcome::Continue => std::mem::forget(outcome),
                 outcome => self.follow(core, token, outcome)?,
             }
@@ -385,7 +387,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         Ok(A::PULLS)
     }
 
-    /// Decoding has come to an end, for good or ill.
+    /// Decoding has come to an end, in order or with an error.
     #[cold]
     fn decoded_last(&mut self, core: &mut Core, token: Token, step: Result<Step<C::In>, C::Error>) -> Dispatched<C> {
         match step {
@@ -402,8 +404,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         Ok(())
     }
 
-    /// The peer has ended within the handshake, so what was sent can never leave. Nobody may ask for the message that
-    /// would be the error: whoever waits for room, or for what was sent to be flushed, does not.
+    /// The peer has ended within the handshake, so what was sent can never leave. The error would be the next
+    /// message's result, but no task may request that message: a task that waits for room or for a flush does not.
     #[cold]
     fn end_handshake(&mut self, core: &Core) {
         let (outbound, input) = self.link.queues();
@@ -411,15 +413,15 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         self.or_close(ended.map(drop));
     }
 
-    /// Whether the codec wants bytes even if nobody wants its messages. While the peer does not read what waits on the
-    /// wire, it is not made to say more.
+    /// Whether the codec wants bytes even if the application wants no messages. While the peer does not read what
+    /// waits on the wire, the codec does not elicit more from it.
     pub(super) fn wants_input(&self) -> bool {
         self.codec.wants_input()
             && !self.link.intersects(Link::READ_FAILED)
             && self.link.wire_cost() <= self.link.settings().limits.water.replies_cap
     }
 
-    /// The handshake comes before the first message, and so does the event that tells of its end.
+    /// The handshake comes before the first message, and so does the event that reports its end.
     #[cold]
     fn shake_hands(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
         if self.wants_input() {
@@ -439,7 +441,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         self.or_close(pumped);
     }
 
-    /// The codec has replied: the marks do not hold it back in the middle of that, so there is a cap.
+    /// The codec has replied: the water marks do not stop it in the middle of that, so there is a cap.
     pub(super) fn check_replies(&self) -> Dispatched<C> {
         if self.link.cost(&self.codec) > self.link.settings().limits.water.replies_cap {
             return Err(Exit::close(CloseReason::RepliesUnread, true));
@@ -452,7 +454,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         loop {
             self.write_out(core);
             if self.link.intersects(Link::SHUT) {
-                // What the codec replied after that cannot be sent any more.
+                // What the codec replied after the shutdown cannot be sent any more.
                 self.link.outbound().clear();
             }
             while !self.link.intersects(Link::SENDING) && self.link.outbound().has_flushed() && budget.sends > 0 {
@@ -469,7 +471,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             }
         }
         if self.link.intersects(Link::SENDING) && !core.driver.is_sending(token) {
-            // The peer does not read, and nobody knows for how long.
+            // The peer does not read, for an unknown time.
             self.link.outbound().shrink();
         }
         let unsent = injected::is_injected(Bug::ClosedUnsent) && self.link.is_closing();
@@ -479,14 +481,14 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         Ok(())
     }
 
-    /// Has the codec write what it held back, its last word included if this is the end.
+    /// Has the codec write what it buffers, and its closing bytes if this is the end.
     fn write_out(&mut self, core: &mut Core) {
         if !self.link.intersects(Link::WRITE_FAILED) {
             let last =
                 (self.link.is_closing() || self.link.is_write_shut()) && !self.link.intersects(Link::CLOSE_WRITTEN);
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
             let mut flushed = self.codec.flush(&mut out);
-            // Not while something is held back: files that a filter has to see are read piece by piece.
+            // Not while the codec buffers something: files that a filter has to see are read piece by piece.
             if last && flushed.is_ok() && self.codec.is_established() && self.codec.buffered_bytes() == 0 {
                 flushed = self.codec.close(&mut out);
                 self.link.set(Link::CLOSE_WRITTEN, true);
@@ -500,14 +502,14 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         self.link.outbound().flush();
     }
 
-    /// Bytes that the codec holds back and may still write. What waits for a handshake that will never end does not
+    /// Bytes that the codec buffers and may still write. What waits for a handshake that will never end does not
     /// count.
     pub(super) fn buffered_bytes(&self) -> usize {
         let stuck = self.link.intersects(Link::READ_FAILED | Link::PEER_ENDED) && !self.codec.is_established();
         if self.link.intersects(Link::WRITE_FAILED) || stuck { 0 } else { self.codec.buffered_bytes() }
     }
 
-    /// Reads a piece of a file for a filter that must see its bytes. Says whether there was one.
+    /// Reads a piece of a file for a filter that must see its bytes. Returns whether there was one.
     fn load_file(&mut self) -> Dispatched<C, bool> {
         let Some(queue) = self.codec.file_to_load() else { return Ok(false) };
         let loaded = queue.load_file(FILE_PIECE_BYTES, |region, bytes| region.file.read_at(bytes, region.offset));
@@ -523,7 +525,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     /// Everything is with the kernel: now our side may be shut down, and the connection closed.
     fn all_sent(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
         if self.link.intersects(Link::READ_CLOSED) && self.link.is_write_shut() {
-            // Nothing more will come, and nothing more will be said.
+            // Nothing more will come, and nothing more will be sent.
             self.link.closing.get_or_insert_with(|| Rc::new(CloseReason::Done));
         }
         if self.link.is_closing() && self.link.intersects(Link::PEER_ENDED) {
@@ -539,35 +541,35 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             core.driver.submit(token, Operation::ShutdownWrite);
         }
         if self.link.is_closing() && (self.link.take(Link::SHUT_WANTED) || shuts) {
-            // The handler's deadline is of no use any more: it bounds the farewell.
+            // The handler's deadline is of no use any more: the field now bounds the wait for the peer's end.
             self.link.deadline = core.wheel.tick_after(core.time.now(), LINGER_MAX);
         }
         Ok(())
     }
 
-    /// Tells the handler what has changed since it was last told. Says whether it was told anything.
+    /// Notifies the application of what has changed since it was last notified. Returns whether there was anything.
     fn notify_edges(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<C, bool> {
         if self.link.is_closing() {
             return Ok(false);
         }
-        let mut told = false;
+        let mut notified = false;
         if self.link.intersects(Link::HANDSHAKE) && self.codec.is_established() {
             self.link.set(Link::HANDSHAKE, false);
             self.notify(core, token, Event::Established)?;
-            told = true;
+            notified = true;
         }
         if self.link.intersects(Link::WATCHING) && self.watched_is_sent() {
             if std::mem::take(&mut budget.watched) {
                 self.link.set(Link::WATCHING, false);
                 self.notify(core, token, Event::Flushed)?;
-                told = true;
+                notified = true;
             } else {
                 self.schedule(core, token);
             }
         }
         if self.has_risen() {
             if !self.application.reads_freely() {
-                // At once, even if it is told a turn later: bytes that come before are decoded before.
+                // At once, even if the event comes a turn later: bytes that come before it are decoded before.
                 self.codec.restart_timeouts(core.time.now());
             }
             if self.link.takes_edge(core.counters.turns) {
@@ -576,22 +578,22 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                     self.notify(core, token, Event::Writable)?;
                 }
                 self.notify(core, token, Event::Writable)?;
-                told = true;
+                notified = true;
             } else {
-                // Once a turn, or writing and telling would chase each other.
+                // Once a turn, or writing and notifying would alternate without end.
                 self.schedule(core, token);
             }
         }
-        Ok(told)
+        Ok(notified)
     }
 
-    /// Whether it can be written to again, and the application was not told yet.
+    /// Whether the connection is writable again and the application was not notified yet.
     fn has_risen(&self) -> bool {
         self.link.intersects(Link::EDGE_DUE) && self.link.is_writable()
     }
 
-    /// Whether everything up to the watched mark is with the kernel. The mark is translated to an offset on the wire
-    /// as soon as the filters know it.
+    /// Whether everything up to the watched write position is with the kernel. The position is translated to an
+    /// offset on the wire as soon as the filters know it.
     #[inline(never)]
     pub(super) fn watched_is_sent(&mut self) -> bool {
         if !self.link.intersects(Link::WIRE_OFFSET) {
@@ -604,7 +606,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         self.link.outbound().sent().0 + u64::from(injected::is_injected(Bug::MarkOffByOne)) >= self.link.watched
     }
 
-    /// Puts the connection to rest: no hold on the scratch, receiving switched as it should be, one timer (`deadlines.rs`).
+    /// Ends a dispatch: no memory of the scratch is kept, receiving is switched as it should be, and one timer is
+    /// armed (`deadlines.rs`).
     fn update_interest(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
         if injected::is_injected(Bug::RestForgotten) {
             let rest = self.link.input.len();
@@ -659,7 +662,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
     }
 
-    /// Tells the handler of an event, unless the connection closes: then it is told that, and nothing else.
+    /// Notifies the application of an event, unless the connection closes: then `closed` is the only call left.
     #[inline(never)]
     pub(super) fn notify(&mut self, core: &mut Core, token: Token, event: Event<A::Post>) -> Dispatched<C> {
         if self.link.is_closing() {
@@ -682,7 +685,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
             }
             Outcome::Switch(switch) => {
-                // A barrier: what the old codec has said leaves before anything of the new one.
+                // A barrier: what the old codec has written leaves before anything of the new one.
                 self.flush(core, token, &mut DispatchBudget::barrier())?;
                 if !self.link.is_closing() {
                     return Err(Exit::Switch(switch));
@@ -700,7 +703,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         self.link.set(Link::SCHEDULED, true);
     }
 
-    /// Begins to close if the codec failed. It is given no more bytes then.
+    /// Begins to close if the codec failed. The codec gets no more bytes then.
     #[inline(never)]
     pub(super) fn or_close(&mut self, result: Result<(), C::Error>) {
         if let Err(fault) = result {
@@ -709,13 +712,13 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
     }
 
-    /// The connection broke: for a reason that is known already, if it was closing. Where that is broadcast to the peer, since
-    /// it was our system that failed, it must not take what has come for all there is.
+    /// The connection broke; if it was closing, the reason is known already. Where the peer can still see it, it sees
+    /// a reset: our system may have failed, and the peer must not take what has come for all there is.
     fn broken(&mut self, error: io::Error) -> Exit<C> {
         Exit::Close { reason: self.reason_or(CloseReason::Broken(error)), reset: true }
     }
 
-    /// Why the connection was being closed, if it was; except that it was not done if bytes are left.
+    /// Why the connection was being closed, if it was; but `Done` does not count while bytes are left.
     pub(super) fn reason_or(&mut self, other: CloseReason) -> Rc<CloseReason> {
         let undone = !self.link.outbound_is_empty() || self.buffered_bytes() > 0;
         match self.link.closing.take() {

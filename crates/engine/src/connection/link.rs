@@ -22,7 +22,7 @@ pub(crate) struct Settings {
     pub(crate) limits: Limits,
     /// Connections of the server, on all loops.
     pub(crate) live: Arc<AtomicUsize>,
-    /// Counts them by loops, if these hand them to each other.
+    /// Counts them by loops, if the loops hand connections to each other.
     pub(crate) handle: Option<LoopHandle>,
     peers: RefCell<Slab<Address>>,
 }
@@ -33,7 +33,7 @@ impl Settings {
     }
 
     pub(crate) fn of_crew(mut limits: Limits, live: Arc<AtomicUsize>, handle: Option<LoopHandle>) -> Rc<Self> {
-        // Who may send no more is not told that it can.
+        // The application must not become writable above the cap, where it may send no more.
         limits.water.high = limits.water.high.min(limits.water.cap);
         Rc::new(Self { limits, live, handle, peers: RefCell::default() })
     }
@@ -47,17 +47,17 @@ pub(crate) struct Link {
     /// Why the connection is being closed; `None` while it is open.
     pub(super) closing: Option<Rc<CloseReason>>,
     peer: Peer,
-    /// The watched mark; a wire offset once `SETTLED`.
+    /// The watched write position; a wire offset once `WIRE_OFFSET` is set.
     pub(super) watched: u64,
     /// The handler's deadline.
     pub(super) deadline: Tick,
     /// By when the peer has to take a byte, or to end the connection.
     pub(super) progress: Tick,
-    /// How many bytes the peer had acknowledged when that was last looked at, wrapping.
+    /// How many bytes the peer had acknowledged at the last check, wrapping.
     acknowledged: u32,
     flags: u16,
     level: Writability,
-    /// The turn in which the application was last told that it can write again, wrapping.
+    /// The turn in which the application last got a writable event, wrapping.
     edge_turn: u8,
 }
 
@@ -68,31 +68,31 @@ impl Link {
     pub(super) const RECEIVING: u16 = 1 << 1;
     /// The peer has shut down its sending side.
     pub(super) const PEER_ENDED: u16 = 1 << 2;
-    /// The codec yields no more messages, and the handler knows.
+    /// The codec yields no more messages, and the application knows.
     pub(super) const READ_CLOSED: u16 = 1 << 3;
     /// The driver has bytes of ours in flight, or waits until it can take some.
     pub(super) const SENDING: u16 = 1 << 4;
-    /// A mark is watched.
+    /// A write position is watched.
     pub(super) const WATCHING: u16 = 1 << 5;
     /// `watched` is a wire offset.
     pub(super) const WIRE_OFFSET: u16 = 1 << 6;
-    /// The handler has not been told yet that the handshake is over.
+    /// The application has not been notified yet that the handshake is over.
     pub(super) const HANDSHAKE: u16 = 1 << 7;
-    /// The level fell, so the handler is to be told when it rises.
+    /// The level fell, so the application is to be notified when it rises.
     pub(super) const EDGE_DUE: u16 = 1 << 8;
     /// Our sending side is to be shut down once everything was sent.
     pub(super) const SHUT_WANTED: u16 = 1 << 9;
     /// Our sending side is shut down.
     pub(super) const SHUT: u16 = 1 << 10;
-    /// It is in the line for another visit, or in the backlog.
+    /// It is queued for another dispatch, or in the backlog.
     pub(super) const SCHEDULED: u16 = 1 << 11;
-    /// The codec's last word was written.
+    /// The codec's closing bytes were written.
     pub(super) const CLOSE_WRITTEN: u16 = 1 << 12;
-    /// The codec failed to write, or nothing can be sent any more: it is not asked again.
+    /// The codec failed to write, or nothing can be sent any more: it is not called to write again.
     pub(super) const WRITE_FAILED: u16 = 1 << 13;
-    /// The codec failed to read: it is given no more bytes.
+    /// The codec failed to read: it gets no more bytes.
     pub(super) const READ_FAILED: u16 = 1 << 14;
-    /// The last visit left bytes that were read already and may be decoded.
+    /// The last dispatch left bytes that were read already and may be decoded.
     pub(super) const HAS_BACKLOG: u16 = 1 << 15;
 
     pub(crate) fn new(settings: Rc<Settings>, peer: &Address, pool: &Pool) -> Self {
@@ -154,15 +154,15 @@ impl Link {
         self.flags = if on { self.flags | flag } else { self.flags & !flag };
     }
 
-    /// Clears a flag and says whether it was set.
+    /// Clears a flag and returns whether it was set.
     pub(super) fn take(&mut self, flag: u16) -> bool {
         let had = self.intersects(flag);
         self.set(flag, false);
         had
     }
 
-    /// Takes note of how many sent bytes the peer has not acknowledged; says whether it has acknowledged enough since the
-    /// last look. Where the system does not tell, what it took counts.
+    /// Takes note of how many sent bytes the peer has not acknowledged; returns whether it has acknowledged enough
+    /// since the last check. Where the system does not report this, the bytes that the kernel took count.
     pub(super) fn acknowledges(&mut self, unacknowledged: Option<u64>) -> bool {
         let acknowledged = self.outbound.sent().0.wrapping_sub(unacknowledged.unwrap_or(0)) as u32;
         let more = acknowledged.wrapping_sub(std::mem::replace(&mut self.acknowledged, acknowledged));
@@ -170,15 +170,15 @@ impl Link {
         more.cast_signed() >= self.enough().cast_signed()
     }
 
-    /// Whether the peer must have acknowledged enough since the last look, after the kernel, which was full, has taken so
-    /// many bytes.
+    /// Whether the peer must have acknowledged enough since the last check, after the kernel, whose buffer was full,
+    /// has taken so many bytes.
     pub(super) fn makes_room(&self, sent: u64) -> bool {
         let taken = (self.outbound.sent().0 as u32).wrapping_sub(self.acknowledged);
-        // No kernel holds the rest of those. So numbers that wrap stay comparable.
+        // No kernel buffers the rest of those. So numbers that wrap stay comparable.
         sent >= u64::from(self.enough()) || taken >= 2 * ENOUGH_MAX
     }
 
-    /// How many bytes the peer has to acknowledge from one look to the next.
+    /// How many bytes the peer has to acknowledge from one check to the next.
     fn enough(&self) -> u32 {
         let limits = &self.settings.limits;
         let bytes = limits.write_timeout.as_millis().saturating_mul(limits.write_rate_min.into()) / 1000;
@@ -203,7 +203,8 @@ impl Link {
         self.outbound.cost() + codec.buffered_bytes() as u64
     }
 
-    /// Compares what waits with the water marks. The edge is told by the visit, never from here.
+    /// Compares what waits with the water marks. The dispatch notifies the application of the edge, never this
+    /// function.
     #[inline(always)]
     pub(crate) fn update_level(&mut self, codec: &impl Codec) {
         // With every message, and most of the time nothing changes.
@@ -218,15 +219,15 @@ impl Link {
         self.note_level();
     }
 
-    /// Whether so much waits that the application may send no more. That is never so while the connection is writable,
-    /// since the high mark does not lie above the cap.
+    /// Whether so much waits that the application may send no more. That is never so while the connection is
+    /// writable, since the high mark does not lie above the cap.
     #[inline]
     pub(crate) fn is_full(&self, codec: &impl Codec) -> bool {
         !self.is_writable() && self.cost(codec) > self.settings.limits.water.cap
     }
 
-    pub(crate) fn block_writes(&mut self, hold: bool) {
-        self.level.set_blocked(hold);
+    pub(crate) fn block_writes(&mut self, block: bool) {
+        self.level.set_blocked(block);
         self.note_level();
     }
 
@@ -236,22 +237,23 @@ impl Link {
         }
     }
 
-    /// Whether the application may be told in this turn that it can write again: once, however often the connection is
-    /// visited. Every 256th turn may be taken for the one before it, and costs a turn more.
+    /// Whether the application may get a writable event in this turn: one, however often the connection is
+    /// dispatched. Turns are compared modulo 256, so every 256th may be taken for the one before it, which delays the
+    /// event by one turn.
     pub(super) fn takes_edge(&mut self, turn: u64) -> bool {
         let turn = turn as u8;
         std::mem::replace(&mut self.edge_turn, turn) != turn
     }
 
-    /// Pauses or resumes; says whether it was paused.
+    /// Pauses or resumes; returns whether it was paused.
     pub(crate) fn pause(&mut self, pause: bool) -> bool {
         let paused = self.intersects(Self::PAUSED);
         self.set(Self::PAUSED, pause);
         paused
     }
 
-    pub(crate) fn watch(&mut self, mark: WritePosition) {
-        self.watched = mark.0;
+    pub(crate) fn watch(&mut self, position: WritePosition) {
+        self.watched = position.0;
         self.set(Self::WATCHING, true);
         self.set(Self::WIRE_OFFSET, false);
     }
@@ -264,7 +266,7 @@ impl Link {
         self.deadline = tick;
     }
 
-    /// Takes back what a handler asked for: another one comes in its place, with another codec.
+    /// Clears what a handler requested: another handler, with another codec, takes its place.
     pub(super) fn forget_handler(&mut self) {
         self.set(Self::PAUSED | Self::WATCHING | Self::READ_CLOSED, false);
         self.level.set_blocked(false);
@@ -282,7 +284,7 @@ impl Drop for Link {
     }
 }
 
-/// The peer's address in 8 bytes, if it is the most usual one; otherwise where it is kept.
+/// The peer's address in 8 bytes, if it is of the most common kind; otherwise where it is stored.
 #[derive(Clone, Copy)]
 enum Peer {
     V4(SocketAddrV4),
@@ -319,7 +321,7 @@ impl Peer {
     }
 }
 
-/// A least rate asks for no more than this from one look to the next.
+/// A least rate requires no more than this from one check to the next.
 const ENOUGH_MAX: u32 = 1 << 29;
 
 const _: () = assert!(size_of::<Link>() - size_of::<Outbound>() <= 64);

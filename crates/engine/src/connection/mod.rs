@@ -1,9 +1,10 @@
 //! What happens to one connection.
 //!
-//! The loop takes whoever occupies a slot out of it and *visits* them with an [`SlotEvent`]; the visit ends with a
-//! [`Disposition`]. A connection's visit is in `dispatch.rs`, in the order in which things happen; its deadlines are in
-//! `deadlines.rs`; its user, a handler or a channel, is in `application.rs`; what a channel's handles do with it outside of
-//! visits is in `pull.rs`. What it is made of, apart from its codec and its application, is the [`Link`].
+//! The loop takes the entry of a slot out of it and *dispatches* a [`SlotEvent`] to the entry; the dispatch ends with
+//! a [`Disposition`]. A connection's dispatch is in `dispatch.rs`, in the order in which things happen; its deadlines
+//! are in `deadlines.rs`; its application, a handler or a channel, is in `application.rs`; what a channel's handles
+//! do with it outside of dispatches is in `pull.rs`. Its other parts, beside the codec and the application, are the
+//! [`Link`].
 
 mod application;
 mod deadlines;
@@ -40,7 +41,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, HandlerApplication<H>> {
     }
 }
 
-/// Whoever has a slot: a connection, a listener, an alarm.
+/// The entry of a slot: a connection, a listener, an alarm.
 pub(crate) trait SlotEntry {
     /// Something happened. Meanwhile the slot is empty.
     fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition;
@@ -55,7 +56,7 @@ pub(crate) trait SlotEntry {
         None
     }
 
-    /// Bytes of memory that wait with it, in either direction: who has most of them is shed first.
+    /// Bytes of memory that wait with it, in either direction: the loop sheds the connection with most of them first.
     fn memory_bytes(&self) -> usize {
         0
     }
@@ -86,7 +87,7 @@ pub(crate) enum SocketState {
     Gone,
 }
 
-/// Why somebody is visited.
+/// Why an entry is dispatched.
 pub(crate) enum SlotEvent {
     /// It is new.
     Opened,
@@ -99,12 +100,12 @@ pub(crate) enum SlotEvent {
     Failed(io::Error),
     Accepted(io::Result<Accepted>),
     Connected(io::Result<()>),
-    /// The driver's last word.
+    /// The driver's last completion for the socket.
     Closed,
     /// The slot's timer fired.
     Timer,
     Posted(Box<dyn Any + Send>),
-    /// It asked to be visited again.
+    /// It requested another dispatch.
     Scheduled,
     Drain,
     /// The loop drains, and none of the tasks that serve is left.
@@ -112,20 +113,20 @@ pub(crate) enum SlotEvent {
     /// The deadline of the drain has come.
     DrainTimeout,
     Shed,
-    /// The last visit panicked.
+    /// The last dispatch panicked.
     Panicked,
 }
 
-/// What a visit came to.
+/// The result of a dispatch.
 pub(crate) enum Disposition {
     Keep,
-    /// Somebody else takes the place.
+    /// Another entry takes the place.
     Switch(ProtocolSwitch),
     Close {
         reason: Rc<CloseReason>,
         reset: bool,
     },
-    /// The driver has said its last word on somebody whom a visit closed.
+    /// The driver's last completion has come for an entry that an earlier dispatch closed.
     FinishClose,
 }
 

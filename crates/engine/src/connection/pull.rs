@@ -1,9 +1,9 @@
-//! A connection whose application asks for its messages: the engine's end of a [`Channel`](crate::Channel).
+//! A connection whose application pulls its messages: the engine's end of a [`Channel`](crate::Channel).
 //!
-//! The visits of such a connection decode nothing. Whoever waits for a message is woken when bytes have come; the
-//! tasks that were woken run before the next completion, while the bytes are still in the loop's scratch, and what they
-//! take is decoded here, one message at a time. Then the connection is visited once more: what they sent is flushed,
-//! and what is left settles.
+//! A dispatch of such a connection decodes nothing. When bytes have come, it wakes the task that waits for a message.
+//! The tasks that were woken run before the next completion, while the bytes are still in the loop's scratch, and
+//! what they take is decoded here, one message at a time. Then the connection is dispatched once more: what the tasks
+//! sent is flushed, and what is left of the input is compacted.
 
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -32,18 +32,18 @@ pub(crate) enum Half {
 
 /// What the handles of a connection wait for.
 pub(crate) struct ChannelState {
-    /// Who waits for a message.
+    /// The task that waits for a message.
     reader: Option<Waker>,
     writer_state: Option<Box<WriterState>>,
     state: u16,
 }
 
-/// What few connections need.
+/// State that few connections need.
 #[derive(Default)]
 struct WriterState {
-    /// Who waits to write, or for what was written.
+    /// The task that waits to write, or for a flush.
     writer: Option<Waker>,
-    /// The deadline of all that is asked of the channel.
+    /// The deadline of all operations of the channel.
     deadline: Tick,
     /// Starts the task that uses the channel, where a handler has given its connection to one.
     start: Option<Start>,
@@ -58,35 +58,35 @@ impl ChannelState {
     const WRITER: u16 = 1 << 1;
     /// The halves have a handle each.
     const SPLIT: u16 = 1 << 2;
-    /// The server drains, and the reader has not been told yet.
+    /// The server drains, and the reader has not been notified yet.
     const DRAIN_DUE: u16 = 1 << 3;
-    /// Nobody waited for a message when the connection was last put to rest.
+    /// No task waited for a message when the last dispatch ended.
     const SUSPENDED: u16 = 1 << 4;
     /// The connection is gone; only handles are left.
     const GONE: u16 = 1 << 5;
-    /// Who waited for a message was woken, and has not come back yet.
+    /// The task that waited for a message was woken, and has not polled since.
     const READER_NOTIFIED: u16 = 1 << 6;
-    /// The codec replies more than the peer reads: the halves hold each other back until it has read.
+    /// The codec replies more than the peer reads: reading waits for writing until the peer has read.
     const REPLIES_BLOCKED: u16 = 1 << 7;
-    /// It was connected from here: a drain concerns it only when nobody is left who may need it to serve.
+    /// It was connected from here: a drain concerns it only when no task is left that may need it to serve.
     const OUTBOUND: u16 = 1 << 8;
 
-    /// A drain is not told.
+    /// The application ignores drains.
     const IGNORES_DRAIN: u16 = 1 << 9;
 
-    /// The ends of a connection that has one handle.
+    /// The state of a connection that has one handle.
     pub(crate) fn new() -> Self {
         Self { reader: None, writer_state: None, state: Self::READER | Self::WRITER }
     }
 
-    /// The ends of a connection that a task will have, which `start` starts.
+    /// The state of a connection that a task will have, which `start` starts.
     pub(crate) fn starting(start: impl FnOnce(&Rc<Local>, Token) + 'static) -> Self {
-        let mut ends = Self::new();
-        ends.writer_state().start = Some(Box::new(start));
-        ends
+        let mut state = Self::new();
+        state.writer_state().start = Some(Box::new(start));
+        state
     }
 
-    /// The ends of the same connection with another codec: nobody waits, and everything else stays.
+    /// The state of the same connection with another codec: no task waits, and everything else stays.
     fn successor(&mut self) -> Self {
         let kept = Self::READER | Self::WRITER | Self::DRAIN_DUE | Self::GONE | Self::OUTBOUND | Self::IGNORES_DRAIN;
         Self { reader: None, writer_state: self.writer_state.take(), state: self.state & kept }
@@ -121,8 +121,8 @@ impl ChannelState {
         self.writer_state.get_or_insert_default()
     }
 
-    /// The next message that has not arrived yet is answered with `None`, unless the protocol or the application sees
-    /// to its end by itself.
+    /// The next request for a message that has not arrived yet returns `None`, unless the protocol or the application
+    /// finds its end by itself.
     fn drain<C: Codec>(&mut self, knows_its_end: bool) {
         if !knows_its_end && !self.intersects(Self::IGNORES_DRAIN) {
             self.set(Self::DRAIN_DUE, true);
@@ -131,11 +131,11 @@ impl ChannelState {
     }
 
     fn wake_writer(&mut self) {
-        let Some(rare) = &mut self.writer_state else { return };
-        if let Some(waker) = rare.writer.take() {
+        let Some(state) = &mut self.writer_state else { return };
+        if let Some(waker) = state.writer.take() {
             waker.wake();
         }
-        if !rare.deadline.is_set() {
+        if !state.deadline.is_set() {
             self.writer_state = None;
         }
     }
@@ -148,7 +148,7 @@ impl ChannelState {
     }
 
     fn deadline(&self) -> Tick {
-        self.writer_state.as_ref().map_or(Tick::NEVER, |rare| rare.deadline)
+        self.writer_state.as_ref().map_or(Tick::NEVER, |state| state.deadline)
     }
 }
 
@@ -158,7 +158,7 @@ impl<C: Codec> Application<C> for ChannelState {
     type Post = ();
 
     fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
-        if let Some(start) = self.writer_state.as_mut().and_then(|rare| rare.start.take()) {
+        if let Some(start) = self.writer_state.as_mut().and_then(|state| state.start.take()) {
             self.writer_state = None;
             self.set(Self::DRAIN_DUE, cx.is_draining() && !cx.codec().knows_its_end());
             cx.later(start);
@@ -180,7 +180,7 @@ impl<C: Codec> Application<C> for ChannelState {
             }
             Event::Flushed => self.wake_writer(),
             Event::Deadline => {
-                // Whoever waits looks whether it was theirs, and sets the next.
+                // A waiting task checks whether the deadline was its own, and sets the next.
                 self.note_deadline(cx);
                 self.wake_writer();
                 Application::<C>::wake_reader(self);
@@ -214,10 +214,10 @@ impl<C: Codec> Application<C> for ChannelState {
     }
 
     fn suspended(&mut self) -> bool {
-        // Who was only woken to look at a deadline of its own has not stopped listening to the peer.
-        let called = self.take(Self::READER_NOTIFIED);
-        self.set(Self::SUSPENDED, !called);
-        called
+        // A task that was woken only to check a deadline of its own has not stopped waiting for the peer.
+        let notified = self.take(Self::READER_NOTIFIED);
+        self.set(Self::SUSPENDED, !notified);
+        notified
     }
 
     fn heeds_drain(&self) -> bool {
@@ -249,7 +249,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         A::PULLS && self.application.is_gone()
     }
 
-    /// A visit of a connection that is gone: all that it has is what was received before.
+    /// A dispatch of a connection that is gone: all that it has is what was received before.
     pub(super) fn on_event_after_close(&mut self, event: &SlotEvent) -> Disposition {
         match event {
             SlotEvent::Scheduled => self.link.set(Link::SCHEDULED, false),
@@ -259,7 +259,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         Disposition::Keep
     }
 
-    /// The task that had the channel has failed: that is why the connection is closed, unless there is another reason.
+    /// The task that had the channel has failed: that is why the connection is closed, unless there is another
+    /// reason.
     pub(super) fn server_failed(
         &mut self,
         core: &mut Core,
@@ -286,7 +287,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         Disposition::Keep
     }
 
-    /// Asks for a visit: at the end of the pass, unless one follows anyway when the tasks that were woken have run.
+    /// Requests a dispatch at the end of the pass, unless one follows anyway when the tasks that were woken have run.
     pub(crate) fn schedule_unless_pending(&mut self, core: &mut Core, token: Token) {
         if core.pending_reader != Some(token) && !self.is_gone() {
             self.schedule(core, token);
@@ -320,13 +321,13 @@ impl<C: Codec> Connection<C, ChannelState> {
         }
         let gone = self.application.intersects(ChannelState::GONE);
         if self.application.intersects(ChannelState::SUSPENDED) {
-            // Before anything is decoded: a piece that lay here meanwhile was not late.
+            // Before anything is decoded: bytes that lay here while no task waited were not late.
             self.codec.restart_timeouts(core.time.now());
         }
         if self.link.intersects(Link::READ_FAILED) || (self.link.is_closing() && !gone) {
             return Poll::Ready(self.end());
         }
-        // After the loop was held up, what has come meanwhile is not late.
+        // After the loop was delayed, bytes that came meanwhile are not late.
         let deadline = self.application.deadline();
         let is_late = deadline == Tick::PASSED || self.is_overdue(core) && !core.was_held_up();
         if !gone && (is_late || !self.may_decode()) {
@@ -380,14 +381,14 @@ impl<C: Codec> Connection<C, ChannelState> {
         Poll::Pending
     }
 
-    /// Whoever waited for a message does so no more.
+    /// The task that waited for a message no longer does.
     pub(crate) fn stop_waiting(&mut self, core: &mut Core, token: Token) {
         self.application.reader = None;
         self.application.set(ChannelState::READER_NOTIFIED, false);
         self.schedule_unless_pending(core, token);
     }
 
-    /// What is said when no further message will come: nothing more, if all was in order.
+    /// The result when no further message will come: `None`, if all was in order.
     fn end<T>(&self) -> Result<Option<T>, ChannelError> {
         match &self.link.closing {
             Some(reason) if !matches!(**reason, CloseReason::Done) => Err(ChannelError::Closed(reason.clone())),
@@ -401,7 +402,7 @@ impl<C: Codec> Connection<C, ChannelState> {
         ChannelError::Closed(reason.unwrap_or_else(|| Rc::new(CloseReason::Done)))
     }
 
-    /// Whether the connection is one on which something can still be sent.
+    /// Whether something can still be sent on the connection.
     pub(crate) fn may_write(&self) -> Result<(), ChannelError> {
         if self.link.is_closing() || self.link.is_write_shut() { Err(self.refusal()) } else { Ok(()) }
     }
@@ -439,15 +440,16 @@ impl<C: Codec> Connection<C, ChannelState> {
         Poll::Pending
     }
 
-    /// Whether everything up to the watched mark is with the kernel; `mark` is watched from now on, if there is one.
+    /// Whether everything up to the watched write position is with the kernel; `position`, if there is one, is
+    /// watched from now on.
     pub(crate) fn flushed(
         &mut self,
         core: &mut Core,
-        mark: Option<WritePosition>,
+        position: Option<WritePosition>,
         waker: &Waker,
     ) -> Poll<Result<(), ChannelError>> {
-        if let Some(mark) = mark {
-            self.link.watch(mark);
+        if let Some(position) = position {
+            self.link.watch(position);
         }
         if self.watched_is_sent() {
             self.link.set(Link::WATCHING, false);
@@ -501,7 +503,7 @@ impl<C: Codec> Connection<C, ChannelState> {
         self.schedule_unless_pending(core, token);
     }
 
-    /// Sets the deadline of all that is asked of the channel.
+    /// Sets the deadline of all operations of the channel.
     pub(crate) fn set_deadline(&mut self, core: &mut Core, token: Token, deadline: Tick) {
         if deadline.is_set() || self.application.writer_state.is_some() {
             self.application.writer_state().deadline = deadline;
@@ -509,13 +511,13 @@ impl<C: Codec> Connection<C, ChannelState> {
         if !self.link.is_closing() {
             self.link.set_deadline(deadline);
         }
-        // Whoever waits has a new deadline.
+        // Waiting tasks have a new deadline.
         self.application.wake_writer();
         Application::<C>::wake_reader(&mut self.application);
         self.schedule_unless_pending(core, token);
     }
 
-    /// Whoever waits wants to be woken by then.
+    /// Makes the timer fire by `deadline`, to wake the waiting tasks.
     pub(crate) fn wake_by(&mut self, core: &mut Core, token: Token, deadline: Tick) {
         let sooner = self.link.deadline.sooner(deadline);
         if sooner != self.link.deadline && !self.link.is_closing() {
@@ -528,7 +530,7 @@ impl<C: Codec> Connection<C, ChannelState> {
         core.wheel.has_come(self.application.deadline())
     }
 
-    /// Takes note of a handle that was dropped. Says whether it was the last of a connection that is gone already.
+    /// Takes note of a handle that was dropped. Returns whether it was the last of a connection that is gone already.
     pub(crate) fn dropped(
         &mut self,
         core: &mut Core,
@@ -562,7 +564,7 @@ impl<C: Codec> Connection<C, ChannelState> {
         self.application.set(ChannelState::REPLIES_BLOCKED, false);
     }
 
-    /// Goes on with another codec, once what this one has said is on its way.
+    /// Goes on with another codec, once what this one has written is on its way.
     pub(crate) fn switch<D: Codec>(
         &mut self,
         core: &mut Core,
@@ -570,12 +572,12 @@ impl<C: Codec> Connection<C, ChannelState> {
         to: impl FnOnce(C) -> D + 'static,
     ) -> Disposition {
         if !self.application.intersects(ChannelState::GONE) {
-            // If that fails it fails again in the visit that follows, which closes the connection: with the new codec,
-            // since that is what the handle knows.
+            // If that fails, it fails again in the dispatch that follows, which closes the connection: with the new
+            // codec, since that is the type that the handle has.
             let _ = self.flush(core, token, &mut DispatchBudget::barrier());
         }
-        let ends = self.application.successor();
-        self.disposition(Err(Exit::Switch(Switch::to_application(move |codec| (to(codec), ends)))))
+        let state = self.application.successor();
+        self.disposition(Err(Exit::Switch(Switch::to_application(move |codec| (to(codec), state)))))
     }
 
     pub(crate) fn codec(&mut self) -> &mut C {
@@ -591,7 +593,7 @@ impl<C: Codec> Connection<C, ChannelState> {
     }
 }
 
-/// Remembers who is to be woken.
+/// Stores the waker of a task.
 fn register(place: &mut Option<Waker>, waker: &Waker) {
     match place {
         Some(old) => old.clone_from(waker),
