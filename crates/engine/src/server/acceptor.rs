@@ -1,11 +1,11 @@
-//! Accepting: one entry per listener, which makes a connection of each stream that comes.
+//! Accepting: one entry per listener, which makes a connection from each accepted stream.
 //!
-//! Accepting never spins and never ends because of an error: when descriptors or memory run out, and when the server
-//! has as many connections as it may have, it pauses; the streams wait in the kernel meanwhile.
+//! Accepting never spins, and no error ends it. It pauses when descriptors or memory run out, and when the server has
+//! as many connections as it may have; the streams wait in the kernel meanwhile.
 //!
-//! Where loops hand connections to each other, a stream is counted first and then given to the loop that has the fewest.
-//! One that comes from another loop was counted there, so it is made a connection of at once; and an acceptor that ends
-//! waits for those that are on their way.
+//! Where loops hand connections to each other, a stream is counted first and then given to the loop that has the
+//! fewest. A stream that comes from another loop was counted there, so it becomes a connection at once. An acceptor
+//! that ends waits for the streams that are in transit.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -25,12 +25,12 @@ use crate::limits::{ACCEPT_PAUSE, CAP_PAUSE};
 use crate::loop_core::Core;
 use crate::server::load_balancing::{HandoffConnection, HandoffReceiver};
 
-/// Makes connections of streams.
+/// Makes connections from streams.
 pub(crate) trait Admit: 'static {
     fn admit(&mut self, core: &mut Core, link: Link, socket: Socket, peer: &Address) -> io::Result<()>;
 }
 
-/// Makes a connection with a handler of each stream.
+/// Makes a connection with a handler from each stream.
 pub(crate) struct Handling<M>(pub(crate) M);
 
 impl<C, H, M> Admit for Handling<M>
@@ -49,9 +49,9 @@ pub(crate) struct Acceptor<M> {
     settings: Rc<Settings>,
     make: M,
     paused: bool,
-    /// Streams that were accepted when other loops had just filled the server.
+    /// Streams that were accepted after other loops had filled the server.
     waiting: VecDeque<Accepted>,
-    /// Where streams come from other loops, if they come to this listener.
+    /// Where streams from other loops arrive, if this listener receives them.
     reception: Option<HandoffReceiver>,
     /// Nothing more is accepted.
     ending: bool,
@@ -70,8 +70,8 @@ impl<M: Admit> Acceptor<M> {
         }
     }
 
-    /// Makes connections of the streams that wait, as far as there is room for them; of all of them when the listener is
-    /// about to go, since nobody else would serve them.
+    /// Makes connections from the streams that wait, as far as there is room for them; from all of them when the
+    /// listener is about to close, since no other acceptor would serve them.
     fn admit_waiting(&mut self, core: &mut Core) {
         while let Some(accepted) = self.waiting.pop_front() {
             let is_full = self.settings.live.fetch_add(1, Ordering::Relaxed) >= self.settings.limits.connections_max;
@@ -83,7 +83,7 @@ impl<M: Admit> Acceptor<M> {
                 self.admit(core, accepted);
                 continue;
             };
-            // The others are told to drain at the same time.
+            // The others receive the drain event at the same time.
             let kept = if core.is_draining() { Some(accepted) } else { handle.hand_over(accepted) };
             if let Some(accepted) = kept {
                 handle.enters();
@@ -92,10 +92,10 @@ impl<M: Admit> Acceptor<M> {
         }
     }
 
-    /// Makes a connection of a stream that was counted.
+    /// Makes a connection from a stream that was counted.
     fn admit(&mut self, core: &mut Core, accepted: Accepted) {
         core.counters.accepted += 1;
-        // From here on the link counts: if what follows panics, it gives the place back.
+        // From here on the link counts: if the code below panics, the link gives the place back.
         let link = Link::new(self.settings.clone(), &accepted.peer, &core.pool);
         if let Err(error) = self.make.admit(core, link, accepted.socket, &accepted.peer) {
             core.counters.accepts_failed += 1;
@@ -110,7 +110,7 @@ impl<M: Admit> Acceptor<M> {
         }
     }
 
-    /// Closes, once nothing is on its way from other loops any more.
+    /// Closes, once no stream from another loop is in transit.
     fn end(&mut self, core: &mut Core, token: Token) -> Disposition {
         self.ending = true;
         self.admit_waiting(core);
@@ -163,7 +163,7 @@ impl<M: Admit> SlotEntry for Acceptor<M> {
             }
             SlotEvent::Timer if self.ending => return self.end(core, token),
             SlotEvent::Timer => self.look_again(core, token),
-            // `make` panicked: that stream is lost. The timer brings the others that wait, and accepting, back.
+            // `make` panicked: that stream is lost. The timer resumes the waiting streams and accepting.
             SlotEvent::Panicked => self.pause(core, token, ACCEPT_PAUSE),
             SlotEvent::Drain | SlotEvent::Failed(_) => return self.end(core, token),
             SlotEvent::DrainTimeout => return Disposition::close(CloseReason::Done),

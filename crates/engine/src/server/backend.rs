@@ -1,8 +1,8 @@
 //! `Backend`: which driver a loop runs on. It is decided when the loop starts, on its own thread.
 //!
-//! Whether io_uring is there is found out by making one: what is missing (the system call, a feature, a permission, memory,
-//! a descriptor) fails here, and nowhere later. There is no probe beforehand, since each loop may still fail alone:
-//! then that loop alone runs on epoll, and the others stay as they are.
+//! The only test for io_uring is creating a ring: whatever is missing (the system call, a feature, a permission,
+//! memory, a descriptor) fails here, and nowhere later. There is no probe beforehand, since each loop may still fail
+//! alone: then that loop alone runs on epoll, and the others stay as they are.
 
 use std::fmt;
 use std::io;
@@ -18,20 +18,19 @@ use crate::server::start_error::StartError;
 
 /// Which driver loops run on.
 ///
-/// Who names one in the program, gets it. Unless the program does, the environment variable `TIDEGATE_BACKEND` may, by
-/// the same names: `auto`, `epoll` or `uring`. Unless that does either, io_uring is used where it is there, and
-/// otherwise epoll. Of that a process tells its log once.
+/// Precedence: the program, the environment variable `TIDEGATE_BACKEND` (`auto`, `epoll` or `uring`), io_uring where it
+/// is available, epoll. A fallback to epoll is logged once per process.
 ///
-/// io_uring needs Linux 6.0 or later and a sandbox that permits it; that of most containers does not.
+/// io_uring needs Linux 6.0 or later and a sandbox that permits it; those of most containers do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Backend {
-    /// What the environment names, or the best that is there.
+    /// The backend that the environment names, or the best available one.
     #[default]
     Auto,
     /// Readiness, through epoll.
     Epoll,
-    /// Completion, through io_uring. Where it is not there, nothing starts.
+    /// Completion, through io_uring. Where it is not available, the server does not start.
     Uring,
 }
 
@@ -40,19 +39,19 @@ pub enum Backend {
 pub(crate) enum BackendPlan {
     Epoll,
     Uring,
-    /// io_uring if it is there, otherwise epoll.
+    /// io_uring if it is available, otherwise epoll.
     UringOrEpoll,
 }
 
-/// What `auto` is. On io_uring the same work takes 0.90 to 1.04 times the processor time that it takes on epoll, and of
-/// small requests a twentieth of the system calls: docs/io-uring.md.
+/// The plan for `auto`. On io_uring the same work takes 0.90 to 1.04 times the processor time that it takes on epoll,
+/// and for small requests a twentieth of the system calls: docs/io-uring.md.
 const AUTO: BackendPlan = BackendPlan::UringOrEpoll;
 
 impl Backend {
-    /// What is to be done, as the environment and the caller say.
+    /// The plan that the caller and the environment request.
     ///
     /// # Errors
-    /// If what the environment names is no backend.
+    /// If the environment names an unknown backend.
     pub(crate) fn plan(self) -> Result<BackendPlan, StartError> {
         let wanted = match self {
             Self::Auto => from_environment()?,
@@ -70,7 +69,7 @@ impl BackendPlan {
     /// A driver for a loop of this thread.
     ///
     /// # Errors
-    /// If what was named is not there, or the system has nothing left for either.
+    /// If the named driver is not available, or the system has no resources left for either.
     pub(crate) fn open(self, pool: &Pool) -> Result<Box<dyn Driver>, StartError> {
         let epoll = || Readiness::new(pool).map(boxed).map_err(StartError::System);
         let uring = || Uring::new(pool).map(boxed);
@@ -86,7 +85,7 @@ fn boxed<D: Driver + 'static>(driver: D) -> Box<dyn Driver> {
     Box::new(driver)
 }
 
-/// Says once in a process why loops run on epoll: what is missing for one is as a rule missing for all.
+/// Logs once per process why loops run on epoll: what one loop lacks, all usually lack.
 fn tell_of_fallback(error: &io::Error) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if !TOLD.swap(true, Ordering::Relaxed) {
@@ -94,7 +93,7 @@ fn tell_of_fallback(error: &io::Error) {
     }
 }
 
-/// What an error of io_uring comes from, where its text does not tell.
+/// The probable cause of an io_uring error, where its text does not name it.
 pub(super) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -107,7 +106,7 @@ pub(super) fn advice(error: &io::Error) -> &'static str {
 
 fn from_environment() -> Result<Backend, StartError> {
     match std::env::var_os(VARIABLE) {
-        // Empty is how a shell takes a variable away for one command.
+        // Empty counts as unset: a shell clears a variable for one command that way.
         Some(name) if !name.is_empty() => {
             let name = name.to_string_lossy();
             name.parse().map_err(|_| StartError::Backend(name.into()))
@@ -129,7 +128,7 @@ impl std::str::FromStr for Backend {
     }
 }
 
-/// A backend that there is not.
+/// The text names no backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownBackend;
 

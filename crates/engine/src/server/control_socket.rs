@@ -10,13 +10,13 @@
 //! | first start | everything from the attempt to connect that found no server until the server is published |
 //!
 //! A predecessor never removes the socket of a successor: between its comparison and the removal no other process can
-//! rename a file to the path. If it does not get the lock in time it leaves the file there, and a socket file at which no
-//! process listens counts as none. During a takeover the path always leads to a server, since a rename replaces the file.
-//! Two first starts do not overlap: the second waits for the lock, finds the first, and takes over from it.
+//! rename a file to the path. If it does not get the lock in time it leaves the file there, and a socket file at which
+//! no process listens counts as none. During a takeover the path always leads to a server, since a rename replaces the
+//! file. Two first starts do not overlap: the second waits for the lock, finds the first, and takes over from it.
 //!
-//! A temporary name exists only under the lock, and what a process leaves there that dies is removed by the next that
-//! holds the lock. The names are random, and a socket is bound only where there is no file, so processes whose locks do
-//! not exclude each other, as on two kernels that share a directory, do not take each other's socket either.
+//! A temporary name exists only under the lock. If a process dies and leaves one, the next process that holds the lock
+//! removes it. The names are random, and a socket is bound only where there is no file, so processes whose locks do not
+//! exclude each other, as on two kernels that share a directory, do not take each other's socket either.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +52,7 @@ impl ControlSocket {
         Ok(())
     }
 
-    /// Listens, and puts the socket at `path`, in place of what is there.
+    /// Listens, and puts the socket at `path`, replacing what is there.
     pub(crate) fn publish(path: &Path, mut lock: PathLock) -> io::Result<Self> {
         for attempt in 1.. {
             let temporary = lock.temporary()?;
@@ -131,7 +131,7 @@ mod tests {
         std::fs::read_dir(directory).unwrap().count()
     }
 
-    /// The successor renames exactly between the comparison and the removal, as far as it can.
+    /// The successor tries to rename exactly between the comparison and the removal.
     #[test]
     fn a_predecessor_that_withdraws_does_not_remove_the_socket_of_a_successor() {
         let directory = directory("gap");

@@ -17,20 +17,20 @@ use crate::server::start_error::StartError;
 use crate::server::takeover::Control;
 use crate::server::watchdog::Watchdog;
 
-/// A server that runs. Dropping it ends it at once; [`drain`](ServerHandle::drain) ends it in good order.
+/// A server that runs. Dropping it ends it at once; [`drain`](ServerHandle::drain) ends it gracefully.
 #[derive(Debug)]
 #[must_use = "dropping it ends the server"]
 pub struct ServerHandle {
     address: Address,
     loops: Vec<RunningLoop>,
     superseded: Superseded,
-    /// Who hands our listeners over, if a path was given for that.
+    /// Hands our listeners over, if a path was given for that.
     pub(crate) control: Option<Control>,
-    /// Watches while the loops end, too: it goes after them.
+    /// Watches the loops while they end, too: it is dropped after them.
     watchdog: Option<Watchdog>,
 }
 
-/// Tells when a server was superseded by another that has [taken over](crate::Server::takeover).
+/// Reports when another server has superseded this one by [taking over](crate::Server::takeover).
 #[derive(Debug, Clone, Default)]
 pub struct Superseded(Arc<(Mutex<Phase>, Condvar)>);
 
@@ -49,7 +49,7 @@ impl Superseded {
         *self.phase() == Phase::Superseded
     }
 
-    /// Waits until the server was superseded, or has ended without. Says whether it was superseded.
+    /// Waits until the server was superseded, or has ended otherwise. Returns whether it was superseded.
     #[must_use]
     pub fn wait(&self) -> bool {
         let serving = |phase: &mut Phase| *phase == Phase::Serving;
@@ -93,14 +93,14 @@ impl ServerHandle {
         Self { address, loops: Vec::new(), superseded, control: None, watchdog: None }
     }
 
-    /// Begins to watch over the loops: all of them have been added.
+    /// Starts the watchdog: all loops have been added.
     pub(crate) fn watch(&mut self) -> Result<(), StartError> {
         let watched = self.loops.iter().map(|running| running.published.clone());
         self.watchdog = Some(Watchdog::start(watched).map_err(StartError::System)?);
         Ok(())
     }
 
-    /// Starts one loop more. `listen` is called on its thread. Whoever drops this then ends the others.
+    /// Starts one loop more. `listen` is called on its thread. Dropping this handle then ends the other loops.
     pub(crate) fn add(
         &mut self,
         plan: BackendPlan,
@@ -123,7 +123,7 @@ impl ServerHandle {
         &self.address
     }
 
-    /// The driver of all loops, `epoll` or `uring`; or `uring and epoll` if there was no io_uring for some of them.
+    /// The driver of all loops, `epoll` or `uring`; or `uring and epoll` if io_uring was not available to some of them.
     #[must_use]
     pub fn backend(&self) -> &'static str {
         let mut backends = self.backends();
@@ -148,20 +148,21 @@ impl ServerHandle {
         self.loops.iter().map(|running| running.published.read()).collect()
     }
 
-    /// Whether all loops run. One that does not has ended because waiting for events failed, or because of a bug.
+    /// Whether all loops run. A loop that does not run has ended because waiting for events failed, or because of a
+    /// bug.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.loops.iter().all(|running| running.thread.as_ref().is_some_and(|thread| !thread.is_finished()))
     }
 
     /// Whether another server has [taken over](crate::Server::takeover): it accepts, and it is time to
-    /// [`drain`](ServerHandle::drain) this one. Until that is done both accept.
+    /// [`drain`](ServerHandle::drain) this one. Until then both accept.
     #[must_use]
     pub fn is_superseded(&self) -> bool {
         self.superseded.has_come()
     }
 
-    /// Something that waits for that, in any thread.
+    /// A handle that waits for that, in any thread.
     #[must_use]
     pub fn superseded(&self) -> Superseded {
         self.superseded.clone()
@@ -173,14 +174,14 @@ impl ServerHandle {
         self.join();
     }
 
-    /// Ends the server in good order: nothing more is accepted, connections are told, and those that are still there
-    /// after `deadline` are closed. Returns when all loops have ended.
+    /// Ends the server gracefully: no connection is accepted any more, each open one receives the drain event, and
+    /// those that are still open after `deadline` are closed. Returns when all loops have ended.
     pub fn drain(mut self, deadline: Duration) {
         self.end(deadline);
     }
 
     fn end(&mut self, deadline: Duration) {
-        // First, since it holds the listeners too: what nobody accepts from any more has to refuse.
+        // First, since it holds the listeners too: a queue that no loop accepts from has to refuse connections.
         self.control = None;
         self.superseded.will_not_come();
         let now = Instant::now();
@@ -195,10 +196,10 @@ impl ServerHandle {
     fn join(&mut self) {
         for running in &mut self.loops {
             if let Some(thread) = running.thread.take()
-                // A loop that ends its own server ends when whoever does so has returned to it.
+                // A loop that ends its own server ends after the caller has returned to the loop.
                 && thread.thread().id() != std::thread::current().id()
             {
-                // A loop catches the panics of its users; one of its own was printed by its thread.
+                // A loop catches the panics of user code; a panic of its own was printed by its thread.
                 let _ = thread.join();
             }
         }
@@ -226,13 +227,13 @@ fn run_loop(
     listen: impl FnOnce(&mut EventLoop) -> io::Result<()>,
 ) {
     let pool = Pool::new();
-    // Something is left for what the ledger does not count: connections themselves, the loop's own tables, and the
-    // allocator's gaps.
+    // An eighth and more stays for what the ledger does not count: connections themselves, the loop's own tables, and
+    // the allocator's gaps.
     pool.ledger().set_budget(memory_max - memory_max / 8 - (memory_max / 8).min(LOOP_BYTES));
     let ready = plan.open(&pool).and_then(|driver| {
         let backend = driver.name();
         let mut event_loop = EventLoop::new(driver, pool);
-        // What prepares a loop may start tasks there: a pool of connections, a report each minute.
+        // `listen` may start tasks there: a pool of connections, a report each minute.
         let entered = event_loop.enter();
         listen(&mut event_loop).map_err(StartError::System)?;
         drop(entered);
@@ -247,19 +248,19 @@ fn run_loop(
                 tracing::error!(%error, "an event loop ended: waiting failed");
             }
         }
-        // If nobody listens any more, nobody wants to know.
+        // The receiver may be gone; then the result has no reader.
         Err(error) => drop(started.send(Err(error))),
     }
 }
 
-/// What a loop takes for itself once it has work, roughly.
+/// Memory that a loop takes for itself once it has work, roughly.
 const LOOP_BYTES: usize = 512 * 1024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Where there is no io_uring the second plan comes to epoll as well, and nothing is told twice.
+    /// Without io_uring the second plan falls back to epoll as well, and each name is reported once.
     #[test]
     fn the_backend_is_told_of_each_loop() {
         let mut running = ServerHandle::new("127.0.0.1:1".parse().expect("it is an address"));

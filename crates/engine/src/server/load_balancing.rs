@@ -1,16 +1,16 @@
 //! `LoadBalancing`: which loop serves a fresh connection, and how one loop hands it to another.
 //!
-//! Loops that hand connections to each other are a [`LoopGroup`]: one word for each loop, which says how many connections it
-//! has, how many are on their way to it, and whether it takes any. Whoever accepts compares the words, counts the
-//! connection where it is to go, and only then sends it there, as a message to that loop's acceptor: so a burst spreads
-//! evenly, although nobody has read a message yet.
+//! Loops that hand connections to each other are a [`LoopGroup`]: one word for each loop, which contains how many
+//! connections it has, how many are in transit to it, and whether it takes any. The accepting loop compares the words,
+//! counts the connection at its destination, and only then sends it there, as a message to that loop's acceptor: so a
+//! burst spreads evenly, even before any loop has read a message.
 //!
-//! **No connection is handed to nobody.** A loop that will take no more says so in the same word in which others count
-//! what they send, so it learns how many are on their way, and none comes behind that: it waits for those. A mailbox that
-//! takes no message gives the connection back, and it stays where it was accepted. What is on its way to a loop that fails,
-//! or to one whose drain comes to its deadline, is closed, as everything that the loop has.
+//! **Each handed-over connection has a receiver.** A loop that will take no more sets a bit in the same word in which
+//! others count what they send, so it learns how many are in transit, and none comes behind that: it waits for those. A
+//! mailbox that takes no message gives the connection back, and it stays where it was accepted. A connection in transit
+//! to a loop that fails, or to one whose drain reaches its deadline, is closed, as is everything that the loop has.
 //!
-//! Read next: `acceptor.rs`, which hands over and takes in.
+//! Read next: `acceptor.rs`, which hands over and receives.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -32,21 +32,21 @@ use crate::mailbox::{LoopMessage, Mailbox, Refused};
 ///     }
 ///     Ok::<_, Box<dyn std::error::Error>>(())
 /// };
-/// let server = Server::bind("127.0.0.1:0")?.spread(LoadBalancing::LeastLoaded).serve(Lines::new, echo)?;
+/// let server = Server::bind("127.0.0.1:0")?.load_balancing(LoadBalancing::LeastLoaded).serve(Lines::new, echo)?;
 /// # server.drain(std::time::Duration::ZERO);
 /// # Ok::<(), tidegate_engine::StartError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum LoadBalancing {
-    /// The loop that has accepted it. On TCP each loop has a listener of its own, and the kernel chooses among them by a
-    /// hash of the addresses: even in a crowd, and free. Of a Unix socket, and of a listener that was passed to the
-    /// process, loops share one queue: whoever is awake first takes what is there.
+    /// The loop that has accepted it. On TCP each loop has a listener of its own, and the kernel chooses among them by
+    /// a hash of the addresses: even for many connections, and free. Loops share the queue of a Unix socket, and of a
+    /// listener that was passed to the process: the first loop that is awake takes what is there.
     #[default]
     Kernel,
-    /// The loop that has the fewest connections of this server. For few connections that last long, for Unix sockets and
-    /// for listeners from elsewhere. A connection that is handed over costs a message, which wakes the other loop if it
-    /// sleeps; from then on it costs what any other does.
+    /// The loop that has the fewest connections of this server: for few connections that last long, for Unix sockets
+    /// and for listeners from elsewhere. A connection that is handed over costs a message, which wakes the other loop
+    /// if it sleeps; from then on it costs the same as any other.
     LeastLoaded,
 }
 
@@ -62,7 +62,8 @@ pub(crate) struct LoopGroup {
 #[derive(Debug)]
 #[repr(align(128))]
 struct LoopLoad {
-    /// How many connections it has, with those that are [`COMING`]; how many these are; and [`SHUT`].
+    /// The number of its connections, those in transit included; the number in transit, in units of [`COMING`]; and
+    /// [`SHUT`].
     word: AtomicU64,
     inbox: OnceLock<Inbox>,
 }
@@ -109,15 +110,15 @@ impl LoopHandle {
         self.load().word.fetch_sub(ONE, Relaxed);
     }
 
-    /// From now on connections may come to an acceptor of this loop, unless they come to another one of it already.
+    /// From now on an acceptor of this loop receives connections, unless another acceptor of the loop does already.
     pub(crate) fn receive(&self, mailbox: &Arc<Mailbox>, acceptor: Token) -> Option<HandoffReceiver> {
         self.load().inbox.set(Inbox { mailbox: mailbox.clone(), acceptor }).ok()?;
         self.load().word.fetch_and(!SHUT, Relaxed);
         Some(HandoffReceiver(self.clone()))
     }
 
-    /// Hands a connection, which is counted in the server already, to the loop that has the fewest; gives it back if that
-    /// is this one, or if the other does not take it.
+    /// Hands a connection, which is counted in the server already, to the loop that has the fewest; gives it back if
+    /// that is this loop, or if the other does not take it.
     pub(crate) fn hand_over(&self, accepted: Accepted) -> Option<Accepted> {
         let Some(other) = self.less_loaded() else { return Some(accepted) };
         let (door, handed) = match other.expect(accepted) {
@@ -126,7 +127,7 @@ impl LoopHandle {
         };
         let refused = door.mailbox.send(LoopMessage::Post { token: door.acceptor, post: handed }).err()?;
         let message = match refused {
-            // It takes no other either.
+            // That loop takes no further connection either.
             Refused::Ended(message) => {
                 other.load().word.fetch_or(SHUT, Relaxed);
                 message
@@ -137,8 +138,8 @@ impl LoopHandle {
         message.into_post::<HandoffConnection>().arrive()
     }
 
-    /// The loop that has the fewest connections, if it has fewer than this one. Each loop begins with the one behind it,
-    /// so that not all of them choose the same of several.
+    /// The loop that has the fewest connections, if it has fewer than this one. Each loop starts the search behind
+    /// itself, so that the loops do not all choose the same one of several.
     fn less_loaded(&self) -> Option<Self> {
         let members = &self.group.loads;
         let mut fewest = count(self.load().word.load(Relaxed));
@@ -153,7 +154,8 @@ impl LoopHandle {
         found.map(|number| self.group.handle(number))
     }
 
-    /// Counts a connection that is about to be sent to this loop; gives it back if it takes none any more.
+    /// Counts a connection that is about to be sent to this loop; takes the count back if the loop receives none any
+    /// more.
     fn expect(&self, accepted: Accepted) -> Result<(&Inbox, Box<HandoffConnection>), Accepted> {
         let member = self.load();
         let before = member.word.fetch_add(ONE + COMING, Relaxed);
@@ -167,13 +169,13 @@ impl LoopHandle {
     }
 }
 
-/// The side of a loop to which connections come, for as long as they may. Whoever drops it takes no more.
+/// A loop's side that receives connections. Dropping it stops that.
 #[derive(Debug)]
 pub(crate) struct HandoffReceiver(LoopHandle);
 
 impl HandoffReceiver {
-    /// Takes no more. Says whether some are on their way, or may be: who counts one that it then does not send takes that
-    /// back without a message.
+    /// Stops receiving. Returns whether connections are in transit, or may be: a sender that counts one and then does
+    /// not send it takes the count back without a message.
     pub(crate) fn shut(&self) -> bool {
         coming(self.0.load().word.fetch_or(SHUT, Relaxed)) > 0
     }
@@ -185,7 +187,7 @@ impl Drop for HandoffReceiver {
     }
 }
 
-/// A connection on its way to another loop, counted there and in the server. If it is dropped, the loop has ended: the
+/// A connection in transit to another loop, counted there and in the server. If it is dropped, the loop has ended: the
 /// connection is closed and its places are free.
 #[derive(Debug)]
 pub(crate) struct HandoffConnection {
@@ -194,7 +196,7 @@ pub(crate) struct HandoffConnection {
 }
 
 impl HandoffConnection {
-    /// It has come. Its places are those of the connection that is made of it.
+    /// The connection has arrived. Its places become those of the connection that is made from it.
     pub(crate) fn arrive(mut self) -> Option<Accepted> {
         self.to.load().word.fetch_sub(COMING, Relaxed);
         self.accepted.take()
@@ -210,8 +212,8 @@ impl Drop for HandoffConnection {
     }
 }
 
-/// Whether a loop takes connections: it does not, once it drains or has ended, nor while it does not come to read what
-/// was sent to it.
+/// Whether a loop takes connections: it does not once it drains or has ended, nor while it does not read what was sent
+/// to it.
 fn is_open(word: u64) -> bool {
     word & SHUT == 0 && coming(word) < HANDED_MAX
 }
@@ -227,7 +229,7 @@ fn coming(word: u64) -> u64 {
 /// A connection, in the word of a loop.
 const ONE: u64 = 1;
 
-/// A connection that is on its way to a loop.
+/// A connection that is in transit to a loop.
 const COMING: u64 = 1 << 32;
 
 /// The loop takes no connections from others.

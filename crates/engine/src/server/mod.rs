@@ -1,8 +1,8 @@
-//! `Server`: where it listens, how many loops it has, and which of them accepts from what.
+//! `Server`: where it listens, how many loops it has, and which loop accepts from which listener.
 //!
-//! Read next: `handle.rs`, what it becomes; `acceptor.rs`, what a loop does with a listener; `serve.rs`, how a stream
-//! becomes a channel with a task; `load_balancing.rs`, how a loop hands one to another; `takeover.rs`, where listeners may come
-//! from.
+//! Read next: `handle.rs`, the running server; `acceptor.rs`, what a loop does with a listener; `serve.rs`, how a
+//! stream becomes a channel with a task; `load_balancing.rs`, how a loop hands a stream to another; `takeover.rs`, the
+//! other source of listeners.
 
 pub(crate) mod acceptor;
 mod backend;
@@ -77,7 +77,7 @@ enum Source {
     Listeners(Vec<OwnedFd>),
 }
 
-/// Deals listeners to loops, so that each listener is accepted from, and each loop accepts at each address: to close a
+/// Assigns listeners to loops, so that each listener is accepted from, and each loop accepts at each address: closing a
 /// listener that shares its address with others would lose the connections in its queue.
 fn assign_listeners(listeners: Vec<Socket>, loops: usize) -> io::Result<Vec<Vec<Socket>>> {
     let mut groups: Vec<(Address, Vec<Socket>)> = Vec::new();
@@ -101,11 +101,11 @@ fn assign_listeners(listeners: Vec<Socket>, loops: usize) -> io::Result<Vec<Vec<
 }
 
 impl Server {
-    /// A server at `address`: `IP:PORT`, `[IPV6]:PORT`, `localhost:PORT`, `unix:PATH`, or `unix:@NAME` for
-    /// a name in the abstract namespace of Linux. Port 0 takes any that is free.
+    /// A server at `address`: `IP:PORT`, `[IPV6]:PORT`, `localhost:PORT`, `unix:PATH`, or `unix:@NAME` for a name in
+    /// the abstract namespace of Linux. For port 0 the kernel chooses a free one.
     ///
     /// # Errors
-    /// [`StartError::Address`] if that is no address.
+    /// [`StartError::Address`] if the text is not an address.
     pub fn bind(address: &str) -> Result<Self, StartError> {
         address.parse().map(Self::at).map_err(|_| StartError::Address(address.into()))
     }
@@ -115,28 +115,28 @@ impl Server {
         Self::new(Source::Address(address))
     }
 
-    /// A server on a TCP listener that somebody else opened.
+    /// A server on a TCP listener that the caller opened.
     pub fn on_tcp(listener: TcpListener) -> Self {
         Self::on_listeners(vec![listener.into()])
     }
 
-    /// A server on a Unix listener that somebody else opened.
+    /// A server on a Unix listener that the caller opened.
     pub fn on_unix(listener: UnixListener) -> Self {
         Self::on_listeners(vec![listener.into()])
     }
 
-    /// A server on listening stream sockets that somebody else opened. Every one of them is accepted from, however many
-    /// loops there are: by one loop, or by several if it is the only one at its address.
+    /// A server on listening stream sockets that the caller opened. Every one of them is accepted from, for any number
+    /// of loops: by one loop, or by several if it is the only one at its address.
     pub fn on_listeners(listeners: Vec<OwnedFd>) -> Self {
         Self::new(Source::Listeners(listeners))
     }
 
     /// A server on the listeners that a service manager has passed to this process (`LISTEN_PID` and `LISTEN_FDS`, as
-    /// of `sd_listen_fds(3)`); `None` if it has passed none, or they were asked for before. To be called early, before
+    /// of `sd_listen_fds(3)`); `None` if it has passed none, or an earlier call has taken them. Call this early, before
     /// the process deals with descriptors by number.
     ///
     /// # Errors
-    /// [`StartError::Inherited`] if the variables make no sense, or what was passed are no listeners.
+    /// [`StartError::Inherited`] if the variables are malformed, or a passed descriptor is not a listener.
     pub fn from_environment() -> Result<Option<Self>, StartError> {
         let listeners = inherited::take().map_err(StartError::Inherited)?;
         Ok(listeners.map(Self::on_listeners))
@@ -166,13 +166,13 @@ impl Server {
         self
     }
 
-    /// Which loop serves a fresh connection; the one that has accepted it, unless set.
+    /// Which loop serves a fresh connection: the one that has accepted it, unless set.
     pub fn load_balancing(mut self, spread: LoadBalancing) -> Self {
         self.load_balancing = spread;
         self
     }
 
-    /// Options of the listener and its streams. Loops share a TCP address by `reuse_port`, whatever it says here.
+    /// Options of the listener and its streams. Loops share a TCP address by `reuse_port`, whatever these options say.
     pub fn options(mut self, options: ListenOptions) -> Self {
         self.options = options;
         self
@@ -184,13 +184,14 @@ impl Server {
         self
     }
 
-    /// Takes over from the server that serves takeovers at `path`, if there is one: its listeners are used instead of our
-    /// own address or listeners, and once our loops run it is [superseded](ServerHandle::is_superseded). If there is none, this
-    /// server starts as usual. Either way it then serves takeovers there itself, until it ends.
+    /// Takes over from the server that serves takeovers at `path`, if there is one: this server uses its listeners
+    /// instead of its own address or listeners, and once our loops run the other is
+    /// [superseded](ServerHandle::is_superseded). If there is none, this server starts as usual. Either way it then
+    /// serves takeovers there itself, until it ends.
     ///
-    /// At `path` there is a Unix socket for processes of the same user only; an abstract name, such as `@name`, is refused.
-    /// A successor that dies before its loops run
-    /// changes nothing. A server that is superseded goes on until it is drained:
+    /// At `path` there is a Unix socket for processes of the same user only; an abstract name, such as `@name`, is
+    /// refused. A successor that dies before its loops run changes nothing. A server that is superseded continues until
+    /// it is drained:
     ///
     /// ```
     /// # use std::time::Duration;
@@ -206,7 +207,7 @@ impl Server {
     /// let path = std::env::temp_dir().join(format!("takeover-{}", std::process::id()));
     /// let start = || Server::bind("127.0.0.1:0")?.loops(1).takeover(&path).start(|| (Lines::default(), Ignore));
     /// let old = start()?;
-    /// // In life this is another process.
+    /// In production this is another process.
     /// let new = start()?;
     /// assert!(old.superseded().wait());
     /// old.drain(Duration::from_secs(1));
@@ -234,8 +235,9 @@ impl Server {
         })
     }
 
-    /// Starts the loops. `each` is called once on each loop's thread, with its number, and what it returns makes a codec
-    /// and a handler for each connection there, knowing the peer; so handlers of one loop can share what is not `Send`. It may start tasks, which end with the loop.
+    /// Starts the loops. `each` is called once on each loop's thread, with the loop's number. It returns a closure that
+    /// makes a codec and a handler for each connection there, given the peer's address; so handlers of one loop can
+    /// share what is not `Send`. `each` may start tasks, which end with the loop.
     ///
     /// # Errors
     /// [`StartError`], with what to do about it.
@@ -257,8 +259,8 @@ impl Server {
         })
     }
 
-    /// Starts the loops. `listen` is called once on each loop's thread, with its number and the listeners that it is to
-    /// accept from; its limits; and the count of connections that all loops share.
+    /// Starts the loops. `listen` is called once on each loop's thread, with its number, the listeners that it is to
+    /// accept from, its limits, and the count of connections that all loops share.
     pub(crate) fn launch(
         mut self,
         listen: impl Fn(usize, &mut EventLoop, Vec<Socket>, Limits, Arc<AtomicUsize>) -> io::Result<()>
@@ -309,7 +311,7 @@ impl Server {
         Ok(())
     }
 
-    /// Asks at the path, if there is one, whether a server runs there. Its listeners are ours then.
+    /// Checks whether a server runs at the path, if one was set, and takes its listeners.
     fn begin_takeover(&mut self) -> Result<Option<(PathBuf, Takeover)>, StartError> {
         let Some(path) = self.takeover.take() else { return Ok(None) };
         match Takeover::begin(&path) {
@@ -321,7 +323,8 @@ impl Server {
         }
     }
 
-    /// Listeners were taken over. Who was told to listen elsewhere should know that it does not.
+    /// Replaces the source by listeners that were taken over. A different configured address is logged: this server
+    /// does not listen there.
     fn use_instead(&mut self, listeners: Vec<OwnedFd>) -> Result<(), StartError> {
         let taken = Source::Listeners(listeners);
         if let Source::Address(wanted) = std::mem::replace(&mut self.source, taken) {
@@ -338,8 +341,8 @@ impl Server {
         Ok(())
     }
 
-    /// What to accept from. On TCP each loop has its own listener, and the kernel spreads connections over them; others
-    /// are shared.
+    /// The listeners to accept from. On TCP each loop has its own listener, and the kernel distributes connections over
+    /// them; other listeners are shared.
     fn listeners(&self) -> Result<Vec<Socket>, StartError> {
         let address = match &self.source {
             Source::Address(address) => address,
@@ -362,8 +365,8 @@ impl Server {
         Ok(listeners)
     }
 
-    /// The first listener. Where loops share the address, a listener that does not share tries it first: otherwise
-    /// a second server could take half of the connections of the first without anybody noticing.
+    /// The first listener. Where loops share the address, a listener that does not share tries it first: otherwise a
+    /// second server could silently take half of the connections of the first.
     fn bound(&self, address: &Address) -> Result<Socket, StartError> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => StartError::InUse(address.clone()),

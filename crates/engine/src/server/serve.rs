@@ -26,8 +26,8 @@ use crate::task::Tasks;
 impl Server {
     /// Starts the loops. Each connection gets a codec from `codec` and a task that runs `serve` with its channel.
     ///
-    /// An error that the task returns is logged and counted, unless it is the connection's own end, which is logged
-    /// anyway.
+    /// An error that the task returns is logged and counted, unless it reports that the connection itself has closed,
+    /// which is logged in any case.
     ///
     /// # Errors
     /// [`StartError`], with what to do about it.
@@ -48,9 +48,10 @@ impl Server {
         })
     }
 
-    /// Starts the loops. `each` is called once on each loop's thread, with its number; what it returns makes a codec
-    /// for each connection there, and serves its channel. So the tasks of one loop can share what is not `Send`. It may start
-    /// tasks that belong to no connection, which end with the loop: a pool of connections, a report each minute.
+    /// Starts the loops. `each` is called once on each loop's thread, with the loop's number. It returns two closures:
+    /// one makes a codec for each connection there, the other serves its channel. So the tasks of one loop can share
+    /// what is not `Send`. `each` may start tasks that belong to no connection, such as a pool of connections or a
+    /// report each minute; they end with the loop.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -110,7 +111,7 @@ impl Server {
     }
 }
 
-/// Makes a connection and a task of each stream.
+/// Makes a connection and a task from each stream.
 pub(crate) struct Serving<M, S> {
     codec: M,
     serve: Rc<S>,
@@ -182,12 +183,13 @@ where
     }
 }
 
-/// Makes the error the reason why the connection is closed. If that is gone already, it is logged all the same.
+/// Makes the error the reason why the connection is closed. If the connection is gone already, the error is logged all
+/// the same.
 #[cold]
 fn report(token: Token, error: Box<dyn Error>) {
     let (reason, is_logged) = match error.downcast_ref() {
         Some(ChannelError::Closed(reason)) if matches!(**reason, CloseReason::Done) => return,
-        // That is logged when it happens. It may have happened to another connection than the one that is served.
+        // Such a close is logged when it happens. It may concern another connection than the served one.
         Some(ChannelError::Closed(_)) => (CloseReason::Failed(error), true),
         Some(ChannelError::Deadline) => (CloseReason::Deadline, false),
         _ => (CloseReason::Failed(error), false),

@@ -11,31 +11,31 @@ use crate::server::backend::advice;
 
 /// Why a server, or an [event loop](crate::EventLoop::on), did not start.
 ///
-/// Its `Debug` is its `Display`: that is what a `main` that returns it prints.
+/// Its `Debug` equals its `Display`, because `main` prints the `Debug` of an error that it returns.
 #[non_exhaustive]
 pub enum StartError {
-    /// The text is no address.
+    /// The text is not an address.
     Address(Box<str>),
-    /// Somebody listens there already.
+    /// Another socket listens there already.
     InUse(Address),
     /// The system does not let us listen there.
     Listen(Address, io::Error),
     /// The listeners that the environment announces cannot be used.
     Inherited(io::Error),
-    /// The path cannot be used for a takeover, or who serves there cannot be taken over from.
+    /// The path cannot be used for a takeover, or the takeover from the server there failed.
     Takeover(PathBuf, io::Error),
     /// The low water mark is zero, or lies above the high one: a connection would never become writable again.
     WaterMarks,
-    /// The memory is too little for so many loops.
+    /// The memory is too little for this number of loops.
     Memory {
         /// [`Limits::memory_max`](crate::Limits::memory_max).
         bytes: usize,
         /// How many loops were to share it.
         loops: usize,
     },
-    /// What `TIDEGATE_BACKEND` names is no backend.
+    /// `TIDEGATE_BACKEND` names no known backend.
     Backend(Box<str>),
-    /// io_uring was asked for by name, and is not there: the kernel has none or one that is older than Linux 6.0, a sandbox
+    /// io_uring was requested by name, and is not available: the kernel has none or is older than Linux 6.0, a sandbox
     /// forbids it, or descriptors or memory are used up.
     Uring(io::Error),
     /// The closure that makes codecs and handlers for a loop panicked.

@@ -1,14 +1,14 @@
-//! Taking listeners over from a server that runs, and handing them over to the next one: a restart without a moment in
-//! which nobody accepts.
+//! Taking listeners over from a running server, and handing them over to the next one: a restart during which
+//! connections are accepted without a gap.
 //!
-//! Both meet at the path of a Unix socket. The successor says hello and gets the listeners; it starts its loops, puts a
-//! socket of its own at the path, and says that it is ready; only then is the predecessor superseded. Before that
-//! nothing has changed for it, whatever becomes of the successor; and each of them holds the same listeners, so no
-//! connection waits for somebody who is gone.
+//! Both meet at the path of a Unix socket. The successor sends hello and receives the listeners. It starts its loops,
+//! puts its own socket at the path, and sends ready. Only then is the predecessor superseded. Until then the
+//! predecessor is unchanged, whether or not the successor survives. Both hold the same listeners, so no connection
+//! waits in the queue of a process that has exited.
 //!
-//! One thread waits at the path. It reads from several clients at a time until one of them says hello, so a client that
-//! is silent delays no successor; then it serves that one. How descriptors travel: `handover.rs` of `sys`. What lies at
-//! the path, and when: `control_socket.rs`.
+//! One thread waits at the path. It reads from several clients at a time until one of them sends hello, so a silent
+//! client delays no successor; then it serves that one. `handover.rs` of `sys` describes how descriptors travel,
+//! `control_socket.rs` what lies at the path, and when.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -26,16 +26,16 @@ use crate::loop_core::catch_and_log;
 use crate::server::control_socket::ControlSocket;
 use crate::server::handle::Superseded;
 
-/// A takeover that has begun: listeners may have been received, and nobody was told that we are ready.
+/// A takeover that has begun: listeners may have been received, and ready has not been sent.
 pub(crate) struct Takeover {
     path: PathBuf,
     found: Found,
 }
 
-/// What a server that starts has found at the path.
+/// What a starting server has found at the path.
 enum Found {
     Predecessor(Predecessor),
-    /// No process listens there, and until the lock is released none begins to.
+    /// No process listens there, and none begins to before the lock is released.
     None(PathLock),
 }
 
@@ -53,7 +53,7 @@ impl Takeover {
         Ok((Self { path: path.into(), found }, listeners))
     }
 
-    /// Our loops run: from here on successors find this server, and the predecessor may go.
+    /// Our loops run: from here on successors find this server, and the predecessor may drain.
     pub(crate) fn complete(self, listeners: Vec<Socket>, superseded: Superseded) -> io::Result<Control> {
         let (lock, predecessor) = match self.found {
             Found::Predecessor(predecessor) => (PathLock::acquire(&self.path, STEP_PATIENCE)?, Some(predecessor)),
@@ -68,8 +68,8 @@ impl Takeover {
     }
 }
 
-/// Asks the server at `path` for its listeners. If there is none, the path is locked: another process that starts at
-/// the same time waits until this one serves, and then finds it.
+/// Requests the listeners of the server at `path`. If no server runs there, the path is locked: another process that
+/// starts at the same time waits until this one serves, and then finds it.
 fn find(path: &Path) -> io::Result<(Found, Option<Vec<OwnedFd>>)> {
     let last = Instant::now() + READY_PATIENCE + STEP_PATIENCE;
     let mut deadline = Instant::now() + STEP_PATIENCE;
@@ -82,7 +82,7 @@ fn find(path: &Path) -> io::Result<(Found, Option<Vec<OwnedFd>>)> {
                 // A predecessor that ends needs the lock.
                 drop(held);
                 match ask(stream) {
-                    // It was ending, or was itself superseded: there may be another server by now.
+                    // The server was ending, or was itself superseded: another server may be there by now.
                     Err(error) if has_hung_up(&error) && Instant::now() < deadline => std::thread::sleep(MEANWHILE),
                     asked => {
                         return asked
@@ -94,7 +94,7 @@ fn find(path: &Path) -> io::Result<(Found, Option<Vec<OwnedFd>>)> {
             (None, None) => {
                 let patience = last.saturating_duration_since(Instant::now());
                 lock = Some(PathLock::acquire(path, patience)?);
-                // Waiting for the lock is not waiting for an answer.
+                // The time spent on the lock does not count as time spent on a response.
                 deadline = last.min(Instant::now() + STEP_PATIENCE);
             }
         }
@@ -113,7 +113,7 @@ fn ask(stream: UnixStream) -> io::Result<(Predecessor, Vec<OwnedFd>)> {
 }
 
 impl Predecessor {
-    /// Tells it that it may go. An error if it has said that it stays.
+    /// Releases the predecessor. An error if it has decided to stay.
     fn release(self) -> io::Result<()> {
         let Self { stream, process, listeners } = self;
         let deadline = Instant::now() + STEP_PATIENCE;
@@ -126,7 +126,7 @@ impl Predecessor {
                 Ok(())
             }
             Ok(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the running server did not wait for this one")),
-            // It has ended, or hangs. It may still have let go of the listeners, so somebody has to stay.
+            // It has ended, or hangs. It may already have dropped the listeners, so this server has to stay.
             Err(error) => {
                 catch_and_log(
                     || tracing::warn!(process, listeners, %error, "taken over from a server that does not answer"),
@@ -149,7 +149,7 @@ pub(crate) struct Control {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread can be interrupted by.
+/// What can interrupt the thread.
 #[derive(Debug)]
 struct Shared {
     waits: Mutex<Waits>,
@@ -160,7 +160,7 @@ struct Shared {
 #[derive(Debug)]
 struct Waits {
     ending: bool,
-    /// Until it has ended: who is in its queue then has to see that nobody will come.
+    /// `Some` until the thread has ended: closing it then ends the clients that wait in its queue.
     listener: Option<Arc<UnixListener>>,
     stream: Option<Arc<UnixStream>>,
 }
@@ -173,7 +173,7 @@ impl Control {
         let keep = move || {
             let has_successor = keeper.keep();
             keeper.shared.lock().listener = None;
-            // What it holds is gone before anybody drains: those listeners are the successor's.
+            // The thread's listeners are closed before the server drains: they are the successor's.
             drop(keeper);
             if has_successor {
                 superseded.come();
@@ -193,13 +193,13 @@ impl Drop for Control {
                 handover::wake(listener);
             }
             if let Some(stream) = &waits.stream {
-                // It fails only where the other end is gone already.
+                // It fails only if the other end is gone already.
                 let _ = stream.shutdown(std::net::Shutdown::Both);
             }
         }
         self.shared.ending.notify_all();
         if let Some(thread) = self.thread.take() {
-            // If it panicked, it was a bug of ours, and its thread has printed it.
+            // If it panicked, that is a bug of ours, and its thread has printed it.
             let _ = thread.join();
         }
     }
@@ -210,7 +210,7 @@ impl Shared {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says what the thread waits for now; false if it is to end.
+    /// Records what the thread waits for now; false if it is to end.
     fn wait_for(&self, stream: Option<Arc<UnixStream>>) -> bool {
         let mut waits = self.lock();
         waits.stream = stream;
@@ -224,13 +224,13 @@ impl Shared {
     fn pause(&self, pause: Duration) {
         let waits = self.lock();
         if !waits.ending {
-            // Woken too early, it only tries again too early.
+            // A spurious wake-up only makes the next attempt early.
             drop(self.ending.wait_timeout(waits, pause));
         }
     }
 }
 
-/// A client that has connected and has not said hello yet.
+/// A client that has connected and has not sent hello yet.
 struct Candidate {
     stream: Arc<UnixStream>,
     process: i32,
@@ -249,7 +249,7 @@ impl Candidate {
         Ok(Self { stream, process: peer.process, hello: [0; HELLO.len()], read: 0, since: Instant::now() })
     }
 
-    /// Whether it has said hello. An error if it has said anything else, has gone, or was silent for too long.
+    /// Whether it has sent hello. An error if it has sent anything else, has closed, or was silent for too long.
     fn has_said_hello(&mut self, now: Instant) -> io::Result<bool> {
         self.read += handover::read_arrived(&self.stream, &mut self.hello[self.read..])?;
         if self.hello[..self.read] != HELLO[..self.read] {
@@ -262,19 +262,19 @@ impl Candidate {
     }
 }
 
-/// What becomes of a client that says nothing.
+/// The error of a client that sends nothing.
 fn silent() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "a client connected and said nothing")
 }
 
-/// The life of the control thread. While no client is there it takes one descriptor for a successor and no other, and the
-/// kernel sets that one aside while the thread waits: a server that has used up its descriptors can be restarted with
-/// more of them.
+/// The state of the control thread. While no client is connected, the thread uses a single descriptor, for a successor,
+/// and the kernel reserves that one while the thread waits: a server that has used up its descriptors can be restarted
+/// with more of them.
 struct TakeoverThread {
     socket: ControlSocket,
     listeners: Vec<Socket>,
     shared: Arc<Shared>,
-    /// When it was last said that nobody can be accepted.
+    /// When a failure to accept was last logged.
     accept_failed: Option<Instant>,
 }
 
@@ -324,8 +324,8 @@ impl TakeoverThread {
         }
     }
 
-    /// Takes a client in. If too many wait, the one that has been silent for longest goes: a successor says hello as soon
-    /// as it has connected.
+    /// Takes a client in. If too many wait, the one that has been silent for longest is dropped: a successor sends
+    /// hello as soon as it has connected.
     fn admit(&mut self, candidates: &mut Vec<Candidate>, stream: UnixStream) {
         if candidates.len() == CANDIDATES_MAX {
             candidates.remove(0);
@@ -337,7 +337,7 @@ impl TakeoverThread {
         }
     }
 
-    /// Descriptors may be used up, and a silent client may have the one that a successor needs.
+    /// Descriptors may be used up, and a silent client may hold the one that a successor needs.
     fn cannot_accept(&mut self, candidates: &mut Vec<Candidate>, error: &io::Error) {
         if candidates.is_empty() {
             self.shared.pause(ACCEPT_PAUSE);
@@ -352,7 +352,7 @@ impl TakeoverThread {
         }
     }
 
-    /// There is no takeover this time.
+    /// This takeover attempt failed; the server continues.
     fn goes_on(&mut self, error: &io::Error, is_news: bool) {
         if is_news {
             catch_and_log(|| tracing::warn!(%error, "no takeover; this server goes on"));
@@ -365,7 +365,7 @@ impl TakeoverThread {
         }
     }
 
-    /// Where descriptors are used up, accepting fails again and again: that is said now and then.
+    /// Without free descriptors accepting fails repeatedly: that is logged at intervals.
     fn is_news(&mut self) -> bool {
         let now = Instant::now();
         let is_news = self.accept_failed.is_none_or(|said| now.duration_since(said) >= ACCEPT_LINE_PAUSE);
@@ -375,14 +375,14 @@ impl TakeoverThread {
         is_news
     }
 
-    /// Hands the listeners to a client that has said hello. Returns once it is ready.
+    /// Hands the listeners to a client that has sent hello. Returns once it is ready.
     fn hand_over(&self, stream: &UnixStream) -> io::Result<()> {
         let listeners = self.listeners.iter().map(Socket::descriptor).collect::<io::Result<Vec<BorrowedFd<'_>>>>()?;
         handover::send(stream, &listeners, Instant::now() + STEP_PATIENCE)?;
         let mut ready = [0];
         if let Err(error) = handover::read_exact(stream, &mut ready, Instant::now() + READY_PATIENCE) {
             if error.kind() == io::ErrorKind::TimedOut {
-                // If it does not take this, it sees the end of the stream.
+                // If the client does not receive this, it sees the end of the stream.
                 let _ = handover::write_all(stream, &[TOO_LATE], Instant::now() + STEP_PATIENCE);
             }
             return Err(error);
@@ -393,7 +393,7 @@ impl TakeoverThread {
         handover::write_all(stream, &[RELEASED], Instant::now() + STEP_PATIENCE)
     }
 
-    /// A successor that failed may have replaced our socket by its own before.
+    /// A successor that failed may already have replaced our socket with its own.
     fn come_back(&mut self) -> io::Result<()> {
         if self.socket.is_at_path() {
             return Ok(());
@@ -411,32 +411,32 @@ impl TakeoverThread {
     }
 }
 
-/// What a successor says first.
+/// The first message of a successor.
 const HELLO: &[u8; 20] = b"tidegate takeover 1\n";
 
-/// What a successor says when its loops run.
+/// A successor sends this when its loops run.
 const READY: u8 = b'R';
 
-/// The last word of a predecessor that was superseded.
+/// The last message of a predecessor that was superseded.
 const RELEASED: u8 = b'G';
 
-/// The last word of one that goes on, since its successor took too long.
+/// The last message of a predecessor that stays, since its successor took too long.
 const TOO_LATE: u8 = b'L';
 
-/// How long one of them waits for a word of the other.
+/// How long one side waits for a message of the other.
 const STEP_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long a successor may take to start its loops.
 const READY_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Clients that may wait before they have said hello; each has a descriptor.
+/// Clients that may wait without having sent hello; each has a descriptor.
 const CANDIDATES_MAX: usize = 8;
 
-/// How often clients that have not said hello are looked at, while there are any.
+/// The polling interval for clients that have not sent hello, while there are any.
 const HELLO_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long a client may be silent while no further one can be accepted.
 const HELLO_TIME_MIN: Duration = Duration::from_millis(100);
 
-/// Before a path is looked at again.
+/// The pause before the path is tried again.
 const MEANWHILE: Duration = Duration::from_millis(20);

@@ -1,11 +1,12 @@
-//! `Watchdog`: notices a loop that does not come to the end of its turn.
+//! `Watchdog`: detects a loop whose turn does not end.
 //!
-//! A handler, or a task, that does not yield stops everything else on its loop, and the loop cannot say so: it hangs too.
-//! So one thread for each server looks at all its loops twice a second. A loop publishes one number: which turn it is
-//! busy with, or none while it waits. A loop that is busy with the same turn for longer than [`TURN_PATIENCE`] is counted
-//! and logged, once for each such turn, while it still hangs. Time is measured here: a loop pays two stores a turn.
+//! A handler, or a task, that does not yield stops everything else on its loop, and the loop cannot report that: it
+//! hangs too. So one thread for each server checks all its loops twice a second. A loop publishes one number: the turn
+//! that it is busy with, or none while it waits. A loop that is busy with the same turn for longer than
+//! [`TURN_PATIENCE`] is counted and logged, once for each such turn, while it still hangs. Time is measured here: a
+//! loop pays two stores a turn.
 //!
-//! A turn that was long and did end is told by the loop itself, in `event_loop.rs`.
+//! A turn that was long and did end is logged by the loop itself, in `event_loop.rs`.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -16,7 +17,7 @@ use crate::counters::Published;
 use crate::limits::TURN_PATIENCE;
 use crate::loop_core::catch_and_log;
 
-/// The thread that looks. Dropping this ends it at once.
+/// The thread that checks the loops. Dropping this ends it at once.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     stop: Arc<StopSignal>,
@@ -54,13 +55,13 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         self.stop.let_go();
         if let Some(thread) = self.thread.take() {
-            // What a user's subscriber panics with is caught; there is nothing else that could.
+            // A panic of the user's subscriber is caught; nothing else in the thread can panic.
             let _ = thread.join();
         }
     }
 }
 
-/// What ends the thread, even in the middle of its sleep.
+/// Ends the thread, even in the middle of its sleep.
 #[derive(Debug, Default)]
 struct StopSignal {
     ended: Mutex<bool>,
@@ -80,12 +81,12 @@ impl StopSignal {
     }
 }
 
-/// One loop, as it was seen.
+/// One loop, as the thread last saw it.
 struct Watched {
     published: Arc<Published>,
-    /// The turn that it was busy with when somebody last looked, and since when that is known.
+    /// The turn that the loop was busy with at the last check, and since when that is known.
     seen: Option<(u64, Instant)>,
-    /// Whether that turn was told of.
+    /// Whether that turn was logged.
     told: bool,
 }
 
@@ -94,8 +95,8 @@ impl Watched {
         Self { published, seen: None, told: false }
     }
 
-    /// Looks at the loop. If its turn takes too long, and that is broadcast, it is counted, and what comes back is for how long
-    /// it has been seen: up to [`LOOK_EVERY`] less than it has taken.
+    /// Checks the loop. A turn that takes too long is counted once, and the return value is how long the thread has
+    /// observed it: up to [`LOOK_EVERY`] less than it has taken.
     fn look(&mut self, now: Instant) -> Option<Duration> {
         let turn = self.published.busy_turn();
         let since = match self.seen {
@@ -126,9 +127,9 @@ fn tell(number: usize, busy: Duration) {
     });
 }
 
-/// How often the thread looks.
+/// How often the thread checks the loops.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Looking needs next to nothing; what prints the line is the user's. What is not touched costs address space only.
+/// A check needs next to no stack; the user's subscriber prints the line. Untouched pages cost address space only.
 const STACK_BYTES: usize = 256 * 1024;
 
 #[cfg(test)]
@@ -147,7 +148,7 @@ mod tests {
         assert_eq!(watched.look(start + 2 * HALF), Some(2 * HALF));
         assert_eq!(watched.look(start + 3 * HALF), None);
         assert_eq!(published.read().stalls, 1);
-        // The next one is broadcast again.
+        // The next long turn is reported again.
         published.end_turn();
         published.begin_turn(8);
         for at in 4..6 {

@@ -1,4 +1,4 @@
-//! Crews whose loops are turned by hand, or not at all.
+//! Loop groups whose loops are turned by hand, or not at all.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -72,7 +72,8 @@ impl Pair {
         }
     }
 
-    /// Each loop's connections, with those that are on their way; these; and those of the server.
+    /// The connections of each loop, those in transit included; the connections in transit to each; the server's
+    /// connections.
     fn counts(&self) -> ([u64; 2], [u64; 2], usize) {
         let words = [0, 1].map(|number: usize| self.group.loads[number].word.load(Relaxed));
         (words.map(count), words.map(coming), self.group.live.load(Relaxed))
@@ -105,7 +106,7 @@ fn a_loop_that_has_ended_gets_none() {
 #[test]
 fn a_mailbox_that_takes_no_letter_gives_the_connection_back() {
     let mut pair = Pair::new(&Limits::default());
-    // Nobody has told the group yet.
+    // The group does not know yet that the loop has ended.
     drop(pair.loops[1].as_ref().unwrap().mailbox().end());
     let mut clients: Vec<_> = (0..3).map(|_| pair.connect(0)).collect();
     clients.iter_mut().for_each(|client| client.write_all(b"ebb\n").unwrap());
@@ -136,7 +137,7 @@ fn a_drain_waits_for_what_is_on_its_way_and_ends_it_in_good_order() {
     let target = pair.loops[1].as_mut().unwrap();
     target.drain(Duration::from_secs(20));
     assert!(!target.is_drained(), "one is on its way");
-    // What comes from now on stays where it was accepted.
+    // A connection that is accepted from now on stays on its loop.
     let _third = pair.connect(0);
     pair.turn_until(0, |event_loop| event_loop.counts().accepted == 2);
     let mut answers = 0;
@@ -160,13 +161,13 @@ fn a_drain_waits_for_what_is_on_its_way_and_ends_it_in_good_order() {
 #[test]
 fn a_drain_gets_over_a_place_that_was_counted_and_taken_back() {
     let mut pair = Pair::new(&Limits::default());
-    // Another loop is about to send something.
+    // Another loop is about to send a connection.
     pair.group.loads[1].word.fetch_add(ONE + COMING, Relaxed);
     let target = pair.loops[1].as_mut().unwrap();
     target.drain(Duration::from_secs(3600));
     assert!(!target.is_drained());
     pair.turn(1);
-    // It sees that nobody takes it.
+    // The sender sees that the loop takes none.
     pair.group.loads[1].word.fetch_sub(ONE + COMING, Relaxed);
     pair.turn_until(1, |event_loop| event_loop.is_drained());
 }
