@@ -2,8 +2,8 @@
 
 use crate::outbound::Outbound;
 
-/// A cursor at the end of an [`Outbound`]; what was put is written when it is dropped. More than was asked for may
-/// be put: it goes on in the next segment.
+/// A cursor at the end of an [`Outbound`]. Dropping it commits what was put. The caller may put more than it requested:
+/// the cursor continues in the next segment.
 pub struct Cursor<'q> {
     queue: &'q mut Outbound,
     next: *mut u8,
@@ -12,7 +12,7 @@ pub struct Cursor<'q> {
 }
 
 impl<'q> Cursor<'q> {
-    /// `next` is followed by `room` bytes of the fill segment of `queue`, which are claimed.
+    /// `next` is followed by `room` claimed bytes of the fill segment of `queue`.
     #[inline]
     pub(crate) fn new(queue: &'q mut Outbound, next: *mut u8, room: usize) -> Self {
         Self { queue, next, room, put: 0 }
@@ -31,8 +31,8 @@ impl<'q> Cursor<'q> {
     #[inline]
     fn put_fitting(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.room);
-        // SAFETY: `next` is followed by `room` bytes of the fill segment that this cursor has claimed: nobody sees them
-        // or writes there, so `bytes` is not among them. The tail entry keeps the segment alive.
+        // SAFETY: `next` is followed by `room` bytes of the fill segment that this cursor has claimed: no view covers
+        // them and no other writer uses them, so `bytes` is not among them. The tail entry keeps the segment alive.
         unsafe { self.next.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         // SAFETY: at most `room` bytes on, so within the segment or at its end.
         self.next = unsafe { self.next.add(bytes.len()) };
@@ -47,7 +47,7 @@ impl<'q> Cursor<'q> {
         (self.next, self.room) = self.queue.claim_fill(0).expect("what was written last may grow");
     }
 
-    /// Counts what was put as written, and gives up the claim on the rest.
+    /// Counts what was put as written, and releases the claim on the remaining room.
     #[inline]
     fn commit(&mut self) {
         self.queue.commit(std::mem::take(&mut self.put));

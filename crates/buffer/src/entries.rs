@@ -12,13 +12,13 @@ pub(crate) struct Entry {
     pub(crate) next: u32,
 }
 
-/// The store. An index names a page and a place in it; empty pages but one are given back.
+/// The store. An index names a page and a place in it. All empty pages but one are freed.
 #[derive(Default)]
 pub(crate) struct Entries {
     pages: Vec<Option<Box<Page>>>,
-    /// Pages that may have room. A page may have been filled or given back since it was listed.
+    /// Pages that may have room. A page may have been filled or freed since it was listed.
     roomy: Vec<u32>,
-    /// Numbers of pages that were given back.
+    /// Numbers of freed pages.
     vacant: Vec<u32>,
     empty_pages: u32,
 }
@@ -46,8 +46,8 @@ impl Entries {
         number * PAGE_ENTRIES as u32 + place
     }
 
-    /// Takes an entry out. The caller drops what it held once the store is no longer borrowed: that may run code of
-    /// a user.
+    /// Takes an entry out. The caller drops the entry's content after the borrow of the store ends: dropping may run
+    /// code of the application.
     pub(crate) fn remove(&mut self, index: u32) -> Entry {
         let (number, place) = split(index);
         let page = self.pages[number].as_mut().expect("an entry in use lies in a page");
@@ -83,7 +83,7 @@ impl Entries {
         self.pages.iter().flatten().count() * size_of::<Page>()
     }
 
-    /// Gives every empty page back.
+    /// Frees every empty page.
     pub(crate) fn trim(&mut self) {
         for number in 0..self.pages.len() {
             if self.pages[number].as_ref().is_some_and(|page| page.used == 0) {
@@ -142,7 +142,7 @@ pub(crate) const NIL: u32 = u32::MAX;
 /// A power of two, so that an index splits by a shift; a page is 3 KiB.
 const PAGE_ENTRIES: usize = 64;
 
-/// Empty pages kept, so that one connection that fills and empties its queue does not ask the system each time.
+/// Empty pages kept, so that one connection that fills and empties its queue does not allocate each time.
 const EMPTY_PAGES_MAX: u32 = 1;
 
 const _: () = assert!(ENTRY_BYTES <= 48);

@@ -1,74 +1,74 @@
-//! Bugs that can be injected, to see that the tests notice them. In a usual build there are none: only one that was made
-//! with `--cfg tidegate_injected` looks at the environment, and the compiler removes the question from all others.
+//! Bugs that can be injected, to show that the tests detect them. A usual build has none: only a build with `--cfg
+//! tidegate_injected` reads the environment; in all others the compiler removes the check.
 //!
-//! Each is a bug that an event loop of somebody's once had. `.ci/injected` plants one after the other and runs the contract
-//! of drivers, which has to fail each time.
+//! Each is a bug that a real event loop once had. `.ci/injected` injects one after the other and runs the contract
+//! tests of drivers, which must fail each time.
 
 /// A bug that can be injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// A send that was taken in part, or not at all, is never told that it may go on.
+    /// After a partial or refused send, the driver never reports that the connection can send again.
     NoRearm,
-    /// A mark counts as flushed when the byte before it was sent.
+    /// A write position counts as flushed when the byte before it was sent.
     MarkOffByOne,
-    /// Letters to a loop that sleeps wake nobody.
+    /// A message to a sleeping loop does not wake it.
     LostWakeUp,
-    /// A slot that somebody has is given to the next as well, as if it had been given back twice.
+    /// A slot in use is allocated a second time, as after a double free.
     SlotGivenTwice,
-    /// The handler is told of writability twice.
+    /// The handler receives the writable event twice.
     WritableTwice,
-    /// Bytes that came together with the end are read, and the end is not.
+    /// Bytes that arrive together with the end of the stream are read, and the end is not.
     FinMissed,
-    /// What the queue held is not given back to the ledger when it is cleared.
+    /// Clearing a queue does not release its bytes from the ledger.
     LedgerNotCharged,
     /// After a partial write the next one starts with a whole part again.
     PartRestarted,
-    /// Of more parts than one write takes, those behind count as sent as well.
+    /// When a queue has more parts than one write takes, the parts beyond the limit count as sent as well.
     PartsForgotten,
     /// A file that is shorter than its region counts as sent.
     ShortFile,
-    /// A paused connection is told of messages.
+    /// A paused connection receives messages.
     PauseIgnored,
-    /// A deadline that is moved back does not come any more.
+    /// A deadline that is moved back never fires.
     DeadlineLost,
-    /// After a failure, accepting does not go on.
+    /// After a failed accept, accepting does not resume.
     AcceptStops,
-    /// Letters of one turn are delivered in reverse.
+    /// Messages posted in one iteration are delivered in reverse order.
     PostsReversed,
-    /// The peer's end is told once more.
+    /// The end of the peer's stream is reported twice.
     EndedTwice,
-    /// What was sent after our own end was announced is accepted.
+    /// A send after our own shutdown is accepted.
     SentAfterShutdown,
-    /// What was received and not decoded is forgotten when a message is incomplete.
+    /// Received bytes that are not decoded are lost when a message is incomplete.
     RestForgotten,
-    /// The last bytes are not waited for when a connection closes.
+    /// A close does not wait until the last bytes are sent.
     ClosedUnsent,
-    /// A handler is not told when its connection broke.
+    /// A handler receives no closed event when its connection breaks.
     ClosedUntold,
-    /// Who is unwritable goes on reading.
+    /// An unwritable connection continues to read.
     NoBackPressure,
-    /// Memory is received into again although somebody keeps a view of it.
+    /// Memory is received into again although a view of it still exists.
     ViewOverwritten,
     /// A send counts as done when it is submitted, and its memory as free.
     SendBelieved,
     /// The header of a message serves the next one before it was submitted.
     HeaderReused,
-    /// What was cancelled counts as over before its last completion.
+    /// A cancelled operation counts as finished before its last completion.
     CancelBelieved,
-    /// A socket is closed although the kernel still has an operation of it.
+    /// A socket is closed although an operation on it is still in the kernel.
     ClosedEarly,
-    /// An event is believed although it belongs to a slot's earlier user.
+    /// An event for the earlier occupant of a slot is accepted.
     OldBelieved,
-    /// Who found no buffer is not asked again.
+    /// A receive that found no buffer is not submitted again.
     StarvedForgotten,
-    /// A buffer that was looked at is not given back.
+    /// A buffer is not returned after it was read.
     BufferLost,
-    /// A call receives what comes after the bytes that the ring has yet to tell of.
+    /// A direct receive overtakes bytes that the ring has not yet reported.
     CallOvertakes,
 }
 
 impl Bug {
-    /// All there are.
+    /// All bugs.
     pub const ALL: [Self; 29] = [
         Self::NoRearm,
         Self::MarkOffByOne,
@@ -109,7 +109,7 @@ pub fn is_injected(bug: Bug) -> bool {
     injected() == Some(bug)
 }
 
-/// Whether this one is injected, which it is not in this build.
+/// Whether this one is injected: never in this build.
 #[cfg(not(tidegate_injected))]
 #[inline(always)]
 #[must_use]
@@ -117,7 +117,7 @@ pub const fn is_injected(_: Bug) -> bool {
     false
 }
 
-/// Whether there is one.
+/// Whether any is injected.
 #[must_use]
 pub fn any() -> bool {
     Bug::ALL.into_iter().any(is_injected)

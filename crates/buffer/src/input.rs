@@ -1,10 +1,10 @@
 //! `Input`: what a codec reads from.
 //!
-//! One contiguous region of unread bytes. While a connection is visited it usually lies in the loop's scratch, where
-//! the bytes were received; between visits it lies in a right-sized segment of its own, and only if bytes are left.
+//! One contiguous region of unread bytes. During a dispatch it usually lies in the loop's scratch, where the bytes were
+//! received. Between dispatches it lies in a segment of its own size, and only if bytes are left.
 //!
-//! Invariant: `start` and `end` both carry the bit [`ESCAPING`], or neither does. So their difference is a length
-//! whether it is set or not, and only who looks into the segment takes it off.
+//! Invariant: `start` and `end` both carry the bit [`ESCAPING`], or neither does. Their difference is therefore a
+//! length in both cases; only code that indexes the segment masks the bit off.
 
 use crate::pool::Pool;
 use crate::segment::Segment;
@@ -37,13 +37,12 @@ impl Input {
         Self { segment: None, start: 0, end: 0 }
     }
 
-    /// Whether what is taken from now on leaves the event that it comes with, to be kept for as long as somebody likes.
+    /// Sets whether the application may keep slices taken from now on beyond the current event, without a time limit.
     ///
-    /// While it does, [`take`](Self::take) gives slices that may be kept, as [`Slice::detach`] would: they are copied
-    /// out where they are less than a sixteenth of their segment, so that a hundred bytes never pin 64 KiB. And a short
-    /// batch is copied once, when it is [appended](Self::append), so that its messages share one copy as far as that
-    /// rule lets them. Bytes that are unread already are covered as well. Off unless set, and in what
-    /// [`std::mem::take`] leaves behind.
+    /// If so, [`take`](Self::take) returns slices as [`Slice::detach`] would: it copies those of less than a sixteenth
+    /// of their segment, so that a hundred bytes never pin 64 KiB. [`append`](Self::append) copies a short batch once,
+    /// so that its messages share one copy as far as that rule lets them. Bytes that are already unread are covered as
+    /// well. Off by default, and in the value that [`std::mem::take`] leaves behind.
     ///
     /// ```
     /// use tidegate_buffer::{Input, Pool};
@@ -63,7 +62,7 @@ impl Input {
         self.end = self.end & !ESCAPING | bit;
     }
 
-    /// Whether what is taken may be kept; see [`set_escaping`](Self::set_escaping).
+    /// Whether the application may keep what is taken; see [`set_escaping`](Self::set_escaping).
     #[must_use]
     #[inline]
     pub fn is_escaping(&self) -> bool {
@@ -87,7 +86,7 @@ impl Input {
         (self.end - self.start) as usize
     }
 
-    /// Whether all was read.
+    /// Whether all bytes were read.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -115,7 +114,7 @@ impl Input {
         assert!(count <= self.len(), "take {count} of {} bytes", self.len());
         let start = self.first();
         self.start += count as u32;
-        // As a pair, which stays in registers on either way.
+        // As a pair: both paths then keep it in registers.
         let (segment, start) = match &self.segment {
             Some(segment) if !self.is_escaping() => (segment.clone(), start),
             Some(segment) => detached(segment, start, count),
@@ -132,10 +131,11 @@ impl Input {
 
     /// Adds bytes behind the unread ones.
     ///
-    /// An empty input becomes a view of them. A short rest is copied in front of them where they were received. A
-    /// long one grows by doubling, so that the cost of a message that arrives in many pieces stays linear.
+    /// An empty input becomes a view of them. A short rest is copied in front of them, into the segment where they were
+    /// received. For a long rest the segment grows by doubling, so that the cost of a message in many pieces stays
+    /// linear.
     ///
-    /// An [escaping](Self::set_escaping) input copies what makes less than a sixteenth of its segment.
+    /// An [escaping](Self::set_escaping) input copies bytes that make up less than a sixteenth of their segment.
     ///
     /// # Panics
     /// If more than 2 GiB would be unread.
@@ -159,8 +159,8 @@ impl Input {
         }
     }
 
-    /// Moves what is left into memory of its own, and lets go of the scratch or of a segment of which
-    /// more than half was read. The engine calls it at the end of every visit.
+    /// Moves the unread bytes into memory of their own, and releases the scratch, or a segment of which more than half
+    /// was read. The engine calls it at the end of every dispatch.
     pub fn compact(&mut self, pool: &Pool) {
         if self.is_empty() {
             self.segment = None;
@@ -175,7 +175,7 @@ impl Input {
         }
     }
 
-    /// Bytes of memory that it keeps alive.
+    /// Bytes of memory that the input keeps alive.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.segment.as_ref().map_or(0, Segment::capacity)
@@ -187,7 +187,7 @@ impl Input {
         (self.start & !ESCAPING) as usize
     }
 
-    /// Becomes a view of other bytes, as escaping as it was.
+    /// Becomes a view of other bytes; the escaping bit stays.
     fn show(&mut self, segment: Segment, start: usize, end: usize) {
         debug_assert!(start <= end && end <= BYTES_MAX);
         let bit = self.start & ESCAPING;
@@ -198,15 +198,16 @@ impl Input {
     fn put_before(&mut self, more: &Slice) -> bool {
         let rest = self.len();
         let (segment, start, end) = more.clone().into_parts();
-        // What lies below the floor nobody sees. The floor stays above zero, which is how a scratch is told.
+        // No view covers the bytes below the floor. The floor of a scratch is above zero; that of any other segment is
+        // zero.
         if start != segment.floor() || rest >= start {
             return false;
         }
         let first = start - rest;
         // SAFETY: `first < start <= capacity`.
         let target = unsafe { segment.base().add(first) };
-        // SAFETY: `first..start` lies in the segment below its floor, so nobody sees it; the bytes of this input are
-        // seen, so they lie elsewhere.
+        // SAFETY: `first..start` lies in the segment below its floor, so no view covers it; views cover the bytes of
+        // this input, so they lie elsewhere.
         unsafe { target.copy_from_nonoverlapping(self.bytes().as_ptr(), rest) };
         segment.set_floor(first);
         self.show(segment, first, end);
@@ -235,7 +236,7 @@ impl Input {
     }
 }
 
-/// Apart from `take`, so that there is little of it where it is inlined.
+/// Outlined from `take`, so that little code is inlined.
 #[inline(never)]
 fn detached(segment: &Segment, start: usize, count: usize) -> (Segment, usize) {
     let view = Slice::new(segment.clone(), start, count);
@@ -245,7 +246,7 @@ fn detached(segment: &Segment, start: usize, count: usize) -> (Segment, usize) {
     (segment, start)
 }
 
-/// Where nothing lies that was taken before anything came.
+/// The offset in an input that has never received bytes.
 #[cold]
 fn nowhere() -> (Segment, usize) {
     (Pool::new().segment_for(0), 0)
@@ -257,16 +258,16 @@ impl std::fmt::Debug for Input {
     }
 }
 
-/// A segment this much larger than twice its unread bytes is not worth a copy to get rid of.
+/// If a segment exceeds twice its unread bytes by no more than this, a copy costs more than it saves.
 const SLACK_BYTES: usize = 512;
 
-/// What a message of a small batch holds of it beyond the sixteenth: less than a copy costs beside its bytes.
+/// Bytes of a small batch that a message may pin beyond the sixteenth: less than a copy costs besides its bytes.
 const SHARED_BYTES: usize = 24;
 
-/// The bit of `start` and `end` that says that what is taken is kept.
+/// The bit of `start` and `end` that marks an escaping input.
 const ESCAPING: u32 = 1 << 31;
 
-/// The most that is unread at a time, and how far into a segment it may reach: what is below that bit.
+/// The most bytes that are unread at a time, and the highest offset in a segment: what fits below that bit.
 const BYTES_MAX: usize = ESCAPING as usize - 1;
 
 const _: () = assert!(size_of::<Input>() == 16);

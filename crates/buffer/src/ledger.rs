@@ -1,13 +1,13 @@
-//! What the memory of a loop adds up to, and what it may add up to.
+//! The memory in use by a loop, and its budget.
 
 use std::cell::Cell;
 
 /// Counts the bytes that a loop's connections hold, inbound and outbound, against a budget.
 ///
 /// Segments are charged whole, however few of their bytes are in use, because that is what they cost. A linked
-/// [`bytes::Bytes`] is charged in full to every queue that links it, until the last of it was sent: nobody can tell who
-/// else keeps it alive, and a ledger has to err on the safe side. Entries of outbound queues are charged at
-/// [`ENTRY_BYTES`](crate::ENTRY_BYTES) each. Bytes of the program, file regions and spare segments cost nothing.
+/// [`bytes::Bytes`] is charged in full to every queue that links it, until its last byte was sent: the ledger cannot
+/// see its other owners and errs on the safe side. Entries of outbound queues are charged at
+/// [`ENTRY_BYTES`](crate::ENTRY_BYTES) each. Static bytes, file regions and spare segments cost nothing.
 ///
 /// The ledger only counts; the engine acts on it.
 #[derive(Debug)]
@@ -21,13 +21,13 @@ impl Ledger {
         Self { used: Cell::new(0), budget: Cell::new(usize::MAX) }
     }
 
-    /// Bytes held now.
+    /// Bytes in use.
     #[must_use]
     pub fn used(&self) -> usize {
         self.used.get()
     }
 
-    /// Bytes that may be held; `usize::MAX` until it is set.
+    /// The budget in bytes; `usize::MAX` by default.
     #[must_use]
     pub fn budget(&self) -> usize {
         self.budget.get()
@@ -38,7 +38,7 @@ impl Ledger {
         self.budget.set(bytes);
     }
 
-    /// Whether the budget is used up: nothing more is to be read until something was given back.
+    /// Whether the budget is used up: the loop reads nothing more until memory is released.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.used.get() >= self.budget.get()

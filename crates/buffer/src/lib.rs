@@ -1,16 +1,15 @@
 //! The memory of an event loop: everything that holds bytes on their way in or out.
 //!
-//! One [`Pool`] belongs to one loop. From it come [`Segment`]s, counted blocks of memory; a [`Slice`] is a view of
-//! one. Bytes that arrive are received into the loop's one [`Scratch`], decoded there through an [`Input`], and
-//! written through an [`Outbound`], the queue that costs nothing while it is empty. The [`Ledger`] knows what all of
-//! it adds up to.
+//! One [`Pool`] belongs to one loop. It provides [`Segment`]s, counted blocks of memory; a [`Slice`] is a view of one.
+//! The loop receives bytes into its one [`Scratch`], decodes them there through an [`Input`], and writes through an
+//! [`Outbound`], a queue that costs nothing while it is empty. The [`Ledger`] counts the memory of all of them.
 //!
-//! Counts are not atomic, so nothing here is `Send`: what leaves the loop is copied into [`bytes::Bytes`].
+//! Counts are not atomic, so nothing here is `Send`: bytes that leave the loop are copied into [`bytes::Bytes`].
 //!
-//! This is one of the crates in which unsafe code is allowed. The invariant behind all of it stands in
-//! `segment.rs`: *bytes below a segment's filled mark are never written again while somebody can see them*.
+//! This is one of the crates in which unsafe code is allowed. All of it rests on the invariant in `segment.rs`: *bytes
+//! below a segment's filled mark are never written again while a view of them exists*.
 //!
-//! A build of its own has another queue in the place of ours, to measure them: `docs/queue-experiment.md`.
+//! A special build replaces the queue by another design, to compare them: `docs/queue-experiment.md`.
 //!
 //! Read next: `segment.rs`, then `outbound.rs`.
 

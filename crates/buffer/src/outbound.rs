@@ -3,17 +3,17 @@
 //! It grew from Netty's change #2693 (2014), which replaced two growing arrays in every connection by a linked list
 //! of recycled entries and one array for gathering writes per thread. Here an empty queue is 40 bytes and no heap.
 //! Small writes are copied one behind the other into the *fill segment*, which the entries share; large ones are
-//! linked. A write promises nothing but a number, its [`WritePosition`]. Messages of a few short pieces: `outbound/pieces.rs`;
-//! what it says to others: `types.rs`.
+//! linked. A write returns only a number, its [`WritePosition`]. Messages of a few short pieces: `outbound/pieces.rs`;
+//! the types of its interface: `types.rs`.
 //!
 //! Invariants:
 //! - `written - sent` is the sum of the lengths of all entries; the queue holds entries only while that is not zero.
 //! - The fill segment is the one of the tail entry, and only while that entry is a copied one that no flush has passed.
-//!   So that a head, a linked body and the next head share one segment, linking puts an empty copied entry behind.
+//!   So that a head, a linked body and the next head share one segment, linking appends an empty copied entry.
 //! - Entries before `unflushed` are flushed, the others are not; flushing costs the same however much waits.
 //!   An empty tail is never flushed.
-//! - Of what was flushed, the first entry is never an empty one.
-//! - The store of entries is never borrowed while something that was queued is dropped.
+//! - The first flushed entry is never an empty one.
+//! - The store of entries is never borrowed while queued data is dropped.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -105,11 +105,11 @@ impl Outbound {
         }
     }
 
-    /// Appends a view that many queues share, as those of a broadcast do: linked, whatever its size, since a copy
-    /// would cost each of them a segment. An empty one is nothing.
+    /// Appends a view that many queues share, as in a broadcast: linked, whatever its size, since a copy would cost
+    /// each queue a segment. An empty view has no effect.
     ///
-    /// The ledger is charged for the entry only; the segment is charged once, to whoever made it, for as long as the
-    /// last queue keeps it alive.
+    /// The ledger is charged for the entry only; the segment is charged once, to the pool that allocated it, as long as
+    /// the last queue keeps it alive.
     ///
     /// ```
     /// use tidegate_buffer::{ENTRY_BYTES, Outbound, Pool};
@@ -140,7 +140,7 @@ impl Outbound {
         }
     }
 
-    /// Appends bytes of the program: linked from [`LINK_BYTES_MIN`] bytes on, copied below. They cost nothing.
+    /// Appends static bytes: linked from [`LINK_BYTES_MIN`] bytes on, copied below. They cost nothing.
     pub fn link_static(&mut self, bytes: &'static [u8]) {
         if bytes.len() < LINK_BYTES_MIN {
             self.write(bytes);
@@ -149,27 +149,27 @@ impl Outbound {
         }
     }
 
-    /// Appends a piece of a file. An empty one is nothing.
+    /// Appends a piece of a file. An empty one has no effect.
     pub fn link_file(&mut self, region: FileRegion) {
         if region.length > 0 {
             self.push_linked(Part::File(region));
         }
     }
 
-    /// Lets everything written so far be sent. What is written later waits for the next flush.
+    /// Permits sending everything written so far. Later writes wait for the next flush.
     pub fn flush(&mut self) {
         if self.list.unflushed == NIL {
             return;
         }
-        // A cursor that was forgotten instead of dropped has left an empty entry.
+        // A cursor that was forgotten instead of dropped leaves an empty entry.
         self.drop_spent_heads();
-        // An empty tail has nothing to send, and is there to be filled; the head is not empty now.
+        // An empty tail has nothing to send and stays as the fill entry; the head is not empty now.
         let tail = self.list.tail;
         let fill = tail != self.list.head && self.entries().get(tail).part.len() == 0;
         self.list.unflushed = if fill { tail } else { NIL };
     }
 
-    /// Puts what is to be sent next into `parts`, at most `bytes_max` bytes of it. A piece of a file comes alone.
+    /// Puts the next bytes to send into `parts`, at most `bytes_max`. A piece of a file comes alone.
     pub fn gather<'a, 'q>(&'q self, parts: &'a mut [MaybeUninit<IoSlice<'q>>], bytes_max: usize) -> Gathered<'a, 'q> {
         let Some(pool) = &self.pool else { return Gathered::Nothing };
         let entries = pool.shared().entries.borrow();
@@ -201,7 +201,7 @@ impl Outbound {
         Gathered::Parts(unsafe { parts[..count].assume_init_ref() })
     }
 
-    /// What was flushed, in order.
+    /// Calls `see` with each flushed part, in order.
     pub(crate) fn for_each_flushed(&self, mut see: impl FnMut(&Part) -> bool) {
         let Some(pool) = &self.pool else { return };
         let entries = pool.shared().entries.borrow();
@@ -234,8 +234,8 @@ impl Outbound {
         self.has_flushed() && matches!(self.entries().get(self.list.head).part, Part::File(_))
     }
 
-    /// Moves what was flushed in `from` to the end of this queue. What was copied into `from` is copied once more if
-    /// it is short and fits behind what waits here, so that it does not keep a segment of its own; nothing else is.
+    /// Moves what was flushed in `from` to the end of this queue. A copied part is copied once more if it is short and
+    /// fits behind the tail, so that it does not keep a segment of its own; all other parts are moved.
     pub fn take_flushed(&mut self, from: &mut Self) {
         while from.has_flushed() {
             let part = from.unlink_head();
@@ -258,10 +258,10 @@ impl Outbound {
         from.drop_spent_heads();
     }
 
-    /// Counts the first `count` bytes as sent, and lets go of their memory.
+    /// Counts the first `count` bytes as sent, and releases their memory.
     ///
     /// # Panics
-    /// If `count` is more than what waits.
+    /// If `count` is more than [`pending`](Self::pending).
     pub fn advance(&mut self, count: u64) {
         assert!(count <= self.pending(), "{count} bytes sent of {}", self.pending());
         self.sent += count;
@@ -272,19 +272,19 @@ impl Outbound {
         }
     }
 
-    /// Lets go of everything that waits: it will never be sent, and [`written`](Self::written) goes back to what was.
+    /// Discards everything that waits: it is never sent, and [`written`](Self::written) goes back to the bytes sent.
     pub fn clear(&mut self) {
         self.written = self.sent;
         self.release();
     }
 
-    /// If a piece of a file comes first among what was flushed, puts up to `bytes_max` of its bytes in place of as
-    /// much of it; for filters that must see them. Says whether it did. `read` gets the file and an offset and fills
-    /// what it can.
+    /// If a piece of a file is the first flushed entry, loads up to `bytes_max` of its bytes into memory in its place,
+    /// for filters that must see them. Returns whether it did. `read` receives the file and an offset, and fills as
+    /// much as it can.
     ///
     /// # Errors
-    /// [`LoadError::Short`] if the file ends within the region, [`LoadError::Read`] if reading fails. The queue is as
-    /// it was.
+    /// [`LoadError::Short`] if the file ends within the region, [`LoadError::Read`] if reading fails. The queue is
+    /// unchanged.
     pub fn load_file(
         &mut self,
         bytes_max: usize,
@@ -318,8 +318,8 @@ impl Outbound {
         self.written - self.sent
     }
 
-    /// Bytes of memory that it keeps alive: whole segments, each counted once where entries share it, and what the
-    /// ledger was charged for the rest. It walks the queue.
+    /// Bytes of memory that the queue keeps alive: whole segments, each counted once where entries share it, and the
+    /// ledger's charge for the rest. It walks the queue.
     #[must_use]
     pub fn memory(&self) -> usize {
         let Some(pool) = &self.pool else { return 0 };
@@ -343,22 +343,22 @@ impl Outbound {
         bytes
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.written == self.sent
     }
 
-    /// Whether something waits that was flushed.
+    /// Whether flushed bytes wait.
     #[must_use]
     #[inline]
     pub fn has_flushed(&self) -> bool {
         self.list.head != self.list.unflushed
     }
 
-    /// Bytes that wait and what their entries cost: what is compared with the water marks. A message without bytes
-    /// costs nothing here, and the queue keeps no trace of it.
+    /// Bytes that wait, plus the cost of their entries: the value compared with the water marks. A message without
+    /// bytes costs nothing here and leaves no entry.
     #[must_use]
     #[inline]
     pub fn cost(&self) -> u64 {
@@ -379,7 +379,7 @@ impl Outbound {
         WritePosition(self.sent)
     }
 
-    /// Appends what fits into the fill segment, and says how much that was: `write` without a cursor, which would
+    /// Appends what fits into the fill segment, and returns how much that was: `write` without a cursor, which would
     /// look the tail up twice.
     #[inline]
     fn append_to_fill(&mut self, bytes: &[u8]) -> usize {
@@ -409,8 +409,8 @@ impl Outbound {
         }
     }
 
-    /// Claims the rest of the fill segment, if the tail entry may grow by `length` bytes: where it goes on, and how
-    /// much room it has.
+    /// Claims the remaining room of the fill segment, if the tail entry may grow by `length` bytes: returns its start
+    /// and its length.
     #[inline]
     pub(crate) fn claim_fill(&mut self, length: usize) -> Option<(*mut u8, usize)> {
         if self.list.unflushed == NIL {
@@ -425,7 +425,7 @@ impl Outbound {
         }
     }
 
-    /// Gives up the claim: `put` bytes of what was claimed are written.
+    /// Releases the claim: `put` bytes of it are written.
     #[inline]
     pub(crate) fn commit(&mut self, put: usize) {
         self.written += put as u64;
@@ -437,22 +437,22 @@ impl Outbound {
         }
     }
 
-    /// Puts a copied entry at the end, with room for `length` bytes, which are claimed.
+    /// Appends a copied entry with room for `length` bytes, which are claimed.
     #[cold]
     fn new_fill(&mut self, length: usize) -> (*mut u8, usize) {
         self.push_fill(length);
         self.claim_fill(length).expect("there is room for as much")
     }
 
-    /// Puts a copied entry at the end, with room for `length` bytes: in the segment of the tail if it has that much, in a
-    /// fresh one otherwise.
+    /// Appends a copied entry with room for `length` bytes: in the segment of the tail if that has the room, in a fresh
+    /// one otherwise.
     fn push_fill(&mut self, length: usize) {
         let segment = self.tail_segment(length.max(FILL_ROOM_MIN)).unwrap_or_else(|| self.pool().segment());
         let at = segment.filled() as u32;
         self.push(Part::Copied { segment, start: at, end: at });
     }
 
-    /// Links `part`, and behind it what is left of the fill segment, for what will be copied next.
+    /// Links `part`, and behind it the remaining room of the fill segment, for later copies.
     fn push_linked(&mut self, part: Part) {
         let length = part.len();
         let Some(segment) = self.tail_segment(FILL_ROOM_MIN) else {
@@ -463,7 +463,7 @@ impl Outbound {
         let at = segment.filled() as u32;
         let fill = Part::Copied { segment, start: at, end: at };
         if self.list.unflushed != NIL && self.entries().get(self.list.tail).part.len() == 0 {
-            // The tail is such a rest already: it moves behind, and leaves its entry to the link.
+            // The tail is an empty fill entry: it moves behind the link, and the link takes its entry.
             let rest = std::mem::replace(&mut self.entries().get_mut(self.list.tail).part, part);
             drop(rest);
         } else {
@@ -473,13 +473,13 @@ impl Outbound {
         self.written += length;
     }
 
-    /// Whether bytes that were copied elsewhere are better copied again than moved here: they are short, and fit
-    /// behind the tail.
+    /// Whether parts copied into another queue are better copied again than moved here: they are short, and fit behind
+    /// the tail.
     fn would_copy(&self, length: usize) -> bool {
         length < LINK_BYTES_MIN && self.tail_segment(length.max(FILL_ROOM_MIN)).is_some()
     }
 
-    /// The tail's segment, if nobody has written behind the tail and there is room for `length` bytes.
+    /// The tail's segment, if no other holder has appended to it and there is room for `length` bytes.
     fn tail_segment(&self, length: usize) -> Option<Segment> {
         if self.list.tail == NIL {
             return None;
@@ -515,12 +515,12 @@ impl Outbound {
         self.pool_ref().ledger().charge(ENTRY_BYTES);
     }
 
-    /// Drops the first entry and what it held, with the store not borrowed.
+    /// Drops the first entry and its content, while the store is not borrowed.
     fn pop(&mut self) {
         drop(self.unlink_head());
     }
 
-    /// The same while a panic unwinds already: a second one would abort the process.
+    /// The same while a panic unwinds: a second panic would abort the process.
     fn pop_quietly(&mut self) {
         let part = self.unlink_head();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(part)))
@@ -550,15 +550,15 @@ impl Outbound {
         part
     }
 
-    /// Lets go of an entry without bytes, in an empty queue.
+    /// Releases an entry without bytes, in an empty queue.
     #[cold]
     pub(crate) fn release_unused(&mut self) {
         self.release();
     }
 
-    /// Lets go of every entry.
+    /// Releases every entry.
     fn release(&mut self) {
-        /// Goes on where the drop of something queued has panicked.
+        /// Continues after the drop of a queued part has panicked.
         struct Rest<'a>(&'a mut Outbound);
         impl Rest<'_> {
             fn pop_all(&mut self) {
@@ -577,7 +577,7 @@ impl Outbound {
         Rest(self).pop_all();
     }
 
-    /// Drops entries without bytes from the front, so that what comes first is something to send.
+    /// Drops entries without bytes from the front, so that the first entry has something to send.
     fn drop_spent_heads(&mut self) {
         while self.list.head != NIL && self.entries().get(self.list.head).part.len() == 0 {
             self.pop();
@@ -590,7 +590,7 @@ impl Outbound {
         second != NIL && entries.get(second).part.len() == 0
     }
 
-    /// Takes the second entry out: a region of which everything was loaded.
+    /// Takes the second entry out: a region that is loaded completely.
     fn unlink_spent_second(&mut self) {
         let mut entries = self.entries();
         let second = entries.get(self.list.head).next;
@@ -636,8 +636,8 @@ impl Drop for Outbound {
     }
 }
 
-/// Lets go of what was sent. Dropping something that was queued may panic, since that runs code of its owner: then
-/// the rest is let go while unwinding, so that nothing is sent twice and nothing stays in the store.
+/// Releases what was sent. The drop of a queued part runs code of its owner and may panic: then the rest is released
+/// while unwinding, so that nothing is sent twice and nothing stays in the store.
 struct Sent<'q> {
     queue: &'q mut Outbound,
     left: u64,
@@ -660,7 +660,7 @@ impl Sent<'_> {
             self.left -= length;
             pop(self.queue);
         }
-        // What is left of a fill segment must not stand for something to send.
+        // The remaining room of a fill segment must not count as something to send.
         self.queue.drop_spent_heads();
     }
 }
@@ -683,7 +683,7 @@ impl std::fmt::Debug for Outbound {
     }
 }
 
-/// From this many bytes on, what is handed over is linked instead of copied.
+/// From this length on, shared bytes are linked instead of copied.
 pub const LINK_BYTES_MIN: usize = 2048;
 
 /// A fill segment with less room than this is not carried over a linked entry.

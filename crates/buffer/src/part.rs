@@ -32,8 +32,7 @@ pub(crate) enum Part {
     /// Shared bytes that were linked.
     Bytes {
         bytes: Bytes,
-        /// What the ledger was charged: the whole length, until the last of it was sent; nothing for bytes of the
-        /// program.
+        /// The ledger's charge: the whole length, until its last byte was sent; nothing for static bytes.
         charge: u32,
     },
     /// A piece of a file.
@@ -54,7 +53,7 @@ impl Part {
     /// Forgets the first `count` bytes.
     ///
     /// # Panics
-    /// If there are fewer: the range of a copied part is what makes a view of it sound.
+    /// If there are fewer: a view of a copied part is sound only within its range.
     pub(crate) fn advance(&mut self, count: u64) {
         assert!(count <= self.len(), "{count} bytes of a part of {}", self.len());
         match self {

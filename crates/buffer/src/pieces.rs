@@ -1,20 +1,20 @@
 //! A message of several short pieces, and copying them.
 //!
-//! The number of pieces, and the lengths of those that are constants, are known where it is compiled: so all of it comes
-//! to a few moves.
+//! The compiler knows the number of pieces, and the lengths of the constant ones, so the copy becomes a few moves.
 
 use std::mem::MaybeUninit;
 use std::slice;
 
 use crate::segment::Segment;
 
-/// Two to eight texts, slices or arrays of bytes, or [`Short`] pieces, as a tuple: what [`Outbound::write_pieces`](crate::Outbound::write_pieces) writes.
+/// Two to eight texts, slices or arrays of bytes, or [`Short`] pieces, as a tuple: the argument of
+/// [`Outbound::write_pieces`](crate::Outbound::write_pieces).
 pub trait Pieces: sealed::Pieces + Copy {}
 
 impl<T: sealed::Pieces + Copy> Pieces for T {}
 
-/// A piece of at most eight bytes, such as a number in digits. It is copied as if it had all eight, in one move; what
-/// follows is copied over the rest.
+/// A piece of at most eight bytes, such as a number in digits. One move copies all eight; the next piece overwrites the
+/// excess.
 ///
 /// ```
 /// use tidegate_buffer::{Outbound, Pool, Short};
@@ -39,7 +39,7 @@ impl Short {
     }
 }
 
-/// Pieces, and how much room they take.
+/// Pieces, and the room they need.
 #[derive(Clone, Copy)]
 pub(crate) struct Measured<P> {
     pieces: P,
@@ -50,18 +50,18 @@ impl<P: Pieces> Measured<P> {
     #[inline(always)]
     pub(crate) fn new(pieces: P) -> Self {
         let mut room = P::SLACK;
-        // They may be the same bytes several times, which need not fit into memory together.
+        // The same bytes may occur several times, and need not fit into memory together.
         pieces.each(|_, length| room = room.saturating_add(length));
         Self { pieces, room }
     }
 
-    /// How many bytes they have. It is less if they do not fit into memory together.
+    /// The number of their bytes. It is less if they do not fit into memory together.
     #[inline(always)]
     pub(crate) fn length(&self) -> usize {
         self.room - P::SLACK
     }
 
-    /// How much room there has to be for them: more than their bytes if some of them are [`Short`].
+    /// The room they need: more than their bytes if some of them are [`Short`].
     #[inline(always)]
     pub(crate) fn room(&self) -> usize {
         self.room
@@ -72,7 +72,7 @@ impl<P: Pieces> Measured<P> {
         self.pieces.each(|bytes, length| visit(&bytes[..length]));
     }
 
-    /// Appends them to `segment`, if that has room for all of them; says whether it did.
+    /// Appends them to `segment` if it has room for all of them; returns whether it did.
     #[inline(always)]
     pub(crate) fn append_to(&self, segment: &Segment) -> bool {
         if self.room > segment.room() {
@@ -80,9 +80,9 @@ impl<P: Pieces> Measured<P> {
         }
         let mut next = segment.top();
         self.pieces.each(|bytes, length| {
-            // SAFETY: the lengths, and what pieces have beyond them, add up to `room` at most, and there is as much from
-            // `top` on: nobody sees those bytes yet, and nobody else writes there, since counts that are not atomic keep
-            // the segment on this thread.
+            // SAFETY: the lengths, and the slack of the pieces, add up to at most `room`, and `top` has that much room:
+            // no view covers those bytes yet, and no other code writes there, since counts that are not atomic keep the
+            // segment on this thread.
             let target = unsafe { slice::from_raw_parts_mut(next.cast(), bytes.len()) };
             copy(bytes, target);
             next = next.wrapping_add(length);
@@ -92,11 +92,11 @@ impl<P: Pieces> Measured<P> {
     }
 }
 
-/// What one move copies.
+/// The size of one move.
 const SHORT_BYTES: usize = 8;
 
-/// Copies all of `from`, for which `to` has as much room. A call would cost more than to copy a few bytes: two moves that
-/// overlap in the middle copy any length between that of one and that of both.
+/// Copies all of `from`; `to` has room for it. A call would cost more than the copy of a few bytes: two moves that
+/// overlap in the middle copy any length between one move and two.
 #[inline(always)]
 fn copy(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     let length = from.len();
@@ -132,10 +132,10 @@ mod sealed {
 
     /// A tuple of pieces. It is sealed because a length that changed between two calls would be unsound.
     pub trait Pieces {
-        /// What the pieces have beyond their lengths is no more than this.
+        /// The most bytes that the pieces have beyond their lengths.
         const SLACK: usize;
 
-        /// Shows the bytes of each piece, and how many of them count.
+        /// Calls `visit` with the bytes of each piece, and how many of them count.
         fn each(&self, visit: impl FnMut(&[u8], usize));
     }
 
@@ -144,7 +144,7 @@ mod sealed {
 
         fn bytes(&self) -> &[u8];
 
-        /// How many of its bytes count: all but the last `SLACK` ones at least.
+        /// How many of its bytes count: at least all but the last `SLACK` ones.
         #[inline(always)]
         fn length(&self) -> usize {
             self.bytes().len()

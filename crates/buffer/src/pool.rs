@@ -1,4 +1,4 @@
-//! `Pool`: where a loop's segments and queue entries come from, and where they go back to.
+//! `Pool`: the source of a loop's segments and queue entries, to which they return.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,9 +10,8 @@ use crate::slice::Slice;
 
 /// A handle to the memory of one event loop. Cloning it is cheap and shares the memory.
 ///
-/// Nothing is allocated in advance. Blocks of [`SEGMENT_BYTES`] are kept for the next user, at most
-/// a quarter of a MiB of them; the rest goes back to the system at once, and [`trim`](Pool::trim) gives back half of
-/// what is kept.
+/// Nothing is allocated in advance. Up to a quarter of a MiB of [`SEGMENT_BYTES`] blocks is kept for reuse; the rest
+/// returns to the system at once, and [`trim`](Pool::trim) frees half of the kept blocks.
 ///
 /// ```
 /// use tidegate_buffer::Pool;
@@ -28,7 +27,7 @@ pub struct Pool {
     shared: Rc<Shared>,
 }
 
-/// What all clones of a pool share. Every borrow in here is a leaf: no user code runs inside one.
+/// The state that all clones of a pool share. Every borrow in here is a leaf: no application code runs inside one.
 pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
     pub(crate) entries: RefCell<Entries>,
@@ -36,7 +35,7 @@ pub(crate) struct Shared {
 }
 
 impl Pool {
-    /// A pool with nothing in it and a ledger without limit.
+    /// An empty pool, and a ledger without limit.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -48,7 +47,7 @@ impl Pool {
         Segment::allocate(&self.shared, SEGMENT_BYTES)
     }
 
-    /// A segment for at least `capacity` bytes, right-sized: it comes from the recycled class only where that
+    /// A segment for at least `capacity` bytes, of about that size: it comes from the recycled class only where that
     /// wastes little.
     ///
     /// # Panics
@@ -71,13 +70,13 @@ impl Pool {
         Slice::new(segment, 0, bytes.len())
     }
 
-    /// What this loop's memory adds up to.
+    /// The memory in use by this loop.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.shared.ledger
     }
 
-    /// Gives half of the spare memory back to the system. The engine calls it when a loop has nothing to do.
+    /// Returns half of the spare memory to the system. The engine calls it when a loop is idle.
     pub fn trim(&self) {
         let mut spare = self.shared.spare.borrow_mut();
         let kept = spare.len() / 2;
@@ -87,7 +86,7 @@ impl Pool {
         self.shared.entries.borrow_mut().trim();
     }
 
-    /// Bytes kept for the next user: spare segments and pages of entries.
+    /// Bytes kept for reuse: spare segments and pages of entries.
     #[must_use]
     pub fn spare_bytes(&self) -> usize {
         self.shared.spare.borrow().len() * block_bytes(SEGMENT_BYTES) + self.shared.entries.borrow().page_bytes()
@@ -107,7 +106,7 @@ impl Shared {
         self.spare.borrow_mut().pop()
     }
 
-    /// Keeps a block unless enough are kept already; says whether it did.
+    /// Keeps a block unless enough are kept already; returns whether it did.
     pub(crate) fn push_spare(&self, block: impl FnOnce() -> SpareBlock) -> bool {
         let mut spare = self.spare.borrow_mut();
         let keep = spare.len() < SPARE_SEGMENTS_MAX;
@@ -133,5 +132,5 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// Recycled segments kept when nobody uses them: a quarter of a MiB, enough for one gathering write of a busy loop.
+/// Recycled segments kept while unused: a quarter of a MiB, enough for one gathering write of a busy loop.
 const SPARE_SEGMENTS_MAX: usize = 64;

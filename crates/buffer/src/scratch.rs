@@ -5,15 +5,15 @@ use crate::pool::Pool;
 use crate::segment::Segment;
 use crate::slice::Slice;
 
-/// The largest receive: what lies behind the headroom.
+/// The largest receive: the space behind the headroom.
 pub const RECEIVE_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes kept free in front of what is received, unless a scratch is made [with less](Scratch::with_room), so that
 /// a short rest of an earlier receive can be put before it and both be decoded as one piece.
 pub const HEADROOM_BYTES: usize = 4 * 1024;
 
-/// Where a loop receives. While nobody keeps a view of what was received last, the same warm memory serves the next
-/// receive; otherwise it is left to those who look at it, and a fresh block takes its place.
+/// The memory that a loop receives into. As long as no view of the last receive exists, the same warm memory serves the
+/// next receive; otherwise the views keep it, and a fresh block takes its place.
 ///
 /// ```
 /// use tidegate_buffer::{Pool, Scratch};
@@ -29,10 +29,10 @@ pub struct Scratch {
     segment: Option<Segment>,
     /// Bytes kept free in front of what is received.
     headroom: usize,
-    /// The largest space that can be asked for.
+    /// The largest space that a caller can get.
     room: usize,
-    /// The space that was asked for last. What lies behind it is left from an earlier receive, perhaps of somebody
-    /// else, and must not show.
+    /// The length of the last requested space. The bytes behind it are from an earlier receive, perhaps of another
+    /// connection, and must not become visible.
     asked: usize,
 }
 
@@ -43,15 +43,15 @@ impl Scratch {
         Self::with_room(pool, HEADROOM_BYTES, RECEIVE_BYTES_MAX)
     }
 
-    /// One of several: a driver that has many receives in flight has a smaller one for each.
+    /// One of several: a driver with many receives in flight has a smaller one for each.
     #[must_use]
     pub fn with_room(pool: &Pool, headroom: usize, room: usize) -> Self {
         Self { pool: pool.clone(), segment: None, headroom, room, asked: 0 }
     }
 
-    /// Up to `length` bytes to receive into, at most what there is room for: [`RECEIVE_BYTES_MAX`], unless it was made
-    /// [with less](Self::with_room). What was received before and not kept is gone. The bytes are initialised with
-    /// whatever was there.
+    /// Up to `length` bytes to receive into, at most [`RECEIVE_BYTES_MAX`] unless it was made [with
+    /// less](Self::with_room). Bytes of the last receive that no view keeps are lost. The returned bytes are
+    /// initialised with older content.
     pub fn space(&mut self, length: usize) -> &mut [u8] {
         let segment = match self.segment.take() {
             Some(segment) if segment.is_unique() || injected::is_injected(Bug::ViewOverwritten) => segment,
@@ -62,15 +62,15 @@ impl Scratch {
         let segment = self.segment.insert(segment);
         // SAFETY: the headroom lies within the segment.
         let first = unsafe { segment.base().add(self.headroom) };
-        // SAFETY: `fresh` initialised the whole segment, the range lies within it, and the segment is unique, so
-        // nobody else can reach these bytes for as long as `self` is borrowed.
+        // SAFETY: `fresh` initialised the whole segment, the range lies within it, and the segment is unique, so no
+        // other holder can reach these bytes while `self` is borrowed.
         unsafe { std::slice::from_raw_parts_mut(first, self.asked) }
     }
 
-    /// The first `length` bytes of the space asked for last, as a view.
+    /// The first `length` bytes of the last requested space, as a view.
     ///
     /// # Panics
-    /// If no space was asked for, or less of it.
+    /// If no space was requested, or less of it.
     #[must_use]
     pub fn received(&self, length: usize) -> Slice {
         assert!(length <= self.asked, "received {length} bytes in a space of {}", self.asked);
@@ -78,7 +78,7 @@ impl Scratch {
         Slice::new(segment.clone(), self.headroom, length)
     }
 
-    /// Lets go of the memory until the next receive.
+    /// Releases the memory until the next receive.
     pub fn release(&mut self) {
         self.segment = None;
     }
@@ -86,9 +86,9 @@ impl Scratch {
     fn fresh(&self) -> Segment {
         let capacity = self.headroom + self.room;
         let segment = self.pool.segment_for(capacity);
-        // SAFETY: the segment was allocated with this capacity and nobody else has it.
+        // SAFETY: the segment was allocated with this capacity and has no other holder.
         unsafe { segment.base().write_bytes(0, capacity) };
-        // All of it counts as filled: nobody may append to memory that the next receive writes into.
+        // All of it counts as filled: no holder may append to memory that the next receive writes into.
         segment.set_filled(capacity);
         segment
     }

@@ -1,10 +1,11 @@
-//! `Segment`: a counted block of memory, given back to its pool by the last one to let go.
+//! `Segment`: a counted block of memory; its last holder returns it to its pool.
 //!
-//! A segment is one allocation: a header, then `capacity` bytes. Its *filled mark* divides them. Below the mark,
-//! bytes may be seen through [`Slice`](crate::Slice)s and are never written while anybody sees them; from the mark
-//! on, they belong to whoever appends. Appending moves the mark, so of two holders that both end at the mark the
-//! first to append wins, and the second finds that it no longer ends there and takes memory of its own. Who writes
-//! for longer than one call *claims* what is above the mark first: the mark stands at the segment's end until then.
+//! A segment is one allocation: a header, then `capacity` bytes. Its *filled mark* divides them. Bytes below the mark
+//! may be visible through [`Slice`](crate::Slice)s, and are never written while a slice of them exists. Bytes from the
+//! mark on belong to the holder that appends. Appending moves the mark: of two holders that both end at the mark, the
+//! first to append wins, and the second finds that it no longer ends there and takes memory of its own. A holder that
+//! writes for longer than one call *claims* the bytes above the mark first: until then the mark stands at the segment's
+//! end.
 //!
 //! The count is not atomic and the type is not `Send`.
 
@@ -27,9 +28,9 @@ pub struct Segment {
 struct Header {
     references: Cell<u32>,
     capacity: u32,
-    /// Everything below it may be seen by somebody; see the module's documentation.
+    /// Views may cover any byte below it; see the module's documentation.
     filled: Cell<u32>,
-    /// Nothing below it may be seen by anybody: zero, except in a loop's scratch, where it never is.
+    /// No view covers a byte below it: zero, except in a loop's scratch, where it never is.
     floor: Cell<u32>,
     pool: Rc<Shared>,
 }
@@ -52,7 +53,7 @@ impl Segment {
             floor: Cell::new(0),
             pool: Rc::clone(pool),
         };
-        // SAFETY: `header` is a block of ours that nobody else holds, large enough and aligned for a `Header`.
+        // SAFETY: `header` is our own block without another holder, large enough and aligned for a `Header`.
         unsafe { header.write(value) };
         pool.ledger.charge(block_bytes(capacity));
         Self { header }
@@ -70,7 +71,7 @@ impl Segment {
         self.header().capacity as usize
     }
 
-    /// How many of them may be seen by somebody.
+    /// How many of them views may cover.
     #[must_use]
     pub fn filled(&self) -> usize {
         self.header().filled.get() as usize
@@ -88,7 +89,7 @@ impl Segment {
         self.header().references.get() == 1
     }
 
-    /// The lowest byte that may be seen by somebody; above zero in a loop's scratch only.
+    /// The lowest byte that a view may cover; above zero in a loop's scratch only.
     pub(crate) fn floor(&self) -> usize {
         self.header().floor.get() as usize
     }
@@ -97,7 +98,7 @@ impl Segment {
         self.header().floor.set(floor as u32);
     }
 
-    /// Whether this is a loop's scratch, which nobody may keep for long.
+    /// Whether this is a loop's scratch, of which no view may live long.
     pub(crate) fn is_scratch(&self) -> bool {
         self.floor() > 0
     }
@@ -118,8 +119,8 @@ impl Segment {
         self.header().filled.set(filled as u32);
     }
 
-    /// Claims all that is above the mark: where it begins and how much it is. Nobody else appends until the mark is
-    /// set back to the end of what was written.
+    /// Claims all bytes above the mark: returns their start and their length. No other holder appends until the mark is
+    /// set back to the end of the written bytes.
     pub(crate) fn claim(&self) -> (*mut u8, usize) {
         let (top, room) = (self.top(), self.room());
         self.set_filled(self.capacity());
@@ -132,13 +133,13 @@ impl Segment {
         unsafe { self.base().add(self.filled()) }
     }
 
-    /// Appends what fits of `bytes` and says how much that was.
+    /// Appends what fits of `bytes`, and returns how much that was.
     pub(crate) fn append(&self, bytes: &[u8]) -> usize {
         let filled = self.filled();
         let length = bytes.len().min(self.capacity() - filled);
         let target = self.top();
-        // SAFETY: `length` bytes from `filled` on lie within the segment, nobody sees them yet, and `bytes` is a
-        // live slice, which cannot overlap memory that nobody sees.
+        // SAFETY: `length` bytes from `filled` on lie within the segment, no view covers them yet, and `bytes` is a
+        // live slice, which cannot overlap memory without a view.
         unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), length) };
         self.set_filled(filled + length);
         length
@@ -178,15 +179,15 @@ impl Drop for Segment {
 }
 
 impl Segment {
-    /// Gives the block back; only the last holder may, and it is not looked at again.
+    /// Frees the block; only the last holder may, and no code reads it afterwards.
     fn give_back(&mut self) {
-        // SAFETY: this is the last holder; the header is initialised and is not looked at again, since the block
-        // below is only memory.
+        // SAFETY: this is the last holder; the header is initialised and is not read again, since the block below is
+        // only memory.
         let Header { capacity, pool, .. } = unsafe { self.header.read() };
         let capacity = capacity as usize;
         pool.ledger.refund(block_bytes(capacity));
         if capacity != SEGMENT_BYTES || !pool.keep_spare(self.header) {
-            // SAFETY: nobody holds the block any more, and it was allocated for `capacity`.
+            // SAFETY: the block has no holder any more, and it was allocated for `capacity`.
             unsafe { free_block(self.header.cast(), capacity) };
         }
     }
@@ -248,7 +249,7 @@ fn allocate_block(capacity: usize) -> NonNull<Header> {
 }
 
 /// # Safety
-/// `block` came from `allocate_block(capacity)` and nobody holds it any more.
+/// `block` came from `allocate_block(capacity)` and has no holder any more.
 unsafe fn free_block(block: NonNull<u8>, capacity: usize) {
     // SAFETY: the caller's promise.
     unsafe { alloc::dealloc(block.as_ptr(), layout(capacity)) };
@@ -256,7 +257,7 @@ unsafe fn free_block(block: NonNull<u8>, capacity: usize) {
 
 const HEADER_BYTES: usize = size_of::<Header>();
 
-/// What the system's allocator adds to a block; an estimate, used for sizes and the ledger only.
+/// The overhead of the system's allocator per block; an estimate, used for sizes and the ledger only.
 const ALLOCATOR_BYTES: usize = 16;
 
 const _: () = assert!(HEADER_BYTES == 24);

@@ -6,8 +6,8 @@ use crate::outbound::Outbound;
 use crate::part::Part;
 use crate::segment::Segment;
 
-/// Keeps what was [gathered](Outbound::gather) where it is and as it is, whatever becomes of the queue: a driver whose
-/// sends are in flight holds it until the kernel has let go.
+/// Keeps what was [gathered](Outbound::gather) in place and unchanged, even if the queue is cleared or dropped: a
+/// driver with sends in flight holds it until the kernel has completed them.
 ///
 /// ```
 /// use tidegate_buffer::{Outbound, Pool};
@@ -35,7 +35,7 @@ enum Kept {
     Many(Box<[Held]>),
 }
 
-/// What keeps the bytes of one part.
+/// The owner of the memory of one part.
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is held, and not looked at")]
 enum Held {

@@ -9,9 +9,8 @@ use crate::segment::Segment;
 
 /// A counted view of some bytes of a [`Segment`]; 16 bytes large, cloned without copying.
 ///
-/// A view keeps its whole segment alive. A handler that wants to keep one beyond the event it came with calls
-/// [`detach`](Slice::detach), so that a hundred bytes never pin 64 KiB. To leave the loop's thread, bytes are copied:
-/// [`to_bytes`](Slice::to_bytes).
+/// A view keeps its whole segment alive. A handler that keeps one beyond its event calls [`detach`](Slice::detach), so
+/// that a hundred bytes never pin 64 KiB. To leave the loop's thread, bytes are copied: [`to_bytes`](Slice::to_bytes).
 ///
 /// ```
 /// use tidegate_buffer::Pool;
@@ -41,7 +40,7 @@ impl Slice {
         self.length as usize
     }
 
-    /// Whether it shows none.
+    /// Whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
@@ -58,7 +57,7 @@ impl Slice {
         Self { segment: self.segment.clone(), start: self.start + start as u32, length: (end - start) as u32 }
     }
 
-    /// Forgets the first `count` bytes.
+    /// Removes the first `count` bytes from the view.
     ///
     /// # Panics
     /// If there are fewer.
@@ -137,7 +136,7 @@ fn bounds(range: &impl RangeBounds<usize>, length: usize) -> (usize, usize) {
     (start, end)
 }
 
-/// What is less than this part of its segment, a sixteenth, is copied out of it when it is to be kept.
+/// A view of less than this part of its segment, a sixteenth, is copied when it is detached.
 pub(crate) const DETACHED_PART: usize = 16;
 
 const _: () = assert!(size_of::<Slice>() == 16);

@@ -1,17 +1,18 @@
-//! The terms of an outbound queue: what it promises, what it has to be sent next, and why a file cannot be.
+//! The types of an outbound queue's interface: its write position, the next bytes to send, and the errors of loading a
+//! file.
 
 use std::io::IoSlice;
 
 use crate::part::FileRegion;
 
-/// A promise: everything up to this count of bytes, from the first byte of the connection on.
+/// A write position: the number of bytes written since the connection began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WritePosition(pub u64);
 
-/// What is next to be sent; see [`Outbound::gather`](crate::Outbound::gather).
+/// The next bytes to send; see [`Outbound::gather`](crate::Outbound::gather).
 #[derive(Debug)]
 pub enum Gathered<'a, 'q> {
-    /// Nothing was flushed that has not been sent.
+    /// All flushed bytes are sent.
     Nothing,
     /// Bytes in memory, in order.
     Parts(&'a [IoSlice<'q>]),
@@ -19,7 +20,7 @@ pub enum Gathered<'a, 'q> {
     File(FileRegion),
 }
 
-/// Why bytes of a file could not be put in place of its region.
+/// Why bytes of a file could not be loaded in place of its region.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {

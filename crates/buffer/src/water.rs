@@ -3,7 +3,7 @@
 /// How much may wait in the outbound queue of one connection, in bytes.
 ///
 /// Past `high` a connection is unwritable, below `low` it is writable again; both comparisons are strict, so that a
-/// queue that sits on a mark does not flap. Up to `cap` sends are still accepted.
+/// queue whose length equals a mark does not flap. Up to `cap` sends are still accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaterMarks {
     /// Unwritable above this.
@@ -12,7 +12,7 @@ pub struct WaterMarks {
     pub low: u64,
     /// Sends of the application are refused above this. A connection is unwritable then, even if `high` is more.
     pub cap: u64,
-    /// A connection whose codec has replied more than this on its own, unread by the peer, is closed.
+    /// A connection whose codec has this many bytes of its own replies unread by the peer is closed.
     pub replies_cap: u64,
 }
 
@@ -42,7 +42,7 @@ impl Default for WaterMarks {
     }
 }
 
-/// Whether a connection is writable, and why not: a level, kept as a set of reasons.
+/// Whether a connection is writable, and why not: a level, stored as a set of reasons.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Writability {
     reasons: u8,
@@ -53,13 +53,13 @@ impl Writability {
     const SHAPING: u8 = 2;
     const USER: u8 = 4;
 
-    /// Whether nothing stands against writing.
+    /// Whether there is no reason against writing.
     #[must_use]
     pub const fn is_writable(self) -> bool {
         self.reasons == 0
     }
 
-    /// Compares what is pending with the marks.
+    /// Compares the pending bytes with the marks.
     pub const fn update(&mut self, pending: u64, marks: &WaterMarks) {
         if pending > marks.high {
             self.reasons |= Self::MARK;
@@ -74,8 +74,8 @@ impl Writability {
     }
 
     /// Sets or clears the application's own reason.
-    pub const fn set_blocked(&mut self, held: bool) {
-        self.set(Self::USER, held);
+    pub const fn set_blocked(&mut self, blocked: bool) {
+        self.set(Self::USER, blocked);
     }
 
     const fn set(&mut self, reason: u8, on: bool) {

@@ -7,19 +7,19 @@ use tidegate_buffer::{Input, Outbound, Pool, Slice, WritePosition};
 use crate::fault::Fault;
 use crate::output::Output;
 
-/// What decoding came to.
+/// The result of a decoding step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<T> {
     /// A message; there may be more in the input.
     Message(T),
     /// The next message is not complete.
     NeedMore,
-    /// There will be no further message, whatever the peer sends.
+    /// No further message follows, whatever the peer sends.
     End,
 }
 
 impl<T> Step<T> {
-    /// The same step with another message: what a codec over a framing does with each frame.
+    /// The same step with another message: a codec over a framing maps each frame with it.
     ///
     /// ```
     /// use tidegate_codec::Step;
@@ -43,12 +43,12 @@ impl<T> Step<T> {
 
 /// One protocol: bytes in, messages out; messages in, bytes out.
 ///
-/// The loop calls [`decode`](Codec::decode) until it says [`More`](Step::NeedMore); every call either yields a message or
-/// needs more input, so a codec that yields without consuming has to come to an end by itself. A codec never
-/// blocks, never panics on what a peer sent, and refuses what is too large *before* it allocates for it.
+/// The loop calls [`decode`](Codec::decode) until it returns [`NeedMore`](Step::NeedMore). Every call either yields a
+/// message or needs more input, so a codec that yields without consuming must end on its own. A codec never blocks,
+/// never panics on a peer's input, and refuses oversized input *before* it allocates for it.
 ///
-/// Only [`decode`](Codec::decode) and [`encode`](Codec::encode) have to be written. A stack of stages is a codec as
-/// well, [`Over`](crate::Over), and most of the other methods are there for it.
+/// Only [`decode`](Codec::decode) and [`encode`](Codec::encode) are required. A stack of stages is a codec as well,
+/// [`Over`](crate::Over); most of the other methods exist for it.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -79,25 +79,25 @@ pub trait Codec: 'static {
     type In;
     /// What encoding takes.
     type Out;
-    /// What can go wrong, sorted by blame.
+    /// The error, sorted by blame.
     type Error: Fault;
 
-    /// Decodes the next message. What the protocol answers by itself goes to `reply`.
+    /// Decodes the next message. The protocol's own replies go to `reply`.
     ///
     /// # Errors
-    /// The connection is closed once what is in `reply`, the last word to the peer included, was sent.
+    /// The connection is closed after the content of `reply`, which includes the final reply to the peer, is sent.
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Self::In>, Self::Error>;
 
     /// Encodes a message.
     ///
     /// # Errors
-    /// The message cannot be said in this protocol, at least not now. Nothing was written, and the connection lives.
+    /// The protocol cannot express the message, at least not now. Nothing was written, and the connection stays open.
     fn encode(&mut self, message: Self::Out, out: &mut Output<'_>) -> Result<(), Self::Error>;
 
-    /// Writes a message that a codec of the same kind has encoded already, with [`encode_once`](Codec::encode_once): how
-    /// a broadcast encodes once. The bytes are linked whatever their size, so that all queues share them.
+    /// Writes a message that a codec of the same kind has already encoded with [`encode_once`](Codec::encode_once), so
+    /// that a broadcast encodes once. The bytes are linked whatever their size, so that all queues share them.
     ///
-    /// A codec whose encoding depends on what was said on the connection before has to refuse it.
+    /// A codec whose encoding depends on the connection's earlier messages must refuse it.
     ///
     /// # Errors
     /// As for [`encode`](Codec::encode).
@@ -106,8 +106,8 @@ pub trait Codec: 'static {
         Ok(())
     }
 
-    /// Encodes a message for [`encoded`](Codec::encoded) of other connections; [`Encoded`](crate::Encoded) is what calls
-    /// it. This codec is on no connection of its own, and what it holds back is written at once.
+    /// Encodes a message for [`encoded`](Codec::encoded) of other connections; [`Encoded`](crate::Encoded) calls it.
+    /// This codec belongs to no connection, and its buffered bytes are written at once.
     ///
     /// # Errors
     /// As for [`encode`](Codec::encode).
@@ -116,12 +116,12 @@ pub trait Codec: 'static {
         self.flush(out)
     }
 
-    /// Decodes after the peer has shut down its sending side, until this says [`Step::End`].
+    /// Decodes after the peer has shut down its sending side, until this returns [`Step::End`].
     ///
-    /// [`Step::NeedMore`] says that the next message has to wait until something was encoded.
+    /// [`Step::NeedMore`] means that the next message must wait until a message is encoded.
     ///
-    /// The default decodes what is complete and ends; what is left is cut off. A protocol to which that matters
-    /// says so with an error.
+    /// The default decodes complete messages and then ends; an incomplete rest is discarded. A protocol for which a
+    /// truncated message matters returns an error.
     ///
     /// # Errors
     /// As for [`decode`](Codec::decode).
@@ -132,7 +132,7 @@ pub trait Codec: 'static {
         })
     }
 
-    /// Makes progress that nobody asked for: handshakes, acknowledgements. Yields no message.
+    /// Makes progress without a request of the application: handshakes, acknowledgements. Yields no message.
     ///
     /// # Errors
     /// As for [`decode`](Codec::decode).
@@ -140,7 +140,7 @@ pub trait Codec: 'static {
         Ok(())
     }
 
-    /// Whether bytes have to be read even if the application wants no message: during a handshake.
+    /// Whether the loop must read bytes even if the application wants no message: during a handshake.
     fn wants_input(&self) -> bool {
         false
     }
@@ -150,41 +150,41 @@ pub trait Codec: 'static {
         true
     }
 
-    /// Whether all that this protocol will ever say on the connection has been said, both ways. The loop then
-    /// closes it, once everything was sent.
+    /// Whether the protocol is complete on this connection, in both directions. The loop then closes it after
+    /// everything was sent.
     fn is_finished(&self) -> bool {
         false
     }
 
-    /// Whether [`is_finished`](Codec::is_finished) tells when a connection is over. Then a handler does not close it
-    /// when the peer has ended its stream.
+    /// Whether [`is_finished`](Codec::is_finished) reports the end of a connection. Then a handler does not close it at
+    /// the end of the peer's stream.
     fn knows_its_end(&self) -> bool {
         false
     }
 
-    /// Whether decoding cannot go on until something is encoded. Bytes that arrive meanwhile are left with the kernel,
-    /// so that a peer cannot fill our memory while it waits for an answer.
+    /// Whether decoding must wait until a message is encoded. Bytes that arrive meanwhile stay in the kernel, so that a
+    /// peer cannot fill our memory while it waits for a response.
     fn is_blocked(&self) -> bool {
         false
     }
 
-    /// Whether the end of the connection would now look like the end of a message, though it is not. A connection that
-    /// fails is then cut off instead of ended.
+    /// Whether the end of the connection would now look like the end of a message, although it is not. A connection
+    /// that fails is then reset instead of closed.
     fn ends_with_connection(&self) -> bool {
         false
     }
 
-    /// Decoding was suspended by the application, since no task asks for a message, or because the peer did not read, and
-    /// goes on: the peer could not be heard meanwhile, so its time starts anew, or goes on where it was. This may be said
-    /// several times for one suspension.
+    /// Called when decoding resumes: re-arm the deadline, or continue it. The application had suspended decoding
+    /// because no task requests a message, or the loop had because the peer did not read; the codec could not see the
+    /// peer's bytes meanwhile. One suspension may cause several calls.
     fn restart_timeouts(&mut self, _now: Instant) {}
 
-    /// The application failed in the middle of a message: what the protocol says to the peer in that case, before
-    /// the connection is closed.
+    /// The application failed in the middle of a message: writes the protocol's reply for that case, before the
+    /// connection is closed.
     fn fail(&mut self, _out: &mut Output<'_>) {}
 
-    /// The application wants to end: the protocol lets the peer know, or takes no further message. Bytes that were
-    /// accepted are still sent.
+    /// The application shuts down: the protocol announces it to the peer, or accepts no further message. Accepted bytes
+    /// are still sent.
     ///
     /// # Errors
     /// As for [`decode`](Codec::decode).
@@ -192,7 +192,7 @@ pub trait Codec: 'static {
         Ok(())
     }
 
-    /// The connection is about to be closed in good order: the last word of the protocol, if it has one.
+    /// The connection is about to be closed without an error: writes the protocol's closing message, if it has one.
     ///
     /// # Errors
     /// As for [`decode`](Codec::decode).
@@ -200,7 +200,7 @@ pub trait Codec: 'static {
         Ok(())
     }
 
-    /// Writes what was held back in order to be sent together.
+    /// Writes bytes that were buffered to be sent together.
     ///
     /// # Errors
     /// As for [`decode`](Codec::decode).
@@ -208,43 +208,43 @@ pub trait Codec: 'static {
         Ok(())
     }
 
-    /// Bytes held back; they count against the water marks.
+    /// Buffered bytes; they count against the water marks.
     fn buffered_bytes(&self) -> usize {
         0
     }
 
-    /// Bytes of memory in which it keeps input that it has taken and not decoded: they count when a loop's memory is
+    /// Bytes of memory that buffer input which the codec has taken and not decoded; they count when a loop's memory is
     /// used up. Only a codec with an [`Input`] of its own has some.
     fn input_memory(&self) -> usize {
         0
     }
 
-    /// The bytes that the uppermost codec of the pipeline has produced so far; `queue` is the one below this codec.
+    /// The write position of the uppermost codec of the pipeline; `queue` is the one below this codec.
     fn mark(&self, queue: &Outbound) -> WritePosition {
         queue.written()
     }
 
-    /// The offset in the queue below at which everything up to `mark` has been written, once that is known.
+    /// The offset in the queue below at which everything up to `mark` is written, as soon as that is known.
     fn wire_offset(&self, mark: WritePosition) -> Option<u64> {
         Some(mark.0)
     }
 
-    /// A queue whose next piece is in a file that has to be read, because a filter must see its bytes. The engine
-    /// reads it, piece by piece, and flushes again.
+    /// A queue whose next piece is in a file that must be read, because a filter must process its bytes. The engine
+    /// reads the file piece by piece, and flushes again.
     fn file_to_load(&mut self) -> Option<&mut Outbound> {
         None
     }
 
-    /// Moves what is left of the input into memory of its own, so that nothing keeps the loop's scratch. Only a
-    /// codec with an [`Input`] of its own has to do something.
+    /// Moves the remaining input into memory of its own, so that it does not pin the loop's scratch. Only a codec with
+    /// an [`Input`] of its own has to implement it.
     fn compact(&mut self, _pool: &Pool) {}
 
-    /// When [`handle_timeout`](Codec::handle_timeout) is to be called, if at all.
+    /// The time of the next call of [`handle_timeout`](Codec::handle_timeout), if any.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// The time that [`poll_timeout`](Codec::poll_timeout) named has come.
+    /// The time that [`poll_timeout`](Codec::poll_timeout) returned has come.
     ///
     /// # Errors
     /// The connection is closed, as for [`decode`](Codec::decode).

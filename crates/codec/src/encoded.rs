@@ -4,9 +4,9 @@
 //! them once into its own memory, and every queue on it links that copy, through
 //! [`Codec::encoded`](crate::Codec::encoded).
 //!
-//! That works for protocols in which a message has the same bytes at any time, as with the framings. One whose encoding
-//! depends on what was said before, such as HTTP/1.1, refuses it. A filter makes no difference: what is encoded is what
-//! the codec above all filters writes, and each connection's own filters have it afterwards.
+//! That works for protocols in which a message has the same bytes at any time, as in the framings. A protocol whose
+//! encoding depends on earlier messages, such as HTTP/1.1, refuses it. Filters do not matter: the encoded bytes are
+//! those that the codec above all filters writes, and each connection's own filters process them afterwards.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -48,8 +48,8 @@ pub struct Encoded<C> {
 }
 
 impl<C: Codec> Encoded<C> {
-    /// Encodes `message` with `codec`, which is one of its own, on no connection: limits and options that change the
-    /// bytes have to be set as they are on the connections.
+    /// Encodes `message` with `codec`, a separate one without a connection: limits and options that change the bytes
+    /// must be set as on the connections.
     ///
     /// # Errors
     /// As for [`encode`].
@@ -58,7 +58,7 @@ impl<C: Codec> Encoded<C> {
         encode(codec, message, &Pool::new(), &time).map(Self::of)
     }
 
-    /// The same message for connections on which the codec stands over a filter.
+    /// The same message for connections on which the codec is over a filter.
     #[must_use]
     pub fn over<F: Filter>(self) -> Encoded<Over<F, C>> {
         Encoded::of(self.bytes)
@@ -66,8 +66,7 @@ impl<C: Codec> Encoded<C> {
 }
 
 impl<C> Encoded<C> {
-    /// Bytes of which the caller knows that a codec of this kind would write them for some message: they are not
-    /// checked.
+    /// Unchecked bytes: the caller guarantees that a codec of this kind would write them for some message.
     #[must_use]
     pub const fn of(bytes: Bytes) -> Self {
         Self { bytes, kind: PhantomData }
@@ -79,13 +78,13 @@ impl<C> Encoded<C> {
         &self.bytes
     }
 
-    /// How many there are.
+    /// Their number.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there are none: the message says nothing.
+    /// Whether there are none: the message has no encoding.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -104,13 +103,13 @@ impl<C> fmt::Debug for Encoded<C> {
     }
 }
 
-/// Encodes `message` with `codec`, for [`Codec::encoded`] of other codecs of its kind, and gives all of its bytes in
-/// one piece.
+/// Encodes `message` with `codec`, for [`Codec::encoded`] of other codecs of its kind, and returns all of its bytes
+/// contiguously.
 ///
 /// # Errors
 /// [`EncodeError::Codec`] if the codec refuses the message, and [`EncodeError::File`] if it links a piece of a file:
-/// those are read by the connection that sends them, and have no place here. After that, drop the codec: it may keep
-/// the rest of the message.
+/// the connection that sends a file reads it, so it cannot be shared. After an error, drop the codec: it may keep the
+/// rest of the message.
 pub fn encode<C: Codec>(
     codec: &mut C,
     message: C::Out,
@@ -138,7 +137,7 @@ pub fn encode<C: Codec>(
 pub enum EncodeError<E> {
     /// The codec refuses it.
     Codec(E),
-    /// It has a piece of a file in it.
+    /// It contains a piece of a file.
     File,
 }
 
@@ -181,7 +180,7 @@ mod tests {
     use crate::codec::Step;
     use crate::framing::{FramingError, LengthField, Lines, Raw};
 
-    /// Adds one to every byte, takes no files, and says how many bytes it has seen.
+    /// Adds one to every byte, takes no files, and reports the number of bytes that it has seen.
     #[derive(Debug, Default)]
     struct Shift {
         seen: usize,
@@ -205,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Sends files, behind a byte, and holds back bytes until it is flushed.
+    /// Sends files, behind a byte, and buffers bytes until it is flushed.
     #[derive(Default)]
     struct Files {
         held: Vec<u8>,
@@ -246,7 +245,7 @@ mod tests {
         FileRegion { file: Arc::new(File::open("/dev/null").unwrap()), offset: 0, length }
     }
 
-    /// What a connection with this codec sends when it is handed those bytes.
+    /// The bytes that a connection with this codec sends for those bytes.
     fn sent<C: Codec>(codec: &mut C, bytes: &[u8]) -> Vec<u8> {
         let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
         let mut queue = Outbound::new(&pool);
@@ -262,7 +261,7 @@ mod tests {
     #[test]
     fn it_may_be_shared_between_threads_whatever_its_codec_holds() {
         fn shared<T: Clone + Send + Sync>() {}
-        /// A codec that is bound to its thread.
+        /// A codec that is not `Send`.
         struct Bound(PhantomData<std::rc::Rc<()>>);
         shared::<Encoded<Bound>>();
         let _ = Bound(PhantomData);

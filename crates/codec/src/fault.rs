@@ -1,11 +1,11 @@
-//! Errors of protocols, sorted by whose fault they are.
+//! Errors of protocols, sorted by blame.
 
-/// Who is to blame for an error. It decides at which level the end of a connection is logged.
+/// The side that caused an error. It decides at which level the end of a connection is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Blame {
     /// The peer broke the protocol.
     Peer,
-    /// The application asked for something that the protocol cannot say.
+    /// The application requested something that the protocol cannot express.
     Caller,
     /// A limit was reached: of size, of count, of time.
     Limit,
@@ -46,7 +46,7 @@ pub enum Blame {
 /// impl std::error::Error for Wrong {}
 /// ```
 pub trait Fault: std::error::Error + Send + Sync + 'static {
-    /// Whose fault it is.
+    /// The side that caused it.
     fn blame(&self) -> Blame;
 }
 

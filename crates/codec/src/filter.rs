@@ -10,9 +10,9 @@ use crate::output::Output;
 
 /// A stage below a codec that turns bytes into bytes: TLS, compression, a PROXY header.
 ///
-/// *Wire* is the side of the peer, *plain* the side of the codec above. A filter owns no queues: it is handed both
-/// sides, and may keep bytes back until it is flushed. Only [`inbound`](Filter::inbound) and
-/// [`outbound`](Filter::outbound) have to be written.
+/// *Wire* is the side of the peer, *plain* the side of the codec above. A filter owns no queues: each call receives
+/// both sides, and the filter may buffer bytes until it is flushed. Only [`inbound`](Filter::inbound) and
+/// [`outbound`](Filter::outbound) are required.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -55,29 +55,28 @@ use crate::output::Output;
 /// # Ok::<(), tidegate_codec::OverError<Infallible, tidegate_codec::framing::FramingError>>(())
 /// ```
 pub trait Filter: 'static {
-    /// What can go wrong, sorted by blame.
+    /// The error, sorted by blame.
     type Error: Fault;
 
-    /// Takes bytes from `wire` and appends what they mean to `plain`; what the filter answers by itself goes to
-    /// `reply`.
+    /// Takes bytes from `wire` and appends their plain form to `plain`; the filter's own replies go to `reply`.
     ///
-    /// [`Step::Message`] says that something was done and more may be possible, [`Step::NeedMore`] that more bytes are
-    /// needed, [`Step::End`] that the peer has ended the plain side in good order.
+    /// [`Step::Message`] means that it made progress and that more may be possible, [`Step::NeedMore`] that it needs
+    /// more bytes, [`Step::End`] that the peer has ended the plain side without an error.
     ///
     /// # Errors
-    /// The connection is closed once what is in `reply` was sent.
+    /// The connection is closed after the content of `reply` is sent.
     fn inbound(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>)
     -> Result<Step<()>, Self::Error>;
 
-    /// Takes what was flushed in `plain` and writes what it means to `out`, or holds it back until
+    /// Takes the flushed bytes of `plain` and writes their wire form to `out`, or buffers it until
     /// [`flush`](Filter::flush). It may leave bytes in `plain`, as during a handshake; they count as pending.
     ///
     /// # Errors
-    /// The connection is closed once what is in `out` was sent.
+    /// The connection is closed after the content of `out` is sent.
     fn outbound(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> Result<(), Self::Error>;
 
-    /// The peer has shut down its sending side, and [`inbound`](Filter::inbound) needs more bytes. An error says
-    /// that bytes were cut off.
+    /// The peer has shut down its sending side, and [`inbound`](Filter::inbound) needs more bytes. An error means that
+    /// bytes are missing.
     ///
     /// # Errors
     /// As for [`inbound`](Filter::inbound).
@@ -85,7 +84,7 @@ pub trait Filter: 'static {
         Ok(())
     }
 
-    /// Writes what was held back.
+    /// Writes the buffered bytes.
     ///
     /// # Errors
     /// As for [`outbound`](Filter::outbound).
@@ -93,7 +92,7 @@ pub trait Filter: 'static {
         Ok(())
     }
 
-    /// The filter's last word, in good order.
+    /// Writes the filter's closing message, at the end of a connection without an error.
     ///
     /// # Errors
     /// As for [`outbound`](Filter::outbound).
@@ -101,27 +100,27 @@ pub trait Filter: 'static {
         Ok(())
     }
 
-    /// Bytes held back; they count against the water marks.
+    /// Buffered bytes; they count against the water marks.
     fn buffered_bytes(&self) -> usize {
         0
     }
 
-    /// Whether the handshake is over.
+    /// Whether the handshake is complete.
     fn is_established(&self) -> bool {
         true
     }
 
-    /// Whether pieces of files may pass through unseen, as they do where the outbound side is not changed.
+    /// Whether pieces of files may bypass the filter, as they may where it does not change the outbound side.
     fn takes_files(&self) -> bool {
         false
     }
 
-    /// When [`handle_timeout`](Filter::handle_timeout) is to be called, if at all.
+    /// The time of the next call of [`handle_timeout`](Filter::handle_timeout), if any.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// The time that [`poll_timeout`](Filter::poll_timeout) named has come.
+    /// The time that [`poll_timeout`](Filter::poll_timeout) returned has come.
     ///
     /// # Errors
     /// As for [`inbound`](Filter::inbound).

@@ -4,8 +4,8 @@
 //! bytes into bytes, both ways: TLS, a PROXY header. [`Over`] puts a codec over a filter and is itself a codec, so a
 //! pipeline is a type, and stages that do not fit do not compile. A test drives any of it with byte slices.
 //!
-//! What a codec writes goes straight into the connection's outbound queue, through [`Output`]; what many connections
-//! are to be told is encoded once, as [`Encoded`].
+//! A codec writes straight into the connection's outbound queue, through [`Output`]; a message for many connections is
+//! encoded once, as [`Encoded`].
 //!
 //! The framings in [`framing`] are codecs ready for use, and the shortest examples of how one is written. Any codec
 //! can be put through the contract tests of `tidegate-testkit`.

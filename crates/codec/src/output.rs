@@ -1,4 +1,4 @@
-//! `Output`: where a codec writes, and what time it is.
+//! `Output`: the outbound queue of a codec, and the current time.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -7,7 +7,7 @@ use tidegate_buffer::{Cursor, FileRegion, Outbound, Pieces, Pool, Slice, WritePo
 
 /// A codec's view of the connection's outbound queue, and of the loop's time.
 ///
-/// Time is an argument: it stands still during one visit of a connection, and tests set it as they please.
+/// Time is an argument: it is constant during one dispatch, and tests set it freely.
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};
@@ -36,11 +36,11 @@ impl<'a> Output<'a> {
         Self::attached(queue, pool, time)
     }
 
-    /// The same for a queue that has its pool, which is not asked again.
+    /// The same for a queue that already has its pool, without a check.
     ///
     /// # Panics
     ///
-    /// Whatever is written panics if the queue has none.
+    /// Every write panics if the queue has none.
     #[inline]
     pub fn attached(queue: &'a mut Outbound, pool: &'a Pool, time: &'a Time) -> Self {
         Self { queue, pool, time }
@@ -52,8 +52,8 @@ impl<'a> Output<'a> {
         self.queue.write(bytes);
     }
 
-    /// Appends copies of all `pieces`, one behind the other: the cheapest way to write a message of a few short ones; see
-    /// [`Outbound::write_pieces`].
+    /// Appends copies of all `pieces`, one behind the other: the cheapest way to write a message of a few short pieces;
+    /// see [`Outbound::write_pieces`].
     #[inline]
     pub fn write_pieces(&mut self, pieces: impl Pieces) {
         self.queue.write_pieces(pieces);
@@ -80,7 +80,7 @@ impl<'a> Output<'a> {
         self.queue.link_bytes(bytes);
     }
 
-    /// Appends bytes of the program, linked if there are many.
+    /// Appends static bytes, linked if there are many.
     pub fn link_static(&mut self, bytes: &'static [u8]) {
         self.queue.link_static(bytes);
     }
@@ -90,44 +90,44 @@ impl<'a> Output<'a> {
         self.queue.link_file(region);
     }
 
-    /// Moves what was flushed in another queue to the end of this one; only short pieces are copied once more.
+    /// Moves what was flushed in another queue to the end of this one; only short parts are copied once more.
     pub fn take_flushed(&mut self, from: &mut Outbound) {
         self.queue.take_flushed(from);
     }
 
-    /// How many bytes were ever written here.
+    /// Bytes written so far.
     #[must_use]
     pub fn written(&self) -> WritePosition {
         self.queue.written()
     }
 
-    /// How many of them still wait.
+    /// Bytes that are not sent yet.
     #[must_use]
     pub fn pending(&self) -> u64 {
         self.queue.pending()
     }
 
-    /// The time of this visit.
+    /// The time of this dispatch.
     #[must_use]
     #[inline]
     pub fn now(&self) -> Instant {
         self.time.now
     }
 
-    /// The time of this visit with its date; it outlives this view.
+    /// The time of this dispatch with its date; it outlives this view.
     #[must_use]
     #[inline]
     pub fn time(&self) -> &'a Time {
         self.time
     }
 
-    /// Where the loop's memory comes from.
+    /// The source of the loop's memory.
     #[must_use]
     pub fn pool(&self) -> &'a Pool {
         self.pool
     }
 
-    /// The same time and pool, and another queue: what a filter hands to the codec above it.
+    /// The same time and pool with another queue: a filter passes it to the codec above it.
     #[must_use]
     pub fn with_queue<'b>(&self, queue: &'b mut Outbound) -> Output<'b>
     where
@@ -143,7 +143,7 @@ impl<'a> Output<'a> {
     }
 }
 
-/// The time as a loop sees it: read once a turn, with the date of HTTP formatted once a second.
+/// The time as a loop sees it: read once per iteration, with the HTTP date formatted once a second.
 #[derive(Debug, Clone)]
 pub struct Time {
     now: Instant,
@@ -152,7 +152,7 @@ pub struct Time {
 }
 
 impl Time {
-    /// The time `now`, at which the wall clock shows `wall`.
+    /// The time `now`, at which the system time is `wall`.
     #[must_use]
     pub fn new(now: Instant, wall: SystemTime) -> Self {
         let mut time = Self { now, date_until: now, date: [b' '; DATE_BYTES] };
@@ -160,7 +160,7 @@ impl Time {
         time
     }
 
-    /// Moves on to `now`. The wall clock is asked only when a second has passed.
+    /// Moves on to `now`. The system clock is read only when a second has passed.
     #[inline]
     pub fn advance(&mut self, now: Instant, wall: impl FnOnce() -> SystemTime) {
         self.now = now;
@@ -169,7 +169,7 @@ impl Time {
         }
     }
 
-    /// The time of this turn.
+    /// The time of this iteration.
     #[must_use]
     #[inline]
     pub fn now(&self) -> Instant {
@@ -185,7 +185,7 @@ impl Time {
 
     fn set_date(&mut self, wall: SystemTime) {
         let since = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        // Years beyond 9999 have no such date, and a clock that far off is worth no panic.
+        // The format has no years beyond 9999, and a clock that far off must not cause a panic.
         let seconds = since.as_secs().min(LAST_SECOND);
         let text = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
         self.date.copy_from_slice(text.as_bytes());

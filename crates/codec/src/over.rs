@@ -13,20 +13,20 @@ use crate::output::Output;
 /// The codec `C` over the filter `F`: `Over<Tls, http1::Server>` speaks HTTP over TLS.
 ///
 /// Between the two it keeps the plain bytes: an [`Input`] that the codec reads, and a gather buffer, an [`Outbound`],
-/// in which the codec's writes wait for the filter. Both are empty, and without memory, on an idle connection.
+/// in which the codec's writes wait for the filter. On an idle connection both are empty and without memory.
 #[derive(Debug)]
 pub struct Over<F, C> {
     filter: F,
     codec: C,
     plain: Input,
     gather: Outbound,
-    /// Bytes below the filter when it last had nothing to hold back.
+    /// The offset in the queue below when the filter last had no buffered bytes.
     wire: u64,
     ended: bool,
 }
 
 impl<F: Filter, C: Codec> Over<F, C> {
-    /// Puts `codec` over `filter`.
+    /// Stacks `codec` on `filter`.
     #[must_use]
     pub fn new(filter: F, codec: C) -> Self {
         Self { filter, codec, plain: Input::new(), gather: Outbound::default(), wire: 0, ended: false }
@@ -42,19 +42,19 @@ impl<F: Filter, C: Codec> Over<F, C> {
         &self.codec
     }
 
-    /// Puts another codec in place of this one. Bytes that were already read, and bytes that wait, come along.
+    /// Replaces the codec. Bytes that were already read, and bytes that wait, are kept.
     #[must_use]
     pub fn map<D: Codec>(self, to: impl FnOnce(C) -> D) -> Over<F, D> {
         let Self { filter, codec, plain, gather, wire, ended } = self;
         Over { filter, codec: to(codec), plain, gather, wire, ended }
     }
 
-    /// Takes the stack apart, when the filter has come to its end and the connection goes on without it: the filter, the
-    /// codec, and the plain bytes that the codec has not decoded, which belong before what is still on the wire.
+    /// Takes the stack apart after the filter has ended, while the connection continues without it. Returns the filter,
+    /// the codec, and the plain bytes that the codec has not decoded; they precede the bytes still on the wire.
     ///
-    /// Decode until [`Step::End`] first: what the filter has not turned into plain bytes stays in the connection's input
-    /// and would be taken for plain. [Flush](Codec::flush) first as well, or [close](Codec::close): what was encoded
-    /// and has not gone through the filter is lost.
+    /// Decode until [`Step::End`] first: bytes that the filter has not converted stay in the connection's input and
+    /// would be read as plain bytes. Also [flush](Codec::flush) or [close](Codec::close) first: encoded bytes that have
+    /// not passed through the filter are lost.
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -115,7 +115,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
         step.map_err(OverError::Codec)
     }
 
-    /// Decodes until there is a message, or the filter needs more bytes.
+    /// Decodes until there is a message or the filter needs more bytes.
     fn advance(&mut self, wire: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, <Self as Codec>::Error> {
         self.plain.set_escaping(wire.is_escaping());
         loop {
@@ -123,7 +123,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
                 Ok(Step::NeedMore) if !self.ended => {}
                 Ok(step) => return Ok(step),
                 Err(error) => {
-                    // The codec's last word has to get through the filter.
+                    // The codec's final message must pass through the filter.
                     self.flush(reply)?;
                     return Err(error);
                 }
@@ -164,7 +164,7 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
         self.codec.encoded(bytes, &mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)
     }
 
-    /// Past the filter: what one connection's filter makes of the bytes, another's peer could not read.
+    /// Bypasses the filter: the peer of another connection could not read this filter's output.
     fn encode_once(&mut self, message: C::Out, out: &mut Output<'_>) -> Result<(), Self::Error> {
         self.codec.encode_once(message, out).map_err(OverError::Codec)
     }

@@ -1,7 +1,7 @@
-//! Which bytes may stand where: as a table for one byte, and as two small ones that processors look up many at a time.
+//! The classes of bytes: as a table for one byte, and as two small tables that processors look up many bytes at a time.
 //!
-//! A processor can look up sixteen or thirty-two bytes at once, in a table of sixteen. So a byte is looked up twice, by
-//! its lower four bits and by its upper four, and belongs to the sets that both of them name: [`Nibbles`]. Its eight
+//! A processor looks up sixteen or thirty-two bytes at once, in a table of sixteen. So a byte is looked up twice, by
+//! its lower four bits and by its upper four, and belongs to the sets that both results name: [`Nibbles`]. Its eight
 //! sets are rectangles, lower halves times upper halves; a class is a union of rectangles.
 
 /// Whether `byte` may be part of a token (RFC 9110 §5.6.2): a method, or the name of a field.
@@ -22,16 +22,17 @@ pub const fn is_control(byte: u8) -> bool {
     CLASSES[byte as usize] & CONTROL != 0
 }
 
-/// Whether a request target may hold `byte` wherever it stands: the characters of a URI (RFC 3986 §2), without `#`, with
-/// which a fragment begins, and without `%`, which needs two digits behind it.
+/// Whether a request target may contain `byte` anywhere: the characters of a URI (RFC 3986 §2), without `#`, with which
+/// a fragment begins, and without `%`, which needs two digits behind it.
 ///
-/// RFC 3986 has brackets only in an authority. Browsers send them unescaped in paths and queries, so they belong.
+/// RFC 3986 permits brackets only in an authority. Browsers send them unescaped in paths and queries, so this class
+/// includes them.
 #[inline]
 pub(crate) const fn is_target(byte: u8) -> bool {
     CLASSES[byte as usize] & TARGET != 0
 }
 
-/// Whether the path of a request target may hold `byte` wherever it stands: what a target may hold, without `?`.
+/// Whether the path of a request target may contain `byte` anywhere: the bytes of a target, without `?`.
 #[inline]
 pub(crate) const fn is_path(byte: u8) -> bool {
     CLASSES[byte as usize] & PATH != 0
@@ -43,14 +44,14 @@ pub(crate) fn is_escape(bytes: &[u8], at: usize) -> bool {
     bytes.get(at) == Some(&b'%') && escaped(bytes, at).is_some()
 }
 
-/// Whether an escaped octet begins at `at` that a path may hold. It may not hold NUL, where a file name would end (RFC
-/// 3986 §7.3); a query may, since some clients send binary data there.
+/// Whether an escaped octet that a path may contain begins at `at`. A path must not contain NUL, where a file name
+/// would end (RFC 3986 §7.3); a query may, since some clients send binary data there.
 #[inline(always)]
 pub(crate) fn is_path_escape(bytes: &[u8], at: usize) -> bool {
     bytes.get(at) == Some(&b'%') && escaped(bytes, at).is_some_and(|digits| digits != b"00")
 }
 
-/// The end of runs between which escaped octets stand that `is_escape` accepts; `run_end` gives the end of one run.
+/// The end of a sequence of runs and of escaped octets that `is_escape` accepts; `run_end` returns the end of one run.
 #[inline(always)]
 pub(crate) fn escaped_run_end(
     bytes: &[u8],
@@ -67,14 +68,14 @@ pub(crate) fn escaped_run_end(
     }
 }
 
-/// The digits of the escaped octet whose `%` stands at `at`.
+/// The digits of the escaped octet whose `%` is at `at`.
 #[inline]
 fn escaped(bytes: &[u8], at: usize) -> Option<&[u8; 2]> {
     bytes.get(at + 1..)?.first_chunk().filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))
 }
 
 /// Whether `byte` may be part of a registered name or an address (RFC 3986 §3.2.2), without colon and brackets, and
-/// without the comma, with which somebody may have joined two hosts.
+/// without the comma, which an intermediary may have used to join two hosts.
 #[inline]
 #[must_use]
 pub const fn is_host(byte: u8) -> bool {
@@ -141,13 +142,13 @@ impl Nibbles {
 
     const EMPTY: Self = Self { lower: [0; 16], upper: [0; 16] };
 
-    /// A rectangle for each row of ASCII that is more than control characters.
+    /// A rectangle for each row of ASCII that has more than control characters.
     const fn of_class(class: u8) -> Self {
         let rows = Self::EMPTY.with_row(1, 2, class).with_row(2, 3, class).with_row(4, 4, class);
         rows.with_row(8, 5, class).with_row(16, 6, class).with_row(32, 7, class)
     }
 
-    /// Adds to rectangle `sign` whatever of `class` has this upper half.
+    /// Adds to rectangle `sign` the bytes of `class` with this upper half.
     const fn with_row(mut self, sign: u8, upper: u8, class: u8) -> Self {
         let mut lower = 0;
         while lower < 16 {
@@ -161,12 +162,12 @@ impl Nibbles {
     }
 }
 
-/// What is found of the bytes of fields: 0 for what is no control character and cannot be in a name, more than
-/// [`CONTROL_ABOVE`] for control characters, and less than 0 or up to it for characters of tokens, all of it as signed.
+/// The result for a byte of a field line, as signed: 0 for a byte that is no control character and cannot be in a name;
+/// more than [`CONTROL_ABOVE`] for a control character; other values up to it, or negative ones, for a token character.
 pub(crate) static FIELD: Nibbles = FIELDS;
 
 const FIELDS: Nibbles = {
-    // Upper half 6 is a row without gaps, so two others together give it, and a sign is left for DEL.
+    // Row 6 has no gaps, so the signs of two other rows together stand for it, which leaves one sign for DEL.
     let rows = Nibbles::EMPTY.with_row(1, 2, TOKEN).with_row(2, 3, TOKEN).with_row(4, 4, TOKEN).with_row(8, 5, TOKEN);
     let mut rows = rows.with_row(0x80, 7, TOKEN).with_row(0x10, 0, CONTROL).with_row(0x40, 7, CONTROL);
     rows.upper[6] = 2 | 4;
@@ -179,13 +180,13 @@ const FIELDS: Nibbles = {
 /// See [`FIELD`].
 pub(crate) const CONTROL_ABOVE: i8 = 0x0f;
 
-/// What is found of the bytes of a host: 0 for all that do not belong.
+/// The result for a byte of a host: 0 for all bytes outside the class.
 pub(crate) static HOSTS: Nibbles = Nibbles::of_class(HOST);
 
-/// What is found of the bytes of a request target: 0 for all that do not belong, and for `%`.
+/// The result for a byte of a request target: 0 for all bytes outside the class, and for `%`.
 pub(crate) static TARGETS: Nibbles = Nibbles::of_class(TARGET);
 
-/// What is found of the bytes of a path: 0 for all that do not belong, and for `%`.
+/// The result for a byte of a path: 0 for all bytes outside the class, and for `%`.
 pub(crate) static PATHS: Nibbles = Nibbles::of_class(PATH);
 
 const _: () = {
@@ -199,6 +200,6 @@ const _: () = {
         assert!(is_path(symbol) == (Nibbles::of_class(PATH).of(symbol) != 0));
         byte += 1;
     }
-    // A short block is filled up with NUL, which has to end whatever it is that is looked for.
+    // A short block is padded with NUL, which must end every search.
     assert!(is_control(0) && !is_token(0) && !is_target(0) && !is_host(0));
 };

@@ -1,6 +1,6 @@
-//! What a sweep yields: a field by its places, or why there are no more.
+//! The results of a sweep: the positions of a field, or the reason why it stopped.
 
-/// A field line, `NAME:VALUE` CR LF, by its places in the bytes that were scanned.
+/// A field line, `NAME:VALUE` CR LF, by its positions in the scanned bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Field<'b> {
     bytes: &'b [u8],
@@ -23,40 +23,40 @@ impl<'b> Field<'b> {
     #[inline(always)]
     #[must_use]
     pub fn name(&self) -> &'b [u8] {
-        // SAFETY: `start <= name_end <= bytes.len()`, says who made this.
+        // SAFETY: `start <= name_end <= bytes.len()`, by the contract of `new`.
         unsafe { self.bytes.get_unchecked(self.start..self.name_end) }
     }
 
-    /// The value as it stands there, with the white space around it.
+    /// The value as sent, with the white space around it.
     #[inline(always)]
     #[must_use]
     pub fn value(&self) -> &'b [u8] {
-        // SAFETY: `name_end < value_end <= bytes.len()`, says who made this.
+        // SAFETY: `name_end < value_end <= bytes.len()`, by the contract of `new`.
         unsafe { self.bytes.get_unchecked(self.name_end + 1..self.value_end) }
     }
 
-    /// Where the line, and with it the name, begins.
+    /// The start of the line, and so of the name.
     #[inline]
     #[must_use]
     pub const fn start(&self) -> usize {
         self.start
     }
 
-    /// Where the colon is, directly behind the name.
+    /// The position of the colon, directly behind the name.
     #[inline]
     #[must_use]
     pub const fn name_end(&self) -> usize {
         self.name_end
     }
 
-    /// Where the value ends and CR LF begins.
+    /// The end of the value, where CR LF begins.
     #[inline]
     #[must_use]
     pub const fn value_end(&self) -> usize {
         self.value_end
     }
 
-    /// Where the next line begins.
+    /// The start of the next line.
     #[inline]
     #[must_use]
     pub const fn end(&self) -> usize {
@@ -64,26 +64,26 @@ impl<'b> Field<'b> {
     }
 }
 
-/// Why a sweep has ended before the head did.
+/// The reason why a sweep ended before the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stop<E> {
-    /// The bytes ended first, and were good so far.
+    /// The bytes ended first, and were valid so far.
     Partial,
     /// They are not the fields of a head.
     Flawed(Flaw),
-    /// Whoever was told of the fields did not want to go on.
+    /// The callback refused a field.
     Refused(E),
 }
 
-/// What is wrong with a field line.
+/// The fault of a field line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Flaw {
-    /// It begins with a space or a tabulator, and would go on with the line before (RFC 9112 §5.2).
+    /// It begins with a space or a tabulator, as a continuation of the line before (RFC 9112 §5.2).
     FoldedLine,
-    /// It has no name, or a byte before the colon that cannot be in one.
+    /// It has no name, or a byte before the colon that a name cannot contain.
     Name,
-    /// It has a CR before any colon. If it is the first byte, then no LF follows, with which the head would end.
+    /// It has a CR before any colon. If that is the first byte, the LF that would end the head is missing.
     NoColon,
     /// It ends with LF alone.
     BareLf,
@@ -93,7 +93,7 @@ pub enum Flaw {
     Control,
 }
 
-/// Why there is no name from `line` on: a byte that does not belong is at `name_end`, if there is one. A colon behind a
+/// The reason why the line at `line` has no name: an invalid byte is at `name_end`, if there is one. A colon behind a
 /// name is the last byte.
 #[cold]
 pub(crate) fn no_name<E>(bytes: &[u8], line: usize, name_end: usize) -> Stop<E> {
@@ -108,7 +108,7 @@ pub(crate) fn no_name<E>(bytes: &[u8], line: usize, name_end: usize) -> Stop<E> 
     })
 }
 
-/// Why a value ends at `value_end`, where there is no CR LF.
+/// The reason why the value ends at `value_end` without CR LF.
 #[cold]
 pub(crate) fn no_line_end<E>(bytes: &[u8], value_end: usize) -> Stop<E> {
     Stop::Flawed(match bytes.get(value_end..).unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! `Level`: which instructions are used. [`run`] finds out once what the processor has.
+//! `Level`: the instruction set in use. [`run`] detects once what the processor supports.
 
 #[cfg(target_arch = "aarch64")]
 use crate::neon::Neon;
@@ -7,9 +7,9 @@ use crate::scanner::Task;
 #[cfg(target_arch = "x86_64")]
 use crate::x86::{Avx2, Ssse3};
 
-/// A set of instructions that this processor has.
+/// An instruction set that this processor supports.
 ///
-/// [`run`] chooses the best one; a test, or a measurement, goes through [`Level::all`].
+/// [`run`] uses the best one; tests and measurements use [`Level::all`].
 ///
 /// ```
 /// use tidegate_scan::{Level, Scanner, Task};
@@ -44,7 +44,7 @@ enum Kind {
 }
 
 impl Level {
-    /// Those that this processor has, the best one first.
+    /// The levels that this processor supports, the best one first.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
@@ -73,7 +73,7 @@ impl Level {
         }
     }
 
-    /// Does `task` with these instructions.
+    /// Runs `task` with these instructions.
     #[inline]
     pub fn run<T: Task>(self, task: T) -> T::Output {
         match self.0 {
@@ -88,9 +88,9 @@ impl Level {
     }
 }
 
-/// Does `task` with the best instructions that this processor has.
+/// Runs `task` with the best instructions that this processor supports.
 ///
-/// What the processor has is asked once; later calls cost a load and a branch more than [`Level::run`].
+/// The processor is detected once; later calls cost a load and a branch more than [`Level::run`].
 #[inline]
 pub fn run<T: Task>(task: T) -> T::Output {
     best().run(task)
@@ -99,7 +99,7 @@ pub fn run<T: Task>(task: T) -> T::Output {
 #[cfg(target_arch = "x86_64")]
 use cached::best;
 
-/// What the processor has, asked once.
+/// What the processor supports, detected once.
 #[cfg(target_arch = "x86_64")]
 mod cached {
     use core::sync::atomic::{AtomicU8, Ordering};
@@ -118,7 +118,7 @@ mod cached {
         }
     }
 
-    /// Asks, and keeps the answer. Threads that do so at once find the same.
+    /// Detects the level and stores it. Concurrent threads find the same.
     #[cold]
     fn find_best() -> Level {
         let (kind, found) = match (Avx2::detect(), Ssse3::detect()) {
@@ -130,7 +130,7 @@ mod cached {
         Level(kind)
     }
 
-    /// What was found, or 0.
+    /// The detected level, or 0.
     static BEST: AtomicU8 = AtomicU8::new(0);
 
     const AVX2: u8 = 1;

@@ -1,16 +1,17 @@
-//! Where the parts of an HTTP/1.1 head are, found in one sweep over its bytes.
+//! Finds the parts of an HTTP/1.1 head in one sweep over its bytes.
 //!
-//! A head is looked at in windows of 64 bytes. Of each window two bits are made for every byte: whether it may not be
-//! part of a name, and whether it may not be part of a value. Names end at the next bit of the first kind and values at
-//! the next one of the second kind, so every byte is loaded once, whatever it belongs to, and names, values, line ends
-//! and forbidden bytes are found together.
+//! The sweep reads a head in windows of 64 bytes. For each byte of a window it computes two bits: one if a name cannot
+//! contain the byte, one if a value cannot. A name ends at the next bit of the first kind and a value at the next bit
+//! of the second kind. So every byte is loaded once, and names, values, line ends and forbidden bytes are found
+//! together.
 //!
-//! The bits are made by the instructions that the processor has: AVX2 or SSSE3 on x86-64, NEON on 64-bit ARM, found
-//! out when the program runs. [`run`] asks for that once for all that is done with a head: a [`Task`] is compiled for
-//! each set of instructions. [`Level`] runs it with a certain one.
+//! The bits come from the instructions that the processor supports: AVX2 or SSSE3 on x86-64, NEON on 64-bit ARM,
+//! detected at run time. [`run`] checks that once for all work on a head: a [`Task`] is compiled for each instruction
+//! set. [`Level`] runs it with a chosen one.
 //!
-//! This crate knows which bytes may stand where (RFC 9110 §5, RFC 9112 §2.2 and §5), and nothing of what they mean. It
-//! is as strict as these allow: lines end with CR LF, names stand directly before their colon, no line is folded.
+//! This crate knows which bytes are valid at which position (RFC 9110 §5, RFC 9112 §2.2 and §5), and nothing of their
+//! meaning. It is as strict as the RFCs permit: lines end with CR LF, names stand directly before their colon, no line
+//! is folded.
 //!
 //! ```
 //! use tidegate_scan::{Field, Flaw, Stop, fields};
@@ -29,8 +30,8 @@
 //! assert_eq!(of(b"Host: a\n\n"), Err(Stop::Flawed(Flaw::BareLf)));
 //! ```
 //!
-//! This is one of the crates in which unsafe code is allowed: for the instructions of a processor (`x86.rs`, `neon.rs`),
-//! and for places that would be checked again after a sweep has found them (`sweep.rs`, `field.rs`).
+//! This is one of the crates in which unsafe code is allowed: for processor instructions (`x86.rs`, `neon.rs`), and to
+//! skip bounds checks at positions that a sweep has found (`sweep.rs`, `field.rs`).
 //!
 //! Read next: `sweep.rs`, then `classes.rs`, then `x86.rs`.
 

@@ -1,8 +1,8 @@
 //! The lanes of 64-bit ARM: NEON, sixteen bytes at a time.
 //!
-//! Every such processor that runs an operating system has it, and the compiler takes that for granted; so nobody has to
-//! be asked, and every `unsafe` here is one of two: a call of a function that says that it needs NEON, or a load or store
-//! of a block. There is no instruction that gathers a bit of each lane: [`mask`] adds up lanes that hold one bit each.
+//! Every 64-bit ARM that runs an operating system has it, and the compiler assumes it, so no detection is needed. Every
+//! `unsafe` here is one of two: a call of a function that requires NEON, or a load or store of a block. There is no
+//! instruction that gathers one bit of each lane: [`mask`] adds up lanes that hold one bit each.
 
 use core::arch::aarch64::{
     uint8x16_t, vandq_u8, vceqzq_u8, vcgtq_s8, vdupq_n_s8, vdupq_n_u8, vget_low_u8, vld1q_u8, vpaddq_u8, vqtbl1q_u8,
@@ -34,7 +34,7 @@ impl Lanes for Neon {
         unsafe { marks([&quarters[0], &quarters[1], &quarters[2], &quarters[3]]) }
     }
 
-    /// Apart, and cold: the end of the bytes is met once, and would take registers from the sweep.
+    /// Outlined and cold: a head reaches the end of the bytes once, and this code would take registers from the sweep.
     #[cold]
     #[inline(never)]
     fn last_window(self, bytes: &[u8], base: usize) -> Marks {
@@ -57,10 +57,10 @@ impl Lanes for Neon {
     }
 }
 
-/// What one instruction works on.
+/// The width of one instruction.
 const QUARTER: usize = 16;
 
-/// In place of blocks that are not asked for; what is said of it is dropped.
+/// Replaces blocks that were not passed; the bits for it are dropped.
 const NOTHING: &[u8; QUARTER] = &[0; QUARTER];
 
 #[inline]
@@ -93,7 +93,7 @@ fn look_up(nibbles: &Nibbles, bytes: uint8x16_t) -> uint8x16_t {
 #[inline]
 #[target_feature(enable = "neon")]
 fn load(block: &[u8; QUARTER]) -> uint8x16_t {
-    // SAFETY: sixteen bytes are there, and this load asks for no alignment.
+    // SAFETY: there are sixteen bytes, and this load requires no alignment.
     unsafe { vld1q_u8(block.as_ptr()) }
 }
 
@@ -108,7 +108,7 @@ fn mask(lanes: [uint8x16_t; 4]) -> u64 {
     let sums = vpaddq_u8(vpaddq_u8(a, b), vpaddq_u8(c, d));
     let sums = vget_low_u8(vpaddq_u8(sums, sums));
     let mut bytes = [0; 8];
-    // SAFETY: eight bytes are written to eight, and this store asks for no alignment.
+    // SAFETY: eight bytes are written to eight, and this store requires no alignment.
     unsafe { vst1_u8(bytes.as_mut_ptr(), sums) };
     u64::from_le_bytes(bytes)
 }

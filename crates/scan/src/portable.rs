@@ -1,6 +1,6 @@
-//! What works everywhere: names and hosts byte by byte in a table, values eight bytes at a time.
+//! The portable scanner: names and hosts byte by byte in a table, values eight bytes at a time.
 //!
-//! It shares nothing with the sweep but its classes and its errors, which makes it a second opinion in tests.
+//! It shares only classes and errors with the sweep, which makes it an independent reference in tests.
 
 use crate::classes::{escaped_run_end, is_control, is_escape, is_host, is_path, is_path_escape, is_target, is_token};
 use crate::field::{Field, Stop, no_line_end, no_name};
@@ -11,7 +11,7 @@ use crate::scanner::{Scanner, Task, sealed::Sealed};
 pub(crate) struct Portable;
 
 impl Portable {
-    /// Apart, as it is for the others: where this is called it is the last resort, and must not take room from the rest.
+    /// Outlined, as for the other scanners: callers use it as the last resort, and it must not enlarge them.
     #[inline(never)]
     pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
         task.run(self)
@@ -92,8 +92,8 @@ impl Scanner for Portable {
     }
 }
 
-/// A bit in the uppermost place of each byte that is a control character, the tabulator too. Bytes above the lowest such
-/// byte may have one without being any.
+/// Sets the top bit of each byte that is a control character, the tabulator included. Bytes above the lowest such byte
+/// may have the bit set wrongly.
 #[inline(always)]
 const fn controls(word: u64) -> u64 {
     const fn each(byte: u8) -> u64 {
@@ -101,7 +101,7 @@ const fn controls(word: u64) -> u64 {
     }
     let below_space = word.wrapping_sub(each(b' '));
     let delete = (word ^ each(0x7f)).wrapping_sub(each(1));
-    // A byte that is not ASCII has its own uppermost bit set.
+    // A byte that is not ASCII has its own top bit set.
     (below_space | delete) & !word & each(0x80)
 }
 

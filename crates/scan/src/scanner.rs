@@ -1,18 +1,18 @@
-//! `Scanner`: what can be looked for, whatever looks for it.
+//! `Scanner`: the searches, independent of the instruction set.
 
 use crate::field::{Field, Stop};
 use crate::level::run;
 
 /// Finds things in the bytes of a head, with the instructions of one [`Level`](crate::Level).
 ///
-/// A scanner proves that the processor has these instructions: there is none where it does not. Positions are indices
-/// of `bytes`. What is found does not depend on the scanner, and nothing beyond `bytes` is read.
+/// A scanner proves that the processor supports these instructions: it exists only then. Positions are indices of
+/// `bytes`. All scanners find the same, and none reads beyond `bytes`.
 pub trait Scanner: Copy + sealed::Sealed {
-    /// Tells `visit` of each field from `at` on, in order, and gives where the head ends, behind its empty line.
+    /// Calls `visit` with each field from `at` on, in order, and returns the end of the head, behind its empty line.
     ///
     /// # Errors
     ///
-    /// [`Stop`]: the first thing that is wrong, the end of `bytes` included, after all fields before it have been told.
+    /// [`Stop`]: the first fault, the end of `bytes` included, after `visit` received all fields before it.
     fn fields<'b, E>(
         self,
         bytes: &'b [u8],
@@ -20,24 +20,25 @@ pub trait Scanner: Copy + sealed::Sealed {
         visit: impl FnMut(Field<'b>) -> Result<(), E>,
     ) -> Result<usize, Stop<E>>;
 
-    /// The end of a token (RFC 9110 §5.6.2) that begins at `at`, a method say, or the end of `bytes`.
+    /// The end of a token (RFC 9110 §5.6.2) that begins at `at`, such as a method, or the end of `bytes`.
     #[must_use]
     fn token_end(self, bytes: &[u8], at: usize) -> usize;
 
-    /// The end of what may be a field's value, from `at` on: the first control character other than the tabulator, or the
+    /// The end of a possible field value, from `at` on: the first control character other than the tabulator, or the
     /// end of `bytes`.
     #[must_use]
     fn value_end(self, bytes: &[u8], at: usize) -> usize;
 
-    /// The end of a request target, from `at` on: the first byte that does not belong, or the end of `bytes`.
+    /// The end of a request target, from `at` on: the first byte outside it, or the end of `bytes`.
     ///
-    /// A target holds the characters of RFC 3986 §2, and brackets anywhere. These do not belong: `#`, with which a fragment
-    /// begins; `"`, `<`, `>`, `\`, `^`, `` ` ``, `{`, `|` and `}`; and `%` without two hexadecimal digits behind it.
+    /// A target contains the characters of RFC 3986 §2, and brackets anywhere. It does not contain: `#`, with which a
+    /// fragment begins; `"`, `<`, `>`, `\`, `^`, `` ` ``, `{`, `|` and `}`; and `%` without two hexadecimal digits
+    /// behind it.
     #[must_use]
     fn target_end(self, bytes: &[u8], at: usize) -> usize;
 
-    /// The end of a target's path: the first `?`, the first `%00`, which a path does not hold (RFC 3986 §7.3), or the end
-    /// of the target.
+    /// The end of a target's path: the first `?`, the first `%00`, which a path cannot contain (RFC 3986 §7.3), or the
+    /// end of the target.
     #[must_use]
     fn path_end(self, bytes: &[u8], at: usize) -> usize;
 
@@ -49,13 +50,13 @@ pub trait Scanner: Copy + sealed::Sealed {
     #[must_use]
     fn plain_target_end(self, bytes: &[u8], at: usize) -> usize;
 
-    /// The end of what a registered name or an address may be made of (RFC 3986 §3.2.2), without colon, brackets, and
-    /// the comma, with which somebody may have joined two hosts; or the end of `bytes`.
+    /// The end of the bytes that a registered name or an address can contain (RFC 3986 §3.2.2), without colon,
+    /// brackets, and the comma, which an intermediary may have used to join two hosts; or the end of `bytes`.
     #[must_use]
     fn host_end(self, bytes: &[u8], at: usize) -> usize;
 }
 
-/// Something to do with a head, compiled for each set of instructions: see [`run`](crate::run).
+/// A job on a head, compiled for each instruction set: see [`run`](crate::run).
 ///
 /// ```
 /// use tidegate_scan::{Scanner, Task, run};
@@ -76,17 +77,17 @@ pub trait Scanner: Copy + sealed::Sealed {
 /// assert_eq!(run(RequestLine(b"GET /a?b HTTP/1.1\r\n")), (3, 8));
 /// ```
 pub trait Task {
-    /// What comes of it.
+    /// Its result.
     type Output;
 
-    /// Does it. Only what is inlined here is compiled for the scanner's instructions, so this has to be
-    /// `#[inline(always)]`, and what it calls where it uses the scanner.
+    /// Runs it. Only inlined code is compiled for the scanner's instructions, so this function must be
+    /// `#[inline(always)]`, and so must the functions that it calls with the scanner.
     fn run<S: Scanner>(self, scanner: S) -> Self::Output;
 }
 
-/// Tells `visit` of each field from `at` on: [`Scanner::fields`] with the best that the processor has.
+/// Calls `visit` with each field from `at` on: [`Scanner::fields`] with the best level of the processor.
 ///
-/// Where more is done with a head than this, a [`Task`] asks for that only once.
+/// For more work on a head than this, a [`Task`] selects the level only once.
 ///
 /// # Errors
 ///
@@ -116,6 +117,6 @@ impl<'b, E, V: FnMut(Field<'b>) -> Result<(), E>> Task for Fields<'b, V> {
 }
 
 pub(crate) mod sealed {
-    /// Scanners are those of this crate.
+    /// Only this crate implements scanners.
     pub trait Sealed {}
 }

@@ -1,36 +1,35 @@
-//! The sweep: from bits about bytes to places of fields, alike for all processors.
+//! The sweep: from bits of bytes to positions of fields, the same code for all processors.
 //!
-//! `Lanes` is what a processor has to offer: bits about 32 or 64 bytes. *A window has bits of those bytes only that are
-//! there*, which is the invariant behind the unsafe loads at their places. Which bits are left says how far the sweep has
-//! come: those of `odd` from the line on that is looked at, those of `control` from its value on.
+//! `Lanes` is what a processor provides: bits for 32 or 64 bytes. *A window has bits only for bytes that exist*: this
+//! invariant justifies the unsafe loads at their positions. The remaining bits are the progress of the sweep: those of
+//! `odd` from the current line on, those of `control` from its value on.
 
 use crate::classes::{HOSTS, Nibbles, PATHS, TARGETS, escaped_run_end, is_escape, is_path_escape};
 use crate::field::{Field, Stop, no_line_end, no_name};
 use crate::portable::Portable;
 use crate::scanner::{Scanner, sealed::Sealed};
 
-/// What a processor can say about blocks of bytes: the lowest bit stands for the first byte.
+/// The block operations of a processor: the lowest bit stands for the first byte.
 pub(crate) trait Lanes: Copy {
-    /// About the bytes of fields.
+    /// The marks of the bytes of fields.
     fn window(self, block: &[u8; WINDOW]) -> Marks;
 
     /// The same of half a window.
     fn half_window(self, block: &[u8; BLOCK]) -> Marks;
 
-    /// The same of what is left from `base` on, which is less than a window: [`last_window`], compiled for these
-    /// instructions.
+    /// The same of the bytes from `base` on, fewer than a window: [`last_window`], compiled for these instructions.
     fn last_window(self, bytes: &[u8], base: usize) -> Marks;
 
     /// Bytes that are in none of the rectangles of `class`.
     fn outside(self, block: &[u8; BLOCK], class: &'static Nibbles) -> u32;
 }
 
-/// What is known of the bytes of a window, a bit for each.
+/// The properties of the bytes of a window, a bit for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Marks {
-    /// It cannot be in a name: the colon, line ends, and more.
+    /// A name cannot contain it: the colon, line ends, and others.
     pub(crate) odd: u64,
-    /// It cannot be in a value: line ends, and what is forbidden. All of them are odd, too.
+    /// A value cannot contain it: line ends, and forbidden bytes. All of them are odd, too.
     pub(crate) control: u64,
 }
 
@@ -84,7 +83,7 @@ impl<L: Lanes + Sealed> Scanner for L {
     }
 }
 
-/// Tells `visit` of each field from `at` on, and gives where the head ends.
+/// Calls `visit` with each field from `at` on, and returns the end of the head.
 #[inline(always)]
 fn sweep<'b, L: Lanes, E>(
     lanes: L,
@@ -92,9 +91,9 @@ fn sweep<'b, L: Lanes, E>(
     at: usize,
     mut visit: impl FnMut(Field<'b>) -> Result<(), E>,
 ) -> Result<usize, Stop<E>> {
-    // The last byte has no bit, so that whatever has one is followed by another: CR may be looked at with its LF.
+    // The last byte never has a bit, so another byte follows every byte with one: a CR can be read with its LF.
     let followed = &bytes[..bytes.len().saturating_sub(1)];
-    // Where the window begins; before the first one there is an empty one.
+    // The start of the window; before the first one there is an empty one.
     let mut base = at.wrapping_sub(WINDOW);
     let mut marks = Marks { odd: 0, control: 0 };
     let mut start = at;
@@ -109,14 +108,14 @@ fn sweep<'b, L: Lanes, E>(
         }
         let name_end = base + marks.odd.trailing_zeros() as usize;
         debug_assert!(name_end < followed.len(), "a bit of a byte that is not there, or is the last");
-        // SAFETY: a window has bits of those bytes only that are there: `name_end` is one of `followed`.
+        // SAFETY: a window has bits only for bytes that exist: `name_end` is one of `followed`.
         let ended_by = unsafe { *followed.get_unchecked(name_end) };
         if ended_by != b':' || name_end == start {
             // SAFETY: `name_end` is one of `followed`, so another byte is behind it.
             let is_end = name_end == start && unsafe { is_line_end(bytes, name_end) };
             return if is_end { Ok(start + 2) } else { Err(no_name(bytes, start, name_end)) };
         }
-        // Whatever is left of the control characters is behind the colon: before it they would have ended the name.
+        // The remaining control characters are behind the colon: before it they would have ended the name.
         if marks.control == 0 {
             let Some(next) = next_window(lanes, followed, base + WINDOW, |marks| marks.control) else {
                 return Err(cut_in_value(bytes, start));
@@ -132,7 +131,7 @@ fn sweep<'b, L: Lanes, E>(
         // SAFETY: bits before `start` are cleared; that of `name_end` is no control character, and so before `value_end`.
         visit(unsafe { Field::new(bytes, start, name_end, value_end) }).map_err(Stop::Refused)?;
         start = value_end + 2;
-        // In two steps: a line that ends with the window leaves nothing, and shifting by 64 bits is not defined.
+        // In two steps: a line that ends with the window leaves no bits, and a shift by 64 bits is not defined.
         let behind = !0 << 2 << place;
         marks.odd &= behind;
         marks.control &= behind;
@@ -143,29 +142,29 @@ fn sweep<'b, L: Lanes, E>(
 ///
 /// # Safety
 ///
-/// `at` and the byte behind it are there, as they are where a sweep has found a bit.
+/// `at` and the byte behind it exist, as they do where a sweep has found a bit.
 #[inline(always)]
 unsafe fn is_line_end(bytes: &[u8], at: usize) -> bool {
     debug_assert!(at + 1 < bytes.len(), "a bit of a byte that is not there, or is the last");
-    // SAFETY: they are there, says the caller.
+    // SAFETY: both bytes exist, by the caller's contract.
     let first = unsafe { bytes.as_ptr().add(at) };
     // SAFETY: as above; an array of bytes has no alignment.
     unsafe { *first.cast::<[u8; 2]>() == *b"\r\n" }
 }
 
-/// Why there is no name from `line` on, all of whose bytes belong but perhaps the last.
+/// The reason why no name from `line` on ends: all bytes are valid, except perhaps the last.
 #[cold]
 fn cut_in_name<E>(bytes: &[u8], line: usize) -> Stop<E> {
     no_name(bytes, line, Portable.token_end(bytes, line))
 }
 
-/// Why the value behind the name at `line` does not end, all of whose bytes belong but perhaps the last.
+/// The reason why the value of the line at `line` does not end: all bytes are valid, except perhaps the last.
 #[cold]
 fn cut_in_value<E>(bytes: &[u8], line: usize) -> Stop<E> {
     no_line_end(bytes, Portable.value_end(bytes, Portable.token_end(bytes, line) + 1))
 }
 
-/// Where the next window with such bits begins, not before `base`, and the window.
+/// The start of the next window with such bits, not before `base`, and the window.
 #[inline(always)]
 fn next_window<L: Lanes>(lanes: L, bytes: &[u8], mut base: usize, of: impl Fn(Marks) -> u64) -> Option<(usize, Marks)> {
     loop {
@@ -177,7 +176,7 @@ fn next_window<L: Lanes>(lanes: L, bytes: &[u8], mut base: usize, of: impl Fn(Ma
     }
 }
 
-/// The window from `base` on, or what there is of it.
+/// The window from `base` on, or the bytes that remain.
 #[inline(always)]
 fn window<L: Lanes>(lanes: L, bytes: &[u8], base: usize) -> Option<Marks> {
     match chunk(bytes, base) {
@@ -187,9 +186,10 @@ fn window<L: Lanes>(lanes: L, bytes: &[u8], base: usize) -> Option<Marks> {
     }
 }
 
-/// The marks of what is left from `base` on: at least one byte, and fewer than a window has.
+/// The marks of the bytes from `base` on: at least one byte, and fewer than a window.
 ///
-/// If there is enough before them, it is loaded as well, and its marks are dropped: quicker than filling up a copy.
+/// If there are enough bytes before them, those are loaded as well, and their marks are dropped: faster than a padded
+/// copy.
 #[inline(always)]
 pub(crate) fn last_window<L: Lanes>(lanes: L, bytes: &[u8], base: usize) -> Marks {
     let length = bytes.len() - base;
@@ -212,15 +212,14 @@ pub(crate) fn last_window<L: Lanes>(lanes: L, bytes: &[u8], base: usize) -> Mark
 }
 
 impl Marks {
-    /// Those behind so many bytes, which are fewer than a window has.
+    /// The marks behind so many bytes, which are fewer than a window.
     #[inline(always)]
     const fn behind(self, bytes: usize) -> Self {
         Self { odd: self.odd >> bytes, control: self.control >> bytes }
     }
 }
 
-/// The first byte from `at` on of which there is a bit, or the end of `bytes`. NUL, with which a short block is filled
-/// up, has to have one.
+/// The first byte from `at` on that has a bit, or the end of `bytes`. NUL, which pads a short block, must have one.
 #[inline(always)]
 fn run_end(bytes: &[u8], mut at: usize, ends: impl Fn(&[u8; BLOCK]) -> u32) -> usize {
     while let Some(block) = chunk(bytes, at) {
@@ -243,17 +242,17 @@ fn run_end(bytes: &[u8], mut at: usize, ends: impl Fn(&[u8; BLOCK]) -> u32) -> u
 
 #[inline(always)]
 fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
-    // One comparison, whose other side is the same for all windows.
+    // One comparison; its other side is the same for all windows.
     if at >= bytes.len().saturating_sub(N - 1) {
         return None;
     }
     // SAFETY: `at + N - 1 < bytes.len()` was checked above, so `N` bytes are there from `at` on.
     let first = unsafe { bytes.as_ptr().add(at) };
-    // SAFETY: as above; an array of bytes has no alignment, and what is given lives as long as `bytes`.
+    // SAFETY: as above; an array of bytes has no alignment, and the result lives as long as `bytes`.
     Some(unsafe { &*first.cast() })
 }
 
-/// The bytes from `at` on, which are fewer than a block, and NUL. Not inlined: bytes that are so few are rare.
+/// The bytes from `at` on, fewer than a block, padded with NUL. Not inlined: so few bytes are rare.
 #[cold]
 #[inline(never)]
 fn padded(bytes: &[u8], at: usize) -> [u8; BLOCK] {

@@ -1,8 +1,8 @@
 //! The lanes of x86-64: AVX2, thirty-two bytes at a time, and SSSE3, sixteen.
 //!
-//! [`Avx2`] and [`Ssse3`] are proofs: they come into being where the processor was asked, and nowhere else. So their
-//! methods may be called by anybody, and every `unsafe` here is one of two: a call of a function that is compiled for
-//! more than the baseline, with the proof at hand, or the load of a block.
+//! [`Avx2`] and [`Ssse3`] are proofs: they are created only after a check of the processor. So their methods are safe,
+//! and every `unsafe` here is one of two: a call of a function that is compiled for more than the baseline, with the
+//! proof at hand, or the load of a block.
 
 use core::arch::x86_64::{
     __m128i, __m256i, _mm_and_si128, _mm_cmpeq_epi8, _mm_cmpgt_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8,
@@ -15,23 +15,23 @@ use crate::classes::{CONTROL_ABOVE, FIELD, Nibbles};
 use crate::scanner::{Task, sealed::Sealed};
 use crate::sweep::{BLOCK, Lanes, Marks, WINDOW, last_window};
 
-/// The processor has AVX2, and what came with it: BMI1 and BMI2, which find bits and mask them.
+/// The processor has AVX2 with BMI1 and BMI2, which find and mask bits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Avx2(());
 
 impl Avx2 {
-    /// Asks the processor.
+    /// Checks the processor.
     pub(crate) fn detect() -> Option<Self> {
         let has =
             is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2");
         has.then_some(Self(()))
     }
 
-    /// A proof that was found before.
+    /// A proof that an earlier check found.
     ///
     /// # Safety
     ///
-    /// [`Self::detect`] has given one.
+    /// [`Self::detect`] has returned one.
     #[inline(always)]
     pub(crate) const unsafe fn assume() -> Self {
         Self(())
@@ -76,21 +76,21 @@ impl Lanes for Avx2 {
     }
 }
 
-/// The processor has SSSE3, as all have since 2011 and most since 2006: it looks up bytes in tables.
+/// The processor has SSSE3, as all have since 2011 and most since 2006: it provides table lookups.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ssse3(());
 
 impl Ssse3 {
-    /// Asks the processor.
+    /// Checks the processor.
     pub(crate) fn detect() -> Option<Self> {
         is_x86_feature_detected!("ssse3").then_some(Self(()))
     }
 
-    /// A proof that was found before.
+    /// A proof that an earlier check found.
     ///
     /// # Safety
     ///
-    /// [`Self::detect`] has given one.
+    /// [`Self::detect`] has returned one.
     #[inline(always)]
     pub(crate) const unsafe fn assume() -> Self {
         Self(())
@@ -147,7 +147,7 @@ mod avx2 {
         Marks { odd: first.odd | second.odd << 32, control: first.control | second.control << 32 }
     }
 
-    /// Apart, and cold: the end of the bytes is met once, and would take registers from the sweep.
+    /// Outlined and cold: a head reaches the end of the bytes once, and this code would take registers from the sweep.
     #[cold]
     #[inline(never)]
     #[target_feature(enable = "avx2,bmi1,bmi2")]
@@ -174,7 +174,8 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn look_up(nibbles: &Nibbles, bytes: __m256i) -> __m256i {
-        // A lookup takes the lower four bits, and gives 0 where the uppermost is set: what is not ASCII is in no class.
+        // A lookup uses the lower four bits, and returns 0 if the top bit is set: bytes that are not ASCII are in no
+        // class.
         let lower = _mm256_shuffle_epi8(both(&nibbles.lower), bytes);
         let halves = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), _mm256_set1_epi8(0x0f));
         _mm256_and_si256(lower, _mm256_shuffle_epi8(both(&nibbles.upper), halves))
@@ -190,7 +191,7 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn load(block: &[u8; BLOCK]) -> __m256i {
-        // SAFETY: thirty-two bytes are there, and this load asks for no alignment.
+        // SAFETY: there are thirty-two bytes, and this load requires no alignment.
         unsafe { _mm256_loadu_si256(block.as_ptr().cast()) }
     }
 
@@ -201,7 +202,7 @@ mod avx2 {
     }
 }
 
-/// What one instruction works on at most before AVX2.
+/// The greatest width of one instruction before AVX2.
 const QUARTER: usize = 16;
 
 /// Sixteen bytes at a time. All of it needs SSSE3.
@@ -216,7 +217,7 @@ mod ssse3 {
         Marks { odd: first.odd | second.odd << 32, control: first.control | second.control << 32 }
     }
 
-    /// Apart, and cold: the end of the bytes is met once, and would take registers from the sweep.
+    /// Outlined and cold: a head reaches the end of the bytes once, and this code would take registers from the sweep.
     #[cold]
     #[inline(never)]
     #[target_feature(enable = "ssse3")]
@@ -253,7 +254,8 @@ mod ssse3 {
     #[inline]
     #[target_feature(enable = "ssse3")]
     fn look_up(nibbles: &Nibbles, bytes: __m128i) -> __m128i {
-        // A lookup takes the lower four bits, and gives 0 where the uppermost is set: what is not ASCII is in no class.
+        // A lookup uses the lower four bits, and returns 0 if the top bit is set: bytes that are not ASCII are in no
+        // class.
         let lower = _mm_shuffle_epi8(load(&nibbles.lower), bytes);
         let halves = _mm_and_si128(_mm_srli_epi16::<4>(bytes), _mm_set1_epi8(0x0f));
         _mm_and_si128(lower, _mm_shuffle_epi8(load(&nibbles.upper), halves))
@@ -262,7 +264,7 @@ mod ssse3 {
     #[inline]
     #[target_feature(enable = "ssse3")]
     pub(super) fn load(block: &[u8; QUARTER]) -> __m128i {
-        // SAFETY: sixteen bytes are there, and this load asks for no alignment.
+        // SAFETY: there are sixteen bytes, and this load requires no alignment.
         unsafe { _mm_loadu_si128(block.as_ptr().cast()) }
     }
 

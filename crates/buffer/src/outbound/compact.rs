@@ -1,4 +1,4 @@
-//! What waits moves out of pages that it hardly uses.
+//! Moves pending bytes out of pages of which they use little.
 
 use super::Outbound;
 use crate::entries::NIL;
@@ -7,8 +7,8 @@ use crate::segment::{SEGMENT_BYTES, Segment};
 use crate::slice::DETACHED_PART;
 
 impl Outbound {
-    /// Moves a few flushed bytes that are all there is from the page where they were written into memory of their size,
-    /// so that a short answer that is on its way does not hold a page.
+    /// Moves a few flushed bytes, if nothing else waits, from the page where they were written into memory of their
+    /// size, so that a short response in flight does not keep a page.
     ///
     /// ```
     /// use tidegate_buffer::{Outbound, Pool};
@@ -40,8 +40,9 @@ impl Outbound {
         }
     }
 
-    /// Moves what was copied from pages of which it is a small part into memory of its size: for a peer that does not
-    /// read, for whom the heads of a few linked bodies would hold a page. What is much, or in many entries, stays.
+    /// Moves copied bytes out of pages of which they are a small part into memory of their size: for a peer that does
+    /// not read, so that the heads of a few linked bodies do not keep a page. Large parts, and queues of many entries,
+    /// stay.
     ///
     /// ```
     /// use tidegate_buffer::{Outbound, Pool};
@@ -90,14 +91,14 @@ impl Outbound {
             }
             index = entry.next;
         }
-        // The pages go when the store is no longer borrowed.
+        // Drop the pages after the borrow of the store ends.
         drop(entries);
         drop(left);
     }
 }
 
-/// Queues of more entries hold much anyway.
+/// Queues of more entries keep much memory in any case.
 const SHRUNK_ENTRIES_MAX: usize = 16;
 
-/// What is less than this part of its pages leaves them.
+/// Bytes that make up less than this part of their pages are moved.
 const SHRUNK_PART: usize = 4;

@@ -1,4 +1,4 @@
-//! Writing a message of several short pieces in one go: one comparison with the room that is left, and some moves.
+//! Writes a message of several short pieces at once: one comparison with the remaining room, and some moves.
 
 use super::{FILL_ROOM_MIN, Outbound};
 use crate::entries::NIL;
@@ -8,7 +8,7 @@ use crate::segment::SEGMENT_BYTES;
 
 impl Outbound {
     /// Appends copies of all `pieces`, one behind the other: the cheapest way to write a message of a few short pieces.
-    /// It need not be in one piece of memory.
+    /// They need not be contiguous in memory.
     ///
     /// ```
     /// use tidegate_buffer::{Outbound, Pool};
@@ -26,7 +26,7 @@ impl Outbound {
         }
     }
 
-    /// Apart, so that nothing of it stands in the way of what happens most of the time.
+    /// Outlined, so that the common path stays short.
     #[inline(never)]
     fn write_behind(&mut self, pieces: Measured<impl Pieces>) {
         let has_room = pieces.length() > 0 && self.make_room(pieces.room()) && self.append_pieces(&pieces);
@@ -52,8 +52,8 @@ impl Outbound {
         true
     }
 
-    /// Begins a fill segment with room for so much, unless it would waste what is left of the last one, or there are no such
-    /// segments.
+    /// Starts a fill segment with room for `length` bytes, unless that would waste the rest of the last one, or no
+    /// segment is that long.
     fn make_room(&mut self, length: usize) -> bool {
         let would_fit = || self.tail_segment(length.max(FILL_ROOM_MIN)).is_some();
         let wastes = length > WHOLE_BYTES_MAX && self.tail_segment(WHOLE_BYTES_MAX).is_some() && !would_fit();
@@ -65,5 +65,5 @@ impl Outbound {
     }
 }
 
-/// Pieces that have more bytes together than this go into what room there is.
+/// Pieces with more bytes in total than this go into the room that is left.
 const WHOLE_BYTES_MAX: usize = 256;

@@ -13,8 +13,8 @@ use crate::output::Output;
 
 /// Frames that each end with the same byte string, which is not part of the message.
 ///
-/// Scanning goes on where it left off, so a frame that arrives byte by byte costs no more than one that comes whole.
-/// Clones share what was prepared for the search: build one, and clone it for each connection.
+/// Scanning continues where it stopped, so a frame that arrives byte by byte costs no more than one that arrives whole.
+/// Clones share the prepared search: build one, and clone it for each connection.
 ///
 /// ```
 /// use tidegate_codec::framing::Delimiter;
@@ -55,7 +55,7 @@ impl Delimiter {
         self
     }
 
-    /// A message as it is to be written, for [`Payload::Encoded`].
+    /// The wire form of a message, for [`Payload::Encoded`].
     ///
     /// # Errors
     /// As for [`encode`](Codec::encode).
@@ -68,7 +68,7 @@ impl Delimiter {
         if message.len() > bytes_max {
             return Err(FramingError::TooLong { bytes_max });
         }
-        // A delimiter like `aba` behind a message like `xab` would be found too early: at `ab` + `a`.
+        // With a delimiter like `aba`, a message like `xab` would match too early: at `ab` + `a`.
         let straddles =
             |kept: &usize| delimiter.starts_with(&delimiter[*kept..]) && message.ends_with(&delimiter[..*kept]);
         let early = || (1..delimiter.len()).rev().find(straddles).map(|kept| message.len() - kept);
@@ -123,7 +123,7 @@ impl Codec for Delimiter {
     }
 }
 
-/// The longest frame unless it is set, in bytes, its delimiter not counted.
+/// The default for the longest frame, in bytes, its delimiter not counted.
 pub const DELIMITED_BYTES_MAX: usize = 64 * 1024;
 
 const _: () = assert!(size_of::<Delimiter>() <= 16);

@@ -1,38 +1,38 @@
-//! `FramingError`: what can be wrong with a frame, sorted by whose fault it is.
+//! `FramingError`: the errors of a frame, sorted by blame.
 
 use std::fmt;
 
 use crate::fault::{Blame, Fault};
 
-/// What is wrong with a frame.
+/// The error of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FramingError {
     /// The peer shut down its sending side within a frame.
     Truncated {
-        /// Bytes of the frame that had come.
+        /// Bytes of the frame that had arrived.
         bytes: usize,
     },
-    /// The peer declared a length that does not even cover what has to be there.
+    /// The peer declared a length that does not even cover the required part of the frame.
     DeclaredTooShort {
-        /// What stood in the length field.
+        /// The value of the length field.
         declared: u64,
     },
-    /// The message contains what would end it early, or ends in something that would be taken for a part of its end.
+    /// The message contains its own end, or its last bytes would be read as a part of its end.
     EndWithin {
-        /// Where that is.
+        /// The position of that end.
         at: usize,
     },
-    /// The message has not the one length that there is, or is shorter than its header.
+    /// The message does not have the one permitted length, or is shorter than its header.
     WrongLength {
-        /// How long it is.
+        /// The length of the message.
         bytes: usize,
-        /// How long it has to be, at least.
+        /// The required length, or the least one.
         expected: usize,
     },
-    /// The message's length is not a number that the length field can hold.
+    /// The length field cannot hold the message's length.
     Undeclarable {
-        /// How long the message is.
+        /// The length of the message.
         bytes: usize,
     },
     /// The frame is longer than the limit.

@@ -1,4 +1,4 @@
-//! `Fixed`: frames that are all as long.
+//! `Fixed`: frames of equal length.
 
 use tidegate_buffer::{Input, Slice};
 
@@ -6,7 +6,7 @@ use super::{FramingError, Payload, checked_limit, ended};
 use crate::codec::{Codec, Step};
 use crate::output::Output;
 
-/// Frames of one length. Nothing stands between them, so there is nothing to encode around them either.
+/// Frames of one length. There is nothing between them, and nothing to encode around them.
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};

@@ -8,7 +8,7 @@ use super::{FramingError, Payload, checked_limit, ended};
 use crate::codec::{Codec, Step};
 use crate::output::Output;
 
-/// Frames with a field that says how long they are.
+/// Frames with a field that contains their length.
 ///
 /// ```text
 /// |<- offset ->|<- width ->|                      |
@@ -17,11 +17,11 @@ use crate::output::Output;
 /// |<- strip ->|<------------ message ------------>|
 /// ```
 ///
-/// The declared length is compared with the limit as soon as the field is there: nothing is allocated for it and
-/// nothing is waited for.
+/// The declared length is compared with the limit as soon as the field has arrived: before that, nothing is allocated
+/// for the frame, and a frame beyond the limit is not waited for.
 ///
-/// Encoding is the reverse. Bytes that decoding strips are written as zeros, but for the field. If the field is not
-/// stripped the message has to have room for it, and its right value is written there.
+/// Encoding is the reverse. Stripped bytes are written as zeros, except for the field. If the field is not stripped,
+/// the message must have room for it, and encoding writes its value there.
 ///
 /// ```
 /// use tidegate_codec::framing::LengthField;
@@ -57,8 +57,8 @@ pub struct LengthFieldBuilder {
 }
 
 impl LengthField {
-    /// Frames that begin with their length in `width` bytes, big endian, which counts what follows it. The message
-    /// is what follows.
+    /// Frames that begin with their length in `width` bytes, big endian, which counts the bytes behind it. The message
+    /// is those bytes.
     ///
     /// # Panics
     /// If `width` is not 1 to 8.
@@ -67,8 +67,8 @@ impl LengthField {
         Self::builder(width).build()
     }
 
-    /// Begins with a field of `width` bytes at the start of the frame, big endian, which counts what follows it, and
-    /// messages from which the field is stripped.
+    /// Begins with a field of `width` bytes at the start of the frame, big endian, which counts the bytes behind it;
+    /// messages come without the field.
     pub const fn builder(width: usize) -> LengthFieldBuilder {
         LengthFieldBuilder {
             offset: 0,
@@ -80,7 +80,7 @@ impl LengthField {
         }
     }
 
-    /// A message as it is to be written, for [`Payload::Encoded`].
+    /// The wire form of a message, for [`Payload::Encoded`].
     ///
     /// # Errors
     /// As for [`encode`](Codec::encode).
@@ -88,7 +88,7 @@ impl LengthField {
         Ok(enveloped(message, &self.envelope(message, &mut [0; HEADER_BYTES_MAX])?))
     }
 
-    /// Where the length field ends.
+    /// The end of the length field.
     fn header(&self) -> usize {
         usize::from(self.offset) + usize::from(self.width)
     }
@@ -105,10 +105,10 @@ impl LengthField {
         }
     }
 
-    /// The length of a frame that declares `declared`, once that was found to be in order.
+    /// The checked length of a frame that declares `declared`.
     fn frame_length(&self, declared: u64) -> Result<usize, FramingError> {
         let header = self.header();
-        // Of 64 bits each, so that no sum of the three overflows.
+        // In 128 bits, so that the sum of three 64-bit numbers cannot overflow.
         let frame = i128::from(declared) + i128::from(self.adjustment) + header as i128;
         if frame < header.max(usize::from(self.strip)) as i128 {
             return Err(FramingError::DeclaredTooShort { declared });
@@ -119,7 +119,7 @@ impl LengthField {
         Ok(frame as usize)
     }
 
-    /// What `message` has to declare, with everything checked that decoding would check.
+    /// The value to declare for `message`, with all checks that decoding would make.
     fn to_declare(&self, message: usize) -> Result<u64, FramingError> {
         let (header, strip) = (self.header(), usize::from(self.strip));
         // A message that lies in memory is far shorter than 2^63 bytes.
@@ -155,7 +155,7 @@ impl LengthField {
 }
 
 impl LengthFieldBuilder {
-    /// How many bytes stand before the field; none unless set.
+    /// The number of bytes before the field; by default none.
     pub const fn offset(mut self, bytes: usize) -> Self {
         self.offset = bytes;
         self
@@ -167,20 +167,20 @@ impl LengthFieldBuilder {
         self
     }
 
-    /// What is added to the declared length to get the count of bytes behind the field: `-4` where a field of four
-    /// bytes counts itself, `8` where eight bytes behind it are not counted. Zero unless set.
+    /// The number to add to the declared length to get the count of bytes behind the field: `-4` where a field of four
+    /// bytes counts itself, `8` where eight bytes behind it are not counted. By default zero.
     pub const fn adjustment(mut self, bytes: i64) -> Self {
         self.adjustment = bytes;
         self
     }
 
-    /// How many bytes are removed from the front of the frame; unless set, all up to the end of the field.
+    /// The number of bytes to remove from the front of the frame; by default, all up to the end of the field.
     pub const fn strip(mut self, bytes: usize) -> Self {
         self.strip = Some(bytes);
         self
     }
 
-    /// The longest frame, header included; [`FRAME_BYTES_MAX`] unless set.
+    /// The longest frame, header included; by default [`FRAME_BYTES_MAX`].
     pub const fn frame_bytes_max(mut self, bytes: usize) -> Self {
         self.frame_bytes_max = bytes;
         self
@@ -189,9 +189,8 @@ impl LengthFieldBuilder {
     /// The framing.
     ///
     /// # Panics
-    /// If the width is not 1 to 8, if the field does not end or the stripped bytes do not end within
-    /// [`HEADER_BYTES_MAX`], or if the limit is less than either or exceeds
-    /// [`LIMIT_BYTES_MAX`](super::LIMIT_BYTES_MAX).
+    /// If the width is not 1 to 8, if the field or the stripped bytes do not end within [`HEADER_BYTES_MAX`], or if the
+    /// limit is less than either or exceeds [`LIMIT_BYTES_MAX`](super::LIMIT_BYTES_MAX).
     #[must_use]
     pub const fn build(self) -> LengthField {
         assert!(1 <= self.width && self.width <= 8, "a length field has 1 to 8 bytes");
@@ -252,10 +251,10 @@ impl Codec for LengthField {
     }
 }
 
-/// The longest frame unless it is set, in bytes, header included.
+/// The default for the longest frame, in bytes, header included.
 pub const FRAME_BYTES_MAX: usize = 1024 * 1024;
 
-/// The length field and what is stripped lie within so many bytes.
+/// The length field and the stripped bytes must lie within this many bytes.
 pub const HEADER_BYTES_MAX: usize = 64;
 
 const _: () = assert!(size_of::<LengthField>() <= 16);

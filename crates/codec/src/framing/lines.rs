@@ -11,11 +11,11 @@ use crate::output::Output;
 
 /// Lines of bytes. Each ends with LF or with CRLF, which is not part of the message.
 ///
-/// A line is bytes, not text: whoever needs UTF-8 checks it. Written lines end with LF unless
-/// [`with_crlf`](Lines::with_crlf) says otherwise.
+/// A line is bytes, not text: an application that needs UTF-8 checks it. Written lines end with LF, or with CRLF after
+/// [`with_crlf`](Lines::with_crlf).
 ///
-/// What follows the last line end when the peer ends is [`FramingError::Truncated`], since it may well be half a
-/// command; [`with_open_end`](Lines::with_open_end) makes a line of it.
+/// Bytes behind the last line end, when the peer ends, are [`FramingError::Truncated`], since they may be half a
+/// command; [`with_open_end`](Lines::with_open_end) accepts them as a line.
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};
@@ -71,15 +71,15 @@ impl Lines {
         self
     }
 
-    /// What follows the last line end when the peer ends is a line as well, unless it is empty. For sources that do
-    /// not end their last line, and protocols in which half a line does no harm.
+    /// Accepts bytes behind the last line end, when the peer ends, as a line. For sources that do not end their last
+    /// line, and protocols in which half a line is harmless.
     #[must_use]
     pub const fn with_open_end(mut self) -> Self {
         self.open_end = true;
         self
     }
 
-    /// A line as it is to be written, for [`Payload::Encoded`].
+    /// The wire form of a line, for [`Payload::Encoded`].
     ///
     /// # Errors
     /// As for [`encode`](Codec::encode).
@@ -93,7 +93,7 @@ impl Lines {
             return Err(FramingError::EndWithin { at });
         }
         let tail: &[u8] = if self.crlf { b"\r\n" } else { b"\n" };
-        // Before an LF alone, the reader would take it for a part of the end.
+        // Before an LF alone, the reader would parse it as a part of the line end.
         if !self.crlf && line.ends_with(b"\r") {
             return Err(FramingError::EndWithin { at: line.len() - 1 });
         }
@@ -167,7 +167,7 @@ impl Codec for Lines {
     }
 }
 
-/// The longest line unless it is set, in bytes, its end not counted.
+/// The default for the longest line, in bytes, its end not counted.
 pub const LINE_BYTES_MAX: usize = 8 * 1024;
 
 const _: () = assert!(size_of::<Lines>() <= 12);

@@ -1,4 +1,4 @@
-//! Framings: the codecs that most protocols begin with.
+//! Framings: the codecs on which most protocols build.
 //!
 //! | framing | a frame is | its limit unless set |
 //! |---|---|---|
@@ -8,11 +8,12 @@
 //! | [`LengthField`] | preceded by its length | 1 MiB |
 //! | [`Raw`] | whatever has arrived | none, and needs none |
 //!
-//! All yield [`Slice`]s, views of what was received, and take [`Payload`]s. What they encode
-//! they would decode to the same again, or they refuse it; [`Raw`] alone has no frames to keep apart. A frame that is too long is refused before memory is
-//! taken for it and before its end is waited for. What a peer cut off is [`FramingError::Truncated`].
+//! All yield [`Slice`]s, views of the received bytes, and take [`Payload`]s. A framing refuses a message that it would
+//! not decode to the same again; only [`Raw`] has no frames to keep apart. A framing refuses an oversized frame before
+//! it allocates memory for it and before its end has arrived. A frame that the peer truncates is
+//! [`FramingError::Truncated`].
 //!
-//! A broadcast frames a message once, with `encoded`, and hands every connection a [`Payload::Encoded`].
+//! A broadcast frames a message once, with `encoded`, and sends a [`Payload::Encoded`] to every connection.
 //!
 //! Read next: `lines.rs`; the others are built alike.
 
@@ -35,10 +36,10 @@ use tidegate_buffer::{Input, Slice};
 
 use crate::codec::Step;
 
-/// No limit of a framing can be set above this: an input holds a frame in one piece, and grows by doubling.
+/// The highest limit of any framing: an input stores a frame contiguously, and grows by doubling.
 pub const LIMIT_BYTES_MAX: usize = 1 << 30;
 
-/// What a step means once the peer sends no more: what is left then was cut off.
+/// Maps a step after the peer's end: a rest is truncated.
 fn ended(step: Step<Slice>, input: &Input) -> Result<Step<Slice>, FramingError> {
     match step {
         Step::NeedMore if input.is_empty() => Ok(Step::End),
@@ -56,7 +57,7 @@ const fn checked_limit(bytes: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    //! What the unit tests of all framings share.
+    //! Shared code of the unit tests of all framings.
 
     use std::time::{Instant, SystemTime};
 
@@ -66,7 +67,8 @@ mod tests {
     use crate::codec::{Codec, Step};
     use crate::output::{Output, Time};
 
-    /// Decodes `wire` whole and byte by byte, with the same result, then ends: the messages, and how it ended.
+    /// Decodes `wire` whole and byte by byte, with the same result, then ends: returns the messages and the final
+    /// result.
     #[track_caller]
     pub(super) fn run<C>(codec: C, wire: &[u8]) -> (Vec<String>, Result<(), FramingError>)
     where
@@ -106,7 +108,7 @@ mod tests {
         }
     }
 
-    /// Encodes one message; one that is refused must leave the queue as it was.
+    /// Encodes one message; a refused one must leave the queue unchanged.
     #[track_caller]
     pub(super) fn encode<C>(mut codec: C, message: impl Into<Payload>) -> Result<Vec<u8>, C::Error>
     where

@@ -1,4 +1,4 @@
-//! `Payload`: what the framings encode.
+//! `Payload`: the message type of the framings.
 
 use bytes::{BufMut, Bytes};
 use tidegate_buffer::{LINK_BYTES_MIN, Slice};
@@ -8,7 +8,7 @@ use crate::output::Output;
 /// A message on its way out. Large ones are linked into the queue, small ones are copied.
 ///
 /// It is made from a [`Slice`], from [`Bytes`], from static bytes or text, and, without copying, from a `Vec` or a
-/// `String`. Bytes that are only borrowed are copied by the one who has them: `pool.copy(bytes)`.
+/// `String`. The caller copies borrowed bytes: `pool.copy(bytes)`.
 ///
 /// ```
 /// use tidegate_codec::framing::Payload;
@@ -18,15 +18,15 @@ use crate::output::Output;
 /// ```
 #[derive(Debug, Clone)]
 pub enum Payload {
-    /// A view; not to leave the loop.
+    /// A view; it must not leave the loop.
     Slice(Slice),
     /// Shared bytes.
     Bytes(Bytes),
-    /// What was framed already, by a framing's `encoded`: it is written as it is, so that a broadcast encodes once.
+    /// The result of a framing's `encoded`: written unchanged, so that a broadcast encodes once.
     Encoded(Bytes),
 }
 
-/// What a framing puts around a payload, of which it may replace the first bytes.
+/// The bytes around a payload; a framing may also replace the first bytes of the payload.
 pub(super) struct Envelope<'a> {
     pub(super) head: &'a [u8],
     pub(super) replaced: usize,
@@ -34,7 +34,7 @@ pub(super) struct Envelope<'a> {
 }
 
 impl Payload {
-    /// Writes the payload with what goes around it.
+    /// Writes the payload with its envelope.
     pub(super) fn write(mut self, around: &Envelope<'_>, out: &mut Output<'_>) {
         let rest = &self.as_ref()[around.replaced..];
         if rest.len() < LINK_BYTES_MIN {
@@ -47,7 +47,7 @@ impl Payload {
         out.write(around.tail);
     }
 
-    /// Writes the payload as it is.
+    /// Writes the payload without an envelope.
     pub(super) fn write_bare(self, out: &mut Output<'_>) {
         match self {
             Self::Slice(slice) => out.link(slice),
@@ -63,7 +63,7 @@ impl Payload {
     }
 }
 
-/// A payload with what goes around it, for many connections to write.
+/// A payload with its envelope, for many connections to write.
 pub(super) fn enveloped(payload: &[u8], around: &Envelope<'_>) -> Bytes {
     let rest = &payload[around.replaced..];
     let mut framed = Vec::with_capacity(around.head.len() + rest.len() + around.tail.len());

@@ -8,11 +8,11 @@ use super::Payload;
 use crate::codec::{Codec, Step};
 use crate::output::Output;
 
-/// Whatever has arrived is a message, of at least one byte: for those who pass bytes on, and for bytes in between two
+/// Every piece of received bytes is a message of at least one byte: for relays, and for the bytes between two
 /// protocols.
 ///
-/// Where one message ends and the next begins means nothing; it depends on how the bytes came. Nothing is copied
-/// that is large, nothing is kept back, and nothing can be wrong with it.
+/// Message boundaries have no meaning; they depend on how the bytes arrived. Large messages are not copied, nothing is
+/// buffered, and there are no errors.
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};
@@ -47,7 +47,7 @@ impl Codec for Raw {
         Ok(())
     }
 
-    /// Always: whoever gets the bytes sees that they are all there by the end of the stream, if at all.
+    /// Always: only the end of the stream shows the receiver that the bytes are complete.
     fn ends_with_connection(&self) -> bool {
         true
     }

@@ -3,7 +3,7 @@
 use super::super::tests::{encode, run};
 use super::*;
 
-/// A codec and bytes of which the first frame decodes to `message` and is encoded again to the same bytes.
+/// A codec, and bytes whose first frame decodes to `message` and is encoded again to the same bytes.
 #[track_caller]
 fn both_ways(framing: &LengthField, wire: &[u8], message: &[u8]) {
     let (messages, end) = run(framing.clone(), wire);
@@ -34,13 +34,13 @@ fn offset_adjustment_and_strip_combine() {
     both_ways(&LengthField::builder(2).adjustment(-2).build(), b"\0\x05ebb", b"ebb");
     // Nothing is stripped.
     both_ways(&LengthField::builder(2).strip(0).build(), b"\0\x03ebb", b"\0\x03ebb");
-    // A header before the field, kept by both; the field is within the message.
+    // A header before the field; both stay, and the field is within the message.
     both_ways(&LengthField::builder(1).offset(2).strip(0).build(), b"TY\x03ebb", b"TY\x03ebb");
-    // Half the header stripped; what was stripped is written as zeros.
+    // Half the header is stripped, and written as zeros.
     both_ways(&LengthField::builder(1).offset(2).strip(1).build(), b"\0Y\x03ebb", b"Y\x03ebb");
     // The cut goes through the field.
     both_ways(&LengthField::builder(2).strip(1).build(), b"\0\x03ebb", b"\x03ebb");
-    // A header behind the field that the length does not count, stripped with it.
+    // A header behind the field; the length does not count it, and it is stripped as well.
     both_ways(&LengthField::builder(1).adjustment(2).strip(3).build(), b"\x03\0\0ebb", b"ebb");
 }
 
@@ -93,7 +93,7 @@ fn no_value_of_any_parameter_overflows() {
 fn a_length_that_the_field_cannot_hold_is_refused() {
     assert_eq!(encode(LengthField::new(1), vec![0; 255]).unwrap().len(), 256);
     assert_eq!(encode(LengthField::new(1), vec![0; 256]), Err(FramingError::Undeclarable { bytes: 256 }));
-    // Bytes that are not counted but have to be there: fewer would make a negative length.
+    // Bytes that are not counted but required: with fewer, the length would be negative.
     let framing = LengthField::builder(1).adjustment(2).build();
     assert_eq!(framing.encoded(b"ab").unwrap(), &b"\0ab"[..]);
     assert_eq!(framing.encoded(b"a"), Err(FramingError::Undeclarable { bytes: 1 }));
