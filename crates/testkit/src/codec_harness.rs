@@ -13,7 +13,7 @@ use tidegate_codec::{Codec, FileRegion, Input, Outbound, Output, Pool, Step, Tim
 /// use tidegate_codec::framing::Lines;
 /// use tidegate_testkit::CodecHarness;
 ///
-/// let mut stand = Stand::new(Lines::new());
+/// let mut stand = CodecHarness::new(Lines::new());
 /// let lines = stand.visit(b"ebb\nflow\nsla")?;
 /// assert_eq!(lines.len(), 2);
 /// stand.encode("flood".into())?;
@@ -204,7 +204,7 @@ impl<C: Codec> CodecHarness<C> {
         self.codec.restart_timeouts(self.now);
     }
 
-    /// Whether nothing keeps what was received last. After [`settle`](CodecHarness::settle), and with everything sent and
+    /// Whether nothing keeps what was received last. After [`compact`](CodecHarness::compact), and with everything sent and
     /// every message dropped, it has to be so.
     #[must_use]
     pub fn scratch_is_free(&mut self) -> bool {

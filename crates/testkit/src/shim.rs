@@ -117,7 +117,7 @@ pub struct ShimPlan {
 /// use tidegate_codec::framing::Lines;
 /// use tidegate_engine::{Channel, Client, Limits};
 /// use tidegate_testkit::network::Network;
-/// use tidegate_testkit::shim::{Call, Plan, Shim, Trouble};
+/// use tidegate_testkit::shim::{Call, InjectedError, Shim, ShimPlan};
 ///
 /// async fn echo(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
 ///     while let Some(line) = channel.recv().await? {
@@ -127,7 +127,7 @@ pub struct ShimPlan {
 /// }
 ///
 /// // The first three attempts to accept find no descriptor.
-/// let plan = Plan { call: Call::Accept, first: 1, count: 3, trouble: Trouble::Errno(24) };
+/// let plan = ShimPlan { call: Call::Accept, first: 1, count: 3, trouble: InjectedError::Errno(24) };
 /// let network = Network::new(7);
 /// let server = network.host("10.0.0.1").station_over(|driver| Box::new(Shim::new(driver, plan)));
 /// let client = network.host("10.0.0.2").station();
