@@ -92,7 +92,7 @@ impl<K: Kernel> Machine<K> {
             return self.arm(token, Kind::Accept, Request::Poll { fd, events: libc::POLLIN, multishot: true });
         }
         if socket.flags.take(Flags::SEND_WAITS) && !injected::is_injected(Bug::NoRearm) {
-            self.told.push_back((token, Completion::Sent(Ok(0))));
+            self.due.push_back((token, Completion::Sent(Ok(0))));
         }
         if socket.room == Room::Awaited {
             self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot: true })?;
@@ -118,7 +118,7 @@ impl<K: Kernel> Machine<K> {
         }
         if let Ok(Err(errno)) = rustix::net::sockopt::socket_error(&socket.descriptor) {
             socket.flags.set(Flags::FAILED, true);
-            self.told.push_back((token, Completion::Failed(errno.into())));
+            self.due.push_back((token, Completion::Failed(errno.into())));
         }
     }
 

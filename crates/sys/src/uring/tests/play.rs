@@ -249,7 +249,7 @@ impl Play {
 
     fn pause_receives(&mut self) {
         self.held = !self.held;
-        self.machine.hold_receives(self.held);
+        self.machine.pause_receives(self.held);
     }
 
     fn shut(&mut self, end: usize) {
@@ -412,7 +412,7 @@ impl Play {
     /// Everybody goes on until nothing is left to say, and then everybody goes.
     fn finish(mut self) {
         if std::mem::take(&mut self.held) {
-            self.machine.hold_receives(false);
+            self.machine.pause_receives(false);
         }
         for end in 0..self.ends.len() {
             if !self.ends[end].receiving {
@@ -449,7 +449,7 @@ impl Play {
                 }
             }
             if std::mem::take(&mut self.held) {
-                self.machine.hold_receives(false);
+                self.machine.pause_receives(false);
             }
             self.turn();
             if self.machine.kernel.slept && !moves {

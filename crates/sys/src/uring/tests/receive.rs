@@ -195,7 +195,7 @@ fn who_pauses_and_goes_on_in_the_same_turn_asks_for_nothing() {
 fn while_receiving_is_held_back_no_buffer_is_lent_and_afterwards_everything_comes() {
     let mut stage = Stage::new();
     let pairs: Vec<_> = (0..60).map(|_| stage.receiving()).collect();
-    stage.machine.hold_receives(true);
+    stage.machine.pause_receives(true);
     let ring = stage.machine.kernel.ring();
     for (token, peer) in &pairs {
         stage.write(*token, peer, b"request");
@@ -204,7 +204,7 @@ fn while_receiving_is_held_back_no_buffer_is_lent_and_afterwards_everything_come
     let told = pairs.iter().filter(|(token, _)| !stage.told(*token).is_empty()).count();
     assert!(told <= ring, "{told} were told, from {ring} buffers");
     assert_eq!(stage.machine.kernel.ring(), 0);
-    stage.machine.hold_receives(false);
+    stage.machine.pause_receives(false);
     stage.run_until_idle();
     for (token, _) in &pairs {
         assert_eq!(stage.take(*token), received(b"request"));

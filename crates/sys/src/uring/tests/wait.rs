@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::fake::Malice;
 use super::stage::{Stage, Told};
 use crate::driver::Token;
-use crate::uring::NOBODY;
+use crate::uring::NO_SOCKET;
 use crate::uring::kernel::Event;
 use crate::uring::operation::{Kind, name};
 use crate::wake::Wake;
@@ -35,12 +35,12 @@ fn a_wake_up_is_told_whatever_becomes_of_the_poll_for_it() {
     let mut stage = Stage::new();
     for result in [libc::POLLIN.into(), -libc::ECANCELED, -libc::EINTR] {
         stage.run_until_idle();
-        stage.machine.kernel.lose(name(NOBODY, Kind::Wake), result, None);
+        stage.machine.kernel.lose(name(NO_SOCKET, Kind::Wake), result, None);
         stage.run_until_idle();
-        stage.take(NOBODY);
+        stage.take(NO_SOCKET);
         wake(&mut stage);
         stage.run_until_idle();
-        assert_eq!(stage.take(NOBODY), [Told::Woken], "{result}");
+        assert_eq!(stage.take(NO_SOCKET), [Told::Woken], "{result}");
     }
 }
 
@@ -52,7 +52,7 @@ fn it_does_not_sleep_where_the_kernel_has_not_taken_the_waker() {
         stage.run_until_idle();
         wake(&mut stage);
         stage.run_until_idle();
-        assert_eq!(stage.take(NOBODY), [Told::Woken]);
+        assert_eq!(stage.take(NO_SOCKET), [Told::Woken]);
     }
 }
 
@@ -60,8 +60,8 @@ fn it_does_not_sleep_where_the_kernel_has_not_taken_the_waker() {
 fn a_waker_that_ends_twice_has_ended_once() {
     let mut stage = Stage::new();
     stage.run_until_idle();
-    stage.machine.kernel.lose(name(NOBODY, Kind::Wake), -libc::ECANCELED, None);
-    stage.tell(NOBODY, Kind::Wake, -libc::ECANCELED, false);
+    stage.machine.kernel.lose(name(NO_SOCKET, Kind::Wake), -libc::ECANCELED, None);
+    stage.tell(NO_SOCKET, Kind::Wake, -libc::ECANCELED, false);
     stage.run_until_idle();
     let Stage { machine, pool, .. } = stage;
     drop(machine);
@@ -97,7 +97,7 @@ fn events_of_names_that_nobody_knows_change_nothing() {
     stage.run_until_idle();
     assert_eq!(stage.take(token), [Told::Received(b"undisturbed".to_vec())]);
     assert!(strangers.iter().all(|stranger| stage.told(*stranger).is_empty()));
-    assert!(stage.told(NOBODY).is_empty());
+    assert!(stage.told(NO_SOCKET).is_empty());
     stage.run_until_idle();
     assert_eq!(stage.machine.kernel.ring(), usize::from(stage.machine.buffers.count()));
 }
