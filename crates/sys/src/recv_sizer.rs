@@ -48,10 +48,10 @@ mod tests {
 
     #[test]
     fn it_grows_with_what_comes_and_shrinks_when_little_came_twice() {
-        let mut appetite = RecvSizer::default();
+        let mut sizer = RecvSizer::default();
         let mut asked = |length| {
-            appetite.learn(length);
-            appetite.bytes() / 1024
+            sizer.learn(length);
+            sizer.bytes() / 1024
         };
         assert_eq!([asked(100), asked(2 * 1024), asked(1)], [2, 4, 4]);
         assert_eq!([4, 8, 16, 32, 64].map(|length| asked(length * 1024)), [8, 16, 32, 64, 64]);

@@ -12,7 +12,7 @@ impl Readiness {
     /// Receives once.
     pub(super) fn receive(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        let size = socket.appetite.bytes();
+        let size = socket.recv_sizer.bytes();
         let space = self.scratch.space(size);
         let received = loop {
             match recv(&socket.descriptor, &mut *space, RecvFlags::empty()) {
@@ -30,7 +30,7 @@ impl Readiness {
                 Some(Completion::Ended)
             }
             Ok(length) => {
-                socket.appetite.learn(length);
+                socket.recv_sizer.learn(length);
                 socket.load.note_received(length);
                 let hung_up = socket.flags.intersects(Flags::HUNG_UP.union(Flags::ERROR))
                     && !injected::is_injected(Bug::FinMissed);

@@ -14,7 +14,7 @@ pub(super) struct Entry {
     pub(super) descriptor: OwnedFd,
     generation: u32,
     pub(super) flags: Flags,
-    pub(super) appetite: RecvSizer,
+    pub(super) recv_sizer: RecvSizer,
     pub(super) load: Load,
 }
 
@@ -77,7 +77,7 @@ impl Sockets {
             descriptor,
             generation: token.generation,
             flags,
-            appetite: RecvSizer::default(),
+            recv_sizer: RecvSizer::default(),
             load: Load::default(),
         };
         self.put(token.slot, entry);

@@ -145,12 +145,12 @@ impl<K: Kernel> Machine<K> {
                 // A multishot receive may bring far more than is wanted, so only a socket that brings little gets one:
                 // not a new socket, nor one that has more bytes than the last receive brought.
                 let once = flags.contains(Flags::ONE_SHOT) || socket.load.is_new();
-                let wish = match flags.contains(Flags::READABLE) {
+                let mode = match flags.contains(Flags::READABLE) {
                     true => RecvMode::Once,
                     false if once => RecvMode::OnceLater,
                     false => RecvMode::Always,
                 };
-                self.arm(token, Kind::Receive, Request::Receive { fd, wish })
+                self.arm(token, Kind::Receive, Request::Receive { fd, mode })
             }
             State::Armed if flags.contains(Flags::POLLED) && bulk => {
                 if wanted && flags.contains(Flags::READABLE) {

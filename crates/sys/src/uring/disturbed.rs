@@ -237,7 +237,7 @@ impl<K: Kernel> Kernel for Disturbed<K> {
 
 /// Whether the request has many events.
 const fn is_multishot(request: Request) -> bool {
-    matches!(request, Request::Receive { wish: RecvMode::Always, .. } | Request::Poll { multishot: true, .. })
+    matches!(request, Request::Receive { mode: RecvMode::Always, .. } | Request::Poll { multishot: true, .. })
 }
 
 /// The errors with which a request can end without an effect on its socket.

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Request {
     /// Receive into a provided buffer: multishot or once.
-    Receive { fd: RawFd, wish: RecvMode },
+    Receive { fd: RawFd, mode: RecvMode },
     /// Send bytes that lie in one piece.
     Send { fd: RawFd, bytes: *const u8, length: u32 },
     /// Send what a header points to. The header may be freed once the request was submitted.

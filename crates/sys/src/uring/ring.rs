@@ -157,9 +157,9 @@ fn ignore_interrupts(result: io::Result<usize>) -> io::Result<()> {
 
 fn build(request: Request) -> squeue::Entry {
     match request {
-        Request::Receive { fd, wish: RecvMode::Always } => opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP).build(),
-        Request::Receive { fd, wish } => {
-            let later = if wish == RecvMode::OnceLater { POLL_FIRST } else { 0 };
+        Request::Receive { fd, mode: RecvMode::Always } => opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP).build(),
+        Request::Receive { fd, mode } => {
+            let later = if mode == RecvMode::OnceLater { POLL_FIRST } else { 0 };
             let receive = opcode::Recv::new(Fd(fd), std::ptr::null_mut(), 0).buf_group(BUFFER_GROUP).ioprio(later);
             receive.build().flags(squeue::Flags::BUFFER_SELECT)
         }

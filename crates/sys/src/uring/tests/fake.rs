@@ -229,7 +229,7 @@ impl Fake {
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         let end = |result| Event { name, result, more: false, buffer: None, nonempty: false };
         let event = match request {
-            Request::Receive { wish, .. } => self.receive(file, name, wish),
+            Request::Receive { mode, .. } => self.receive(file, name, mode),
             Request::Send { .. } | Request::SendMessage { .. } => self.send(file, place).map(end),
             Request::Poll { events, multishot, .. } => self.poll(place, events, multishot),
             Request::Cancel { .. } => None,
@@ -242,8 +242,8 @@ impl Fake {
         }
     }
 
-    fn receive(&mut self, file: BorrowedFd<'_>, name: u64, wish: RecvMode) -> Option<Event> {
-        let more = wish == RecvMode::Always;
+    fn receive(&mut self, file: BorrowedFd<'_>, name: u64, mode: RecvMode) -> Option<Event> {
+        let more = mode == RecvMode::Always;
         let end = |result| Event { name, result, more: false, buffer: None, nonempty: false };
         if more && self.feels_like(8, |malice| &mut malice.lose) {
             return Some(end(-[libc::ECANCELED, libc::EINTR, libc::EAGAIN][self.random.below(3)]));

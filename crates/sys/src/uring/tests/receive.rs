@@ -217,7 +217,7 @@ fn who_brings_much_is_received_from_by_calls_and_who_brings_little_again_by_the_
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
     let armed = |stage: &Stage| {
-        let always = |request: &Request| matches!(request, Request::Receive { wish: RecvMode::Always, .. });
+        let always = |request: &Request| matches!(request, Request::Receive { mode: RecvMode::Always, .. });
         count(stage, always)
     };
     let bytes = pattern(10 * BUFFER_BYTES);
