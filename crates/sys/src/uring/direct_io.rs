@@ -1,11 +1,11 @@
 //! Receiving on heavy sockets: straight into the loop's one scratch, when the kernel reports that the socket is
 //! readable.
 //!
-//! The ring reuses a buffer only after all the others. For a few hundred bytes that costs nothing. For tens
-//! of KiB it means that neither the bytes that the kernel writes nor those that a codec reads are in the nearest cache.
-//! So a heavy socket ([`Load`](crate::Load)) leaves the ring: its operation is a multishot poll, and the driver
-//! receives from it by calls, into memory that is warm from the socket before. Each call brings so many bytes that its
-//! cost is negligible. A socket that is light again goes back to the ring.
+//! The ring reuses a buffer only after all the others. For a few hundred bytes that costs nothing. For tens of KiB it
+//! means that neither the bytes that the kernel writes nor those that a codec reads are in the nearest cache. So a
+//! heavy socket ([`Load`](crate::Load)) leaves the ring: its operation is a multishot poll, and the driver receives
+//! from it by system calls, into memory that is in the cache from the socket before. Each call brings so many bytes
+//! that its cost is negligible. A socket that is light again goes back to the ring.
 //!
 //! The poll only queues the socket. The loop serves the completions of the ring first, and heavy sockets after that.
 //! The first receive of a new connection is a call as well, in the part of the turn for new connections.
