@@ -44,7 +44,7 @@ impl Readiness {
             }
             Err(Errno::AGAIN) => {
                 socket.flags.set(Flags::READABLE, false);
-                // Nothing can be received any more, so the error itself is what is left to tell.
+                // Nothing can be received any more, so the error is the last report.
                 if socket.flags.contains(Flags::ERROR) {
                     socket.flags.set(Flags::ENDED, true);
                     line_up(&mut self.ready, socket, token);
