@@ -316,7 +316,7 @@ impl Driver for Readiness {
             self.paused_sockets.get_or_insert_default();
         } else if let Some(paused) = self.paused_sockets.take() {
             for token in paused {
-    // Some were closed meanwhile, and their slots may have other occupants.
+                // Some were closed meanwhile, and their slots may have other occupants.
                 let Some(socket) = self.sockets.get_mut(token) else { continue };
                 if socket.flags.take(Flags::RECV_PAUSED) {
                     line_up(&mut self.ready, socket, token);
