@@ -117,7 +117,7 @@ fn receive_some(stream: &UnixStream, into: &mut Vec<OwnedFd>, deadline: Instant)
 /// Sends bytes.
 ///
 /// # Errors
-/// `TimedOut` at the deadline; the system's otherwise.
+/// `TimedOut` at the deadline; otherwise those of the system.
 pub fn write_all(mut stream: &UnixStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         stream.set_write_timeout(Some(left(deadline)?))?;
@@ -171,7 +171,7 @@ pub fn read_arrived(stream: &UnixStream, room: &mut [u8]) -> io::Result<usize> {
 /// connection.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system.
 pub fn accept(listener: &UnixListener, patience: Option<Duration>) -> io::Result<Option<UnixStream>> {
     SockRef::from(listener).set_read_timeout(patience)?;
     match listener.accept() {
@@ -184,7 +184,7 @@ pub fn accept(listener: &UnixListener, patience: Option<Duration>) -> io::Result
 /// Listens at a path at which no file exists, so that only processes of this user can connect.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
     // Before `bind` creates the file, which gets the mode of the socket.
@@ -231,7 +231,7 @@ pub struct Peer {
 /// The process at the other end, at the time when it connected or began to listen.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system.
 pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;

@@ -31,7 +31,7 @@ impl PathLock {
     ///
     /// # Errors
     /// `TimedOut` if other processes hold the lock for `patience`; `InvalidInput` if `path` names no file;
-    /// `InvalidData` if another program uses the lock's name; the system's otherwise.
+    /// `InvalidData` if another program uses the lock's name; otherwise those of the system.
     pub fn acquire(path: &Path, patience: Duration) -> io::Result<Self> {
         let deadline = Instant::now() + patience;
         let lock = lock_path(path)?;
@@ -64,7 +64,7 @@ impl PathLock {
     /// that an existing file is an error, and asks for another name then.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn temporary(&mut self) -> io::Result<&Path> {
         self.remove_temporary();
         // The keys are from the kernel's random numbers, so processes with equal numbers draw different names.

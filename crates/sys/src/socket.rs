@@ -48,7 +48,7 @@ impl Socket {
     /// Takes over a listener that was opened elsewhere, and sets the options of its streams.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn from_listener(listener: impl Into<OwnedFd>, options: &ListenOptions) -> io::Result<Self> {
         let descriptor = listener.into();
         let socket = SockRef::from(&descriptor);
@@ -61,7 +61,7 @@ impl Socket {
     /// Takes over a connected stream, such as one of `std`.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn from_stream(stream: impl Into<OwnedFd>) -> io::Result<Self> {
         let descriptor = stream.into();
         let socket = SockRef::from(&descriptor);
@@ -73,7 +73,7 @@ impl Socket {
     /// A second handle to the same socket.
     ///
     /// # Errors
-    /// The system's, or `Unsupported` in a simulation.
+    /// Those of the system, or `Unsupported` in a simulation.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self::Descriptor(self.descriptor()?.try_clone_to_owned()?))
     }
@@ -81,7 +81,7 @@ impl Socket {
     /// The address of one side of the socket.
     ///
     /// # Errors
-    /// The system's, or `Unsupported` in a simulation.
+    /// Those of the system, or `Unsupported` in a simulation.
     pub fn address(&self, side: Side) -> io::Result<Address> {
         address_of(self.descriptor()?, side)
     }

@@ -56,7 +56,7 @@ impl Readiness {
     /// Creates a driver that receives into memory of `pool`.
     ///
     /// # Errors
-    /// The system's, if there is no descriptor left.
+    /// Those of the system, if there is no descriptor left.
     pub fn new(pool: &Pool) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(EventWaker(mio::Waker::new(poll.registry(), WAKER)?));

@@ -23,7 +23,7 @@ impl Ring {
     /// Sets the rings up on the thread that will use them.
     ///
     /// # Errors
-    /// The system's, or `Unsupported` where the kernel is older than 6.0.
+    /// Those of the system, or `Unsupported` where the kernel is older than 6.0.
     pub(super) fn new(buffers: u16) -> io::Result<Self> {
         let (ring, reports_work) = set_up()?;
         let params = ring.params();

@@ -1,4 +1,4 @@
-//! Waiting, waking, and events that are nobody's.
+//! Waiting, waking, and events with unknown names.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn wake(stage: &mut Stage) {
 }
 
 #[test]
-fn with_nothing_to_do_it_sleeps_as_long_as_it_may_and_asks_for_nothing() {
+fn an_idle_driver_sleeps_for_the_whole_timeout_and_submits_nothing() {
     let mut stage = Stage::new();
     let _pairs: Vec<_> = (0..10).map(|_| stage.receiving()).collect();
     let before = stage.machine.kernel.requests.len();
@@ -31,7 +31,7 @@ fn with_nothing_to_do_it_sleeps_as_long_as_it_may_and_asks_for_nothing() {
 }
 
 #[test]
-fn a_wake_up_is_told_whatever_becomes_of_the_poll_for_it() {
+fn a_wake_up_is_reported_after_the_kernel_ended_its_poll() {
     let mut stage = Stage::new();
     for result in [libc::POLLIN.into(), -libc::ECANCELED, -libc::EINTR] {
         stage.run_until_idle();
@@ -45,7 +45,7 @@ fn a_wake_up_is_told_whatever_becomes_of_the_poll_for_it() {
 }
 
 #[test]
-fn it_does_not_sleep_where_the_kernel_has_not_taken_the_waker() {
+fn wait_does_not_block_before_the_kernel_has_the_poll_of_the_waker() {
     for _ in 0..20 {
         let mut stage = Stage::new();
         stage.machine.kernel.malice = Malice { refuse: 20, ..Malice::default() };
@@ -57,7 +57,7 @@ fn it_does_not_sleep_where_the_kernel_has_not_taken_the_waker() {
 }
 
 #[test]
-fn a_waker_that_ends_twice_has_ended_once() {
+fn a_repeated_end_of_the_waker_is_ignored() {
     let mut stage = Stage::new();
     stage.run_until_idle();
     stage.machine.kernel.lose(name(NO_SOCKET, Kind::Wake), -libc::ECANCELED, None);
@@ -69,7 +69,7 @@ fn a_waker_that_ends_twice_has_ended_once() {
 }
 
 #[test]
-fn events_of_names_that_nobody_knows_change_nothing() {
+fn events_with_unknown_names_change_nothing() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
     let strangers = [
@@ -85,7 +85,7 @@ fn events_of_names_that_nobody_knows_change_nothing() {
             }
         }
     }
-    // What a socket has not asked for is as strange.
+    // Events of operations that a socket does not have are ignored as well.
     for kind in [Kind::Send, Kind::Writable, Kind::Accept, Kind::Wake] {
         stage.tell(token, kind, -libc::EIO, false);
     }
@@ -103,7 +103,7 @@ fn events_of_names_that_nobody_knows_change_nothing() {
 }
 
 #[test]
-fn a_kernel_that_takes_nothing_for_a_while_gets_everything_in_the_end() {
+fn requests_that_the_kernel_refuses_for_a_while_are_submitted_later() {
     let mut stage = Stage::new();
     stage.machine.kernel.malice = Malice { refuse: 100, interrupt: 100, ..Malice::default() };
     let pairs: Vec<_> = (0..50).map(|_| stage.receiving()).collect();
