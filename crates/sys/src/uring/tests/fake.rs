@@ -1,8 +1,8 @@
-//! A kernel that is difficult, within what a kernel may do.
+//! A fake kernel that injects every fault that a kernel is allowed to have.
 //!
-//! It does the real calls on real descriptors, when it likes, and tells of them when it likes: late, and in another
-//! order than they came to an end, though never within what comes of one request. How often it does what it need not
-//! do is bounded by its [`Malice`], so that it comes to rest, and then it says whether it would have slept.
+//! It makes real calls on real descriptors at random times, and reports their events at random times: late, and in
+//! another order than they ended, except that the events of one request keep their order. [`Malice`] bounds the number
+//! of faults, so that the kernel becomes idle. It records whether its last wait would have slept.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -15,75 +15,75 @@ use super::look;
 use super::random::Random;
 use crate::uring::kernel::{Event, Kernel, RecvMode, Request};
 
-/// What it may still do for no reason. Each is done so many times, and then no more, unless it is [`ALWAYS`].
+/// How many faults of each kind the kernel may still inject; [`ALWAYS`] is no limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Malice {
-    /// Requests that it does not take.
+    /// Requests that are refused.
     pub(super) refuse: u32,
-    /// Waits that do nothing, and submit some of what is queued.
+    /// Waits that complete nothing, and submit only some of the queued requests.
     pub(super) interrupt: u32,
-    /// Requests that are not looked at, and events that are not told, though it is asked to.
+    /// Requests and events that a wait skips.
     pub(super) dawdle: u32,
-    /// Sends and receives of less than there is.
+    /// Short sends and receives.
     pub(super) shorten: u32,
-    /// Requests that would stay and that end instead, with what they have brought or without.
+    /// Multishot requests that end, with or without a result.
     pub(super) lose: u32,
-    /// Receives that find no buffer where there is one.
+    /// Receives that end for lack of a buffer although the ring has one.
     pub(super) starve: u32,
-    /// Cancellations that come too late, since what they are for has just come to an end.
+    /// Cancellations that are too late: the request has just ended.
     pub(super) late: u32,
-    /// Cancelled requests that end twice.
+    /// Cancelled requests whose terminal event is repeated.
     pub(super) repeat: u32,
-    /// Events of names that nobody has given.
+    /// Events with unknown names.
     pub(super) invent: u32,
-    /// Polls that say what they have said before.
+    /// Polls that report the same events again.
     pub(super) nag: u32,
 }
 
-/// A request that it has.
+/// A submitted request that has not ended.
 #[derive(Debug)]
 struct Held {
     name: u64,
     request: Request,
-    /// What is sent, from when the request was submitted: headers and vectors may go then.
+    /// The parts of a send, copied when the request is submitted: headers and vectors may be freed then.
     parts: Vec<(*const u8, usize)>,
-    /// Which file it is; as long as it is held, the descriptor has to be of that file.
+    /// The inode of the descriptor, which must not change until the request has ended.
     file: Option<u64>,
-    /// Something has happened that a poll has not told yet.
+    /// Something has happened that the poll has not reported yet.
     stirred: bool,
-    /// What a poll saw when it looked last.
+    /// The events that the poll saw last.
     seen: i16,
-    /// It is to end, when it suits.
+    /// The request was cancelled, and ends at a random time.
     cancelled: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Fake {
     pub(super) malice: Malice,
-    /// It takes requests, and neither does anything nor tells of it.
+    /// Takes requests, and neither processes them nor reports events.
     pub(super) idles: bool,
-    /// It lets go of nothing.
+    /// Completes no operation, not even a cancelled one.
     pub(super) clings: bool,
-    /// It has nothing but what the driver does at the moment.
+    /// Reports itself as idle, as if the driver served a single connection.
     pub(super) serves_one: bool,
-    /// It has told of nothing, and nothing would come of itself: the last wait would have slept.
+    /// The last wait would have slept: it reported nothing, and no event would follow by itself.
     pub(super) slept: bool,
-    /// Waits since it had something to tell, or would have slept.
+    /// The number of waits since one reported something or would have slept.
     pub(super) fruitless: u32,
-    /// The longest that a wait was to last, of the last one.
+    /// The timeout of the last wait.
     pub(super) timeout: Option<Duration>,
-    /// Requests that were submitted, in order.
+    /// All submitted requests, in order.
     pub(super) requests: Vec<Request>,
     random: Random,
-    /// Requests that are queued at most; more of them are submitted early.
+    /// The most queued requests; when the queue is full it is submitted early.
     pub(super) room: usize,
     queue: VecDeque<(Request, u64)>,
     held: Vec<Held>,
-    /// What is to be told, by request: a cancellation's own completion is a stream of its own.
+    /// Events to report, by request. The completion of a cancellation is a stream of its own.
     streams: Vec<(u64, VecDeque<Event>)>,
     done: VecDeque<Event>,
     ring: VecDeque<(u16, *mut u8, u32)>,
-    /// Buffers that it was given and has not told of, whether in the ring or filled.
+    /// Buffers that were provided and that no event has named yet, whether in the ring or filled.
     pub(super) buffers: HashMap<u16, usize>,
 }
 
@@ -111,29 +111,29 @@ impl Fake {
         }
     }
 
-    /// Something has happened to this descriptor, from outside: what is armed on it looks again.
+    /// Marks the polls of a descriptor as changed: something has happened to it from outside.
     pub(super) fn stir(&mut self, fd: RawFd) {
         for held in &mut self.held {
             held.stirred |= fd_of(&held.request) == Some(fd);
         }
     }
 
-    /// How many buffers lie in the ring.
+    /// The number of buffers in the ring.
     pub(super) fn ring(&self) -> usize {
         self.ring.len()
     }
 
-    /// How many requests it has, for this descriptor.
+    /// The number of requests in flight for this descriptor.
     pub(super) fn held(&self, fd: RawFd) -> usize {
         self.held.iter().filter(|held| fd_of(&held.request) == Some(fd)).count()
     }
 
-    /// Tells this next, whatever it is.
+    /// Injects an event, before all others.
     pub(super) fn tell(&mut self, event: Event) {
         self.done.push_back(event);
     }
 
-    /// Ends the request of this name as if it had been lost, with this result.
+    /// Ends the request of this name with this result.
     pub(super) fn lose(&mut self, name: u64, result: i32, buffer: Option<u16>) {
         self.submit_some(usize::MAX);
         let place = self.held.iter().position(|held| held.name == name).expect("it has the request");
@@ -141,12 +141,12 @@ impl Fake {
         self.put(Event { name, result, more: false, buffer, nonempty: false });
     }
 
-    /// Takes a buffer out of the ring, as a receive does that comes to nothing.
+    /// Takes a buffer out of the ring, as a receive without a result may do.
     pub(super) fn take_buffer(&mut self) -> u16 {
         self.ring.pop_front().expect("a buffer").0
     }
 
-    /// Whether it does now what it may do so many times.
+    /// Whether to inject a fault of this kind now. Counts it.
     fn feels_like(&mut self, once_in: usize, of: impl Fn(&mut Malice) -> &mut u32) -> bool {
         let left = of(&mut self.malice);
         match *left {
@@ -177,8 +177,8 @@ impl Fake {
             }
             let twin = self.held.iter().any(|held| held.name == name);
             assert!(!twin, "two requests of the same name: {request:?}");
-            let fd = fd_of(&request).expect("only cancellations have none");
-            let file = Some(inode(fd).expect("a request for a descriptor that is open"));
+            let fd = fd_of(&request).expect("only cancellations have no descriptor");
+            let file = Some(inode(fd).expect("the request is for an open descriptor"));
             let parts = parts_of(&request);
             let stirred = true;
             self.held.push(Held { name, request, parts, file, stirred, seen: 0, cancelled: false });
@@ -190,7 +190,7 @@ impl Fake {
             None => -libc::ENOENT,
             Some(_) if self.clings => 0,
             Some(place) => {
-                // It may have come to an end just now.
+                // The request may have ended just before.
                 if self.feels_like(2, |malice| &mut malice.late) {
                     self.run(place);
                 }
@@ -209,7 +209,7 @@ impl Fake {
         self.put(Event { name: own, result, more: false, buffer: None, nonempty: false });
     }
 
-    /// Ends what was cancelled.
+    /// Ends a cancelled request.
     fn end(&mut self, place: usize) {
         let held = self.held.remove(place);
         let event = Event { name: held.name, result: -libc::ECANCELED, more: false, buffer: None, nonempty: false };
@@ -219,13 +219,13 @@ impl Fake {
         self.put(Event { buffer, ..event });
     }
 
-    /// Looks whether something comes of a request.
+    /// Tries to make progress on a request.
     fn run(&mut self, place: usize) {
         let held = &self.held[place];
         let (name, request) = (held.name, held.request);
-        let fd = fd_of(&request).expect("only cancellations have none");
+        let fd = fd_of(&request).expect("only cancellations have no descriptor");
         assert_eq!(inode(fd), held.file, "closed while the kernel had {request:?}");
-        // SAFETY: the descriptor is open, as was just asserted.
+        // SAFETY: the descriptor is open, as asserted above.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         let end = |result| Event { name, result, more: false, buffer: None, nonempty: false };
         let event = match request {
@@ -258,8 +258,8 @@ impl Fake {
         if self.feels_like(6, |malice| &mut malice.shorten) {
             length = 1 + self.random.below(length);
         }
-        // SAFETY: the memory was provided by the driver, of this length at least, and is the kernel's until an event
-        // names it; the driver initialised it.
+        // SAFETY: the driver has provided the memory, initialised and of at least this length, and the kernel owns it
+        // until an event names it.
         let space = unsafe { std::slice::from_raw_parts_mut(address, length) };
         match rustix::net::recv(file, space, RecvFlags::DONTWAIT) {
             Err(rustix::io::Errno::AGAIN) => None,
@@ -278,8 +278,8 @@ impl Fake {
         let parts = self.held[place].parts.clone();
         let mut bytes = Vec::new();
         for (first, length) in parts {
-            // SAFETY: the driver keeps what is sent where it is until the terminal event: what this kernel is there to
-            // find out, as the bytes that the peer reads would be others.
+            // SAFETY: the driver keeps the bytes of a send in place until the terminal event. This fake kernel tests
+            // that: otherwise the peer reads other bytes.
             bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(first, length) });
         }
         if self.feels_like(4, |malice| &mut malice.shorten) {
@@ -309,7 +309,7 @@ impl Fake {
         }
     }
 
-    /// Has everything looked at that is held, in any order; leaves some out, unless it must not.
+    /// Makes progress on the requests in flight, in random order. Skips some, unless `all`.
     fn work(&mut self, all: bool) {
         if self.clings {
             return;
@@ -327,7 +327,7 @@ impl Fake {
                 self.end(place);
                 continue;
             }
-            // A request that stays may bring several at once.
+            // A multishot request may have several events at once.
             for _ in 0..1 + self.random.below(4) {
                 if let Some(place) = self.held.iter().position(|held| held.name == name) {
                     self.run(place);
@@ -336,7 +336,7 @@ impl Fake {
         }
     }
 
-    /// Tells what there is, in any order but that within each stream.
+    /// Reports events in random order; events of one stream keep theirs. Leaves some, unless `all`.
     fn deliver(&mut self, all: bool) {
         while !self.streams.is_empty() {
             if !all && self.feels_like(3, |malice| &mut malice.dawdle) {
@@ -410,7 +410,7 @@ impl Kernel for Fake {
             self.slept = self.done.is_empty();
         }
         self.fruitless = if self.slept || !self.done.is_empty() { 0 } else { self.fruitless + 1 };
-        assert!(self.fruitless < FRUITLESS_MAX, "it is asked again and again");
+        assert!(self.fruitless < FRUITLESS_MAX, "the driver spins");
         Ok(())
     }
 
@@ -451,14 +451,14 @@ fn fd_of(request: &Request) -> Option<RawFd> {
     }
 }
 
-/// What a send consists of: the vectors are copied, the bytes are not.
+/// The parts of a send. Copies the vectors, but not the bytes.
 fn parts_of(request: &Request) -> Vec<(*const u8, usize)> {
     match *request {
         Request::Send { bytes, length, .. } => vec![(bytes, length as usize)],
         Request::SendMessage { header, .. } => {
-            // SAFETY: the driver keeps the header until the request was submitted, which is now.
+            // SAFETY: the driver keeps the header until the request is submitted, which is now.
             let header = unsafe { *header };
-            // SAFETY: and so it does the vectors that the header points to.
+            // SAFETY: the driver keeps the vectors that the header points to for as long.
             let vectors = unsafe { std::slice::from_raw_parts(header.msg_iov, header.msg_iovlen) };
             vectors.iter().map(|vector| (vector.iov_base.cast_const().cast(), vector.iov_len)).collect()
         }
@@ -466,18 +466,18 @@ fn parts_of(request: &Request) -> Vec<(*const u8, usize)> {
     }
 }
 
-/// Which file a descriptor is of, if it is open.
+/// The inode of a descriptor, if it is open.
 fn inode(fd: RawFd) -> Option<u64> {
     if fd < 0 {
         return None;
     }
-    // SAFETY: it may be closed, or another's: what is asked for is only which file it is, and the call finds it closed.
+    // SAFETY: the descriptor may be closed or reused: the call only queries the inode, and fails if it is closed.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
     rustix::fs::fstat(file).ok().map(|stat| stat.st_ino)
 }
 
-/// It does this whenever it can.
+/// The fault is injected at every opportunity.
 pub(super) const ALWAYS: u32 = u32::MAX;
 
-/// More waits in a row than this that may not sleep, and find nothing, are a loop that spins.
+/// More waits in a row than this that find nothing and may not sleep mean that the driver spins.
 const FRUITLESS_MAX: u32 = 100;
