@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use super::stage::{Stage, Told, ZERO, is_closed};
+use super::stage::{Report, Stage, ZERO, is_closed};
 use crate::address::Address;
 use crate::driver::{Operation, Token};
 use crate::options::ListenOptions;
@@ -59,7 +59,7 @@ fn accepting_continues_after_the_kernel_ended_its_poll() {
         stage.machine.kernel.lose(name(listener.0, Kind::Accept), -result, None);
         let _client = UnixStream::connect(&listener.1).unwrap();
         stage.run_until_idle();
-        assert_eq!(stage.take(listener.0), [Told::Accepted]);
+        assert_eq!(stage.take(listener.0), [Report::Accepted]);
         assert_eq!(polls(&stage), before + 1);
     }
 }
@@ -74,7 +74,7 @@ fn a_paused_listener_accepts_nothing() {
     assert_eq!(stage.take(listener.0), []);
     stage.submit(listener.0, Operation::Accept(true));
     stage.run_until_idle();
-    assert_eq!(stage.take(listener.0), vec![Told::Accepted; 3]);
+    assert_eq!(stage.take(listener.0), vec![Report::Accepted; 3]);
 }
 
 #[test]
@@ -86,6 +86,6 @@ fn closing_a_listener_closes_the_connections_in_its_backlog() {
     stage.machine.wait(ZERO).unwrap();
     stage.close(listener.0);
     stage.run_until_idle();
-    assert_eq!(stage.take(listener.0), [Told::Closed]);
+    assert_eq!(stage.take(listener.0), [Report::Closed]);
     assert!(stage.accepted.is_empty() && is_closed(&client));
 }

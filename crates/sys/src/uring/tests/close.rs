@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read};
 use std::net::{TcpListener, TcpStream};
 
 use super::fake::ALWAYS;
-use super::stage::{Stage, Told, is_closed, read};
+use super::stage::{Report, Stage, is_closed, read};
 use crate::driver::Operation;
 use crate::uring::kernel::Request;
 use crate::uring::operation::{Kind, name};
@@ -21,7 +21,7 @@ fn a_socket_is_closed_when_the_last_of_its_operations_has_ended() {
     assert_eq!(stage.take(token), []);
     assert!(!is_closed(&peer), "the kernel still has an operation of it");
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
     assert!(is_closed(&peer));
 }
 
@@ -30,7 +30,7 @@ fn a_socket_without_operations_is_closed_at_once() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
     stage.close(token);
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
     assert!(is_closed(&peer));
 }
 
@@ -38,23 +38,23 @@ fn a_socket_without_operations_is_closed_at_once() {
 fn a_socket_stays_open_until_its_cancelled_operations_end() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
-    stage.machine.kernel.clings = true;
+    stage.machine.kernel.stuck = true;
     stage.close(token);
     stage.run_until_idle();
     let cancels = stage.machine.kernel.requests.iter().filter(|request| matches!(request, Request::Cancel { .. }));
     assert!(cancels.count() > 0);
     assert_eq!(stage.take(token), []);
     assert!(!is_closed(&peer));
-    stage.machine.kernel.clings = false;
+    stage.machine.kernel.stuck = false;
     stage.machine.kernel.lose(name(token, Kind::Receive), -libc::ECANCELED, None);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
 }
 
 #[test]
 fn a_cancellation_that_comes_too_late_changes_nothing() {
     let mut stage = Stage::new();
-    stage.machine.kernel.malice.late = ALWAYS;
+    stage.machine.kernel.faults.late = ALWAYS;
     for _ in 0..50 {
         let (token, peer) = stage.receiving();
         stage.write(token, &peer, b"too late");
@@ -63,7 +63,7 @@ fn a_cancellation_that_comes_too_late_changes_nothing() {
         stage.idle_turn();
         stage.close(token);
         stage.run_until_idle();
-        assert_eq!(stage.take(token).last(), Some(&Told::Closed));
+        assert_eq!(stage.take(token).last(), Some(&Report::Closed));
         assert!([&b""[..], b"sent after all"].contains(&&*read_to_end_or_reset(&peer)));
     }
 }
@@ -78,7 +78,7 @@ fn read_to_end_or_reset(mut peer: &std::os::unix::net::UnixStream) -> Vec<u8> {
 #[test]
 fn a_repeated_terminal_event_is_ignored() {
     let mut stage = Stage::new();
-    stage.machine.kernel.malice.repeat = ALWAYS;
+    stage.machine.kernel.faults.repeat = ALWAYS;
     for _ in 0..50 {
         let (token, peer) = stage.receiving();
         stage.receive(token, false);
@@ -86,10 +86,10 @@ fn a_repeated_terminal_event_is_ignored() {
         stage.receive(token, true);
         stage.write(token, &peer, b"heard");
         stage.run_until_idle();
-        assert_eq!(stage.take(token), [Told::Received(b"heard".to_vec())]);
+        assert_eq!(stage.take(token), [Report::Received(b"heard".to_vec())]);
         stage.close(token);
         stage.run_until_idle();
-        assert_eq!(stage.take(token), [Told::Closed]);
+        assert_eq!(stage.take(token), [Report::Closed]);
     }
     let Stage { machine, pool, .. } = stage;
     drop(machine);
@@ -104,24 +104,24 @@ fn closed_is_the_only_completion_after_close() {
     stage.machine.wait(None).unwrap();
     stage.close(token);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
     stage.close(token);
-    assert_eq!(stage.take(token), [Told::Closed], "of a closed socket");
+    assert_eq!(stage.take(token), [Report::Closed], "of a closed socket");
 }
 
 #[test]
 fn due_completions_are_dropped_when_the_socket_is_closed() {
     let mut stage = Stage::new();
     let (token, _peer) = stage.receiving();
-    stage.machine.kernel.malice.refuse = ALWAYS;
+    stage.machine.kernel.faults.refuse = ALWAYS;
     let mut queue = stage.queue(b"refused");
     stage.send(token, &mut queue);
-    stage.machine.kernel.malice.refuse = 0;
+    stage.machine.kernel.faults.refuse = 0;
     // A completion is due now: the loop can send again.
     stage.machine.wait(None).unwrap();
     stage.close(token);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn memory_that_the_kernel_does_not_release_is_leaked() {
     let (sending, _other) = stage.pair();
     stage.send(sending, &mut queue);
     stage.idle_turn();
-    stage.machine.kernel.clings = true;
+    stage.machine.kernel.stuck = true;
     let Stage { machine, pool, .. } = stage;
     let buffers = usize::from(machine.buffers.count());
     drop((queue, machine));
@@ -152,8 +152,8 @@ fn dropping_a_driver_waits_for_its_operations() {
             stage.write(*token, peer, b"coming");
             stage.send(*token, &mut queue);
         }
-        let malice = &mut stage.machine.kernel.malice;
-        (malice.dawdle, malice.late, malice.repeat, malice.refuse) = (10 * late, late, late, 3 * late);
+        let faults = &mut stage.machine.kernel.faults;
+        (faults.delay, faults.late, faults.repeat, faults.refuse) = (10 * late, late, late, 3 * late);
         let Stage { machine, pool, .. } = stage;
         drop((queue, machine));
         assert_eq!(pool.ledger().used(), 0);

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
-use super::stage::{Stage, Told};
+use super::stage::{Report, Stage};
 use crate::address::Address;
 use crate::driver::{Operation, Token};
 use crate::options::SocketOptions;
@@ -26,7 +26,7 @@ fn connect_succeeds_after_its_poll_was_interrupted() {
         let token = connect(&mut stage, &Address::Ip(listener.local_addr().unwrap()));
         stage.machine.kernel.lose(name(token, Kind::Writable), -result, None);
         stage.run_until_idle();
-        assert_eq!(stage.take(token), [Told::Connected(Ok(()))]);
+        assert_eq!(stage.take(token), [Report::Connected(Ok(()))]);
     }
 }
 
@@ -38,7 +38,7 @@ fn a_send_during_connect_can_be_retried_when_connected() {
     let mut queue = stage.queue(b"hello");
     stage.send(token, &mut queue);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Connected(Ok(())), Told::Sent(Ok(0))]);
+    assert_eq!(stage.take(token), [Report::Connected(Ok(())), Report::Sent(Ok(0))]);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_refused_connection_is_reported_once() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let token = connect(&mut stage, &Address::Ip(address));
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Connected(Err(ErrorKind::ConnectionRefused))]);
+    assert_eq!(stage.take(token), [Report::Connected(Err(ErrorKind::ConnectionRefused))]);
 }
 
 #[test]
@@ -58,5 +58,5 @@ fn a_connecting_socket_can_be_closed() {
     stage.close(token);
     assert_eq!(stage.take(token), []);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
 }

@@ -7,12 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::fake::ALWAYS;
-use super::stage::{Stage, Told, pattern};
+use super::stage::{Report, Stage, pattern};
 use crate::driver::{Completion, Operation, Token};
 use crate::uring::operation::{Kind, name};
 use crate::uring::receive::BUFFER_BYTES;
 
-const FAILED: Told = Told::Failed(ErrorKind::ConnectionReset);
+const FAILED: Report = Report::Failed(ErrorKind::ConnectionReset);
 
 /// A connection that breaks when its peer closes, since the peer has unread bytes.
 fn fragile(stage: &mut Stage) -> (Token, UnixStream) {
@@ -20,7 +20,7 @@ fn fragile(stage: &mut Stage) -> (Token, UnixStream) {
     let mut queue = stage.queue(b"never read");
     stage.send(token, &mut queue);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Sent(Ok(10))]);
+    assert_eq!(stage.take(token), [Report::Sent(Ok(10))]);
     (token, peer)
 }
 
@@ -67,17 +67,17 @@ fn a_failure_follows_earlier_bytes_with_single_shot_receives() {
     }
     // One receive brings a part of the bytes.
     let bytes = pattern(BUFFER_BYTES - 1);
-    stage.machine.kernel.malice.shorten = ALWAYS;
+    stage.machine.kernel.faults.shorten = ALWAYS;
     stage.write(token, &peer, &bytes);
     stage.machine.wait(None).unwrap();
     assert!(matches!(stage.next(), Some((_, Completion::Received(part))) if part.len() < bytes.len()));
     stage.close_peer(token, peer);
-    stage.tell(token, Kind::HangUp, i32::from(libc::POLLERR | libc::POLLHUP), true);
+    stage.inject(token, Kind::HangUp, i32::from(libc::POLLERR | libc::POLLHUP), true);
     stage.machine.turn += 1;
     assert!(stage.next().is_none(), "there are bytes left to receive");
     stage.run_until_idle();
-    let told = stage.take(token);
-    assert!(matches!(&told[..], [Told::Received(rest), FAILED] if bytes.ends_with(rest)), "{told:?}");
+    let reports = stage.take(token);
+    assert!(matches!(&reports[..], [Report::Received(rest), FAILED] if bytes.ends_with(rest)), "{reports:?}");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_failure_is_reported_to_a_socket_that_stops_receiving() {
     stage.receive(token, false);
     stage.idle_turn();
     // The poll reports before the receive has ended, and does not report again.
-    stage.machine.kernel.malice.nag = 0;
+    stage.machine.kernel.faults.renotify = 0;
     stage.close_peer(token, peer);
     stage.run_until_idle();
     assert_eq!(stage.take(token), [FAILED]);
@@ -129,10 +129,10 @@ fn a_failure_of_a_heavy_socket_is_reported_after_the_end() {
     socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
     drop(peer);
     let fd = stage.fd(token);
-    stage.machine.kernel.stir(fd);
+    stage.machine.kernel.notify(fd);
     stage.run_until_idle();
-    let told = stage.take(token);
-    assert!(matches!(told[..], [Told::Ended, Told::Failed(_)]), "{told:?}");
+    let reports = stage.take(token);
+    assert!(matches!(reports[..], [Report::Ended, Report::Failed(_)]), "{reports:?}");
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_failure_is_reported_once_and_is_the_last_report() {
     assert_eq!(stage.take(token), [FAILED]);
     stage.receive(token, true);
     for _ in 0..3 {
-        stage.tell(token, Kind::HangUp, libc::POLLERR.into(), true);
+        stage.inject(token, Kind::HangUp, libc::POLLERR.into(), true);
         stage.run_until_idle();
     }
     assert_eq!(stage.take(token), []);
@@ -158,11 +158,11 @@ fn an_error_of_the_poll_of_a_heavy_socket_is_reported_once() {
     stage.write(token, &peer, &pattern(20 * BUFFER_BYTES));
     stage.run_until_idle();
     stage.take(token);
-    stage.tell(token, Kind::Receive, -libc::ENOMEM, true);
-    stage.tell(token, Kind::Receive, -libc::ENOMEM, true);
+    stage.inject(token, Kind::Receive, -libc::ENOMEM, true);
+    stage.inject(token, Kind::Receive, -libc::ENOMEM, true);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Failed(ErrorKind::OutOfMemory)]);
+    assert_eq!(stage.take(token), [Report::Failed(ErrorKind::OutOfMemory)]);
     stage.submit(token, Operation::Close { reset: false });
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
 }

@@ -1,7 +1,7 @@
 //! A fake kernel that injects every fault that a kernel is allowed to have.
 //!
 //! It makes real calls on real descriptors at random times, and reports their events at random times: late, and in
-//! another order than they ended, except that the events of one request keep their order. [`Malice`] bounds the number
+//! another order than they ended, except that the events of one request keep their order. [`Faults`] bounds the number
 //! of faults, so that the kernel becomes idle. It records whether its last wait would have slept.
 
 use std::collections::{HashMap, VecDeque};
@@ -17,13 +17,13 @@ use crate::uring::kernel::{Event, Kernel, RecvMode, Request};
 
 /// How many faults of each kind the kernel may still inject; [`ALWAYS`] is no limit.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Malice {
+pub(super) struct Faults {
     /// Requests that are refused.
     pub(super) refuse: u32,
     /// Waits that complete nothing, and submit only some of the queued requests.
     pub(super) interrupt: u32,
     /// Requests and events that a wait skips.
-    pub(super) dawdle: u32,
+    pub(super) delay: u32,
     /// Short sends and receives.
     pub(super) shorten: u32,
     /// Multishot requests that end, with or without a result.
@@ -37,12 +37,12 @@ pub(super) struct Malice {
     /// Events with unknown names.
     pub(super) invent: u32,
     /// Polls that report the same events again.
-    pub(super) nag: u32,
+    pub(super) renotify: u32,
 }
 
 /// A submitted request that has not ended.
 #[derive(Debug)]
-struct Held {
+struct Pending {
     name: u64,
     request: Request,
     /// The parts of a send, copied when the request is submitted: headers and vectors may be freed then.
@@ -50,7 +50,7 @@ struct Held {
     /// The inode of the descriptor, which must not change until the request has ended.
     file: Option<u64>,
     /// Something has happened that the poll has not reported yet.
-    stirred: bool,
+    changed: bool,
     /// The events that the poll saw last.
     seen: i16,
     /// The request was cancelled, and ends at a random time.
@@ -59,11 +59,11 @@ struct Held {
 
 #[derive(Debug)]
 pub(super) struct Fake {
-    pub(super) malice: Malice,
+    pub(super) faults: Faults,
     /// Takes requests, and neither processes them nor reports events.
     pub(super) idles: bool,
     /// Completes no operation, not even a cancelled one.
-    pub(super) clings: bool,
+    pub(super) stuck: bool,
     /// Reports itself as idle, as if the driver served a single connection.
     pub(super) serves_one: bool,
     /// The last wait would have slept: it reported nothing, and no event would follow by itself.
@@ -78,7 +78,7 @@ pub(super) struct Fake {
     /// The most queued requests; when the queue is full it is submitted early.
     pub(super) room: usize,
     queue: VecDeque<(Request, u64)>,
-    held: Vec<Held>,
+    pending: Vec<Pending>,
     /// Events to report, by request. The completion of a cancellation is a stream of its own.
     streams: Vec<(u64, VecDeque<Event>)>,
     done: VecDeque<Event>,
@@ -92,9 +92,9 @@ impl Fake {
         let mut random = Random(seed);
         let room = 1 + random.below(40);
         Self {
-            malice: Malice::default(),
+            faults: Faults::default(),
             idles: false,
-            clings: false,
+            stuck: false,
             serves_one: false,
             slept: false,
             fruitless: 0,
@@ -103,7 +103,7 @@ impl Fake {
             random,
             room,
             queue: VecDeque::new(),
-            held: Vec::new(),
+            pending: Vec::new(),
             streams: Vec::new(),
             done: VecDeque::new(),
             ring: VecDeque::new(),
@@ -112,9 +112,9 @@ impl Fake {
     }
 
     /// Marks the polls of a descriptor as changed: something has happened to it from outside.
-    pub(super) fn stir(&mut self, fd: RawFd) {
-        for held in &mut self.held {
-            held.stirred |= fd_of(&held.request) == Some(fd);
+    pub(super) fn notify(&mut self, fd: RawFd) {
+        for pending in &mut self.pending {
+            pending.changed |= fd_of(&pending.request) == Some(fd);
         }
     }
 
@@ -124,20 +124,20 @@ impl Fake {
     }
 
     /// The number of requests in flight for this descriptor.
-    pub(super) fn held(&self, fd: RawFd) -> usize {
-        self.held.iter().filter(|held| fd_of(&held.request) == Some(fd)).count()
+    pub(super) fn in_flight(&self, fd: RawFd) -> usize {
+        self.pending.iter().filter(|pending| fd_of(&pending.request) == Some(fd)).count()
     }
 
     /// Injects an event, before all others.
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn inject(&mut self, event: Event) {
         self.done.push_back(event);
     }
 
     /// Ends the request of this name with this result.
     pub(super) fn lose(&mut self, name: u64, result: i32, buffer: Option<u16>) {
         self.submit_some(usize::MAX);
-        let place = self.held.iter().position(|held| held.name == name).expect("it has the request");
-        self.held.remove(place);
+        let place = self.pending.iter().position(|pending| pending.name == name).expect("it has the request");
+        self.pending.remove(place);
         self.put(Event { name, result, more: false, buffer, nonempty: false });
     }
 
@@ -147,8 +147,8 @@ impl Fake {
     }
 
     /// Whether to inject a fault of this kind now. Counts it.
-    fn feels_like(&mut self, once_in: usize, of: impl Fn(&mut Malice) -> &mut u32) -> bool {
-        let left = of(&mut self.malice);
+    fn injects(&mut self, once_in: usize, of: impl Fn(&mut Faults) -> &mut u32) -> bool {
+        let left = of(&mut self.faults);
         match *left {
             ALWAYS => true,
             0 => false,
@@ -175,30 +175,30 @@ impl Fake {
                 self.cancel(of, name);
                 continue;
             }
-            let twin = self.held.iter().any(|held| held.name == name);
+            let twin = self.pending.iter().any(|pending| pending.name == name);
             assert!(!twin, "two requests of the same name: {request:?}");
             let fd = fd_of(&request).expect("only cancellations have no descriptor");
             let file = Some(inode(fd).expect("the request is for an open descriptor"));
             let parts = parts_of(&request);
-            let stirred = true;
-            self.held.push(Held { name, request, parts, file, stirred, seen: 0, cancelled: false });
+            let changed = true;
+            self.pending.push(Pending { name, request, parts, file, changed, seen: 0, cancelled: false });
         }
     }
 
     fn cancel(&mut self, name: u64, own: u64) {
-        let result = match self.held.iter().position(|held| held.name == name) {
+        let result = match self.pending.iter().position(|pending| pending.name == name) {
             None => -libc::ENOENT,
-            Some(_) if self.clings => 0,
+            Some(_) if self.stuck => 0,
             Some(place) => {
                 // The request may have ended just before.
-                if self.feels_like(2, |malice| &mut malice.late) {
+                if self.injects(2, |faults| &mut faults.late) {
                     self.run(place);
                 }
-                match self.held.iter().position(|held| held.name == name) {
+                match self.pending.iter().position(|pending| pending.name == name) {
                     None => -libc::ENOENT,
                     Some(place) => {
-                        self.held[place].cancelled = true;
-                        if !self.feels_like(2, |malice| &mut malice.dawdle) {
+                        self.pending[place].cancelled = true;
+                        if !self.injects(2, |faults| &mut faults.delay) {
                             self.end(place);
                         }
                         0
@@ -211,20 +211,20 @@ impl Fake {
 
     /// Ends a cancelled request.
     fn end(&mut self, place: usize) {
-        let held = self.held.remove(place);
-        let event = Event { name: held.name, result: -libc::ECANCELED, more: false, buffer: None, nonempty: false };
+        let pending = self.pending.remove(place);
+        let event = Event { name: pending.name, result: -libc::ECANCELED, more: false, buffer: None, nonempty: false };
         // A cancelled receive may have taken a buffer.
-        let takes = matches!(held.request, Request::Receive { .. }) && self.random.below(4) == 0;
+        let takes = matches!(pending.request, Request::Receive { .. }) && self.random.below(4) == 0;
         let buffer = if takes { self.ring.pop_front().map(|(buffer, ..)| buffer) } else { None };
         self.put(Event { buffer, ..event });
     }
 
     /// Tries to make progress on a request.
     fn run(&mut self, place: usize) {
-        let held = &self.held[place];
-        let (name, request) = (held.name, held.request);
+        let pending = &self.pending[place];
+        let (name, request) = (pending.name, pending.request);
         let fd = fd_of(&request).expect("only cancellations have no descriptor");
-        assert_eq!(inode(fd), held.file, "closed while the kernel had {request:?}");
+        assert_eq!(inode(fd), pending.file, "closed while the kernel had {request:?}");
         // SAFETY: the descriptor is open, as asserted above.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         let end = |result| Event { name, result, more: false, buffer: None, nonempty: false };
@@ -236,7 +236,7 @@ impl Fake {
         };
         if let Some(event) = event {
             if !event.more {
-                self.held.remove(place);
+                self.pending.remove(place);
             }
             self.put(event);
         }
@@ -245,17 +245,17 @@ impl Fake {
     fn receive(&mut self, file: BorrowedFd<'_>, name: u64, mode: RecvMode) -> Option<Event> {
         let more = mode == RecvMode::Always;
         let end = |result| Event { name, result, more: false, buffer: None, nonempty: false };
-        if more && self.feels_like(8, |malice| &mut malice.lose) {
+        if more && self.injects(8, |faults| &mut faults.lose) {
             return Some(end(-[libc::ECANCELED, libc::EINTR, libc::EAGAIN][self.random.below(3)]));
         }
-        if self.feels_like(8, |malice| &mut malice.starve) {
+        if self.injects(8, |faults| &mut faults.starve) {
             return Some(end(-libc::ENOBUFS));
         }
         let Some(&(buffer, address, length)) = self.ring.front() else {
             return (look(file.as_raw_fd(), libc::POLLIN) != 0).then(|| end(-libc::ENOBUFS));
         };
         let mut length = length as usize;
-        if self.feels_like(6, |malice| &mut malice.shorten) {
+        if self.injects(6, |faults| &mut faults.shorten) {
             length = 1 + self.random.below(length);
         }
         // SAFETY: the driver has provided the memory, initialised and of at least this length, and the kernel owns it
@@ -267,7 +267,7 @@ impl Fake {
             Ok((0, _)) => Some(end(0)),
             Ok((length, _)) => {
                 self.ring.pop_front();
-                let more = more && !self.feels_like(8, |malice| &mut malice.lose);
+                let more = more && !self.injects(8, |faults| &mut faults.lose);
                 let nonempty = look(file.as_raw_fd(), libc::POLLIN) != 0;
                 Some(Event { name, result: length as i32, more, buffer: Some(buffer), nonempty })
             }
@@ -275,14 +275,14 @@ impl Fake {
     }
 
     fn send(&mut self, file: BorrowedFd<'_>, place: usize) -> Option<i32> {
-        let parts = self.held[place].parts.clone();
+        let parts = self.pending[place].parts.clone();
         let mut bytes = Vec::new();
         for (first, length) in parts {
             // SAFETY: the driver keeps the bytes of a send in place until the terminal event. This fake kernel tests
             // that: otherwise the peer reads other bytes.
             bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(first, length) });
         }
-        if self.feels_like(4, |malice| &mut malice.shorten) {
+        if self.injects(4, |faults| &mut faults.shorten) {
             bytes.truncate(1 + self.random.below(bytes.len()));
         }
         match rustix::net::send(file, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -293,43 +293,43 @@ impl Fake {
     }
 
     fn poll(&mut self, place: usize, events: i16, multishot: bool) -> Option<Event> {
-        let nags = multishot && self.feels_like(8, |malice| &mut malice.nag);
-        let loses = multishot && self.feels_like(8, |malice| &mut malice.lose);
-        let fd = fd_of(&self.held[place].request)?;
+        let renotifies = multishot && self.injects(8, |faults| &mut faults.renotify);
+        let loses = multishot && self.injects(8, |faults| &mut faults.lose);
+        let fd = fd_of(&self.pending[place].request)?;
         let mask = look(fd, events);
-        let held = &mut self.held[place];
-        let news = std::mem::take(&mut held.stirred) || mask != held.seen;
-        held.seen = mask;
-        let event = |result, more| Event { name: held.name, result, more, buffer: None, nonempty: false };
+        let pending = &mut self.pending[place];
+        let news = std::mem::take(&mut pending.changed) || mask != pending.seen;
+        pending.seen = mask;
+        let event = |result, more| Event { name: pending.name, result, more, buffer: None, nonempty: false };
         match mask {
             0 if loses => Some(event(-libc::ECANCELED, false)),
             0 => None,
-            mask if news || nags || !multishot => Some(event(i32::from(mask), multishot && !loses)),
+            mask if news || renotifies || !multishot => Some(event(i32::from(mask), multishot && !loses)),
             _ => None,
         }
     }
 
     /// Makes progress on the requests in flight, in random order. Skips some, unless `all`.
     fn work(&mut self, all: bool) {
-        if self.clings {
+        if self.stuck {
             return;
         }
-        let mut names: Vec<_> = self.held.iter().map(|held| held.name).collect();
+        let mut names: Vec<_> = self.pending.iter().map(|pending| pending.name).collect();
         for last in (1..names.len()).rev() {
             names.swap(last, self.random.below(last + 1));
         }
         for name in names {
-            if !all && self.feels_like(2, |malice| &mut malice.dawdle) {
+            if !all && self.injects(2, |faults| &mut faults.delay) {
                 continue;
             }
-            let Some(place) = self.held.iter().position(|held| held.name == name) else { continue };
-            if self.held[place].cancelled {
+            let Some(place) = self.pending.iter().position(|pending| pending.name == name) else { continue };
+            if self.pending[place].cancelled {
                 self.end(place);
                 continue;
             }
             // A multishot request may have several events at once.
             for _ in 0..1 + self.random.below(4) {
-                if let Some(place) = self.held.iter().position(|held| held.name == name) {
+                if let Some(place) = self.pending.iter().position(|pending| pending.name == name) {
                     self.run(place);
                 }
             }
@@ -339,7 +339,7 @@ impl Fake {
     /// Reports events in random order; events of one stream keep theirs. Leaves some, unless `all`.
     fn deliver(&mut self, all: bool) {
         while !self.streams.is_empty() {
-            if !all && self.feels_like(3, |malice| &mut malice.dawdle) {
+            if !all && self.injects(3, |faults| &mut faults.delay) {
                 return;
             }
             let stream = self.random.below(self.streams.len());
@@ -350,14 +350,14 @@ impl Fake {
             }
             self.done.push_back(event);
             let again = event.result == -libc::ECANCELED && event.buffer.is_none();
-            if again && self.feels_like(2, |malice| &mut malice.repeat) {
+            if again && self.injects(2, |faults| &mut faults.repeat) {
                 self.done.push_back(event);
             }
         }
     }
 
     fn invent(&mut self) {
-        if self.feels_like(4, |malice| &mut malice.invent) {
+        if self.injects(4, |faults| &mut faults.invent) {
             let name = self.random.bits();
             let more = self.random.below(2) == 0;
             self.done.push_back(Event { name, result: -libc::ECANCELED, more, buffer: None, nonempty: false });
@@ -367,7 +367,7 @@ impl Fake {
 
 impl Kernel for Fake {
     fn push(&mut self, request: Request, name: u64) -> io::Result<()> {
-        if self.feels_like(4, |malice| &mut malice.refuse) {
+        if self.injects(4, |faults| &mut faults.refuse) {
             let errno = [libc::EBUSY, libc::EAGAIN, libc::EINTR][self.random.below(3)];
             return Err(io::Error::from_raw_os_error(errno));
         }
@@ -379,7 +379,7 @@ impl Kernel for Fake {
     }
 
     fn submit(&mut self) -> io::Result<()> {
-        if self.feels_like(4, |malice| &mut malice.refuse) {
+        if self.injects(4, |faults| &mut faults.refuse) {
             return Err(io::Error::from_raw_os_error(libc::EBUSY));
         }
         self.submit_some(usize::MAX);
@@ -392,7 +392,7 @@ impl Kernel for Fake {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         (self.slept, self.timeout) = (false, timeout);
-        if self.feels_like(4, |malice| &mut malice.interrupt) {
+        if self.injects(4, |faults| &mut faults.interrupt) {
             let some = self.random.below(self.queue.len() + 1);
             self.submit_some(some);
             return Ok(());

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tidegate_buffer::{FileRegion, Outbound, Pool, Slice};
 
-use super::fake::{Fake, Malice};
+use super::fake::{Fake, Faults};
 use super::random::Random;
 use super::{look, machine};
 use crate::driver::{Completion, Operation, Token};
@@ -56,7 +56,7 @@ struct End {
     sending: bool,
     /// Bytes that the peer has written, and that the driver has reported.
     written: usize,
-    told: usize,
+    received: usize,
     /// Bytes that were queued, and that the peer has read.
     queued: usize,
     read: usize,
@@ -75,8 +75,8 @@ struct Play {
     pool: Pool,
     machine: Machine<Fake>,
     ends: Vec<End>,
-    held: bool,
-    malicious: bool,
+    paused: bool,
+    faulty: bool,
     /// Received slices that are kept for longer, each with its connection's salt and its offset.
     kept: Vec<(Slice, usize, usize)>,
     woken: bool,
@@ -90,14 +90,14 @@ impl Play {
         let mut random = Random(seed);
         let machine = machine(&pool, random.bits());
         let (ends, kept) = (Vec::new(), Vec::new());
-        Self { random, pool, machine, ends, held: false, malicious: true, kept, woken: false, file, opened: 0 }
+        Self { random, pool, machine, ends, paused: false, faulty: true, kept, woken: false, file, opened: 0 }
     }
 
     fn run(mut self) {
         self.open();
         for _ in 0..STEPS {
-            if self.malicious {
-                self.machine.kernel.malice = malice(&mut self.random);
+            if self.faulty {
+                self.machine.kernel.faults = faults(&mut self.random);
             }
             self.step();
         }
@@ -145,7 +145,7 @@ impl Play {
             steady: false,
             sending: false,
             written: 0,
-            told: 0,
+            received: 0,
             queued: 0,
             read: 0,
             shut: false,
@@ -179,7 +179,7 @@ impl Play {
         }
         // The write fails if the near end is closed or the buffer is full.
         end.written += peer.write(&pattern(end.salt, end.written, length)).unwrap_or(0);
-        self.machine.kernel.stir(end.fd);
+        self.machine.kernel.notify(end.fd);
     }
 
     /// The peer reads some of its bytes. Returns whether there were any.
@@ -193,7 +193,7 @@ impl Play {
                 assert!(end.read + length <= end.queued, "the peer read more than was sent");
                 assert!(space[..length] == pattern(end.salt, end.read, length), "other bytes were sent");
                 end.read += length;
-                self.machine.kernel.stir(end.fd);
+                self.machine.kernel.notify(end.fd);
                 return true;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -243,14 +243,14 @@ impl Play {
             end.sending = true;
             if let Some(sent) = self.machine.submit(end.token, Operation::Send { queue: &mut end.queue, bytes_max }) {
                 let token = end.token;
-                self.hear(token, sent);
+                self.complete(token, sent);
             }
         }
     }
 
     fn pause_receives(&mut self) {
-        self.held = !self.held;
-        self.machine.pause_receives(self.held);
+        self.paused = !self.paused;
+        self.machine.pause_receives(self.paused);
     }
 
     fn shut(&mut self, end: usize) {
@@ -272,7 +272,7 @@ impl Play {
         end.queue.clear();
         if let Some(closed) = self.machine.submit(end.token, Operation::Close { reset }) {
             let token = end.token;
-            self.hear(token, closed);
+            self.complete(token, closed);
         }
     }
 
@@ -286,14 +286,14 @@ impl Play {
         if whole {
             end.peer = None;
         }
-        self.machine.kernel.stir(end.fd);
+        self.machine.kernel.notify(end.fd);
     }
 
     fn wake(&mut self) {
         crate::wake::Wake::wake(&*self.machine.waker);
         self.woken = true;
         let waker = self.machine.waker.0.as_raw_fd();
-        self.machine.kernel.stir(waker);
+        self.machine.kernel.notify(waker);
     }
 
     fn next(&mut self) -> Option<(Token, Completion)> {
@@ -303,14 +303,14 @@ impl Play {
     fn turn(&mut self) {
         let timeout = [None, Some(Duration::ZERO), Some(Duration::from_secs(1))][self.random.below(3)];
         for end in &mut self.ends {
-            end.steady = end.receiving && !self.held;
+            end.steady = end.receiving && !self.paused;
         }
         self.machine.wait(timeout).unwrap();
-        let mut told = 0;
+        let mut completions = 0;
         while let Some((token, completion)) = self.next() {
-            told += 1;
-            assert!(told < 10_000, "the turn does not end");
-            self.hear(token, completion);
+            completions += 1;
+            assert!(completions < 10_000, "the turn does not end");
+            self.complete(token, completion);
         }
         for (slice, salt, from) in &self.kept {
             assert!(**slice == pattern(*salt, *from, slice.len()), "bytes changed while they were kept");
@@ -319,12 +319,12 @@ impl Play {
             self.kept.clear();
         }
         if self.machine.kernel.slept {
-            assert_eq!(told, 0, "it slept although completions were due");
+            assert_eq!(completions, 0, "it slept although completions were due");
             self.assert_idle();
         }
     }
 
-    fn hear(&mut self, token: Token, completion: Completion) {
+    fn complete(&mut self, token: Token, completion: Completion) {
         if let Completion::Woken = completion {
             self.woken = false;
             return;
@@ -337,12 +337,12 @@ impl Play {
         match completion {
             Completion::Received(slice) => {
                 assert!(!end.ended && !end.failed, "bytes after the end");
-                assert!(end.told + slice.len() <= end.written, "more bytes than were written");
-                assert!(*slice == pattern(end.salt, end.told, slice.len()), "other bytes were received");
+                assert!(end.received + slice.len() <= end.written, "more bytes than were written");
+                assert!(*slice == pattern(end.salt, end.received, slice.len()), "other bytes were received");
                 if self.random.below(4) == 0 {
-                    self.kept.push((slice.clone(), end.salt, end.told));
+                    self.kept.push((slice.clone(), end.salt, end.received));
                 }
-                end.told += slice.len();
+                end.received += slice.len();
                 // Operations that a dispatch may cause.
                 match self.random.below(12) {
                     0 => self.switch(place),
@@ -354,7 +354,7 @@ impl Play {
             }
             Completion::Ended => {
                 assert!(end.peer_shut && !end.ended && !end.failed);
-                assert_eq!(end.told, end.written, "the end came before all bytes");
+                assert_eq!(end.received, end.written, "the end came before all bytes");
                 end.ended = true;
             }
             Completion::Sent(sent) => {
@@ -374,13 +374,13 @@ impl Play {
             }
             Completion::Failed(error) => {
                 assert!(end.peer.is_none() && !end.failed, "{error}");
-                let receives = end.steady && end.receiving && !self.held;
-                assert!(!receives || end.told == end.written, "the failure came before all bytes");
+                let receives = end.steady && end.receiving && !self.paused;
+                assert!(!receives || end.received == end.written, "the failure came before all bytes");
                 end.failed = true;
             }
             Completion::Closed => {
                 assert!(end.closing, "the loop has not closed it");
-                assert_eq!(self.machine.kernel.held(end.fd), 0, "closed while the kernel had a request of it");
+                assert_eq!(self.machine.kernel.in_flight(end.fd), 0, "closed while the kernel had a request of it");
                 (end.closed, end.fd) = (true, -1);
             }
             other => panic!("{other:?}"),
@@ -391,7 +391,7 @@ impl Play {
     fn assert_idle(&self) {
         assert!(!self.woken, "a wake-up was lost");
         for end in &self.ends {
-            let about = || format!("slot {}, {} of {} bytes received", end.token.slot, end.told, end.written);
+            let about = || format!("slot {}, {} of {} bytes received", end.token.slot, end.received, end.written);
             if end.closing {
                 assert!(end.closed, "`Closed` was not reported, {}", about());
                 continue;
@@ -401,10 +401,10 @@ impl Play {
                 assert_eq!(polled & libc::POLLOUT, 0, "a send was forgotten, {}", about());
             }
             // A socket whose receives are paused may have to receive the earlier bytes first.
-            let waits = end.receiving && self.held;
+            let waits = end.receiving && self.paused;
             assert!(polled & libc::POLLERR == 0 || end.failed || waits, "a failure was not reported, {}", about());
-            if end.receiving && !self.held && !end.failed {
-                assert_eq!(end.told, end.written, "bytes were not reported, {}", about());
+            if end.receiving && !self.paused && !end.failed {
+                assert_eq!(end.received, end.written, "bytes were not reported, {}", about());
                 assert_eq!(end.ended, end.peer_shut, "the end was not reported, {}", about());
             }
         }
@@ -412,7 +412,7 @@ impl Play {
 
     /// Lets all connections finish, and then closes everything.
     fn finish(mut self) {
-        if std::mem::take(&mut self.held) {
+        if std::mem::take(&mut self.paused) {
             self.machine.pause_receives(false);
         }
         for end in 0..self.ends.len() {
@@ -424,9 +424,9 @@ impl Play {
         for end in &self.ends {
             let lost = end.peer.is_none() || end.closing;
             assert!(lost || end.read == end.queued && end.queue.is_empty(), "{} of {}", end.read, end.queued);
-            assert!(end.failed || end.closing || end.told == end.written);
+            assert!(end.failed || end.closing || end.received == end.written);
         }
-        self.machine.kernel.malice = Malice::default();
+        self.machine.kernel.faults = Faults::default();
         for _ in 0..2 {
             // The wait after a report takes the reported buffer back.
             self.machine.wait(Some(Duration::ZERO)).unwrap();
@@ -437,7 +437,7 @@ impl Play {
     }
 
     fn run_until_idle(&mut self) {
-        self.malicious = false;
+        self.faulty = false;
         for _ in 0..2000 {
             let mut moves = false;
             for end in 0..self.ends.len() {
@@ -449,7 +449,7 @@ impl Play {
                     self.switch(end);
                 }
             }
-            if std::mem::take(&mut self.held) {
+            if std::mem::take(&mut self.paused) {
                 self.machine.pause_receives(false);
             }
             self.turn();
@@ -462,7 +462,7 @@ impl Play {
 
     /// Closes some sockets, and drops the driver with the others in the middle of their operations.
     fn drop_driver(mut self) {
-        self.machine.kernel.malice = malice(&mut self.random);
+        self.machine.kernel.faults = faults(&mut self.random);
         for end in 0..self.ends.len() {
             match self.random.below(3) {
                 0 => self.close(end),
@@ -486,19 +486,19 @@ impl Play {
 }
 
 /// A few faults of random kinds.
-fn malice(random: &mut Random) -> Malice {
+fn faults(random: &mut Random) -> Faults {
     let mut some = || if random.below(3) == 0 { random.below(4) as u32 } else { 0 };
-    Malice {
+    Faults {
         refuse: some(),
         interrupt: some(),
-        dawdle: 2 * some(),
+        delay: 2 * some(),
         shorten: some(),
         lose: some(),
         starve: some(),
         late: some(),
         repeat: some(),
         invent: some(),
-        nag: some(),
+        renotify: some(),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::os::unix::net::UnixStream;
 
-use super::fake::{ALWAYS, Malice};
-use super::stage::{Stage, Told, pattern};
+use super::fake::{ALWAYS, Faults};
+use super::stage::{Report, Stage, pattern};
 use crate::driver::{Operation, Token};
 use crate::uring::kernel::{Event, RecvMode, Request};
 use crate::uring::operation::{Kind, name};
@@ -18,8 +18,8 @@ fn is_cancel(request: &Request) -> bool {
     matches!(request, Request::Cancel { .. })
 }
 
-fn received(text: &[u8]) -> [Told; 1] {
-    [Told::Received(text.to_vec())]
+fn received(text: &[u8]) -> [Report; 1] {
+    [Report::Received(text.to_vec())]
 }
 
 /// Asserts that every buffer is back in the ring.
@@ -50,7 +50,7 @@ fn sockets_without_a_buffer_wait_and_none_starves() {
             stage.write(*token, peer, &[round; 100]);
         }
         let mut turns = 0;
-        while pairs.iter().any(|(token, _)| stage.told(*token).is_empty()) {
+        while pairs.iter().any(|(token, _)| stage.reports(*token).is_empty()) {
             stage.turn();
             turns += 1;
             assert!(turns <= 30, "a socket starves");
@@ -83,13 +83,13 @@ fn a_hundred_busy_sockets_share_the_buffers() {
 fn a_spurious_enobufs_is_retried() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
-    stage.machine.kernel.malice = Malice { starve: 30, ..Malice::default() };
+    stage.machine.kernel.faults = Faults { starve: 30, ..Faults::default() };
     for _ in 0..20 {
         stage.write(token, &peer, b"slack");
         stage.run_until_idle();
     }
-    let told = stage.take(token);
-    assert_eq!(told, received(&b"slack".repeat(20)));
+    let reports = stage.take(token);
+    assert_eq!(reports, received(&b"slack".repeat(20)));
 }
 
 #[test]
@@ -132,9 +132,9 @@ fn a_buffer_that_two_events_name_is_provided_once() {
     stage.receive(token, false);
     stage.machine.wait(None).unwrap();
     let buffer = stage.machine.kernel.take_buffer();
-    stage.machine.kernel.tell(event(buffer));
-    stage.machine.kernel.tell(event(buffer));
-    stage.machine.kernel.tell(event(u16::MAX));
+    stage.machine.kernel.inject(event(buffer));
+    stage.machine.kernel.inject(event(buffer));
+    stage.machine.kernel.inject(event(u16::MAX));
     stage.take_in();
     // The fake kernel asserts that it does not get a buffer that it already has.
     assert_none_missing(&mut stage);
@@ -144,7 +144,7 @@ fn a_buffer_that_two_events_name_is_provided_once() {
 fn bytes_of_a_receive_that_was_cancelled_too_late_are_reported() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
-    stage.machine.kernel.malice.late = ALWAYS;
+    stage.machine.kernel.faults.late = ALWAYS;
     let mut sent = Vec::new();
     for round in 0_u8..50 {
         stage.write(token, &peer, &[round; 20]);
@@ -201,8 +201,8 @@ fn paused_receives_provide_no_buffers_and_lose_nothing() {
         stage.write(*token, peer, b"request");
     }
     stage.run_until_idle();
-    let told = pairs.iter().filter(|(token, _)| !stage.told(*token).is_empty()).count();
-    assert!(told <= ring, "{told} sockets received, from {ring} buffers");
+    let served = pairs.iter().filter(|(token, _)| !stage.reports(*token).is_empty()).count();
+    assert!(served <= ring, "{served} sockets received, from {ring} buffers");
     assert_eq!(stage.machine.kernel.ring(), 0);
     stage.machine.pause_receives(false);
     stage.run_until_idle();
@@ -259,14 +259,14 @@ fn a_slot_keeps_nothing_of_its_previous_occupant() {
     stage.write(token, &peer, b"for the first");
     stage.close(token);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
     let (near, far) = UnixStream::pair().unwrap();
     let next = Token { generation: token.generation + 1, ..token };
     stage.submit(next, Operation::Adopt(crate::socket::Socket::from_stream(near).unwrap()));
     stage.receive(next, true);
     stage.run_until_idle();
     for kind in Kind::OF_SOCKETS {
-        stage.tell(token, kind, -libc::EIO, false);
+        stage.inject(token, kind, -libc::EIO, false);
     }
     stage.write(next, &far, b"for the second");
     stage.run_until_idle();

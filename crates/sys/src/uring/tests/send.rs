@@ -2,8 +2,8 @@
 
 use tidegate_buffer::{FileRegion, Outbound};
 
-use super::fake::{ALWAYS, Malice};
-use super::stage::{Stage, Told, pattern, read};
+use super::fake::{ALWAYS, Faults};
+use super::stage::{Report, Stage, pattern, read};
 use crate::uring::kernel::Request;
 use crate::uring::operation::Kind;
 
@@ -38,7 +38,7 @@ fn at_most_one_send_of_a_socket_is_in_flight() {
     }
     stage.run_until_idle();
     assert_eq!(sends(&stage), 1);
-    assert_eq!(stage.take(token), [Told::Sent(Ok(4))]);
+    assert_eq!(stage.take(token), [Report::Sent(Ok(4))]);
     assert_eq!(read(&peer), b"once");
 }
 
@@ -53,7 +53,7 @@ fn a_large_send_does_not_overtake_a_send_in_flight() {
     stage.send(token, &mut much);
     assert_eq!(read(&peer), b"");
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Sent(Ok(5))]);
+    assert_eq!(stage.take(token), [Report::Sent(Ok(5))]);
     assert_eq!(read(&peer), b"first");
 }
 
@@ -72,7 +72,7 @@ fn small_sends_in_flight_keep_no_pages() {
     assert!(used <= 128, "{used} bytes for each");
     stage.run_until_idle();
     for (token, peer) in &pairs {
-        assert_eq!((stage.take(*token), read(peer)), (vec![Told::Sent(Ok(6))], b"little".to_vec()));
+        assert_eq!((stage.take(*token), read(peer)), (vec![Report::Sent(Ok(6))], b"little".to_vec()));
     }
 }
 
@@ -88,7 +88,7 @@ fn bytes_in_flight_stay_valid_after_their_queue_is_dropped() {
         // Memory that was given back is used again now.
         let others: Vec<_> = (0..20).map(|_| stage.pool.copy(&[0xFF; 1000])).collect();
         stage.run_until_idle();
-        assert_eq!(stage.take(token), [Told::Sent(Ok(bytes.len()))]);
+        assert_eq!(stage.take(token), [Report::Sent(Ok(bytes.len()))]);
         assert!(read(&peer) == bytes);
         drop((others, stage.machine));
         assert_eq!(stage.pool.ledger().used(), 0);
@@ -98,15 +98,15 @@ fn bytes_in_flight_stay_valid_after_their_queue_is_dropped() {
 #[test]
 fn a_short_send_is_reported_and_the_rest_follows_in_order() {
     let mut stage = Stage::new();
-    stage.machine.kernel.malice.shorten = ALWAYS;
+    stage.machine.kernel.faults.shorten = ALWAYS;
     let (token, peer) = stage.pair();
     let (mut queue, bytes) = parts(&stage, 5, 1000);
     let mut sent = 0;
     while !queue.is_empty() {
         stage.send(token, &mut queue);
         stage.run_until_idle();
-        let told = stage.take(token);
-        let [Told::Sent(Ok(count))] = told[..] else { panic!("{told:?}") };
+        let reports = stage.take(token);
+        let [Report::Sent(Ok(count))] = reports[..] else { panic!("{reports:?}") };
         queue.advance(count as u64);
         sent += 1;
     }
@@ -126,7 +126,7 @@ fn headers_and_vectors_are_reused_only_after_submission() {
         }
         stage.run_until_idle();
         for ((token, peer), (_, bytes)) in pairs.iter().zip(&queues) {
-            assert_eq!(stage.take(*token), [Told::Sent(Ok(bytes.len()))]);
+            assert_eq!(stage.take(*token), [Report::Sent(Ok(bytes.len()))]);
             assert!(read(peer) == *bytes);
         }
     }
@@ -140,14 +140,14 @@ fn headers_are_not_reused_while_the_kernel_refuses_requests() {
     let mut queues: Vec<_> = (0..65).map(|index| parts(&stage, 2 + index % 3, 100 + index)).collect();
     for (index, ((token, _), (queue, _))) in pairs.iter().zip(&mut queues).enumerate() {
         // The last send finds none of the 64 headers free.
-        stage.machine.kernel.malice.refuse = if index == 64 { ALWAYS } else { 0 };
+        stage.machine.kernel.faults.refuse = if index == 64 { ALWAYS } else { 0 };
         stage.send(*token, queue);
     }
-    stage.machine.kernel.malice.refuse = 0;
+    stage.machine.kernel.faults.refuse = 0;
     stage.run_until_idle();
     for (index, ((token, peer), (_, bytes))) in pairs.iter().zip(&queues).enumerate() {
         let sent = if index == 64 { &[][..] } else { bytes };
-        assert_eq!(stage.take(*token), [Told::Sent(Ok(sent.len()))]);
+        assert_eq!(stage.take(*token), [Report::Sent(Ok(sent.len()))]);
         assert!(read(peer) == sent);
     }
 }
@@ -157,15 +157,15 @@ fn a_send_that_the_kernel_refuses_can_be_retried() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
     let mut queue = stage.queue(b"patience");
-    stage.machine.kernel.malice = Malice { refuse: 20, ..Malice::default() };
+    stage.machine.kernel.faults = Faults { refuse: 20, ..Faults::default() };
     let mut refused = 0;
     loop {
         stage.send(token, &mut queue);
         stage.run_until_idle();
         match stage.take(token)[..] {
-            [Told::Sent(Ok(0))] => refused += 1,
-            [Told::Sent(Ok(8))] if refused > 0 => break,
-            [Told::Sent(Ok(8))] => assert_eq!(read(&peer), b"patience"),
+            [Report::Sent(Ok(0))] => refused += 1,
+            [Report::Sent(Ok(8))] if refused > 0 => break,
+            [Report::Sent(Ok(8))] => assert_eq!(read(&peer), b"patience"),
             ref other => panic!("{other:?}"),
         }
     }
@@ -177,7 +177,7 @@ fn many_sends_that_the_kernel_refuses_lose_nothing() {
     let mut stage = Stage::new();
     let pairs: Vec<_> = (0..100).map(|_| stage.pair()).collect();
     let mut queues: Vec<_> = pairs.iter().map(|_| parts(&stage, 3, 100)).collect();
-    stage.machine.kernel.malice = Malice { refuse: 200, interrupt: 200, ..Malice::default() };
+    stage.machine.kernel.faults = Faults { refuse: 200, interrupt: 200, ..Faults::default() };
     let mut waiting: Vec<_> = (0..pairs.len()).collect();
     while !waiting.is_empty() {
         for index in &waiting {
@@ -185,8 +185,8 @@ fn many_sends_that_the_kernel_refuses_lose_nothing() {
         }
         stage.run_until_idle();
         waiting.retain(|index| match stage.take(pairs[*index].0)[..] {
-            [Told::Sent(Ok(0))] => true,
-            [Told::Sent(Ok(300))] => false,
+            [Report::Sent(Ok(0))] => true,
+            [Report::Sent(Ok(300))] => false,
             ref other => panic!("{other:?}"),
         });
     }
@@ -204,13 +204,13 @@ fn large_sends_go_by_calls_and_wait_for_room_without_lending_memory() {
     while !queue.is_empty() {
         stage.send(token, &mut queue);
         stage.run_until_idle();
-        if stage.told(token).is_empty() {
+        if stage.reports(token).is_empty() {
             waited += 1;
             come.extend(read(&peer));
             stage.run_until_idle();
         }
-        let told = stage.take(token);
-        let [Told::Sent(Ok(count))] = told[..] else { panic!("{told:?}") };
+        let reports = stage.take(token);
+        let [Report::Sent(Ok(count))] = reports[..] else { panic!("{reports:?}") };
         queue.advance(count as u64);
     }
     come.extend(read(&peer));
@@ -234,13 +234,13 @@ fn a_blocked_file_send_waits_for_room() {
     while !queue.is_empty() {
         stage.send(token, &mut queue);
         stage.run_until_idle();
-        if stage.told(token).is_empty() {
+        if stage.reports(token).is_empty() {
             waited += 1;
             come.extend(read(&peer));
             stage.run_until_idle();
         }
-        let told = stage.take(token);
-        let [Told::Sent(Ok(count))] = told[..] else { panic!("{told:?}") };
+        let reports = stage.take(token);
+        let [Report::Sent(Ok(count))] = reports[..] else { panic!("{reports:?}") };
         queue.advance(count as u64);
     }
     come.extend(read(&peer));
@@ -254,9 +254,9 @@ fn a_small_send_without_room_completes_at_once_and_again_with_room() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
     let mut much = stage.queue(&pattern(1 << 22));
-    while stage.told(token).is_empty() || matches!(stage.take(token)[..], [Told::Sent(Ok(1..))]) {
+    while stage.reports(token).is_empty() || matches!(stage.take(token)[..], [Report::Sent(Ok(1..))]) {
         stage.send(token, &mut much);
-        if stage.told(token).is_empty() {
+        if stage.reports(token).is_empty() {
             break;
         }
     }
@@ -264,7 +264,7 @@ fn a_small_send_without_room_completes_at_once_and_again_with_room() {
     stage.take(token);
     let _ = read(&peer);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Sent(Ok(0))], "there is room");
+    assert_eq!(stage.take(token), [Report::Sent(Ok(0))], "there is room");
     let mut little = stage.queue(b"little");
     let mut sent = 0;
     let is_in_flight = |stage: &Stage| {
@@ -275,9 +275,9 @@ fn a_small_send_without_room_completes_at_once_and_again_with_room() {
         stage.send(token, &mut little);
         stage.run_until_idle();
         match stage.take(token)[..] {
-            [Told::Sent(Ok(count @ 1..))] => sent += count,
-            [Told::Sent(Ok(0))] => break,
-            ref told => panic!("{told:?}"),
+            [Report::Sent(Ok(count @ 1..))] => sent += count,
+            [Report::Sent(Ok(0))] => break,
+            ref reports => panic!("{reports:?}"),
         }
     }
     assert!(!is_in_flight(&stage));
@@ -287,5 +287,5 @@ fn a_small_send_without_room_completes_at_once_and_again_with_room() {
     assert!(!is_in_flight(&stage), "a send that waits for room is not in flight");
     let _ = read(&peer);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Sent(Ok(0))]);
+    assert_eq!(stage.take(token), [Report::Sent(Ok(0))]);
 }

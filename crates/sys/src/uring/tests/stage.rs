@@ -19,7 +19,7 @@ use crate::uring::operation::{Kind, name};
 
 /// A completion in a form that can be compared. Consecutive receives are merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Report {
     Accepted,
     AcceptFailed(Option<i32>),
     Connected(Result<(), ErrorKind>),
@@ -37,7 +37,7 @@ pub(super) struct Stage {
     pub(super) accepted: Vec<OwnedFd>,
     /// Views of the received bytes, if they are to be kept.
     pub(super) kept: Option<Vec<Slice>>,
-    told: BTreeMap<Token, Vec<Told>>,
+    reports: BTreeMap<Token, Vec<Report>>,
     slots: u32,
 }
 
@@ -45,7 +45,7 @@ impl Stage {
     pub(super) fn new() -> Self {
         let pool = Pool::new();
         let machine = machine(&pool, 1);
-        Self { pool, machine, accepted: Vec::new(), kept: None, told: BTreeMap::new(), slots: 0 }
+        Self { pool, machine, accepted: Vec::new(), kept: None, reports: BTreeMap::new(), slots: 0 }
     }
 
     pub(super) fn token(&mut self) -> Token {
@@ -106,14 +106,14 @@ impl Stage {
     pub(super) fn write(&mut self, token: Token, mut peer: &UnixStream, bytes: &[u8]) {
         peer.write_all(bytes).unwrap();
         let fd = self.fd(token);
-        self.machine.kernel.stir(fd);
+        self.machine.kernel.notify(fd);
     }
 
     /// Closes the peer. If it has unread bytes, that breaks the connection.
     pub(super) fn close_peer(&mut self, token: Token, peer: UnixStream) {
         drop(peer);
         let fd = self.fd(token);
-        self.machine.kernel.stir(fd);
+        self.machine.kernel.notify(fd);
     }
 
     /// One turn, with a wait that may block.
@@ -148,50 +148,50 @@ impl Stage {
                 return;
             }
         }
-        panic!("the driver does not become idle: {:?}", self.told);
+        panic!("the driver does not become idle: {:?}", self.reports);
     }
 
     /// Injects an event of this operation, before the events of the kernel.
-    pub(super) fn tell(&mut self, token: Token, kind: Kind, result: i32, more: bool) {
+    pub(super) fn inject(&mut self, token: Token, kind: Kind, result: i32, more: bool) {
         let name = name(token, kind);
-        self.machine.kernel.tell(Event { name, result, more, buffer: None, nonempty: false });
+        self.machine.kernel.inject(Event { name, result, more, buffer: None, nonempty: false });
     }
 
-    pub(super) fn told(&self, token: Token) -> &[Told] {
-        self.told.get(&token).map_or(&[], Vec::as_slice)
+    pub(super) fn reports(&self, token: Token) -> &[Report] {
+        self.reports.get(&token).map_or(&[], Vec::as_slice)
     }
 
     /// The completions of a socket since the last call.
-    pub(super) fn take(&mut self, token: Token) -> Vec<Told> {
-        self.told.remove(&token).unwrap_or_default()
+    pub(super) fn take(&mut self, token: Token) -> Vec<Report> {
+        self.reports.remove(&token).unwrap_or_default()
     }
 
     fn record(&mut self, token: Token, completion: Completion) {
-        let told = match completion {
+        let report = match completion {
             Completion::Received(slice) => {
                 if let Some(kept) = &mut self.kept {
                     kept.push(slice.clone());
                 }
-                if let Some(Told::Received(before)) = self.told.entry(token).or_default().last_mut() {
+                if let Some(Report::Received(before)) = self.reports.entry(token).or_default().last_mut() {
                     before.extend_from_slice(&slice);
                     return;
                 }
-                Told::Received(slice.to_vec())
+                Report::Received(slice.to_vec())
             }
             Completion::Accepted(Ok(accepted)) => {
                 let Socket::Descriptor(stream) = accepted.socket else { panic!("a simulated socket") };
                 self.accepted.push(stream);
-                Told::Accepted
+                Report::Accepted
             }
-            Completion::Accepted(Err(error)) => Told::AcceptFailed(error.raw_os_error()),
-            Completion::Ended => Told::Ended,
-            Completion::Sent(sent) => Told::Sent(sent.map_err(|error| error.kind())),
-            Completion::Failed(error) => Told::Failed(error.kind()),
-            Completion::Closed => Told::Closed,
-            Completion::Woken => Told::Woken,
-            Completion::Connected(result) => Told::Connected(result.map_err(|error| error.kind())),
+            Completion::Accepted(Err(error)) => Report::AcceptFailed(error.raw_os_error()),
+            Completion::Ended => Report::Ended,
+            Completion::Sent(sent) => Report::Sent(sent.map_err(|error| error.kind())),
+            Completion::Failed(error) => Report::Failed(error.kind()),
+            Completion::Closed => Report::Closed,
+            Completion::Woken => Report::Woken,
+            Completion::Connected(result) => Report::Connected(result.map_err(|error| error.kind())),
         };
-        self.told.entry(token).or_default().push(told);
+        self.reports.entry(token).or_default().push(report);
     }
 }
 

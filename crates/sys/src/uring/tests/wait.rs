@@ -3,8 +3,8 @@
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use super::fake::Malice;
-use super::stage::{Stage, Told};
+use super::fake::Faults;
+use super::stage::{Report, Stage};
 use crate::driver::Token;
 use crate::uring::NO_SOCKET;
 use crate::uring::kernel::Event;
@@ -14,7 +14,7 @@ use crate::wake::Wake;
 fn wake(stage: &mut Stage) {
     stage.machine.waker.wake();
     let waker = stage.machine.waker.0.as_raw_fd();
-    stage.machine.kernel.stir(waker);
+    stage.machine.kernel.notify(waker);
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_wake_up_is_reported_after_the_kernel_ended_its_poll() {
         stage.take(NO_SOCKET);
         wake(&mut stage);
         stage.run_until_idle();
-        assert_eq!(stage.take(NO_SOCKET), [Told::Woken], "{result}");
+        assert_eq!(stage.take(NO_SOCKET), [Report::Woken], "{result}");
     }
 }
 
@@ -48,11 +48,11 @@ fn a_wake_up_is_reported_after_the_kernel_ended_its_poll() {
 fn wait_does_not_block_before_the_kernel_has_the_poll_of_the_waker() {
     for _ in 0..20 {
         let mut stage = Stage::new();
-        stage.machine.kernel.malice = Malice { refuse: 20, ..Malice::default() };
+        stage.machine.kernel.faults = Faults { refuse: 20, ..Faults::default() };
         stage.run_until_idle();
         wake(&mut stage);
         stage.run_until_idle();
-        assert_eq!(stage.take(NO_SOCKET), [Told::Woken]);
+        assert_eq!(stage.take(NO_SOCKET), [Report::Woken]);
     }
 }
 
@@ -61,7 +61,7 @@ fn a_repeated_end_of_the_waker_is_ignored() {
     let mut stage = Stage::new();
     stage.run_until_idle();
     stage.machine.kernel.lose(name(NO_SOCKET, Kind::Wake), -libc::ECANCELED, None);
-    stage.tell(NO_SOCKET, Kind::Wake, -libc::ECANCELED, false);
+    stage.inject(NO_SOCKET, Kind::Wake, -libc::ECANCELED, false);
     stage.run_until_idle();
     let Stage { machine, pool, .. } = stage;
     drop(machine);
@@ -81,23 +81,23 @@ fn events_with_unknown_names_change_nothing() {
     for kind in kinds {
         for stranger in strangers {
             for more in [false, true] {
-                stage.tell(stranger, kind, -libc::EIO, more);
+                stage.inject(stranger, kind, -libc::EIO, more);
             }
         }
     }
     // Events of operations that a socket does not have are ignored as well.
     for kind in [Kind::Send, Kind::Writable, Kind::Accept, Kind::Wake] {
-        stage.tell(token, kind, -libc::EIO, false);
+        stage.inject(token, kind, -libc::EIO, false);
     }
     stage.run_until_idle();
     let buffer = stage.machine.kernel.take_buffer();
     let name = name(strangers[1], Kind::Receive);
-    stage.machine.kernel.tell(Event { name, result: 5, more: true, buffer: Some(buffer), nonempty: false });
+    stage.machine.kernel.inject(Event { name, result: 5, more: true, buffer: Some(buffer), nonempty: false });
     stage.write(token, &peer, b"undisturbed");
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Received(b"undisturbed".to_vec())]);
-    assert!(strangers.iter().all(|stranger| stage.told(*stranger).is_empty()));
-    assert!(stage.told(NO_SOCKET).is_empty());
+    assert_eq!(stage.take(token), [Report::Received(b"undisturbed".to_vec())]);
+    assert!(strangers.iter().all(|stranger| stage.reports(*stranger).is_empty()));
+    assert!(stage.reports(NO_SOCKET).is_empty());
     stage.run_until_idle();
     assert_eq!(stage.machine.kernel.ring(), usize::from(stage.machine.buffers.count()));
 }
@@ -105,13 +105,13 @@ fn events_with_unknown_names_change_nothing() {
 #[test]
 fn requests_that_the_kernel_refuses_for_a_while_are_submitted_later() {
     let mut stage = Stage::new();
-    stage.machine.kernel.malice = Malice { refuse: 100, interrupt: 100, ..Malice::default() };
+    stage.machine.kernel.faults = Faults { refuse: 100, interrupt: 100, ..Faults::default() };
     let pairs: Vec<_> = (0..50).map(|_| stage.receiving()).collect();
     for (token, peer) in &pairs {
         stage.write(*token, peer, b"in the end");
     }
     stage.run_until_idle();
     for (token, _) in &pairs {
-        assert_eq!(stage.take(*token), [Told::Received(b"in the end".to_vec())]);
+        assert_eq!(stage.take(*token), [Report::Received(b"in the end".to_vec())]);
     }
 }
