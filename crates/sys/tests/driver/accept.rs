@@ -1,4 +1,4 @@
-//! Listeners: who came, how many at once, and what happens when there is no descriptor left.
+//! Listeners: the accepted connections, their number in one turn, and accepting without descriptors.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use crate::directory::Directory;
 use crate::harness::{Family, Harness, Told, any_port, unix};
 use crate::which::Which;
 
-pub(crate) fn an_accepted_connection_comes_with_the_address_of_its_peer(driver: Which) {
+pub(crate) fn an_accepted_connection_has_the_address_of_its_peer(driver: Which) {
     for host in ["127.0.0.1:0", "[::1]:0"] {
         let mut harness = Harness::on(driver);
         let (listener, address) = harness.listen(&host.parse().unwrap());
@@ -28,7 +28,7 @@ pub(crate) fn an_accepted_connection_comes_with_the_address_of_its_peer(driver: 
     }
 }
 
-pub(crate) fn the_peer_of_a_unix_socket_has_a_path_if_it_was_bound_to_one(driver: Which) {
+pub(crate) fn a_bound_unix_peer_has_its_path_as_address(driver: Which) {
     let directory = Directory::new();
     let mut harness = Harness::on(driver);
     let (_, address) = harness.listen(&directory.socket("listener"));
@@ -47,7 +47,7 @@ pub(crate) fn the_peer_of_a_unix_socket_has_a_path_if_it_was_bound_to_one(driver
     drop(nameless);
 }
 
-pub(crate) fn many_connections_are_accepted_a_bounded_number_a_turn_and_others_get_their_say(driver: Which) {
+pub(crate) fn accepts_per_turn_are_bounded_and_do_not_delay_other_sockets(driver: Which) {
     let mut harness = Harness::on(driver);
     let (listener, address) = harness.listen(&any_port());
     let clients: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(address.ip().unwrap()).unwrap()).collect();
@@ -65,11 +65,11 @@ pub(crate) fn many_connections_are_accepted_a_bounded_number_a_turn_and_others_g
         (accepted == CLIENTS && accepted_before.is_some()).then_some(())
     });
     let (before, max) = (accepted_before.unwrap(), 2 * driver.accepted_a_turn_max());
-    assert!(before <= max, "the other socket had to wait until {before} were accepted");
+    assert!(before <= max, "the other socket waited until {before} connections were accepted");
     assert_eq!(harness.accepted.len(), clients.len());
 }
 
-pub(crate) fn a_listener_that_is_told_to_stop_leaves_connections_in_the_backlog(driver: Which) {
+pub(crate) fn a_stopped_listener_leaves_connections_in_the_backlog(driver: Which) {
     let mut harness = Harness::on(driver);
     let (listener, address) = harness.listen(&any_port());
     let connect = || TcpStream::connect(address.ip().unwrap()).unwrap();
@@ -84,7 +84,7 @@ pub(crate) fn a_listener_that_is_told_to_stop_leaves_connections_in_the_backlog(
     }
 }
 
-pub(crate) fn accepting_can_be_stopped_between_two_connections_of_one_turn(driver: Which) {
+pub(crate) fn accepting_can_stop_between_two_connections_of_one_turn(driver: Which) {
     let mut harness = Harness::on(driver);
     let (listener, address) = harness.listen(&any_port());
     let connect = || TcpStream::connect(address.ip().unwrap()).unwrap();
@@ -96,13 +96,13 @@ pub(crate) fn accepting_can_be_stopped_between_two_connections_of_one_turn(drive
         assert!(matches!(first, Completion::Accepted(Ok(_))), "{first:?}");
         harness.submit(listener, Operation::Accept(false));
         harness.settle();
-        let on_their_way = harness.take(listener).len();
-        assert!(on_their_way == 0 || driver.runs_ahead(), "{on_their_way} were accepted after it was stopped");
-        accepted += 1 + on_their_way;
+        let in_flight = harness.take(listener).len();
+        assert!(in_flight == 0 || driver.runs_ahead(), "{in_flight} were accepted after it was stopped");
+        accepted += 1 + in_flight;
     }
     assert_eq!(accepted, clients.len());
     harness.accepted.clear();
-    // Once it has stopped, whoever comes waits.
+    // Once accepting has stopped, new connections wait in the backlog.
     let late = connect();
     harness.settle();
     assert_eq!(harness.take(listener), []);
@@ -110,7 +110,7 @@ pub(crate) fn accepting_can_be_stopped_between_two_connections_of_one_turn(drive
     assert_eq!(harness.until_accepted().1.peer, Address::Ip(late.local_addr().unwrap()));
 }
 
-pub(crate) fn a_listener_that_was_closed_accepts_nobody(driver: Which) {
+pub(crate) fn a_closed_listener_accepts_nothing(driver: Which) {
     let mut harness = Harness::on(driver);
     let (listener, address) = harness.listen(&any_port());
     let mut waiting = TcpStream::connect(address.ip().unwrap()).unwrap();
@@ -120,7 +120,7 @@ pub(crate) fn a_listener_that_was_closed_accepts_nobody(driver: Which) {
     assert_eq!(waiting.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
-pub(crate) fn two_drivers_may_share_a_listener_and_each_connection_goes_to_one(driver: Which) {
+pub(crate) fn two_drivers_that_share_a_listener_accept_each_connection_once(driver: Which) {
     let socket = Socket::listen(&any_port(), &ListenOptions::default()).unwrap();
     let address = socket.address(Side::Local).unwrap();
     let mut harnesses = [Harness::on(driver), Harness::on(driver)];
@@ -143,8 +143,8 @@ pub(crate) fn two_drivers_may_share_a_listener_and_each_connection_goes_to_one(d
     assert_eq!(peers, expected);
 }
 
-/// The listener's end is closed by one driver, while the other goes on: a server that is drained loop by loop.
-pub(crate) fn a_shared_listener_goes_on_where_it_was_not_closed(driver: Which) {
+/// One driver closes the listener, and the other continues: a server that is drained loop by loop.
+pub(crate) fn a_shared_listener_stays_open_on_the_other_driver(driver: Which) {
     let socket = Socket::listen(&any_port(), &ListenOptions::default()).unwrap();
     let address = socket.address(Side::Local).unwrap();
     let (mut leaves, mut stays) = (Harness::on(driver), Harness::on(driver));
@@ -157,15 +157,15 @@ pub(crate) fn a_shared_listener_goes_on_where_it_was_not_closed(driver: Which) {
     assert_eq!(stays.until_accepted().1.peer, Address::Ip(client.local_addr().unwrap()));
     leaves.settle();
     assert!(leaves.take_all().is_empty());
-    // Nor is the one that left woken for those who come.
+    // New connections do not wake the driver that closed the listener.
     let start = Instant::now();
     let _next = TcpStream::connect(address.ip().unwrap()).unwrap();
     leaves.turn(start + WAIT);
     assert!(start.elapsed() >= WAIT);
 }
 
-pub(crate) fn without_a_descriptor_accepting_fails_and_goes_on_when_told_to(driver: Which) {
-    driver.alone("accept::without_a_descriptor_accepting_fails_and_goes_on_when_told_to", || {
+pub(crate) fn accepting_fails_without_descriptors_and_resumes_on_request(driver: Which) {
+    driver.alone("accept::accepting_fails_without_descriptors_and_resumes_on_request", || {
         let mut harness = Harness::on(driver);
         let (listener, address) = harness.listen(&any_port());
         let client = TcpStream::connect(address.ip().unwrap()).unwrap();
@@ -174,8 +174,8 @@ pub(crate) fn without_a_descriptor_accepting_fails_and_goes_on_when_told_to(driv
         let failed = vec![Told::AcceptFailed(Some(libc_emfile()))];
         assert_eq!(harness.until(|harness| told(harness, listener)), failed);
         harness.assert_quiet();
-        assert_eq!(harness.take(listener), [], "an error that stays is told once, not in every turn");
-        // It is told again to one who tries again.
+        assert_eq!(harness.take(listener), [], "an error that lasts is reported once, not in every turn");
+        // The next `Accept(true)` reports it again.
         harness.submit(listener, Operation::Accept(false));
         harness.submit(listener, Operation::Accept(true));
         assert_eq!(harness.until(|harness| told(harness, listener)), failed);

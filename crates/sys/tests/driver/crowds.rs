@@ -30,8 +30,8 @@ fn close_all(harness: &mut Harness, pairs: &[(Token, socket2::Socket)]) {
     harness.until(|harness| pairs.iter().all(|(token, _)| harness.is_closed(*token)).then_some(()));
 }
 
-pub(crate) fn what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked(driver: Which) {
-    driver.alone("crowds::what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked", || {
+pub(crate) fn bytes_and_ends_of_many_sockets_arrive_after_one_late_turn(driver: Which) {
+    driver.alone("crowds::bytes_and_ends_of_many_sockets_arrive_after_one_late_turn", || {
         let descriptors = open_descriptors();
         let mut harness = Harness::on(driver);
         let pairs = crowd(&mut harness, CROWD);
@@ -51,8 +51,8 @@ pub(crate) fn what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked(dri
     });
 }
 
-pub(crate) fn what_is_sent_to_a_crowd_between_two_waits_arrives(driver: Which) {
-    driver.alone("crowds::what_is_sent_to_a_crowd_between_two_waits_arrives", || {
+pub(crate) fn sends_to_many_sockets_between_two_waits_arrive(driver: Which) {
+    driver.alone("crowds::sends_to_many_sockets_between_two_waits_arrive", || {
         let mut harness = Harness::on(driver);
         let pairs = crowd(&mut harness, CROWD);
         let mut queues = Vec::new();
@@ -83,8 +83,8 @@ pub(crate) fn what_is_sent_to_a_crowd_between_two_waits_arrives(driver: Which) {
     });
 }
 
-pub(crate) fn a_crowd_that_is_let_go_of_at_once_is_closed(driver: Which) {
-    driver.alone("crowds::a_crowd_that_is_let_go_of_at_once_is_closed", || {
+pub(crate) fn many_sockets_closed_at_once_are_closed(driver: Which) {
+    driver.alone("crowds::many_sockets_closed_at_once_are_closed", || {
         let mut harness = Harness::on(driver);
         let descriptors = open_descriptors();
         let pairs = crowd(&mut harness, CROWD);
@@ -99,8 +99,8 @@ pub(crate) fn a_crowd_that_is_let_go_of_at_once_is_closed(driver: Which) {
     });
 }
 
-pub(crate) fn a_crowd_in_the_backlog_is_accepted(driver: Which) {
-    driver.alone("crowds::a_crowd_in_the_backlog_is_accepted", || {
+pub(crate) fn a_long_backlog_is_accepted(driver: Which) {
+    driver.alone("crowds::a_long_backlog_is_accepted", || {
         raise_descriptor_limit();
         let directory = Directory::new();
         let mut harness = Harness::on(driver);
@@ -120,8 +120,8 @@ pub(crate) fn a_crowd_in_the_backlog_is_accepted(driver: Which) {
     });
 }
 
-pub(crate) fn who_comes_while_a_listener_is_closed_leaves_nothing(driver: Which) {
-    driver.alone("crowds::who_comes_while_a_listener_is_closed_leaves_nothing", || {
+pub(crate) fn connections_that_arrive_while_a_listener_closes_leak_nothing(driver: Which) {
+    driver.alone("crowds::connections_that_arrive_while_a_listener_closes_leak_nothing", || {
         let descriptors = open_descriptors();
         let mut harness = Harness::on(driver);
         let (listener, address) = harness.listen(&any_port());
@@ -141,7 +141,7 @@ pub(crate) fn who_comes_while_a_listener_is_closed_leaves_nothing(driver: Which)
     });
 }
 
-pub(crate) fn more_who_speak_than_there_are_buffers_are_all_heard(driver: Which) {
+pub(crate) fn more_sockets_than_buffers_all_receive(driver: Which) {
     let mut harness = Harness::on(driver);
     let pairs = crowd(&mut harness, SPEAKERS);
     for index in 0..SPEAKERS {
@@ -156,7 +156,7 @@ pub(crate) fn more_who_speak_than_there_are_buffers_are_all_heard(driver: Which)
     assert_eq!(harness.take_all().len(), 0, "each spoke once");
 }
 
-pub(crate) fn much_from_more_than_there_are_buffers_comes_whole(driver: Which) {
+pub(crate) fn long_streams_of_more_sockets_than_buffers_arrive_whole(driver: Which) {
     for bytes in [10_000, 100_000] {
         let mut harness = Harness::on(driver);
         let pairs = crowd(&mut harness, SPEAKERS);
@@ -172,7 +172,7 @@ pub(crate) fn much_from_more_than_there_are_buffers_comes_whole(driver: Which) {
     }
 }
 
-pub(crate) fn nobody_starves_among_those_who_never_stop(driver: Which) {
+pub(crate) fn a_light_socket_does_not_starve_among_busy_ones(driver: Which) {
     for length in [10, 3000, 20_000] {
         let mut harness = Harness::on(driver);
         let pairs = crowd(&mut harness, SPEAKERS);
@@ -201,8 +201,8 @@ pub(crate) fn nobody_starves_among_those_who_never_stop(driver: Which) {
     }
 }
 
-pub(crate) fn who_connects_and_resets_in_a_loop_leaves_nothing(driver: Which) {
-    driver.alone("crowds::who_connects_and_resets_in_a_loop_leaves_nothing", || {
+pub(crate) fn clients_that_connect_and_reset_in_a_loop_leak_nothing(driver: Which) {
+    driver.alone("crowds::clients_that_connect_and_reset_in_a_loop_leak_nothing", || {
         let mut harness = Harness::on(driver);
         let (_, address) = harness.listen(&any_port());
         let address = address.ip().unwrap();

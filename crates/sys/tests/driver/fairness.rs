@@ -1,4 +1,4 @@
-//! Light sockets report before heavy ones, however many of those there are and whatever came first.
+//! Light sockets report before heavy ones, whatever the number of heavy sockets and the order of events.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use tidegate_sys::{Class, Completion, Token};
 use crate::harness::{Family, Harness, PATIENCE, Told, any_port, pattern};
 use crate::which::Which;
 
-/// Sockets from which so much was received that they are heavy, with their peers.
+/// Sockets that have received so much that they are heavy, with their peers.
 fn heavy_pairs(harness: &mut Harness, family: Family, count: usize) -> Vec<(Token, socket2::Socket)> {
     let mut pairs: Vec<_> = (0..count).map(|_| harness.pair(family)).collect();
     for (token, peer) in &mut pairs {
@@ -63,7 +63,7 @@ pub(crate) fn heavy_sockets_take_turns(driver: Which) {
     for (_, peer) in &mut heavy {
         peer.write_all(&pattern(4 * HEAVY_BYTES)).unwrap();
     }
-    // One turn after the other, each cut off after three heavy receives, as a loop does whose time is over.
+    // Each turn ends after three heavy receives, as in a loop whose time is up.
     let mut receives = vec![0_usize; heavy.len()];
     while receives.iter().any(|count| *count < 2) {
         harness.driver.wait(Some(PATIENCE)).unwrap();
@@ -100,7 +100,7 @@ pub(crate) fn a_new_connection_comes_before_heavy_sockets(driver: Which) {
     assert_eq!(order.iter().position(|accepted| *accepted), Some(0), "{order:?}");
 }
 
-/// A peer that was sent more than it reads is heavy: that there is room again is reported after light sockets.
+/// A socket whose peer reads less than it is sent is heavy, so it reports room after light sockets.
 pub(crate) fn a_light_socket_reports_before_room_for_a_heavy_one(driver: Which) {
     let mut harness = Harness::on(driver);
     let (blocked, mut reader) = harness.pair(Family::Unix);

@@ -16,7 +16,7 @@ fn file(directory: &Directory, name: &str, bytes: &[u8]) -> Arc<File> {
     Arc::new(File::open(directory.path(name)).unwrap())
 }
 
-pub(crate) fn files_arrive_where_they_stand_among_memory(driver: Which) {
+pub(crate) fn files_and_memory_arrive_in_queue_order(driver: Which) {
     let directory = Directory::new();
     let bytes = pattern(3 << 20);
     let file = file(&directory, "file", &bytes);
@@ -44,7 +44,7 @@ pub(crate) fn files_arrive_where_they_stand_among_memory(driver: Which) {
     }
 }
 
-pub(crate) fn a_file_that_waits_goes_on_when_the_peer_reads(driver: Which) {
+pub(crate) fn a_blocked_file_resumes_when_the_peer_reads(driver: Which) {
     let directory = Directory::new();
     let bytes = pattern(24 << 20);
     let file = file(&directory, "file", &bytes);
@@ -69,7 +69,7 @@ pub(crate) fn a_file_that_is_shorter_than_its_region_is_an_error(driver: Which) 
     for (offset, arrives) in [(0, &b"short"[..]), (3, b"rt"), (5, b""), (100, b"")] {
         let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(Family::Tcp);
-        // No edge is left over that would hide a send which waits for one that never comes.
+        // All edges are taken, so a send that wrongly waits for another edge is noticed.
         harness.settle();
         let mut queue = Outbound::new(&harness.pool);
         queue.link_file(FileRegion { file: file.clone(), offset, length: 10 });
@@ -81,7 +81,7 @@ pub(crate) fn a_file_that_is_shorter_than_its_region_is_an_error(driver: Which) 
     }
 }
 
-pub(crate) fn a_limit_of_nothing_still_sends_something(driver: Which) {
+pub(crate) fn a_limit_of_zero_bytes_still_sends(driver: Which) {
     let directory = Directory::new();
     let file = file(&directory, "file", b"abc");
     let mut harness = Harness::on(driver);

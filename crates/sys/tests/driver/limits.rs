@@ -19,8 +19,8 @@ fn leave_descriptors(count: usize) {
     setrlimit(Resource::Nofile, Rlimit { current, maximum: getrlimit(Resource::Nofile).maximum }).unwrap();
 }
 
-pub(crate) fn without_descriptors_making_a_driver_fails_and_leaves_nothing(driver: Which) {
-    driver.alone("limits::without_descriptors_making_a_driver_fails_and_leaves_nothing", || {
+pub(crate) fn creating_a_driver_without_descriptors_fails_and_leaks_nothing(driver: Which) {
+    driver.alone("limits::creating_a_driver_without_descriptors_fails_and_leaks_nothing", || {
         let (limit, descriptors) = (getrlimit(Resource::Nofile), open_descriptors());
         for room in 0..DESCRIPTORS_MAX {
             leave_descriptors(room);
@@ -38,8 +38,8 @@ pub(crate) fn without_descriptors_making_a_driver_fails_and_leaves_nothing(drive
     });
 }
 
-pub(crate) fn descriptors_that_run_out_among_many_stop_accepting_until_told_to_go_on(driver: Which) {
-    driver.alone("limits::descriptors_that_run_out_among_many_stop_accepting_until_told_to_go_on", || {
+pub(crate) fn accepting_stops_when_descriptors_run_out_and_resumes_on_request(driver: Which) {
+    driver.alone("limits::accepting_stops_when_descriptors_run_out_and_resumes_on_request", || {
         let mut harness = Harness::on(driver);
         let (listener, address) = harness.listen(&any_port());
         let limit = getrlimit(Resource::Nofile);
@@ -61,8 +61,8 @@ pub(crate) fn descriptors_that_run_out_among_many_stop_accepting_until_told_to_g
     });
 }
 
-pub(crate) fn without_descriptors_connecting_fails_and_the_others_go_on(driver: Which) {
-    driver.alone("limits::without_descriptors_connecting_fails_and_the_others_go_on", || {
+pub(crate) fn connect_without_descriptors_fails_and_other_sockets_continue(driver: Which) {
+    driver.alone("limits::connect_without_descriptors_fails_and_other_sockets_continue", || {
         let mut harness = Harness::on(driver);
         let (other, mut peer) = harness.pair(Family::Tcp);
         harness.receive(other, true);
@@ -78,8 +78,8 @@ pub(crate) fn without_descriptors_connecting_fails_and_the_others_go_on(driver: 
 }
 
 /// Kernels before 5.12 count what rings take against this limit, of those who are not privileged.
-pub(crate) fn without_memory_to_lock_a_driver_works_or_says_why_not(driver: Which) {
-    driver.alone_unprivileged("limits::without_memory_to_lock_a_driver_works_or_says_why_not", || {
+pub(crate) fn without_locked_memory_a_driver_works_or_returns_an_error(driver: Which) {
+    driver.alone_unprivileged("limits::without_locked_memory_a_driver_works_or_returns_an_error", || {
         setrlimit(Resource::Memlock, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
         let descriptors = open_descriptors();
         if let Err(error) = driver.make(&Pool::new()) {
@@ -98,8 +98,8 @@ pub(crate) fn without_memory_to_lock_a_driver_works_or_says_why_not(driver: Whic
 }
 
 /// As in a sandbox, or on a kernel that was built without.
-pub(crate) fn where_io_uring_is_refused_only_its_driver_is_and_says_why(driver: Which) {
-    driver.alone("limits::where_io_uring_is_refused_only_its_driver_is_and_says_why", || {
+pub(crate) fn only_the_io_uring_driver_fails_where_io_uring_is_refused(driver: Which) {
+    driver.alone("limits::only_the_io_uring_driver_fails_where_io_uring_is_refused", || {
         let descriptors = open_descriptors();
         let refusals = [
             (Errno::NOSYS, ErrorKind::Unsupported),

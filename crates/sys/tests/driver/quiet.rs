@@ -1,4 +1,4 @@
-//! A driver with nothing to say waits: no state of a socket makes it spin.
+//! A driver without completions waits: no state of a socket makes it spin.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -11,8 +11,8 @@ use crate::harness::{Family, Harness, Told, pattern, reset};
 use crate::which::Which;
 
 impl Harness {
-    /// Checks that waiting waits. Each wait has a timeout; a driver that spins comes back from all of them at once,
-    /// while one that was woken for nothing a few times still waits in most.
+    /// Checks that waits block. Each wait has a timeout. A driver that spins returns from all of them at once; one with
+    /// a few spurious wake-ups still blocks in most.
     pub(crate) fn assert_quiet(&mut self) {
         self.settle();
         let start = Instant::now();
@@ -33,7 +33,7 @@ pub(crate) fn a_new_connection_is_quiet(driver: Which) {
     }
 }
 
-pub(crate) fn bytes_that_nobody_wants_are_quiet(driver: Which) {
+pub(crate) fn unwanted_bytes_are_quiet(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (_token, mut peer) = harness.pair(family);
@@ -95,11 +95,11 @@ pub(crate) fn a_send_that_waits_is_quiet(driver: Which) {
     }
 }
 
-pub(crate) fn a_held_driver_is_quiet(driver: Which) {
+pub(crate) fn a_driver_with_paused_receives_is_quiet(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Tcp);
     harness.receive(token, true);
-    // The fence would be held as well, so all that can be waited for is that it stays quiet.
+    // The pause applies to the fence as well, so the test can only check that the driver stays quiet.
     harness.driver.pause_receives(true);
     peer.write_all(b"later").unwrap();
     let start = Instant::now();

@@ -11,7 +11,7 @@ use tidegate_sys::{Completion, Operation, Token};
 use crate::harness::{Family, Harness, PATIENCE, reset};
 use crate::which::Which;
 
-pub(crate) fn whatever_is_done_in_whatever_order_nothing_is_lost(driver: Which) {
+pub(crate) fn random_operations_lose_nothing(driver: Which) {
     for seed in 1..=SEEDS {
         println!("{driver}, seed {seed}");
         let mut world = World::new(driver, Chance(seed));

@@ -84,7 +84,7 @@ pub(crate) fn urgent_bytes_are_bytes_like_any_other(driver: Which) {
     assert_eq!(names.filter(|name| name.starts_with("iou-wrk")).count(), 0);
 }
 
-pub(crate) fn nothing_is_told_of_a_socket_that_is_paused_and_nothing_is_lost(driver: Which) {
+pub(crate) fn a_stopped_socket_reports_nothing_and_loses_nothing(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
@@ -105,7 +105,7 @@ pub(crate) fn nothing_is_told_of_a_socket_that_is_paused_and_nothing_is_lost(dri
 }
 
 /// Who pauses often may have one receive under way when it does. No more than that comes, however long the pause is.
-pub(crate) fn who_pauses_again_and_again_is_told_at_most_one_receive_and_nothing_is_lost(driver: Which) {
+pub(crate) fn repeated_stops_report_at_most_one_receive_and_lose_nothing(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
@@ -126,7 +126,7 @@ pub(crate) fn who_pauses_again_and_again_is_told_at_most_one_receive_and_nothing
     }
 }
 
-pub(crate) fn a_pause_in_the_middle_of_much_keeps_the_rest(driver: Which) {
+pub(crate) fn stopping_within_a_long_stream_keeps_the_rest(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
@@ -154,7 +154,7 @@ pub(crate) fn a_pause_in_the_middle_of_much_keeps_the_rest(driver: Which) {
     }
 }
 
-pub(crate) fn an_end_that_comes_together_with_bytes_is_told_after_them_and_once(driver: Which) {
+pub(crate) fn an_end_that_arrives_with_bytes_is_reported_after_them_once(driver: Which) {
     for family in Family::BOTH {
         for length in [1, 5000, 16 * 1024, 100_000] {
             let mut harness = Harness::on(driver);
@@ -180,7 +180,7 @@ pub(crate) fn an_end_that_comes_together_with_bytes_is_told_after_them_and_once(
     }
 }
 
-pub(crate) fn an_end_that_comes_while_paused_waits(driver: Which) {
+pub(crate) fn an_end_that_arrives_while_stopped_is_reported_on_resume(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
@@ -198,7 +198,7 @@ pub(crate) fn an_end_that_comes_while_paused_waits(driver: Which) {
     }
 }
 
-pub(crate) fn the_peer_may_end_first_and_still_be_sent_to(driver: Which) {
+pub(crate) fn sending_works_after_the_peer_has_ended(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
@@ -218,7 +218,7 @@ pub(crate) fn the_peer_may_end_first_and_still_be_sent_to(driver: Which) {
     }
 }
 
-pub(crate) fn we_may_end_first_and_still_receive(driver: Which) {
+pub(crate) fn receiving_works_after_our_shutdown(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
@@ -257,7 +257,7 @@ pub(crate) fn a_turn_that_is_cut_short_loses_nothing(driver: Which) {
     assert_eq!(received, peers.iter().map(|(token, _)| *token).collect::<Vec<_>>());
 }
 
-pub(crate) fn what_is_kept_of_a_receive_is_not_overwritten_by_the_next(driver: Which) {
+pub(crate) fn kept_bytes_are_not_overwritten_by_later_receives(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Unix);
     harness.receive(token, true);

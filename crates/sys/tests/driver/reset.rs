@@ -8,7 +8,7 @@ use tidegate_sys::Operation;
 use crate::harness::{Family, Harness, Told, pattern, read, reset};
 use crate::which::Which;
 
-pub(crate) fn what_came_before_a_reset_is_told_before_it(driver: Which) {
+pub(crate) fn bytes_before_a_reset_are_reported_first(driver: Which) {
     for length in [10, 100_000] {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(Family::Tcp);
@@ -23,7 +23,7 @@ pub(crate) fn what_came_before_a_reset_is_told_before_it(driver: Which) {
     }
 }
 
-pub(crate) fn a_reset_is_told_to_one_who_receives(driver: Which) {
+pub(crate) fn a_reset_is_reported_to_a_receiving_socket(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);
     harness.receive(token, true);
@@ -35,7 +35,7 @@ pub(crate) fn a_reset_is_told_to_one_who_receives(driver: Which) {
     assert_eq!(harness.take(token), []);
 }
 
-pub(crate) fn a_failure_is_told_to_one_who_does_not_receive_and_is_the_last_that_is_told(driver: Which) {
+pub(crate) fn a_failure_is_the_last_report_of_a_socket_that_does_not_receive(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Tcp);
     peer.write_all(b"never read").unwrap();
@@ -49,7 +49,7 @@ pub(crate) fn a_failure_is_told_to_one_who_does_not_receive_and_is_the_last_that
     harness.assert_quiet();
 }
 
-pub(crate) fn a_reset_after_the_end_is_told_once(driver: Which) {
+pub(crate) fn a_reset_after_the_end_is_reported_once(driver: Which) {
     for receiving in [false, true] {
         let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(Family::Tcp);
@@ -66,7 +66,7 @@ pub(crate) fn a_reset_after_the_end_is_told_once(driver: Which) {
     }
 }
 
-pub(crate) fn a_unix_peer_that_leaves_bytes_unread_breaks_the_connection(driver: Which) {
+pub(crate) fn a_unix_peer_that_closes_with_unread_bytes_breaks_the_connection(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Unix);
     harness.receive(token, true);
@@ -82,7 +82,7 @@ pub(crate) fn a_unix_peer_that_leaves_bytes_unread_breaks_the_connection(driver:
     assert_eq!(harness.take(token), []);
 }
 
-pub(crate) fn a_reset_frees_a_send_that_waits(driver: Which) {
+pub(crate) fn a_reset_ends_a_blocked_send(driver: Which) {
     for receiving in [false, true] {
         let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(Family::Tcp);
@@ -105,7 +105,7 @@ pub(crate) fn a_reset_frees_a_send_that_waits(driver: Which) {
 }
 
 /// Sending and receiving find the same error, and only one of them gets it.
-pub(crate) fn a_reset_while_much_goes_both_ways_is_told_before_any_end(driver: Which) {
+pub(crate) fn a_reset_in_a_bidirectional_transfer_is_reported_before_any_end(driver: Which) {
     for (first, then) in [(1, 1), (50_000, 1), (1, 50_000)] {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(Family::Tcp);

@@ -11,7 +11,7 @@ use tidegate_sys::Operation;
 use crate::harness::{Family, Harness, Told, assert_same, pattern, read, reset};
 use crate::which::Which;
 
-pub(crate) fn more_parts_than_one_call_takes_arrive_in_order(driver: Which) {
+pub(crate) fn more_parts_than_fit_one_call_arrive_in_order(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(family);
@@ -29,7 +29,7 @@ pub(crate) fn more_parts_than_one_call_takes_arrive_in_order(driver: Which) {
     }
 }
 
-pub(crate) fn a_send_that_waits_goes_on_at_the_right_byte_when_the_peer_reads(driver: Which) {
+pub(crate) fn a_blocked_send_resumes_at_the_right_byte(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(family);
@@ -59,7 +59,7 @@ pub(crate) fn a_send_that_waits_goes_on_at_the_right_byte_when_the_peer_reads(dr
     }
 }
 
-pub(crate) fn a_call_sends_no_more_than_it_may(driver: Which) {
+pub(crate) fn a_call_sends_at_most_bytes_max(driver: Which) {
     for bytes_max in [0, 1, 3, 1000] {
         let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(Family::Tcp);
@@ -75,7 +75,7 @@ pub(crate) fn a_call_sends_no_more_than_it_may(driver: Which) {
     }
 }
 
-pub(crate) fn what_was_sent_holds_no_memory(driver: Which) {
+pub(crate) fn sent_bytes_use_no_memory(driver: Which) {
     let mut harness = Harness::on(driver);
     let pairs: Vec<_> = (0..20).map(|_| harness.pair(Family::Unix)).collect();
     harness.settle();
@@ -98,7 +98,7 @@ pub(crate) fn what_was_sent_holds_no_memory(driver: Which) {
     }
 }
 
-pub(crate) fn what_was_not_flushed_is_not_sent(driver: Which) {
+pub(crate) fn unflushed_bytes_are_not_sent(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);
     let mut queue = Outbound::new(&harness.pool);
@@ -112,8 +112,8 @@ pub(crate) fn what_was_not_flushed_is_not_sent(driver: Which) {
     assert_eq!(read(&peer, usize::MAX), b"now");
 }
 
-pub(crate) fn sending_where_nobody_receives_any_more_fails_without_a_signal(driver: Which) {
-    driver.alone("send::sending_where_nobody_receives_any_more_fails_without_a_signal", || {
+pub(crate) fn sending_to_a_closed_peer_fails_without_sigpipe(driver: Which) {
+    driver.alone("send::sending_to_a_closed_peer_fails_without_sigpipe", || {
         let signal = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGPIPE, signal.clone()).unwrap();
         for parts in [1, 2] {
@@ -132,7 +132,7 @@ pub(crate) fn sending_where_nobody_receives_any_more_fails_without_a_signal(driv
     });
 }
 
-pub(crate) fn sending_after_the_own_end_fails(driver: Which) {
+pub(crate) fn sending_after_our_shutdown_fails(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, _peer) = harness.pair(family);
@@ -142,7 +142,7 @@ pub(crate) fn sending_after_the_own_end_fails(driver: Which) {
 }
 
 /// Two ends that both send before they receive: each waits for the other, until one receives.
-pub(crate) fn both_directions_go_on_at_the_same_time(driver: Which) {
+pub(crate) fn both_directions_make_progress_at_the_same_time(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (near, far) = family.pair();

@@ -9,7 +9,7 @@ use tidegate_sys::{Completion, Operation, Side, Socket, Token};
 use crate::harness::{Family, Harness, PATIENCE, read, reset};
 use crate::which::Which;
 
-pub(crate) fn an_old_token_reaches_nobody(driver: Which) {
+pub(crate) fn an_old_token_has_no_effect(driver: Which) {
     let mut harness = Harness::on(driver);
     let (old, _gone) = harness.pair(Family::Tcp);
     harness.close(old, false);
@@ -38,7 +38,7 @@ pub(crate) fn an_old_token_reaches_nobody(driver: Which) {
     assert_eq!(read(&peer, usize::MAX), b"for you");
 }
 
-pub(crate) fn a_token_that_nobody_ever_had_reaches_nobody(driver: Which) {
+pub(crate) fn an_unknown_token_has_no_effect(driver: Which) {
     let mut harness = Harness::on(driver);
     let token = Token { slot: 1_000_000, generation: 3 };
     harness.receive(token, true);
@@ -48,7 +48,7 @@ pub(crate) fn a_token_that_nobody_ever_had_reaches_nobody(driver: Which) {
     assert!(harness.take_all().is_empty());
 }
 
-pub(crate) fn a_slot_that_is_used_again_at_once_hears_nothing_of_its_former_user(driver: Which) {
+pub(crate) fn a_reused_slot_gets_no_report_of_its_previous_occupant(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (mut tokens, mut old_peers) = (Vec::new(), Vec::new());
@@ -96,7 +96,7 @@ pub(crate) fn a_slot_that_is_used_again_at_once_hears_nothing_of_its_former_user
 }
 
 /// A descriptor number is used again at once by the kernel; what was known of the old one must not stick to it.
-pub(crate) fn what_was_known_of_a_socket_goes_with_it(driver: Which) {
+pub(crate) fn the_state_of_a_socket_ends_with_it(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);
     harness.receive(token, true);

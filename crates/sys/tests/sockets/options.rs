@@ -35,7 +35,7 @@ fn listening(stream: SocketOptions) -> ListenOptions {
 }
 
 #[test]
-fn answers_leave_at_once_unless_a_delay_is_asked_for() {
+fn nagle_is_off_unless_delay_is_set() {
     for delay in [false, true] {
         let options = listening(SocketOptions { delay, ..SocketOptions::default() });
         let (stream, _client) = accepted(Socket::listen(&any_port(), &options).unwrap());
@@ -47,7 +47,7 @@ fn answers_leave_at_once_unless_a_delay_is_asked_for() {
 }
 
 #[test]
-fn nothing_else_is_set_unless_asked_for() {
+fn keep_alive_and_linger_are_off_by_default() {
     let (stream, _client) = accepted(Socket::listen(&any_port(), &ListenOptions::default()).unwrap());
     let stream = SockRef::from(&stream);
     assert!(!stream.keepalive().unwrap());
@@ -79,7 +79,7 @@ fn an_accepted_stream_has_the_options_of_its_listener() {
 }
 
 #[test]
-fn a_part_of_a_second_is_not_nothing() {
+fn times_round_up_to_whole_seconds() {
     let options = SocketOptions {
         keep_alive: Some(Duration::from_millis(300)),
         linger: Some(Duration::from_millis(1001)),
@@ -93,7 +93,7 @@ fn a_part_of_a_second_is_not_nothing() {
 }
 
 #[test]
-fn listeners_share_a_port_only_if_all_of_them_say_so() {
+fn listeners_share_a_port_only_if_all_set_reuse_port() {
     let shared = ListenOptions { reuse_port: true, ..ListenOptions::default() };
     let first = Socket::listen(&any_port(), &shared).unwrap();
     let address = first.address(Side::Local).unwrap();
@@ -136,7 +136,7 @@ fn ipv6_leaves_ipv4_to_others() {
 }
 
 #[test]
-fn the_backlog_is_as_long_as_it_was_asked_to_be() {
+fn the_backlog_has_the_requested_length() {
     let directory = Directory::new();
     let options = ListenOptions { backlog: 2, ..ListenOptions::default() };
     let _listener = Socket::listen(&directory.socket("listener"), &options).unwrap();
@@ -151,7 +151,7 @@ fn the_backlog_is_as_long_as_it_was_asked_to_be() {
 }
 
 #[test]
-fn options_of_tcp_are_nothing_to_a_unix_socket() {
+fn tcp_options_are_ignored_on_a_unix_socket() {
     let directory = Directory::new();
     let options = SocketOptions {
         keep_alive: Some(Duration::from_secs(9)),
@@ -165,7 +165,7 @@ fn options_of_tcp_are_nothing_to_a_unix_socket() {
 }
 
 #[test]
-fn whatever_is_taken_over_does_not_block() {
+fn sockets_taken_over_are_non_blocking() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let stream = descriptor(Socket::from_stream(client).unwrap());

@@ -10,8 +10,8 @@ use crate::connect::busy_listener;
 use crate::harness::{Family, Harness, PATIENCE, any_port, pattern, reset};
 use crate::which::{Which, open_descriptors};
 
-pub(crate) fn a_driver_dropped_in_the_middle_of_everything_gives_all_back(driver: Which) {
-    driver.alone("farewell::a_driver_dropped_in_the_middle_of_everything_gives_all_back", || {
+pub(crate) fn a_driver_dropped_with_operations_in_flight_leaks_nothing(driver: Which) {
+    driver.alone("shutdown::a_driver_dropped_with_operations_in_flight_leaks_nothing", || {
         for moment in Moment::ALL {
             let descriptors = open_descriptors();
             let mut harness = Harness::on(driver);

@@ -1,7 +1,7 @@
-//! Receiving held back on all sockets at once, as while memory is used up.
+//! Pausing receives on all sockets at once, as a loop does while its memory is used up.
 //!
-//! A kernel that completes fills the buffers that it has, for those who received before. What that comes to is bounded:
-//! `Which::held_bytes_max`.
+//! After the pause, io_uring still fills the buffers that it has, for sockets that received before. That is bounded:
+//! `Which::paused_bytes_max`.
 
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
@@ -13,7 +13,7 @@ use tidegate_sys::Completion;
 use crate::harness::{Family, Harness, Told, any_port, assert_same, pattern, read, reset};
 use crate::which::Which;
 
-pub(crate) fn what_comes_while_receiving_is_held_is_told_when_it_goes_on(driver: Which) {
+pub(crate) fn bytes_that_arrive_while_paused_are_reported_on_resume(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (busy, mut busy_peer) = harness.pair(family);
@@ -40,7 +40,7 @@ pub(crate) fn what_comes_while_receiving_is_held_is_told_when_it_goes_on(driver:
         harness.hold(false);
         busy_peer.write_all(b"three").unwrap();
         assert_eq!(harness.until_received(busy, 5), b"three");
-        // Holding works again for who was held before.
+        // A second pause works for a socket that was paused before.
         harness.hold(true);
         busy_peer.write_all(b"four").unwrap();
         harness.settle();
@@ -50,7 +50,7 @@ pub(crate) fn what_comes_while_receiving_is_held_is_told_when_it_goes_on(driver:
     }
 }
 
-pub(crate) fn a_hold_in_the_middle_of_a_turn_holds_the_rest_of_the_turn(driver: Which) {
+pub(crate) fn a_pause_within_a_turn_applies_to_the_rest_of_the_turn(driver: Which) {
     let mut harness = Harness::on(driver);
     let pairs: Vec<_> = (0..10).map(|_| harness.pair(Family::Unix)).collect();
     for (token, peer) in &pairs {
@@ -76,7 +76,7 @@ pub(crate) fn a_hold_in_the_middle_of_a_turn_holds_the_rest_of_the_turn(driver: 
 }
 
 /// Memory comes back only if what is queued gets out: a loop that holds receives and loses this edge stands still.
-pub(crate) fn sending_goes_on_while_receiving_is_held(driver: Which) {
+pub(crate) fn sending_continues_while_receives_are_paused(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
@@ -103,7 +103,7 @@ pub(crate) fn sending_goes_on_while_receiving_is_held(driver: Which) {
     }
 }
 
-pub(crate) fn accepting_goes_on_while_receiving_is_held(driver: Which) {
+pub(crate) fn accepting_continues_while_receives_are_paused(driver: Which) {
     let mut harness = Harness::on(driver);
     let (_, address) = harness.listen(&any_port());
     harness.hold(true);
@@ -111,7 +111,7 @@ pub(crate) fn accepting_goes_on_while_receiving_is_held(driver: Which) {
     harness.until_accepted();
 }
 
-pub(crate) fn a_failure_is_told_while_receiving_is_held(driver: Which) {
+pub(crate) fn a_failure_is_reported_while_receives_are_paused(driver: Which) {
     let mut harness = Harness::on(driver);
     let (before, mut before_peer) = harness.pair(Family::Tcp);
     let (after, after_peer) = harness.pair(Family::Tcp);
@@ -121,7 +121,7 @@ pub(crate) fn a_failure_is_told_while_receiving_is_held(driver: Which) {
     }
     harness.settle();
     harness.hold(true);
-    // This one is held already when it breaks.
+    // The receives of this one are paused already when it breaks.
     before_peer.write_all(b"never read").unwrap();
     harness.settle();
     reset(before_peer);
@@ -136,7 +136,7 @@ pub(crate) fn a_failure_is_told_while_receiving_is_held(driver: Which) {
     assert!(harness.take_all().is_empty());
 }
 
-pub(crate) fn what_is_closed_or_paused_while_held_is_not_told_afterwards(driver: Which) {
+pub(crate) fn sockets_closed_or_stopped_while_paused_report_nothing_on_resume(driver: Which) {
     let mut harness = Harness::on(driver);
     let (closed, mut closed_peer) = harness.pair(Family::Unix);
     let (paused, mut paused_peer) = harness.pair(Family::Unix);
@@ -146,7 +146,7 @@ pub(crate) fn what_is_closed_or_paused_while_held_is_not_told_afterwards(driver:
     harness.settle();
     harness.hold(true);
     for peer in [&mut closed_peer, &mut paused_peer] {
-        // More than is on its way when receiving is held.
+        // More than the kernel still receives after the pause.
         peer.write_all(&pattern(BYTES)).unwrap();
     }
     harness.settle();
@@ -159,7 +159,7 @@ pub(crate) fn what_is_closed_or_paused_while_held_is_not_told_afterwards(driver:
     let before = harness.bytes_told();
     harness.hold(false);
     harness.settle();
-    assert_eq!(harness.bytes_told(), before, "told of one who is paused");
+    assert_eq!(harness.bytes_told(), before, "a stopped socket received");
     harness.receive(paused, true);
     harness.receive(again, true);
     far.write_all(b"new").unwrap();
@@ -167,7 +167,7 @@ pub(crate) fn what_is_closed_or_paused_while_held_is_not_told_afterwards(driver:
     assert_eq!(harness.until_received(again, 3), b"new");
 }
 
-pub(crate) fn what_comes_while_receiving_is_held_is_bounded_and_nothing_is_lost(driver: Which) {
+pub(crate) fn bytes_reported_while_paused_are_bounded_and_none_are_lost(driver: Which) {
     let mut harness = Harness::on(driver);
     let mut pairs: Vec<_> = (0..50).map(|_| harness.pair(Family::Unix)).collect();
     for (token, _) in &pairs {
@@ -179,18 +179,18 @@ pub(crate) fn what_comes_while_receiving_is_held_is_bounded_and_nothing_is_lost(
         peer.write_all(&pattern(BYTES)).unwrap();
     }
     harness.settle();
-    let told = harness.bytes_told();
-    assert!(told <= driver.held_bytes_max(), "{told} bytes were told");
+    let received = harness.bytes_told();
+    assert!(received <= driver.held_bytes_max(), "{received} bytes were received");
     harness.settle();
-    assert_eq!(harness.bytes_told(), told, "it goes on");
+    assert_eq!(harness.bytes_told(), received, "it continues");
     harness.hold(false);
     for (token, _) in &pairs {
         assert_same(&harness.until_received(*token, BYTES), &pattern(BYTES));
     }
 }
 
-/// Those who brought much before, who paused before, and others may be received from in different ways.
-pub(crate) fn everybody_is_heard_when_receiving_goes_on_whatever_was_before(driver: Which) {
+/// Heavy sockets, sockets that have stopped before, and others may receive in different ways.
+pub(crate) fn all_sockets_receive_again_on_resume(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let mut pairs: Vec<_> = (0..4).map(|_| harness.pair(family)).collect();
@@ -227,8 +227,8 @@ pub(crate) fn everybody_is_heard_when_receiving_goes_on_whatever_was_before(driv
     }
 }
 
-/// Who gives buffers back while receiving is held would go on for ever with those who bring little at a time.
-pub(crate) fn little_by_little_no_more_comes_while_receiving_is_held(driver: Which) {
+/// A driver that gave buffers back during a pause would receive without a limit from peers that write little at a time.
+pub(crate) fn small_writes_while_paused_are_bounded_as_well(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Unix);
     harness.receive(token, true);
@@ -246,5 +246,5 @@ pub(crate) fn little_by_little_no_more_comes_while_receiving_is_held(driver: Whi
     assert_same(&harness.until_received(token, bytes.len()), &bytes);
 }
 
-/// What is written where receiving is held: in sum more than any driver has buffers for.
+/// The number of bytes that a peer writes during a pause: in sum more than any driver has buffers for.
 const BYTES: usize = 150_000;
