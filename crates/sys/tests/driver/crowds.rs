@@ -1,4 +1,4 @@
-//! More at once than rings and buffers hold: nothing is lost, nobody starves, nothing is left.
+//! More sockets at once than rings and buffers have room for: nothing is lost, no socket starves, nothing is leaked.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
@@ -12,7 +12,7 @@ use crate::directory::Directory;
 use crate::harness::{Family, Harness, PATIENCE, Told, any_port, assert_same, pattern, read, reset};
 use crate::which::{Which, open_descriptors, raise_descriptor_limit};
 
-/// Streams of the driver and their peers, all received from and settled.
+/// Streams of the driver, all receiving and idle, and their peers.
 fn crowd(harness: &mut Harness, count: usize) -> Vec<(Token, socket2::Socket)> {
     raise_descriptor_limit();
     let pairs: Vec<_> = (0..count).map(|_| harness.pair(Family::Unix)).collect();
@@ -24,7 +24,7 @@ fn crowd(harness: &mut Harness, count: usize) -> Vec<(Token, socket2::Socket)> {
     pairs
 }
 
-/// Lets go of all at once, and runs until all are closed.
+/// Closes all sockets at once, and runs until all are closed.
 fn close_all(harness: &mut Harness, pairs: &[(Token, socket2::Socket)]) {
     pairs.iter().for_each(|(token, _)| harness.let_go(*token, false));
     harness.until(|harness| pairs.iter().all(|(token, _)| harness.is_closed(*token)).then_some(()));
@@ -58,7 +58,7 @@ pub(crate) fn sends_to_many_sockets_between_two_waits_arrive(driver: Which) {
         let mut queues = Vec::new();
         for (token, _) in &pairs {
             let mut queue = Outbound::new(&harness.pool);
-            // Every other one in two pieces, which takes a header and two places in the array of vectors.
+            // Every second queue has two pieces, which need a header and two vectors.
             for piece in 0..1 + token.slot % 2 {
                 queue.link_bytes(vec![(token.slot + piece) as u8; PIECE].into());
             }
@@ -79,7 +79,7 @@ pub(crate) fn sends_to_many_sockets_between_two_waits_arrive(driver: Which) {
         }
         harness.settle();
         let told = harness.take_all();
-        assert!(told.is_empty(), "more was told than was sent: {told:?}");
+        assert!(told.is_empty(), "completions without a send: {told:?}");
     });
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn a_long_backlog_is_accepted(driver: Which) {
         let descriptors = open_descriptors();
         let (listener, _) = harness.listen_with(&directory.socket("listener"), CROWD as u32);
         let connect = |_| UnixStream::connect(directory.path("listener")).unwrap();
-        // What the system has room for in a backlog.
+        // The system's limit for a backlog.
         let room = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse::<usize>().unwrap();
         let clients: Vec<_> = (0..CROWD.min(room)).map(connect).collect();
         harness.until(|harness| (harness.accepted.len() == clients.len()).then_some(()));
@@ -127,12 +127,12 @@ pub(crate) fn connections_that_arrive_while_a_listener_closes_leak_nothing(drive
         let (listener, address) = harness.listen(&any_port());
         harness.settle();
         let clients: Vec<_> = (0..100).map(|_| TcpStream::connect(address.ip().unwrap()).unwrap()).collect();
-        // The kernel has told of some, the driver has not.
+        // The kernel has reported some of them, and the driver none.
         harness.driver.wait(Some(PATIENCE)).unwrap();
         harness.close(listener, false);
         harness.settle();
         for mut client in clients {
-            // Refused in the backlog, or let go of.
+            // Reset in the backlog, or closed.
             let end = client.read(&mut [0]);
             assert!(end.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |end| *end == 0));
         }
@@ -143,23 +143,23 @@ pub(crate) fn connections_that_arrive_while_a_listener_closes_leak_nothing(drive
 
 pub(crate) fn more_sockets_than_buffers_all_receive(driver: Which) {
     let mut harness = Harness::on(driver);
-    let pairs = crowd(&mut harness, SPEAKERS);
-    for index in 0..SPEAKERS {
-        (&pairs[index * 7 % SPEAKERS].1).write_all(b"here").unwrap();
+    let pairs = crowd(&mut harness, WRITERS);
+    for index in 0..WRITERS {
+        (&pairs[index * 7 % WRITERS].1).write_all(b"here").unwrap();
     }
-    let mut heard = BTreeSet::new();
+    let mut received = BTreeSet::new();
     harness.until(|harness| {
-        heard.extend(harness.take_all().into_keys());
-        (heard.len() == SPEAKERS).then_some(())
+        received.extend(harness.take_all().into_keys());
+        (received.len() == WRITERS).then_some(())
     });
     harness.settle();
-    assert_eq!(harness.take_all().len(), 0, "each spoke once");
+    assert_eq!(harness.take_all().len(), 0, "each peer wrote once");
 }
 
 pub(crate) fn long_streams_of_more_sockets_than_buffers_arrive_whole(driver: Which) {
     for bytes in [10_000, 100_000] {
         let mut harness = Harness::on(driver);
-        let pairs = crowd(&mut harness, SPEAKERS);
+        let pairs = crowd(&mut harness, WRITERS);
         let bytes = pattern(bytes);
         for (_, peer) in &pairs {
             let mut peer = peer;
@@ -175,27 +175,27 @@ pub(crate) fn long_streams_of_more_sockets_than_buffers_arrive_whole(driver: Whi
 pub(crate) fn a_light_socket_does_not_starve_among_busy_ones(driver: Which) {
     for length in [10, 3000, 20_000] {
         let mut harness = Harness::on(driver);
-        let pairs = crowd(&mut harness, SPEAKERS);
+        let pairs = crowd(&mut harness, WRITERS);
         let (quiet, mut quiet_peer) = harness.pair(Family::Unix);
         harness.receive(quiet, true);
         let (words, mut turns) = (pattern(length), 0);
-        let speak = |of: Token| {
+        let write = |of: Token| {
             let pair = pairs.iter().find(|(token, _)| *token == of);
             pair.into_iter().for_each(|(_, peer)| {
                 let mut peer = peer;
                 peer.write_all(&words).unwrap();
             });
         };
-        pairs.iter().for_each(|(token, _)| speak(*token));
+        pairs.iter().for_each(|(token, _)| write(*token));
         harness.until(|harness| {
             turns += 1;
             if turns == 10 {
                 quiet_peer.write_all(b"me too").unwrap();
             }
             let told = harness.take_all();
-            // Whoever was heard speaks again, so that there is always more than there are buffers.
-            told.keys().for_each(|token| speak(*token));
-            assert!(turns < 10 + TURNS_MAX, "it was not heard in {TURNS_MAX} turns, of {length} bytes each");
+            // A peer whose bytes were received writes again, so there are always more readable sockets than buffers.
+            told.keys().for_each(|token| write(*token));
+            assert!(turns < 10 + TURNS_MAX, "it received nothing in {TURNS_MAX} turns, of {length} bytes each");
             told.contains_key(&quiet).then_some(())
         });
     }
@@ -233,7 +233,7 @@ pub(crate) fn clients_that_connect_and_reset_in_a_loop_leak_nothing(driver: Whic
                 if (round + index) % 3 == 0 {
                     client.write_all(b"never read").unwrap();
                 }
-                // Half of a round are gone before anybody looks, the others while they are served.
+                // Half of a round are reset before the driver accepts them, the others while they are served.
                 if index == RESETS_AT_ONCE / 2 {
                     harness.settle();
                     serve(&mut harness, &mut open);
@@ -246,7 +246,7 @@ pub(crate) fn clients_that_connect_and_reset_in_a_loop_leak_nothing(driver: Whic
         assert!(serve(&mut harness, &mut open) <= RESETS && open.is_empty());
         harness.assert_quiet();
         assert_eq!(open_descriptors(), descriptors);
-        // And an honest one is served.
+        // A normal client is still served.
         let mut client = TcpStream::connect(address).unwrap();
         client.write_all(b"hello").unwrap();
         let token = harness.token();
@@ -259,19 +259,19 @@ pub(crate) fn clients_that_connect_and_reset_in_a_loop_leak_nothing(driver: Whic
     });
 }
 
-/// More than the rings of a driver hold: 256 requests, 2,048 completions.
+/// More than the capacity of the rings: 256 requests, 2,048 completions.
 const CROWD: usize = 3000;
 
 /// More than a driver has buffers.
-const SPEAKERS: usize = 300;
+const WRITERS: usize = 300;
 
-/// What a crowd says, at least.
+/// The fewest bytes that a peer writes.
 const LITTLE: usize = 64;
 
-/// Turns in which everybody has to be heard. A turn has eight buffers for them, at least.
-const TURNS_MAX: usize = 2 * SPEAKERS / 8;
+/// The number of turns in which every socket has to receive. A turn has at least eight buffers.
+const TURNS_MAX: usize = 2 * WRITERS / 8;
 
-/// So much is not copied together with what lies before it.
+/// A piece of this size is linked, and not copied behind the piece before it.
 const PIECE: usize = LINK_BYTES_MIN;
 
 const RESETS: usize = 3000;

@@ -1,4 +1,4 @@
-//! What the system refuses: errors that say so, or doing without; never a hang.
+//! Resources that the system refuses: the driver returns an error or works without them, and never hangs.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use tidegate_sys::{Address, Operation};
 use crate::harness::{Family, Harness, Told, any_port, read};
 use crate::which::{Which, open_descriptors};
 
-/// Leaves room for so many descriptors more.
+/// Leaves room for `count` more descriptors.
 fn leave_descriptors(count: usize) {
     let is_free = |number: &u64| std::fs::read_link(format!("/proc/self/fd/{number}")).is_err();
     let current = (0..).filter(is_free).nth(count);
@@ -51,7 +51,7 @@ pub(crate) fn accepting_stops_when_descriptors_run_out_and_resumes_on_request(dr
             assert_eq!(told, [Told::Accepted, Told::Accepted, Told::Accepted, full.clone()]);
             harness.assert_quiet();
             peers.extend(harness.accepted.drain(..).map(|(_, accepted)| accepted.peer));
-            // With this their descriptors are back.
+            // The accepted sockets are closed, so there are descriptors again.
             harness.submit(listener, Operation::Accept(true));
         }
         peers.push(harness.until_accepted().1.peer);
@@ -77,7 +77,7 @@ pub(crate) fn connect_without_descriptors_fails_and_other_sockets_continue(drive
     });
 }
 
-/// Kernels before 5.12 count what rings take against this limit, of those who are not privileged.
+/// Kernels before 5.12 count the memory of rings against this limit, for unprivileged users.
 pub(crate) fn without_locked_memory_a_driver_works_or_returns_an_error(driver: Which) {
     driver.alone_unprivileged("limits::without_locked_memory_a_driver_works_or_returns_an_error", || {
         setrlimit(Resource::Memlock, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
@@ -85,7 +85,7 @@ pub(crate) fn without_locked_memory_a_driver_works_or_returns_an_error(driver: W
         if let Err(error) = driver.make(&Pool::new()) {
             assert!(matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::PermissionDenied), "{error}");
             assert_eq!(open_descriptors(), descriptors);
-            return println!("there is no driver without memory to lock: {error}");
+            return println!("the driver needs locked memory: {error}");
         }
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(Family::Tcp);
@@ -97,7 +97,7 @@ pub(crate) fn without_locked_memory_a_driver_works_or_returns_an_error(driver: W
     });
 }
 
-/// As in a sandbox, or on a kernel that was built without.
+/// As in a sandbox, or on a kernel that was built without io_uring.
 pub(crate) fn only_the_io_uring_driver_fails_where_io_uring_is_refused(driver: Which) {
     driver.alone("limits::only_the_io_uring_driver_fails_where_io_uring_is_refused", || {
         let descriptors = open_descriptors();
@@ -116,23 +116,23 @@ pub(crate) fn only_the_io_uring_driver_fails_where_io_uring_is_refused(driver: W
     });
 }
 
-/// Has the system answer with an error when this thread makes a ring, from now on.
+/// Makes `io_uring_setup` of this thread fail with an error from now on.
 fn refuse_io_uring(errno: Errno) {
     let step = |code: u32, jf, k| libc::sock_filter { code: code as u16, jt: 0, jf, k };
     let mut steps = [
-        // What is looked at begins with the number of the system call.
+        // The data that the filter reads begins with the number of the system call.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_io_uring_setup as u32),
         step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | errno.raw_os_error() as u32),
         step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    // SAFETY: nothing is passed but numbers.
+    // SAFETY: the call passes numbers only.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: the kernel copies the filter, which points to as many steps as it says.
+    // SAFETY: the kernel copies the filter, which points to `len` steps.
     let refused = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
     assert_eq!(refused, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Descriptors that making a driver may take.
+/// The most descriptors that creating a driver may need.
 const DESCRIPTORS_MAX: usize = 16;

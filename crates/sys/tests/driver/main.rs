@@ -167,7 +167,7 @@ drivers! {
         a_light_socket_reports_before_heavy_ones_that_were_first,
         heavy_sockets_take_turns,
         a_new_connection_comes_before_heavy_sockets,
-        a_light_socket_reports_before_module_for_a_heavy_one,
+        a_light_socket_reports_before_room_for_a_heavy_one,
     }
     shutdown {
         a_driver_dropped_with_operations_in_flight_leaks_nothing,

@@ -75,7 +75,8 @@ pub(crate) fn a_pause_within_a_turn_applies_to_the_rest_of_the_turn(driver: Whic
     }
 }
 
-/// Memory comes back only if what is queued gets out: a loop that holds receives and loses this edge stands still.
+/// Queued bytes give memory back only when they are sent: a loop that has paused receives and misses this edge never
+/// continues.
 pub(crate) fn sending_continues_while_receives_are_paused(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);

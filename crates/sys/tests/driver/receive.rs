@@ -1,4 +1,4 @@
-//! Receiving: everything arrives, in order, and only while it is wanted.
+//! Receiving: all bytes arrive, in order, and only while the loop wants them.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -56,7 +56,7 @@ pub(crate) fn receives_grow_while_they_are_full_and_shrink_again(driver: Which) 
     assert!(burst(&mut harness, &peer)[0] <= LADDER[1], "it forgets after a few short receives");
 }
 
-/// Out of line they would be lost, and have a receive that waits in the kernel try again in vain, until it gives up.
+/// Out of line they would be lost, and make a receive that waits in the kernel retry without effect, until it gives up.
 pub(crate) fn urgent_bytes_are_bytes_like_any_other(driver: Which) {
     let mut harness = Harness::on(driver);
     let (listener, address) = harness.listen(&any_port());
@@ -77,7 +77,7 @@ pub(crate) fn urgent_bytes_are_bytes_like_any_other(driver: Which) {
     }
     let expected: Vec<u8> = (0..200).collect();
     assert_eq!(harness.until_received(token, 200), expected);
-    // And nobody in the kernel waits instead of us.
+    // No worker thread of the kernel waits in the place of the driver.
     let names = std::fs::read_dir("/proc/self/task")
         .unwrap()
         .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -90,7 +90,7 @@ pub(crate) fn a_stopped_socket_reports_nothing_and_loses_nothing(driver: Which) 
         let (token, mut peer) = harness.pair(family);
         peer.write_all(b"one ").unwrap();
         harness.settle();
-        assert_eq!(harness.take(token), [], "nothing is received before it is asked for");
+        assert_eq!(harness.take(token), [], "nothing is received before `Receive(true)`");
         harness.receive(token, true);
         assert_eq!(harness.until_received(token, 4), b"one ");
         assert_eq!(harness.pause(token), []);
@@ -104,7 +104,8 @@ pub(crate) fn a_stopped_socket_reports_nothing_and_loses_nothing(driver: Which) 
     }
 }
 
-/// Who pauses often may have one receive under way when it does. No more than that comes, however long the pause is.
+/// A socket that stops often may have one receive in flight when it stops. No more than that completes, however long
+/// the stop is.
 pub(crate) fn repeated_stops_report_at_most_one_receive_and_lose_nothing(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
@@ -160,7 +161,7 @@ pub(crate) fn an_end_that_arrives_with_bytes_is_reported_after_them_once(driver:
             let mut harness = Harness::on(driver);
             let (near, mut peer) = family.pair();
             if family == Family::Tcp {
-                // Held back until the end, the bytes leave in one segment with it.
+                // With the cork, the bytes leave in one segment with the end.
                 peer.set_tcp_nodelay(false).unwrap();
                 rustix::net::sockopt::set_tcp_cork(&peer, true).unwrap();
             }
@@ -175,7 +176,7 @@ pub(crate) fn an_end_that_arrives_with_bytes_is_reported_after_them_once(driver:
             harness.receive(token, false);
             harness.receive(token, true);
             harness.settle();
-            assert_eq!(harness.take(token), [], "the end is told once");
+            assert_eq!(harness.take(token), [], "the end is reported once");
         }
     }
 }
@@ -274,7 +275,7 @@ pub(crate) fn kept_bytes_are_not_overwritten_by_later_receives(driver: Which) {
     }
 }
 
-/// What the receives ask for, one after the other, while they are full.
+/// The sizes of consecutive receives while all of them are full.
 const LADDER: [usize; 6] = [2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 
 const _: () = assert!(LADDER[5] == RECEIVE_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! Connections that break: told once, after what was received before where that is wanted.
+//! Connections that break: the failure is reported once, after the bytes that arrived before it if those are wanted.
 
 use std::io::{ErrorKind, Write};
 
@@ -45,7 +45,7 @@ pub(crate) fn a_failure_is_the_last_report_of_a_socket_that_does_not_receive(dri
     assert_eq!(harness.until_told(token, &failed), [failed]);
     harness.receive(token, true);
     harness.settle();
-    assert_eq!(harness.take(token), [], "told after the failure");
+    assert_eq!(harness.take(token), [], "a report after the failure");
     harness.assert_quiet();
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn a_reset_ends_a_blocked_send(driver: Which) {
     }
 }
 
-/// Sending and receiving find the same error, and only one of them gets it.
+/// A send and a receive find the same error, and the kernel returns it to only one of them.
 pub(crate) fn a_reset_in_a_bidirectional_transfer_is_reported_before_any_end(driver: Which) {
     for (first, then) in [(1, 1), (50_000, 1), (1, 50_000)] {
         let mut harness = Harness::on(driver);
@@ -123,7 +123,7 @@ pub(crate) fn a_reset_in_a_bidirectional_transfer_is_reported_before_any_end(dri
         receive(&mut harness, then);
         reset(peer);
         harness.until(|harness| {
-            // What epoll tells is that sending can be tried again: that fails.
+            // With epoll the driver reports that the loop can send again, and that send fails.
             if harness.sent(token, |sent| *sent == Ok(0)).is_some()
                 && let Some(Err(_)) = harness.send(token, &mut queue, usize::MAX)
             {

@@ -1,4 +1,4 @@
-//! Sending: every byte once, in order, however it has to be cut.
+//! Sending: every byte once, in order, whatever the size of the parts.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) fn a_blocked_send_resumes_at_the_right_byte(driver: Which) {
         let (token, peer) = harness.pair(family);
         let bytes = pattern(24 << 20);
         let mut queue = Outbound::new(&harness.pool);
-        // Parts of many lengths, copied and linked, none of which is a divisor of what a kernel takes.
+        // Parts of many lengths, copied and linked; none is a divisor of the number of bytes that a kernel takes.
         let mut rest = &bytes[..];
         for length in [1, 7, 333, 2048, 4095, 10_007, 65_537].into_iter().cycle() {
             let (part, behind) = rest.split_at(length.min(rest.len()));
@@ -47,9 +47,9 @@ pub(crate) fn a_blocked_send_resumes_at_the_right_byte(driver: Which) {
         }
         queue.flush();
         let taken = harness.send_until_blocked(token, &mut queue);
-        assert!(harness.send(token, &mut queue, usize::MAX).is_none(), "asked again, it still waits");
+        assert!(harness.send(token, &mut queue, usize::MAX).is_none(), "a second send waits as well");
         harness.settle();
-        assert_eq!(harness.take(token), [], "nobody has read anything");
+        assert_eq!(harness.take(token), [], "the peer has read nothing");
         let reader = thread::spawn(move || read(&peer, 24 << 20));
         let resumed = harness.send_all(token, &mut queue, usize::MAX).unwrap();
         assert!(resumed >= 1, "{taken} bytes were taken at first");
@@ -87,7 +87,7 @@ pub(crate) fn sent_bytes_use_no_memory(driver: Which) {
             queue.flush();
             harness.submit(*token, Operation::Send { queue, bytes_max: usize::MAX });
         }
-        // A queue may go before what was sent of it is told.
+        // A queue may be dropped before its sends complete.
         drop(queues);
         for (token, peer) in &pairs {
             let sent = harness.until(|harness| harness.sent(*token, |_| true)).unwrap();
@@ -191,7 +191,7 @@ fn while_possible(harness: &mut Harness, token: tidegate_sys::Token, queue: &mut
 fn send_parts(harness: &mut Harness, token: tidegate_sys::Token, parts: usize) -> io::Result<usize> {
     let mut queue = Outbound::new(&harness.pool);
     for _ in 0..parts {
-        queue.write(b"anybody?");
+        queue.write(b"a part");
         queue.flush();
     }
     harness.send(token, &mut queue, usize::MAX).expect("a broken connection does not wait")

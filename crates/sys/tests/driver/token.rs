@@ -1,4 +1,4 @@
-//! A slot has one user at a time, and nobody hears of another's socket.
+//! A slot has one occupant at a time, which gets no completion of another's socket.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -21,7 +21,7 @@ pub(crate) fn an_old_token_has_no_effect(driver: Which) {
     harness.submit(old, Operation::ShutdownWrite);
     harness.submit(old, Operation::Accept(false));
     let mut queue = Outbound::new(&harness.pool);
-    queue.write(b"for somebody else");
+    queue.write(b"for another");
     queue.flush();
     assert!(harness.send(old, &mut queue, usize::MAX).is_none());
     assert_eq!(harness.driver.address(old, Side::Local).unwrap_err().kind(), ErrorKind::NotConnected);
@@ -63,7 +63,8 @@ pub(crate) fn a_reused_slot_gets_no_report_of_its_previous_occupant(driver: Whic
                 old_peers.push(peer);
             }
         }
-        // All events are taken from the kernel; then every slot gets a new user before the first event is told.
+        // The driver takes all events from the kernel; then every slot gets a new occupant before the first event is
+        // reported.
         harness.driver.wait(Some(PATIENCE)).unwrap();
         let mut peers = BTreeMap::new();
         let use_again = |harness: &mut Harness, peers: &mut BTreeMap<_, _>, old| {
@@ -78,7 +79,7 @@ pub(crate) fn a_reused_slot_gets_no_report_of_its_previous_occupant(driver: Whic
                 use_again(&mut harness, &mut peers, *token);
             }
         }
-        // A slot that is not free yet gets its new user with the very completion that says so.
+        // A slot that is not free yet gets its new occupant as soon as `Closed` is reported.
         while peers.len() < tokens.len() {
             let (token, completion) = harness.next().unwrap_or_else(|| harness.first());
             assert!(matches!(completion, Completion::Closed), "{completion:?}");
@@ -95,7 +96,7 @@ pub(crate) fn a_reused_slot_gets_no_report_of_its_previous_occupant(driver: Whic
     }
 }
 
-/// A descriptor number is used again at once by the kernel; what was known of the old one must not stick to it.
+/// The kernel reuses a descriptor number at once. The new socket must not inherit the state of the old one.
 pub(crate) fn the_state_of_a_socket_ends_with_it(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);

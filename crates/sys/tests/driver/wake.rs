@@ -1,4 +1,4 @@
-//! Waking a driver from anywhere.
+//! Waking a driver from any thread.
 
 use std::io::Write;
 use std::thread;
@@ -9,7 +9,8 @@ use tidegate_sys::Completion;
 use crate::harness::{Family, Harness, PATIENCE, Told};
 use crate::which::Which;
 
-/// Waits, for long, until a turn has wake-ups, and says how many. A wait may end for nothing, but not for ever.
+/// Waits until a turn has wake-ups, and returns their number. A wait may end without one, but the whole is bounded by
+/// `PATIENCE`.
 fn wait(harness: &mut Harness) -> usize {
     let deadline = Instant::now() + PATIENCE;
     let mut woken = 0;
@@ -74,19 +75,19 @@ pub(crate) fn no_wake_is_lost_among_many_threads_and_a_busy_socket(driver: Which
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Unix);
     harness.receive(token, true);
-    let (asked, answered) = std::sync::mpsc::channel::<()>();
+    let (sender, messages) = std::sync::mpsc::channel::<()>();
     let threads: Vec<_> = (0..4)
         .map(|_| {
-            let (waker, asked) = (harness.driver.waker(), asked.clone());
+            let (waker, sender) = (harness.driver.waker(), sender.clone());
             thread::spawn(move || {
                 for _ in 0..500 {
-                    asked.send(()).unwrap();
+                    sender.send(()).unwrap();
                     waker.wake();
                 }
             })
         })
         .collect();
-    drop(asked);
+    drop(sender);
     let writer = thread::spawn(move || {
         for _ in 0..1000 {
             peer.write_all(b"x").unwrap();
@@ -94,11 +95,11 @@ pub(crate) fn no_wake_is_lost_among_many_threads_and_a_busy_socket(driver: Which
         peer
     });
     let (mut posts, mut received) = (0, 0);
-    // What was asked is looked at only after a wake-up: with one lost, this would not come to its end.
+    // Messages are read only after a wake-up, so the test would not end if one was lost.
     harness.until(|harness| {
         for told in harness.take_all().into_values().flatten() {
             match told {
-                Told::Woken => posts += answered.try_iter().count(),
+                Told::Woken => posts += messages.try_iter().count(),
                 Told::Received(bytes) => received += bytes.len(),
                 other => panic!("{other:?}"),
             }

@@ -1,4 +1,4 @@
-//! Options, as the kernel has them afterwards.
+//! Socket options, read back from the kernel.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
@@ -42,7 +42,7 @@ fn nagle_is_off_unless_delay_is_set() {
         assert_eq!(stream.nodelay().unwrap(), !delay);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (stream, _client) = accepted(Socket::from_listener(listener, &options).unwrap());
-        assert_eq!(stream.nodelay().unwrap(), !delay, "a listener that somebody else opened");
+        assert_eq!(stream.nodelay().unwrap(), !delay, "a listener that was opened elsewhere");
     }
 }
 
@@ -69,12 +69,12 @@ fn an_accepted_stream_has_the_options_of_its_listener() {
     assert!(!stream.tcp_nodelay().unwrap());
     assert!(stream.keepalive().unwrap());
     assert_eq!(stream.tcp_keepalive_time().unwrap(), Duration::from_secs(77));
-    // Linux doubles what it is asked for.
+    // Linux doubles the requested sizes.
     assert_eq!(stream.send_buffer_size().unwrap(), 120_000);
     assert_eq!(stream.recv_buffer_size().unwrap(), 100_000);
     assert_eq!(stream.tcp_notsent_lowat().unwrap(), 70_000);
     assert_eq!(stream.linger().unwrap(), Some(Duration::from_secs(3)));
-    // Without this, the listener would have the stream wait when it is closed.
+    // Without this, closing the stream would wait, as the listener's option demands.
     stream.set_linger(None).unwrap();
 }
 
@@ -121,7 +121,7 @@ fn a_port_can_be_used_again_at_once() {
     let first = Socket::listen(&any_port(), &ListenOptions::default()).unwrap();
     let address = first.address(Side::Local).unwrap();
     let (stream, client) = accepted(first);
-    // The side that ends first is the one whose port is kept for a while.
+    // The port of the side that closes first stays in TIME_WAIT.
     drop(stream);
     drop(client);
     Socket::listen(&address, &ListenOptions::default()).unwrap();
@@ -144,7 +144,7 @@ fn the_backlog_has_the_requested_length() {
         let client = socket2::Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None).unwrap();
         client.connect(&SockAddr::unix(directory.path("listener")).unwrap()).map(|()| client)
     };
-    // Linux takes one more than it was asked for.
+    // Linux accepts one more than requested.
     let clients: Vec<_> = std::iter::from_fn(|| connect().ok()).take(10).collect();
     assert_eq!(clients.len(), 3);
     assert_eq!(connect().unwrap_err().kind(), ErrorKind::WouldBlock);

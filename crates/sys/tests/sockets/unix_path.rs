@@ -1,4 +1,4 @@
-//! What lies at the path of a Unix socket before it is listened at.
+//! Files that exist at the path of a Unix socket before `listen`.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -35,7 +35,7 @@ fn the_socket_file_of_a_live_listener_stays() {
     first.accept().unwrap();
 }
 
-/// To look whether somebody listens must not wait for a place in the backlog.
+/// The check for a live listener must not wait for room in its backlog.
 #[test]
 fn a_listener_with_a_full_backlog_stays_and_does_not_block() {
     let directory = Directory::new();
