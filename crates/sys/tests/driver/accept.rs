@@ -10,7 +10,7 @@ use socket2::{Domain, Type};
 use tidegate_sys::{Address, Completion, ListenOptions, Operation, Side, Socket, Token};
 
 use crate::directory::Directory;
-use crate::harness::{Family, Harness, Told, any_port, unix};
+use crate::harness::{Family, Harness, Report, any_port, unix};
 use crate::which::Which;
 
 pub(crate) fn an_accepted_connection_has_the_address_of_its_peer(driver: Which) {
@@ -56,9 +56,9 @@ pub(crate) fn accepts_per_turn_are_bounded_and_do_not_delay_other_sockets(driver
     peer.write_all(b"me too").unwrap();
     let (mut accepted_before, mut turns) = (None, 0);
     harness.until(|harness| {
-        let accepted = harness.told(listener).len();
+        let accepted = harness.reports(listener).len();
         assert!(accepted <= turns * driver.accepted_a_turn_max(), "{accepted} accepted in {turns} turns");
-        if accepted_before.is_none() && !harness.told(other).is_empty() {
+        if accepted_before.is_none() && !harness.reports(other).is_empty() {
             accepted_before = Some(accepted);
         }
         turns += 1;
@@ -75,7 +75,7 @@ pub(crate) fn a_stopped_listener_leaves_connections_in_the_backlog(driver: Which
     let connect = || TcpStream::connect(address.ip().unwrap()).unwrap();
     harness.submit(listener, Operation::Accept(false));
     let first = connect();
-    harness.settle();
+    harness.run_until_idle();
     assert_eq!(harness.take(listener), []);
     let second = connect();
     harness.submit(listener, Operation::Accept(true));
@@ -95,7 +95,7 @@ pub(crate) fn accepting_can_stop_between_two_connections_of_one_turn(driver: Whi
         let (_, first) = harness.first();
         assert!(matches!(first, Completion::Accepted(Ok(_))), "{first:?}");
         harness.submit(listener, Operation::Accept(false));
-        harness.settle();
+        harness.run_until_idle();
         let in_flight = harness.take(listener).len();
         assert!(in_flight == 0 || driver.runs_ahead(), "{in_flight} were accepted after it was stopped");
         accepted += 1 + in_flight;
@@ -104,7 +104,7 @@ pub(crate) fn accepting_can_stop_between_two_connections_of_one_turn(driver: Whi
     harness.accepted.clear();
     // Once accepting has stopped, new connections wait in the backlog.
     let late = connect();
-    harness.settle();
+    harness.run_until_idle();
     assert_eq!(harness.take(listener), []);
     harness.submit(listener, Operation::Accept(true));
     assert_eq!(harness.until_accepted().1.peer, Address::Ip(late.local_addr().unwrap()));
@@ -115,7 +115,7 @@ pub(crate) fn a_closed_listener_accepts_nothing(driver: Which) {
     let (listener, address) = harness.listen(&any_port());
     let mut waiting = TcpStream::connect(address.ip().unwrap()).unwrap();
     harness.close(listener, false);
-    harness.settle();
+    harness.run_until_idle();
     assert_eq!(harness.take(listener), []);
     assert_eq!(waiting.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
@@ -133,7 +133,7 @@ pub(crate) fn two_drivers_that_share_a_listener_accept_each_connection_once(driv
     let mut peers = Vec::new();
     while peers.len() < clients.len() {
         for harness in &mut harnesses {
-            harness.settle();
+            harness.run_until_idle();
             peers.extend(harness.accepted.drain(..).map(|(_, accepted)| accepted.peer.to_string()));
         }
     }
@@ -155,7 +155,7 @@ pub(crate) fn a_shared_listener_stays_open_on_the_other_driver(driver: Which) {
     leaves.close(one, false);
     let client = TcpStream::connect(address.ip().unwrap()).unwrap();
     assert_eq!(stays.until_accepted().1.peer, Address::Ip(client.local_addr().unwrap()));
-    leaves.settle();
+    leaves.run_until_idle();
     assert!(leaves.take_all().is_empty());
     // New connections do not wake the driver that closed the listener.
     let start = Instant::now();
@@ -171,14 +171,14 @@ pub(crate) fn accepting_fails_without_descriptors_and_resumes_on_request(driver:
         let client = TcpStream::connect(address.ip().unwrap()).unwrap();
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum: limit.maximum }).unwrap();
-        let failed = vec![Told::AcceptFailed(Some(libc_emfile()))];
-        assert_eq!(harness.until(|harness| told(harness, listener)), failed);
+        let failed = vec![Report::AcceptFailed(Some(libc_emfile()))];
+        assert_eq!(harness.until(|harness| take_reports(harness, listener)), failed);
         harness.assert_quiet();
         assert_eq!(harness.take(listener), [], "an error that lasts is reported once, not in every turn");
         // The next `Accept(true)` reports it again.
         harness.submit(listener, Operation::Accept(false));
         harness.submit(listener, Operation::Accept(true));
-        assert_eq!(harness.until(|harness| told(harness, listener)), failed);
+        assert_eq!(harness.until(|harness| take_reports(harness, listener)), failed);
         setrlimit(Resource::Nofile, limit).unwrap();
         harness.submit(listener, Operation::Accept(false));
         harness.submit(listener, Operation::Accept(true));
@@ -186,8 +186,8 @@ pub(crate) fn accepting_fails_without_descriptors_and_resumes_on_request(driver:
     });
 }
 
-fn told(harness: &mut Harness, token: Token) -> Option<Vec<Told>> {
-    (!harness.told(token).is_empty()).then(|| harness.take(token))
+fn take_reports(harness: &mut Harness, token: Token) -> Option<Vec<Report>> {
+    (!harness.reports(token).is_empty()).then(|| harness.take(token))
 }
 
 fn libc_emfile() -> i32 {

@@ -50,7 +50,7 @@ pub(crate) fn closing_with_unread_bytes_always_resets(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Tcp);
     peer.write_all(b"never read").unwrap();
-    harness.settle();
+    harness.run_until_idle();
     harness.close(token, false);
     let error = peer.read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -66,7 +66,7 @@ pub(crate) fn a_closed_socket_reports_nothing(driver: Which) {
         harness.driver.wait(Some(PATIENCE)).unwrap();
         // The harness checks that nothing but `Closed` is reported from here on.
         harness.close(token, false);
-        harness.settle();
+        harness.run_until_idle();
         assert_eq!(harness.driver.address(token, Side::Local).unwrap_err().kind(), ErrorKind::NotConnected);
     }
 }
@@ -76,13 +76,13 @@ pub(crate) fn bytes_for_closed_sockets_keep_no_buffers(driver: Which) {
     for _ in 0..10 {
         let pairs: Vec<_> = (0..20).map(|_| harness.pair(Family::Unix)).collect();
         pairs.iter().for_each(|(token, _)| harness.receive(*token, true));
-        harness.settle();
+        harness.run_until_idle();
         for (_, peer) in &pairs {
             let mut peer = peer;
             peer.write_all(b"too late").unwrap();
         }
         harness.driver.wait(Some(PATIENCE)).unwrap();
-        pairs.iter().for_each(|(token, _)| harness.let_go(*token, false));
+        pairs.iter().for_each(|(token, _)| harness.start_close(*token, false));
         pairs.iter().for_each(|(token, _)| harness.until(|harness| harness.is_closed(*token).then_some(())));
     }
     let (token, mut peer) = harness.pair(Family::Unix);

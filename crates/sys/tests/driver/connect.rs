@@ -9,7 +9,7 @@ use tidegate_buffer::Outbound;
 use tidegate_sys::{Address, Operation, Side, SocketOptions, Token};
 
 use crate::directory::Directory;
-use crate::harness::{Harness, PATIENCE, Told, reset};
+use crate::harness::{Harness, PATIENCE, Report, reset};
 use crate::which::Which;
 
 fn connect(harness: &mut Harness, address: &Address) -> Token {
@@ -23,9 +23,9 @@ fn connect_from(harness: &mut Harness, address: &Address, local: Option<&Address
 }
 
 fn until_connected(harness: &mut Harness, token: Token) -> Result<(), ErrorKind> {
-    harness.until(|harness| match harness.told(token) {
+    harness.until(|harness| match harness.reports(token) {
         [] => None,
-        [Told::Connected(result)] => Some(*result),
+        [Report::Connected(result)] => Some(*result),
         other => panic!("{other:?}"),
     })
 }
@@ -40,8 +40,8 @@ pub(crate) fn connect_works_over_ipv4_and_ipv6(driver: Which) {
         let (mut peer, peer_address) = listener.accept().unwrap();
         assert_eq!(harness.driver.address(token, Side::Peer).unwrap(), address);
         assert_eq!(harness.driver.address(token, Side::Local).unwrap(), Address::Ip(peer_address));
-        harness.settle();
-        assert_eq!(harness.take(token), [Told::Connected(Ok(()))]);
+        harness.run_until_idle();
+        assert_eq!(harness.take(token), [Report::Connected(Ok(()))]);
         harness.receive(token, true);
         peer.write_all(b"welcome").unwrap();
         assert_eq!(harness.until_received(token, 7), b"welcome");
@@ -138,7 +138,7 @@ pub(crate) fn a_refused_connection_is_reported_once_and_nothing_follows(driver: 
         assert_eq!(until_connected(&mut harness, token), Err(kind), "{address}");
         harness.assert_quiet();
         harness.receive(token, true);
-        harness.settle();
+        harness.run_until_idle();
         assert!(harness.take(token).len() <= 1, "{address}");
         harness.close(token, false);
     }
@@ -155,15 +155,15 @@ pub(crate) fn a_send_before_the_connection_is_made_waits_for_it(driver: Which) {
     queue.write(b"first words");
     queue.flush();
     assert!(harness.send(token, &mut queue, usize::MAX).is_none(), "the connection is not made yet");
-    harness.settle();
+    harness.run_until_idle();
     assert_eq!(harness.take(token), []);
     // The backlog has room now; the kernel tries again after a second.
     for client in &full {
         let (peer, _) = listener.accept().unwrap();
         assert_eq!(peer.peer_addr().unwrap(), client.local_addr().unwrap().into());
     }
-    let told = harness.until_told(token, &Told::Sent(Ok(0)));
-    assert_eq!(told, [Told::Connected(Ok(())), Told::Sent(Ok(0))]);
+    let reports = harness.until_report(token, &Report::Sent(Ok(0)));
+    assert_eq!(reports, [Report::Connected(Ok(())), Report::Sent(Ok(0))]);
     harness.send_all(token, &mut queue, usize::MAX).unwrap();
     harness.close(token, false);
     let mut text = String::new();
@@ -178,8 +178,8 @@ pub(crate) fn a_connection_that_is_reset_at_once_fails(driver: Which) {
     harness.receive(token, true);
     reset(listener.accept().unwrap().0.into());
     harness.until(|harness| {
-        let told = harness.told(token);
-        let failed = matches!(told, [Told::Connected(Err(_))] | [Told::Connected(Ok(())), Told::Failed(_)]);
+        let reports = harness.reports(token);
+        let failed = matches!(reports, [Report::Connected(Err(_))] | [Report::Connected(Ok(())), Report::Failed(_)]);
         failed.then_some(())
     });
     harness.take(token);
@@ -195,11 +195,11 @@ pub(crate) fn a_socket_closed_when_it_becomes_writable_reports_nothing(driver: W
     queue.write(b"first words");
     queue.flush();
     harness.submit(token, Operation::Send { queue: &mut queue, bytes_max: usize::MAX });
-    harness.until(|harness| (!harness.told(token).is_empty()).then_some(()));
+    harness.until(|harness| (!harness.reports(token).is_empty()).then_some(()));
     harness.driver.wait(Some(std::time::Duration::ZERO)).unwrap();
     // The harness checks the reports from here on.
     harness.close(token, false);
-    harness.settle();
+    harness.run_until_idle();
 }
 
 pub(crate) fn a_connecting_socket_that_is_closed_reports_nothing(driver: Which) {
@@ -208,7 +208,7 @@ pub(crate) fn a_connecting_socket_that_is_closed_reports_nothing(driver: Which) 
     let full: Vec<_> = (0..2).map(|_| TcpStream::connect_timeout(&address, PATIENCE).unwrap()).collect();
     let mut harness = Harness::on(driver);
     let tokens: Vec<_> = (0..3).map(|_| connect(&mut harness, &Address::Ip(address))).collect();
-    harness.settle();
+    harness.run_until_idle();
     for &token in &tokens {
         assert_eq!(harness.take(token), []);
         harness.close(token, false);

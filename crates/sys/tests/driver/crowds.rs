@@ -9,7 +9,7 @@ use tidegate_buffer::{LINK_BYTES_MIN, Outbound};
 use tidegate_sys::{Operation, Token};
 
 use crate::directory::Directory;
-use crate::harness::{Family, Harness, PATIENCE, Told, any_port, assert_same, pattern, read, reset};
+use crate::harness::{Family, Harness, PATIENCE, Report, any_port, assert_same, pattern, read, reset};
 use crate::which::{Which, open_descriptors, raise_descriptor_limit};
 
 /// Streams of the driver, all receiving and idle, and their peers.
@@ -19,14 +19,14 @@ fn crowd(harness: &mut Harness, count: usize) -> Vec<(Token, socket2::Socket)> {
     for (token, _) in &pairs {
         harness.receive(*token, true);
     }
-    harness.settle();
+    harness.run_until_idle();
     assert!(harness.take_all().is_empty());
     pairs
 }
 
 /// Closes all sockets at once, and runs until all are closed.
 fn close_all(harness: &mut Harness, pairs: &[(Token, socket2::Socket)]) {
-    pairs.iter().for_each(|(token, _)| harness.let_go(*token, false));
+    pairs.iter().for_each(|(token, _)| harness.start_close(*token, false));
     harness.until(|harness| pairs.iter().all(|(token, _)| harness.is_closed(*token)).then_some(()));
 }
 
@@ -41,8 +41,8 @@ pub(crate) fn bytes_and_ends_of_many_sockets_arrive_after_one_late_turn(driver: 
             peer.shutdown(Shutdown::Write).unwrap();
         }
         for (token, _) in &pairs {
-            let told = harness.until_told(*token, &Told::Ended);
-            assert_eq!(told, [Told::Received(pattern(LITTLE + token.slot as usize)), Told::Ended]);
+            let reports = harness.until_report(*token, &Report::Ended);
+            assert_eq!(reports, [Report::Received(pattern(LITTLE + token.slot as usize)), Report::Ended]);
         }
         close_all(&mut harness, &pairs);
         harness.assert_quiet();
@@ -77,9 +77,9 @@ pub(crate) fn sends_to_many_sockets_between_two_waits_arrive(driver: Which) {
             let pieces = (0..1 + token.slot % 2).flat_map(|piece| [(token.slot + piece) as u8; PIECE]);
             assert_same(&read(peer, PIECE * (1 + token.slot as usize % 2)), &pieces.collect::<Vec<_>>());
         }
-        harness.settle();
-        let told = harness.take_all();
-        assert!(told.is_empty(), "completions without a send: {told:?}");
+        harness.run_until_idle();
+        let reports = harness.take_all();
+        assert!(reports.is_empty(), "completions without a send: {reports:?}");
     });
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn many_sockets_closed_at_once_are_closed(driver: Which) {
             peer.write_all(b"too late").unwrap();
         }
         close_all(&mut harness, &pairs);
-        harness.settle();
+        harness.run_until_idle();
         assert!(harness.take_all().is_empty());
         assert_eq!(open_descriptors(), descriptors + pairs.len());
     });
@@ -111,7 +111,7 @@ pub(crate) fn a_long_backlog_is_accepted(driver: Which) {
         let room = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse::<usize>().unwrap();
         let clients: Vec<_> = (0..CROWD.min(room)).map(connect).collect();
         harness.until(|harness| (harness.accepted.len() == clients.len()).then_some(()));
-        harness.settle();
+        harness.run_until_idle();
         assert_eq!(harness.take(listener).len(), clients.len());
         harness.close(listener, false);
         harness.accepted.clear();
@@ -125,12 +125,12 @@ pub(crate) fn connections_that_arrive_while_a_listener_closes_leak_nothing(drive
         let descriptors = open_descriptors();
         let mut harness = Harness::on(driver);
         let (listener, address) = harness.listen(&any_port());
-        harness.settle();
+        harness.run_until_idle();
         let clients: Vec<_> = (0..100).map(|_| TcpStream::connect(address.ip().unwrap()).unwrap()).collect();
         // The kernel has reported some of them, and the driver none.
         harness.driver.wait(Some(PATIENCE)).unwrap();
         harness.close(listener, false);
-        harness.settle();
+        harness.run_until_idle();
         for mut client in clients {
             // Reset in the backlog, or closed.
             let end = client.read(&mut [0]);
@@ -152,7 +152,7 @@ pub(crate) fn more_sockets_than_buffers_all_receive(driver: Which) {
         received.extend(harness.take_all().into_keys());
         (received.len() == WRITERS).then_some(())
     });
-    harness.settle();
+    harness.run_until_idle();
     assert_eq!(harness.take_all().len(), 0, "each peer wrote once");
 }
 
@@ -192,11 +192,11 @@ pub(crate) fn a_light_socket_does_not_starve_among_busy_ones(driver: Which) {
             if turns == 10 {
                 quiet_peer.write_all(b"me too").unwrap();
             }
-            let told = harness.take_all();
+            let reports = harness.take_all();
             // A peer whose bytes were received writes again, so there are always more readable sockets than buffers.
-            told.keys().for_each(|token| write(*token));
+            reports.keys().for_each(|token| write(*token));
             assert!(turns < 10 + TURNS_MAX, "it received nothing in {TURNS_MAX} turns, of {length} bytes each");
-            told.contains_key(&quiet).then_some(())
+            reports.contains_key(&quiet).then_some(())
         });
     }
 }
@@ -218,9 +218,9 @@ pub(crate) fn clients_that_connect_and_reset_in_a_loop_leak_nothing(driver: Whic
                 open.push(token);
             }
             open.retain(|&token| match harness.take(token).last() {
-                None | Some(Told::Received(_)) => true,
-                Some(Told::Failed(_) | Told::Ended) => {
-                    harness.let_go(token, false);
+                None | Some(Report::Received(_)) => true,
+                Some(Report::Failed(_) | Report::Ended) => {
+                    harness.start_close(token, false);
                     false
                 }
                 Some(other) => panic!("{other:?}"),
@@ -235,14 +235,14 @@ pub(crate) fn clients_that_connect_and_reset_in_a_loop_leak_nothing(driver: Whic
                 }
                 // Half of a round are reset before the driver accepts them, the others while they are served.
                 if index == RESETS_AT_ONCE / 2 {
-                    harness.settle();
+                    harness.run_until_idle();
                     serve(&mut harness, &mut open);
                 }
                 reset(client.into());
             }
         }
         harness.until(|harness| (serve(harness, &mut open) <= RESETS && open.is_empty()).then_some(()));
-        harness.settle();
+        harness.run_until_idle();
         assert!(serve(&mut harness, &mut open) <= RESETS && open.is_empty());
         harness.assert_quiet();
         assert_eq!(open_descriptors(), descriptors);

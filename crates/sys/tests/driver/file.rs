@@ -8,7 +8,7 @@ use std::thread;
 use tidegate_buffer::{FileRegion, Outbound};
 
 use crate::directory::Directory;
-use crate::harness::{Family, Harness, Told, assert_same, pattern, read};
+use crate::harness::{Family, Harness, Report, assert_same, pattern, read};
 use crate::which::Which;
 
 fn file(directory: &Directory, name: &str, bytes: &[u8]) -> Arc<File> {
@@ -70,7 +70,7 @@ pub(crate) fn a_file_that_is_shorter_than_its_region_is_an_error(driver: Which) 
         let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(Family::Tcp);
         // All edges are taken, so a send that wrongly waits for another edge is noticed.
-        harness.settle();
+        harness.run_until_idle();
         let mut queue = Outbound::new(&harness.pool);
         queue.link_file(FileRegion { file: file.clone(), offset, length: 10 });
         queue.flush();
@@ -103,6 +103,6 @@ pub(crate) fn a_file_that_cannot_be_read_is_an_error(driver: Which) {
     queue.link_file(FileRegion { file: Arc::new(write_only), offset: 0, length: 5 });
     queue.flush();
     assert!(harness.send_all(token, &mut queue, usize::MAX).is_err());
-    harness.settle();
-    assert_eq!(harness.take(token), Vec::<Told>::new());
+    harness.run_until_idle();
+    assert_eq!(harness.take(token), Vec::<Report>::new());
 }

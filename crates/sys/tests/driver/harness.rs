@@ -1,7 +1,7 @@
 //! A driver, its completions so far, and peers.
 //!
 //! No test asserts how long something takes. [`PATIENCE`] bounds every wait. To check that something does *not* happen,
-//! a test waits for something else that was caused later: [`Harness::settle`].
+//! a test waits for something else that was caused later: [`Harness::run_until_idle`].
 //!
 //! Drivers differ in when they report the result of a send, and that a socket is closed: at once or later. The harness
 //! handles both. It also checks that a socket reports nothing but `Closed` after its close was submitted.
@@ -21,7 +21,7 @@ use crate::which::Which;
 
 /// A completion in a form that can be compared. Consecutive receives are merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Report {
     Accepted,
     AcceptFailed(Option<i32>),
     Connected(Result<(), io::ErrorKind>),
@@ -40,10 +40,10 @@ pub(crate) struct Harness {
     pub(crate) accepted: Vec<(Token, Accepted)>,
     /// The length of every receive, in order.
     pub(crate) receives: Vec<usize>,
-    told: BTreeMap<Token, Vec<Told>>,
+    reports: BTreeMap<Token, Vec<Report>>,
     /// Sockets whose close was submitted, and whether they are closed.
-    gone: BTreeMap<Token, bool>,
-    held: bool,
+    closing: BTreeMap<Token, bool>,
+    paused: bool,
     slots: u32,
     fence: (Token, UnixStream),
 }
@@ -61,9 +61,9 @@ impl Harness {
             pool,
             accepted: Vec::new(),
             receives: Vec::new(),
-            told: BTreeMap::new(),
-            gone: BTreeMap::new(),
-            held: false,
+            reports: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            paused: false,
             slots: 1,
             fence: (fence, far),
         }
@@ -86,32 +86,32 @@ impl Harness {
     }
 
     /// Stops receiving, and returns the completions that were in flight. Nothing more may be reported after that.
-    pub(crate) fn pause(&mut self, token: Token) -> Vec<Told> {
+    pub(crate) fn pause(&mut self, token: Token) -> Vec<Report> {
         self.receive(token, false);
-        self.settle();
+        self.run_until_idle();
         self.take(token)
     }
 
-    /// Pauses or resumes receives on all sockets. [`settle`](Self::settle) takes it into account.
-    pub(crate) fn hold(&mut self, hold: bool) {
-        self.driver.pause_receives(hold);
-        self.held = hold;
+    /// Pauses or resumes receives on all sockets. [`run_until_idle`](Self::run_until_idle) takes it into account.
+    pub(crate) fn pause_receives(&mut self, pause: bool) {
+        self.driver.pause_receives(pause);
+        self.paused = pause;
     }
 
     /// Submits the close of a socket.
-    pub(crate) fn let_go(&mut self, token: Token, reset: bool) {
-        self.gone.insert(token, false);
+    pub(crate) fn start_close(&mut self, token: Token, reset: bool) {
+        self.closing.insert(token, false);
         self.submit(token, Operation::Close { reset });
     }
 
     /// Whether a socket whose close was submitted is closed.
     pub(crate) fn is_closed(&self, token: Token) -> bool {
-        self.gone[&token]
+        self.closing[&token]
     }
 
     /// Closes a socket, and runs until it is closed.
     pub(crate) fn close(&mut self, token: Token, reset: bool) {
-        self.let_go(token, reset);
+        self.start_close(token, reset);
         self.until(|harness| harness.is_closed(token).then_some(()));
     }
 
@@ -190,14 +190,14 @@ impl Harness {
             if let Some(found) = found(self) {
                 return found;
             }
-            assert!(Instant::now() < deadline, "it does not happen; reports so far: {:?}", self.told);
+            assert!(Instant::now() < deadline, "it does not happen; reports so far: {:?}", self.reports);
             self.turn(deadline);
         }
     }
 
     /// Runs until the socket of `token` has reported `what`, and returns all its reports.
-    pub(crate) fn until_told(&mut self, token: Token, what: &Told) -> Vec<Told> {
-        self.until(|harness| harness.told(token).contains(what).then(|| harness.take(token)))
+    pub(crate) fn until_report(&mut self, token: Token, what: &Report) -> Vec<Report> {
+        self.until(|harness| harness.reports(token).contains(what).then(|| harness.take(token)))
     }
 
     /// Runs until a connection was accepted.
@@ -207,60 +207,61 @@ impl Harness {
 
     /// Runs until the socket of `token` has received `length` bytes and reported nothing else.
     pub(crate) fn until_received(&mut self, token: Token, length: usize) -> Vec<u8> {
-        self.until(|harness| match harness.told(token) {
-            [Told::Received(bytes)] if bytes.len() >= length => Some(bytes.clone()),
-            [] | [Told::Received(_)] => None,
+        self.until(|harness| match harness.reports(token) {
+            [Report::Received(bytes)] if bytes.len() >= length => Some(bytes.clone()),
+            [] | [Report::Received(_)] => None,
             other => panic!("only bytes were expected: {other:?}"),
         });
         match self.take(token).pop() {
-            Some(Told::Received(bytes)) => bytes,
+            Some(Report::Received(bytes)) => bytes,
             other => panic!("{other:?}"),
         }
     }
 
     /// Runs until everything that was caused before has had time to be reported.
-    pub(crate) fn settle(&mut self) {
-        if self.held {
-            return self.settle_held();
+    pub(crate) fn run_until_idle(&mut self) {
+        if self.paused {
+            return self.run_until_idle_paused();
         }
         for round in 0..3 {
             let (token, mut far) = (self.fence.0, &self.fence.1);
             far.write_all(&[round]).unwrap();
-            self.until(|harness| (!harness.told(token).is_empty()).then(|| harness.take(token)));
+            self.until(|harness| (!harness.reports(token).is_empty()).then(|| harness.take(token)));
         }
     }
 
     /// The fence is a socket as well, so while receives are paused the waker replaces it.
-    fn settle_held(&mut self) {
+    fn run_until_idle_paused(&mut self) {
         for _ in 0..3 {
             self.driver.waker().wake();
             self.until(|harness| {
-                let woken = harness.told.values_mut().any(|told| told.pop_if(|last| *last == Told::Woken).is_some());
+                let mut lists = harness.reports.values_mut();
+                let woken = lists.any(|list| list.pop_if(|last| *last == Report::Woken).is_some());
                 woken.then_some(())
             });
         }
     }
 
     /// The reports of the socket of `token` that were not taken yet.
-    pub(crate) fn told(&self, token: Token) -> &[Told] {
-        self.told.get(&token).map_or(&[], Vec::as_slice)
+    pub(crate) fn reports(&self, token: Token) -> &[Report] {
+        self.reports.get(&token).map_or(&[], Vec::as_slice)
     }
 
     /// Takes the reports of the socket of `token`.
-    pub(crate) fn take(&mut self, token: Token) -> Vec<Told> {
-        self.told.remove(&token).unwrap_or_default()
+    pub(crate) fn take(&mut self, token: Token) -> Vec<Report> {
+        self.reports.remove(&token).unwrap_or_default()
     }
 
     /// Takes the reports of all sockets.
-    pub(crate) fn take_all(&mut self) -> BTreeMap<Token, Vec<Told>> {
-        self.told.retain(|_, told| !told.is_empty());
-        std::mem::take(&mut self.told)
+    pub(crate) fn take_all(&mut self) -> BTreeMap<Token, Vec<Report>> {
+        self.reports.retain(|_, reports| !reports.is_empty());
+        std::mem::take(&mut self.reports)
     }
 
     /// The number of received bytes that were not taken yet.
-    pub(crate) fn bytes_told(&self) -> usize {
-        let length = |told: &Told| if let Told::Received(bytes) = told { bytes.len() } else { 0 };
-        self.told.values().flatten().map(length).sum()
+    pub(crate) fn bytes_received(&self) -> usize {
+        let length = |report: &Report| if let Report::Received(bytes) = report { bytes.len() } else { 0 };
+        self.reports.values().flatten().map(length).sum()
     }
 
     /// Sends once, and returns the result, or `None` if the send waits for room.
@@ -269,7 +270,7 @@ impl Harness {
             Some(Completion::Sent(sent)) => sent,
             Some(other) => panic!("sending ended in {other:?}"),
             None => {
-                self.settle();
+                self.run_until_idle();
                 self.sent(token, |sent| !matches!(sent, Ok(0)))?
             }
         };
@@ -286,9 +287,9 @@ impl Harness {
         token: Token,
         such: impl Fn(&Result<usize, io::ErrorKind>) -> bool,
     ) -> Option<io::Result<usize>> {
-        let told = self.told.get_mut(&token)?;
-        let place = told.iter().position(|told| matches!(told, Told::Sent(sent) if such(sent)))?;
-        let Told::Sent(sent) = told.remove(place) else { return None };
+        let reports = self.reports.get_mut(&token)?;
+        let place = reports.iter().position(|report| matches!(report, Report::Sent(sent) if such(sent)))?;
+        let Report::Sent(sent) = reports.remove(place) else { return None };
         Some(sent.map_err(Into::into))
     }
 
@@ -320,35 +321,35 @@ impl Harness {
     }
 
     pub(crate) fn record(&mut self, token: Token, completion: Completion) {
-        if let Some(closed) = self.gone.get_mut(&token) {
+        if let Some(closed) = self.closing.get_mut(&token) {
             let first = matches!(completion, Completion::Closed) && !std::mem::replace(closed, true);
             assert!(first, "a completion of a socket that is closing: {completion:?}");
             return;
         }
         let kind = |error: io::Error| error.kind();
-        let told = match completion {
+        let report = match completion {
             Completion::Accepted(Ok(accepted)) => {
                 self.accepted.push((token, accepted));
-                Told::Accepted
+                Report::Accepted
             }
-            Completion::Accepted(Err(error)) => Told::AcceptFailed(error.raw_os_error()),
-            Completion::Connected(result) => Told::Connected(result.map_err(kind)),
+            Completion::Accepted(Err(error)) => Report::AcceptFailed(error.raw_os_error()),
+            Completion::Connected(result) => Report::Connected(result.map_err(kind)),
             Completion::Received(bytes) => {
                 assert!(!bytes.is_empty());
                 self.receives.push(bytes.len());
-                if let Some(Told::Received(before)) = self.told.entry(token).or_default().last_mut() {
+                if let Some(Report::Received(before)) = self.reports.entry(token).or_default().last_mut() {
                     before.extend_from_slice(&bytes);
                     return;
                 }
-                Told::Received(bytes.to_vec())
+                Report::Received(bytes.to_vec())
             }
-            Completion::Ended => Told::Ended,
-            Completion::Sent(result) => Told::Sent(result.map_err(kind)),
-            Completion::Failed(error) => Told::Failed(error.kind()),
-            Completion::Closed => Told::Closed,
-            Completion::Woken => Told::Woken,
+            Completion::Ended => Report::Ended,
+            Completion::Sent(result) => Report::Sent(result.map_err(kind)),
+            Completion::Failed(error) => Report::Failed(error.kind()),
+            Completion::Closed => Report::Closed,
+            Completion::Woken => Report::Woken,
         };
-        self.told.entry(token).or_default().push(told);
+        self.reports.entry(token).or_default().push(report);
     }
 }
 

@@ -9,7 +9,7 @@ use tidegate_buffer::Pool;
 use tidegate_sys::uring::Uring;
 use tidegate_sys::{Address, Operation};
 
-use crate::harness::{Family, Harness, Told, any_port, read};
+use crate::harness::{Family, Harness, Report, any_port, read};
 use crate::which::{Which, open_descriptors};
 
 /// Leaves room for `count` more descriptors.
@@ -44,11 +44,11 @@ pub(crate) fn accepting_stops_when_descriptors_run_out_and_resumes_on_request(dr
         let (listener, address) = harness.listen(&any_port());
         let limit = getrlimit(Resource::Nofile);
         let clients: Vec<_> = (0..10).map(|_| TcpStream::connect(address.ip().unwrap()).unwrap()).collect();
-        let (full, mut peers) = (Told::AcceptFailed(Some(Errno::MFILE.raw_os_error())), Vec::new());
+        let (full, mut peers) = (Report::AcceptFailed(Some(Errno::MFILE.raw_os_error())), Vec::new());
         leave_descriptors(3);
         while peers.len() < 9 {
-            let told = harness.until_told(listener, &full);
-            assert_eq!(told, [Told::Accepted, Told::Accepted, Told::Accepted, full.clone()]);
+            let reports = harness.until_report(listener, &full);
+            assert_eq!(reports, [Report::Accepted, Report::Accepted, Report::Accepted, full.clone()]);
             harness.assert_quiet();
             peers.extend(harness.accepted.drain(..).map(|(_, accepted)| accepted.peer));
             // The accepted sockets are closed, so there are descriptors again.
@@ -69,7 +69,7 @@ pub(crate) fn connect_without_descriptors_fails_and_other_sockets_continue(drive
         let (token, address) = (harness.token(), any_port());
         leave_descriptors(0);
         harness.submit(token, Operation::Connect { address: &address, local: None, options: &Default::default() });
-        assert!(matches!(harness.take(token)[..], [Told::Connected(Err(_))]));
+        assert!(matches!(harness.take(token)[..], [Report::Connected(Err(_))]));
         harness.close(token, false);
         peer.write_all(b"still here").unwrap();
         assert_eq!(harness.until_received(other, 10), b"still here");

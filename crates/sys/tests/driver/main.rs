@@ -37,7 +37,7 @@ macro_rules! tests {
         $(mod $module {
             $(#[test]
             fn $name() {
-                $driver.play(crate::$module::$name);
+                $driver.run(crate::$module::$name);
             })*
         })*
     };

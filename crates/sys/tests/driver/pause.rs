@@ -10,7 +10,7 @@ use std::thread;
 use tidegate_buffer::Outbound;
 use tidegate_sys::Completion;
 
-use crate::harness::{Family, Harness, Told, any_port, assert_same, pattern, read, reset};
+use crate::harness::{Family, Harness, Report, any_port, assert_same, pattern, read, reset};
 use crate::which::Which;
 
 pub(crate) fn bytes_that_arrive_while_paused_are_reported_on_resume(driver: Which) {
@@ -21,31 +21,31 @@ pub(crate) fn bytes_that_arrive_while_paused_are_reported_on_resume(driver: Whic
         let (paused, mut paused_peer) = harness.pair(family);
         harness.receive(busy, true);
         harness.receive(ended, true);
-        harness.settle();
-        harness.hold(true);
-        harness.hold(true);
+        harness.run_until_idle();
+        harness.pause_receives(true);
+        harness.pause_receives(true);
         busy_peer.write_all(b"one").unwrap();
-        harness.settle();
+        harness.run_until_idle();
         busy_peer.write_all(b" two").unwrap();
         ended_peer.write_all(b"bye").unwrap();
         ended_peer.shutdown(Shutdown::Write).unwrap();
         paused_peer.write_all(b"not wanted").unwrap();
-        harness.settle();
-        assert!(harness.bytes_told() <= driver.held_bytes_max());
-        harness.hold(false);
+        harness.run_until_idle();
+        assert!(harness.bytes_received() <= driver.paused_bytes_max());
+        harness.pause_receives(false);
         assert_eq!(harness.until_received(busy, 7), b"one two");
-        assert_eq!(harness.until_told(ended, &Told::Ended), [Told::Received(b"bye".to_vec()), Told::Ended]);
-        harness.settle();
+        assert_eq!(harness.until_report(ended, &Report::Ended), [Report::Received(b"bye".to_vec()), Report::Ended]);
+        harness.run_until_idle();
         assert_eq!(harness.take(paused), []);
-        harness.hold(false);
+        harness.pause_receives(false);
         busy_peer.write_all(b"three").unwrap();
         assert_eq!(harness.until_received(busy, 5), b"three");
         // A second pause works for a socket that was paused before.
-        harness.hold(true);
+        harness.pause_receives(true);
         busy_peer.write_all(b"four").unwrap();
-        harness.settle();
-        assert!(harness.bytes_told() <= driver.held_bytes_max());
-        harness.hold(false);
+        harness.run_until_idle();
+        assert!(harness.bytes_received() <= driver.paused_bytes_max());
+        harness.pause_receives(false);
         assert_eq!(harness.until_received(busy, 4), b"four");
     }
 }
@@ -64,10 +64,10 @@ pub(crate) fn a_pause_within_a_turn_applies_to_the_rest_of_the_turn(driver: Whic
         first = harness.next();
     }
     let Some((first, Completion::Received(_))) = first else { panic!("{first:?}") };
-    harness.hold(true);
+    harness.pause_receives(true);
     harness.rest_of_turn();
-    assert!(harness.bytes_told() <= driver.held_bytes_max());
-    harness.hold(false);
+    assert!(harness.bytes_received() <= driver.paused_bytes_max());
+    harness.pause_receives(false);
     for (token, _) in pairs {
         if token != first {
             assert_eq!(harness.until_received(token, 5), b"hello");
@@ -86,20 +86,20 @@ pub(crate) fn sending_continues_while_receives_are_paused(driver: Which) {
         queue.link_bytes(pattern(16 << 20).into());
         queue.flush();
         harness.send_until_blocked(token, &mut queue);
-        harness.hold(true);
+        harness.pause_receives(true);
         peer.write_all(b"a request that has to wait").unwrap();
-        harness.settle();
-        assert!(harness.bytes_told() <= driver.held_bytes_max());
+        harness.run_until_idle();
+        assert!(harness.bytes_received() <= driver.paused_bytes_max());
         let reader = thread::spawn(move || {
             read(&peer, 16 << 20);
             peer
         });
         harness.send_all(token, &mut queue, usize::MAX).unwrap();
         let peer = reader.join().unwrap();
-        harness.hold(false);
-        harness.settle();
-        let told = harness.take(token);
-        assert!(told.contains(&Told::Received(b"a request that has to wait".to_vec())), "{told:?}");
+        harness.pause_receives(false);
+        harness.run_until_idle();
+        let reports = harness.take(token);
+        assert!(reports.contains(&Report::Received(b"a request that has to wait".to_vec())), "{reports:?}");
         drop(peer);
     }
 }
@@ -107,7 +107,7 @@ pub(crate) fn sending_continues_while_receives_are_paused(driver: Which) {
 pub(crate) fn accepting_continues_while_receives_are_paused(driver: Which) {
     let mut harness = Harness::on(driver);
     let (_, address) = harness.listen(&any_port());
-    harness.hold(true);
+    harness.pause_receives(true);
     let _client = TcpStream::connect(address.ip().unwrap()).unwrap();
     harness.until_accepted();
 }
@@ -116,24 +116,24 @@ pub(crate) fn a_failure_is_reported_while_receives_are_paused(driver: Which) {
     let mut harness = Harness::on(driver);
     let (before, mut before_peer) = harness.pair(Family::Tcp);
     let (after, after_peer) = harness.pair(Family::Tcp);
-    let failed = Told::Failed(ErrorKind::ConnectionReset);
+    let failed = Report::Failed(ErrorKind::ConnectionReset);
     for token in [before, after] {
         harness.receive(token, true);
     }
-    harness.settle();
-    harness.hold(true);
+    harness.run_until_idle();
+    harness.pause_receives(true);
     // The receives of this one are paused already when it breaks.
     before_peer.write_all(b"never read").unwrap();
-    harness.settle();
+    harness.run_until_idle();
     reset(before_peer);
     reset(after_peer);
     for token in [before, after] {
-        harness.until(|harness| harness.told(token).contains(&failed).then_some(()));
-        assert!(harness.bytes_told() <= driver.held_bytes_max());
+        harness.until(|harness| harness.reports(token).contains(&failed).then_some(()));
+        assert!(harness.bytes_received() <= driver.paused_bytes_max());
         assert_eq!(harness.take(token).last(), Some(&failed));
     }
-    harness.hold(false);
-    harness.settle();
+    harness.pause_receives(false);
+    harness.run_until_idle();
     assert!(harness.take_all().is_empty());
 }
 
@@ -144,23 +144,23 @@ pub(crate) fn sockets_closed_or_stopped_while_paused_report_nothing_on_resume(dr
     for token in [closed, paused] {
         harness.receive(token, true);
     }
-    harness.settle();
-    harness.hold(true);
+    harness.run_until_idle();
+    harness.pause_receives(true);
     for peer in [&mut closed_peer, &mut paused_peer] {
         // More than the kernel still receives after the pause.
         peer.write_all(&pattern(BYTES)).unwrap();
     }
-    harness.settle();
-    assert!(harness.bytes_told() <= driver.held_bytes_max());
+    harness.run_until_idle();
+    assert!(harness.bytes_received() <= driver.paused_bytes_max());
     harness.take(closed);
     harness.close(closed, false);
     harness.receive(paused, false);
     let (near, mut far) = Family::Unix.pair();
     let again = harness.adopt_again(closed, near);
-    let before = harness.bytes_told();
-    harness.hold(false);
-    harness.settle();
-    assert_eq!(harness.bytes_told(), before, "a stopped socket received");
+    let before = harness.bytes_received();
+    harness.pause_receives(false);
+    harness.run_until_idle();
+    assert_eq!(harness.bytes_received(), before, "a stopped socket received");
     harness.receive(paused, true);
     harness.receive(again, true);
     far.write_all(b"new").unwrap();
@@ -174,17 +174,17 @@ pub(crate) fn bytes_reported_while_paused_are_bounded_and_none_are_lost(driver: 
     for (token, _) in &pairs {
         harness.receive(*token, true);
     }
-    harness.settle();
-    harness.hold(true);
+    harness.run_until_idle();
+    harness.pause_receives(true);
     for (_, peer) in &mut pairs {
         peer.write_all(&pattern(BYTES)).unwrap();
     }
-    harness.settle();
-    let received = harness.bytes_told();
-    assert!(received <= driver.held_bytes_max(), "{received} bytes were received");
-    harness.settle();
-    assert_eq!(harness.bytes_told(), received, "it continues");
-    harness.hold(false);
+    harness.run_until_idle();
+    let received = harness.bytes_received();
+    assert!(received <= driver.paused_bytes_max(), "{received} bytes were received");
+    harness.run_until_idle();
+    assert_eq!(harness.bytes_received(), received, "it continues");
+    harness.pause_receives(false);
     for (token, _) in &pairs {
         assert_same(&harness.until_received(*token, BYTES), &pattern(BYTES));
     }
@@ -206,24 +206,24 @@ pub(crate) fn all_sockets_receive_again_on_resume(driver: Which) {
             }
         }
         for bytes in [pattern(10), pattern(BYTES), pattern(10)] {
-            harness.settle();
-            harness.hold(true);
+            harness.run_until_idle();
+            harness.pause_receives(true);
             for (_, peer) in &mut pairs {
                 peer.write_all(&bytes).unwrap();
             }
-            harness.settle();
-            assert!(harness.bytes_told() <= driver.held_bytes_max());
-            harness.hold(false);
+            harness.run_until_idle();
+            assert!(harness.bytes_received() <= driver.paused_bytes_max());
+            harness.pause_receives(false);
             for (token, _) in &pairs {
                 assert_same(&harness.until_received(*token, bytes.len()), &bytes);
             }
         }
-        harness.hold(true);
+        harness.pause_receives(true);
         pairs.iter().for_each(|(_, peer)| peer.shutdown(Shutdown::Write).unwrap());
-        harness.settle();
-        harness.hold(false);
+        harness.run_until_idle();
+        harness.pause_receives(false);
         for (token, _) in &pairs {
-            assert_eq!(harness.until_told(*token, &Told::Ended), [Told::Ended]);
+            assert_eq!(harness.until_report(*token, &Report::Ended), [Report::Ended]);
         }
     }
 }
@@ -233,17 +233,17 @@ pub(crate) fn small_writes_while_paused_are_bounded_as_well(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Unix);
     harness.receive(token, true);
-    harness.settle();
-    harness.hold(true);
+    harness.run_until_idle();
+    harness.pause_receives(true);
     harness.receives.clear();
     let bytes = pattern(20_000);
     for piece in bytes.chunks(100) {
         peer.write_all(piece).unwrap();
-        harness.settle();
+        harness.run_until_idle();
     }
     let receives = harness.receives.len();
-    assert!(receives <= driver.held_bytes_max() / 4096, "{receives} receives");
-    harness.hold(false);
+    assert!(receives <= driver.paused_bytes_max() / 4096, "{receives} receives");
+    harness.pause_receives(false);
     assert_same(&harness.until_received(token, bytes.len()), &bytes);
 }
 

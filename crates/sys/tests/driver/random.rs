@@ -170,7 +170,7 @@ impl World {
     fn close(&mut self, token: Token) {
         // The peer and the queued bytes are dropped now or when the socket is closed.
         let stream = self.streams.remove(&token).unwrap();
-        self.harness.let_go(token, self.random.below(2) == 0);
+        self.harness.start_close(token, self.random.below(2) == 0);
         if self.random.below(2) == 0 && stream.family == Family::Tcp {
             reset(stream.peer);
         }

@@ -7,7 +7,7 @@ use std::thread;
 use tidegate_buffer::{Outbound, RECEIVE_BYTES_MAX, Slice};
 use tidegate_sys::{Completion, Operation};
 
-use crate::harness::{Family, Harness, Told, any_port, assert_same, pattern, read};
+use crate::harness::{Family, Harness, Report, any_port, assert_same, pattern, read};
 use crate::which::Which;
 
 pub(crate) fn a_long_stream_arrives_whole(driver: Which) {
@@ -18,9 +18,9 @@ pub(crate) fn a_long_stream_arrives_whole(driver: Which) {
         let bytes = pattern(8 << 20);
         let expected = bytes.clone();
         let writer = thread::spawn(move || peer.write_all(&bytes).unwrap());
-        let told = harness.until_told(token, &Told::Ended);
+        let reports = harness.until_report(token, &Report::Ended);
         writer.join().unwrap();
-        let [Told::Received(received), Told::Ended] = &told[..] else { panic!("{family:?}") };
+        let [Report::Received(received), Report::Ended] = &reports[..] else { panic!("{family:?}") };
         assert_same(received, &expected);
         assert!(harness.receives.iter().all(|&length| length <= RECEIVE_BYTES_MAX));
     }
@@ -36,7 +36,7 @@ pub(crate) fn receives_grow_while_they_are_full_and_shrink_again(driver: Which) 
         assert_eq!(harness.pause(token), []);
         peer.write_all(&bytes).unwrap();
         while rustix::io::ioctl_fionread(&look).unwrap() < bytes.len() as u64 {
-            harness.settle();
+            harness.run_until_idle();
         }
         harness.receives.clear();
         harness.receive(token, true);
@@ -68,11 +68,11 @@ pub(crate) fn urgent_bytes_are_bytes_like_any_other(driver: Which) {
     let token = harness.token();
     harness.submit(token, Operation::Adopt(accepted.socket));
     harness.receive(token, true);
-    harness.settle();
+    harness.run_until_idle();
     for number in 0..200_u8 {
         far.send_out_of_band(&[number]).unwrap();
         if number % 20 == 0 {
-            harness.settle();
+            harness.run_until_idle();
         }
     }
     let expected: Vec<u8> = (0..200).collect();
@@ -89,15 +89,15 @@ pub(crate) fn a_stopped_socket_reports_nothing_and_loses_nothing(driver: Which) 
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
         peer.write_all(b"one ").unwrap();
-        harness.settle();
+        harness.run_until_idle();
         assert_eq!(harness.take(token), [], "nothing is received before `Receive(true)`");
         harness.receive(token, true);
         assert_eq!(harness.until_received(token, 4), b"one ");
         assert_eq!(harness.pause(token), []);
         peer.write_all(b"two ").unwrap();
-        harness.settle();
+        harness.run_until_idle();
         peer.write_all(b"three").unwrap();
-        harness.settle();
+        harness.run_until_idle();
         assert_eq!(harness.take(token), []);
         harness.receive(token, true);
         assert_eq!(harness.until_received(token, 9), b"two three");
@@ -117,10 +117,10 @@ pub(crate) fn repeated_stops_report_at_most_one_receive_and_lose_nothing(driver:
             assert_eq!(harness.pause(token), []);
             for piece in [b"one ", b"two ", b"more"] {
                 peer.write_all(piece).unwrap();
-                harness.settle();
+                harness.run_until_idle();
             }
             let most = if driver.runs_ahead() { 4 } else { 0 };
-            assert!(harness.bytes_told() <= most, "{:?}", harness.take_all());
+            assert!(harness.bytes_received() <= most, "{:?}", harness.take_all());
             harness.receive(token, true);
             assert_eq!(harness.until_received(token, 12), b"one two more");
         }
@@ -137,17 +137,17 @@ pub(crate) fn stopping_within_a_long_stream_keeps_the_rest(driver: Which) {
         let mut received = Vec::new();
         loop {
             harness.receive(token, true);
-            harness.until(|harness| (!harness.told(token).is_empty()).then_some(()));
+            harness.until(|harness| (!harness.reports(token).is_empty()).then_some(()));
             match &harness.pause(token)[..] {
-                [Told::Received(bytes)] => received.extend_from_slice(bytes),
-                [Told::Ended] => break,
-                [Told::Received(bytes), Told::Ended] => {
+                [Report::Received(bytes)] => received.extend_from_slice(bytes),
+                [Report::Ended] => break,
+                [Report::Received(bytes), Report::Ended] => {
                     received.extend_from_slice(bytes);
                     break;
                 }
                 other => panic!("{other:?}"),
             }
-            harness.settle();
+            harness.run_until_idle();
             assert_eq!(harness.take(token), [], "paused");
         }
         writer.join().unwrap();
@@ -170,12 +170,12 @@ pub(crate) fn an_end_that_arrives_with_bytes_is_reported_after_them_once(driver:
             peer.shutdown(Shutdown::Write).unwrap();
             let token = harness.adopt(near);
             harness.receive(token, true);
-            let told = harness.until_told(token, &Told::Ended);
-            assert_eq!(told, [Told::Received(bytes), Told::Ended]);
-            harness.settle();
+            let reports = harness.until_report(token, &Report::Ended);
+            assert_eq!(reports, [Report::Received(bytes), Report::Ended]);
+            harness.run_until_idle();
             harness.receive(token, false);
             harness.receive(token, true);
-            harness.settle();
+            harness.run_until_idle();
             assert_eq!(harness.take(token), [], "the end is reported once");
         }
     }
@@ -190,12 +190,12 @@ pub(crate) fn an_end_that_arrives_while_stopped_is_reported_on_resume(driver: Wh
         harness.until_received(token, 1);
         assert_eq!(harness.pause(token), []);
         peer.write_all(b"b").unwrap();
-        harness.settle();
+        harness.run_until_idle();
         peer.shutdown(Shutdown::Write).unwrap();
-        harness.settle();
+        harness.run_until_idle();
         assert_eq!(harness.take(token), []);
         harness.receive(token, true);
-        assert_eq!(harness.until_told(token, &Told::Ended), [Told::Received(b"b".to_vec()), Told::Ended]);
+        assert_eq!(harness.until_report(token, &Report::Ended), [Report::Received(b"b".to_vec()), Report::Ended]);
     }
 }
 
@@ -206,7 +206,7 @@ pub(crate) fn sending_works_after_the_peer_has_ended(driver: Which) {
         harness.receive(token, true);
         peer.write_all(b"request").unwrap();
         peer.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(harness.until_told(token, &Told::Ended).len(), 2);
+        assert_eq!(harness.until_report(token, &Report::Ended).len(), 2);
         let bytes = pattern(16 << 20);
         let mut queue = Outbound::new(&harness.pool);
         queue.link_bytes(bytes.clone().into());
@@ -230,12 +230,12 @@ pub(crate) fn receiving_works_after_our_shutdown(driver: Which) {
         harness.send_all(token, &mut queue, usize::MAX).unwrap();
         harness.submit(token, Operation::ShutdownWrite);
         assert_eq!(read(&peer, usize::MAX), b"request");
-        harness.settle();
+        harness.run_until_idle();
         assert_eq!(harness.take(token), []);
         peer.write_all(b"response").unwrap();
         assert_eq!(harness.until_received(token, 8), b"response");
         drop(peer);
-        assert_eq!(harness.until_told(token, &Told::Ended), [Told::Ended]);
+        assert_eq!(harness.until_report(token, &Report::Ended), [Report::Ended]);
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use tidegate_buffer::Outbound;
 use tidegate_sys::Operation;
 
-use crate::harness::{Family, Harness, Told, pattern, read, reset};
+use crate::harness::{Family, Harness, Report, pattern, read, reset};
 use crate::which::Which;
 
 pub(crate) fn bytes_before_a_reset_are_reported_first(driver: Which) {
@@ -16,8 +16,8 @@ pub(crate) fn bytes_before_a_reset_are_reported_first(driver: Which) {
         let bytes = pattern(length);
         peer.write_all(&bytes).unwrap();
         reset(peer);
-        let told = harness.until_told(token, &Told::Failed(ErrorKind::ConnectionReset));
-        assert_eq!(told, [Told::Received(bytes), Told::Failed(ErrorKind::ConnectionReset)]);
+        let reports = harness.until_report(token, &Report::Failed(ErrorKind::ConnectionReset));
+        assert_eq!(reports, [Report::Received(bytes), Report::Failed(ErrorKind::ConnectionReset)]);
         harness.assert_quiet();
         assert_eq!(harness.take(token), []);
     }
@@ -27,10 +27,10 @@ pub(crate) fn a_reset_is_reported_to_a_receiving_socket(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);
     harness.receive(token, true);
-    harness.settle();
+    harness.run_until_idle();
     reset(peer);
-    let failed = Told::Failed(ErrorKind::ConnectionReset);
-    assert_eq!(harness.until_told(token, &failed), [failed]);
+    let failed = Report::Failed(ErrorKind::ConnectionReset);
+    assert_eq!(harness.until_report(token, &failed), [failed]);
     harness.assert_quiet();
     assert_eq!(harness.take(token), []);
 }
@@ -39,12 +39,12 @@ pub(crate) fn a_failure_is_the_last_report_of_a_socket_that_does_not_receive(dri
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Tcp);
     peer.write_all(b"never read").unwrap();
-    harness.settle();
+    harness.run_until_idle();
     reset(peer);
-    let failed = Told::Failed(ErrorKind::ConnectionReset);
-    assert_eq!(harness.until_told(token, &failed), [failed]);
+    let failed = Report::Failed(ErrorKind::ConnectionReset);
+    assert_eq!(harness.until_report(token, &failed), [failed]);
     harness.receive(token, true);
-    harness.settle();
+    harness.run_until_idle();
     assert_eq!(harness.take(token), [], "a report after the failure");
     harness.assert_quiet();
 }
@@ -55,12 +55,12 @@ pub(crate) fn a_reset_after_the_end_is_reported_once(driver: Which) {
         let (token, peer) = harness.pair(Family::Tcp);
         harness.receive(token, true);
         peer.shutdown(std::net::Shutdown::Write).unwrap();
-        assert_eq!(harness.until_told(token, &Told::Ended), [Told::Ended]);
+        assert_eq!(harness.until_report(token, &Report::Ended), [Report::Ended]);
         harness.receive(token, receiving);
         reset(peer);
-        harness.settle();
-        let told = harness.take(token);
-        assert!(matches!(told[..], [Told::Failed(ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)]), "{told:?}");
+        harness.run_until_idle();
+        let taken = harness.take(token);
+        assert!(matches!(taken[..], [Report::Failed(ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)]), "{taken:?}");
         harness.assert_quiet();
         assert_eq!(harness.take(token), []);
     }
@@ -76,8 +76,8 @@ pub(crate) fn a_unix_peer_that_closes_with_unread_bytes_breaks_the_connection(dr
     harness.send_all(token, &mut queue, usize::MAX).unwrap();
     peer.write_all(b"bye").unwrap();
     drop(peer);
-    let told = harness.until_told(token, &Told::Failed(ErrorKind::ConnectionReset));
-    assert_eq!(told, [Told::Received(b"bye".to_vec()), Told::Failed(ErrorKind::ConnectionReset)]);
+    let reports = harness.until_report(token, &Report::Failed(ErrorKind::ConnectionReset));
+    assert_eq!(reports, [Report::Received(b"bye".to_vec()), Report::Failed(ErrorKind::ConnectionReset)]);
     harness.assert_quiet();
     assert_eq!(harness.take(token), []);
 }
@@ -94,8 +94,8 @@ pub(crate) fn a_reset_ends_a_blocked_send(driver: Which) {
         reset(peer);
         let sent = harness.until(|harness| match harness.take(token).first() {
             None => None,
-            Some(Told::Sent(Ok(0))) => Some(harness.send(token, &mut queue, usize::MAX)),
-            Some(Told::Failed(kind) | Told::Sent(Err(kind))) => Some(Some(Err((*kind).into()))),
+            Some(Report::Sent(Ok(0))) => Some(harness.send(token, &mut queue, usize::MAX)),
+            Some(Report::Failed(kind) | Report::Sent(Err(kind))) => Some(Some(Err((*kind).into()))),
             other => panic!("{other:?}"),
         });
         let Some(Err(error)) = sent else { panic!("{sent:?}") };
@@ -113,7 +113,7 @@ pub(crate) fn a_reset_in_a_bidirectional_transfer_is_reported_before_any_end(dri
             harness.receive(token, true);
             peer.write_all(&pattern(length)).unwrap();
             harness.until_received(token, length);
-            harness.settle();
+            harness.run_until_idle();
         };
         receive(&mut harness, first);
         let mut queue = Outbound::new(&harness.pool);
@@ -129,9 +129,9 @@ pub(crate) fn a_reset_in_a_bidirectional_transfer_is_reported_before_any_end(dri
             {
                 return Some(());
             }
-            match harness.told(token) {
+            match harness.reports(token) {
                 [] => None,
-                [Told::Failed(_) | Told::Sent(Err(_)), ..] => Some(()),
+                [Report::Failed(_) | Report::Sent(Err(_)), ..] => Some(()),
                 other => panic!("{other:?}, after {first} bytes and then {then}"),
             }
         });
@@ -153,12 +153,12 @@ pub(crate) fn a_connection_may_break_in_both_directions_at_once(driver: Which) {
         }
         reset(peer);
     }
-    harness.settle();
+    harness.run_until_idle();
     for token in tokens {
-        let told = harness.take(token);
-        let failures = told.iter().filter(|told| matches!(told, Told::Failed(_))).count();
-        assert_eq!(failures, 1, "{told:?}");
-        assert!(matches!(told.last(), Some(Told::Failed(_))), "{told:?}");
+        let reports = harness.take(token);
+        let failures = reports.iter().filter(|report| matches!(report, Report::Failed(_))).count();
+        assert_eq!(failures, 1, "{reports:?}");
+        assert!(matches!(reports.last(), Some(Report::Failed(_))), "{reports:?}");
     }
     harness.assert_quiet();
 }

@@ -8,7 +8,7 @@ use std::thread;
 use tidegate_buffer::Outbound;
 use tidegate_sys::Operation;
 
-use crate::harness::{Family, Harness, Told, assert_same, pattern, read, reset};
+use crate::harness::{Family, Harness, Report, assert_same, pattern, read, reset};
 use crate::which::Which;
 
 pub(crate) fn more_parts_than_fit_one_call_arrive_in_order(driver: Which) {
@@ -48,13 +48,13 @@ pub(crate) fn a_blocked_send_resumes_at_the_right_byte(driver: Which) {
         queue.flush();
         let taken = harness.send_until_blocked(token, &mut queue);
         assert!(harness.send(token, &mut queue, usize::MAX).is_none(), "a second send waits as well");
-        harness.settle();
+        harness.run_until_idle();
         assert_eq!(harness.take(token), [], "the peer has read nothing");
         let reader = thread::spawn(move || read(&peer, 24 << 20));
         let resumed = harness.send_all(token, &mut queue, usize::MAX).unwrap();
         assert!(resumed >= 1, "{taken} bytes were taken at first");
         assert_same(&reader.join().unwrap(), &bytes);
-        harness.settle();
+        harness.run_until_idle();
         assert!(harness.take(token).len() <= 1, "at most the edge of the last send");
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn a_call_sends_at_most_bytes_max(driver: Which) {
 pub(crate) fn sent_bytes_use_no_memory(driver: Which) {
     let mut harness = Harness::on(driver);
     let pairs: Vec<_> = (0..20).map(|_| harness.pair(Family::Unix)).collect();
-    harness.settle();
+    harness.run_until_idle();
     let used = harness.pool.ledger().used();
     for length in [10, 1000, 100_000] {
         let mut queues: Vec<_> = pairs.iter().map(|_| Outbound::new(&harness.pool)).collect();
@@ -93,7 +93,7 @@ pub(crate) fn sent_bytes_use_no_memory(driver: Which) {
             let sent = harness.until(|harness| harness.sent(*token, |_| true)).unwrap();
             assert_same(&read(peer, sent), &pattern(length)[..sent]);
         }
-        harness.settle();
+        harness.run_until_idle();
         assert_eq!(harness.pool.ledger().used(), used, "{length} bytes each");
     }
 }
@@ -121,7 +121,7 @@ pub(crate) fn sending_to_a_closed_peer_fails_without_sigpipe(driver: Which) {
                 let mut harness = Harness::on(driver);
                 let (token, peer) = harness.pair(family);
                 reset(peer);
-                harness.settle();
+                harness.run_until_idle();
                 let kind = send_parts(&mut harness, token, parts).unwrap_err().kind();
                 assert!(matches!(kind, ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{kind}");
                 // The first error may have been that of the reset; after it there is only a broken pipe.
@@ -160,10 +160,10 @@ pub(crate) fn both_directions_make_progress_at_the_same_time(driver: Which) {
         let mut received = [const { Vec::new() }; 2];
         harness.until(|harness| {
             for (index, token) in tokens.into_iter().enumerate() {
-                for told in harness.take(token) {
-                    match told {
-                        Told::Received(more) => received[index].extend_from_slice(&more),
-                        Told::Sent(Ok(sent)) => {
+                for report in harness.take(token) {
+                    match report {
+                        Report::Received(more) => received[index].extend_from_slice(&more),
+                        Report::Sent(Ok(sent)) => {
                             queues[index].advance(sent as u64);
                             while_possible(harness, token, &mut queues[index]);
                         }

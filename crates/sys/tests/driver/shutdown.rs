@@ -36,7 +36,7 @@ pub(crate) fn a_driver_dropped_with_operations_in_flight_leaks_nothing(driver: W
                     7 => harness.submit(token, Operation::ShutdownWrite),
                     8 => reset(peer.try_clone().unwrap()),
                     9 => harness.receive(token, false),
-                    10 => harness.let_go(token, index % 40 == 10),
+                    10 => harness.start_close(token, index % 40 == 10),
                     _ => {}
                 }
                 peers.push(peer);
@@ -53,9 +53,9 @@ pub(crate) fn a_driver_dropped_with_operations_in_flight_leaks_nothing(driver: W
             harness.driver.waker().wake();
             match moment {
                 Moment::Queued => {}
-                Moment::Armed => harness.settle(),
+                Moment::Armed => harness.run_until_idle(),
                 Moment::Reported => drop(harness.first()),
-                Moment::Paused => harness.hold(true),
+                Moment::Paused => harness.pause_receives(true),
             }
             drop(harness);
             for mut peer in peers {

@@ -44,7 +44,7 @@ pub(crate) fn an_unknown_token_has_no_effect(driver: Which) {
     harness.receive(token, true);
     harness.close(token, true);
     assert!(harness.driver.address(token, Side::Peer).is_err());
-    harness.settle();
+    harness.run_until_idle();
     assert!(harness.take_all().is_empty());
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn a_reused_slot_gets_no_report_of_its_previous_occupant(driver: Whic
             peers.insert(new, far);
         };
         for token in &tokens {
-            harness.let_go(*token, false);
+            harness.start_close(*token, false);
             if harness.is_closed(*token) {
                 use_again(&mut harness, &mut peers, *token);
             }
@@ -86,7 +86,7 @@ pub(crate) fn a_reused_slot_gets_no_report_of_its_previous_occupant(driver: Whic
             harness.record(token, completion);
             use_again(&mut harness, &mut peers, token);
         }
-        harness.settle();
+        harness.run_until_idle();
         assert!(harness.take_all().is_empty());
         assert_eq!(peers.len(), tokens.len());
         for (token, mut peer) in &peers {
@@ -114,7 +114,7 @@ pub(crate) fn the_state_of_a_socket_ends_with_it(driver: Which) {
     queue.flush();
     assert_eq!(harness.send(new, &mut queue, usize::MAX).unwrap().unwrap(), 11);
     peer.write_all(b"not wanted").unwrap();
-    harness.settle();
+    harness.run_until_idle();
     assert_eq!(harness.take(new), []);
     let mut text = [0; 11];
     peer.read_exact(&mut text).unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_sys::Completion;
 
-use crate::harness::{Family, Harness, PATIENCE, Told};
+use crate::harness::{Family, Harness, PATIENCE, Report};
 use crate::which::Which;
 
 /// Waits until a turn has wake-ups, and returns their number. A wait may end without one, but the whole is bounded by
@@ -46,7 +46,7 @@ pub(crate) fn a_wake_before_the_wait_is_not_lost(driver: Which) {
 
 pub(crate) fn a_wake_between_wait_and_next_is_not_lost(driver: Which) {
     let mut harness = Harness::on(driver);
-    harness.settle();
+    harness.run_until_idle();
     let waker = harness.driver.waker();
     waker.wake();
     harness.driver.wait(Some(PATIENCE)).unwrap();
@@ -97,10 +97,10 @@ pub(crate) fn no_wake_is_lost_among_many_threads_and_a_busy_socket(driver: Which
     let (mut posts, mut received) = (0, 0);
     // Messages are read only after a wake-up, so the test would not end if one was lost.
     harness.until(|harness| {
-        for told in harness.take_all().into_values().flatten() {
-            match told {
-                Told::Woken => posts += messages.try_iter().count(),
-                Told::Received(bytes) => received += bytes.len(),
+        for report in harness.take_all().into_values().flatten() {
+            match report {
+                Report::Woken => posts += messages.try_iter().count(),
+                Report::Received(bytes) => received += bytes.len(),
                 other => panic!("{other:?}"),
             }
         }
@@ -122,7 +122,7 @@ pub(crate) fn a_wake_after_the_driver_is_gone_does_nothing(driver: Which) {
 
 pub(crate) fn a_wait_ends_with_its_timeout(driver: Which) {
     let mut harness = Harness::on(driver);
-    harness.settle();
+    harness.run_until_idle();
     for timeout in [Duration::ZERO, Duration::from_micros(1500), Duration::from_millis(20)] {
         let start = Instant::now();
         assert_eq!(harness.turn(start + timeout), 0);

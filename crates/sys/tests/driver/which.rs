@@ -28,7 +28,7 @@ impl Which {
 
     /// Runs a test. If the system has no such driver the test is skipped, unless `TIDEGATE_TOOLS_REQUIRED=1` is in the
     /// environment.
-    pub(crate) fn play(self, test: fn(Self)) {
+    pub(crate) fn run(self, test: fn(Self)) {
         if self == Self::Uring
             && let Err(error) = Uring::probe()
         {
@@ -46,7 +46,7 @@ impl Which {
     }
 
     /// The most bytes that may still be reported after receives were paused: as many as the kernel has buffers for.
-    pub(crate) fn held_bytes_max(self) -> usize {
+    pub(crate) fn paused_bytes_max(self) -> usize {
         if self.runs_ahead() { 48 * 4096 } else { 0 }
     }
 
@@ -57,15 +57,15 @@ impl Which {
 
     /// Runs `body` in a process of its own, since it changes the whole process: limits, signals. `name` is the test's.
     pub(crate) fn alone(self, name: &str, body: impl FnOnce()) {
-        self.play_alone(name, false, body);
+        self.run_alone(name, false, body);
     }
 
     /// Runs `body` in a process of its own, and as the user `nobody` if this process runs as root.
     pub(crate) fn alone_unprivileged(self, name: &str, body: impl FnOnce()) {
-        self.play_alone(name, rustix::process::geteuid().is_root(), body);
+        self.run_alone(name, rustix::process::geteuid().is_root(), body);
     }
 
-    fn play_alone(self, name: &str, as_nobody: bool, body: impl FnOnce()) {
+    fn run_alone(self, name: &str, as_nobody: bool, body: impl FnOnce()) {
         const CHILD: &str = "TIDEGATE_TEST_ALONE";
         if std::env::var_os(CHILD).is_some() {
             return body();
