@@ -61,7 +61,7 @@ impl PathLock {
     }
 
     /// A random name beside the path, for a socket that is renamed while the lock is held. The caller creates it so
-    /// that an existing file is an error, and asks for another name then.
+    /// that an existing file is an error, and requests another name then.
     ///
     /// # Errors
     /// Those of the system.
