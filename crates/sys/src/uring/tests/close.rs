@@ -128,7 +128,7 @@ fn due_completions_are_dropped_when_the_socket_is_closed() {
 fn memory_that_the_kernel_does_not_release_is_leaked() {
     let mut stage = Stage::new();
     let (token, _peer) = stage.receiving();
-    let mut queue = stage.queue(b"read by another");
+    let mut queue = stage.queue(b"read by a kernel");
     let (sending, _other) = stage.pair();
     stage.send(sending, &mut queue);
     stage.idle_turn();
@@ -138,7 +138,7 @@ fn memory_that_the_kernel_does_not_release_is_leaked() {
     drop((queue, machine));
     let left = pool.ledger().used();
     // The buffers of the ring, and the bytes of the send.
-    let copy = pool.copy(b"read by another");
+    let copy = pool.copy(b"read by a kernel");
     assert_eq!(left, buffers * 4096 + (pool.ledger().used() - left), "slot {}, {copy:?}", token.slot);
 }
 
