@@ -1,4 +1,4 @@
-//! `Address`: where a stream socket is, TCP or Unix.
+//! `Address`: the address of a stream socket, TCP or Unix.
 //!
 //! A Unix socket has a path in the file system, a name in the abstract namespace of Linux, or no name. In text, `@`
 //! marks the abstract namespace, as `ss` and `/proc/net/unix` write it. So `unix:./@name` is the text of a file
@@ -47,10 +47,10 @@ impl Address {
     pub(crate) fn to_socket2(&self) -> io::Result<socket2::SockAddr> {
         match self {
             Self::Ip(address) => Ok((*address).into()),
-            // The system call takes a path up to its first zero byte, and would use another file.
+            // The system call would use the path up to its first zero byte, which is another file.
             Self::Unix(path) if path.as_os_str().as_bytes().contains(&0) => Err(io::ErrorKind::InvalidInput.into()),
             Self::Unix(path) => socket2::SockAddr::unix(path),
-            // The kernel would choose a name.
+            // With an empty name the kernel would choose one.
             Self::Abstract(name) if name.is_empty() => Err(io::ErrorKind::InvalidInput.into()),
             Self::Abstract(name) => socket2::SockAddr::unix(OsStr::from_bytes(&[b"\0", name.as_slice()].concat())),
         }
@@ -95,7 +95,7 @@ impl FromStr for Address {
     }
 }
 
-/// What follows `unix:`. A command line cannot carry a zero byte, so its escape `\0` is taken as well.
+/// Parses the text after `unix:`. A command line cannot contain a zero byte, so the escape `\0` is accepted as well.
 fn unix(text: &str) -> Result<Address, BadAddress> {
     let name = ["@", "\0", "\\0"].iter().find_map(|marker| text.strip_prefix(marker));
     match name {
@@ -130,7 +130,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A peer chooses its own name, and the name goes into logs: it must not write lines of its own there.
+/// Escapes control characters. A peer chooses its own name, which goes into logs, and must not forge log lines with it.
 fn escaped(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     text.chars().try_for_each(|character| match character.is_control() {
         true => write!(f, "{}", character.escape_default()),
@@ -138,7 +138,7 @@ fn escaped(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     })
 }
 
-/// A text that is no address.
+/// The error for a text that is no address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadAddress;
 
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_address_says_what_would_be() {
+    fn a_text_that_is_no_address_is_an_error_that_lists_the_forms() {
         for text in ["", "8080", ":8080", "host:80", "127.0.0.1", "127.0.0.1:99999", "unix:", "unix:@", "unix:/a\0b"] {
             assert_eq!(text.parse::<Address>(), Err(BadAddress), "{text}");
         }
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_a_peer_chose_stays_on_its_line() {
+    fn control_characters_in_a_peer_name_are_escaped() {
         let name = Address::Unix(PathBuf::from("p\n2026 ERROR forged \x1b[31m"));
         assert_eq!(name.to_string(), "unix:p\\n2026 ERROR forged \\u{1b}[31m");
         assert_eq!(Address::Abstract(b"a\nb\xff".to_vec()).to_string(), "unix:@a\\nb\u{fffd}");
     }
 
     #[test]
-    fn each_way_to_write_an_abstract_name_means_the_same() {
+    fn all_spellings_of_an_abstract_name_parse_alike() {
         for text in ["unix:@app/1", "unix:\0app/1", "unix:\\0app/1"] {
             let address = text.parse::<Address>().unwrap();
             assert_eq!((address.to_string().as_str(), address.ip()), ("unix:@app/1", None), "{text}");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_the_marker_in_its_name_is_a_path() {
+    fn a_path_that_begins_with_the_marker_stays_a_path() {
         let address = Address::Unix("@app".into());
         assert_eq!(address.to_string(), "unix:./@app");
         assert_eq!("unix:./@app".parse(), Ok(Address::Unix("./@app".into())));

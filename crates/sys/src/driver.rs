@@ -1,8 +1,8 @@
-//! `Driver`: the seam between an event loop and the system.
+//! `Driver`: the interface between an event loop and the system.
 //!
-//! It is shaped for completion, since readiness can imitate that and not the other way round. What a driver has in
-//! flight it owns; a queue that is being sent is borrowed by the driver only during `submit`, but its memory has to
-//! stay until the completion.
+//! The interface is completion-based, since readiness can imitate completion, and not the other way round. A driver
+//! owns its operations in flight. It borrows the queue of a send only during `submit`, but the memory of the bytes has
+//! to stay until the completion.
 
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
@@ -15,71 +15,71 @@ use crate::ready::Class;
 use crate::socket::Socket;
 use crate::wake::Waker;
 
-/// Names a socket to its driver: a slot of the loop, and which of the slot's successive users is meant. A completion
-/// for a user who is gone is dropped by the driver.
+/// Identifies a socket to its driver: a slot of the loop, and the generation of the slot's occupant. The driver drops
+/// completions for an earlier occupant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token {
     /// The slot.
     pub slot: u32,
-    /// The slot's how-manieth user.
+    /// The generation: it differs for each successive occupant of the slot.
     pub generation: u32,
 }
 
-/// Something that a driver is to do with the socket of a token.
+/// An operation for a driver, on the socket of a token.
 #[derive(Debug)]
 pub enum Operation<'a> {
-    /// Take a listening socket over, and accept from it until told otherwise.
+    /// Take over a listening socket, and accept from it until `Accept(false)`.
     Listen(Socket),
-    /// Go on, or stop, accepting. Who was on their way still comes.
+    /// Resume or stop accepting. A connection whose accept is under way is still reported.
     Accept(bool),
-    /// Take a connected stream over. Nothing is received yet.
+    /// Take over a connected stream. It does not receive yet.
     Adopt(Socket),
     /// Connect a new stream to an address.
     Connect {
-        /// Where to.
+        /// The address of the peer.
         address: &'a Address,
-        /// Where from, unless that is the system's choice. Port 0 takes any that is free.
+        /// The local address; `None` leaves it to the system. Port 0 takes any free port.
         local: Option<&'a Address>,
         /// Options of the stream.
         options: &'a SocketOptions,
     },
-    /// Go on, or stop, receiving. A completion that was on its way still comes.
+    /// Resume or stop receiving. A receive that is under way may still complete.
     Receive(bool),
-    /// Send what was flushed in the queue, at most `bytes_max` bytes in one system call. At most one send per socket
-    /// is in flight.
+    /// Send the flushed bytes of the queue, at most `bytes_max` in one system call. At most one send per socket is in
+    /// flight.
     Send {
-        /// Where the bytes are.
+        /// The queue that has the bytes.
         queue: &'a mut Outbound,
-        /// How many of them, at most.
+        /// The most bytes that one system call sends.
         bytes_max: usize,
     },
-    /// Tell the peer that nothing more will be sent.
+    /// Shut down the sending side: the peer reads the end of the stream.
     ShutdownWrite,
-    /// Let go of the socket. With `reset` the peer is told that the connection was cut off.
+    /// Close the socket. With `reset` the peer gets a connection reset.
     Close {
-        /// Whether to cut it off.
+        /// Whether to reset the connection.
         reset: bool,
     },
 }
 
-/// What came of an operation, or what happened to a socket.
+/// The result of an operation, or an event of a socket.
 #[derive(Debug)]
 pub enum Completion {
-    /// A connection was accepted, or accepting failed. After a failure, such as the want of a descriptor, it goes on
-    /// with the next connection that arrives or with the next [`Operation::Accept`], not at once: most causes last.
+    /// A connection was accepted, or accepting failed. After a failure, such as a lack of descriptors, the driver tries
+    /// again with the next connection that arrives or the next [`Operation::Accept`], not at once: most causes last.
     Accepted(io::Result<Accepted>),
-    /// Connecting came to an end.
+    /// Connecting succeeded or failed.
     Connected(io::Result<()>),
-    /// Bytes were received; they lie in the driver's scratch.
+    /// Bytes were received. They are in the driver's scratch.
     Received(Slice),
-    /// The peer has shut down its sending side; told once.
+    /// The peer has shut down its sending side; reported once.
     Ended,
-    /// So many bytes were sent. With zero nothing was, but sending can be tried again. A file that is shorter than
-    /// its region is an error of the kind `UnexpectedEof`.
+    /// So many bytes were sent. Zero means that no byte was sent, and that the loop can send again. A file that is
+    /// shorter than its region is an error of the kind `UnexpectedEof`.
     Sent(io::Result<usize>),
-    /// The connection broke; told once.
+    /// The connection broke; reported once.
     Failed(io::Error),
-    /// The driver's last word on a token: everything that the socket held may be freed.
+    /// The last completion of a token: the kernel uses no memory of the socket any more, so the loop can free it.
     Closed,
     /// A [`Waker`] was used.
     Woken,
@@ -90,7 +90,7 @@ pub enum Completion {
 pub struct Accepted {
     /// The stream, not blocking.
     pub socket: Socket,
-    /// Who is at the other end.
+    /// The address of the peer.
     pub peer: Address,
 }
 
@@ -99,65 +99,66 @@ pub struct Accepted {
 pub enum Side {
     /// Ours.
     Local,
-    /// The other.
+    /// The peer's.
     Peer,
 }
 
-/// The floor under one event loop.
+/// The source of I/O of one event loop.
 ///
-/// Every method is a leaf: a driver runs no code of a user, and frees nothing that a user owns.
+/// Every method is a leaf: a driver runs no code of the application, and frees nothing that the application owns.
 pub trait Driver {
-    /// What it is called: `epoll`, `uring`.
+    /// The name of the driver: `epoll`, `uring`.
     fn name(&self) -> &'static str;
 
-    /// Something that ends a [`wait`](Driver::wait) from any thread.
+    /// A handle that ends a [`wait`](Driver::wait) from any thread.
     fn waker(&self) -> Waker;
 
-    /// Starts an operation on the socket of `token`. If it came to an end at once, its completion is returned;
-    /// otherwise that comes through [`next`](Driver::next).
+    /// Starts an operation on the socket of `token`. Returns its completion if the operation ends at once; otherwise
+    /// [`next`](Driver::next) returns it later.
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion>;
 
     /// Waits until there are completions, `timeout` has passed, or the waker was used.
     ///
     /// # Errors
-    /// The system's, if waiting itself fails; being interrupted is none.
+    /// Those of the system, if waiting itself fails. An interruption is no error.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// The next completion of this turn, of one class of sockets. The loop asks for one class after the other, in the
-    /// order of [`Class::ALL`], and for as many completions as it has time for. A turn is bounded: sockets that have
-    /// more to say are asked again after the next [`wait`](Driver::wait), which does not block then.
+    /// The next completion of this turn, of one class of sockets. The loop takes one class after the other, in the
+    /// order of [`Class::ALL`], and as many completions as it has time for. A turn is bounded: sockets that have more
+    /// to report continue after the next [`wait`](Driver::wait), which does not block then.
     fn next(&mut self, class: Class) -> Option<(Token, Completion)>;
 
-    /// The next completion of this turn, of whatever class: for a caller that does not bound its turns.
+    /// The next completion of this turn, of any class: for a caller that does not bound its turns.
     fn next_of_any(&mut self) -> Option<(Token, Completion)> {
         Class::ALL.into_iter().find_map(|class| self.next(class))
     }
 
-    /// Holds back, or goes on with, receiving on all sockets at once: what a loop does while its memory is used up.
-    fn pause_receives(&mut self, hold: bool);
+    /// Pauses or resumes receiving on all sockets at once. A loop pauses it while its memory is used up.
+    fn pause_receives(&mut self, pause: bool);
 
-    /// Bytes that were sent on a connection and that the peer has not acknowledged yet, if the system tells.
+    /// The number of bytes that were sent on a connection and that the peer has not acknowledged yet, if the system
+    /// reports it.
     fn unacknowledged(&self, _token: Token) -> Option<u64> {
         None
     }
 
-    /// Whether queued sockets have something to report. If not, the loop asks for none but light ones; and the next
-    /// [`wait`](Driver::wait) does not block if so.
+    /// Whether queued sockets have something to report. If so, the next [`wait`](Driver::wait) does not block. If not,
+    /// the loop takes completions of light sockets only.
     fn has_ready(&self) -> bool;
 
-    /// Whether the kernel, or the driver, holds bytes of the peer that the loop has asked for and has not received. A
-    /// driver that cannot rule it out answers `true`.
+    /// Whether the kernel or the driver has bytes of the peer that the loop wants and has not received. A driver that
+    /// cannot rule it out returns `true`.
     fn has_input(&mut self, _token: Token) -> bool {
         false
     }
 
-    /// Whether a send is on its way of which the next turn tells, whatever the peer does: until then there is no need
-    /// to watch over the peer.
+    /// Whether a send is in flight that the next turn completes, whatever the peer does. Until then the loop need not
+    /// check the peer's progress.
     fn is_sending(&self, _token: Token) -> bool {
         false
     }
 
-    /// The time that deadlines are measured in.
+    /// The monotonic time, for deadlines.
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -170,7 +171,7 @@ pub trait Driver {
     /// The address of one side of a connection, or of a listener.
     ///
     /// # Errors
-    /// The system's: the address of a peer is gone once the connection broke.
+    /// Those of the system: the peer's address is unavailable once the connection broke.
     fn address(&self, token: Token, side: Side) -> io::Result<Address>;
 }
 

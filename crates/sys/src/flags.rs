@@ -1,15 +1,15 @@
-//! Sets of yes-or-no facts, of which each driver has its own.
+//! Sets of boolean flags. Each driver defines its own flags.
 
 use std::marker::PhantomData;
 
-/// A set of facts of the kind `F`, in two bytes.
+/// A set of flags of the kind `F`, in two bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flags<F>(u16, PhantomData<F>);
 
 impl<F: Copy> Flags<F> {
     pub(crate) const NONE: Self = Self(0, PhantomData);
 
-    /// The set of the one fact that has this number, of sixteen.
+    /// The set of one flag, which has this number, of sixteen.
     pub(crate) const fn fact(number: u32) -> Self {
         Self(1 << number, PhantomData)
     }
@@ -34,14 +34,14 @@ impl<F: Copy> Flags<F> {
         }
     }
 
-    /// Sets a flag and says whether it was clear.
+    /// Sets a flag and returns whether it was clear.
     pub(crate) const fn raise(&mut self, flag: Self) -> bool {
         let had = self.contains(flag);
         self.set(flag, true);
         !had
     }
 
-    /// Clears a flag and says whether it was set.
+    /// Clears a flag and returns whether it was set.
     pub(crate) const fn take(&mut self, flag: Self) -> bool {
         let had = self.contains(flag);
         self.set(flag, false);

@@ -1,4 +1,4 @@
-//! What the drivers share of sending: the one array of a gathering write, and pieces of files.
+//! Sending, for both drivers: the array of a gathering write, and pieces of files.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -38,12 +38,12 @@ pub(crate) fn send_parts(socket: impl AsFd, parts: &[IoSlice<'_>]) -> io::Result
     }
 }
 
-/// How many bytes the parts have together.
+/// The total length of the parts.
 pub(crate) fn length(parts: &[IoSlice<'_>]) -> usize {
     parts.iter().map(|part| part.len()).sum()
 }
 
-/// The loop's one array for gathering writes. It never grows: what does not fit goes with the next call.
+/// The loop's one array for gathering writes. It never grows: parts that do not fit go with the next call.
 pub(crate) struct IoVectors(Box<[MaybeUninit<IoSlice<'static>>]>);
 
 impl IoVectors {
@@ -51,19 +51,18 @@ impl IoVectors {
         Self(Box::new_uninit_slice(IOVECTORS))
     }
 
-    /// The array, as if nothing was ever in it: what earlier writes left there is not looked at again.
+    /// The array, as if it was empty: the elements of earlier writes are not read again.
     pub(crate) fn empty<'a>(&mut self) -> &mut [MaybeUninit<IoSlice<'a>>] {
         let first = self.0.as_mut_ptr().cast::<MaybeUninit<IoSlice<'a>>>();
-        // SAFETY: the two element types differ in a lifetime only, so the layout is the same; an element that is
-        // `MaybeUninit` holds no promise, neither the old lifetime's nor the new one's; `self` is borrowed mutably
-        // for as long as the result lives.
+        // SAFETY: the two element types differ in a lifetime only, so the layout is the same; a `MaybeUninit` element
+        // guarantees nothing, for neither lifetime; `self` is borrowed mutably for as long as the result lives.
         unsafe { std::slice::from_raw_parts_mut(first, self.0.len()) }
     }
 }
 
-/// Linux sends no more than this in one call (MAX_RW_COUNT, of the smallest pages). A count that is short for that
-/// reason must not be taken for a full buffer: no edge would follow.
+/// Linux sends no more than this in one call (MAX_RW_COUNT, with the smallest pages). The driver must not take a count
+/// that is short for that reason for a full buffer: no edge would follow.
 pub(crate) const CALL_BYTES_MAX: usize = i32::MAX as usize & !4095;
 
-/// UIO_MAXIOV of Linux: more are refused by the system.
+/// UIO_MAXIOV of Linux: the system refuses more.
 pub(crate) const IOVECTORS: usize = 1024;

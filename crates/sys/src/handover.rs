@@ -1,12 +1,11 @@
 //! Handing listeners over from one process to the next, across a Unix socket.
 //!
-//! Listeners travel as what they are, so the connections that wait in their queues come along. One message carries at
-//! most [`PER_MESSAGE_MAX`] descriptors; a header says how many there are in all. Everything from the other end is
-//! checked, and whatever arrived of a handover that fails is closed. Every step has a deadline, which no trickle of
-//! bytes can move.
+//! Listeners are passed as descriptors, so the connections in their backlogs come along. One message carries at most
+//! [`PER_MESSAGE_MAX`] descriptors; a header has the total number. The receiver checks everything, and closes the
+//! descriptors of a handover that fails. Every step has a deadline, which a trickle of bytes does not extend.
 //!
-//! The socket at a path is for processes of the same user only. Who speaks when is decided above: see `takeover.rs` of
-//! the engine.
+//! Only processes of the same user can connect to the socket at a path. The order of the messages is the engine's: see
+//! its `takeover.rs`.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -23,11 +22,11 @@ use rustix::net::{
 };
 use socket2::{Domain, SockAddr, SockRef, Type};
 
-/// Sends listeners, to be received by [`receive`].
+/// Sends listeners; [`receive`] is the other end.
 ///
 /// # Errors
-/// `InvalidInput` if there are none, or more than [`LISTENERS_MAX`]; `TimedOut` at the deadline; the system's
-/// otherwise.
+/// `InvalidInput` if there are none, or more than [`LISTENERS_MAX`]; `TimedOut` at the deadline; otherwise those of the
+/// system.
 pub fn send(stream: &UnixStream, listeners: &[BorrowedFd<'_>], deadline: Instant) -> io::Result<()> {
     if !(1..=LISTENERS_MAX).contains(&listeners.len()) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "so many listeners cannot be handed over"));
@@ -42,7 +41,7 @@ pub fn send(stream: &UnixStream, listeners: &[BorrowedFd<'_>], deadline: Instant
     Ok(())
 }
 
-/// One message: a byte that says how many descriptors come with it. Without a byte of its own nothing would be sent.
+/// Sends one message: descriptors, and a byte with their number. Without that byte nothing would be sent.
 fn send_some(stream: &UnixStream, some: &[BorrowedFd<'_>], deadline: Instant) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -62,8 +61,8 @@ fn send_some(stream: &UnixStream, some: &[BorrowedFd<'_>], deadline: Instant) ->
 /// Receives what [`send`] sends: listening stream sockets, at least one.
 ///
 /// # Errors
-/// `InvalidData` if something else was sent; `UnexpectedEof` if the other end has ended; `TimedOut` at the deadline;
-/// the system's otherwise. What had arrived is closed.
+/// `InvalidData` if the other end sent something else; `UnexpectedEof` if it has ended the stream; `TimedOut` at the
+/// deadline; otherwise those of the system. The descriptors that had arrived are closed.
 pub fn receive(stream: &UnixStream, deadline: Instant) -> io::Result<Vec<OwnedFd>> {
     let mut header = [0; HEADER_BYTES];
     read_exact(stream, &mut header, deadline)?;
@@ -84,7 +83,7 @@ pub fn receive(stream: &UnixStream, deadline: Instant) -> io::Result<Vec<OwnedFd
 
 fn receive_some(stream: &UnixStream, into: &mut Vec<OwnedFd>, deadline: Instant) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
-    // Dropping it closes what it still holds.
+    // Dropping the buffer closes the descriptors that are left in it.
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut count = [0];
     let received = loop {
@@ -118,7 +117,7 @@ fn receive_some(stream: &UnixStream, into: &mut Vec<OwnedFd>, deadline: Instant)
 /// Sends bytes.
 ///
 /// # Errors
-/// `TimedOut` at the deadline; the system's otherwise.
+/// `TimedOut` at the deadline; otherwise those of the system.
 pub fn write_all(mut stream: &UnixStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         stream.set_write_timeout(Some(left(deadline)?))?;
@@ -132,10 +131,10 @@ pub fn write_all(mut stream: &UnixStream, mut bytes: &[u8], deadline: Instant) -
     Ok(())
 }
 
-/// Receives as many bytes as there is room for.
+/// Receives exactly as many bytes as `room` has.
 ///
 /// # Errors
-/// `UnexpectedEof` if fewer come; `TimedOut` at the deadline; the system's otherwise.
+/// `UnexpectedEof` if the stream ends before; `TimedOut` at the deadline; otherwise those of the system.
 pub fn read_exact(mut stream: &UnixStream, mut room: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !room.is_empty() {
         stream.set_read_timeout(Some(left(deadline)?))?;
@@ -149,10 +148,10 @@ pub fn read_exact(mut stream: &UnixStream, mut room: &mut [u8], deadline: Instan
     Ok(())
 }
 
-/// Receives what has arrived of the bytes for which there is room, and does not wait. Returns how many there are.
+/// Receives the bytes that have arrived, as many as `room` has, without waiting. Returns their number.
 ///
 /// # Errors
-/// `UnexpectedEof` if the other end has ended; the system's otherwise.
+/// `UnexpectedEof` if the other end has ended the stream; otherwise those of the system.
 pub fn read_arrived(stream: &UnixStream, room: &mut [u8]) -> io::Result<usize> {
     loop {
         match rustix::net::recv(stream, &mut *room, RecvFlags::DONTWAIT) {
@@ -165,13 +164,14 @@ pub fn read_arrived(stream: &UnixStream, room: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Waits for a process that connects, for `patience` or without an end. `None` if none has connected by then.
+/// Waits until a process connects, for at most `patience`, or without a limit if that is `None`. Returns `None` if no
+/// process has connected by then.
 ///
-/// The kernel sets a descriptor aside before it waits, so a process that has used up its descriptors can still accept
-/// one.
+/// The kernel reserves a descriptor before it waits, so a process that has used up its descriptors can still accept one
+/// connection.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system.
 pub fn accept(listener: &UnixListener, patience: Option<Duration>) -> io::Result<Option<UnixStream>> {
     SockRef::from(listener).set_read_timeout(patience)?;
     match listener.accept() {
@@ -181,23 +181,25 @@ pub fn accept(listener: &UnixListener, patience: Option<Duration>) -> io::Result
     }
 }
 
-/// Listens at a path at which there is nothing yet, so that only processes of this user can connect.
+/// Listens at a path at which no file exists, so that only processes of this user can connect.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
-    // Before there is a file: it is made with the mode that the socket has.
+    // Before `bind` creates the file, which gets the mode of the socket.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     socket.bind(&SockAddr::unix(path)?)?;
     socket.listen(BACKLOG)?;
     Ok(OwnedFd::from(socket).into())
 }
 
-/// Connects to who listens at a path. `None` if there is nothing, or a socket file at which nobody listens any more.
+/// Connects to the process that listens at a path. Returns `None` if there is no file, or a socket file at which no
+/// process listens any more.
 ///
 /// # Errors
-/// `InvalidInput` if there is something else than a socket; `TimedOut` if nobody accepts; the system's otherwise.
+/// `InvalidInput` if there is a file that is no socket; `TimedOut` if the backlog stays full; otherwise those of the
+/// system.
 pub fn connect(path: &Path, patience: Duration) -> io::Result<Option<UnixStream>> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {
@@ -208,7 +210,7 @@ pub fn connect(path: &Path, patience: Duration) -> io::Result<Option<UnixStream>
         Ok(_) => {}
     }
     let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
-    // It bounds connecting as well.
+    // The write timeout bounds connecting as well.
     socket.set_write_timeout(Some(patience))?;
     match socket.connect(&SockAddr::unix(path)?) {
         Ok(()) => Ok(Some(OwnedFd::from(socket).into())),
@@ -220,22 +222,22 @@ pub fn connect(path: &Path, patience: Duration) -> io::Result<Option<UnixStream>
 /// The process at the other end of a Unix stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its number; zero if it lives where its number means nothing to us.
+    /// Its process number; zero if it is in a PID namespace that is not visible to us.
     pub process: i32,
-    /// Whether it belongs to the user that we belong to.
+    /// Whether its user is that of this process.
     pub is_same_user: bool,
 }
 
-/// Who is, or was when it connected or began to listen, at the other end.
+/// The process at the other end, at the time when it connected or began to listen.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system.
 pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // Not through rustix, for which a process always has a number.
-    // SAFETY: the option is a `ucred`, which is what pointer and length say, and any bytes are one; the descriptor is
-    // open while the stream is borrowed.
+    // Not through rustix, which assumes that a process always has a number.
+    // SAFETY: the option is a `ucred`, as the pointer and the length state, and any bytes are a valid one; the
+    // descriptor is open while the stream is borrowed.
     let failed = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -252,13 +254,13 @@ pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
     Ok(Peer { process: credentials.pid, is_same_user })
 }
 
-/// Ends a listener's wait for connections, in whatever thread it is.
+/// Ends a listener's wait for connections, in any thread.
 pub fn wake(listener: &UnixListener) {
-    // It fails only if it was done before.
+    // It fails only if the listener was shut down before.
     let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
 }
 
-/// Checks that this is a stream socket that listens, over TCP or Unix.
+/// Checks that a descriptor is a listening stream socket, TCP or Unix.
 ///
 /// # Errors
 /// `InvalidData` if it is anything else.
@@ -271,14 +273,14 @@ pub fn check(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     Err(malformed("a descriptor is no listening stream socket"))
 }
 
-/// The time that is left, for a socket option, in which zero means for ever.
+/// The time that is left, for a socket option in which zero means no timeout.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
-    // It counts microseconds.
+    // The option counts microseconds.
     if left < Duration::from_micros(1) { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// What the kernel says when a timeout has passed.
+/// Maps the kernel's error for a timeout that has passed to `TimedOut`.
 fn timed_out(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }
@@ -287,13 +289,13 @@ fn malformed(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Listeners that can be handed over: one for each loop that a server may have.
+/// The most listeners of one handover: one for each loop that a server may have.
 pub const LISTENERS_MAX: usize = 1024;
 
-/// Descriptors in one message: the kernel takes no more (SCM_MAX_FD).
+/// The most descriptors in one message: the kernel takes no more (SCM_MAX_FD).
 pub const PER_MESSAGE_MAX: usize = 253;
 
-/// `Tidegate`'s handover, first version.
+/// The first version of Tidegate's handover protocol.
 const MAGIC: [u8; 4] = *b"TgH1";
 
 /// The magic, and a count of four bytes.
@@ -301,7 +303,7 @@ const HEADER_BYTES: usize = 8;
 
 const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(PER_MESSAGE_MAX));
 
-/// Processes that may wait to take over.
+/// The number of processes that can wait to take over.
 const BACKLOG: i32 = 16;
 
 const _: () = assert!(PER_MESSAGE_MAX <= u8::MAX as usize);

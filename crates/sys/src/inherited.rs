@@ -1,5 +1,5 @@
-//! Listeners that were open when the process began, as service managers pass them: `LISTEN_PID` says for whom,
-//! `LISTEN_FDS` how many; they are the descriptors from 3 on (`sd_listen_fds(3)`).
+//! Listeners that a service manager passes to the process when it starts: `LISTEN_PID` is the process for which they
+//! are meant, `LISTEN_FDS` is their number. They are the descriptors from 3 on (`sd_listen_fds(3)`).
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,14 +10,14 @@ use rustix::io::FdFlags;
 
 use crate::handover::{self, LISTENERS_MAX};
 
-/// Takes the listeners that the environment says were passed to this process: `None` if none were. They are taken once:
-/// who asks again gets `None`. To be asked before the process opens or closes descriptors by number.
+/// Takes the listeners that were passed to this process, according to the environment. Returns `None` if there are
+/// none, and from the second call on. Call it before the process opens or closes descriptors by number.
 ///
-/// The variables stay, and are of no effect on child processes, which have other numbers.
+/// The variables stay set. They have no effect on child processes, which have other process numbers.
 ///
 /// # Errors
-/// `InvalidInput` if the variables make no sense, `InvalidData` if a descriptor is no listening stream socket: then
-/// none of them is touched.
+/// `InvalidInput` if the variables are malformed, `InvalidData` if a descriptor is no listening stream socket: then no
+/// descriptor is taken.
 pub fn take() -> io::Result<Option<Vec<OwnedFd>>> {
     let count = announced(
         std::env::var_os("LISTEN_PID").as_deref(),
@@ -31,13 +31,13 @@ pub fn take() -> io::Result<Option<Vec<OwnedFd>>> {
     }
 }
 
-/// How many listeners the variables announce to the process of this number.
+/// The number of listeners that the variables announce to the process `own`.
 fn announced(process: Option<&OsStr>, count: Option<&OsStr>, own: u32) -> io::Result<Option<usize>> {
     let (Some(process), Some(count)) = (process, count) else { return Ok(None) };
     let wrong = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
     let process: u32 = number(process).ok_or_else(|| wrong("LISTEN_PID is no number"))?;
     if process != own {
-        // They were meant for a parent.
+        // They are meant for another process, such as the parent.
         return Ok(None);
     }
     let count: usize = number(count).ok_or_else(|| wrong("LISTEN_FDS is no number"))?;
@@ -59,11 +59,11 @@ fn claim(first: RawFd, count: usize) -> io::Result<Vec<OwnedFd>> {
         if !is_open(number) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a descriptor is not open"));
         }
-        // SAFETY: it was just seen to be open, and is only looked at here.
+        // SAFETY: the descriptor is open, as checked above, and `check` only queries it.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         handover::check(descriptor)?;
     }
-    // SAFETY: all of them are open. By the protocol behind the variables they belong to whoever reads those, which
+    // SAFETY: all of them are open. By the protocol of the variables they belong to the process that reads those, which
     // `take` does once in the life of a process.
     let listeners: Vec<_> = numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect();
     listeners.iter().try_for_each(|listener| rustix::io::fcntl_setfd(listener, FdFlags::CLOEXEC))?;
@@ -71,11 +71,11 @@ fn claim(first: RawFd, count: usize) -> io::Result<Vec<OwnedFd>> {
 }
 
 fn is_open(number: RawFd) -> bool {
-    // SAFETY: this command touches no memory, and a number that is no descriptor is an error.
+    // SAFETY: this command accesses no memory, and fails for a number that is no descriptor.
     unsafe { libc::fcntl(number, libc::F_GETFD) >= 0 }
 }
 
-/// Behind standard input, output and error.
+/// The first descriptor after standard input, output and error.
 const FIRST: RawFd = 3;
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_for_another_process_are_left_alone() {
+    fn listeners_for_another_process_are_not_taken() {
         assert_eq!(announces("78", "2").unwrap(), None);
         assert_eq!(announces("78", "nonsense").unwrap(), None);
         assert_eq!(announced(None, Some("2".as_ref()), 77).unwrap(), None);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_announced_as_a_server_may_have_loops() {
+    fn the_announced_count_is_limited_and_validated() {
         for (count, expected) in [("0", None), ("1", Some(1)), ("1024", Some(1024))] {
             assert_eq!(announces("77", count).unwrap(), expected);
         }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_is_claimed_and_is_not_inherited_further() {
+    fn a_claimed_listener_is_close_on_exec() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let number = listener.into_raw_fd();
@@ -118,17 +118,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_listener_is_refused() {
+    fn descriptors_that_are_no_listeners_are_refused_and_stay_open() {
         let (reader, _writer) = io::pipe().unwrap();
         assert_eq!(claim(reader.as_raw_fd(), 1).unwrap_err().kind(), io::ErrorKind::InvalidData);
         let (stream, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
         assert_eq!(claim(stream.as_raw_fd(), 1).unwrap_err().kind(), io::ErrorKind::InvalidData);
-        assert!(is_open(reader.as_raw_fd()) && is_open(stream.as_raw_fd()), "they are somebody else's");
+        assert!(is_open(reader.as_raw_fd()) && is_open(stream.as_raw_fd()), "`claim` closed a descriptor");
     }
 
     #[test]
-    fn what_is_not_open_is_not_touched() {
-        // No process of a test has descriptors of such numbers.
+    fn claiming_descriptors_that_are_not_open_is_an_error() {
+        // No test process has descriptors with such numbers.
         let error = claim(1_000_000, 2).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }

@@ -1,8 +1,8 @@
-//! Sockets and drivers: what an event loop stands on.
+//! Sockets and drivers: the I/O of an event loop.
 //!
-//! A [`Driver`] takes operations and gives completions, one at a time, so that received bytes are decoded while they
-//! are hot. It knows tokens and sockets, never connections. [`readiness`] is the driver on epoll, through mio; it
-//! imitates completion by trying an operation when the socket is ready for it. [`uring`] is the one on io_uring.
+//! A [`Driver`] takes operations and returns completions, one at a time, so that received bytes are decoded while they
+//! are in the cache. It knows tokens and sockets, never connections. [`readiness`] is the driver on epoll, through mio;
+//! it imitates completion by trying an operation when the socket is ready for it. [`uring`] is the driver on io_uring.
 //!
 //! Addresses, listeners and socket options by name are here as well, since every driver needs them.
 //!

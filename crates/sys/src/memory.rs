@@ -1,9 +1,9 @@
-//! What the machine and the process have: memory, descriptors; and giving memory back.
+//! The memory and the descriptors of the machine and the process; and giving memory back.
 
 use std::sync::LazyLock;
 
-/// Gives memory that the allocator keeps for later back to the system. It walks the allocator's free lists, so it is
-/// for the quiet after a burst, not for every day. Does nothing where the allocator has no such call.
+/// Gives memory that the allocator keeps for later back to the system. It walks the allocator's free lists, so call it
+/// when a burst is over, not regularly. Does nothing if the allocator has no such call.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: the call takes no pointers and may be made at any time from any thread.
@@ -12,8 +12,8 @@ pub fn give_back() {
     }
 }
 
-/// The machine's memory in bytes, or the limit of this process's control group where that is less; as it was when it
-/// was first asked for, since default limits ask for it with every client that is made.
+/// The machine's memory in bytes, or the limit of this process's control group if that is less. The first call caches
+/// it, since the default limits of every new client read it.
 #[must_use]
 pub fn total_bytes() -> u64 {
     static TOTAL: LazyLock<u64> = LazyLock::new(look_up_total);
@@ -27,14 +27,14 @@ fn look_up_total() -> u64 {
     group.map_or(machine, |limit: u64| limit.min(machine))
 }
 
-/// How many descriptors this process may have.
+/// The number of descriptors that this process may have.
 #[must_use]
 pub fn descriptors_max() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// Whether an error says that the process, or the machine, has as many descriptors as it may have.
+/// Whether the cause of an error is that the process or the machine has as many descriptors as it may have.
 #[must_use]
 pub fn is_out_of_descriptors(error: &std::io::Error) -> bool {
     let errno = error.raw_os_error();
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn only_two_errors_say_that_there_is_no_descriptor() {
+    fn only_emfile_and_enfile_mean_out_of_descriptors() {
         let is_out = |errno| super::is_out_of_descriptors(&std::io::Error::from_raw_os_error(errno));
         assert!(is_out(libc::EMFILE) && is_out(libc::ENFILE));
         assert!(!is_out(libc::ENOBUFS) && !is_out(0));

@@ -5,24 +5,27 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 
-/// Options of a stream. On Linux a stream that is accepted has those of its listener, so they are set once there.
+/// Options of a stream. On Linux an accepted stream has those of its listener, so they are set once on the listener.
 #[derive(Debug, Clone)]
 pub struct SocketOptions {
-    /// Wait for more bytes before a small packet is sent (Nagle's algorithm). Off unless set: answers leave at once.
+    /// Wait for more bytes before a small packet is sent (Nagle's algorithm). Off by default, so that responses leave
+    /// at once.
     pub delay: bool,
-    /// Probe a silent peer after this long, in whole seconds, then every so often; off unless set.
+    /// Send a probe to a silent peer after this time, in whole seconds, and then at the system's interval. Off by
+    /// default.
     pub keep_alive: Option<Duration>,
-    /// The size of the kernel's send buffer, in bytes; the kernel's own choice unless set.
+    /// The size of the kernel's send buffer, in bytes. By default the kernel chooses it.
     pub send_buffer_bytes: Option<usize>,
-    /// How many bytes the kernel takes that it cannot send yet (TCP_NOTSENT_LOWAT); 128 KiB, and `None` for as many as
-    /// its send buffer holds. What is beyond waits in our own queue, where water marks and budgets count it: a peer
-    /// that does not read would otherwise cost megabytes of the kernel's memory, which all connections share.
+    /// How many bytes the kernel takes that it cannot send yet (TCP_NOTSENT_LOWAT): 128 KiB by default, and `None` for
+    /// as many as its send buffer has room for. Further bytes wait in our own queue, where water marks and budgets
+    /// count them. Otherwise a peer that does not read would cost megabytes of the kernel's memory, which all
+    /// connections share.
     pub unsent_bytes_max: Option<u32>,
-    /// The size of the kernel's receive buffer, in bytes; the kernel's own choice unless set.
+    /// The size of the kernel's receive buffer, in bytes. By default the kernel chooses it.
     pub receive_buffer_bytes: Option<usize>,
-    /// How long closing waits for unsent bytes in the kernel, in whole seconds; zero resets the connection. Anything
-    /// else **blocks** the thread that closes, which is the event loop's, even though the socket does not block. The
-    /// kernel's own way, which is not to wait but to go on sending, unless set.
+    /// How long closing waits for unsent bytes in the kernel, in whole seconds; zero resets the connection. Any other
+    /// time **blocks** the thread that closes, which is the event loop's, even though the socket is non-blocking. By
+    /// default closing does not wait, and the kernel continues to send.
     pub linger: Option<Duration>,
 }
 
@@ -54,9 +57,8 @@ impl SocketOptions {
     }
 }
 
-/// Bytes that the peer calls urgent are bytes like any other (RFC 6093, section 5): out of line they would end receives
-/// short, and have those that wait in the kernel try again in vain. Streams that are accepted take it from their
-/// listener.
+/// Makes urgent bytes bytes like any other (RFC 6093, section 5). Out of line they would end receives short, and make
+/// receives that wait in the kernel retry without effect. Accepted streams inherit the option from their listener.
 pub(crate) fn take_urgent_bytes_inline(socket: &SockRef<'_>) -> io::Result<()> {
     socket.set_out_of_band_inline(true)
 }
@@ -74,7 +76,7 @@ impl Default for SocketOptions {
     }
 }
 
-/// The kernel counts in seconds: a part of one is rounded up, so that a short time does not become none.
+/// Rounds up to whole seconds, in which the kernel counts, so that a short time does not become zero.
 fn whole_seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)))
 }
@@ -84,9 +86,10 @@ fn whole_seconds(time: Duration) -> Duration {
 pub struct ListenOptions {
     /// Options of the streams that will be accepted.
     pub stream: SocketOptions,
-    /// Let several listeners share the address, the kernel spreading connections over them (SO_REUSEPORT).
+    /// Let several listeners share the address; the kernel distributes connections over them (SO_REUSEPORT).
     pub reuse_port: bool,
-    /// Connections that may wait to be accepted; the kernel has a limit of its own (`net.core.somaxconn`).
+    /// The number of connections that can wait to be accepted. The kernel also has its own limit
+    /// (`net.core.somaxconn`).
     pub backlog: u32,
 }
 

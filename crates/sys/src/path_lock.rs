@@ -1,15 +1,15 @@
-//! `PathLock`: one process at a time changes what lies at a path.
+//! `PathLock`: one process at a time changes the file at a path.
 //!
 //! The lock is an advisory `flock` on a file beside the path, so the kernel releases it when its process ends, and it
-//! excludes the processes of all containers that share the directory. The file exists while the lock is held: its
-//! holder removes it before the kernel releases the lock. A process that opened the file before that, and locks it
-//! later, finds that the name leads to another file or to none, and begins again.
+//! excludes the processes of all containers that share the directory. The file exists while a process has the lock, and
+//! that process removes it before the kernel releases the lock. A process that opened the file before that, and locks
+//! it later, finds that the name leads to another file or to none, and starts again.
 //!
-//! The holder may create one temporary socket beside the path. Its name is random, and stands in the lock file before
-//! the socket exists. So a process that acquires the lock and finds a name knows that the earlier holder died, and
-//! removes that socket: at most one is ever left behind, and none that a live process still needs is removed.
+//! The holder may create one temporary socket beside the path. Its name is random, and is written to the lock file
+//! before the socket exists. So a process that acquires the lock and finds a name knows that the earlier holder died,
+//! and removes that socket. At most one socket is ever left behind, and no socket of a live process is removed.
 //!
-//! A file with the lock's name that holds anything else is an error, and stays as it is.
+//! A file with the lock's name and any other content is an error, and stays unchanged.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -31,7 +31,7 @@ impl PathLock {
     ///
     /// # Errors
     /// `TimedOut` if other processes hold the lock for `patience`; `InvalidInput` if `path` names no file;
-    /// `InvalidData` if another program uses the lock's name; the system's otherwise.
+    /// `InvalidData` if another program uses the lock's name; otherwise those of the system.
     pub fn acquire(path: &Path, patience: Duration) -> io::Result<Self> {
         let deadline = Instant::now() + patience;
         let lock = lock_path(path)?;
@@ -61,10 +61,10 @@ impl PathLock {
     }
 
     /// A random name beside the path, for a socket that is renamed while the lock is held. The caller creates it so
-    /// that an existing file is an error, and asks for another name then.
+    /// that an existing file is an error, and requests another name then.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn temporary(&mut self) -> io::Result<&Path> {
         self.remove_temporary();
         // The keys are from the kernel's random numbers, so processes with equal numbers draw different names.
@@ -77,7 +77,7 @@ impl PathLock {
 
     fn remove_temporary(&mut self) {
         if let Some(temporary) = self.temporary.take() {
-            // After the rename there is none.
+            // After the rename the name no longer exists.
             let _ = remove_socket(&temporary);
         }
     }
@@ -89,7 +89,7 @@ impl PathLock {
         if !is_file || read.is_err() || !is_part_of_name(&text) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "another program uses the file of its lock"));
         }
-        // A shorter one is of a process that died while it wrote the name, and so before there was a socket.
+        // A shorter name is of a process that died while it wrote it, so before the socket existed.
         if text.len() == NAME_BYTES {
             remove_socket(&self.path.with_file_name(text))?;
         }
@@ -106,14 +106,14 @@ impl Drop for PathLock {
     fn drop(&mut self) {
         self.remove_temporary();
         if !self.path.as_os_str().is_empty() {
-            // While the lock is held: no other process relies on this file yet. If it fails, the next holder finds a
-            // file that it may use.
+            // The lock is still held, so no other process uses this file yet. If the removal fails, the next holder
+            // finds a file that it can use.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Whether the name still leads to the open file.
+/// Whether the path still leads to the open file.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let opened = file.metadata()?;
     match fs::symlink_metadata(path) {
@@ -193,7 +193,7 @@ mod tests {
 
     /// Each thread removes the file on which others wait.
     #[test]
-    fn of_many_threads_one_has_the_lock_at_a_time() {
+    fn one_of_many_threads_has_the_lock_at_a_time() {
         let directory = Directory::new("many");
         let path = directory.0.join("socket");
         let inside = std::sync::atomic::AtomicU32::new(0);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn names_differ_and_what_a_process_that_died_left_behind_is_removed() {
+    fn names_differ_and_the_socket_of_a_process_that_died_is_removed() {
         let directory = Directory::new("leftover");
         let path = directory.0.join("socket");
         let mut held = PathLock::acquire(&path, Duration::ZERO).unwrap();
@@ -221,7 +221,7 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(second.file_name().unwrap().len(), NAME_BYTES);
         drop(UnixListener::bind(&second).unwrap());
-        // As where no destructor runs: the kernel closes the file of a process that dies.
+        // No destructor runs in a process that dies; the kernel closes its file.
         held.temporary = None;
         held.release_only();
         drop(held);
@@ -239,7 +239,7 @@ mod tests {
             assert_eq!(PathLock::acquire(&path, Duration::ZERO).unwrap_err().kind(), io::ErrorKind::InvalidData);
             assert_eq!(fs::read_to_string(lock_path(&path).unwrap()).unwrap(), content);
         }
-        // What is left of a process that died while it wrote a name.
+        // The file of a process that died while it wrote a name.
         fs::write(lock_path(&path).unwrap(), ".tg-01").unwrap();
         drop(PathLock::acquire(&path, Duration::ZERO).unwrap());
         assert_eq!(directory.files(), 0);

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-/// How many bytes the operations of a socket have moved lately. One byte.
+/// Whether the recent operations of a socket moved many bytes. One byte.
 ///
 /// ```
 /// use tidegate_sys::Load;
@@ -31,20 +31,20 @@ impl Load {
     /// A light one.
     pub const LIGHT: Self = Self(LIGHT);
 
-    /// Takes note of a receive of so many bytes.
+    /// Records a receive of so many bytes.
     pub fn note_received(&mut self, bytes: usize) {
         self.note(bytes >= HEAVY_RECEIVE_BYTES);
     }
 
-    /// Takes note of a send of so many bytes.
+    /// Records a send of so many bytes.
     pub fn note_sent(&mut self, bytes: usize) {
-        // A server may speak first: that says nothing of what it will receive.
+        // A server may send first, which does not show how much it will receive.
         if !self.is_new() || bytes >= HEAVY_SEND_BYTES {
             self.note(bytes >= HEAVY_SEND_BYTES);
         }
     }
 
-    /// Takes note that the kernel has no room for what is to be sent.
+    /// Records that the kernel has no room for a send.
     pub fn note_blocked(&mut self) {
         self.note(true);
     }
@@ -71,19 +71,19 @@ impl Load {
         }
     }
 
-    fn note(&mut self, much: bool) {
-        self.0 = if much { LIGHT + LIGHT_OPERATIONS } else { self.0.saturating_sub(1).max(LIGHT) };
+    fn note(&mut self, heavy: bool) {
+        self.0 = if heavy { LIGHT + LIGHT_OPERATIONS } else { self.0.saturating_sub(1).max(LIGHT) };
     }
 }
 
-/// Which sockets report in which part of a turn.
+/// The part of a turn in which a socket reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Connections that move few bytes, and everything that is not about the bytes of a connection.
     Light,
     /// Listeners: a bounded number of connections is accepted in a turn.
     Listener,
-    /// Connections from which nothing was received yet. A crowd that connects does not delay those that are there.
+    /// Connections that have not received yet. A crowd that connects does not delay the established connections.
     New,
     /// Connections that move many bytes.
     Heavy,
@@ -94,11 +94,12 @@ impl Class {
     pub const ALL: [Self; 4] = [Self::Light, Self::Listener, Self::New, Self::Heavy];
 }
 
-/// The sockets of a driver that have something to report. The driver sees to it that each is in here at most once.
+/// The sockets of a driver that have something to report. The driver ensures that each is in here at most once.
 #[derive(Debug)]
 pub struct ReadyQueue<T>([Queue<T>; Class::ALL.len()]);
 
-/// Sockets in the order in which they report, and how many reports are left in this turn: none before the first.
+/// Sockets in the order in which they report, and the number of reports left in this turn, which is `None` before the
+/// first.
 #[derive(Debug)]
 struct Queue<T> {
     sockets: VecDeque<T>,
@@ -136,8 +137,8 @@ impl<T> ReadyQueue<T> {
         self.0.iter_mut().for_each(|queue| queue.left = None);
     }
 
-    /// The next socket of a class in this turn. A connection that is queued after the first of its class was asked for
-    /// reports in the next turn; listeners report so often, together.
+    /// The next socket of a class in this turn. A connection that is queued after the first call for its class reports
+    /// in the next turn. For listeners the number of reports in a turn is bounded instead.
     pub fn next(&mut self, class: Class) -> Option<T> {
         let queue = &mut self.0[class as usize];
         let count = queue.sockets.len();
@@ -156,7 +157,7 @@ impl<T> ReadyQueue<T> {
         !self.0[Class::Heavy as usize].sockets.is_empty()
     }
 
-    /// Sockets of all classes.
+    /// The number of sockets of all classes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.iter().map(|queue| queue.sockets.len()).sum()
@@ -174,19 +175,19 @@ impl<T> ReadyQueue<T> {
     }
 }
 
-/// A receive of so many bytes makes a socket heavy.
+/// A receive of this many bytes makes a socket heavy.
 pub(crate) const HEAVY_RECEIVE_BYTES: usize = 3 * 1024;
 
-/// A send of so many bytes makes a socket heavy.
+/// A send of this many bytes makes a socket heavy.
 pub(crate) const HEAVY_SEND_BYTES: usize = 8 * 1024;
 
-/// So many light operations in a row make a heavy socket light again.
+/// This many light operations in a row make a heavy socket light again.
 const LIGHT_OPERATIONS: u8 = 8;
 
-/// Light sockets that report in one turn; the others keep their place.
+/// The most light sockets that report in one turn; the others keep their place.
 const LIGHT_SOCKETS_PER_TURN_MAX: usize = 1024;
 
-/// Connections that are accepted in one turn, from all listeners.
+/// The most connections that are accepted in one turn, from all listeners.
 const ACCEPTS_PER_TURN_MAX: usize = 64;
 
 const NEW: u8 = 0;
@@ -206,7 +207,7 @@ mod tests {
     fn a_socket_is_heavy_until_eight_light_operations_in_a_row() {
         let mut load = Load::default();
         load.note_sent(HEAVY_SEND_BYTES - 1);
-        assert!(load.is_new() && !load.is_heavy(), "a server spoke first");
+        assert!(load.is_new() && !load.is_heavy(), "a server sent first");
         load.note_received(HEAVY_RECEIVE_BYTES - 1);
         assert!(!load.is_new() && !load.is_heavy());
         for much in 0..3 {
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_has_the_sockets_that_were_queued_before_it_came_to_them() {
+    fn a_turn_serves_the_sockets_queued_before_the_first_call_for_their_class() {
         let mut ready = ReadyQueue::default();
         ready.push('h', heavy());
         ready.push('a', Load::LIGHT);

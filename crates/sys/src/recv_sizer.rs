@@ -1,19 +1,19 @@
-//! `RecvSizer`: how much a socket is asked for by one call.
+//! `RecvSizer`: how many bytes one receive call of a socket requests.
 
 use tidegate_buffer::RECEIVE_BYTES_MAX;
 
-/// What a codec does not use up has to be kept, so a socket starts small, grows while receives are full and shrinks
-/// when they are nearly empty.
+/// The size of a socket's next receive. The loop has to keep the bytes that a codec does not consume, so the size
+/// starts small, grows while receives are full, and shrinks when they are nearly empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct RecvSizer(u8);
 
 impl RecvSizer {
-    /// Bytes to ask for.
+    /// The number of bytes to request.
     pub(crate) const fn bytes(self) -> usize {
         BYTES_MIN << (self.0 & DOUBLINGS)
     }
 
-    /// Takes note of what came.
+    /// Records the length of a receive.
     pub(crate) fn learn(&mut self, length: usize) {
         let little = length < self.bytes() / 8;
         let mut doublings = self.0 & DOUBLINGS;
@@ -26,8 +26,8 @@ impl RecvSizer {
     }
 }
 
-/// The first receive of a socket asks for this much: room for a usual request. Of a peer that sends more than it reads
-/// the answers of, no more than this has to be kept.
+/// The size of a socket's first receive: room for a usual request. If a peer sends requests and does not read the
+/// responses, the loop has to keep no more than this.
 const BYTES_MIN: usize = 2 * 1024;
 
 /// Doublings up to the scratch's size.
@@ -36,7 +36,8 @@ const DOUBLINGS_MAX: u8 = 5;
 /// The bits that count doublings.
 const DOUBLINGS: u8 = 0b111;
 
-/// The last receive brought little. Twice in a row: the rest behind a full receive is small, and says nothing.
+/// Set if the last receive was small. The size shrinks after two in a row, since the rest after a full receive is small
+/// as well.
 const HAD_LITTLE: u8 = 0b1000;
 
 const _: () = assert!(DOUBLINGS_MAX <= DOUBLINGS);
@@ -47,11 +48,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_grows_with_what_comes_and_shrinks_when_little_came_twice() {
-        let mut appetite = RecvSizer::default();
+    fn size_grows_after_a_full_receive_and_shrinks_after_two_small_ones() {
+        let mut sizer = RecvSizer::default();
         let mut asked = |length| {
-            appetite.learn(length);
-            appetite.bytes() / 1024
+            sizer.learn(length);
+            sizer.bytes() / 1024
         };
         assert_eq!([asked(100), asked(2 * 1024), asked(1)], [2, 4, 4]);
         assert_eq!([4, 8, 16, 32, 64].map(|length| asked(length * 1024)), [8, 16, 32, 64, 64]);

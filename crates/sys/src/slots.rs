@@ -2,12 +2,12 @@
 
 use crate::driver::Token;
 
-/// What a driver knows of a socket, which was born with a generation.
+/// An entry of the table: the state of a socket, which has the generation of its token.
 pub(crate) trait HasGeneration {
     fn generation(&self) -> u32;
 }
 
-/// The table. A slot that is looked up with an old generation is empty.
+/// The table. A lookup with an old generation finds no entry.
 #[derive(Debug)]
 pub(crate) struct Slots<E>(Vec<Option<E>>);
 
@@ -26,7 +26,7 @@ impl<E: HasGeneration> Slots<E> {
         self.0[slot] = Some(entry);
     }
 
-    /// Who has the slot now.
+    /// The current entry of a slot, whatever its generation.
     pub(crate) fn occupant(&self, slot: u32) -> Option<&E> {
         self.0.get(slot as usize)?.as_ref()
     }
@@ -44,7 +44,7 @@ impl<E: HasGeneration> Slots<E> {
         self.0[token.slot as usize].take()
     }
 
-    /// All there are.
+    /// The tokens of all entries.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
         let entries = self.0.iter().enumerate();
         entries.filter_map(|(slot, entry)| {

@@ -1,4 +1,4 @@
-//! `Socket`: a stream or a listener on its way to a driver.
+//! `Socket`: a stream or a listener that a driver can take over.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use crate::address::Address;
 use crate::driver::{Accepted, Side};
 use crate::options::{ListenOptions, SocketOptions, take_urgent_bytes_inline};
 
-/// A stream or a listener, owned, that no driver has taken over yet. It may be handed to another thread.
+/// An owned stream or listener that no driver has taken over yet. It may be moved to another thread.
 #[derive(Debug)]
 pub enum Socket {
     /// A descriptor of the system, not blocking.
@@ -23,10 +23,10 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// Listens at `address`. A socket file at a Unix path at which nobody listens any more is replaced.
+    /// Listens at `address`. Replaces a socket file at a Unix path if no process listens at it any more.
     ///
     /// # Errors
-    /// The system's; `AddrInUse` is the one to expect.
+    /// Those of the system, most often `AddrInUse`.
     pub fn listen(address: &Address, options: &ListenOptions) -> io::Result<Self> {
         if let Address::Unix(path) = address {
             remove_stale(path)?;
@@ -45,10 +45,10 @@ impl Socket {
         Ok(Self::Descriptor(socket.into()))
     }
 
-    /// Takes over a listener that somebody else opened, and sets the options of its streams.
+    /// Takes over a listener that was opened elsewhere, and sets the options of its streams.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn from_listener(listener: impl Into<OwnedFd>, options: &ListenOptions) -> io::Result<Self> {
         let descriptor = listener.into();
         let socket = SockRef::from(&descriptor);
@@ -61,7 +61,7 @@ impl Socket {
     /// Takes over a connected stream, such as one of `std`.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn from_stream(stream: impl Into<OwnedFd>) -> io::Result<Self> {
         let descriptor = stream.into();
         let socket = SockRef::from(&descriptor);
@@ -73,20 +73,20 @@ impl Socket {
     /// A second handle to the same socket.
     ///
     /// # Errors
-    /// The system's, or `Unsupported` in a simulation.
+    /// Those of the system, or `Unsupported` in a simulation.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self::Descriptor(self.descriptor()?.try_clone_to_owned()?))
     }
 
-    /// The address of one of its ends.
+    /// The address of one side of the socket.
     ///
     /// # Errors
-    /// The system's, or `Unsupported` in a simulation.
+    /// Those of the system, or `Unsupported` in a simulation.
     pub fn address(&self, side: Side) -> io::Result<Address> {
         address_of(self.descriptor()?, side)
     }
 
-    /// Its descriptor.
+    /// The descriptor of the socket.
     ///
     /// # Errors
     /// `Unsupported` in a simulation.
@@ -113,7 +113,7 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Accepted>> {
     }
 }
 
-/// Begins to connect; the second value says whether that is still under way.
+/// Begins to connect. The second value is whether the connect is still in progress.
 pub(crate) fn connect(
     address: &Address,
     local: Option<&Address>,
@@ -135,11 +135,11 @@ pub(crate) fn connect(
 /// Binds the near end of a stream that is going to be connected.
 fn bind_local(socket: &socket2::Socket, local: &Address) -> io::Result<()> {
     if local.ip().is_some_and(|ip| ip.port() == 0) {
-        // The port is chosen when the other end is known: then only the pair of both has to be free, and there may be
-        // more connections than ports.
+        // The kernel then chooses the port when the peer's address is known. Only the pair of both addresses has to be
+        // free, so there may be more connections than ports.
         let on: libc::c_int = 1;
-        // SAFETY: the option is an `int`, which is what the pointer and the length say; the descriptor is open while
-        // the socket is borrowed. If the system does not know the option, binding chooses the port at once.
+        // SAFETY: the option is an `int`, as the pointer and the length state; the descriptor is open while the socket
+        // is borrowed. If the system does not know the option, binding chooses the port at once.
         unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -162,17 +162,17 @@ pub(crate) fn address_of(descriptor: BorrowedFd<'_>, side: Side) -> io::Result<A
     Ok(Address::from_socket2(&address))
 }
 
-/// Bytes in the kernel's send buffer that the other end has not acknowledged.
+/// The number of bytes in the kernel's send buffer that the peer has not acknowledged.
 pub(crate) fn unacknowledged(descriptor: BorrowedFd<'_>) -> Option<u64> {
     count(descriptor, libc::TIOCOUTQ)
 }
 
-/// Whether bytes that can be received lie in the kernel.
+/// Whether the kernel has bytes to receive.
 pub(crate) fn has_input(descriptor: BorrowedFd<'_>) -> bool {
     count(descriptor, libc::FIONREAD).is_some_and(|bytes| bytes > 0)
 }
 
-/// What a request for one number comes to.
+/// The result of an ioctl request that returns one number.
 fn count(descriptor: BorrowedFd<'_>, request: libc::Ioctl) -> Option<u64> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: both requests write one `int` to where their argument points, and the descriptor is open while borrowed.
@@ -188,13 +188,13 @@ fn new_stream(address: &Address) -> io::Result<socket2::Socket> {
     socket2::Socket::new(domain, Type::STREAM.nonblocking().cloexec(), None)
 }
 
-/// Removes a socket file at which nobody listens: what a process that died left behind.
+/// Removes a socket file at which no process listens, such as that of a process that died.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     if !is_socket {
         return Ok(());
     }
-    // It must not block, as it would while the backlog of a live listener is full.
+    // The socket is non-blocking: a blocking connect would wait while the backlog of a live listener is full.
     let address = Address::Unix(path.to_path_buf());
     match new_stream(&address)?.connect(&address.to_socket2()?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),

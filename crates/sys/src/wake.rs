@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// What a driver provides so that other threads can reach its loop.
+/// The waker of a driver, through which other threads reach its loop.
 pub trait Wake: Send + Sync {
     /// Ends the wait that is under way, or the next one. Does nothing once the loop is gone.
     fn wake(&self);

@@ -14,7 +14,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// A path that is free again when the test is over.
+/// A path that is removed when the test ends.
 struct Free(PathBuf);
 
 impl Free {
@@ -29,8 +29,8 @@ impl Drop for Free {
     }
 }
 
-/// What comes of a handover when the other end does this.
-fn hear(peer: impl FnOnce(UnixStream) + Send + 'static) -> io::Result<Vec<OwnedFd>> {
+/// The result of `receive` with a peer that runs this function.
+fn recv(peer: impl FnOnce(UnixStream) + Send + 'static) -> io::Result<Vec<OwnedFd>> {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let peer = thread::spawn(move || peer(theirs));
     let received = receive(&ours, soon());
@@ -44,11 +44,11 @@ fn header(count: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_listener_comes_with_the_connections_that_wait_for_it() {
+fn a_received_listener_accepts_connections_that_were_in_its_backlog() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut client = TcpStream::connect(address).unwrap();
-    let received = hear(move |stream| send(&stream, &[listener.as_fd()], soon()).unwrap()).unwrap();
+    let received = recv(move |stream| send(&stream, &[listener.as_fd()], soon()).unwrap()).unwrap();
     let listener = TcpListener::from(received.into_iter().next().unwrap());
     assert!(rustix::io::fcntl_getfd(&listener).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
     listener.accept().unwrap().0.write_all(b"welcome").unwrap();
@@ -58,12 +58,12 @@ fn a_listener_comes_with_the_connections_that_wait_for_it() {
 }
 
 #[test]
-fn as_many_come_as_a_server_may_have_in_the_order_in_which_they_were_sent() {
+fn up_to_the_maximum_number_of_listeners_arrives_in_order() {
     let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     for count in [1, 2, PER_MESSAGE_MAX, PER_MESSAGE_MAX + 1, 2 * PER_MESSAGE_MAX, LISTENERS_MAX] {
         let sent: Vec<_> = listeners.iter().cycle().take(count).map(|one| one.try_clone().unwrap()).collect();
         let ports: Vec<_> = sent.iter().map(|one| one.local_addr().unwrap()).collect();
-        let received = hear(move |stream| {
+        let received = recv(move |stream| {
             let borrowed: Vec<_> = sent.iter().map(AsFd::as_fd).collect();
             send(&stream, &borrowed, soon()).unwrap();
         });
@@ -73,7 +73,7 @@ fn as_many_come_as_a_server_may_have_in_the_order_in_which_they_were_sent() {
 }
 
 #[test]
-fn no_listeners_and_too_many_are_not_sent() {
+fn sending_none_or_too_many_listeners_is_an_error() {
     let (stream, _peer) = UnixStream::pair().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     for count in [0, LISTENERS_MAX + 1] {
@@ -83,20 +83,20 @@ fn no_listeners_and_too_many_are_not_sent() {
 }
 
 #[test]
-fn what_is_no_listening_stream_socket_is_refused() {
+fn a_descriptor_that_is_no_listening_stream_socket_is_refused() {
     let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let pair = UnixStream::pair().unwrap();
     let others: [OwnedFd; 4] =
         [File::open("/dev/null").unwrap().into(), datagrams.into(), pair.0.into(), io::pipe().unwrap().0.into()];
     for other in others {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let error = hear(move |stream| send(&stream, &[listener.as_fd(), other.as_fd()], soon()).unwrap()).unwrap_err();
+        let error = recv(move |stream| send(&stream, &[listener.as_fd(), other.as_fd()], soon()).unwrap()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 }
 
 #[test]
-fn what_is_no_handover_is_refused() {
+fn malformed_and_truncated_handovers_are_refused() {
     let cases: [(Vec<u8>, io::ErrorKind); 9] = [
         (vec![], io::ErrorKind::UnexpectedEof),
         (header(1)[..7].to_vec(), io::ErrorKind::UnexpectedEof),
@@ -109,33 +109,33 @@ fn what_is_no_handover_is_refused() {
         ([header(1), vec![0]].concat(), io::ErrorKind::InvalidData),
     ];
     for (bytes, expected) in cases {
-        let told = format!("{bytes:?}");
-        let error = hear(move |mut stream| stream.write_all(&bytes).unwrap()).unwrap_err();
-        assert_eq!(error.kind(), expected, "{told}");
+        let sent = format!("{bytes:?}");
+        let error = recv(move |mut stream| stream.write_all(&bytes).unwrap()).unwrap_err();
+        assert_eq!(error.kind(), expected, "{sent}");
     }
 }
 
-/// Alone in its process it would be exact; other tests open and close descriptors as well, so it is repeated until the
-/// leak, if there were one, would be far larger than what they have open.
+/// Other tests of the process open and close descriptors as well, so the count is not exact. The test repeats the
+/// handover until a leak would be far larger than the number of descriptors that they have open.
 #[test]
-fn what_came_of_a_handover_that_fails_is_closed() {
+fn a_failed_handover_closes_the_descriptors_that_arrived() {
     let before = descriptors();
     for round in 0..40_u32 {
-        let error = hear(move |mut stream| {
+        let error = recv(move |mut stream| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let many = vec![listener.as_fd(); 200];
             match round % 4 {
-                // More than were announced.
+                // More listeners than announced.
                 0 => {
                     stream.write_all(&header(100)).unwrap();
                     send_some(&stream, &many, soon()).unwrap();
                 }
-                // Fewer.
+                // Fewer listeners than announced.
                 1 => {
                     stream.write_all(&header(300)).unwrap();
                     send_some(&stream, &many, soon()).unwrap();
                 }
-                // With the wrong count.
+                // A message with a wrong count.
                 2 => {
                     stream.write_all(&header(200)).unwrap();
                     let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
@@ -144,7 +144,7 @@ fn what_came_of_a_handover_that_fails_is_closed() {
                     let wrong = [IoSlice::new(&[7])];
                     rustix::net::sendmsg(&stream, &wrong, &mut control, SendFlags::empty()).unwrap();
                 }
-                // With what should have come without any.
+                // Descriptors in place of the header.
                 _ => send_some(&stream, &many, soon()).unwrap(),
             }
         });
@@ -155,7 +155,7 @@ fn what_came_of_a_handover_that_fails_is_closed() {
 }
 
 #[test]
-fn silence_and_a_trickle_end_at_the_deadline() {
+fn a_silent_peer_and_a_trickle_time_out_at_the_deadline() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let trickle = thread::spawn(move || {
         // Until the other end is closed.
@@ -174,17 +174,17 @@ fn silence_and_a_trickle_end_at_the_deadline() {
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     let error = receive(&ours, Instant::now()).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-    // Nobody reads.
+    // The peer does not read.
     let error = write_all(&ours, &vec![0; 64 << 20], Instant::now() + Duration::from_millis(50)).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
 }
 
 #[test]
-fn a_socket_is_for_its_user_only_and_knows_who_connects() {
+fn the_socket_file_is_private_and_peer_credentials_are_known() {
     let free = Free::new("private");
     let listener = listen(&free.0).unwrap();
     assert_eq!(std::fs::metadata(&free.0).unwrap().permissions().mode() & 0o777, 0o600);
-    let client = connect(&free.0, Duration::from_secs(20)).unwrap().expect("somebody listens");
+    let client = connect(&free.0, Duration::from_secs(20)).unwrap().expect("the path has a listener");
     let (stream, _) = listener.accept().unwrap();
     let own = Peer { process: std::process::id() as i32, is_same_user: true };
     assert_eq!((peer(&stream).unwrap(), peer(&client).unwrap()), (own, own));
@@ -192,25 +192,25 @@ fn a_socket_is_for_its_user_only_and_knows_who_connects() {
 }
 
 #[test]
-fn where_nobody_listens_there_is_nobody_to_connect_to() {
+fn connect_returns_none_without_a_listener() {
     let patience = Duration::from_secs(20);
-    let free = Free::new("nobody");
+    let free = Free::new("unused");
     assert!(connect(&free.0, patience).unwrap().is_none());
     drop(listen(&free.0).unwrap());
-    assert!(connect(&free.0, patience).unwrap().is_none(), "the file is there still");
+    assert!(connect(&free.0, patience).unwrap().is_none(), "the file still exists");
     std::fs::remove_file(&free.0).unwrap();
     std::fs::write(&free.0, b"a file").unwrap();
     assert_eq!(connect(&free.0, patience).unwrap_err().kind(), io::ErrorKind::InvalidInput);
 }
 
 #[test]
-fn connecting_to_who_never_accepts_has_an_end() {
+fn connect_times_out_when_the_backlog_is_full() {
     let free = Free::new("full");
     let _listener = listen(&free.0).unwrap();
     let mut streams = Vec::new();
     let error = loop {
         match connect(&free.0, Duration::from_millis(50)) {
-            Ok(stream) => streams.push(stream.expect("somebody listens")),
+            Ok(stream) => streams.push(stream.expect("the path has a listener")),
             Err(error) => break error,
         }
         assert!(streams.len() < 1000);
@@ -219,7 +219,7 @@ fn connecting_to_who_never_accepts_has_an_end() {
 }
 
 #[test]
-fn a_wait_for_connections_can_be_ended() {
+fn wake_ends_a_wait_for_connections() {
     let free = Free::new("woken");
     let listener = listen(&free.0).unwrap();
     let waiting = listener.try_clone().unwrap();
@@ -230,7 +230,7 @@ fn a_wait_for_connections_can_be_ended() {
 }
 
 #[test]
-fn a_wait_for_connections_ends_when_its_time_is_up_and_goes_on_after_that() {
+fn accept_times_out_and_can_be_called_again() {
     let free = Free::new("accept");
     let listener = listen(&free.0).unwrap();
     assert!(accept(&listener, Some(Duration::from_millis(10))).unwrap().is_none());

@@ -1,18 +1,18 @@
 //! The readiness driver: epoll through mio, edge-triggered, every socket registered once for both directions.
 //!
-//! An event only sets flags of its socket and queues the socket (`ready.rs`); then sockets are attended to one after
-//! the other, light ones first, each giving one completion at a time. So a turn is fair and bounded, and there is one
-//! place that decides what a socket has to say: `attend`.
+//! An event only sets flags of its socket and queues the socket (`ready.rs`). Then the driver polls the queued sockets
+//! one after the other, light ones first, and each returns one completion at a time. So a turn is fair and bounded, and
+//! one function decides what a socket reports: `poll_socket`.
 //!
-//! What edges demand, and where it is kept:
-//! - a short receive means that the socket is drained, **unless a hang-up was reported with it**: a FIN that came
-//!   together with the data is never reported again, so then we read on (`receive.rs`);
-//! - a short send means that the kernel's buffer is full and that an edge will come when it is not (`send.rs`);
-//! - nothing is ever re-armed: not to receive is not to look at the flag.
+//! Three rules of edge-triggered events, and where the driver keeps them:
+//! - A short receive means that the socket is drained, **unless a hang-up was reported with it**. A FIN that arrives
+//!   together with data is never reported again, so the driver then reads on (`receive.rs`).
+//! - A short send means that the kernel's buffer is full, and that an edge follows when it has room (`send.rs`).
+//! - Nothing is ever re-armed: a socket that stops receiving only ignores its flag.
 //!
-//! A receive is short as well at descriptors that are passed over a Unix socket: what lies behind waits for the peer's
-//! next bytes. No protocol of ours has them, so only a peer that plays with them has to wait, and to ask the kernel
-//! once more after every receive would cost all others.
+//! A receive is also short where a peer has passed descriptors over a Unix socket: the bytes behind them wait for the
+//! peer's next bytes. No protocol of ours passes descriptors, so only such a peer has to wait. Another system call
+//! after every receive would cost all other peers.
 
 mod receive;
 mod send;
@@ -46,17 +46,17 @@ pub struct Readiness {
     sockets: Sockets,
     ready: ReadyQueue<Token>,
     woken: bool,
-    /// Sockets that could be received from while receiving was held back.
+    /// Readable sockets whose receives are paused; `None` while receives are not paused.
     paused_sockets: Option<Vec<Token>>,
     scratch: Scratch,
     vectors: IoVectors,
 }
 
 impl Readiness {
-    /// A driver that receives into memory of `pool`.
+    /// Creates a driver that receives into memory of `pool`.
     ///
     /// # Errors
-    /// The system's, if there is no descriptor left.
+    /// Those of the system, if there is no descriptor left.
     pub fn new(pool: &Pool) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(EventWaker(mio::Waker::new(poll.registry(), WAKER)?));
@@ -73,7 +73,7 @@ impl Readiness {
         })
     }
 
-    /// Takes a descriptor over. If epoll refuses it, it is closed.
+    /// Takes over a descriptor, and closes it if epoll refuses it.
     fn register(&mut self, token: Token, descriptor: OwnedFd, flags: Flags) -> io::Result<()> {
         let interest = if flags.contains(Flags::LISTENER) { Interest::READABLE } else { BOTH };
         self.poll.registry().register(&mut SourceFd(&descriptor.as_raw_fd()), to_mio(token), interest)?;
@@ -106,7 +106,7 @@ impl Readiness {
         }
     }
 
-    /// Switches receiving or accepting, and looks at the socket again if it is ready for it.
+    /// Switches receiving or accepting on or off. Queues the socket if it is switched on and ready.
     fn switch(&mut self, token: Token, flag: Flags, on: bool) {
         let Some(socket) = self.sockets.get_mut(token) else { return };
         socket.flags.set(flag, on);
@@ -125,7 +125,7 @@ impl Readiness {
         let _ = self.poll.registry().deregister(&mut SourceFd(&socket.as_raw_fd()));
     }
 
-    /// Takes note of what epoll reports.
+    /// Sets the flags that an event of epoll reports.
     fn note(sockets: &mut Sockets, ready: &mut ReadyQueue<Token>, event: &Event) {
         let token = from_mio(event.token());
         let Some(socket) = sockets.get_mut(token) else { return };
@@ -145,8 +145,8 @@ impl Readiness {
         line_up(ready, socket, token);
     }
 
-    /// The one place that decides what a socket has to say, if anything. A socket that may have more to say is lined
-    /// up again.
+    /// The one place that decides what a socket reports, if anything. A socket that may have more to report is queued
+    /// again.
     fn poll_socket(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         let flags = &mut socket.flags;
@@ -155,7 +155,7 @@ impl Readiness {
             return self.accept(token);
         }
         if flags.contains(Flags::CONNECTING) {
-            // Being writable is not forgotten here: what was to be sent before the connection was made waits for it.
+            // WRITABLE stays set: a send that was requested before the connection was made waits for it.
             let is_decided = flags.intersects(Flags::WRITABLE.union(Flags::ERROR).union(Flags::HUNG_UP));
             return if is_decided { self.connected(token) } else { None };
         }
@@ -167,12 +167,12 @@ impl Readiness {
         if may_receive && flags.intersects(Flags::READABLE.union(Flags::ERROR)) {
             match &mut self.paused_sockets {
                 None => return self.receive(token),
-                // What is broken is told at once, received or not: that gives memory back.
+                // A failure is reported at once, before bytes that arrived, since it gives memory back.
                 Some(_) if flags.contains(Flags::ERROR) => {}
                 Some(_) if flags.contains(Flags::RECV_PAUSED) => return None,
-                Some(held) => {
+                Some(paused) => {
                     flags.set(Flags::RECV_PAUSED, true);
-                    held.push(token);
+                    paused.push(token);
                     return None;
                 }
             }
@@ -208,7 +208,7 @@ impl Readiness {
         let accepted = socket::accept(&socket.descriptor).transpose();
         match &accepted {
             None => socket.flags.set(Flags::READABLE, false),
-            // Still readable, and not queued: to try again at once would fail again, for as long as it lasts.
+            // Still readable, and not queued: an immediate retry would fail again, for as long as the cause lasts.
             Some(Err(_)) => {}
             Some(Ok(_)) => line_up(&mut self.ready, socket, token),
         }
@@ -241,7 +241,7 @@ impl Driver for Readiness {
             Operation::Send { queue, bytes_max } => self.send(token, queue, bytes_max),
             Operation::ShutdownWrite => {
                 if let Some(socket) = self.sockets.get_mut(token) {
-                    // It fails only where the connection is broken already, which is told in another way.
+                    // It fails only if the connection has broken, which is reported by another completion.
                     let _ = rustix::net::shutdown(&socket.descriptor, rustix::net::Shutdown::Write);
                 }
                 None
@@ -255,7 +255,7 @@ impl Driver for Readiness {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let mut timeout = if self.ready.is_empty() { timeout } else { Some(Duration::ZERO) };
-        // A light socket may lie behind more heavy ones than one call reports.
+        // Events of more heavy sockets than one call reports may precede that of a light socket.
         for _ in 0..POLLS_PER_TURN_MAX {
             if let Err(error) = self.poll.poll(&mut self.events, timeout)
                 && error.kind() != io::ErrorKind::Interrupted
@@ -283,7 +283,7 @@ impl Driver for Readiness {
 
     fn next(&mut self, class: Class) -> Option<(Token, Completion)> {
         if std::mem::take(&mut self.woken) {
-            return Some((NOBODY, Completion::Woken));
+            return Some((NO_SOCKET, Completion::Woken));
         }
         while let Some(token) = self.ready.next(class) {
             if let Some(completion) = self.poll_socket(token) {
@@ -311,12 +311,12 @@ impl Driver for Readiness {
             .is_some_and(|socket| receives(socket.flags) && socket::has_input(socket.descriptor.as_fd()))
     }
 
-    fn pause_receives(&mut self, hold: bool) {
-        if hold {
+    fn pause_receives(&mut self, pause: bool) {
+        if pause {
             self.paused_sockets.get_or_insert_default();
-        } else if let Some(held) = self.paused_sockets.take() {
-            for token in held {
-                // Some were closed meanwhile, and their slots may have other users.
+        } else if let Some(paused) = self.paused_sockets.take() {
+            for token in paused {
+                // Some were closed meanwhile, and their slots may have other occupants.
                 let Some(socket) = self.sockets.get_mut(token) else { continue };
                 if socket.flags.take(Flags::RECV_PAUSED) {
                     line_up(&mut self.ready, socket, token);
@@ -341,7 +341,7 @@ struct EventWaker(mio::Waker);
 
 impl Wake for EventWaker {
     fn wake(&self) {
-        // It fails only if the counter of the eventfd overflows, and then a wake-up is under way already.
+        // It fails only if the counter of the eventfd would overflow, and then a wake-up is pending.
         let _ = self.0.wake();
     }
 }
@@ -366,16 +366,16 @@ const fn from_mio(token: mio::Token) -> Token {
     Token { slot: token.0 as u32, generation: (token.0 >> 32) as u32 }
 }
 
-/// No loop has a slot of this number.
-const NOBODY: Token = Token { slot: u32::MAX, generation: u32::MAX };
-const WAKER: mio::Token = to_mio(NOBODY);
+/// The token of the waker. No loop has a slot of this number.
+const NO_SOCKET: Token = Token { slot: u32::MAX, generation: u32::MAX };
+const WAKER: mio::Token = to_mio(NO_SOCKET);
 
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE).add(Interest::PRIORITY);
 
-/// Events taken from the kernel by one call.
+/// The most events that one call returns.
 const EVENTS_PER_POLL_MAX: usize = 1024;
 
-/// Calls of one turn that ask the kernel for events: as many sockets as a process usually has.
+/// The most calls for events in one turn. Together they return events of as many sockets as a process usually has.
 const POLLS_PER_TURN_MAX: u32 = 32;
 
 const _: () = assert!(usize::BITS == 64, "a token fills 64 bits");
@@ -385,12 +385,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_comes_back_from_the_kernel_as_it_was() {
+    fn tokens_convert_to_mio_and_back_unchanged() {
         for slot in [0, 1, u32::MAX - 1, u32::MAX] {
             for generation in [0, 1, u32::MAX] {
                 let token = Token { slot, generation };
                 assert_eq!(from_mio(to_mio(token)), token);
-                assert_eq!(to_mio(token) == WAKER, token == NOBODY);
+                assert_eq!(to_mio(token) == WAKER, token == NO_SOCKET);
             }
         }
     }

@@ -12,7 +12,7 @@ impl Readiness {
     /// Receives once.
     pub(super) fn receive(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        let size = socket.appetite.bytes();
+        let size = socket.recv_sizer.bytes();
         let space = self.scratch.space(size);
         let received = loop {
             match recv(&socket.descriptor, &mut *space, RecvFlags::empty()) {
@@ -30,7 +30,7 @@ impl Readiness {
                 Some(Completion::Ended)
             }
             Ok(length) => {
-                socket.appetite.learn(length);
+                socket.recv_sizer.learn(length);
                 socket.load.note_received(length);
                 let hung_up = socket.flags.intersects(Flags::HUNG_UP.union(Flags::ERROR))
                     && !injected::is_injected(Bug::FinMissed);
@@ -44,7 +44,7 @@ impl Readiness {
             }
             Err(Errno::AGAIN) => {
                 socket.flags.set(Flags::READABLE, false);
-                // Nothing can be received any more, so the error itself is what is left to tell.
+                // Nothing can be received any more, so the error is the last report.
                 if socket.flags.contains(Flags::ERROR) {
                     socket.flags.set(Flags::ENDED, true);
                     line_up(&mut self.ready, socket, token);

@@ -11,22 +11,22 @@ use crate::driver::{Completion, Token};
 use crate::gather::{CALL_BYTES_MAX, IOVECTORS, length, send_file, send_parts};
 
 impl Readiness {
-    /// Sends once. What comes after a send that the kernel did not take whole waits for the edge.
+    /// Sends once. After a short send the next one waits for an edge.
     pub(super) fn send(&mut self, token: Token, queue: &Outbound, bytes_max: usize) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         if socket.flags.contains(Flags::SEND_BLOCKED) {
             return None;
         }
         let bytes_max = bytes_max.clamp(1, CALL_BYTES_MAX);
-        // How much was sent, and how much was to be.
+        // The number of bytes sent, and of bytes offered.
         let sent = match queue.gather(self.vectors.empty(), bytes_max) {
             Gathered::Nothing => Ok((0, 0)),
             Gathered::Parts(parts) if injected::is_injected(Bug::PartsForgotten) && parts.len() == IOVECTORS => {
                 send_parts(&socket.descriptor, parts).map(|_| (queue.pending() as usize, 0))
             }
             Gathered::Parts(parts) => send_parts(&socket.descriptor, parts).map(|sent| (sent, length(parts))),
-            // A short count may be the file's doing as well as the socket's, so only the next call can tell whether
-            // the socket is full.
+            // The file may cause a short count as well as the socket, so only the next call shows whether the socket is
+            // full.
             Gathered::File(region) => send_file(&socket.descriptor, &region, bytes_max).map(|sent| (sent, 0)),
         };
         match sent {

@@ -8,13 +8,13 @@ use crate::ready::Load;
 use crate::recv_sizer::RecvSizer;
 use crate::slots::{HasGeneration, Slots};
 
-/// What is known of a socket.
+/// The state of a socket.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) descriptor: OwnedFd,
     generation: u32,
     pub(super) flags: Flags,
-    pub(super) appetite: RecvSizer,
+    pub(super) recv_sizer: RecvSizer,
     pub(super) load: Load,
 }
 
@@ -25,28 +25,28 @@ pub(super) type Flags = flags::Flags<Fact>;
 pub(super) enum Fact {}
 
 impl Flags {
-    /// epoll said so, and no receive has drained it since.
+    /// epoll reported it, and no receive has drained the socket since.
     pub(super) const READABLE: Self = Self::fact(0);
-    /// epoll said so since it was last asked.
+    /// epoll reported it since `poll_socket` last cleared it.
     pub(super) const WRITABLE: Self = Self::fact(1);
-    /// The peer, or both sides, ended, or it has sent urgent bytes, before which a receive stops: a short one does not
-    /// mean that there is nothing more.
+    /// The peer or both sides have ended the stream, or the peer has sent urgent bytes, before which a receive stops. A
+    /// short receive then does not mean that the socket is drained.
     pub(super) const HUNG_UP: Self = Self::fact(2);
     pub(super) const ERROR: Self = Self::fact(3);
-    /// It is queued.
+    /// The socket is queued.
     pub(super) const LINED_UP: Self = Self::fact(4);
-    /// The loop wants what arrives.
+    /// The loop wants the bytes that arrive.
     pub(super) const RECEIVING: Self = Self::fact(5);
-    /// The kernel's buffer is full; an edge will come.
+    /// The kernel's buffer is full; an edge follows when it has room.
     pub(super) const SEND_BLOCKED: Self = Self::fact(6);
-    /// The peer's end was told.
+    /// The peer's end of the stream was reported.
     pub(super) const ENDED: Self = Self::fact(7);
-    /// The failure was told.
+    /// The failure was reported.
     pub(super) const FAILED: Self = Self::fact(8);
     pub(super) const CONNECTING: Self = Self::fact(9);
     pub(super) const LISTENER: Self = Self::fact(10);
     pub(super) const ACCEPTING: Self = Self::fact(11);
-    /// It could be received from while receiving was held back, and is remembered for when it goes on.
+    /// The socket is in the list of readable sockets whose receives are paused.
     pub(super) const RECV_PAUSED: Self = Self::fact(12);
 }
 
@@ -77,7 +77,7 @@ impl Sockets {
             descriptor,
             generation: token.generation,
             flags,
-            appetite: RecvSizer::default(),
+            recv_sizer: RecvSizer::default(),
             load: Load::default(),
         };
         self.put(token.slot, entry);

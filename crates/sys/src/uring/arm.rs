@@ -92,7 +92,7 @@ impl<K: Kernel> Machine<K> {
             return self.arm(token, Kind::Accept, Request::Poll { fd, events: libc::POLLIN, multishot: true });
         }
         if socket.flags.take(Flags::SEND_WAITS) && !injected::is_injected(Bug::NoRearm) {
-            self.told.push_back((token, Completion::Sent(Ok(0))));
+            self.due.push_back((token, Completion::Sent(Ok(0))));
         }
         if socket.room == Room::Awaited {
             self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot: true })?;
@@ -118,7 +118,7 @@ impl<K: Kernel> Machine<K> {
         }
         if let Ok(Err(errno)) = rustix::net::sockopt::socket_error(&socket.descriptor) {
             socket.flags.set(Flags::FAILED, true);
-            self.told.push_back((token, Completion::Failed(errno.into())));
+            self.due.push_back((token, Completion::Failed(errno.into())));
         }
     }
 
@@ -145,12 +145,12 @@ impl<K: Kernel> Machine<K> {
                 // A multishot receive may bring far more than is wanted, so only a socket that brings little gets one:
                 // not a new socket, nor one that has more bytes than the last receive brought.
                 let once = flags.contains(Flags::ONE_SHOT) || socket.load.is_new();
-                let wish = match flags.contains(Flags::READABLE) {
+                let mode = match flags.contains(Flags::READABLE) {
                     true => RecvMode::Once,
                     false if once => RecvMode::OnceLater,
                     false => RecvMode::Always,
                 };
-                self.arm(token, Kind::Receive, Request::Receive { fd, wish })
+                self.arm(token, Kind::Receive, Request::Receive { fd, mode })
             }
             State::Armed if flags.contains(Flags::POLLED) && bulk => {
                 if wanted && flags.contains(Flags::READABLE) {

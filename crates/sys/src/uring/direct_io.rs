@@ -1,10 +1,11 @@
-//! Receiving much: straight into the loop's one scratch, when the kernel reports that the socket is readable.
+//! Receiving on heavy sockets: straight into the loop's one scratch, when the kernel reports that the socket is
+//! readable.
 //!
-//! A buffer of the ring is used again only after all others were. For a few hundred bytes that costs nothing. For tens
-//! of KiB it means that neither the bytes that the kernel writes nor those that a codec reads are in the nearest cache.
-//! So a heavy socket ([`Load`](crate::Load)) leaves the ring: its operation is a multishot poll, and the driver
-//! receives from it by calls, into memory that is warm from the socket before. Each call brings so many bytes that its
-//! cost is negligible. A socket that is light again goes back to the ring.
+//! The ring reuses a buffer only after all the others. For a few hundred bytes that costs nothing. For tens of KiB it
+//! means that neither the bytes that the kernel writes nor those that a codec reads are in the nearest cache. So a
+//! heavy socket ([`Load`](crate::Load)) leaves the ring: its operation is a multishot poll, and the driver receives
+//! from it by system calls, into memory that is in the cache from the socket before. Each call brings so many bytes
+//! that its cost is negligible. A socket that is light again goes back to the ring.
 //!
 //! The poll only queues the socket. The loop serves the completions of the ring first, and heavy sockets after that.
 //! The first receive of a new connection is a call as well, in the part of the turn for new connections.
@@ -43,7 +44,7 @@ impl<K: Kernel> Machine<K> {
     /// Queues a socket with those of its class, unless it is queued already.
     pub(super) fn poll_socket_later(&mut self, token: Token) {
         if let Some(socket) = self.sockets.get_mut(token)
-            && socket.flags.raise(Flags::ATTENDED)
+            && socket.flags.raise(Flags::QUEUED)
         {
             if socket.flags.contains(Flags::LISTENER) {
                 self.bulk.ready.push_listener(token);
@@ -56,7 +57,7 @@ impl<K: Kernel> Machine<K> {
     /// The completion of a queued socket, if it has one.
     pub(super) fn poll_socket(&mut self, token: Token) -> Option<(Token, Completion)> {
         let socket = self.sockets.get_mut(token)?;
-        socket.flags.set(Flags::ATTENDED, false);
+        socket.flags.set(Flags::QUEUED, false);
         let reported = if socket.flags.contains(Flags::LISTENER) {
             self.accept(token)
         } else if socket.room == Room::Found {
@@ -106,7 +107,7 @@ impl<K: Kernel> Machine<K> {
             self.line_up(token);
         }
         let socket = self.sockets.get_mut(token)?;
-        let size = socket.appetite.bytes();
+        let size = socket.recv_sizer.bytes();
         let space = self.bulk.scratch.space(size);
         let received = loop {
             match recv(&socket.descriptor, &mut *space, RecvFlags::empty()) {
@@ -127,7 +128,7 @@ impl<K: Kernel> Machine<K> {
                 Some(Completion::Ended)
             }
             Ok(length) => {
-                socket.appetite.learn(length);
+                socket.recv_sizer.learn(length);
                 socket.load.note_received(length);
                 // The end is not reported again, so after a hang-up the driver receives until the end comes.
                 let hung_up = socket.flags.contains(Flags::HUNG_UP) && !injected::is_injected(Bug::FinMissed);

@@ -1,9 +1,9 @@
-//! `Disturbed`: a kernel with bad luck. What a real one does now and then it does often.
+//! `Disturbed`: a kernel wrapper that injects faults. It does often what a real kernel does now and then.
 //!
-//! Only a build with `--cfg tidegate_injected` has it. `TIDEGATE_RING_FAULTS` is the seed that says what goes wrong,
-//! and how often; without one everything is passed through. Nothing that it does breaks a connection: what is lost in a
-//! driver over it is lost by a bug of the driver. The real kernel beneath goes at its own pace, so a seed does not
-//! repeat a run to the letter, but what strikes, and how often, is the same.
+//! Only a build with `--cfg tidegate_injected` contains it. `TIDEGATE_RING_FAULTS` is the seed, which decides the kinds
+//! of faults and their rates; without a seed the wrapper passes everything through. No fault breaks a connection: if a
+//! driver over this kernel loses something, the driver has a bug. The real kernel has its own timing, so a seed does
+//! not reproduce a run exactly, but the kinds of faults and their rates are the same.
 
 use std::cell::Cell;
 use std::collections::hash_map::DefaultHasher;
@@ -12,56 +12,56 @@ use std::hash::{Hash, Hasher};
 use std::io;
 use std::time::Duration;
 
-use super::NOBODY;
+use super::NO_SOCKET;
 use super::kernel::{Event, Kernel, RecvMode, Request};
 use super::operation::{GENERATION_MASK, Kind, name, parse};
 use crate::driver::Token;
 
-/// What goes wrong.
+/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// There is no room for a request, and none can be made.
+    /// The queue has no room for a request, and cannot be submitted.
     Full,
-    /// Nothing is submitted by a wait.
+    /// A wait submits nothing.
     NotSubmitted,
-    /// A request comes to nothing.
+    /// A request ends without effect.
     Failed,
-    /// Less is sent than was asked for.
+    /// A send is shorter than requested.
     Short,
-    /// An operation that was to go on ends.
+    /// A multishot operation ends.
     Dropped,
-    /// An event is told later than others.
+    /// An event is reported after later ones.
     Late,
-    /// An event is told before others.
+    /// An event is reported before earlier ones.
     Early,
-    /// A buffer is not there yet.
+    /// A provided buffer reaches the ring late.
     Withheld,
-    /// An event is told again, for the slot's user before.
+    /// An event is repeated under the name of the slot's previous occupant.
     Repeated,
 }
 
-/// The kernel.
+/// A kernel that injects faults into another one.
 pub(super) struct Disturbed<K> {
     kernel: K,
-    luck: Option<Luck>,
-    /// Operations that were to go on, and go on.
-    lasting: BTreeMap<u64, Request>,
-    /// Those of them that are made to end.
+    faults: Option<Faults>,
+    /// Multishot operations that have not ended.
+    multishot: BTreeMap<u64, Request>,
+    /// Those of them that the wrapper has cancelled.
     dropped: BTreeSet<u64>,
-    /// Events that the kernel has told, and the driver has not heard of.
+    /// Events that the kernel has reported and the wrapper still delays.
     late: VecDeque<Event>,
-    /// Those that it hears of in this turn.
+    /// Events that the driver can read in this turn.
     ready: VecDeque<Event>,
     withheld: Vec<(u16, *mut u8, u32)>,
 }
 
 impl<K: Kernel> Disturbed<K> {
-    /// A kernel over another one.
+    /// Wraps a kernel.
     pub(super) fn new(kernel: K) -> Self {
         Self {
             kernel,
-            luck: Luck::of_environment(),
-            lasting: BTreeMap::new(),
+            faults: Faults::from_environment(),
+            multishot: BTreeMap::new(),
             dropped: BTreeSet::new(),
             late: VecDeque::new(),
             ready: VecDeque::new(),
@@ -69,34 +69,34 @@ impl<K: Kernel> Disturbed<K> {
         }
     }
 
-    fn strikes(&mut self, fault: Fault) -> bool {
-        self.luck.as_mut().is_some_and(|luck| luck.strikes(fault))
+    fn occurs(&mut self, fault: Fault) -> bool {
+        self.faults.as_mut().is_some_and(|faults| faults.occurs(fault))
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        self.luck.as_mut().map_or(0, |luck| luck.below(bound))
+        self.faults.as_mut().map_or(0, |faults| faults.below(bound))
     }
 
-    /// Has the kernel end what nobody wants to end.
+    /// Cancels one multishot operation without a request of the driver.
     fn drop_one(&mut self) {
-        // Each makes a few turns more, in which it may strike again: seldom enough, or it would go on for ever.
-        if self.below(4) > 0 || !self.strikes(Fault::Dropped) {
+        // Each cancellation causes a few more turns, which may cancel again. The rate is low enough for this to end.
+        if self.below(4) > 0 || !self.occurs(Fault::Dropped) {
             return;
         }
-        let place = self.below(self.lasting.len());
-        let Some(operation) = self.lasting.keys().nth(place).copied() else { return };
-        if self.kernel.push(Request::Cancel { name: operation }, name(NOBODY, Kind::Cancel)).is_ok() {
+        let place = self.below(self.multishot.len());
+        let Some(operation) = self.multishot.keys().nth(place).copied() else { return };
+        if self.kernel.push(Request::Cancel { name: operation }, name(NO_SOCKET, Kind::Cancel)).is_ok() {
             self.dropped.insert(operation);
         }
     }
 
-    /// Takes in what the kernel tells.
+    /// Reads the kernel's events.
     fn gather(&mut self) {
         for _ in 0..self.kernel.completions() {
             let Some(mut event) = self.kernel.next() else { return };
             let repeated = self.old(event);
             if !event.more {
-                let was = self.lasting.remove(&event.name);
+                let was = self.multishot.remove(&event.name);
                 let receives = matches!(was, Some(Request::Receive { .. }));
                 if self.dropped.remove(&event.name) && receives && event.came_to_nothing() && self.below(2) == 0 {
                     event.result = -libc::ENOBUFS;
@@ -107,7 +107,7 @@ impl<K: Kernel> Disturbed<K> {
         }
     }
 
-    /// The same of an operation that nobody has any more.
+    /// An event of the same kind, named after the slot's previous occupant.
     fn old(&mut self, event: Event) -> Option<Event> {
         let (slot, generation, kind) = parse(event.name);
         let result = match kind {
@@ -121,22 +121,22 @@ impl<K: Kernel> Disturbed<K> {
         let generation = (generation.wrapping_sub(1)) & GENERATION_MASK as u32;
         let name = name(Token { slot, generation }, kind);
         let old = Event { name, result, more: false, buffer: None, nonempty: false };
-        self.strikes(Fault::Repeated).then_some(old)
+        self.occurs(Fault::Repeated).then_some(old)
     }
 
-    /// Chooses what is heard of in this turn, and in which order. Events of one socket stay in theirs: a send that took
-    /// the error of a broken connection is why a receive finds its end.
+    /// Chooses the events of this turn, and their order. Events of one socket keep their order: if a send took the
+    /// error of a broken connection, the receive after it finds the end of the stream.
     fn choose(&mut self) {
         let slot = |event: &Event| parse(event.name).0;
-        let mut held = BTreeSet::new();
+        let mut delayed = BTreeSet::new();
         for event in std::mem::take(&mut self.late) {
-            if held.contains(&slot(&event)) || self.strikes(Fault::Late) {
-                held.insert(slot(&event));
+            if delayed.contains(&slot(&event)) || self.occurs(Fault::Late) {
+                delayed.insert(slot(&event));
                 self.late.push_back(event);
                 continue;
             }
             let mut place = self.ready.len();
-            if self.strikes(Fault::Early) {
+            if self.occurs(Fault::Early) {
                 let first = self.ready.iter().rposition(|other| slot(other) == slot(&event)).map_or(0, |last| last + 1);
                 place = first + self.below(place + 1 - first);
             }
@@ -153,28 +153,28 @@ impl<K: Kernel> Disturbed<K> {
 
 impl<K: Kernel> Kernel for Disturbed<K> {
     fn push(&mut self, request: Request, name: u64) -> io::Result<()> {
-        if self.luck.is_none() {
+        if self.faults.is_none() {
             return self.kernel.push(request, name);
         }
-        if self.strikes(Fault::Full) {
+        if self.occurs(Fault::Full) {
             return Err(io::Error::from_raw_os_error(libc::EBUSY));
         }
-        if !matches!(request, Request::Cancel { .. }) && self.strikes(Fault::Failed) {
+        if !matches!(request, Request::Cancel { .. }) && self.occurs(Fault::Failed) {
             let errors = harmless(request);
             let result = -errors[self.below(errors.len())];
             self.late.push_back(Event { name, result, more: false, buffer: None, nonempty: false });
             return Ok(());
         }
-        let request = if self.strikes(Fault::Short) { shorter(request, |bound| self.below(bound)) } else { request };
+        let request = if self.occurs(Fault::Short) { shorter(request, |bound| self.below(bound)) } else { request };
         self.kernel.push(request, name)?;
-        if lasts(request) {
-            self.lasting.insert(name, request);
+        if is_multishot(request) {
+            self.multishot.insert(name, request);
         }
         Ok(())
     }
 
     fn submit(&mut self) -> io::Result<()> {
-        if self.strikes(Fault::Full) {
+        if self.occurs(Fault::Full) {
             return Err(io::Error::from_raw_os_error(libc::EBUSY));
         }
         self.kernel.submit()
@@ -185,20 +185,20 @@ impl<K: Kernel> Kernel for Disturbed<K> {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        if self.luck.is_none() {
+        if self.faults.is_none() {
             return self.kernel.wait(timeout);
         }
         if self.below(2) == 0 {
             self.provide_withheld();
         }
-        // A loop with nothing to do is let alone: it is to sleep.
+        // A loop with nothing to do gets no faults, so that it can sleep.
         let is_busy = self.kernel.queued() > 0 || !self.late.is_empty();
         if is_busy {
             self.drop_one();
         }
-        if !(is_busy && self.strikes(Fault::NotSubmitted)) {
-            let rests = self.late.is_empty() && self.ready.is_empty();
-            self.kernel.wait(if rests { timeout } else { Some(Duration::ZERO) })?;
+        if !(is_busy && self.occurs(Fault::NotSubmitted)) {
+            let may_block = self.late.is_empty() && self.ready.is_empty();
+            self.kernel.wait(if may_block { timeout } else { Some(Duration::ZERO) })?;
         }
         self.gather();
         self.choose();
@@ -210,20 +210,20 @@ impl<K: Kernel> Kernel for Disturbed<K> {
     }
 
     fn is_idle(&mut self) -> bool {
-        // Under bad luck everything goes by the ring, where luck is had.
-        self.luck.is_none() && self.kernel.is_idle()
+        // With faults, everything goes through the ring, where the faults are injected.
+        self.faults.is_none() && self.kernel.is_idle()
     }
 
     fn completions(&mut self) -> usize {
-        if self.luck.is_none() { self.kernel.completions() } else { self.ready.len() }
+        if self.faults.is_none() { self.kernel.completions() } else { self.ready.len() }
     }
 
     fn next(&mut self) -> Option<Event> {
-        if self.luck.is_none() { self.kernel.next() } else { self.ready.pop_front() }
+        if self.faults.is_none() { self.kernel.next() } else { self.ready.pop_front() }
     }
 
     fn provide(&mut self, buffer: u16, address: *mut u8, length: u32) {
-        if self.strikes(Fault::Withheld) {
+        if self.occurs(Fault::Withheld) {
             self.withheld.push((buffer, address, length));
         } else {
             self.kernel.provide(buffer, address, length);
@@ -235,29 +235,29 @@ impl<K: Kernel> Kernel for Disturbed<K> {
     }
 }
 
-/// Whether many events come of it.
-const fn lasts(request: Request) -> bool {
-    matches!(request, Request::Receive { wish: RecvMode::Always, .. } | Request::Poll { multishot: true, .. })
+/// Whether the request has many events.
+const fn is_multishot(request: Request) -> bool {
+    matches!(request, Request::Receive { mode: RecvMode::Always, .. } | Request::Poll { multishot: true, .. })
 }
 
-/// How a request can end without anything having happened to its socket.
+/// The errors with which a request can end without an effect on its socket.
 const fn harmless(request: Request) -> &'static [i32] {
     match request {
         Request::Receive { .. } => &[libc::ECANCELED, libc::EINTR, libc::EAGAIN, libc::ENOBUFS],
-        // That there is no room is said of a send only where an edge will follow.
+        // Without EAGAIN: the driver then waits for an edge of the poll, which would not come.
         Request::Send { .. } | Request::SendMessage { .. } => &[libc::ECANCELED, libc::EINTR],
         _ => &[libc::ECANCELED, libc::EINTR, libc::EAGAIN],
     }
 }
 
-/// A send of less: of a message, some of its first part.
+/// A shorter send; of a message, some of its first part.
 fn shorter(request: Request, mut below: impl FnMut(usize) -> usize) -> Request {
     let (fd, bytes, length) = match request {
         Request::Send { fd, bytes, length } => (fd, bytes, length as usize),
         Request::SendMessage { fd, header } => {
             // SAFETY: the driver keeps a header until the next submission.
             let header = unsafe { &*header };
-            // SAFETY: it keeps the parts as well, and there is one at least.
+            // SAFETY: the driver keeps the parts as well, and there is at least one.
             let part = unsafe { &*header.msg_iov };
             (fd, part.iov_base.cast_const().cast(), part.iov_len)
         }
@@ -266,16 +266,17 @@ fn shorter(request: Request, mut below: impl FnMut(usize) -> usize) -> Request {
     Request::Send { fd, bytes, length: 1 + below(length) as u32 }
 }
 
-/// What strikes next, by a seed.
-struct Luck {
+/// The source of faults, from a seed.
+struct Faults {
     state: u64,
-    /// Of 256 occasions, how many each fault strikes at.
+    /// The probability of each fault, in 256ths.
     rates: [u8; FAULTS],
 }
 
-impl Luck {
-    /// That of `TIDEGATE_RING_FAULTS`, with as many rings as this thread has made, and its name, which is the test's.
-    fn of_environment() -> Option<Self> {
+impl Faults {
+    /// Seeded by `TIDEGATE_RING_FAULTS`, the number of rings that this thread has made, and the thread's name, which is
+    /// the test's.
+    fn from_environment() -> Option<Self> {
         thread_local!(static RINGS: Cell<u64> = const { Cell::new(0) });
         let seed: u64 = match std::env::var("TIDEGATE_RING_FAULTS") {
             Ok(seed) => seed.parse().expect("TIDEGATE_RING_FAULTS is a number"),
@@ -284,12 +285,12 @@ impl Luck {
         let mut hasher = DefaultHasher::new();
         std::thread::current().name().hash(&mut hasher);
         (seed, RINGS.replace(RINGS.get() + 1)).hash(&mut hasher);
-        let mut luck = Self { state: hasher.finish(), rates: [0; FAULTS] };
-        luck.rates = std::array::from_fn(|_| RATES[luck.below(RATES.len())]);
-        Some(luck)
+        let mut faults = Self { state: hasher.finish(), rates: [0; FAULTS] };
+        faults.rates = std::array::from_fn(|_| RATES[faults.below(RATES.len())]);
+        Some(faults)
     }
 
-    fn strikes(&mut self, fault: Fault) -> bool {
+    fn occurs(&mut self, fault: Fault) -> bool {
         self.below(256) < usize::from(self.rates[fault as usize])
     }
 

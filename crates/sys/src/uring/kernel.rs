@@ -1,4 +1,4 @@
-//! The seam between the driver and a kernel: requests in, events out. A test puts a fake kernel in its place.
+//! The interface between the driver and a kernel: requests in, events out. Tests implement it with a fake kernel.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -7,11 +7,11 @@ use std::time::Duration;
 /// An operation for the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Request {
-    /// Receive into a provided buffer: again and again, or once.
-    Receive { fd: RawFd, wish: RecvMode },
+    /// Receive into a provided buffer: multishot or once.
+    Receive { fd: RawFd, mode: RecvMode },
     /// Send bytes that lie in one piece.
     Send { fd: RawFd, bytes: *const u8, length: u32 },
-    /// Send what a header points to. The header may go once the request was submitted.
+    /// Send what a header points to. The header may be freed once the request was submitted.
     SendMessage { fd: RawFd, header: *const libc::msghdr },
     /// Wait for events of a descriptor.
     Poll { fd: RawFd, events: i16, multishot: bool },
@@ -22,11 +22,11 @@ pub(super) enum Request {
 /// How to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecvMode {
-    /// Whenever there is something.
+    /// Multishot: whenever bytes arrive.
     Always,
     /// Once.
     Once,
-    /// Once, and nothing is there yet.
+    /// Once, and probably no bytes are there yet: the kernel polls first.
     OnceLater,
 }
 
@@ -35,13 +35,13 @@ pub(super) enum RecvMode {
 pub(super) struct Event {
     /// The request's name.
     pub(super) name: u64,
-    /// A count, what a poll has found, or an error's number, negated.
+    /// A count of bytes, the events of a poll, or a negated errno.
     pub(super) result: i32,
-    /// Whether others will follow.
+    /// Whether more events of this request follow.
     pub(super) more: bool,
     /// The provided buffer in which the bytes are.
     pub(super) buffer: Option<u16>,
-    /// Whether there is more to receive already.
+    /// Whether the socket has more bytes to receive already.
     pub(super) nonempty: bool,
 }
 
@@ -63,7 +63,7 @@ pub(super) trait Kernel {
     /// The number of queued requests. The memory that they point to has to stay until there are none.
     fn queued(&mut self) -> usize;
 
-    /// Submits what is queued, and waits until there are events or the time is over. Where nothing is queued and no
+    /// Submits what is queued, and waits until there are events or `timeout` has passed. If nothing is queued and no
     /// work is deferred, a wait of zero needs no system call.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 

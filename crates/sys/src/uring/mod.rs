@@ -3,24 +3,24 @@
 //! | what | where |
 //! |---|---|
 //! | the states of an operation | `operation.rs` |
-//! | the seam to a kernel, and the real one behind it | `kernel.rs`, `ring.rs` |
-//! | what sockets ask of it: arming, cancelling, letting go | `arm.rs` |
+//! | the interface to a kernel, and the real kernel | `kernel.rs`, `ring.rs` |
+//! | the requests of a socket: arming, cancelling, closing | `arm.rs` |
 //! | accepting | `accept.rs` |
-//! | receiving little, into buffers that are provided for it | `receive.rs` |
-//! | receiving much, by calls | `direct_io.rs` |
-//! | sending: little by the ring, much by calls | `send.rs` |
-//! | sockets | `table.rs` |
-//! | bad luck, for tests | `disturbed.rs` |
+//! | receiving on light sockets, into provided buffers | `receive.rs` |
+//! | receiving on heavy sockets, by system calls | `direct_io.rs` |
+//! | sending: small sends through the ring, large ones by system calls | `send.rs` |
+//! | the table of sockets | `table.rs` |
+//! | kernel faults, injected for tests | `disturbed.rs` |
 //!
-//! What the loop asks for is queued, and submitted with the next call that asks the kernel for events. What is armed
-//! and what is not is decided then as well, in `settle`, the one place that does: whoever stops receiving and goes on
-//! in the same turn costs nothing.
+//! The driver queues the loop's operations, and submits them with the next call that waits for events. At that moment
+//! `arm_socket` decides which requests are armed, and no other place does, except for sends and for receives that
+//! waited for a buffer. A connection that stops and resumes receiving within one turn therefore costs nothing.
 //!
-//! Three things that the kernel demands, and where they are kept:
-//! - an operation in flight owns its memory: buffers belong to the ring, and what is sent is lent by its queue
-//!   (`send.rs`);
-//! - what was cancelled may still complete, so a socket is closed when its last operation has ended (`release`);
-//! - where buffers are used up a receive ends, which is no error: it is armed again once they were given back.
+//! Three rules of the kernel, and where the driver keeps them:
+//! - An operation in flight owns its memory. Buffers belong to the ring; the queue lends the bytes of a send
+//!   (`send.rs`).
+//! - A cancelled operation may still complete, so a socket is closed when its last operation has ended (`release`).
+//! - A receive ends when no buffer is left. That is no error: it is armed again once buffers were given back.
 
 mod accept;
 mod arm;
@@ -63,28 +63,28 @@ use crate::wake::{Wake, Waker};
 /// The driver on io_uring. It is made on the thread that uses it.
 pub struct Uring(Machine<Beneath>);
 
-/// What is beneath it: a real kernel.
+/// The kernel that the driver uses: the real one.
 #[cfg(not(tidegate_injected))]
 type Beneath = Ring;
 
-/// In a build for tests of tests, one that may have bad luck.
+/// In a build with injected bugs, a wrapper that injects faults of the kernel.
 #[cfg(tidegate_injected)]
 type Beneath = disturbed::Disturbed<Ring>;
 
 impl Uring {
-    /// Whether there is an io_uring, of a kind that this driver can use.
+    /// Checks that the system has an io_uring that this driver can use.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new), which it makes and drops one to find.
+    /// Those of [`new`](Self::new): a ring is set up and dropped.
     pub fn probe() -> io::Result<()> {
         Ring::new(1).map(drop)
     }
 
-    /// A driver that receives into memory of `pool`.
+    /// Creates a driver that receives into memory of `pool`.
     ///
     /// # Errors
-    /// The system's: `PermissionDenied` where a sandbox forbids io_uring, `Unsupported` where the kernel has none or
-    /// one that is older than Linux 6.0.
+    /// Those of the system: `PermissionDenied` if a sandbox forbids io_uring, `Unsupported` if the kernel has no
+    /// io_uring or is older than Linux 6.0.
     pub fn new(pool: &Pool) -> io::Result<Self> {
         let buffers = Buffers::new(pool);
         let ring = Ring::new(buffers.count().next_power_of_two())?;
@@ -94,31 +94,31 @@ impl Uring {
     }
 }
 
-/// The driver, over a kernel.
+/// The driver, generic over its kernel.
 struct Machine<K: Kernel> {
     kernel: K,
     sockets: Sockets,
     buffers: Buffers,
     bulk: DirectIo,
     sends: Sends,
-    /// Sockets whose operations have to be looked at before the next wait. Each is in here at most once.
+    /// Sockets whose requests have to be armed or cancelled before the next wait. Each is in here at most once.
     line: VecDeque<Token>,
-    /// Completions that come before the kernel's next event, unless the socket is closed by then.
-    told: VecDeque<(Token, Completion)>,
+    /// Completions that are reported before the kernel's next event, unless the socket is closed by then.
+    due: VecDeque<(Token, Completion)>,
     /// Events that may still be read in this turn.
     turn: usize,
-    /// How often the kernel may still be asked for more events in this turn.
+    /// How many more times the driver may poll the kernel for events in this turn.
     looks: u32,
-    /// Events of the kernel and queued sockets take turns.
+    /// Whether the last look tried kernel events before queued sockets: the two alternate.
     takes_event: bool,
-    /// A send has gone by a call of its own since the kernel was last asked: the next one goes by the ring.
+    /// Whether a small send went by a system call since the last wait: the next one goes through the ring.
     sent_alone: bool,
     waker: Arc<EventWaker>,
     wakes: bool,
     receives_paused: bool,
-    /// Sockets that would have received since receiving is held back.
+    /// Sockets that would receive if receives were not paused.
     paused_sockets: Vec<Token>,
-    /// Operations that the kernel has.
+    /// The number of operations that the kernel has.
     in_flight: usize,
 }
 
@@ -133,7 +133,7 @@ impl<K: Kernel> Machine<K> {
             bulk,
             sends: Sends::new(),
             line: VecDeque::new(),
-            told: VecDeque::new(),
+            due: VecDeque::new(),
             turn: 0,
             looks: 0,
             takes_event: false,
@@ -146,12 +146,12 @@ impl<K: Kernel> Machine<K> {
         })
     }
 
-    /// Takes an event in, and says what is told of it, if anything.
+    /// Processes an event, and returns the completion to report, if there is one.
     fn complete(&mut self, event: Event) -> Option<(Token, Completion)> {
         let (slot, generation, kind) = parse(event.name);
         match kind {
             Kind::Cancel => return None,
-            Kind::Wake if event.name == name(NOBODY, Kind::Wake) => return self.woken(event),
+            Kind::Wake if event.name == name(NO_SOCKET, Kind::Wake) => return self.woken(event),
             _ => {}
         }
         let token = self.sockets.token(slot, generation);
@@ -161,7 +161,7 @@ impl<K: Kernel> Machine<K> {
             return None;
         };
         if !socket.operations.step(kind, if event.more { Transition::More } else { Transition::Last }) {
-            // A kernel that repeats itself is not believed.
+            // The socket has no such operation: the kernel has repeated a terminal event.
             self.buffers.discard(event.buffer);
             return None;
         }
@@ -185,14 +185,14 @@ impl<K: Kernel> Machine<K> {
         completion.map(|completion| (token, completion))
     }
 
-    /// A connection is made, or there is room to send.
+    /// Handles a poll for writability: the connect has ended, or there is room to send.
     fn writable(&mut self, token: Token, event: Event) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         if !socket.flags.contains(Flags::CONNECTING) {
             return self.has_room(token, event);
         }
         if event.came_to_nothing() {
-            // It says nothing of the connection, and is asked for again.
+            // The event carries no result of the connect, so the poll is armed again.
             self.line_up(token);
             return None;
         }
@@ -206,10 +206,10 @@ impl<K: Kernel> Machine<K> {
         Some(Completion::Connected(result.map_err(Into::into)))
     }
 
-    /// A connection that is not received from has ended on both sides, or broke.
+    /// Handles the poll of a connection that does not receive: both sides have ended it, or it broke.
     fn hung_up(&mut self, token: Token, event: Event) -> Option<Completion> {
         if !event.more && (event.result >= 0 || event.came_to_nothing()) {
-            // The kernel has let go of it without having been asked to.
+            // The kernel has ended the poll without a cancellation.
             self.line_up(token);
         }
         let socket = self.sockets.get_mut(token)?;
@@ -218,7 +218,7 @@ impl<K: Kernel> Machine<K> {
             return None;
         }
         socket.flags.set(Flags::HUNG_UP, true);
-        // Who receives gets what came before first, and then the error.
+        // A connection that receives gets the bytes that arrived first, and then the error.
         let (flags, receives) = (socket.flags, !socket.operations.is_idle(Kind::Receive));
         if self.wants(flags) || receives && !flags.contains(Flags::ENDED) {
             return None;
@@ -242,14 +242,14 @@ impl<K: Kernel> Machine<K> {
             self.in_flight -= usize::from(std::mem::take(&mut self.wakes));
         }
         self.waker.drain_eventfd();
-        Some((NOBODY, Completion::Woken))
+        Some((NO_SOCKET, Completion::Woken))
     }
 
-    /// Listens to the waker.
-    fn mind_waker(&mut self) -> io::Result<()> {
+    /// Arms the poll of the waker, unless it is armed.
+    fn arm_waker(&mut self) -> io::Result<()> {
         if !self.wakes {
             let request = Request::Poll { fd: self.waker.0.as_raw_fd(), events: libc::POLLIN, multishot: true };
-            self.kernel.push(request, name(NOBODY, Kind::Wake))?;
+            self.kernel.push(request, name(NO_SOCKET, Kind::Wake))?;
             self.in_flight += 1;
             self.wakes = true;
         }
@@ -258,15 +258,15 @@ impl<K: Kernel> Machine<K> {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.provide();
-        let armed = match self.mind_waker().and_then(|()| self.arm_all()) {
+        let armed = match self.arm_waker().and_then(|()| self.arm_all()) {
             Ok(()) => true,
-            // Where the kernel takes no more for now, what it has completed is read first.
+            // The kernel takes no more requests for now: its completions are read first.
             Err(error) if is_busy(&error) => false,
             Err(error) => return Err(error),
         };
         let starves = !self.receives_paused && !self.buffers.suffice();
-        let rests = armed && self.told.is_empty() && self.line.is_empty() && self.bulk.ready.is_empty() && !starves;
-        let waited = self.kernel.wait(if rests { timeout } else { Some(Duration::ZERO) });
+        let may_block = armed && self.due.is_empty() && self.line.is_empty() && self.bulk.ready.is_empty() && !starves;
+        let waited = self.kernel.wait(if may_block { timeout } else { Some(Duration::ZERO) });
         if self.kernel.queued() == 0 {
             self.sends.submitted();
         }
@@ -280,10 +280,11 @@ impl<K: Kernel> Machine<K> {
         if class == Class::Light { self.next_light() } else { self.next_queued(class) }
     }
 
-    /// What the kernel has completed, all of it: of other classes that only queues the sockets. The kernel does the
-    /// work of some twenty sockets when it is asked, so it is asked again while work is left.
+    /// The next completion of a light socket. Reads every event of the kernel on the way; an event of a socket of
+    /// another class only queues that socket. One call makes the kernel do the work of about twenty sockets, so the
+    /// driver calls again while work is left.
     fn next_light(&mut self) -> Option<(Token, Completion)> {
-        while let Some((token, completion)) = self.told.pop_front() {
+        while let Some((token, completion)) = self.due.pop_front() {
             let is_open = |socket: &table::Entry| !socket.flags.contains(Flags::CLOSING);
             if self.sockets.get(token).is_some_and(is_open) {
                 return Some((token, completion));
@@ -295,7 +296,7 @@ impl<K: Kernel> Machine<K> {
             return Some(overtakes);
         }
         loop {
-            // In turns: a turn that is cut short in one of both comes to the other as well.
+            // The two sources alternate, so a turn that ends early has served both.
             self.takes_event = !self.takes_event;
             let next = match self.takes_event {
                 true => self.next_event().or_else(|| self.next_queued(Class::Light)),
@@ -321,15 +322,15 @@ impl<K: Kernel> Machine<K> {
 
     fn next_queued(&mut self, class: Class) -> Option<(Token, Completion)> {
         while let Some(token) = self.bulk.ready.next(class) {
-            if let Some(attended) = self.poll_socket(token) {
-                return Some(attended);
+            if let Some(completion) = self.poll_socket(token) {
+                return Some(completion);
             }
         }
         None
     }
 
-    /// Has the kernel do what it has put off, and submits what is queued: what light sockets send does not wait for the
-    /// heavy ones of this turn. Returns whether that brought events.
+    /// Makes the kernel do its deferred work, and submits what is queued, so that the sends of light sockets do not
+    /// wait for the heavy sockets of this turn. Returns whether that brought events.
     fn look_again(&mut self) -> bool {
         let would_wait = self.bulk.ready.has_heavy() && self.kernel.queued() > 0;
         if self.looks == 0 || !(would_wait || self.kernel.has_deferred_work()) {
@@ -337,7 +338,7 @@ impl<K: Kernel> Machine<K> {
         }
         (self.looks, self.sent_alone) = (self.looks - 1, false);
         self.provide();
-        // A failure that lasts is the next wait's.
+        // If the failure lasts, the next wait returns it.
         let looked = self.kernel.wait(Some(Duration::ZERO));
         if self.kernel.queued() == 0 {
             self.sends.submitted();
@@ -345,7 +346,7 @@ impl<K: Kernel> Machine<K> {
         looked.is_ok() && self.kernel.completions() > 0
     }
 
-    /// Whether bytes lie in the kernel, or perhaps in a buffer of the ring that was not looked at yet.
+    /// Whether the kernel, or a buffer of the ring whose event was not read yet, may have bytes of the peer.
     fn has_input(&mut self, token: Token) -> bool {
         let Some(socket) = self.sockets.get(token) else { return false };
         let over = Flags::ENDED.union(Flags::FAILED).union(Flags::CLOSING).union(Flags::CONNECTING);
@@ -355,8 +356,8 @@ impl<K: Kernel> Machine<K> {
         self.kernel.completions() > 0 || socket::has_input(socket.descriptor.as_fd())
     }
 
-    fn hold_receives(&mut self, hold: bool) {
-        if std::mem::replace(&mut self.receives_paused, hold) && !hold {
+    fn pause_receives(&mut self, pause: bool) {
+        if std::mem::replace(&mut self.receives_paused, pause) && !pause {
             for token in std::mem::take(&mut self.paused_sockets) {
                 if let Some(socket) = self.sockets.get_mut(token) {
                     socket.paused = false;
@@ -378,7 +379,7 @@ impl<K: Kernel> Machine<K> {
             Operation::Send { queue, bytes_max } => self.send(token, queue, bytes_max),
             Operation::ShutdownWrite => {
                 if let Some(socket) = self.sockets.get(token) {
-                    // It fails only where the connection is broken already, which is told in another way.
+                    // It fails only if the connection has broken, which is reported by another completion.
                     let _ = rustix::net::shutdown(&socket.descriptor, rustix::net::Shutdown::Write);
                 }
                 None
@@ -389,17 +390,17 @@ impl<K: Kernel> Machine<K> {
 }
 
 impl<K: Kernel> Drop for Machine<K> {
-    /// Memory is given back only when the kernel has let go of it: everything is cancelled, and waited for.
+    /// Memory is freed only after the kernel has released it: cancels every operation, and waits until all have ended.
     fn drop(&mut self) {
         let tokens: Vec<_> = self.sockets.tokens().collect();
         for token in tokens {
             self.close(token, false);
         }
-        let (mut minds_waker, mut waits_in_vain) = (self.wakes, 0);
-        while waits_in_vain < SHUTDOWN_WAITS_MAX {
-            if minds_waker {
-                let cancel = Request::Cancel { name: name(NOBODY, Kind::Wake) };
-                minds_waker = self.kernel.push(cancel, name(NOBODY, Kind::Cancel)).is_err();
+        let (mut cancels_waker, mut fruitless_waits) = (self.wakes, 0);
+        while fruitless_waits < SHUTDOWN_WAITS_MAX {
+            if cancels_waker {
+                let cancel = Request::Cancel { name: name(NO_SOCKET, Kind::Wake) };
+                cancels_waker = self.kernel.push(cancel, name(NO_SOCKET, Kind::Cancel)).is_err();
             }
             let _ = self.arm_all();
             let in_flight = self.in_flight;
@@ -410,9 +411,9 @@ impl<K: Kernel> Drop for Machine<K> {
             while let Some(event) = self.kernel.next() {
                 self.complete(event);
             }
-            waits_in_vain += u32::from(self.in_flight == in_flight);
+            fruitless_waits += u32::from(self.in_flight == in_flight);
         }
-        // It would be written to by somebody who does not know that it is gone.
+        // The kernel may still write to this memory, so it is leaked.
         self.kernel.leak();
         self.buffers.leak();
         self.sends.leak();
@@ -456,8 +457,8 @@ impl Driver for Uring {
         self.0.sockets.get(token).is_some_and(|socket| !socket.operations.is_idle(Kind::Send))
     }
 
-    fn pause_receives(&mut self, hold: bool) {
-        self.0.hold_receives(hold);
+    fn pause_receives(&mut self, pause: bool) {
+        self.0.pause_receives(pause);
     }
 
     fn address(&self, token: Token, side: Side) -> io::Result<Address> {
@@ -472,7 +473,8 @@ impl std::fmt::Debug for Uring {
     }
 }
 
-/// Leaves something to a kernel that has not let go of it, for good. Whoever looks for leaks finds that it is known of.
+/// Leaks something that the kernel has not released. A static keeps its address, so that leak checkers do not report
+/// it.
 fn leak<T>(what: T) {
     static LEFT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let place = std::ptr::from_mut(Box::leak(Box::new(what))).expose_provenance();
@@ -482,7 +484,7 @@ fn leak<T>(what: T) {
 struct EventWaker(OwnedFd);
 
 impl EventWaker {
-    /// Makes it silent until it is used again.
+    /// Resets the counter, so that polls report nothing until the waker is used again.
     fn drain_eventfd(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
@@ -490,20 +492,21 @@ impl EventWaker {
 
 impl Wake for EventWaker {
     fn wake(&self) {
-        // It fails only if the counter overflows, and then a wake-up is under way already.
+        // It fails only if the counter would overflow, and then a wake-up is pending.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
 
-/// No loop has a slot of this number.
-const NOBODY: Token = Token { slot: u32::MAX, generation: u32::MAX };
+/// The token of operations that belong to no socket. No loop has a slot of this number.
+const NO_SOCKET: Token = Token { slot: u32::MAX, generation: u32::MAX };
 
-/// Events read in one turn; the others keep their place.
+/// The most events that are read in one turn; the others keep their place.
 const EVENTS_PER_TURN_MAX: usize = 2048;
 
-/// How often the kernel is asked for more events in one turn: it does the work of 1,280 sockets then.
+/// How often the driver polls the kernel for more events in one turn, in which the kernel does the work of 1,280
+/// sockets.
 const LOOKS_PER_TURN_MAX: u32 = 64;
 
-/// How long the kernel may take to let go of anything.
+/// How long a dropped driver waits for the kernel: so many waits during which no operation ends, and the length of one.
 const SHUTDOWN_WAITS_MAX: u32 = 100;
 const SHUTDOWN_WAIT: Duration = Duration::from_millis(10);

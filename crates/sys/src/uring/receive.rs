@@ -1,4 +1,4 @@
-//! Receiving little: the buffers that the kernel fills, and what comes in them.
+//! Receiving on light sockets: the provided buffers that the kernel fills, and the events that name them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,16 +12,17 @@ use super::{Machine, leak};
 use crate::driver::{Completion, Token};
 use crate::ready::HEAVY_RECEIVE_BYTES;
 
-/// The buffers of a loop. Each is the kernel's until an event names it; then it is looked at by one visit, and given
-/// back. Whoever keeps a view of it keeps the memory, and the ring gets other.
+/// The buffers of a loop. The kernel owns a buffer until an event names it. Then the loop reads it during one dispatch,
+/// and the driver gives it back. If the application keeps a view of a buffer, it keeps the memory, and the ring gets
+/// other memory.
 #[derive(Debug)]
 pub(super) struct Buffers {
     all: Vec<Scratch>,
-    /// What was told last: while it is looked at, it is not given back.
+    /// The buffer that was reported last. It is not given back while the loop reads it.
     last: Option<u16>,
-    /// What is to be given back.
+    /// Buffers that are to be given back.
     own: Vec<u16>,
-    /// Which of them the kernel has, one bit each. What it names without having it was told before.
+    /// Which buffers the kernel has, one bit each. An event that names another buffer is a repetition.
     theirs: u64,
     /// Sockets that found no buffer, in the order in which they try again.
     starved: VecDeque<Token>,
@@ -33,22 +34,22 @@ impl Buffers {
         Self { all, last: None, own: (0..BUFFERS).collect(), theirs: 0, starved: VecDeque::new() }
     }
 
-    /// How many there are.
+    /// The number of buffers.
     pub(super) fn count(&self) -> u16 {
         self.all.len() as u16
     }
 
-    /// Whether nobody waits for one.
+    /// Whether no socket waits for a buffer.
     pub(super) fn suffice(&self) -> bool {
         self.starved.is_empty()
     }
 
-    /// Takes back what was looked at.
+    /// Takes back the buffer that was reported last.
     pub(super) fn reclaim(&mut self) {
         self.own.extend(self.last.take().filter(|_| !injected::is_injected(Bug::BufferLost)));
     }
 
-    /// Gives the ring all that it may have.
+    /// Gives all buffers that are ours back to the ring.
     pub(super) fn give_back(&mut self, kernel: &mut impl Kernel) {
         for buffer in self.own.drain(..) {
             if let Some(scratch) = self.all.get_mut(usize::from(buffer)) {
@@ -59,7 +60,7 @@ impl Buffers {
         }
     }
 
-    /// Takes back what an event brought that nobody wants any more.
+    /// Takes back the buffer of an event that is not reported.
     pub(super) fn discard(&mut self, buffer: Option<u16>) {
         if let Some(buffer) = buffer.filter(|buffer| self.is_ours_again(*buffer)) {
             self.own.push(buffer);
@@ -74,7 +75,7 @@ impl Buffers {
         Some(self.all[usize::from(buffer)].received(length.min(BUFFER_BYTES)))
     }
 
-    /// Whether the kernel had the buffer, which it has no more.
+    /// Takes the buffer from the kernel. Returns whether the kernel had it.
     fn is_ours_again(&mut self, buffer: u16) -> bool {
         let bit = 1_u64.checked_shl(buffer.into()).unwrap_or(0);
         let had = self.theirs & bit != 0;
@@ -82,16 +83,16 @@ impl Buffers {
         had
     }
 
-    /// Leaves the memory to a kernel that has not let go of it.
+    /// Leaks the memory, because the kernel has not released it.
     pub(super) fn leak(&mut self) {
         leak(std::mem::take(&mut self.all));
     }
 }
 
 impl<K: Kernel> Machine<K> {
-    /// Provides buffers, and lets as many sockets try again as there are: who comes first is served first, and nobody
-    /// tries in vain for ever. While receiving is held back the ring gets none: what it still has fills, and then
-    /// receives end of themselves.
+    /// Provides buffers, and arms the receives of as many starved sockets as there are buffers, in their order, so that
+    /// no socket starves for ever. While receives are paused the ring gets no buffers: those that it still has are
+    /// filled, and then the receives end.
     pub(super) fn provide(&mut self) {
         self.buffers.reclaim();
         if self.receives_paused {
@@ -103,7 +104,8 @@ impl<K: Kernel> Machine<K> {
             let Some(socket) = self.sockets.get_mut(token) else { continue };
             socket.flags.set(Flags::STARVED, false);
             let flags = socket.flags;
-            // Before those who have had one; and if the kernel takes it later only, with those who are lined up.
+            // Armed here, before the sockets that have had a buffer. If the kernel does not take the request now, the
+            // socket is armed with the others in the line.
             self.line_up(token);
             let _ = self.arm_receive(token, self.wants(flags));
         }
@@ -122,11 +124,11 @@ impl<K: Kernel> Machine<K> {
             return None;
         }
         if event.result >= 0 {
-            // One that came to nothing says nothing of what is there.
+            // A receive without a result does not show whether bytes are there.
             socket.flags.set(Flags::READABLE, event.nonempty);
         }
         if event.result <= 0 {
-            // Even what was cancelled may have taken a buffer.
+            // Even a cancelled receive may have taken a buffer.
             self.buffers.discard(event.buffer);
         }
         match (event.result, event.buffer) {
@@ -164,8 +166,8 @@ impl<K: Kernel> Machine<K> {
 }
 
 /// Buffers of a loop: 192 KiB. Since Linux 6.13 the kernel does the work of twenty sockets at a time, and twice in a
-/// call that submits as well, however many are ready: with 48 nobody has to try again, with 32 two of five do. Where an
-/// older kernel does the work of all at once, some try again.
+/// call that submits as well, however many are ready. With 48 buffers no receive gets `ENOBUFS`; with 32, two of five
+/// do. An older kernel does the work of all sockets at once, so some receives get `ENOBUFS` and are armed again.
 const BUFFERS: u16 = 48;
 
 const _: () = assert!(BUFFERS as u32 <= u64::BITS);
@@ -176,5 +178,5 @@ const _: () = assert!(BUFFER_BYTES >= HEAVY_RECEIVE_BYTES);
 /// Bytes that one receive may bring. Each buffer is a segment of the pool, which is one page.
 pub(super) const BUFFER_BYTES: usize = SEGMENT_BYTES - HEADROOM_BYTES;
 
-/// Room for a rest of the receive before.
+/// Room for undecoded bytes of the receive before.
 const HEADROOM_BYTES: usize = 512;

@@ -23,21 +23,20 @@ impl Ring {
     /// Sets the rings up on the thread that will use them.
     ///
     /// # Errors
-    /// The system's, or `Unsupported` where the kernel is older than 6.0.
+    /// Those of the system, or `Unsupported` where the kernel is older than 6.0.
     pub(super) fn new(buffers: u16) -> io::Result<Self> {
         let (ring, reports_work) = set_up()?;
         let params = ring.params();
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        // What came with the receives that stay armed.
+        // Linux 6.0 brought this operation and the multishot receive.
         let is_recent = probe.is_supported(opcode::SendZc::CODE);
         if !(is_recent && params.is_feature_ext_arg() && params.is_feature_nodrop() && params.is_feature_fast_poll()) {
             let wanted = "the kernel's io_uring is older than that of Linux 6.0";
             return Err(io::Error::new(io::ErrorKind::Unsupported, wanted));
         }
         let buffers = BufferRing::new(buffers);
-        // SAFETY: the memory is that of `buffers`, of the size that is told, and is given back after the ring was
-        // closed.
+        // SAFETY: the memory belongs to `buffers`, has the size that is passed, and is freed after the ring was closed.
         unsafe {
             ring.submitter().register_buf_ring_with_flags(buffers.address(), buffers.entries, BUFFER_GROUP, 0)?;
         }
@@ -45,8 +44,8 @@ impl Ring {
     }
 }
 
-/// With everything that makes a loop of one thread fast, as far as the kernel knows it; and whether the kernel reports
-/// deferred work.
+/// Builds a ring with those options for a loop of one thread that the kernel knows. Also returns whether the kernel
+/// reports deferred work.
 fn set_up() -> io::Result<(IoUring, bool)> {
     let with = |single: bool, cooperative: bool| {
         let mut builder = IoUring::builder();
@@ -55,7 +54,8 @@ fn set_up() -> io::Result<(IoUring, bool)> {
             builder.setup_single_issuer().setup_defer_taskrun();
         }
         if cooperative {
-            // The flag says in memory that there is deferred work, so it takes no call to find that there is none.
+            // The kernel sets a flag in memory when there is deferred work, so finding that there is none takes no
+            // system call.
             builder.setup_coop_taskrun().setup_taskrun_flag();
         }
         Ok((builder.build(SUBMISSIONS)?, cooperative))
@@ -74,8 +74,8 @@ impl Kernel for Ring {
     fn push(&mut self, request: Request, name: u64) -> io::Result<()> {
         let entry = build(request).user_data(name);
         loop {
-            // SAFETY: whatever the request points to stays until its terminal completion: the driver holds the memory
-            // of sends, and that of messages' headers until the next submission, and buffers belong to the ring.
+            // SAFETY: what the request points to stays until its terminal completion: the driver keeps the memory of
+            // sends, and that of messages' headers until the next submission; buffers belong to the ring.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return Ok(());
             }
@@ -92,10 +92,10 @@ impl Kernel for Ring {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let is_over = timeout == Some(Duration::ZERO) || !self.ring.completion().is_empty();
+        let no_wait = timeout == Some(Duration::ZERO) || !self.ring.completion().is_empty();
         let waited = match timeout {
-            _ if is_over && self.ring.submission().is_empty() && !self.has_deferred_work() => return Ok(()),
-            _ if is_over => self.look(),
+            _ if no_wait && self.ring.submission().is_empty() && !self.has_deferred_work() => return Ok(()),
+            _ if no_wait => self.poll(),
             None => self.ring.submitter().submit_and_wait(1),
             Some(timeout) => {
                 let time = Timespec::from(timeout);
@@ -131,21 +131,22 @@ impl Kernel for Ring {
     }
 
     fn leak(&mut self) {
-        self.buffers.is_left = true;
+        self.buffers.is_leaked = true;
     }
 }
 
 impl Ring {
-    /// Submits, and has deferred work done, which the kernel does only for who asks for events; waits for none.
-    fn look(&mut self) -> io::Result<usize> {
+    /// Submits what is queued without waiting. The call requests events, since only then the kernel does its deferred
+    /// work.
+    fn poll(&mut self) -> io::Result<usize> {
         let queued = self.ring.submission().len() as u32;
-        // SAFETY: nothing is passed but numbers; what queued requests point to was looked after when they were pushed.
+        // SAFETY: the call passes numbers only; `push` guarantees what the queued requests point to.
         unsafe { self.ring.submitter().enter::<libc::sigset_t>(queued, 0, ENTER_GETEVENTS, None) }
     }
 }
 
-/// Neither a signal nor the end of the time is a failure; and where the queue of completions is full, or the kernel has
-/// no memory for more, they are read first.
+/// Neither a signal nor a timeout is a failure. If the queue of completions is full, or the kernel has no memory for
+/// more, completions are read first.
 fn ignore_interrupts(result: io::Result<usize>) -> io::Result<()> {
     const PASSING: [i32; 4] = [libc::EINTR, libc::ETIME, libc::EBUSY, libc::EAGAIN];
     match result {
@@ -156,9 +157,9 @@ fn ignore_interrupts(result: io::Result<usize>) -> io::Result<()> {
 
 fn build(request: Request) -> squeue::Entry {
     match request {
-        Request::Receive { fd, wish: RecvMode::Always } => opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP).build(),
-        Request::Receive { fd, wish } => {
-            let later = if wish == RecvMode::OnceLater { POLL_FIRST } else { 0 };
+        Request::Receive { fd, mode: RecvMode::Always } => opcode::RecvMulti::new(Fd(fd), BUFFER_GROUP).build(),
+        Request::Receive { fd, mode } => {
+            let later = if mode == RecvMode::OnceLater { POLL_FIRST } else { 0 };
             let receive = opcode::Recv::new(Fd(fd), std::ptr::null_mut(), 0).buf_group(BUFFER_GROUP).ioprio(later);
             receive.build().flags(squeue::Flags::BUFFER_SELECT)
         }
@@ -176,23 +177,23 @@ struct BufferRing {
     entries: u16,
     first: NonNull<BufRingEntry>,
     tail: u16,
-    /// The kernel may go on reading it.
-    is_left: bool,
+    /// Whether the memory is leaked because the kernel may still read it.
+    is_leaked: bool,
 }
 
 impl BufferRing {
     fn new(entries: u16) -> Self {
-        assert!(entries.is_power_of_two(), "a ring has a power of two of places");
+        assert!(entries.is_power_of_two(), "the number of entries is a power of two");
         let layout = Self::layout(entries);
         // SAFETY: the layout is not empty.
         let memory = unsafe { alloc::alloc_zeroed(layout) };
         let first = NonNull::new(memory.cast()).unwrap_or_else(|| alloc::handle_alloc_error(layout));
-        Self { entries, first, tail: 0, is_left: false }
+        Self { entries, first, tail: 0, is_leaked: false }
     }
 
     fn layout(entries: u16) -> Layout {
         let bytes = usize::from(entries) * size_of::<BufRingEntry>();
-        Layout::from_size_align(bytes, PAGE_BYTES).expect("it is a few pages at most")
+        Layout::from_size_align(bytes, PAGE_BYTES).expect("the ring takes a few pages at most")
     }
 
     fn address(&self) -> u64 {
@@ -203,8 +204,8 @@ impl BufferRing {
         let place = usize::from(self.tail & (self.entries - 1));
         // SAFETY: the place is less than the number of entries.
         let entry = unsafe { self.first.as_ptr().add(place) };
-        // SAFETY: the kernel does not look at this entry before the tail says that it is there, and we are the only
-        // ones to write it; zeroed memory is an entry.
+        // SAFETY: the kernel does not read this entry before the tail includes it, and nothing else writes it; zeroed
+        // memory is a valid entry.
         let entry = unsafe { &mut *entry };
         entry.set_addr(address as u64);
         entry.set_len(length);
@@ -212,28 +213,29 @@ impl BufferRing {
         self.tail = self.tail.wrapping_add(1);
         // SAFETY: `first` is the start of the ring, where the kernel reads the tail.
         let tail = unsafe { BufRingEntry::tail(self.first.as_ptr()) };
-        // SAFETY: it is aligned as part of an entry, lives as long as the ring, and is only ever used atomically once
-        // the kernel knows of it.
+        // SAFETY: the tail is aligned as part of an entry, lives as long as the ring, and is only accessed atomically
+        // once the kernel knows of it.
         let tail = unsafe { AtomicU16::from_ptr(tail.cast_mut()) };
-        // Released, so that the kernel finds the entry written.
+        // Release: the kernel sees the entry's fields before the new tail.
         tail.store(self.tail, Ordering::Release);
     }
 }
 
 impl Drop for BufferRing {
     fn drop(&mut self) {
-        if self.is_left {
+        if self.is_leaked {
             return;
         }
-        // SAFETY: allocated with this layout. The ring, a field before this one, is closed, and had no operation left.
+        // SAFETY: the memory was allocated with this layout. The ring, a field before this one, is closed and had no
+        // operation in flight.
         unsafe { alloc::dealloc(self.first.as_ptr().cast(), Self::layout(self.entries)) };
     }
 }
 
-/// Places for requests between two calls to the kernel. More of them are submitted early.
+/// The most requests that are queued between two calls to the kernel. When the queue is full it is submitted early.
 const SUBMISSIONS: u32 = 256;
 
-/// Places for completions. What does not fit waits in the kernel.
+/// The size of the completion queue. Completions that do not fit wait in the kernel.
 const COMPLETIONS: u32 = 2048;
 
 /// The one group of provided buffers.
@@ -241,7 +243,7 @@ const BUFFER_GROUP: u16 = 0;
 
 const PAGE_BYTES: usize = 4096;
 
-/// Nothing waits in the kernel until it can be sent: memory would be lent for as long.
+/// A send does not wait in the kernel for room, or its memory would be lent for as long.
 const SEND_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
 /// `IORING_ENTER_GETEVENTS`.
@@ -255,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_lasts_ends_a_wait_with_an_error() {
+    fn wait_ignores_transient_errors_only() {
         let wait = |errno| ignore_interrupts(Err(io::Error::from_raw_os_error(errno)));
         assert!([libc::EINTR, libc::ETIME, libc::EBUSY, libc::EAGAIN].into_iter().all(|errno| wait(errno).is_ok()));
         assert!([libc::EBADF, libc::EINVAL, libc::ENXIO].into_iter().all(|errno| wait(errno).is_err()));

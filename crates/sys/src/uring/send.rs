@@ -1,4 +1,5 @@
-//! Sending: one operation in flight for each socket, whose memory is lent by its queue; and pieces of files.
+//! Sending: at most one operation in flight for each socket, with memory that the socket's queue lends; and pieces of
+//! files.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -14,15 +15,16 @@ use crate::driver::{Completion, Token};
 use crate::gather::{CALL_BYTES_MAX, IOVECTORS, IoVectors, length, send_file, send_parts};
 use crate::ready::HEAVY_SEND_BYTES;
 
-/// What sends in flight need.
+/// The memory of sends in flight: vectors, headers, and the guards of lent bytes.
 pub(super) struct Sends {
     vectors: IoVectors,
-    /// How many of them are in use until the next submission.
+    /// The number of vectors that are in use until the next submission.
     used: usize,
-    /// Headers of messages, in use likewise: room for `HEADERS`, written through its pointer, so that none ever moves.
+    /// Headers of messages, also in use until the next submission. The capacity is `HEADERS`; headers are written
+    /// through the pointer, so that they never move.
     headers: Vec<libc::msghdr>,
     headers_used: usize,
-    /// What is lent, until the kernel has let go of it.
+    /// The guards of lent bytes, until the kernel has released the bytes.
     lent: Vec<SendGuard>,
     vacant: Vec<u32>,
 }
@@ -39,7 +41,7 @@ impl Sends {
         }
     }
 
-    /// Everything that was queued is with the kernel, which has copied vectors and headers.
+    /// Frees vectors and headers: every queued request was submitted, and the kernel has copied them.
     pub(super) fn submitted(&mut self) {
         (self.used, self.headers_used) = (0, 0);
     }
@@ -57,7 +59,7 @@ impl Sends {
         }
     }
 
-    /// The kernel has let go of what was lent.
+    /// Drops a guard: the kernel has released the lent bytes.
     pub(super) fn give_back(&mut self, place: &mut u32) {
         let place = std::mem::replace(place, NOTHING);
         if place == NOTHING {
@@ -66,7 +68,7 @@ impl Sends {
         self.lent[place as usize] = SendGuard::default();
         self.vacant.push(place);
         if self.vacant.len() == self.lent.len() {
-            // Nobody sends: what a burst needed goes as well.
+            // No send is in flight: the memory that a burst needed is freed.
             self.lent.truncate(LENT_KEPT_MAX);
             self.lent.shrink_to(LENT_KEPT_MAX);
             self.vacant.truncate(0);
@@ -81,7 +83,8 @@ impl Sends {
 }
 
 impl<K: Kernel> Machine<K> {
-    /// Sends what is much, and pieces of files, at once; submits what is little. What comes of that comes later.
+    /// Sends many bytes and pieces of files by a system call, and submits small sends to the ring. The result of a
+    /// submitted send is reported later.
     pub(super) fn send(&mut self, token: Token, queue: &mut Outbound, bytes_max: usize) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         if socket.flags.contains(Flags::CONNECTING) {
@@ -101,7 +104,7 @@ impl<K: Kernel> Machine<K> {
             }
             self.sends.submitted();
         }
-        // It may be a while before the kernel has let go of them.
+        // The queue's bytes may be lent for a while, so they should not keep whole segments.
         queue.compact();
         let room = &mut self.sends.vectors.empty()[self.sends.used..];
         let places = room.len();
@@ -146,7 +149,7 @@ impl<K: Kernel> Machine<K> {
         None
     }
 
-    /// Tells what came of a call, or waits until another can be made.
+    /// Reports the result of a system call, or waits for room if the kernel had none.
     fn sent_at_once(&mut self, token: Token, sent: io::Result<usize>) -> Option<Completion> {
         match sent {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_room(token),
@@ -158,7 +161,7 @@ impl<K: Kernel> Machine<K> {
         }
     }
 
-    /// Takes note of how much was sent. A socket that becomes heavy is received from by calls from here on.
+    /// Records how much was sent. A socket that becomes heavy receives by system calls from here on.
     fn note_sent(&mut self, token: Token, sent: usize) {
         let Some(socket) = self.sockets.get_mut(token) else { return };
         socket.load.note_sent(sent);
@@ -167,7 +170,7 @@ impl<K: Kernel> Machine<K> {
         }
     }
 
-    /// What came of a send that was submitted.
+    /// Handles the completion of a submitted send.
     pub(super) fn sent(&mut self, token: Token, event: Event) -> Option<Completion> {
         match event.result {
             count @ 0.. => {
@@ -176,7 +179,7 @@ impl<K: Kernel> Machine<K> {
             }
             errno if -errno == libc::EAGAIN => {
                 self.wait_for_room(token);
-                // It is over, though nothing was sent. Who tries again finds that it has to wait.
+                // The operation has ended, and nothing was sent. A second attempt waits for room.
                 Some(Completion::Sent(Ok(0)))
             }
             _ if event.came_to_nothing() => Some(Completion::Sent(Ok(0))),
@@ -184,8 +187,8 @@ impl<K: Kernel> Machine<K> {
         }
     }
 
-    /// The kernel's buffer is full. The poll that waits for room stays armed, since one that comes once says at once of
-    /// a peer that has ended that it has ended, again and again.
+    /// Waits for room in the kernel's buffer, which is full. The poll is multishot: after the peer has shut down its
+    /// side, a single-shot poll would report that at once each time it is armed.
     fn wait_for_room(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         socket.room = Room::Awaited;
@@ -195,14 +198,14 @@ impl<K: Kernel> Machine<K> {
         None
     }
 
-    /// The poll of a socket whose sends wait for room has said something.
+    /// Handles an event of the poll that waits for room to send.
     pub(super) fn has_room(&mut self, token: Token, event: Event) -> Option<Completion> {
         if !event.more {
             self.line_up(token);
         }
         let socket = self.sockets.get_mut(token)?;
-        let speaks = if event.result < 0 { !event.came_to_nothing() } else { event.result & ROOM != 0 };
-        if speaks && socket.room == Room::Awaited {
+        let may_send = if event.result < 0 { !event.came_to_nothing() } else { event.result & ROOM != 0 };
+        if may_send && socket.room == Room::Awaited {
             socket.room = Room::Found;
             self.poll_socket_later(token);
         }
@@ -222,7 +225,8 @@ impl<K: Kernel> Machine<K> {
         (!injected::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)))
     }
 
-    /// The kernel takes nothing more for now. Why, the next wait tells, if it lasts.
+    /// Lets the loop send again after the next wait: the kernel takes no request for now. If the cause lasts, that wait
+    /// returns it.
     fn send_later(&mut self, token: Token) -> Option<Completion> {
         self.sockets.get_mut(token)?.flags.set(Flags::SEND_WAITS, true);
         self.line_up(token);
@@ -231,21 +235,22 @@ impl<K: Kernel> Machine<K> {
 }
 
 impl Sends {
-    /// Whether what is queued has to be submitted before anything else can be.
+    /// Whether the queued requests have to be submitted before a send can use vectors and headers.
     fn are_full(&self) -> bool {
         IOVECTORS - self.used < VECTORS_MIN || self.headers_used == HEADERS
     }
 
-    /// The header of a message of so many parts, which stay where they are until the next submission.
+    /// The header of a message of `count` parts, which stay in place until the next submission.
     fn header(&mut self, parts: *const libc::iovec, count: usize) -> *const libc::msghdr {
-        assert!(self.headers_used < HEADERS, "it is looked at before parts are gathered");
-        // SAFETY: a header of zeros says that there is no address, no part and no control message.
+        assert!(self.headers_used < HEADERS, "`are_full` was checked before parts were gathered");
+        // SAFETY: zeros are a valid header, without an address, parts or control messages.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = parts.cast_mut();
         header.msg_iovlen = count;
-        // SAFETY: the place lies within the capacity, as was just asserted.
+        // SAFETY: the place lies within the capacity, as asserted above.
         let place = unsafe { self.headers.as_mut_ptr().add(self.headers_used) };
-        // SAFETY: the place is ours, and the kernel has copied what it was used for before: `submitted` says so.
+        // SAFETY: `self` owns the place, and the kernel has copied its earlier header, as the caller of `submitted`
+        // guarantees.
         unsafe { place.write(header) };
         self.used += count;
         self.headers_used += 1;
@@ -253,20 +258,20 @@ impl Sends {
     }
 }
 
-/// From here on what is to be sent goes by a call of its own, while it is warm: a send that is submitted goes when all
-/// others have been queued, and its memory comes back another turn later. For the same reason the first small send goes
-/// by a call while the ring is idle: a request on an otherwise idle loop costs one turn and not two. Those after it
-/// share the next call to the kernel.
+/// From this size on a send is a system call of its own, while its bytes are in the cache: a submitted send starts when
+/// all others of the turn were queued, and its memory comes back one turn later. For the same reason the first small
+/// send is a system call while the ring is idle: a request on an otherwise idle loop then costs one turn and not two.
+/// The small sends after it share the next call to the kernel.
 const BULK_BYTES_MIN: usize = HEAVY_SEND_BYTES;
 
-/// What a poll says where it makes sense to send again: there is room, or the connection broke.
+/// The events of a poll after which the driver sends again: there is room, or the connection broke.
 const ROOM: i32 = (libc::POLLOUT | libc::POLLERR | libc::POLLHUP) as i32;
 
-/// Messages of several parts between two submissions.
+/// The most messages of several parts between two submissions.
 const HEADERS: usize = 64;
 
-/// With less room in the array than this, what is queued is submitted first.
+/// With fewer free vectors than this, the queued requests are submitted first.
 const VECTORS_MIN: usize = 64;
 
-/// How much room for sends in flight is kept when none is.
+/// The capacity for guards that is kept when no send is in flight.
 const LENT_KEPT_MAX: usize = 1024;

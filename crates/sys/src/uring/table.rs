@@ -11,31 +11,31 @@ use crate::ready::Load;
 use crate::recv_sizer::RecvSizer;
 use crate::slots::{HasGeneration, Slots};
 
-/// What is known of a socket.
+/// The state of a socket.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) descriptor: OwnedFd,
     generation: u32,
-    /// Where the memory of the send in flight is held.
+    /// The index of the guard that keeps the bytes of the send in flight, or `NOTHING`.
     pub(super) lent: u32,
     pub(super) flags: Flags,
     pub(super) operations: OpStates,
-    pub(super) appetite: RecvSizer,
-    /// While the socket is heavy, it is polled, and received from by calls.
+    pub(super) recv_sizer: RecvSizer,
+    /// While the socket is heavy, it is polled, and receives by system calls.
     pub(super) load: Load,
     pub(super) room: Room,
-    /// It is among the sockets that receive again when receiving goes on.
+    /// Whether the socket is in the list of those that receive again when receives resume.
     pub(super) paused: bool,
 }
 
 /// Whether the kernel has room for a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
-    /// As far as is known.
+    /// There is room, as far as the driver knows.
     Free,
-    /// It took nothing of the last send. A poll reports when there is room.
+    /// The kernel took nothing of the last send. A poll reports when there is room.
     Awaited,
-    /// The poll has reported room, and the loop does not know yet.
+    /// The poll has reported room, and the driver has not reported it to the loop yet.
     Found,
 }
 
@@ -46,35 +46,35 @@ pub(super) type Flags = flags::Flags<Fact>;
 pub(super) enum Fact {}
 
 impl Flags {
-    /// The loop wants what arrives; of a listener, who arrives.
+    /// The loop wants the bytes that arrive; for a listener, the connections.
     pub(super) const RECEIVING: Self = Self::fact(0);
-    /// It is in the line of those whose operations are looked at before the next wait.
+    /// The socket is in the line of those whose requests are armed or cancelled before the next wait.
     pub(super) const LINED_UP: Self = Self::fact(1);
-    /// It stops receiving now and then, so each receive is an operation of its own.
+    /// The loop has stopped receiving on the socket before, so its receives are single-shot.
     pub(super) const ONE_SHOT: Self = Self::fact(2);
-    /// The peer's end was told.
+    /// The peer's end of the stream was reported.
     pub(super) const ENDED: Self = Self::fact(3);
-    /// The failure was told.
+    /// The failure was reported.
     pub(super) const FAILED: Self = Self::fact(4);
     pub(super) const CONNECTING: Self = Self::fact(5);
     pub(super) const LISTENER: Self = Self::fact(6);
-    /// The loop has let go of it.
+    /// The loop has closed the socket.
     pub(super) const CLOSING: Self = Self::fact(7);
-    /// Closing cuts it off.
+    /// Closing resets the connection.
     pub(super) const RESET: Self = Self::fact(8);
-    /// Something was to be sent when it could not be.
+    /// The loop has requested a send that could not start.
     pub(super) const SEND_WAITS: Self = Self::fact(9);
-    /// It brings much: it is polled, and received from by calls (`direct_io.rs`).
+    /// The socket is heavy: it is polled, and receives by system calls (`direct_io.rs`).
     pub(super) const BULK: Self = Self::fact(10);
-    /// What is armed for receiving is that poll.
+    /// The operation that is armed for receiving is that poll.
     pub(super) const POLLED: Self = Self::fact(11);
-    /// There may be something to receive, or somebody to accept: the poll said so, or the last receive.
+    /// There may be bytes to receive or connections to accept, as the poll or the last receive reported.
     pub(super) const READABLE: Self = Self::fact(12);
-    /// The poll said that the peer has hung up, or sent urgent bytes, before which a receive stops.
+    /// The poll reported that the peer has hung up, or has sent urgent bytes, before which a receive stops.
     pub(super) const HUNG_UP: Self = Self::fact(13);
-    /// It is queued: to be received or accepted from by a call, or to report that there is room to send.
-    pub(super) const ATTENDED: Self = Self::fact(14);
-    /// It found no buffer, and is in the line of those that wait for one.
+    /// The socket is queued, to receive or accept by a system call, or to report that there is room to send.
+    pub(super) const QUEUED: Self = Self::fact(14);
+    /// The socket found no buffer, and is in the queue of those that wait for one.
     pub(super) const STARVED: Self = Self::fact(15);
 }
 
@@ -95,7 +95,7 @@ impl Sockets {
             lent: NOTHING,
             flags,
             operations: OpStates::default(),
-            appetite: RecvSizer::default(),
+            recv_sizer: RecvSizer::default(),
             load: Load::default(),
             room: Room::Free,
             paused: false,
@@ -103,7 +103,7 @@ impl Sockets {
         self.put(token.slot, entry);
     }
 
-    /// Who an operation's name belongs to.
+    /// The token of the socket that an operation's name belongs to.
     pub(super) fn token(&self, slot: u32, generation: u32) -> Option<Token> {
         let entry = self.occupant(slot)?;
         let same = u64::from(entry.generation) & GENERATION_MASK == u64::from(generation)

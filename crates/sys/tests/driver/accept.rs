@@ -1,4 +1,4 @@
-//! Listeners: who came, how many at once, and what happens when there is no descriptor left.
+//! Listeners: the accepted connections, their number in one turn, and accepting without descriptors.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -10,10 +10,10 @@ use socket2::{Domain, Type};
 use tidegate_sys::{Address, Completion, ListenOptions, Operation, Side, Socket, Token};
 
 use crate::directory::Directory;
-use crate::harness::{Family, Harness, Told, any_port, unix};
+use crate::harness::{Family, Harness, Report, any_port, unix};
 use crate::which::Which;
 
-pub(crate) fn an_accepted_connection_comes_with_the_address_of_its_peer(driver: Which) {
+pub(crate) fn an_accepted_connection_has_the_address_of_its_peer(driver: Which) {
     for host in ["127.0.0.1:0", "[::1]:0"] {
         let mut harness = Harness::on(driver);
         let (listener, address) = harness.listen(&host.parse().unwrap());
@@ -28,7 +28,7 @@ pub(crate) fn an_accepted_connection_comes_with_the_address_of_its_peer(driver: 
     }
 }
 
-pub(crate) fn the_peer_of_a_unix_socket_has_a_path_if_it_was_bound_to_one(driver: Which) {
+pub(crate) fn a_bound_unix_peer_has_its_path_as_address(driver: Which) {
     let directory = Directory::new();
     let mut harness = Harness::on(driver);
     let (_, address) = harness.listen(&directory.socket("listener"));
@@ -47,7 +47,7 @@ pub(crate) fn the_peer_of_a_unix_socket_has_a_path_if_it_was_bound_to_one(driver
     drop(nameless);
 }
 
-pub(crate) fn many_connections_are_accepted_a_bounded_number_a_turn_and_others_get_their_say(driver: Which) {
+pub(crate) fn accepts_per_turn_are_bounded_and_do_not_delay_other_sockets(driver: Which) {
     let mut harness = Harness::on(driver);
     let (listener, address) = harness.listen(&any_port());
     let clients: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(address.ip().unwrap()).unwrap()).collect();
@@ -56,26 +56,26 @@ pub(crate) fn many_connections_are_accepted_a_bounded_number_a_turn_and_others_g
     peer.write_all(b"me too").unwrap();
     let (mut accepted_before, mut turns) = (None, 0);
     harness.until(|harness| {
-        let accepted = harness.told(listener).len();
+        let accepted = harness.reports(listener).len();
         assert!(accepted <= turns * driver.accepted_a_turn_max(), "{accepted} accepted in {turns} turns");
-        if accepted_before.is_none() && !harness.told(other).is_empty() {
+        if accepted_before.is_none() && !harness.reports(other).is_empty() {
             accepted_before = Some(accepted);
         }
         turns += 1;
         (accepted == CLIENTS && accepted_before.is_some()).then_some(())
     });
     let (before, max) = (accepted_before.unwrap(), 2 * driver.accepted_a_turn_max());
-    assert!(before <= max, "the other socket had to wait until {before} were accepted");
+    assert!(before <= max, "the other socket waited until {before} connections were accepted");
     assert_eq!(harness.accepted.len(), clients.len());
 }
 
-pub(crate) fn a_listener_that_is_told_to_stop_leaves_connections_in_the_backlog(driver: Which) {
+pub(crate) fn a_stopped_listener_leaves_connections_in_the_backlog(driver: Which) {
     let mut harness = Harness::on(driver);
     let (listener, address) = harness.listen(&any_port());
     let connect = || TcpStream::connect(address.ip().unwrap()).unwrap();
     harness.submit(listener, Operation::Accept(false));
     let first = connect();
-    harness.settle();
+    harness.run_until_idle();
     assert_eq!(harness.take(listener), []);
     let second = connect();
     harness.submit(listener, Operation::Accept(true));
@@ -84,7 +84,7 @@ pub(crate) fn a_listener_that_is_told_to_stop_leaves_connections_in_the_backlog(
     }
 }
 
-pub(crate) fn accepting_can_be_stopped_between_two_connections_of_one_turn(driver: Which) {
+pub(crate) fn accepting_can_stop_between_two_connections_of_one_turn(driver: Which) {
     let mut harness = Harness::on(driver);
     let (listener, address) = harness.listen(&any_port());
     let connect = || TcpStream::connect(address.ip().unwrap()).unwrap();
@@ -95,32 +95,32 @@ pub(crate) fn accepting_can_be_stopped_between_two_connections_of_one_turn(drive
         let (_, first) = harness.first();
         assert!(matches!(first, Completion::Accepted(Ok(_))), "{first:?}");
         harness.submit(listener, Operation::Accept(false));
-        harness.settle();
-        let on_their_way = harness.take(listener).len();
-        assert!(on_their_way == 0 || driver.runs_ahead(), "{on_their_way} were accepted after it was stopped");
-        accepted += 1 + on_their_way;
+        harness.run_until_idle();
+        let in_flight = harness.take(listener).len();
+        assert!(in_flight == 0 || driver.runs_ahead(), "{in_flight} were accepted after it was stopped");
+        accepted += 1 + in_flight;
     }
     assert_eq!(accepted, clients.len());
     harness.accepted.clear();
-    // Once it has stopped, whoever comes waits.
+    // Once accepting has stopped, new connections wait in the backlog.
     let late = connect();
-    harness.settle();
+    harness.run_until_idle();
     assert_eq!(harness.take(listener), []);
     harness.submit(listener, Operation::Accept(true));
     assert_eq!(harness.until_accepted().1.peer, Address::Ip(late.local_addr().unwrap()));
 }
 
-pub(crate) fn a_listener_that_was_closed_accepts_nobody(driver: Which) {
+pub(crate) fn a_closed_listener_accepts_nothing(driver: Which) {
     let mut harness = Harness::on(driver);
     let (listener, address) = harness.listen(&any_port());
     let mut waiting = TcpStream::connect(address.ip().unwrap()).unwrap();
     harness.close(listener, false);
-    harness.settle();
+    harness.run_until_idle();
     assert_eq!(harness.take(listener), []);
     assert_eq!(waiting.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
-pub(crate) fn two_drivers_may_share_a_listener_and_each_connection_goes_to_one(driver: Which) {
+pub(crate) fn two_drivers_that_share_a_listener_accept_each_connection_once(driver: Which) {
     let socket = Socket::listen(&any_port(), &ListenOptions::default()).unwrap();
     let address = socket.address(Side::Local).unwrap();
     let mut harnesses = [Harness::on(driver), Harness::on(driver)];
@@ -133,7 +133,7 @@ pub(crate) fn two_drivers_may_share_a_listener_and_each_connection_goes_to_one(d
     let mut peers = Vec::new();
     while peers.len() < clients.len() {
         for harness in &mut harnesses {
-            harness.settle();
+            harness.run_until_idle();
             peers.extend(harness.accepted.drain(..).map(|(_, accepted)| accepted.peer.to_string()));
         }
     }
@@ -143,8 +143,8 @@ pub(crate) fn two_drivers_may_share_a_listener_and_each_connection_goes_to_one(d
     assert_eq!(peers, expected);
 }
 
-/// The listener's end is closed by one driver, while the other goes on: a server that is drained loop by loop.
-pub(crate) fn a_shared_listener_goes_on_where_it_was_not_closed(driver: Which) {
+/// One driver closes the listener, and the other continues: a server that is drained loop by loop.
+pub(crate) fn a_shared_listener_stays_open_on_the_other_driver(driver: Which) {
     let socket = Socket::listen(&any_port(), &ListenOptions::default()).unwrap();
     let address = socket.address(Side::Local).unwrap();
     let (mut leaves, mut stays) = (Harness::on(driver), Harness::on(driver));
@@ -155,30 +155,30 @@ pub(crate) fn a_shared_listener_goes_on_where_it_was_not_closed(driver: Which) {
     leaves.close(one, false);
     let client = TcpStream::connect(address.ip().unwrap()).unwrap();
     assert_eq!(stays.until_accepted().1.peer, Address::Ip(client.local_addr().unwrap()));
-    leaves.settle();
+    leaves.run_until_idle();
     assert!(leaves.take_all().is_empty());
-    // Nor is the one that left woken for those who come.
+    // New connections do not wake the driver that closed the listener.
     let start = Instant::now();
     let _next = TcpStream::connect(address.ip().unwrap()).unwrap();
     leaves.turn(start + WAIT);
     assert!(start.elapsed() >= WAIT);
 }
 
-pub(crate) fn without_a_descriptor_accepting_fails_and_goes_on_when_told_to(driver: Which) {
-    driver.alone("accept::without_a_descriptor_accepting_fails_and_goes_on_when_told_to", || {
+pub(crate) fn accepting_fails_without_descriptors_and_resumes_on_request(driver: Which) {
+    driver.alone("accept::accepting_fails_without_descriptors_and_resumes_on_request", || {
         let mut harness = Harness::on(driver);
         let (listener, address) = harness.listen(&any_port());
         let client = TcpStream::connect(address.ip().unwrap()).unwrap();
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum: limit.maximum }).unwrap();
-        let failed = vec![Told::AcceptFailed(Some(libc_emfile()))];
-        assert_eq!(harness.until(|harness| told(harness, listener)), failed);
+        let failed = vec![Report::AcceptFailed(Some(libc_emfile()))];
+        assert_eq!(harness.until(|harness| take_reports(harness, listener)), failed);
         harness.assert_quiet();
-        assert_eq!(harness.take(listener), [], "an error that stays is told once, not in every turn");
-        // It is told again to one who tries again.
+        assert_eq!(harness.take(listener), [], "an error that lasts is reported once, not in every turn");
+        // The next `Accept(true)` reports it again.
         harness.submit(listener, Operation::Accept(false));
         harness.submit(listener, Operation::Accept(true));
-        assert_eq!(harness.until(|harness| told(harness, listener)), failed);
+        assert_eq!(harness.until(|harness| take_reports(harness, listener)), failed);
         setrlimit(Resource::Nofile, limit).unwrap();
         harness.submit(listener, Operation::Accept(false));
         harness.submit(listener, Operation::Accept(true));
@@ -186,8 +186,8 @@ pub(crate) fn without_a_descriptor_accepting_fails_and_goes_on_when_told_to(driv
     });
 }
 
-fn told(harness: &mut Harness, token: Token) -> Option<Vec<Told>> {
-    (!harness.told(token).is_empty()).then(|| harness.take(token))
+fn take_reports(harness: &mut Harness, token: Token) -> Option<Vec<Report>> {
+    (!harness.reports(token).is_empty()).then(|| harness.take(token))
 }
 
 fn libc_emfile() -> i32 {

@@ -1,4 +1,4 @@
-//! Letting go of a socket.
+//! Closing a socket.
 
 use std::io::{ErrorKind, Read, Write};
 use std::thread;
@@ -9,7 +9,7 @@ use tidegate_sys::Side;
 use crate::harness::{Family, Harness, PATIENCE, assert_same, pattern, read};
 use crate::which::Which;
 
-pub(crate) fn an_orderly_close_ends_the_stream_after_what_was_sent(driver: Which) {
+pub(crate) fn an_orderly_close_ends_the_stream_after_the_sent_bytes(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(family);
@@ -23,7 +23,7 @@ pub(crate) fn an_orderly_close_ends_the_stream_after_what_was_sent(driver: Which
     }
 }
 
-pub(crate) fn an_orderly_close_delivers_what_the_kernel_still_holds(driver: Which) {
+pub(crate) fn an_orderly_close_delivers_the_bytes_in_the_kernels_buffer(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);
     let bytes = pattern(32 << 20);
@@ -36,7 +36,7 @@ pub(crate) fn an_orderly_close_delivers_what_the_kernel_still_holds(driver: Whic
     assert_same(&reader.join().unwrap(), &bytes[..taken]);
 }
 
-pub(crate) fn a_cut_connection_is_reset(driver: Which) {
+pub(crate) fn close_with_reset_resets_the_connection(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Tcp);
     harness.close(token, true);
@@ -44,18 +44,19 @@ pub(crate) fn a_cut_connection_is_reset(driver: Which) {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// The kernel's rule, and why who answers without having read all of a request has to read on for a while.
-pub(crate) fn closing_with_bytes_unread_resets_whatever_was_asked_for(driver: Which) {
+/// This is the kernel's rule. It is why a server that responds before it has read the whole request must keep reading
+/// for a while.
+pub(crate) fn closing_with_unread_bytes_always_resets(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Tcp);
     peer.write_all(b"never read").unwrap();
-    harness.settle();
+    harness.run_until_idle();
     harness.close(token, false);
     let error = peer.read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-pub(crate) fn nothing_is_told_of_a_socket_after_it_was_closed(driver: Which) {
+pub(crate) fn a_closed_socket_reports_nothing(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
@@ -63,25 +64,25 @@ pub(crate) fn nothing_is_told_of_a_socket_after_it_was_closed(driver: Which) {
         peer.write_all(b"too late").unwrap();
         // The event is taken from the kernel before the socket is closed.
         harness.driver.wait(Some(PATIENCE)).unwrap();
-        // The harness sees to it that nothing is told any more, before it is closed and after.
+        // The harness checks that nothing but `Closed` is reported from here on.
         harness.close(token, false);
-        harness.settle();
+        harness.run_until_idle();
         assert_eq!(harness.driver.address(token, Side::Local).unwrap_err().kind(), ErrorKind::NotConnected);
     }
 }
 
-pub(crate) fn what_came_for_those_who_were_let_go_of_takes_no_room_from_others(driver: Which) {
+pub(crate) fn bytes_for_closed_sockets_keep_no_buffers(driver: Which) {
     let mut harness = Harness::on(driver);
     for _ in 0..10 {
         let pairs: Vec<_> = (0..20).map(|_| harness.pair(Family::Unix)).collect();
         pairs.iter().for_each(|(token, _)| harness.receive(*token, true));
-        harness.settle();
+        harness.run_until_idle();
         for (_, peer) in &pairs {
             let mut peer = peer;
             peer.write_all(b"too late").unwrap();
         }
         harness.driver.wait(Some(PATIENCE)).unwrap();
-        pairs.iter().for_each(|(token, _)| harness.let_go(*token, false));
+        pairs.iter().for_each(|(token, _)| harness.start_close(*token, false));
         pairs.iter().for_each(|(token, _)| harness.until(|harness| harness.is_closed(*token).then_some(())));
     }
     let (token, mut peer) = harness.pair(Family::Unix);

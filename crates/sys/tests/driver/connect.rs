@@ -1,4 +1,4 @@
-//! Connecting: it comes to one end, whatever happens.
+//! Connecting: it has exactly one result.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use tidegate_buffer::Outbound;
 use tidegate_sys::{Address, Operation, Side, SocketOptions, Token};
 
 use crate::directory::Directory;
-use crate::harness::{Harness, PATIENCE, Told, reset};
+use crate::harness::{Harness, PATIENCE, Report, reset};
 use crate::which::Which;
 
 fn connect(harness: &mut Harness, address: &Address) -> Token {
@@ -23,14 +23,14 @@ fn connect_from(harness: &mut Harness, address: &Address, local: Option<&Address
 }
 
 fn until_connected(harness: &mut Harness, token: Token) -> Result<(), ErrorKind> {
-    harness.until(|harness| match harness.told(token) {
+    harness.until(|harness| match harness.reports(token) {
         [] => None,
-        [Told::Connected(result)] => Some(*result),
+        [Report::Connected(result)] => Some(*result),
         other => panic!("{other:?}"),
     })
 }
 
-pub(crate) fn a_connection_is_made_over_both_kinds_of_ip(driver: Which) {
+pub(crate) fn connect_works_over_ipv4_and_ipv6(driver: Which) {
     for host in ["127.0.0.1:0", "[::1]:0"] {
         let listener = TcpListener::bind(host).unwrap();
         let address = Address::Ip(listener.local_addr().unwrap());
@@ -40,15 +40,15 @@ pub(crate) fn a_connection_is_made_over_both_kinds_of_ip(driver: Which) {
         let (mut peer, peer_address) = listener.accept().unwrap();
         assert_eq!(harness.driver.address(token, Side::Peer).unwrap(), address);
         assert_eq!(harness.driver.address(token, Side::Local).unwrap(), Address::Ip(peer_address));
-        harness.settle();
-        assert_eq!(harness.take(token), [Told::Connected(Ok(()))]);
+        harness.run_until_idle();
+        assert_eq!(harness.take(token), [Report::Connected(Ok(()))]);
         harness.receive(token, true);
         peer.write_all(b"welcome").unwrap();
         assert_eq!(harness.until_received(token, 7), b"welcome");
     }
 }
 
-pub(crate) fn a_connection_is_made_over_a_unix_socket(driver: Which) {
+pub(crate) fn connect_works_over_unix_sockets(driver: Which) {
     let directory = Directory::new();
     let listener = UnixListener::bind(directory.path("listener")).unwrap();
     let mut harness = Harness::on(driver);
@@ -70,7 +70,7 @@ pub(crate) fn a_connection_is_made_over_a_unix_socket(driver: Which) {
     assert_eq!(thanks, "thanks");
 }
 
-pub(crate) fn a_connection_comes_from_where_it_was_told_to(driver: Which) {
+pub(crate) fn connect_uses_the_requested_local_address(driver: Which) {
     for (host, local) in [("127.0.0.1:0", "127.0.0.2:0"), ("[::1]:0", "[::1]:0")] {
         let listener = TcpListener::bind(host).unwrap();
         let local: SocketAddr = local.parse().unwrap();
@@ -92,9 +92,9 @@ pub(crate) fn a_connection_comes_from_where_it_was_told_to(driver: Which) {
     assert_eq!(peer.as_pathname(), Some(&*directory.path("client")));
 }
 
-pub(crate) fn a_port_that_was_asked_for_is_the_one_that_is_used(driver: Which) {
+pub(crate) fn connect_uses_the_requested_local_port(driver: Which) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    // Free a moment ago, and nobody gets it by chance: the system counts on from here.
+    // The port was just free, and the system does not assign it again soon, since it counts upwards from here.
     let free = TcpListener::bind("127.0.0.3:0").unwrap().local_addr().unwrap();
     let mut harness = Harness::on(driver);
     let address = Address::Ip(listener.local_addr().unwrap());
@@ -103,13 +103,13 @@ pub(crate) fn a_port_that_was_asked_for_is_the_one_that_is_used(driver: Which) {
     assert_eq!(listener.accept().unwrap().1, free);
 }
 
-pub(crate) fn a_local_address_that_cannot_be_is_an_error_of_the_connection(driver: Which) {
+pub(crate) fn an_unusable_local_address_fails_the_connect(driver: Which) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Ip(listener.local_addr().unwrap());
     let cases = [
         (Address::Ip(taken.local_addr().unwrap()), ErrorKind::AddrInUse),
-        // An address for documentation, which nobody has (RFC 5737).
+        // An address for documentation, which no host has (RFC 5737).
         (Address::Ip(([192, 0, 2, 1], 0).into()), ErrorKind::AddrNotAvailable),
     ];
     for (local, kind) in cases {
@@ -120,14 +120,14 @@ pub(crate) fn a_local_address_that_cannot_be_is_an_error_of_the_connection(drive
     }
 }
 
-pub(crate) fn a_refused_connection_is_told_once_and_nothing_follows(driver: Which) {
-    // Bound, but not listening: nobody else can come by this port, nor can the connection be made with itself.
-    let nobody = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    nobody.bind(&any()).unwrap();
+pub(crate) fn a_refused_connection_is_reported_once_and_nothing_follows(driver: Which) {
+    // Bound, but not listening: no other process can get this port, and the connection cannot connect to itself.
+    let unused = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    unused.bind(&any()).unwrap();
     let directory = Directory::new();
     drop(UnixListener::bind(directory.path("deserted")).unwrap());
     let cases = [
-        (Address::Ip(nobody.local_addr().unwrap().as_socket().unwrap()), ErrorKind::ConnectionRefused),
+        (Address::Ip(unused.local_addr().unwrap().as_socket().unwrap()), ErrorKind::ConnectionRefused),
         (directory.socket("deserted"), ErrorKind::ConnectionRefused),
         (directory.socket("missing"), ErrorKind::NotFound),
     ];
@@ -138,15 +138,15 @@ pub(crate) fn a_refused_connection_is_told_once_and_nothing_follows(driver: Whic
         assert_eq!(until_connected(&mut harness, token), Err(kind), "{address}");
         harness.assert_quiet();
         harness.receive(token, true);
-        harness.settle();
+        harness.run_until_idle();
         assert!(harness.take(token).len() <= 1, "{address}");
         harness.close(token, false);
     }
 }
 
-/// The kernel tells only once that a socket became writable: who waited to send before the connection was made must
-/// not have to wait for ever.
-pub(crate) fn what_was_sent_before_the_connection_is_made_waits_for_it(driver: Which) {
+/// The kernel reports only once that a socket became writable. A send that was requested before the connection was made
+/// must not miss that.
+pub(crate) fn a_send_before_the_connection_is_made_waits_for_it(driver: Which) {
     let (listener, address) = busy_listener();
     let full: Vec<_> = (0..2).map(|_| TcpStream::connect_timeout(&address, PATIENCE).unwrap()).collect();
     let mut harness = Harness::on(driver);
@@ -155,15 +155,15 @@ pub(crate) fn what_was_sent_before_the_connection_is_made_waits_for_it(driver: W
     queue.write(b"first words");
     queue.flush();
     assert!(harness.send(token, &mut queue, usize::MAX).is_none(), "the connection is not made yet");
-    harness.settle();
+    harness.run_until_idle();
     assert_eq!(harness.take(token), []);
-    // Now there is room; the kernel tries again after a second.
+    // The backlog has room now; the kernel tries again after a second.
     for client in &full {
         let (peer, _) = listener.accept().unwrap();
         assert_eq!(peer.peer_addr().unwrap(), client.local_addr().unwrap().into());
     }
-    let told = harness.until_told(token, &Told::Sent(Ok(0)));
-    assert_eq!(told, [Told::Connected(Ok(())), Told::Sent(Ok(0))]);
+    let reports = harness.until_report(token, &Report::Sent(Ok(0)));
+    assert_eq!(reports, [Report::Connected(Ok(())), Report::Sent(Ok(0))]);
     harness.send_all(token, &mut queue, usize::MAX).unwrap();
     harness.close(token, false);
     let mut text = String::new();
@@ -178,8 +178,8 @@ pub(crate) fn a_connection_that_is_reset_at_once_fails(driver: Which) {
     harness.receive(token, true);
     reset(listener.accept().unwrap().0.into());
     harness.until(|harness| {
-        let told = harness.told(token);
-        let failed = matches!(told, [Told::Connected(Err(_))] | [Told::Connected(Ok(())), Told::Failed(_)]);
+        let reports = harness.reports(token);
+        let failed = matches!(reports, [Report::Connected(Err(_))] | [Report::Connected(Ok(())), Report::Failed(_)]);
         failed.then_some(())
     });
     harness.take(token);
@@ -187,7 +187,7 @@ pub(crate) fn a_connection_that_is_reset_at_once_fails(driver: Which) {
     assert_eq!(harness.take(token), []);
 }
 
-pub(crate) fn who_is_let_go_of_when_it_could_send_is_told_nothing(driver: Which) {
+pub(crate) fn a_socket_closed_when_it_becomes_writable_reports_nothing(driver: Which) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut harness = Harness::on(driver);
     let token = connect(&mut harness, &Address::Ip(listener.local_addr().unwrap()));
@@ -195,20 +195,20 @@ pub(crate) fn who_is_let_go_of_when_it_could_send_is_told_nothing(driver: Which)
     queue.write(b"first words");
     queue.flush();
     harness.submit(token, Operation::Send { queue: &mut queue, bytes_max: usize::MAX });
-    harness.until(|harness| (!harness.told(token).is_empty()).then_some(()));
+    harness.until(|harness| (!harness.reports(token).is_empty()).then_some(()));
     harness.driver.wait(Some(std::time::Duration::ZERO)).unwrap();
-    // From here on the harness sees to it.
+    // The harness checks the reports from here on.
     harness.close(token, false);
-    harness.settle();
+    harness.run_until_idle();
 }
 
-pub(crate) fn a_connection_that_is_given_up_is_not_told(driver: Which) {
+pub(crate) fn a_connecting_socket_that_is_closed_reports_nothing(driver: Which) {
     let (listener, address) = busy_listener();
-    // With the backlog full, what follows is neither made nor refused.
+    // While the backlog is full, further connections are neither made nor refused.
     let full: Vec<_> = (0..2).map(|_| TcpStream::connect_timeout(&address, PATIENCE).unwrap()).collect();
     let mut harness = Harness::on(driver);
     let tokens: Vec<_> = (0..3).map(|_| connect(&mut harness, &Address::Ip(address))).collect();
-    harness.settle();
+    harness.run_until_idle();
     for &token in &tokens {
         assert_eq!(harness.take(token), []);
         harness.close(token, false);
@@ -218,7 +218,7 @@ pub(crate) fn a_connection_that_is_given_up_is_not_told(driver: Which) {
     assert!(harness.take_all().is_empty());
 }
 
-/// A listener whose backlog is full with two connections; what follows has to try again later.
+/// A listener whose backlog is full with two connections; further connections have to try again later.
 pub(crate) fn busy_listener() -> (socket2::Socket, SocketAddr) {
     let listener = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     listener.bind(&any()).unwrap();

@@ -1,4 +1,4 @@
-//! More at once than rings and buffers hold: nothing is lost, nobody starves, nothing is left.
+//! More sockets at once than rings and buffers have room for: nothing is lost, no socket starves, nothing is leaked.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
@@ -9,29 +9,29 @@ use tidegate_buffer::{LINK_BYTES_MIN, Outbound};
 use tidegate_sys::{Operation, Token};
 
 use crate::directory::Directory;
-use crate::harness::{Family, Harness, PATIENCE, Told, any_port, assert_same, pattern, read, reset};
+use crate::harness::{Family, Harness, PATIENCE, Report, any_port, assert_same, pattern, read, reset};
 use crate::which::{Which, open_descriptors, raise_descriptor_limit};
 
-/// Streams of the driver and their peers, all received from and settled.
+/// Streams of the driver, all receiving and idle, and their peers.
 fn crowd(harness: &mut Harness, count: usize) -> Vec<(Token, socket2::Socket)> {
     raise_descriptor_limit();
     let pairs: Vec<_> = (0..count).map(|_| harness.pair(Family::Unix)).collect();
     for (token, _) in &pairs {
         harness.receive(*token, true);
     }
-    harness.settle();
+    harness.run_until_idle();
     assert!(harness.take_all().is_empty());
     pairs
 }
 
-/// Lets go of all at once, and runs until all are closed.
+/// Closes all sockets at once, and runs until all are closed.
 fn close_all(harness: &mut Harness, pairs: &[(Token, socket2::Socket)]) {
-    pairs.iter().for_each(|(token, _)| harness.let_go(*token, false));
+    pairs.iter().for_each(|(token, _)| harness.start_close(*token, false));
     harness.until(|harness| pairs.iter().all(|(token, _)| harness.is_closed(*token)).then_some(()));
 }
 
-pub(crate) fn what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked(driver: Which) {
-    driver.alone("crowds::what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked", || {
+pub(crate) fn bytes_and_ends_of_many_sockets_arrive_after_one_late_turn(driver: Which) {
+    driver.alone("crowds::bytes_and_ends_of_many_sockets_arrive_after_one_late_turn", || {
         let descriptors = open_descriptors();
         let mut harness = Harness::on(driver);
         let pairs = crowd(&mut harness, CROWD);
@@ -41,8 +41,8 @@ pub(crate) fn what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked(dri
             peer.shutdown(Shutdown::Write).unwrap();
         }
         for (token, _) in &pairs {
-            let told = harness.until_told(*token, &Told::Ended);
-            assert_eq!(told, [Told::Received(pattern(LITTLE + token.slot as usize)), Told::Ended]);
+            let reports = harness.until_report(*token, &Report::Ended);
+            assert_eq!(reports, [Report::Received(pattern(LITTLE + token.slot as usize)), Report::Ended]);
         }
         close_all(&mut harness, &pairs);
         harness.assert_quiet();
@@ -51,14 +51,14 @@ pub(crate) fn what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked(dri
     });
 }
 
-pub(crate) fn what_is_sent_to_a_crowd_between_two_waits_arrives(driver: Which) {
-    driver.alone("crowds::what_is_sent_to_a_crowd_between_two_waits_arrives", || {
+pub(crate) fn sends_to_many_sockets_between_two_waits_arrive(driver: Which) {
+    driver.alone("crowds::sends_to_many_sockets_between_two_waits_arrive", || {
         let mut harness = Harness::on(driver);
         let pairs = crowd(&mut harness, CROWD);
         let mut queues = Vec::new();
         for (token, _) in &pairs {
             let mut queue = Outbound::new(&harness.pool);
-            // Every other one in two pieces, which takes a header and two places in the array of vectors.
+            // Every second queue has two pieces, which need a header and two vectors.
             for piece in 0..1 + token.slot % 2 {
                 queue.link_bytes(vec![(token.slot + piece) as u8; PIECE].into());
             }
@@ -77,14 +77,14 @@ pub(crate) fn what_is_sent_to_a_crowd_between_two_waits_arrives(driver: Which) {
             let pieces = (0..1 + token.slot % 2).flat_map(|piece| [(token.slot + piece) as u8; PIECE]);
             assert_same(&read(peer, PIECE * (1 + token.slot as usize % 2)), &pieces.collect::<Vec<_>>());
         }
-        harness.settle();
-        let told = harness.take_all();
-        assert!(told.is_empty(), "more was told than was sent: {told:?}");
+        harness.run_until_idle();
+        let reports = harness.take_all();
+        assert!(reports.is_empty(), "completions without a send: {reports:?}");
     });
 }
 
-pub(crate) fn a_crowd_that_is_let_go_of_at_once_is_closed(driver: Which) {
-    driver.alone("crowds::a_crowd_that_is_let_go_of_at_once_is_closed", || {
+pub(crate) fn many_sockets_closed_at_once_are_closed(driver: Which) {
+    driver.alone("crowds::many_sockets_closed_at_once_are_closed", || {
         let mut harness = Harness::on(driver);
         let descriptors = open_descriptors();
         let pairs = crowd(&mut harness, CROWD);
@@ -93,25 +93,25 @@ pub(crate) fn a_crowd_that_is_let_go_of_at_once_is_closed(driver: Which) {
             peer.write_all(b"too late").unwrap();
         }
         close_all(&mut harness, &pairs);
-        harness.settle();
+        harness.run_until_idle();
         assert!(harness.take_all().is_empty());
         assert_eq!(open_descriptors(), descriptors + pairs.len());
     });
 }
 
-pub(crate) fn a_crowd_in_the_backlog_is_accepted(driver: Which) {
-    driver.alone("crowds::a_crowd_in_the_backlog_is_accepted", || {
+pub(crate) fn a_long_backlog_is_accepted(driver: Which) {
+    driver.alone("crowds::a_long_backlog_is_accepted", || {
         raise_descriptor_limit();
         let directory = Directory::new();
         let mut harness = Harness::on(driver);
         let descriptors = open_descriptors();
         let (listener, _) = harness.listen_with(&directory.socket("listener"), CROWD as u32);
         let connect = |_| UnixStream::connect(directory.path("listener")).unwrap();
-        // What the system has room for in a backlog.
+        // The system's limit for a backlog.
         let room = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse::<usize>().unwrap();
         let clients: Vec<_> = (0..CROWD.min(room)).map(connect).collect();
         harness.until(|harness| (harness.accepted.len() == clients.len()).then_some(()));
-        harness.settle();
+        harness.run_until_idle();
         assert_eq!(harness.take(listener).len(), clients.len());
         harness.close(listener, false);
         harness.accepted.clear();
@@ -120,19 +120,19 @@ pub(crate) fn a_crowd_in_the_backlog_is_accepted(driver: Which) {
     });
 }
 
-pub(crate) fn who_comes_while_a_listener_is_closed_leaves_nothing(driver: Which) {
-    driver.alone("crowds::who_comes_while_a_listener_is_closed_leaves_nothing", || {
+pub(crate) fn connections_that_arrive_while_a_listener_closes_leak_nothing(driver: Which) {
+    driver.alone("crowds::connections_that_arrive_while_a_listener_closes_leak_nothing", || {
         let descriptors = open_descriptors();
         let mut harness = Harness::on(driver);
         let (listener, address) = harness.listen(&any_port());
-        harness.settle();
+        harness.run_until_idle();
         let clients: Vec<_> = (0..100).map(|_| TcpStream::connect(address.ip().unwrap()).unwrap()).collect();
-        // The kernel has told of some, the driver has not.
+        // The kernel has reported some of them, and the driver none.
         harness.driver.wait(Some(PATIENCE)).unwrap();
         harness.close(listener, false);
-        harness.settle();
+        harness.run_until_idle();
         for mut client in clients {
-            // Refused in the backlog, or let go of.
+            // Reset in the backlog, or closed.
             let end = client.read(&mut [0]);
             assert!(end.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |end| *end == 0));
         }
@@ -141,25 +141,25 @@ pub(crate) fn who_comes_while_a_listener_is_closed_leaves_nothing(driver: Which)
     });
 }
 
-pub(crate) fn more_who_speak_than_there_are_buffers_are_all_heard(driver: Which) {
+pub(crate) fn more_sockets_than_buffers_all_receive(driver: Which) {
     let mut harness = Harness::on(driver);
-    let pairs = crowd(&mut harness, SPEAKERS);
-    for index in 0..SPEAKERS {
-        (&pairs[index * 7 % SPEAKERS].1).write_all(b"here").unwrap();
+    let pairs = crowd(&mut harness, WRITERS);
+    for index in 0..WRITERS {
+        (&pairs[index * 7 % WRITERS].1).write_all(b"here").unwrap();
     }
-    let mut heard = BTreeSet::new();
+    let mut received = BTreeSet::new();
     harness.until(|harness| {
-        heard.extend(harness.take_all().into_keys());
-        (heard.len() == SPEAKERS).then_some(())
+        received.extend(harness.take_all().into_keys());
+        (received.len() == WRITERS).then_some(())
     });
-    harness.settle();
-    assert_eq!(harness.take_all().len(), 0, "each spoke once");
+    harness.run_until_idle();
+    assert_eq!(harness.take_all().len(), 0, "each peer wrote once");
 }
 
-pub(crate) fn much_from_more_than_there_are_buffers_comes_whole(driver: Which) {
+pub(crate) fn long_streams_of_more_sockets_than_buffers_arrive_whole(driver: Which) {
     for bytes in [10_000, 100_000] {
         let mut harness = Harness::on(driver);
-        let pairs = crowd(&mut harness, SPEAKERS);
+        let pairs = crowd(&mut harness, WRITERS);
         let bytes = pattern(bytes);
         for (_, peer) in &pairs {
             let mut peer = peer;
@@ -172,37 +172,37 @@ pub(crate) fn much_from_more_than_there_are_buffers_comes_whole(driver: Which) {
     }
 }
 
-pub(crate) fn nobody_starves_among_those_who_never_stop(driver: Which) {
+pub(crate) fn a_light_socket_does_not_starve_among_busy_ones(driver: Which) {
     for length in [10, 3000, 20_000] {
         let mut harness = Harness::on(driver);
-        let pairs = crowd(&mut harness, SPEAKERS);
+        let pairs = crowd(&mut harness, WRITERS);
         let (quiet, mut quiet_peer) = harness.pair(Family::Unix);
         harness.receive(quiet, true);
         let (words, mut turns) = (pattern(length), 0);
-        let speak = |of: Token| {
+        let write = |of: Token| {
             let pair = pairs.iter().find(|(token, _)| *token == of);
             pair.into_iter().for_each(|(_, peer)| {
                 let mut peer = peer;
                 peer.write_all(&words).unwrap();
             });
         };
-        pairs.iter().for_each(|(token, _)| speak(*token));
+        pairs.iter().for_each(|(token, _)| write(*token));
         harness.until(|harness| {
             turns += 1;
             if turns == 10 {
                 quiet_peer.write_all(b"me too").unwrap();
             }
-            let told = harness.take_all();
-            // Whoever was heard speaks again, so that there is always more than there are buffers.
-            told.keys().for_each(|token| speak(*token));
-            assert!(turns < 10 + TURNS_MAX, "it was not heard in {TURNS_MAX} turns, of {length} bytes each");
-            told.contains_key(&quiet).then_some(())
+            let reports = harness.take_all();
+            // A peer whose bytes were received writes again, so there are always more readable sockets than buffers.
+            reports.keys().for_each(|token| write(*token));
+            assert!(turns < 10 + TURNS_MAX, "it received nothing in {TURNS_MAX} turns, of {length} bytes each");
+            reports.contains_key(&quiet).then_some(())
         });
     }
 }
 
-pub(crate) fn who_connects_and_resets_in_a_loop_leaves_nothing(driver: Which) {
-    driver.alone("crowds::who_connects_and_resets_in_a_loop_leaves_nothing", || {
+pub(crate) fn clients_that_connect_and_reset_in_a_loop_leak_nothing(driver: Which) {
+    driver.alone("crowds::clients_that_connect_and_reset_in_a_loop_leak_nothing", || {
         let mut harness = Harness::on(driver);
         let (_, address) = harness.listen(&any_port());
         let address = address.ip().unwrap();
@@ -218,9 +218,9 @@ pub(crate) fn who_connects_and_resets_in_a_loop_leaves_nothing(driver: Which) {
                 open.push(token);
             }
             open.retain(|&token| match harness.take(token).last() {
-                None | Some(Told::Received(_)) => true,
-                Some(Told::Failed(_) | Told::Ended) => {
-                    harness.let_go(token, false);
+                None | Some(Report::Received(_)) => true,
+                Some(Report::Failed(_) | Report::Ended) => {
+                    harness.start_close(token, false);
                     false
                 }
                 Some(other) => panic!("{other:?}"),
@@ -233,20 +233,20 @@ pub(crate) fn who_connects_and_resets_in_a_loop_leaves_nothing(driver: Which) {
                 if (round + index) % 3 == 0 {
                     client.write_all(b"never read").unwrap();
                 }
-                // Half of a round are gone before anybody looks, the others while they are served.
+                // Half of a round are reset before the driver accepts them, the others while they are served.
                 if index == RESETS_AT_ONCE / 2 {
-                    harness.settle();
+                    harness.run_until_idle();
                     serve(&mut harness, &mut open);
                 }
                 reset(client.into());
             }
         }
         harness.until(|harness| (serve(harness, &mut open) <= RESETS && open.is_empty()).then_some(()));
-        harness.settle();
+        harness.run_until_idle();
         assert!(serve(&mut harness, &mut open) <= RESETS && open.is_empty());
         harness.assert_quiet();
         assert_eq!(open_descriptors(), descriptors);
-        // And an honest one is served.
+        // A normal client is still served.
         let mut client = TcpStream::connect(address).unwrap();
         client.write_all(b"hello").unwrap();
         let token = harness.token();
@@ -259,19 +259,19 @@ pub(crate) fn who_connects_and_resets_in_a_loop_leaves_nothing(driver: Which) {
     });
 }
 
-/// More than the rings of a driver hold: 256 requests, 2,048 completions.
+/// More than the capacity of the rings: 256 requests, 2,048 completions.
 const CROWD: usize = 3000;
 
 /// More than a driver has buffers.
-const SPEAKERS: usize = 300;
+const WRITERS: usize = 300;
 
-/// What a crowd says, at least.
+/// The fewest bytes that a peer writes.
 const LITTLE: usize = 64;
 
-/// Turns in which everybody has to be heard. A turn has eight buffers for them, at least.
-const TURNS_MAX: usize = 2 * SPEAKERS / 8;
+/// The number of turns in which every socket has to receive. A turn has at least eight buffers.
+const TURNS_MAX: usize = 2 * WRITERS / 8;
 
-/// So much is not copied together with what lies before it.
+/// A piece of this size is linked, and not copied behind the piece before it.
 const PIECE: usize = LINK_BYTES_MIN;
 
 const RESETS: usize = 3000;

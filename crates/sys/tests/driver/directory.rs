@@ -1,11 +1,11 @@
-//! A directory for what a test puts into the file system.
+//! A directory for the files of a test.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tidegate_sys::Address;
 
-/// A directory that is gone when the test is over.
+/// A directory that is removed when the test ends.
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {

@@ -1,14 +1,14 @@
-//! Light sockets report before heavy ones, however many of those there are and whatever came first.
+//! Light sockets report before heavy ones, whatever the number of heavy sockets and the order of events.
 
 use std::io::Write;
 
 use tidegate_buffer::Outbound;
 use tidegate_sys::{Class, Completion, Token};
 
-use crate::harness::{Family, Harness, PATIENCE, Told, any_port, pattern};
+use crate::harness::{Family, Harness, PATIENCE, Report, any_port, pattern};
 use crate::which::Which;
 
-/// Sockets from which so much was received that they are heavy, with their peers.
+/// Sockets that have received so much that they are heavy, with their peers.
 fn heavy_pairs(harness: &mut Harness, family: Family, count: usize) -> Vec<(Token, socket2::Socket)> {
     let mut pairs: Vec<_> = (0..count).map(|_| harness.pair(family)).collect();
     for (token, peer) in &mut pairs {
@@ -16,7 +16,7 @@ fn heavy_pairs(harness: &mut Harness, family: Family, count: usize) -> Vec<(Toke
         peer.write_all(&pattern(HEAVY_BYTES)).unwrap();
         harness.until_received(*token, HEAVY_BYTES);
     }
-    harness.settle();
+    harness.run_until_idle();
     pairs
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn a_light_socket_reports_before_heavy_ones_that_were_first(driver: W
         harness.receive(light, true);
         light_peer.write_all(b"a").unwrap();
         assert_eq!(harness.until_received(light, 1), b"a");
-        harness.settle();
+        harness.run_until_idle();
         for (_, peer) in &mut heavy {
             peer.write_all(&pattern(HEAVY_BYTES)).unwrap();
         }
@@ -63,7 +63,7 @@ pub(crate) fn heavy_sockets_take_turns(driver: Which) {
     for (_, peer) in &mut heavy {
         peer.write_all(&pattern(4 * HEAVY_BYTES)).unwrap();
     }
-    // One turn after the other, each cut off after three heavy receives, as a loop does whose time is over.
+    // Each turn ends after three heavy receives, as in a loop whose time is up.
     let mut receives = vec![0_usize; heavy.len()];
     while receives.iter().any(|count| *count < 2) {
         harness.driver.wait(Some(PATIENCE)).unwrap();
@@ -87,7 +87,7 @@ pub(crate) fn a_new_connection_comes_before_heavy_sockets(driver: Which) {
     let mut harness = Harness::on(driver);
     let mut heavy = heavy_pairs(&mut harness, Family::Tcp, 50);
     let (_, address) = harness.listen(&any_port());
-    harness.settle();
+    harness.run_until_idle();
     for (_, peer) in &mut heavy {
         peer.write_all(&pattern(HEAVY_BYTES)).unwrap();
     }
@@ -100,7 +100,7 @@ pub(crate) fn a_new_connection_comes_before_heavy_sockets(driver: Which) {
     assert_eq!(order.iter().position(|accepted| *accepted), Some(0), "{order:?}");
 }
 
-/// A peer that was sent more than it reads is heavy: that there is room again is reported after light sockets.
+/// A socket whose peer reads less than it is sent is heavy, so it reports room after light sockets.
 pub(crate) fn a_light_socket_reports_before_room_for_a_heavy_one(driver: Which) {
     let mut harness = Harness::on(driver);
     let (blocked, mut reader) = harness.pair(Family::Unix);
@@ -110,12 +110,12 @@ pub(crate) fn a_light_socket_reports_before_room_for_a_heavy_one(driver: Which) 
     queue.link_bytes(pattern(16 << 20).into());
     queue.flush();
     let taken = harness.send_until_blocked(blocked, &mut queue);
-    harness.settle();
+    harness.run_until_idle();
     harness.take_all();
     std::io::Read::read_exact(&mut reader, &mut vec![0; taken]).unwrap();
     light_peer.write_all(b"a").unwrap();
     assert_eq!(order(&mut harness), [light, blocked]);
-    assert_eq!(harness.take(blocked), [Told::Sent(Ok(0))]);
+    assert_eq!(harness.take(blocked), [Report::Sent(Ok(0))]);
 }
 
 const HEAVY_BYTES: usize = 20_000;

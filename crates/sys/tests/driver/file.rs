@@ -8,7 +8,7 @@ use std::thread;
 use tidegate_buffer::{FileRegion, Outbound};
 
 use crate::directory::Directory;
-use crate::harness::{Family, Harness, Told, assert_same, pattern, read};
+use crate::harness::{Family, Harness, Report, assert_same, pattern, read};
 use crate::which::Which;
 
 fn file(directory: &Directory, name: &str, bytes: &[u8]) -> Arc<File> {
@@ -16,7 +16,7 @@ fn file(directory: &Directory, name: &str, bytes: &[u8]) -> Arc<File> {
     Arc::new(File::open(directory.path(name)).unwrap())
 }
 
-pub(crate) fn files_arrive_where_they_stand_among_memory(driver: Which) {
+pub(crate) fn files_and_memory_arrive_in_queue_order(driver: Which) {
     let directory = Directory::new();
     let bytes = pattern(3 << 20);
     let file = file(&directory, "file", &bytes);
@@ -44,7 +44,7 @@ pub(crate) fn files_arrive_where_they_stand_among_memory(driver: Which) {
     }
 }
 
-pub(crate) fn a_file_that_waits_goes_on_when_the_peer_reads(driver: Which) {
+pub(crate) fn a_blocked_file_resumes_when_the_peer_reads(driver: Which) {
     let directory = Directory::new();
     let bytes = pattern(24 << 20);
     let file = file(&directory, "file", &bytes);
@@ -69,8 +69,8 @@ pub(crate) fn a_file_that_is_shorter_than_its_region_is_an_error(driver: Which) 
     for (offset, arrives) in [(0, &b"short"[..]), (3, b"rt"), (5, b""), (100, b"")] {
         let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(Family::Tcp);
-        // No edge is left over that would hide a send which waits for one that never comes.
-        harness.settle();
+        // All edges are taken, so a send that wrongly waits for another edge is noticed.
+        harness.run_until_idle();
         let mut queue = Outbound::new(&harness.pool);
         queue.link_file(FileRegion { file: file.clone(), offset, length: 10 });
         queue.flush();
@@ -81,7 +81,7 @@ pub(crate) fn a_file_that_is_shorter_than_its_region_is_an_error(driver: Which) 
     }
 }
 
-pub(crate) fn a_limit_of_nothing_still_sends_something(driver: Which) {
+pub(crate) fn a_limit_of_zero_bytes_still_sends(driver: Which) {
     let directory = Directory::new();
     let file = file(&directory, "file", b"abc");
     let mut harness = Harness::on(driver);
@@ -103,6 +103,6 @@ pub(crate) fn a_file_that_cannot_be_read_is_an_error(driver: Which) {
     queue.link_file(FileRegion { file: Arc::new(write_only), offset: 0, length: 5 });
     queue.flush();
     assert!(harness.send_all(token, &mut queue, usize::MAX).is_err());
-    harness.settle();
-    assert_eq!(harness.take(token), Vec::<Told>::new());
+    harness.run_until_idle();
+    assert_eq!(harness.take(token), Vec::<Report>::new());
 }

@@ -1,10 +1,10 @@
-//! A driver, what it told so far, and peers for it to talk to.
+//! A driver, its completions so far, and peers.
 //!
-//! No test asserts how long something takes. Waiting for something is bounded by [`PATIENCE`]; that something does
-//! *not* come is seen by waiting for something else that was caused later: [`Harness::settle`].
+//! No test asserts how long something takes. [`PATIENCE`] bounds every wait. To check that something does *not* happen,
+//! a test waits for something else that was caused later: [`Harness::run_until_idle`].
 //!
-//! Drivers differ in when they answer, and the harness bears with that: what a send came to may be told later, and so
-//! may that a socket is closed. That nothing else is told of a socket once it was let go of, the harness checks itself.
+//! Drivers differ in when they report the result of a send, and that a socket is closed: at once or later. The harness
+//! handles both. It also checks that a socket reports nothing but `Closed` after its close was submitted.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -19,9 +19,9 @@ use tidegate_sys::{Accepted, Address, Completion, Driver, ListenOptions, Operati
 
 use crate::which::Which;
 
-/// A completion in a form that can be compared. Receives that follow each other are one.
+/// A completion in a form that can be compared. Consecutive receives are merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Report {
     Accepted,
     AcceptFailed(Option<i32>),
     Connected(Result<(), io::ErrorKind>),
@@ -36,14 +36,14 @@ pub(crate) enum Told {
 pub(crate) struct Harness {
     pub(crate) driver: Box<dyn Driver>,
     pub(crate) pool: Pool,
-    /// Connections that were accepted and nobody asked for yet.
+    /// Accepted connections that the test has not taken yet.
     pub(crate) accepted: Vec<(Token, Accepted)>,
     /// The length of every receive, in order.
     pub(crate) receives: Vec<usize>,
-    told: BTreeMap<Token, Vec<Told>>,
-    /// Sockets that were let go of, and whether they are closed.
-    gone: BTreeMap<Token, bool>,
-    held: bool,
+    reports: BTreeMap<Token, Vec<Report>>,
+    /// Sockets whose close was submitted, and whether they are closed.
+    closing: BTreeMap<Token, bool>,
+    paused: bool,
     slots: u32,
     fence: (Token, UnixStream),
 }
@@ -61,9 +61,9 @@ impl Harness {
             pool,
             accepted: Vec::new(),
             receives: Vec::new(),
-            told: BTreeMap::new(),
-            gone: BTreeMap::new(),
-            held: false,
+            reports: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            paused: false,
             slots: 1,
             fence: (fence, far),
         }
@@ -85,37 +85,37 @@ impl Harness {
         self.submit(token, Operation::Receive(on));
     }
 
-    /// Stops receiving, and takes what was on its way. Nothing more may be told.
-    pub(crate) fn pause(&mut self, token: Token) -> Vec<Told> {
+    /// Stops receiving, and returns the completions that were in flight. Nothing more may be reported after that.
+    pub(crate) fn pause(&mut self, token: Token) -> Vec<Report> {
         self.receive(token, false);
-        self.settle();
+        self.run_until_idle();
         self.take(token)
     }
 
-    /// Holds back, or goes on with, receiving on all sockets. [`settle`](Self::settle) takes account of it.
-    pub(crate) fn hold(&mut self, hold: bool) {
-        self.driver.pause_receives(hold);
-        self.held = hold;
+    /// Pauses or resumes receives on all sockets. [`run_until_idle`](Self::run_until_idle) takes it into account.
+    pub(crate) fn pause_receives(&mut self, pause: bool) {
+        self.driver.pause_receives(pause);
+        self.paused = pause;
     }
 
-    /// Lets go of a socket.
-    pub(crate) fn let_go(&mut self, token: Token, reset: bool) {
-        self.gone.insert(token, false);
+    /// Submits the close of a socket.
+    pub(crate) fn start_close(&mut self, token: Token, reset: bool) {
+        self.closing.insert(token, false);
         self.submit(token, Operation::Close { reset });
     }
 
-    /// Whether a socket that was let go of is closed.
+    /// Whether a socket whose close was submitted is closed.
     pub(crate) fn is_closed(&self, token: Token) -> bool {
-        self.gone[&token]
+        self.closing[&token]
     }
 
-    /// Lets go of a socket, and runs until it is closed.
+    /// Closes a socket, and runs until it is closed.
     pub(crate) fn close(&mut self, token: Token, reset: bool) {
-        self.let_go(token, reset);
+        self.start_close(token, reset);
         self.until(|harness| harness.is_closed(token).then_some(()));
     }
 
-    /// Gives a slot that is free again to its next user.
+    /// Adopts a socket into the slot of a closed one.
     pub(crate) fn adopt_again(&mut self, old: Token, socket: impl Into<std::os::fd::OwnedFd>) -> Token {
         assert!(self.is_closed(old), "{old:?} is not free");
         let token = Token { generation: old.generation + 1, ..old };
@@ -144,23 +144,23 @@ impl Harness {
         (token, address)
     }
 
-    /// A stream of the driver, and its peer, which blocks.
+    /// A stream of the driver, and its blocking peer.
     pub(crate) fn pair(&mut self, family: Family) -> (Token, socket2::Socket) {
         let (near, far) = family.pair();
         (self.adopt(near), far)
     }
 
-    /// One turn: waits for something, at most until `deadline`, and takes all completions of the turn.
+    /// One turn: waits at most until `deadline`, and takes all completions of the turn.
     pub(crate) fn turn(&mut self, deadline: Instant) -> usize {
         self.driver.wait(Some(deadline.saturating_duration_since(Instant::now()))).unwrap();
         self.rest_of_turn()
     }
 
-    /// The first completion of a turn that has any. The others are left.
+    /// The first completion of the next turn that has any. Leaves the others.
     pub(crate) fn first(&mut self) -> (Token, Completion) {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            assert!(Instant::now() < deadline, "nobody has anything to say");
+            assert!(Instant::now() < deadline, "no completion");
             self.driver.wait(Some(PATIENCE)).unwrap();
             if let Some(first) = self.next() {
                 return first;
@@ -173,7 +173,7 @@ impl Harness {
         self.driver.next_of_any()
     }
 
-    /// Takes all completions that are left of a turn.
+    /// Takes the remaining completions of a turn.
     pub(crate) fn rest_of_turn(&mut self) -> usize {
         let mut completions = 0;
         while let Some((token, completion)) = self.next() {
@@ -183,21 +183,21 @@ impl Harness {
         completions
     }
 
-    /// Runs until `found` finds what it looks for.
+    /// Runs turns until `found` returns a value.
     pub(crate) fn until<T>(&mut self, mut found: impl FnMut(&mut Self) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(found) = found(self) {
                 return found;
             }
-            assert!(Instant::now() < deadline, "nobody told; what was told: {:?}", self.told);
+            assert!(Instant::now() < deadline, "it does not happen; reports so far: {:?}", self.reports);
             self.turn(deadline);
         }
     }
 
-    /// Runs until the socket of `token` said `what`, and returns all that it said.
-    pub(crate) fn until_told(&mut self, token: Token, what: &Told) -> Vec<Told> {
-        self.until(|harness| harness.told(token).contains(what).then(|| harness.take(token)))
+    /// Runs until the socket of `token` has reported `what`, and returns all its reports.
+    pub(crate) fn until_report(&mut self, token: Token, what: &Report) -> Vec<Report> {
+        self.until(|harness| harness.reports(token).contains(what).then(|| harness.take(token)))
     }
 
     /// Runs until a connection was accepted.
@@ -205,71 +205,72 @@ impl Harness {
         self.until(|harness| (!harness.accepted.is_empty()).then(|| harness.accepted.remove(0)))
     }
 
-    /// Runs until `length` bytes were received from the socket of `token`, which said nothing else.
+    /// Runs until the socket of `token` has received `length` bytes and reported nothing else.
     pub(crate) fn until_received(&mut self, token: Token, length: usize) -> Vec<u8> {
-        self.until(|harness| match harness.told(token) {
-            [Told::Received(bytes)] if bytes.len() >= length => Some(bytes.clone()),
-            [] | [Told::Received(_)] => None,
+        self.until(|harness| match harness.reports(token) {
+            [Report::Received(bytes)] if bytes.len() >= length => Some(bytes.clone()),
+            [] | [Report::Received(_)] => None,
             other => panic!("only bytes were expected: {other:?}"),
         });
         match self.take(token).pop() {
-            Some(Told::Received(bytes)) => bytes,
+            Some(Report::Received(bytes)) => bytes,
             other => panic!("{other:?}"),
         }
     }
 
-    /// Runs until everything that was caused before has had its chance to be told.
-    pub(crate) fn settle(&mut self) {
-        if self.held {
-            return self.settle_held();
+    /// Runs until everything that was caused before has had time to be reported.
+    pub(crate) fn run_until_idle(&mut self) {
+        if self.paused {
+            return self.run_until_idle_paused();
         }
         for round in 0..3 {
             let (token, mut far) = (self.fence.0, &self.fence.1);
             far.write_all(&[round]).unwrap();
-            self.until(|harness| (!harness.told(token).is_empty()).then(|| harness.take(token)));
+            self.until(|harness| (!harness.reports(token).is_empty()).then(|| harness.take(token)));
         }
     }
 
-    /// The fence is a socket as well, so while receiving is held the waker has to do.
-    fn settle_held(&mut self) {
+    /// The fence is a socket as well, so while receives are paused the waker replaces it.
+    fn run_until_idle_paused(&mut self) {
         for _ in 0..3 {
             self.driver.waker().wake();
             self.until(|harness| {
-                let woken = harness.told.values_mut().any(|told| told.pop_if(|last| *last == Told::Woken).is_some());
+                let mut lists = harness.reports.values_mut();
+                let woken = lists.any(|list| list.pop_if(|last| *last == Report::Woken).is_some());
                 woken.then_some(())
             });
         }
     }
 
-    /// What the socket of `token` said since it was last taken.
-    pub(crate) fn told(&self, token: Token) -> &[Told] {
-        self.told.get(&token).map_or(&[], Vec::as_slice)
+    /// The reports of the socket of `token` that were not taken yet.
+    pub(crate) fn reports(&self, token: Token) -> &[Report] {
+        self.reports.get(&token).map_or(&[], Vec::as_slice)
     }
 
-    /// Takes what the socket of `token` said.
-    pub(crate) fn take(&mut self, token: Token) -> Vec<Told> {
-        self.told.remove(&token).unwrap_or_default()
+    /// Takes the reports of the socket of `token`.
+    pub(crate) fn take(&mut self, token: Token) -> Vec<Report> {
+        self.reports.remove(&token).unwrap_or_default()
     }
 
-    /// Everything that was told and not taken, by whomever.
-    pub(crate) fn take_all(&mut self) -> BTreeMap<Token, Vec<Told>> {
-        self.told.retain(|_, told| !told.is_empty());
-        std::mem::take(&mut self.told)
+    /// Takes the reports of all sockets.
+    pub(crate) fn take_all(&mut self) -> BTreeMap<Token, Vec<Report>> {
+        self.reports.retain(|_, reports| !reports.is_empty());
+        std::mem::take(&mut self.reports)
     }
 
-    /// How many bytes were told and not taken.
-    pub(crate) fn bytes_told(&self) -> usize {
-        let length = |told: &Told| if let Told::Received(bytes) = told { bytes.len() } else { 0 };
-        self.told.values().flatten().map(length).sum()
+    /// The number of received bytes that were not taken yet.
+    pub(crate) fn bytes_received(&self) -> usize {
+        let length = |report: &Report| if let Report::Received(bytes) = report { bytes.len() } else { 0 };
+        self.reports.values().flatten().map(length).sum()
     }
 
-    /// Tries to send once, and says what came of it if that is known soon; `None` if it has to wait.
+    /// Sends once, and returns the result, or `None` if the send waits for room.
     pub(crate) fn send(&mut self, token: Token, queue: &mut Outbound, bytes_max: usize) -> Option<io::Result<usize>> {
         let sent = match self.driver.submit(token, Operation::Send { queue, bytes_max }) {
             Some(Completion::Sent(sent)) => sent,
             Some(other) => panic!("sending ended in {other:?}"),
             None => {
-                self.settle();
+                self.run_until_idle();
                 self.sent(token, |sent| !matches!(sent, Ok(0)))?
             }
         };
@@ -280,24 +281,24 @@ impl Harness {
         Some(sent)
     }
 
-    /// Takes out what was told last of a send, if it is `such`.
+    /// Takes the first result of a send that matches `such`.
     pub(crate) fn sent(
         &mut self,
         token: Token,
         such: impl Fn(&Result<usize, io::ErrorKind>) -> bool,
     ) -> Option<io::Result<usize>> {
-        let told = self.told.get_mut(&token)?;
-        let place = told.iter().position(|told| matches!(told, Told::Sent(sent) if such(sent)))?;
-        let Told::Sent(sent) = told.remove(place) else { return None };
+        let reports = self.reports.get_mut(&token)?;
+        let place = reports.iter().position(|report| matches!(report, Report::Sent(sent) if such(sent)))?;
+        let Report::Sent(sent) = reports.remove(place) else { return None };
         Some(sent.map_err(Into::into))
     }
 
-    /// Sends everything that waits in `queue`; says how often it had to wait.
+    /// Sends all bytes of `queue`. Returns how often it had to wait.
     pub(crate) fn send_all(&mut self, token: Token, queue: &mut Outbound, bytes_max: usize) -> io::Result<usize> {
         let mut resumed = 0;
         while !queue.is_empty() {
             match self.send(token, queue, bytes_max) {
-                Some(Ok(sent)) => assert!(sent > 0, "nothing was sent, and nothing stood in the way"),
+                Some(Ok(sent)) => assert!(sent > 0, "nothing was sent although there was room"),
                 Some(Err(error)) => return Err(error),
                 None => {
                     let sent = self.until(|harness| harness.sent(token, |_| true))?;
@@ -309,7 +310,7 @@ impl Harness {
         Ok(resumed)
     }
 
-    /// Sends from `queue` until the kernel takes no more; says how much it took.
+    /// Sends from `queue` until the kernel takes no more. Returns how many bytes it took.
     pub(crate) fn send_until_blocked(&mut self, token: Token, queue: &mut Outbound) -> usize {
         let mut taken = 0;
         while let Some(sent) = self.send(token, queue, usize::MAX) {
@@ -320,39 +321,39 @@ impl Harness {
     }
 
     pub(crate) fn record(&mut self, token: Token, completion: Completion) {
-        if let Some(closed) = self.gone.get_mut(&token) {
+        if let Some(closed) = self.closing.get_mut(&token) {
             let first = matches!(completion, Completion::Closed) && !std::mem::replace(closed, true);
-            assert!(first, "told of a socket that was let go of: {completion:?}");
+            assert!(first, "a completion of a socket that is closing: {completion:?}");
             return;
         }
         let kind = |error: io::Error| error.kind();
-        let told = match completion {
+        let report = match completion {
             Completion::Accepted(Ok(accepted)) => {
                 self.accepted.push((token, accepted));
-                Told::Accepted
+                Report::Accepted
             }
-            Completion::Accepted(Err(error)) => Told::AcceptFailed(error.raw_os_error()),
-            Completion::Connected(result) => Told::Connected(result.map_err(kind)),
+            Completion::Accepted(Err(error)) => Report::AcceptFailed(error.raw_os_error()),
+            Completion::Connected(result) => Report::Connected(result.map_err(kind)),
             Completion::Received(bytes) => {
                 assert!(!bytes.is_empty());
                 self.receives.push(bytes.len());
-                if let Some(Told::Received(before)) = self.told.entry(token).or_default().last_mut() {
+                if let Some(Report::Received(before)) = self.reports.entry(token).or_default().last_mut() {
                     before.extend_from_slice(&bytes);
                     return;
                 }
-                Told::Received(bytes.to_vec())
+                Report::Received(bytes.to_vec())
             }
-            Completion::Ended => Told::Ended,
-            Completion::Sent(result) => Told::Sent(result.map_err(kind)),
-            Completion::Failed(error) => Told::Failed(error.kind()),
-            Completion::Closed => Told::Closed,
-            Completion::Woken => Told::Woken,
+            Completion::Ended => Report::Ended,
+            Completion::Sent(result) => Report::Sent(result.map_err(kind)),
+            Completion::Failed(error) => Report::Failed(error.kind()),
+            Completion::Closed => Report::Closed,
+            Completion::Woken => Report::Woken,
         };
-        self.told.entry(token).or_default().push(told);
+        self.reports.entry(token).or_default().push(report);
     }
 }
 
-/// What a stream runs over.
+/// The transport of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     Tcp,
@@ -362,8 +363,8 @@ pub(crate) enum Family {
 impl Family {
     pub(crate) const BOTH: [Self; 2] = [Self::Tcp, Self::Unix];
 
-    /// Two streams that are connected to each other. Sizes of their buffers are large and known, so that what is
-    /// written fits without anybody reading.
+    /// Two streams that are connected to each other. Their buffers are large and have a known size, so that written
+    /// bytes fit without a reader.
     pub(crate) fn pair(self) -> (socket2::Socket, socket2::Socket) {
         let (near, far) = match self {
             Self::Unix => socket2::Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap(),
@@ -383,7 +384,7 @@ impl Family {
     }
 }
 
-/// Cuts a connection off: the other side gets RST.
+/// Resets a connection: the other side gets RST.
 pub(crate) fn reset(peer: socket2::Socket) {
     peer.set_linger(Some(Duration::ZERO)).unwrap();
     drop(peer);
@@ -396,7 +397,7 @@ pub(crate) fn read(mut peer: &socket2::Socket, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of which every piece is different.
+/// Bytes in which all parts differ.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
@@ -404,7 +405,7 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 pub(crate) fn assert_same(actual: &[u8], expected: &[u8]) {
     assert_eq!(actual.len(), expected.len());
     let difference = actual.iter().zip(expected).position(|(actual, expected)| actual != expected);
-    assert_eq!(difference, None, "the first byte that is not the same");
+    assert_eq!(difference, None, "the first byte that differs");
 }
 
 /// The address of a Unix socket as `socket2` has it.
@@ -416,8 +417,8 @@ pub(crate) fn any_port() -> Address {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// How long something may take that is to happen.
+/// How long an expected event may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The size that is asked of the kernel for buffers that are to be large.
+/// The size that the kernel is requested to use for large buffers.
 const BUFFER_BYTES: usize = 1 << 20;

@@ -1,7 +1,7 @@
-//! What an event loop may rely on: a driver, driven through its seam over real sockets.
+//! The guarantees of a driver to an event loop, tested through the `Driver` trait over real sockets.
 //!
-//! Each test is written once and played on each driver; hardly any knows on which. Everything happens on loopback, at
-//! ports that the kernel chooses, or in a directory of its own. Read first: `harness.rs`.
+//! Each test is written once and runs on each driver; few tests depend on the driver. Tests use loopback, with ports
+//! that the kernel chooses, or a directory of their own. Read first: `harness.rs`.
 
 mod directory;
 mod harness;
@@ -12,32 +12,32 @@ mod close;
 mod connect;
 mod crowds;
 mod fairness;
-mod farewell;
 mod file;
-mod hold;
 mod limits;
+mod pause;
 mod quiet;
 mod random;
 mod receive;
 mod reset;
 mod send;
+mod shutdown;
 mod token;
 mod wake;
 
-/// Lists the tests, and makes one of each on each driver.
+/// Lists the tests, and creates one of each for each driver.
 macro_rules! drivers {
-    ($($room:ident { $($name:ident),* $(,)? })*) => {
-        mod epoll { tests! { crate::which::Which::Epoll, $($room { $($name),* })* } }
-        mod uring { tests! { crate::which::Which::Uring, $($room { $($name),* })* } }
+    ($($module:ident { $($name:ident),* $(,)? })*) => {
+        mod epoll { tests! { crate::which::Which::Epoll, $($module { $($name),* })* } }
+        mod uring { tests! { crate::which::Which::Uring, $($module { $($name),* })* } }
     };
 }
 
 macro_rules! tests {
-    ($driver:path, $($room:ident { $($name:ident),* })*) => {
-        $(mod $room {
+    ($driver:path, $($module:ident { $($name:ident),* })*) => {
+        $(mod $module {
             $(#[test]
             fn $name() {
-                $driver.play(crate::$room::$name);
+                $driver.run(crate::$module::$name);
             })*
         })*
     };
@@ -45,102 +45,102 @@ macro_rules! tests {
 
 drivers! {
     accept {
-        an_accepted_connection_comes_with_the_address_of_its_peer,
-        the_peer_of_a_unix_socket_has_a_path_if_it_was_bound_to_one,
-        many_connections_are_accepted_a_bounded_number_a_turn_and_others_get_their_say,
-        a_listener_that_is_told_to_stop_leaves_connections_in_the_backlog,
-        accepting_can_be_stopped_between_two_connections_of_one_turn,
-        a_listener_that_was_closed_accepts_nobody,
-        two_drivers_may_share_a_listener_and_each_connection_goes_to_one,
-        a_shared_listener_goes_on_where_it_was_not_closed,
-        without_a_descriptor_accepting_fails_and_goes_on_when_told_to,
+        an_accepted_connection_has_the_address_of_its_peer,
+        a_bound_unix_peer_has_its_path_as_address,
+        accepts_per_turn_are_bounded_and_do_not_delay_other_sockets,
+        a_stopped_listener_leaves_connections_in_the_backlog,
+        accepting_can_stop_between_two_connections_of_one_turn,
+        a_closed_listener_accepts_nothing,
+        two_drivers_that_share_a_listener_accept_each_connection_once,
+        a_shared_listener_stays_open_on_the_other_driver,
+        accepting_fails_without_descriptors_and_resumes_on_request,
     }
     close {
-        an_orderly_close_ends_the_stream_after_what_was_sent,
-        an_orderly_close_delivers_what_the_kernel_still_holds,
-        a_cut_connection_is_reset,
-        closing_with_bytes_unread_resets_whatever_was_asked_for,
-        nothing_is_told_of_a_socket_after_it_was_closed,
-        what_came_for_those_who_were_let_go_of_takes_no_room_from_others,
+        an_orderly_close_ends_the_stream_after_the_sent_bytes,
+        an_orderly_close_delivers_the_bytes_in_the_kernels_buffer,
+        close_with_reset_resets_the_connection,
+        closing_with_unread_bytes_always_resets,
+        a_closed_socket_reports_nothing,
+        bytes_for_closed_sockets_keep_no_buffers,
         a_driver_that_is_dropped_closes_its_sockets,
     }
     connect {
-        a_connection_is_made_over_both_kinds_of_ip,
-        a_connection_is_made_over_a_unix_socket,
-        a_connection_comes_from_where_it_was_told_to,
-        a_port_that_was_asked_for_is_the_one_that_is_used,
-        a_local_address_that_cannot_be_is_an_error_of_the_connection,
-        a_refused_connection_is_told_once_and_nothing_follows,
-        what_was_sent_before_the_connection_is_made_waits_for_it,
+        connect_works_over_ipv4_and_ipv6,
+        connect_works_over_unix_sockets,
+        connect_uses_the_requested_local_address,
+        connect_uses_the_requested_local_port,
+        an_unusable_local_address_fails_the_connect,
+        a_refused_connection_is_reported_once_and_nothing_follows,
+        a_send_before_the_connection_is_made_waits_for_it,
         a_connection_that_is_reset_at_once_fails,
-        who_is_let_go_of_when_it_could_send_is_told_nothing,
-        a_connection_that_is_given_up_is_not_told,
+        a_socket_closed_when_it_becomes_writable_reports_nothing,
+        a_connecting_socket_that_is_closed_reports_nothing,
     }
     file {
-        files_arrive_where_they_stand_among_memory,
-        a_file_that_waits_goes_on_when_the_peer_reads,
+        files_and_memory_arrive_in_queue_order,
+        a_blocked_file_resumes_when_the_peer_reads,
         a_file_that_is_shorter_than_its_region_is_an_error,
-        a_limit_of_nothing_still_sends_something,
+        a_limit_of_zero_bytes_still_sends,
         a_file_that_cannot_be_read_is_an_error,
     }
-    hold {
-        what_comes_while_receiving_is_held_is_told_when_it_goes_on,
-        a_hold_in_the_middle_of_a_turn_holds_the_rest_of_the_turn,
-        sending_goes_on_while_receiving_is_held,
-        accepting_goes_on_while_receiving_is_held,
-        a_failure_is_told_while_receiving_is_held,
-        what_is_closed_or_paused_while_held_is_not_told_afterwards,
-        what_comes_while_receiving_is_held_is_bounded_and_nothing_is_lost,
-        everybody_is_heard_when_receiving_goes_on_whatever_was_before,
-        little_by_little_no_more_comes_while_receiving_is_held,
+    pause {
+        bytes_that_arrive_while_paused_are_reported_on_resume,
+        a_pause_within_a_turn_applies_to_the_rest_of_the_turn,
+        sending_continues_while_receives_are_paused,
+        accepting_continues_while_receives_are_paused,
+        a_failure_is_reported_while_receives_are_paused,
+        sockets_closed_or_stopped_while_paused_report_nothing_on_resume,
+        bytes_reported_while_paused_are_bounded_and_none_are_lost,
+        all_sockets_receive_again_on_resume,
+        small_writes_while_paused_are_bounded_as_well,
     }
     quiet {
         a_new_connection_is_quiet,
-        bytes_that_nobody_wants_are_quiet,
+        unwanted_bytes_are_quiet,
         a_half_closed_connection_is_quiet,
         a_reset_after_a_half_close_is_quiet,
         a_send_that_waits_is_quiet,
-        a_held_driver_is_quiet,
+        a_driver_with_paused_receives_is_quiet,
     }
     receive {
         a_long_stream_arrives_whole,
         receives_grow_while_they_are_full_and_shrink_again,
         urgent_bytes_are_bytes_like_any_other,
-        nothing_is_told_of_a_socket_that_is_paused_and_nothing_is_lost,
-        who_pauses_again_and_again_is_told_at_most_one_receive_and_nothing_is_lost,
-        a_pause_in_the_middle_of_much_keeps_the_rest,
-        an_end_that_comes_together_with_bytes_is_told_after_them_and_once,
-        an_end_that_comes_while_paused_waits,
-        the_peer_may_end_first_and_still_be_sent_to,
-        we_may_end_first_and_still_receive,
+        a_stopped_socket_reports_nothing_and_loses_nothing,
+        repeated_stops_report_at_most_one_receive_and_lose_nothing,
+        stopping_within_a_long_stream_keeps_the_rest,
+        an_end_that_arrives_with_bytes_is_reported_after_them_once,
+        an_end_that_arrives_while_stopped_is_reported_on_resume,
+        sending_works_after_the_peer_has_ended,
+        receiving_works_after_our_shutdown,
         a_turn_that_is_cut_short_loses_nothing,
-        what_is_kept_of_a_receive_is_not_overwritten_by_the_next,
+        kept_bytes_are_not_overwritten_by_later_receives,
     }
     reset {
-        what_came_before_a_reset_is_told_before_it,
-        a_reset_is_told_to_one_who_receives,
-        a_failure_is_told_to_one_who_does_not_receive_and_is_the_last_that_is_told,
-        a_reset_after_the_end_is_told_once,
-        a_unix_peer_that_leaves_bytes_unread_breaks_the_connection,
-        a_reset_frees_a_send_that_waits,
-        a_reset_while_much_goes_both_ways_is_told_before_any_end,
+        bytes_before_a_reset_are_reported_first,
+        a_reset_is_reported_to_a_receiving_socket,
+        a_failure_is_the_last_report_of_a_socket_that_does_not_receive,
+        a_reset_after_the_end_is_reported_once,
+        a_unix_peer_that_closes_with_unread_bytes_breaks_the_connection,
+        a_reset_ends_a_blocked_send,
+        a_reset_in_a_bidirectional_transfer_is_reported_before_any_end,
         a_connection_may_break_in_both_directions_at_once,
     }
     send {
-        more_parts_than_one_call_takes_arrive_in_order,
-        a_send_that_waits_goes_on_at_the_right_byte_when_the_peer_reads,
-        a_call_sends_no_more_than_it_may,
-        what_was_sent_holds_no_memory,
-        what_was_not_flushed_is_not_sent,
-        sending_where_nobody_receives_any_more_fails_without_a_signal,
-        sending_after_the_own_end_fails,
-        both_directions_go_on_at_the_same_time,
+        more_parts_than_fit_one_call_arrive_in_order,
+        a_blocked_send_resumes_at_the_right_byte,
+        a_call_sends_at_most_bytes_max,
+        sent_bytes_use_no_memory,
+        unflushed_bytes_are_not_sent,
+        sending_to_a_closed_peer_fails_without_sigpipe,
+        sending_after_our_shutdown_fails,
+        both_directions_make_progress_at_the_same_time,
     }
     token {
-        an_old_token_reaches_nobody,
-        a_token_that_nobody_ever_had_reaches_nobody,
-        a_slot_that_is_used_again_at_once_hears_nothing_of_its_former_user,
-        what_was_known_of_a_socket_goes_with_it,
+        an_old_token_has_no_effect,
+        an_unknown_token_has_no_effect,
+        a_reused_slot_gets_no_report_of_its_previous_occupant,
+        the_state_of_a_socket_ends_with_it,
         a_socket_of_another_driver_is_refused,
     }
     wake {
@@ -153,15 +153,15 @@ drivers! {
         a_wait_ends_with_its_timeout,
     }
     crowds {
-        what_a_crowd_says_and_its_ends_come_whole_though_nobody_looked,
-        what_is_sent_to_a_crowd_between_two_waits_arrives,
-        a_crowd_that_is_let_go_of_at_once_is_closed,
-        a_crowd_in_the_backlog_is_accepted,
-        who_comes_while_a_listener_is_closed_leaves_nothing,
-        more_who_speak_than_there_are_buffers_are_all_heard,
-        much_from_more_than_there_are_buffers_comes_whole,
-        nobody_starves_among_those_who_never_stop,
-        who_connects_and_resets_in_a_loop_leaves_nothing,
+        bytes_and_ends_of_many_sockets_arrive_after_one_late_turn,
+        sends_to_many_sockets_between_two_waits_arrive,
+        many_sockets_closed_at_once_are_closed,
+        a_long_backlog_is_accepted,
+        connections_that_arrive_while_a_listener_closes_leak_nothing,
+        more_sockets_than_buffers_all_receive,
+        long_streams_of_more_sockets_than_buffers_arrive_whole,
+        a_light_socket_does_not_starve_among_busy_ones,
+        clients_that_connect_and_reset_in_a_loop_leak_nothing,
     }
     fairness {
         a_light_socket_reports_before_heavy_ones_that_were_first,
@@ -169,17 +169,17 @@ drivers! {
         a_new_connection_comes_before_heavy_sockets,
         a_light_socket_reports_before_room_for_a_heavy_one,
     }
-    farewell {
-        a_driver_dropped_in_the_middle_of_everything_gives_all_back,
+    shutdown {
+        a_driver_dropped_with_operations_in_flight_leaks_nothing,
     }
     limits {
-        without_descriptors_making_a_driver_fails_and_leaves_nothing,
-        descriptors_that_run_out_among_many_stop_accepting_until_told_to_go_on,
-        without_descriptors_connecting_fails_and_the_others_go_on,
-        without_memory_to_lock_a_driver_works_or_says_why_not,
-        where_io_uring_is_refused_only_its_driver_is_and_says_why,
+        creating_a_driver_without_descriptors_fails_and_leaks_nothing,
+        accepting_stops_when_descriptors_run_out_and_resumes_on_request,
+        connect_without_descriptors_fails_and_other_sockets_continue,
+        without_locked_memory_a_driver_works_or_returns_an_error,
+        only_the_io_uring_driver_fails_where_io_uring_is_refused,
     }
     random {
-        whatever_is_done_in_whatever_order_nothing_is_lost,
+        random_operations_lose_nothing,
     }
 }

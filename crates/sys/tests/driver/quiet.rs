@@ -1,4 +1,4 @@
-//! A driver with nothing to say waits: no state of a socket makes it spin.
+//! A driver without completions waits: no state of a socket makes it spin.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use tidegate_buffer::Outbound;
 use tidegate_sys::Operation;
 
-use crate::harness::{Family, Harness, Told, pattern, reset};
+use crate::harness::{Family, Harness, Report, pattern, reset};
 use crate::which::Which;
 
 impl Harness {
-    /// Checks that waiting waits. Each wait has a timeout; a driver that spins comes back from all of them at once,
-    /// while one that was woken for nothing a few times still waits in most.
+    /// Checks that waits block. Each wait has a timeout. A driver that spins returns from all of them at once; one with
+    /// a few spurious wake-ups still blocks in most.
     pub(crate) fn assert_quiet(&mut self) {
-        self.settle();
+        self.run_until_idle();
         let start = Instant::now();
         for _ in 0..WAITS {
             let completions = self.turn(Instant::now() + WAIT);
@@ -33,7 +33,7 @@ pub(crate) fn a_new_connection_is_quiet(driver: Which) {
     }
 }
 
-pub(crate) fn bytes_that_nobody_wants_are_quiet(driver: Which) {
+pub(crate) fn unwanted_bytes_are_quiet(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (_token, mut peer) = harness.pair(family);
@@ -50,7 +50,7 @@ pub(crate) fn a_half_closed_connection_is_quiet(driver: Which) {
         let (token, peer) = harness.pair(family);
         harness.receive(token, true);
         peer.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(harness.until_told(token, &Told::Ended), [Told::Ended]);
+        assert_eq!(harness.until_report(token, &Report::Ended), [Report::Ended]);
         harness.assert_quiet();
         harness.submit(token, Operation::ShutdownWrite);
         harness.assert_quiet();
@@ -68,15 +68,15 @@ pub(crate) fn a_reset_after_a_half_close_is_quiet(driver: Which) {
             } else {
                 peer.shutdown(Shutdown::Write).unwrap();
             }
-            harness.settle();
+            harness.run_until_idle();
             harness.take(token);
             reset(peer);
-            harness.settle();
-            let told = harness.take(token);
-            assert!(matches!(told[..], [Told::Failed(_)]), "{told:?}, ours: {ours}, receiving: {receiving}");
+            harness.run_until_idle();
+            let reports = harness.take(token);
+            assert!(matches!(reports[..], [Report::Failed(_)]), "{reports:?}, ours: {ours}, receiving: {receiving}");
             harness.assert_quiet();
             harness.receive(token, true);
-            harness.settle();
+            harness.run_until_idle();
             assert_eq!(harness.take(token), [], "ours: {ours}, receiving: {receiving}");
             harness.assert_quiet();
         }
@@ -95,17 +95,17 @@ pub(crate) fn a_send_that_waits_is_quiet(driver: Which) {
     }
 }
 
-pub(crate) fn a_held_driver_is_quiet(driver: Which) {
+pub(crate) fn a_driver_with_paused_receives_is_quiet(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Tcp);
     harness.receive(token, true);
-    // The fence would be held as well, so all that can be waited for is that it stays quiet.
+    // The pause applies to the fence as well, so the test can only check that the driver stays quiet.
     harness.driver.pause_receives(true);
     peer.write_all(b"later").unwrap();
     let start = Instant::now();
     for _ in 0..WAITS {
         harness.turn(Instant::now() + WAIT);
-        assert!(harness.bytes_told() <= driver.held_bytes_max());
+        assert!(harness.bytes_received() <= driver.paused_bytes_max());
     }
     assert!(start.elapsed() >= WAIT * WAITS / 2, "it spins");
 }

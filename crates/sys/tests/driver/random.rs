@@ -1,4 +1,4 @@
-//! Whatever is done in whatever order: every byte comes once and in order, every end is told once.
+//! Random operations in random order: every byte arrives once and in order, every end is reported once.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -11,10 +11,10 @@ use tidegate_sys::{Completion, Operation, Token};
 use crate::harness::{Family, Harness, PATIENCE, reset};
 use crate::which::Which;
 
-pub(crate) fn whatever_is_done_in_whatever_order_nothing_is_lost(driver: Which) {
+pub(crate) fn random_operations_lose_nothing(driver: Which) {
     for seed in 1..=SEEDS {
         println!("{driver}, seed {seed}");
-        let mut world = World::new(driver, Chance(seed));
+        let mut world = World::new(driver, Random(seed));
         for _ in 0..STEPS {
             world.step();
         }
@@ -28,16 +28,16 @@ pub(crate) fn whatever_is_done_in_whatever_order_nothing_is_lost(driver: Which) 
 /// A driver, and streams of it with their peers.
 struct World {
     harness: Harness,
-    chance: Chance,
+    random: Random,
     streams: BTreeMap<Token, Stream>,
-    /// Those that were let go of and not closed yet.
-    going: Vec<Token>,
+    /// Sockets whose close was submitted and that are not closed yet.
+    closing: Vec<Token>,
     free: Vec<Token>,
-    held: bool,
+    paused: bool,
     exact: bool,
 }
 
-/// A stream, and what is known of its two directions: how many bytes went in and came out.
+/// A stream, and the state of its two directions: how many bytes went in and came out.
 struct Stream {
     peer: socket2::Socket,
     queue: Outbound,
@@ -50,28 +50,28 @@ struct Stream {
     /// A send is in flight, or waits until it can be tried again.
     waits: bool,
     peer_ended: bool,
-    end_told: bool,
+    end_reported: bool,
     shut: bool,
-    /// It broke, or is going to: what did not come is lost.
+    /// It broke, or is going to: bytes that did not arrive are lost.
     broken: bool,
-    failure_told: bool,
+    failure_reported: bool,
     send_failed: bool,
 }
 
 impl World {
-    fn new(driver: Which, chance: Chance) -> Self {
+    fn new(driver: Which, random: Random) -> Self {
         let (harness, streams) = (Harness::on(driver), BTreeMap::new());
         let exact = !driver.runs_ahead();
-        let mut world = Self { harness, chance, streams, going: Vec::new(), free: Vec::new(), held: false, exact };
+        let mut world = Self { harness, random, streams, closing: Vec::new(), free: Vec::new(), paused: false, exact };
         (0..STREAMS).for_each(|_| world.open());
         world
     }
 
     fn open(&mut self) {
-        let family = Family::BOTH[self.chance.below(2)];
+        let family = Family::BOTH[self.random.below(2)];
         let (near, peer) = family.pair();
         peer.set_nonblocking(true).unwrap();
-        // Mostly the slot of somebody who has just left.
+        // Mostly the slot of a socket that has just closed.
         let token = match self.free.pop() {
             Some(old) => self.harness.adopt_again(old, near),
             None => self.harness.adopt(near),
@@ -88,31 +88,31 @@ impl World {
             read: 0,
             waits: false,
             peer_ended: false,
-            end_told: false,
+            end_reported: false,
             shut: false,
             broken: false,
-            failure_told: false,
+            failure_reported: false,
             send_failed: false,
         };
         self.streams.insert(token, stream);
     }
 
     fn step(&mut self) {
-        let index = self.chance.below(self.streams.len());
+        let index = self.random.below(self.streams.len());
         let token = *self.streams.keys().nth(index).unwrap();
         let stream = self.streams.get_mut(&token).unwrap();
-        match self.chance.below(100) {
-            0..25 => stream.peer_writes(&mut self.chance),
-            25..45 => stream.peer_reads(self.chance.length()),
+        match self.random.below(100) {
+            0..25 => stream.peer_writes(&mut self.random),
+            25..45 => stream.peer_reads(self.random.length()),
             45..58 => {
-                stream.wanted = self.chance.below(3) > 0;
+                stream.wanted = self.random.below(3) > 0;
                 self.harness.driver.submit(token, Operation::Receive(stream.wanted));
             }
             58..73 => {
                 if !stream.shut {
-                    let length = self.chance.length();
+                    let length = self.random.length();
                     let bytes: Vec<_> = (stream.queued..).take(length).map(byte).collect();
-                    match self.chance.below(2) {
+                    match self.random.below(2) {
                         0 => stream.queue.write(&bytes),
                         _ => stream.queue.link_bytes(bytes.into()),
                     }
@@ -122,8 +122,8 @@ impl World {
                 self.send(token);
             }
             73 => {
-                self.held = self.chance.below(3) == 0;
-                self.harness.driver.pause_receives(self.held);
+                self.paused = self.random.below(3) == 0;
+                self.harness.driver.pause_receives(self.paused);
             }
             74 => {
                 stream.peer_ended = true;
@@ -142,7 +142,7 @@ impl World {
             77 => self.close(token),
             78 => self.harness.driver.waker().wake(),
             _ => {
-                let events = self.chance.below(12);
+                let events = self.random.below(12);
                 self.turn(Duration::ZERO, events);
             }
         }
@@ -153,7 +153,7 @@ impl World {
         let mut calls = 0;
         while !stream.waits && !stream.queue.is_empty() && calls < 4 {
             calls += 1;
-            let bytes_max = [usize::MAX, 5000][self.chance.below(2)];
+            let bytes_max = [usize::MAX, 5000][self.random.below(2)];
             let queue = &mut stream.queue;
             match self.harness.driver.submit(token, Operation::Send { queue, bytes_max }) {
                 None => stream.waits = true,
@@ -168,20 +168,20 @@ impl World {
     }
 
     fn close(&mut self, token: Token) {
-        // The peer, and what is queued, go now or when it is closed.
+        // The peer and the queued bytes are dropped now or when the socket is closed.
         let stream = self.streams.remove(&token).unwrap();
-        self.harness.let_go(token, self.chance.below(2) == 0);
-        if self.chance.below(2) == 0 && stream.family == Family::Tcp {
+        self.harness.start_close(token, self.random.below(2) == 0);
+        if self.random.below(2) == 0 && stream.family == Family::Tcp {
             reset(stream.peer);
         }
-        self.going.push(token);
-        self.gone();
+        self.closing.push(token);
+        self.free_closed();
         self.open();
     }
 
-    /// Sorts out those that are closed.
-    fn gone(&mut self) {
-        let closed = self.going.extract_if(.., |token| self.harness.is_closed(*token));
+    /// Moves closed sockets to the free slots.
+    fn free_closed(&mut self) {
+        let closed = self.closing.extract_if(.., |token| self.harness.is_closed(*token));
         self.free.extend(closed);
     }
 
@@ -189,29 +189,29 @@ impl World {
         self.harness.driver.wait(Some(timeout)).unwrap();
         for _ in 0..events_max {
             let Some((token, completion)) = self.harness.next() else { break };
-            self.told(token, completion);
+            self.complete(token, completion);
         }
-        self.gone();
+        self.free_closed();
     }
 
-    fn told(&mut self, token: Token, completion: Completion) {
+    fn complete(&mut self, token: Token, completion: Completion) {
         let Some(stream) = self.streams.get_mut(&token) else { return self.harness.record(token, completion) };
-        let is_wanted = stream.wanted && !self.held;
+        let is_wanted = stream.wanted && !self.paused;
         let is_answer = matches!(completion, Completion::Sent(_)) && stream.waits;
-        assert!(!stream.failure_told || is_answer, "after its failure: {completion:?}");
+        assert!(!stream.failure_reported || is_answer, "after its failure: {completion:?}");
         match completion {
             Completion::Received(bytes) => {
-                assert!(!stream.end_told, "bytes after the end");
-                assert!(is_wanted || !self.exact, "bytes that nobody wants");
+                assert!(!stream.end_reported, "bytes after the end");
+                assert!(is_wanted || !self.exact, "unwanted bytes");
                 assert!(bytes.iter().copied().eq((stream.received..).take(bytes.len()).map(byte)), "other bytes");
                 stream.received += bytes.len() as u64;
             }
             Completion::Ended => {
-                // A send may have been told already that it broke, and then the kernel says no more than this.
+                // If a send has already taken the error, the kernel reports only the end.
                 let is_broken = stream.broken && stream.send_failed;
-                assert!(!stream.end_told && (stream.peer_ended || is_broken), "an end that is none: {stream:?}");
+                assert!(!stream.end_reported && (stream.peer_ended || is_broken), "a false end: {stream:?}");
                 assert!(stream.received == stream.written || is_broken, "an end before all bytes");
-                stream.end_told = true;
+                stream.end_reported = true;
             }
             Completion::Sent(Ok(sent)) => {
                 stream.waits = false;
@@ -221,15 +221,15 @@ impl World {
             Completion::Sent(Err(_)) => stream.breaks(),
             Completion::Failed(error) => {
                 assert!(stream.broken, "{error}");
-                stream.failure_told = true;
+                stream.failure_reported = true;
             }
             other => panic!("{other:?}"),
         }
     }
 
-    /// Runs until all who are not broken have all that was sent to them.
+    /// Runs until all streams that are not broken have received all bytes.
     fn finish(&mut self) {
-        self.held = false;
+        self.paused = false;
         self.harness.driver.pause_receives(false);
         for (token, stream) in &mut self.streams {
             stream.wanted = true;
@@ -247,19 +247,19 @@ impl World {
             assert!(Instant::now() < deadline, "{token:?} waits for ever: {stream:?}");
             self.turn(Duration::from_millis(1), usize::MAX);
         }
-        while !self.going.is_empty() {
-            assert!(Instant::now() < deadline, "{:?} are never closed", self.going);
+        while !self.closing.is_empty() {
+            assert!(Instant::now() < deadline, "{:?} are never closed", self.closing);
             self.turn(Duration::from_millis(1), usize::MAX);
         }
     }
 }
 
 impl Stream {
-    fn peer_writes(&mut self, chance: &mut Chance) {
+    fn peer_writes(&mut self, random: &mut Random) {
         if self.peer_ended || self.broken {
             return;
         }
-        let bytes: Vec<_> = (self.written..).take(chance.length()).map(byte).collect();
+        let bytes: Vec<_> = (self.written..).take(random.length()).map(byte).collect();
         match self.peer.write(&bytes) {
             Ok(written) => self.written += written as u64,
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
@@ -280,7 +280,7 @@ impl Stream {
         }
     }
 
-    /// Sending failed, which only a broken connection explains.
+    /// Handles a failed send, which must have a broken connection as its cause.
     fn breaks(&mut self) {
         assert!(self.broken || self.shut, "a send failed");
         self.queue = Outbound::new(&tidegate_buffer::Pool::new());
@@ -291,31 +291,31 @@ impl Stream {
 
     fn is_finished(&self) -> bool {
         if self.broken {
-            return self.failure_told || self.end_told;
+            return self.failure_reported || self.end_reported;
         }
-        self.received == self.written && self.read == self.queued && self.end_told == self.peer_ended
+        self.received == self.written && self.read == self.queued && self.end_reported == self.peer_ended
     }
 }
 
 impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { written, received, queued, read, waits, peer_ended, end_told, shut, broken, .. } = self;
-        let Self { failure_told, send_failed, .. } = self;
+        let Self { written, received, queued, read, waits, peer_ended, end_reported, shut, broken, .. } = self;
+        let Self { failure_reported, send_failed, .. } = self;
         write!(f, "received {received} of {written}, the peer read {read} of {queued}, waits: {waits}, ")?;
-        write!(f, "peer ended: {peer_ended}, told: {end_told}, shut: {shut}, broken: {broken}, ")?;
-        write!(f, "told of by receiving: {failure_told}, by sending: {send_failed}")
+        write!(f, "peer ended: {peer_ended}, reported: {end_reported}, shut: {shut}, broken: {broken}, ")?;
+        write!(f, "failure reported by receiving: {failure_reported}, by sending: {send_failed}")
     }
 }
 
-/// The byte at a place in any stream.
+/// The byte at an offset of any stream.
 fn byte(place: u64) -> u8 {
     (place.wrapping_mul(2_654_435_761) >> 13) as u8
 }
 
-/// Numbers by chance (xorshift), the same for the same seed.
-struct Chance(u64);
+/// Random numbers (xorshift), the same for the same seed.
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -323,7 +323,7 @@ impl Chance {
         (self.0 >> 16) as usize % end
     }
 
-    /// Mostly little, sometimes much.
+    /// A length that is mostly small and sometimes large.
     fn length(&mut self) -> usize {
         let most = [20, 1000, 5000, 30_000][self.below(4)];
         1 + self.below(most)

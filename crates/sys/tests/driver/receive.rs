@@ -1,4 +1,4 @@
-//! Receiving: everything arrives, in order, and only while it is wanted.
+//! Receiving: all bytes arrive, in order, and only while the loop wants them.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -7,7 +7,7 @@ use std::thread;
 use tidegate_buffer::{Outbound, RECEIVE_BYTES_MAX, Slice};
 use tidegate_sys::{Completion, Operation};
 
-use crate::harness::{Family, Harness, Told, any_port, assert_same, pattern, read};
+use crate::harness::{Family, Harness, Report, any_port, assert_same, pattern, read};
 use crate::which::Which;
 
 pub(crate) fn a_long_stream_arrives_whole(driver: Which) {
@@ -18,9 +18,9 @@ pub(crate) fn a_long_stream_arrives_whole(driver: Which) {
         let bytes = pattern(8 << 20);
         let expected = bytes.clone();
         let writer = thread::spawn(move || peer.write_all(&bytes).unwrap());
-        let told = harness.until_told(token, &Told::Ended);
+        let reports = harness.until_report(token, &Report::Ended);
         writer.join().unwrap();
-        let [Told::Received(received), Told::Ended] = &told[..] else { panic!("{family:?}") };
+        let [Report::Received(received), Report::Ended] = &reports[..] else { panic!("{family:?}") };
         assert_same(received, &expected);
         assert!(harness.receives.iter().all(|&length| length <= RECEIVE_BYTES_MAX));
     }
@@ -36,7 +36,7 @@ pub(crate) fn receives_grow_while_they_are_full_and_shrink_again(driver: Which) 
         assert_eq!(harness.pause(token), []);
         peer.write_all(&bytes).unwrap();
         while rustix::io::ioctl_fionread(&look).unwrap() < bytes.len() as u64 {
-            harness.settle();
+            harness.run_until_idle();
         }
         harness.receives.clear();
         harness.receive(token, true);
@@ -56,7 +56,7 @@ pub(crate) fn receives_grow_while_they_are_full_and_shrink_again(driver: Which) 
     assert!(burst(&mut harness, &peer)[0] <= LADDER[1], "it forgets after a few short receives");
 }
 
-/// Out of line they would be lost, and have a receive that waits in the kernel try again in vain, until it gives up.
+/// Out of line they would be lost, and make a receive that waits in the kernel retry without effect, until it gives up.
 pub(crate) fn urgent_bytes_are_bytes_like_any_other(driver: Which) {
     let mut harness = Harness::on(driver);
     let (listener, address) = harness.listen(&any_port());
@@ -68,44 +68,45 @@ pub(crate) fn urgent_bytes_are_bytes_like_any_other(driver: Which) {
     let token = harness.token();
     harness.submit(token, Operation::Adopt(accepted.socket));
     harness.receive(token, true);
-    harness.settle();
+    harness.run_until_idle();
     for number in 0..200_u8 {
         far.send_out_of_band(&[number]).unwrap();
         if number % 20 == 0 {
-            harness.settle();
+            harness.run_until_idle();
         }
     }
     let expected: Vec<u8> = (0..200).collect();
     assert_eq!(harness.until_received(token, 200), expected);
-    // And nobody in the kernel waits instead of us.
+    // No worker thread of the kernel waits in the place of the driver.
     let names = std::fs::read_dir("/proc/self/task")
         .unwrap()
         .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
     assert_eq!(names.filter(|name| name.starts_with("iou-wrk")).count(), 0);
 }
 
-pub(crate) fn nothing_is_told_of_a_socket_that_is_paused_and_nothing_is_lost(driver: Which) {
+pub(crate) fn a_stopped_socket_reports_nothing_and_loses_nothing(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
         peer.write_all(b"one ").unwrap();
-        harness.settle();
-        assert_eq!(harness.take(token), [], "nothing is received before it is asked for");
+        harness.run_until_idle();
+        assert_eq!(harness.take(token), [], "nothing is received before `Receive(true)`");
         harness.receive(token, true);
         assert_eq!(harness.until_received(token, 4), b"one ");
         assert_eq!(harness.pause(token), []);
         peer.write_all(b"two ").unwrap();
-        harness.settle();
+        harness.run_until_idle();
         peer.write_all(b"three").unwrap();
-        harness.settle();
+        harness.run_until_idle();
         assert_eq!(harness.take(token), []);
         harness.receive(token, true);
         assert_eq!(harness.until_received(token, 9), b"two three");
     }
 }
 
-/// Who pauses often may have one receive under way when it does. No more than that comes, however long the pause is.
-pub(crate) fn who_pauses_again_and_again_is_told_at_most_one_receive_and_nothing_is_lost(driver: Which) {
+/// A socket that stops often may have one receive in flight when it stops. No more than that completes, however long
+/// the stop is.
+pub(crate) fn repeated_stops_report_at_most_one_receive_and_lose_nothing(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
@@ -116,17 +117,17 @@ pub(crate) fn who_pauses_again_and_again_is_told_at_most_one_receive_and_nothing
             assert_eq!(harness.pause(token), []);
             for piece in [b"one ", b"two ", b"more"] {
                 peer.write_all(piece).unwrap();
-                harness.settle();
+                harness.run_until_idle();
             }
             let most = if driver.runs_ahead() { 4 } else { 0 };
-            assert!(harness.bytes_told() <= most, "{:?}", harness.take_all());
+            assert!(harness.bytes_received() <= most, "{:?}", harness.take_all());
             harness.receive(token, true);
             assert_eq!(harness.until_received(token, 12), b"one two more");
         }
     }
 }
 
-pub(crate) fn a_pause_in_the_middle_of_much_keeps_the_rest(driver: Which) {
+pub(crate) fn stopping_within_a_long_stream_keeps_the_rest(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
@@ -136,17 +137,17 @@ pub(crate) fn a_pause_in_the_middle_of_much_keeps_the_rest(driver: Which) {
         let mut received = Vec::new();
         loop {
             harness.receive(token, true);
-            harness.until(|harness| (!harness.told(token).is_empty()).then_some(()));
+            harness.until(|harness| (!harness.reports(token).is_empty()).then_some(()));
             match &harness.pause(token)[..] {
-                [Told::Received(bytes)] => received.extend_from_slice(bytes),
-                [Told::Ended] => break,
-                [Told::Received(bytes), Told::Ended] => {
+                [Report::Received(bytes)] => received.extend_from_slice(bytes),
+                [Report::Ended] => break,
+                [Report::Received(bytes), Report::Ended] => {
                     received.extend_from_slice(bytes);
                     break;
                 }
                 other => panic!("{other:?}"),
             }
-            harness.settle();
+            harness.run_until_idle();
             assert_eq!(harness.take(token), [], "paused");
         }
         writer.join().unwrap();
@@ -154,13 +155,13 @@ pub(crate) fn a_pause_in_the_middle_of_much_keeps_the_rest(driver: Which) {
     }
 }
 
-pub(crate) fn an_end_that_comes_together_with_bytes_is_told_after_them_and_once(driver: Which) {
+pub(crate) fn an_end_that_arrives_with_bytes_is_reported_after_them_once(driver: Which) {
     for family in Family::BOTH {
         for length in [1, 5000, 16 * 1024, 100_000] {
             let mut harness = Harness::on(driver);
             let (near, mut peer) = family.pair();
             if family == Family::Tcp {
-                // Held back until the end, the bytes leave in one segment with it.
+                // With the cork, the bytes leave in one segment with the end.
                 peer.set_tcp_nodelay(false).unwrap();
                 rustix::net::sockopt::set_tcp_cork(&peer, true).unwrap();
             }
@@ -169,18 +170,18 @@ pub(crate) fn an_end_that_comes_together_with_bytes_is_told_after_them_and_once(
             peer.shutdown(Shutdown::Write).unwrap();
             let token = harness.adopt(near);
             harness.receive(token, true);
-            let told = harness.until_told(token, &Told::Ended);
-            assert_eq!(told, [Told::Received(bytes), Told::Ended]);
-            harness.settle();
+            let reports = harness.until_report(token, &Report::Ended);
+            assert_eq!(reports, [Report::Received(bytes), Report::Ended]);
+            harness.run_until_idle();
             harness.receive(token, false);
             harness.receive(token, true);
-            harness.settle();
-            assert_eq!(harness.take(token), [], "the end is told once");
+            harness.run_until_idle();
+            assert_eq!(harness.take(token), [], "the end is reported once");
         }
     }
 }
 
-pub(crate) fn an_end_that_comes_while_paused_waits(driver: Which) {
+pub(crate) fn an_end_that_arrives_while_stopped_is_reported_on_resume(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
@@ -189,23 +190,23 @@ pub(crate) fn an_end_that_comes_while_paused_waits(driver: Which) {
         harness.until_received(token, 1);
         assert_eq!(harness.pause(token), []);
         peer.write_all(b"b").unwrap();
-        harness.settle();
+        harness.run_until_idle();
         peer.shutdown(Shutdown::Write).unwrap();
-        harness.settle();
+        harness.run_until_idle();
         assert_eq!(harness.take(token), []);
         harness.receive(token, true);
-        assert_eq!(harness.until_told(token, &Told::Ended), [Told::Received(b"b".to_vec()), Told::Ended]);
+        assert_eq!(harness.until_report(token, &Report::Ended), [Report::Received(b"b".to_vec()), Report::Ended]);
     }
 }
 
-pub(crate) fn the_peer_may_end_first_and_still_be_sent_to(driver: Which) {
+pub(crate) fn sending_works_after_the_peer_has_ended(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
         harness.receive(token, true);
         peer.write_all(b"request").unwrap();
         peer.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(harness.until_told(token, &Told::Ended).len(), 2);
+        assert_eq!(harness.until_report(token, &Report::Ended).len(), 2);
         let bytes = pattern(16 << 20);
         let mut queue = Outbound::new(&harness.pool);
         queue.link_bytes(bytes.clone().into());
@@ -218,7 +219,7 @@ pub(crate) fn the_peer_may_end_first_and_still_be_sent_to(driver: Which) {
     }
 }
 
-pub(crate) fn we_may_end_first_and_still_receive(driver: Which) {
+pub(crate) fn receiving_works_after_our_shutdown(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(family);
@@ -229,12 +230,12 @@ pub(crate) fn we_may_end_first_and_still_receive(driver: Which) {
         harness.send_all(token, &mut queue, usize::MAX).unwrap();
         harness.submit(token, Operation::ShutdownWrite);
         assert_eq!(read(&peer, usize::MAX), b"request");
-        harness.settle();
+        harness.run_until_idle();
         assert_eq!(harness.take(token), []);
         peer.write_all(b"response").unwrap();
         assert_eq!(harness.until_received(token, 8), b"response");
         drop(peer);
-        assert_eq!(harness.until_told(token, &Told::Ended), [Told::Ended]);
+        assert_eq!(harness.until_report(token, &Report::Ended), [Report::Ended]);
     }
 }
 
@@ -257,7 +258,7 @@ pub(crate) fn a_turn_that_is_cut_short_loses_nothing(driver: Which) {
     assert_eq!(received, peers.iter().map(|(token, _)| *token).collect::<Vec<_>>());
 }
 
-pub(crate) fn what_is_kept_of_a_receive_is_not_overwritten_by_the_next(driver: Which) {
+pub(crate) fn kept_bytes_are_not_overwritten_by_later_receives(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Unix);
     harness.receive(token, true);
@@ -274,7 +275,7 @@ pub(crate) fn what_is_kept_of_a_receive_is_not_overwritten_by_the_next(driver: W
     }
 }
 
-/// What the receives ask for, one after the other, while they are full.
+/// The sizes of consecutive receives while all of them are full.
 const LADDER: [usize; 6] = [2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 
 const _: () = assert!(LADDER[5] == RECEIVE_BYTES_MAX);

@@ -1,14 +1,14 @@
-//! Connections that break: told once, after what was received before where that is wanted.
+//! Connections that break: the failure is reported once, after the bytes that arrived before it if those are wanted.
 
 use std::io::{ErrorKind, Write};
 
 use tidegate_buffer::Outbound;
 use tidegate_sys::Operation;
 
-use crate::harness::{Family, Harness, Told, pattern, read, reset};
+use crate::harness::{Family, Harness, Report, pattern, read, reset};
 use crate::which::Which;
 
-pub(crate) fn what_came_before_a_reset_is_told_before_it(driver: Which) {
+pub(crate) fn bytes_before_a_reset_are_reported_first(driver: Which) {
     for length in [10, 100_000] {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(Family::Tcp);
@@ -16,57 +16,57 @@ pub(crate) fn what_came_before_a_reset_is_told_before_it(driver: Which) {
         let bytes = pattern(length);
         peer.write_all(&bytes).unwrap();
         reset(peer);
-        let told = harness.until_told(token, &Told::Failed(ErrorKind::ConnectionReset));
-        assert_eq!(told, [Told::Received(bytes), Told::Failed(ErrorKind::ConnectionReset)]);
+        let reports = harness.until_report(token, &Report::Failed(ErrorKind::ConnectionReset));
+        assert_eq!(reports, [Report::Received(bytes), Report::Failed(ErrorKind::ConnectionReset)]);
         harness.assert_quiet();
         assert_eq!(harness.take(token), []);
     }
 }
 
-pub(crate) fn a_reset_is_told_to_one_who_receives(driver: Which) {
+pub(crate) fn a_reset_is_reported_to_a_receiving_socket(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);
     harness.receive(token, true);
-    harness.settle();
+    harness.run_until_idle();
     reset(peer);
-    let failed = Told::Failed(ErrorKind::ConnectionReset);
-    assert_eq!(harness.until_told(token, &failed), [failed]);
+    let failed = Report::Failed(ErrorKind::ConnectionReset);
+    assert_eq!(harness.until_report(token, &failed), [failed]);
     harness.assert_quiet();
     assert_eq!(harness.take(token), []);
 }
 
-pub(crate) fn a_failure_is_told_to_one_who_does_not_receive_and_is_the_last_that_is_told(driver: Which) {
+pub(crate) fn a_failure_is_the_last_report_of_a_socket_that_does_not_receive(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Tcp);
     peer.write_all(b"never read").unwrap();
-    harness.settle();
+    harness.run_until_idle();
     reset(peer);
-    let failed = Told::Failed(ErrorKind::ConnectionReset);
-    assert_eq!(harness.until_told(token, &failed), [failed]);
+    let failed = Report::Failed(ErrorKind::ConnectionReset);
+    assert_eq!(harness.until_report(token, &failed), [failed]);
     harness.receive(token, true);
-    harness.settle();
-    assert_eq!(harness.take(token), [], "told after the failure");
+    harness.run_until_idle();
+    assert_eq!(harness.take(token), [], "a report after the failure");
     harness.assert_quiet();
 }
 
-pub(crate) fn a_reset_after_the_end_is_told_once(driver: Which) {
+pub(crate) fn a_reset_after_the_end_is_reported_once(driver: Which) {
     for receiving in [false, true] {
         let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(Family::Tcp);
         harness.receive(token, true);
         peer.shutdown(std::net::Shutdown::Write).unwrap();
-        assert_eq!(harness.until_told(token, &Told::Ended), [Told::Ended]);
+        assert_eq!(harness.until_report(token, &Report::Ended), [Report::Ended]);
         harness.receive(token, receiving);
         reset(peer);
-        harness.settle();
-        let told = harness.take(token);
-        assert!(matches!(told[..], [Told::Failed(ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)]), "{told:?}");
+        harness.run_until_idle();
+        let taken = harness.take(token);
+        assert!(matches!(taken[..], [Report::Failed(ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)]), "{taken:?}");
         harness.assert_quiet();
         assert_eq!(harness.take(token), []);
     }
 }
 
-pub(crate) fn a_unix_peer_that_leaves_bytes_unread_breaks_the_connection(driver: Which) {
+pub(crate) fn a_unix_peer_that_closes_with_unread_bytes_breaks_the_connection(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Unix);
     harness.receive(token, true);
@@ -76,13 +76,13 @@ pub(crate) fn a_unix_peer_that_leaves_bytes_unread_breaks_the_connection(driver:
     harness.send_all(token, &mut queue, usize::MAX).unwrap();
     peer.write_all(b"bye").unwrap();
     drop(peer);
-    let told = harness.until_told(token, &Told::Failed(ErrorKind::ConnectionReset));
-    assert_eq!(told, [Told::Received(b"bye".to_vec()), Told::Failed(ErrorKind::ConnectionReset)]);
+    let reports = harness.until_report(token, &Report::Failed(ErrorKind::ConnectionReset));
+    assert_eq!(reports, [Report::Received(b"bye".to_vec()), Report::Failed(ErrorKind::ConnectionReset)]);
     harness.assert_quiet();
     assert_eq!(harness.take(token), []);
 }
 
-pub(crate) fn a_reset_frees_a_send_that_waits(driver: Which) {
+pub(crate) fn a_reset_ends_a_blocked_send(driver: Which) {
     for receiving in [false, true] {
         let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(Family::Tcp);
@@ -94,8 +94,8 @@ pub(crate) fn a_reset_frees_a_send_that_waits(driver: Which) {
         reset(peer);
         let sent = harness.until(|harness| match harness.take(token).first() {
             None => None,
-            Some(Told::Sent(Ok(0))) => Some(harness.send(token, &mut queue, usize::MAX)),
-            Some(Told::Failed(kind) | Told::Sent(Err(kind))) => Some(Some(Err((*kind).into()))),
+            Some(Report::Sent(Ok(0))) => Some(harness.send(token, &mut queue, usize::MAX)),
+            Some(Report::Failed(kind) | Report::Sent(Err(kind))) => Some(Some(Err((*kind).into()))),
             other => panic!("{other:?}"),
         });
         let Some(Err(error)) = sent else { panic!("{sent:?}") };
@@ -104,8 +104,8 @@ pub(crate) fn a_reset_frees_a_send_that_waits(driver: Which) {
     }
 }
 
-/// Sending and receiving find the same error, and only one of them gets it.
-pub(crate) fn a_reset_while_much_goes_both_ways_is_told_before_any_end(driver: Which) {
+/// A send and a receive find the same error, and the kernel returns it to only one of them.
+pub(crate) fn a_reset_in_a_bidirectional_transfer_is_reported_before_any_end(driver: Which) {
     for (first, then) in [(1, 1), (50_000, 1), (1, 50_000)] {
         let mut harness = Harness::on(driver);
         let (token, mut peer) = harness.pair(Family::Tcp);
@@ -113,7 +113,7 @@ pub(crate) fn a_reset_while_much_goes_both_ways_is_told_before_any_end(driver: W
             harness.receive(token, true);
             peer.write_all(&pattern(length)).unwrap();
             harness.until_received(token, length);
-            harness.settle();
+            harness.run_until_idle();
         };
         receive(&mut harness, first);
         let mut queue = Outbound::new(&harness.pool);
@@ -123,15 +123,15 @@ pub(crate) fn a_reset_while_much_goes_both_ways_is_told_before_any_end(driver: W
         receive(&mut harness, then);
         reset(peer);
         harness.until(|harness| {
-            // What epoll tells is that sending can be tried again: that fails.
+            // With epoll the driver reports that the loop can send again, and that send fails.
             if harness.sent(token, |sent| *sent == Ok(0)).is_some()
                 && let Some(Err(_)) = harness.send(token, &mut queue, usize::MAX)
             {
                 return Some(());
             }
-            match harness.told(token) {
+            match harness.reports(token) {
                 [] => None,
-                [Told::Failed(_) | Told::Sent(Err(_)), ..] => Some(()),
+                [Report::Failed(_) | Report::Sent(Err(_)), ..] => Some(()),
                 other => panic!("{other:?}, after {first} bytes and then {then}"),
             }
         });
@@ -153,12 +153,12 @@ pub(crate) fn a_connection_may_break_in_both_directions_at_once(driver: Which) {
         }
         reset(peer);
     }
-    harness.settle();
+    harness.run_until_idle();
     for token in tokens {
-        let told = harness.take(token);
-        let failures = told.iter().filter(|told| matches!(told, Told::Failed(_))).count();
-        assert_eq!(failures, 1, "{told:?}");
-        assert!(matches!(told.last(), Some(Told::Failed(_))), "{told:?}");
+        let reports = harness.take(token);
+        let failures = reports.iter().filter(|report| matches!(report, Report::Failed(_))).count();
+        assert_eq!(failures, 1, "{reports:?}");
+        assert!(matches!(reports.last(), Some(Report::Failed(_))), "{reports:?}");
     }
     harness.assert_quiet();
 }

@@ -1,4 +1,4 @@
-//! Sending: every byte once, in order, however it has to be cut.
+//! Sending: every byte once, in order, whatever the size of the parts.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::thread;
 use tidegate_buffer::Outbound;
 use tidegate_sys::Operation;
 
-use crate::harness::{Family, Harness, Told, assert_same, pattern, read, reset};
+use crate::harness::{Family, Harness, Report, assert_same, pattern, read, reset};
 use crate::which::Which;
 
-pub(crate) fn more_parts_than_one_call_takes_arrive_in_order(driver: Which) {
+pub(crate) fn more_parts_than_fit_one_call_arrive_in_order(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(family);
@@ -29,13 +29,13 @@ pub(crate) fn more_parts_than_one_call_takes_arrive_in_order(driver: Which) {
     }
 }
 
-pub(crate) fn a_send_that_waits_goes_on_at_the_right_byte_when_the_peer_reads(driver: Which) {
+pub(crate) fn a_blocked_send_resumes_at_the_right_byte(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(family);
         let bytes = pattern(24 << 20);
         let mut queue = Outbound::new(&harness.pool);
-        // Parts of many lengths, copied and linked, none of which is a divisor of what a kernel takes.
+        // Parts of many lengths, copied and linked; none is a divisor of the number of bytes that a kernel takes.
         let mut rest = &bytes[..];
         for length in [1, 7, 333, 2048, 4095, 10_007, 65_537].into_iter().cycle() {
             let (part, behind) = rest.split_at(length.min(rest.len()));
@@ -47,19 +47,19 @@ pub(crate) fn a_send_that_waits_goes_on_at_the_right_byte_when_the_peer_reads(dr
         }
         queue.flush();
         let taken = harness.send_until_blocked(token, &mut queue);
-        assert!(harness.send(token, &mut queue, usize::MAX).is_none(), "asked again, it still waits");
-        harness.settle();
-        assert_eq!(harness.take(token), [], "nobody has read anything");
+        assert!(harness.send(token, &mut queue, usize::MAX).is_none(), "a second send waits as well");
+        harness.run_until_idle();
+        assert_eq!(harness.take(token), [], "the peer has read nothing");
         let reader = thread::spawn(move || read(&peer, 24 << 20));
         let resumed = harness.send_all(token, &mut queue, usize::MAX).unwrap();
         assert!(resumed >= 1, "{taken} bytes were taken at first");
         assert_same(&reader.join().unwrap(), &bytes);
-        harness.settle();
+        harness.run_until_idle();
         assert!(harness.take(token).len() <= 1, "at most the edge of the last send");
     }
 }
 
-pub(crate) fn a_call_sends_no_more_than_it_may(driver: Which) {
+pub(crate) fn a_call_sends_at_most_bytes_max(driver: Which) {
     for bytes_max in [0, 1, 3, 1000] {
         let mut harness = Harness::on(driver);
         let (token, peer) = harness.pair(Family::Tcp);
@@ -75,10 +75,10 @@ pub(crate) fn a_call_sends_no_more_than_it_may(driver: Which) {
     }
 }
 
-pub(crate) fn what_was_sent_holds_no_memory(driver: Which) {
+pub(crate) fn sent_bytes_use_no_memory(driver: Which) {
     let mut harness = Harness::on(driver);
     let pairs: Vec<_> = (0..20).map(|_| harness.pair(Family::Unix)).collect();
-    harness.settle();
+    harness.run_until_idle();
     let used = harness.pool.ledger().used();
     for length in [10, 1000, 100_000] {
         let mut queues: Vec<_> = pairs.iter().map(|_| Outbound::new(&harness.pool)).collect();
@@ -87,18 +87,18 @@ pub(crate) fn what_was_sent_holds_no_memory(driver: Which) {
             queue.flush();
             harness.submit(*token, Operation::Send { queue, bytes_max: usize::MAX });
         }
-        // A queue may go before what was sent of it is told.
+        // A queue may be dropped before its sends complete.
         drop(queues);
         for (token, peer) in &pairs {
             let sent = harness.until(|harness| harness.sent(*token, |_| true)).unwrap();
             assert_same(&read(peer, sent), &pattern(length)[..sent]);
         }
-        harness.settle();
+        harness.run_until_idle();
         assert_eq!(harness.pool.ledger().used(), used, "{length} bytes each");
     }
 }
 
-pub(crate) fn what_was_not_flushed_is_not_sent(driver: Which) {
+pub(crate) fn unflushed_bytes_are_not_sent(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);
     let mut queue = Outbound::new(&harness.pool);
@@ -112,8 +112,8 @@ pub(crate) fn what_was_not_flushed_is_not_sent(driver: Which) {
     assert_eq!(read(&peer, usize::MAX), b"now");
 }
 
-pub(crate) fn sending_where_nobody_receives_any_more_fails_without_a_signal(driver: Which) {
-    driver.alone("send::sending_where_nobody_receives_any_more_fails_without_a_signal", || {
+pub(crate) fn sending_to_a_closed_peer_fails_without_sigpipe(driver: Which) {
+    driver.alone("send::sending_to_a_closed_peer_fails_without_sigpipe", || {
         let signal = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGPIPE, signal.clone()).unwrap();
         for parts in [1, 2] {
@@ -121,7 +121,7 @@ pub(crate) fn sending_where_nobody_receives_any_more_fails_without_a_signal(driv
                 let mut harness = Harness::on(driver);
                 let (token, peer) = harness.pair(family);
                 reset(peer);
-                harness.settle();
+                harness.run_until_idle();
                 let kind = send_parts(&mut harness, token, parts).unwrap_err().kind();
                 assert!(matches!(kind, ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{kind}");
                 // The first error may have been that of the reset; after it there is only a broken pipe.
@@ -132,7 +132,7 @@ pub(crate) fn sending_where_nobody_receives_any_more_fails_without_a_signal(driv
     });
 }
 
-pub(crate) fn sending_after_the_own_end_fails(driver: Which) {
+pub(crate) fn sending_after_our_shutdown_fails(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (token, _peer) = harness.pair(family);
@@ -142,7 +142,7 @@ pub(crate) fn sending_after_the_own_end_fails(driver: Which) {
 }
 
 /// Two ends that both send before they receive: each waits for the other, until one receives.
-pub(crate) fn both_directions_go_on_at_the_same_time(driver: Which) {
+pub(crate) fn both_directions_make_progress_at_the_same_time(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (near, far) = family.pair();
@@ -160,10 +160,10 @@ pub(crate) fn both_directions_go_on_at_the_same_time(driver: Which) {
         let mut received = [const { Vec::new() }; 2];
         harness.until(|harness| {
             for (index, token) in tokens.into_iter().enumerate() {
-                for told in harness.take(token) {
-                    match told {
-                        Told::Received(more) => received[index].extend_from_slice(&more),
-                        Told::Sent(Ok(sent)) => {
+                for report in harness.take(token) {
+                    match report {
+                        Report::Received(more) => received[index].extend_from_slice(&more),
+                        Report::Sent(Ok(sent)) => {
                             queues[index].advance(sent as u64);
                             while_possible(harness, token, &mut queues[index]);
                         }
@@ -191,7 +191,7 @@ fn while_possible(harness: &mut Harness, token: tidegate_sys::Token, queue: &mut
 fn send_parts(harness: &mut Harness, token: tidegate_sys::Token, parts: usize) -> io::Result<usize> {
     let mut queue = Outbound::new(&harness.pool);
     for _ in 0..parts {
-        queue.write(b"anybody?");
+        queue.write(b"a part");
         queue.flush();
     }
     harness.send(token, &mut queue, usize::MAX).expect("a broken connection does not wait")

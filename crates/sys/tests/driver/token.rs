@@ -1,4 +1,4 @@
-//! A slot has one user at a time, and nobody hears of another's socket.
+//! A slot has one occupant at a time, which gets no completion of another's socket.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -9,7 +9,7 @@ use tidegate_sys::{Completion, Operation, Side, Socket, Token};
 use crate::harness::{Family, Harness, PATIENCE, read, reset};
 use crate::which::Which;
 
-pub(crate) fn an_old_token_reaches_nobody(driver: Which) {
+pub(crate) fn an_old_token_has_no_effect(driver: Which) {
     let mut harness = Harness::on(driver);
     let (old, _gone) = harness.pair(Family::Tcp);
     harness.close(old, false);
@@ -21,7 +21,7 @@ pub(crate) fn an_old_token_reaches_nobody(driver: Which) {
     harness.submit(old, Operation::ShutdownWrite);
     harness.submit(old, Operation::Accept(false));
     let mut queue = Outbound::new(&harness.pool);
-    queue.write(b"for somebody else");
+    queue.write(b"for another");
     queue.flush();
     assert!(harness.send(old, &mut queue, usize::MAX).is_none());
     assert_eq!(harness.driver.address(old, Side::Local).unwrap_err().kind(), ErrorKind::NotConnected);
@@ -38,17 +38,17 @@ pub(crate) fn an_old_token_reaches_nobody(driver: Which) {
     assert_eq!(read(&peer, usize::MAX), b"for you");
 }
 
-pub(crate) fn a_token_that_nobody_ever_had_reaches_nobody(driver: Which) {
+pub(crate) fn an_unknown_token_has_no_effect(driver: Which) {
     let mut harness = Harness::on(driver);
     let token = Token { slot: 1_000_000, generation: 3 };
     harness.receive(token, true);
     harness.close(token, true);
     assert!(harness.driver.address(token, Side::Peer).is_err());
-    harness.settle();
+    harness.run_until_idle();
     assert!(harness.take_all().is_empty());
 }
 
-pub(crate) fn a_slot_that_is_used_again_at_once_hears_nothing_of_its_former_user(driver: Which) {
+pub(crate) fn a_reused_slot_gets_no_report_of_its_previous_occupant(driver: Which) {
     for family in Family::BOTH {
         let mut harness = Harness::on(driver);
         let (mut tokens, mut old_peers) = (Vec::new(), Vec::new());
@@ -63,7 +63,8 @@ pub(crate) fn a_slot_that_is_used_again_at_once_hears_nothing_of_its_former_user
                 old_peers.push(peer);
             }
         }
-        // All events are taken from the kernel; then every slot gets a new user before the first event is told.
+        // The driver takes all events from the kernel; then every slot gets a new occupant before the first event is
+        // reported.
         harness.driver.wait(Some(PATIENCE)).unwrap();
         let mut peers = BTreeMap::new();
         let use_again = |harness: &mut Harness, peers: &mut BTreeMap<_, _>, old| {
@@ -73,19 +74,19 @@ pub(crate) fn a_slot_that_is_used_again_at_once_hears_nothing_of_its_former_user
             peers.insert(new, far);
         };
         for token in &tokens {
-            harness.let_go(*token, false);
+            harness.start_close(*token, false);
             if harness.is_closed(*token) {
                 use_again(&mut harness, &mut peers, *token);
             }
         }
-        // A slot that is not free yet gets its new user with the very completion that says so.
+        // A slot that is not free yet gets its new occupant as soon as `Closed` is reported.
         while peers.len() < tokens.len() {
             let (token, completion) = harness.next().unwrap_or_else(|| harness.first());
             assert!(matches!(completion, Completion::Closed), "{completion:?}");
             harness.record(token, completion);
             use_again(&mut harness, &mut peers, token);
         }
-        harness.settle();
+        harness.run_until_idle();
         assert!(harness.take_all().is_empty());
         assert_eq!(peers.len(), tokens.len());
         for (token, mut peer) in &peers {
@@ -95,8 +96,8 @@ pub(crate) fn a_slot_that_is_used_again_at_once_hears_nothing_of_its_former_user
     }
 }
 
-/// A descriptor number is used again at once by the kernel; what was known of the old one must not stick to it.
-pub(crate) fn what_was_known_of_a_socket_goes_with_it(driver: Which) {
+/// The kernel reuses a descriptor number at once. The new socket must not inherit the state of the old one.
+pub(crate) fn the_state_of_a_socket_ends_with_it(driver: Which) {
     let mut harness = Harness::on(driver);
     let (token, peer) = harness.pair(Family::Tcp);
     harness.receive(token, true);
@@ -113,7 +114,7 @@ pub(crate) fn what_was_known_of_a_socket_goes_with_it(driver: Which) {
     queue.flush();
     assert_eq!(harness.send(new, &mut queue, usize::MAX).unwrap().unwrap(), 11);
     peer.write_all(b"not wanted").unwrap();
-    harness.settle();
+    harness.run_until_idle();
     assert_eq!(harness.take(new), []);
     let mut text = [0; 11];
     peer.read_exact(&mut text).unwrap();

@@ -1,4 +1,4 @@
-//! Waking a driver from anywhere.
+//! Waking a driver from any thread.
 
 use std::io::Write;
 use std::thread;
@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use tidegate_sys::Completion;
 
-use crate::harness::{Family, Harness, PATIENCE, Told};
+use crate::harness::{Family, Harness, PATIENCE, Report};
 use crate::which::Which;
 
-/// Waits, for long, until a turn has wake-ups, and says how many. A wait may end for nothing, but not for ever.
+/// Waits until a turn has wake-ups, and returns their number. A wait may end without one, but the whole is bounded by
+/// `PATIENCE`.
 fn wait(harness: &mut Harness) -> usize {
     let deadline = Instant::now() + PATIENCE;
     let mut woken = 0;
@@ -45,7 +46,7 @@ pub(crate) fn a_wake_before_the_wait_is_not_lost(driver: Which) {
 
 pub(crate) fn a_wake_between_wait_and_next_is_not_lost(driver: Which) {
     let mut harness = Harness::on(driver);
-    harness.settle();
+    harness.run_until_idle();
     let waker = harness.driver.waker();
     waker.wake();
     harness.driver.wait(Some(PATIENCE)).unwrap();
@@ -74,19 +75,19 @@ pub(crate) fn no_wake_is_lost_among_many_threads_and_a_busy_socket(driver: Which
     let mut harness = Harness::on(driver);
     let (token, mut peer) = harness.pair(Family::Unix);
     harness.receive(token, true);
-    let (asked, answered) = std::sync::mpsc::channel::<()>();
+    let (sender, messages) = std::sync::mpsc::channel::<()>();
     let threads: Vec<_> = (0..4)
         .map(|_| {
-            let (waker, asked) = (harness.driver.waker(), asked.clone());
+            let (waker, sender) = (harness.driver.waker(), sender.clone());
             thread::spawn(move || {
                 for _ in 0..500 {
-                    asked.send(()).unwrap();
+                    sender.send(()).unwrap();
                     waker.wake();
                 }
             })
         })
         .collect();
-    drop(asked);
+    drop(sender);
     let writer = thread::spawn(move || {
         for _ in 0..1000 {
             peer.write_all(b"x").unwrap();
@@ -94,12 +95,12 @@ pub(crate) fn no_wake_is_lost_among_many_threads_and_a_busy_socket(driver: Which
         peer
     });
     let (mut posts, mut received) = (0, 0);
-    // What was asked is looked at only after a wake-up: with one lost, this would not come to its end.
+    // Messages are read only after a wake-up, so the test would not end if one was lost.
     harness.until(|harness| {
-        for told in harness.take_all().into_values().flatten() {
-            match told {
-                Told::Woken => posts += answered.try_iter().count(),
-                Told::Received(bytes) => received += bytes.len(),
+        for report in harness.take_all().into_values().flatten() {
+            match report {
+                Report::Woken => posts += messages.try_iter().count(),
+                Report::Received(bytes) => received += bytes.len(),
                 other => panic!("{other:?}"),
             }
         }
@@ -121,7 +122,7 @@ pub(crate) fn a_wake_after_the_driver_is_gone_does_nothing(driver: Which) {
 
 pub(crate) fn a_wait_ends_with_its_timeout(driver: Which) {
     let mut harness = Harness::on(driver);
-    harness.settle();
+    harness.run_until_idle();
     for timeout in [Duration::ZERO, Duration::from_micros(1500), Duration::from_millis(20)] {
         let start = Instant::now();
         assert_eq!(harness.turn(start + timeout), 0);

@@ -1,4 +1,4 @@
-//! Which driver a test is about.
+//! The driver that a test runs on.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -11,7 +11,7 @@ use tidegate_sys::Driver;
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::uring::Uring;
 
-/// A driver that is to keep what is promised.
+/// A driver to test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
     Epoll,
@@ -26,9 +26,9 @@ impl Which {
         })
     }
 
-    /// Plays a test. Where the system has no such driver it is skipped, unless `TIDEGATE_TOOLS_REQUIRED=1` is in the
+    /// Runs a test. If the system has no such driver the test is skipped, unless `TIDEGATE_TOOLS_REQUIRED=1` is in the
     /// environment.
-    pub(crate) fn play(self, test: fn(Self)) {
+    pub(crate) fn run(self, test: fn(Self)) {
         if self == Self::Uring
             && let Err(error) = Uring::probe()
         {
@@ -39,38 +39,38 @@ impl Which {
         test(self);
     }
 
-    /// Whether the kernel goes on with what it was asked for while nobody looks: then a little still comes after it was
-    /// told to stop.
+    /// Whether the kernel completes operations between two waits. Then a few completions may follow after an operation
+    /// was stopped.
     pub(crate) fn runs_ahead(self) -> bool {
         self == Self::Uring
     }
 
-    /// Bytes that may still be told when receiving is held: what a kernel that runs ahead has buffers for.
-    pub(crate) fn held_bytes_max(self) -> usize {
+    /// The most bytes that may still be reported after receives were paused: as many as the kernel has buffers for.
+    pub(crate) fn paused_bytes_max(self) -> usize {
         if self.runs_ahead() { 48 * 4096 } else { 0 }
     }
 
-    /// Connections that may be accepted in one turn.
+    /// The most connections that may be accepted in one turn.
     pub(crate) fn accepted_a_turn_max(self) -> usize {
         if self.runs_ahead() { 2048 } else { 64 }
     }
 
-    /// Runs `body` in a process of its own, for what concerns the whole process: limits, signals. `name` is the test's.
+    /// Runs `body` in a process of its own, since it changes the whole process: limits, signals. `name` is the test's.
     pub(crate) fn alone(self, name: &str, body: impl FnOnce()) {
-        self.play_alone(name, false, body);
+        self.run_alone(name, false, body);
     }
 
-    /// Runs `body` in a process of its own that nobody in particular owns, if this one is root's.
+    /// Runs `body` in a process of its own, and as the user `nobody` if this process runs as root.
     pub(crate) fn alone_unprivileged(self, name: &str, body: impl FnOnce()) {
-        self.play_alone(name, rustix::process::geteuid().is_root(), body);
+        self.run_alone(name, rustix::process::geteuid().is_root(), body);
     }
 
-    fn play_alone(self, name: &str, as_nobody: bool, body: impl FnOnce()) {
+    fn run_alone(self, name: &str, as_nobody: bool, body: impl FnOnce()) {
         const CHILD: &str = "TIDEGATE_TEST_ALONE";
         if std::env::var_os(CHILD).is_some() {
             return body();
         }
-        // By this path the program is found even by one who may not look into its directory.
+        // A user who cannot read the program's directory can execute it by this path.
         let mut command = Command::new("/proc/self/exe");
         command.args(["--exact", &format!("{self}::{name}"), "--test-threads=1", "--nocapture"]).env(CHILD, "1");
         if as_nobody {
@@ -83,19 +83,19 @@ impl Which {
     }
 }
 
-/// How many descriptors this process has.
+/// The number of open descriptors of this process.
 pub(crate) fn open_descriptors() -> usize {
-    // One of them is that of the directory.
+    // One of the entries is the descriptor of the directory itself.
     std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
 }
 
-/// Allows this process as many descriptors as it may have.
+/// Raises the limit of descriptors to the maximum that this process may set.
 pub(crate) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
 }
 
-/// As the module of its tests is called.
+/// The name of the module of the driver's tests.
 impl Display for Which {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -105,5 +105,5 @@ impl Display for Which {
     }
 }
 
-/// The user and the group that own nothing.
+/// The number of the user and the group `nobody`.
 const NOBODY: u32 = 65534;

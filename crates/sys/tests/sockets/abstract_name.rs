@@ -26,7 +26,7 @@ fn a_listener_has_the_abstract_name_and_no_file() {
     let socket = listen(&name).unwrap();
     assert_eq!(socket.address(Side::Local).unwrap().to_string(), format!("unix:@{name}"));
     assert!(!std::path::Path::new(&format!("@{name}")).exists());
-    let Socket::Descriptor(descriptor) = socket else { panic!("it is a real one") };
+    let Socket::Descriptor(descriptor) = socket else { panic!("it is not simulated") };
     let listener = UnixListener::from(descriptor);
     listener.set_nonblocking(false).unwrap();
     let mut client = connect(&name).unwrap();
@@ -46,7 +46,7 @@ fn a_name_is_in_use_until_its_listener_is_closed() {
     drop(listen(&name).unwrap());
 }
 
-/// The system calls would choose a name, use another path, or have no room.
+/// The system calls would choose a name, truncate the path, or have no room.
 #[test]
 fn a_name_that_the_kernel_would_change_is_an_error() {
     for address in

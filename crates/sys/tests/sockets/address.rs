@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tidegate_sys::{Address, BadAddress};
 
 #[test]
-fn an_address_is_written_as_it_is_read() {
+fn addresses_parse_and_display_alike() {
     for text in [
         "127.0.0.1:8080",
         "0.0.0.0:0",
@@ -29,7 +29,7 @@ fn an_address_is_written_as_it_is_read() {
 }
 
 #[test]
-fn only_an_ip_address_has_one() {
+fn only_ip_addresses_have_an_ip() {
     let ip: SocketAddr = "[::1]:80".parse().unwrap();
     assert_eq!(Address::from(ip).ip(), Some(ip));
     assert_eq!("localhost:99".parse::<Address>().unwrap().ip(), Some(SocketAddr::from(([127, 0, 0, 1], 99))));
@@ -63,6 +63,6 @@ fn other_texts_are_refused() {
 }
 
 #[test]
-fn a_socket_without_a_name_says_so() {
+fn an_unnamed_socket_displays_as_unnamed() {
     assert_eq!(Address::Unix("".into()).to_string(), "unix:(unnamed)");
 }

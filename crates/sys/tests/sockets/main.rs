@@ -1,4 +1,4 @@
-//! What needs no driver: addresses, socket options by name, and files of Unix sockets.
+//! Tests without a driver: addresses, socket options by name, and files of Unix sockets.
 
 mod abstract_name;
 mod address;

@@ -1,4 +1,4 @@
-//! Options, as the kernel has them afterwards.
+//! Socket options, read back from the kernel.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
@@ -35,19 +35,19 @@ fn listening(stream: SocketOptions) -> ListenOptions {
 }
 
 #[test]
-fn answers_leave_at_once_unless_a_delay_is_asked_for() {
+fn nagle_is_off_unless_delay_is_set() {
     for delay in [false, true] {
         let options = listening(SocketOptions { delay, ..SocketOptions::default() });
         let (stream, _client) = accepted(Socket::listen(&any_port(), &options).unwrap());
         assert_eq!(stream.nodelay().unwrap(), !delay);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (stream, _client) = accepted(Socket::from_listener(listener, &options).unwrap());
-        assert_eq!(stream.nodelay().unwrap(), !delay, "a listener that somebody else opened");
+        assert_eq!(stream.nodelay().unwrap(), !delay, "a listener that was opened elsewhere");
     }
 }
 
 #[test]
-fn nothing_else_is_set_unless_asked_for() {
+fn keep_alive_and_linger_are_off_by_default() {
     let (stream, _client) = accepted(Socket::listen(&any_port(), &ListenOptions::default()).unwrap());
     let stream = SockRef::from(&stream);
     assert!(!stream.keepalive().unwrap());
@@ -69,17 +69,17 @@ fn an_accepted_stream_has_the_options_of_its_listener() {
     assert!(!stream.tcp_nodelay().unwrap());
     assert!(stream.keepalive().unwrap());
     assert_eq!(stream.tcp_keepalive_time().unwrap(), Duration::from_secs(77));
-    // Linux doubles what it is asked for.
+    // Linux doubles the requested sizes.
     assert_eq!(stream.send_buffer_size().unwrap(), 120_000);
     assert_eq!(stream.recv_buffer_size().unwrap(), 100_000);
     assert_eq!(stream.tcp_notsent_lowat().unwrap(), 70_000);
     assert_eq!(stream.linger().unwrap(), Some(Duration::from_secs(3)));
-    // Without this, the listener would have the stream wait when it is closed.
+    // Without this, closing the stream would wait, as the listener's option demands.
     stream.set_linger(None).unwrap();
 }
 
 #[test]
-fn a_part_of_a_second_is_not_nothing() {
+fn times_round_up_to_whole_seconds() {
     let options = SocketOptions {
         keep_alive: Some(Duration::from_millis(300)),
         linger: Some(Duration::from_millis(1001)),
@@ -93,7 +93,7 @@ fn a_part_of_a_second_is_not_nothing() {
 }
 
 #[test]
-fn listeners_share_a_port_only_if_all_of_them_say_so() {
+fn listeners_share_a_port_only_if_all_set_reuse_port() {
     let shared = ListenOptions { reuse_port: true, ..ListenOptions::default() };
     let first = Socket::listen(&any_port(), &shared).unwrap();
     let address = first.address(Side::Local).unwrap();
@@ -121,7 +121,7 @@ fn a_port_can_be_used_again_at_once() {
     let first = Socket::listen(&any_port(), &ListenOptions::default()).unwrap();
     let address = first.address(Side::Local).unwrap();
     let (stream, client) = accepted(first);
-    // The side that ends first is the one whose port is kept for a while.
+    // The port of the side that closes first stays in TIME_WAIT.
     drop(stream);
     drop(client);
     Socket::listen(&address, &ListenOptions::default()).unwrap();
@@ -136,7 +136,7 @@ fn ipv6_leaves_ipv4_to_others() {
 }
 
 #[test]
-fn the_backlog_is_as_long_as_it_was_asked_to_be() {
+fn the_backlog_has_the_requested_length() {
     let directory = Directory::new();
     let options = ListenOptions { backlog: 2, ..ListenOptions::default() };
     let _listener = Socket::listen(&directory.socket("listener"), &options).unwrap();
@@ -144,14 +144,14 @@ fn the_backlog_is_as_long_as_it_was_asked_to_be() {
         let client = socket2::Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None).unwrap();
         client.connect(&SockAddr::unix(directory.path("listener")).unwrap()).map(|()| client)
     };
-    // Linux takes one more than it was asked for.
+    // Linux accepts one more than requested.
     let clients: Vec<_> = std::iter::from_fn(|| connect().ok()).take(10).collect();
     assert_eq!(clients.len(), 3);
     assert_eq!(connect().unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
 #[test]
-fn options_of_tcp_are_nothing_to_a_unix_socket() {
+fn tcp_options_are_ignored_on_a_unix_socket() {
     let directory = Directory::new();
     let options = SocketOptions {
         keep_alive: Some(Duration::from_secs(9)),
@@ -165,7 +165,7 @@ fn options_of_tcp_are_nothing_to_a_unix_socket() {
 }
 
 #[test]
-fn whatever_is_taken_over_does_not_block() {
+fn sockets_taken_over_are_non_blocking() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let stream = descriptor(Socket::from_stream(client).unwrap());

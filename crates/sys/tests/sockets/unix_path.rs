@@ -1,4 +1,4 @@
-//! What lies at the path of a Unix socket before it is listened at.
+//! Files that exist at the path of a Unix socket before `listen`.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,7 +14,7 @@ fn listen(directory: &Directory) -> std::io::Result<Socket> {
 }
 
 #[test]
-fn a_socket_file_that_nobody_listens_at_is_replaced() {
+fn a_stale_socket_file_is_replaced() {
     let directory = Directory::new();
     drop(UnixListener::bind(directory.path("path")).unwrap());
     assert!(UnixStream::connect(directory.path("path")).is_err());
@@ -25,7 +25,7 @@ fn a_socket_file_that_nobody_listens_at_is_replaced() {
 }
 
 #[test]
-fn a_socket_that_somebody_listens_at_stays() {
+fn the_socket_file_of_a_live_listener_stays() {
     let directory = Directory::new();
     let first = UnixListener::bind(directory.path("path")).unwrap();
     assert_eq!(listen(&directory).unwrap_err().kind(), ErrorKind::AddrInUse);
@@ -35,9 +35,9 @@ fn a_socket_that_somebody_listens_at_stays() {
     first.accept().unwrap();
 }
 
-/// To look whether somebody listens must not wait for a place in the backlog.
+/// The check for a live listener must not wait for room in its backlog.
 #[test]
-fn a_listener_that_is_too_busy_to_accept_stays_and_does_not_block() {
+fn a_listener_with_a_full_backlog_stays_and_does_not_block() {
     let directory = Directory::new();
     let address = SockAddr::unix(directory.path("path")).unwrap();
     let busy = socket2::Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
@@ -83,7 +83,7 @@ fn a_socket_of_another_type_stays() {
 }
 
 #[test]
-fn a_path_that_is_no_path_is_an_error() {
+fn an_unusable_path_is_an_error() {
     let directory = Directory::new();
     for name in ["missing/path", &"long".repeat(100)] {
         assert!(Socket::listen(&directory.socket(name), &ListenOptions::default()).is_err(), "{name}");

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use super::stage::{Stage, Told, ZERO, is_closed};
+use super::stage::{Report, Stage, ZERO, is_closed};
 use crate::address::Address;
 use crate::driver::{Operation, Token};
 use crate::options::ListenOptions;
@@ -11,22 +11,22 @@ use crate::socket::Socket;
 use crate::uring::kernel::Request;
 use crate::uring::operation::{Kind, name};
 
-/// A listener, and where it listens; the path is free again when the test is over.
-struct Door(Token, PathBuf);
+/// A listener and its path, which is removed when the test ends.
+struct TestListener(Token, PathBuf);
 
-impl Drop for Door {
+impl Drop for TestListener {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.1);
     }
 }
 
-fn listen(stage: &mut Stage, test: &str) -> Door {
+fn listen(stage: &mut Stage, test: &str) -> TestListener {
     let path = std::env::temp_dir().join(format!("tidegate-fake-{test}-{}", std::process::id()));
     let socket = Socket::listen(&Address::Unix(path.clone()), &ListenOptions::default()).unwrap();
     let token = stage.token();
     stage.submit(token, Operation::Listen(socket));
     stage.run_until_idle();
-    Door(token, path)
+    TestListener(token, path)
 }
 
 fn polls(stage: &Stage) -> usize {
@@ -40,52 +40,52 @@ fn polls(stage: &Stage) -> usize {
 }
 
 #[test]
-fn one_request_waits_for_all_who_come() {
+fn one_request_accepts_many_connections() {
     let mut stage = Stage::new();
-    let door = listen(&mut stage, "all");
+    let listener = listen(&mut stage, "all");
     let before = polls(&stage);
-    let _clients: Vec<_> = (0..100).map(|_| UnixStream::connect(&door.1).unwrap()).collect();
+    let _clients: Vec<_> = (0..100).map(|_| UnixStream::connect(&listener.1).unwrap()).collect();
     stage.run_until_idle();
     assert_eq!(stage.accepted.len(), 100);
     assert_eq!(polls(&stage), before);
 }
 
 #[test]
-fn accepting_whose_request_ends_for_no_reason_goes_on() {
+fn accepting_continues_after_the_kernel_ended_its_poll() {
     for result in [libc::ECANCELED, libc::EINTR, libc::EAGAIN] {
         let mut stage = Stage::new();
-        let door = listen(&mut stage, &format!("lost-{result}"));
+        let listener = listen(&mut stage, &format!("lost-{result}"));
         let before = polls(&stage);
-        stage.machine.kernel.lose(name(door.0, Kind::Accept), -result, None);
-        let _client = UnixStream::connect(&door.1).unwrap();
+        stage.machine.kernel.lose(name(listener.0, Kind::Accept), -result, None);
+        let _client = UnixStream::connect(&listener.1).unwrap();
         stage.run_until_idle();
-        assert_eq!(stage.take(door.0), [Told::Accepted]);
+        assert_eq!(stage.take(listener.0), [Report::Accepted]);
         assert_eq!(polls(&stage), before + 1);
     }
 }
 
 #[test]
-fn nobody_is_accepted_who_is_not_asked_for() {
+fn a_paused_listener_accepts_nothing() {
     let mut stage = Stage::new();
-    let door = listen(&mut stage, "pause");
-    stage.submit(door.0, Operation::Accept(false));
-    let _clients: Vec<_> = (0..3).map(|_| UnixStream::connect(&door.1).unwrap()).collect();
+    let listener = listen(&mut stage, "pause");
+    stage.submit(listener.0, Operation::Accept(false));
+    let _clients: Vec<_> = (0..3).map(|_| UnixStream::connect(&listener.1).unwrap()).collect();
     stage.run_until_idle();
-    assert_eq!(stage.take(door.0), []);
-    stage.submit(door.0, Operation::Accept(true));
+    assert_eq!(stage.take(listener.0), []);
+    stage.submit(listener.0, Operation::Accept(true));
     stage.run_until_idle();
-    assert_eq!(stage.take(door.0), vec![Told::Accepted; 3]);
+    assert_eq!(stage.take(listener.0), vec![Report::Accepted; 3]);
 }
 
 #[test]
-fn who_comes_when_a_listener_is_closed_is_let_go_of_with_it() {
+fn closing_a_listener_closes_the_connections_in_its_backlog() {
     let mut stage = Stage::new();
-    let door = listen(&mut stage, "late");
-    let client = UnixStream::connect(&door.1).unwrap();
+    let listener = listen(&mut stage, "late");
+    let client = UnixStream::connect(&listener.1).unwrap();
     client.set_nonblocking(true).unwrap();
     stage.machine.wait(ZERO).unwrap();
-    stage.close(door.0);
+    stage.close(listener.0);
     stage.run_until_idle();
-    assert_eq!(stage.take(door.0), [Told::Closed]);
+    assert_eq!(stage.take(listener.0), [Report::Closed]);
     assert!(stage.accepted.is_empty() && is_closed(&client));
 }

@@ -1,10 +1,10 @@
-//! Letting go: of a socket, and of everything.
+//! Closing a socket, and dropping the driver.
 
 use std::io::{ErrorKind, Read};
 use std::net::{TcpListener, TcpStream};
 
 use super::fake::ALWAYS;
-use super::stage::{Stage, Told, is_closed, read};
+use super::stage::{Report, Stage, is_closed, read};
 use crate::driver::Operation;
 use crate::uring::kernel::Request;
 use crate::uring::operation::{Kind, name};
@@ -19,42 +19,42 @@ fn a_socket_is_closed_when_the_last_of_its_operations_has_ended() {
     stage.idle_turn();
     stage.idle_turn();
     assert_eq!(stage.take(token), []);
-    assert!(!is_closed(&peer), "the kernel has something of it still");
+    assert!(!is_closed(&peer), "the kernel still has an operation of it");
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
     assert!(is_closed(&peer));
 }
 
 #[test]
-fn a_socket_of_which_the_kernel_has_nothing_is_closed_at_once() {
+fn a_socket_without_operations_is_closed_at_once() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
     stage.close(token);
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
     assert!(is_closed(&peer));
 }
 
 #[test]
-fn the_completion_of_a_cancellation_is_no_end() {
+fn a_socket_stays_open_until_its_cancelled_operations_end() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
-    stage.machine.kernel.clings = true;
+    stage.machine.kernel.stuck = true;
     stage.close(token);
     stage.run_until_idle();
     let cancels = stage.machine.kernel.requests.iter().filter(|request| matches!(request, Request::Cancel { .. }));
     assert!(cancels.count() > 0);
     assert_eq!(stage.take(token), []);
     assert!(!is_closed(&peer));
-    stage.machine.kernel.clings = false;
+    stage.machine.kernel.stuck = false;
     stage.machine.kernel.lose(name(token, Kind::Receive), -libc::ECANCELED, None);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
 }
 
 #[test]
 fn a_cancellation_that_comes_too_late_changes_nothing() {
     let mut stage = Stage::new();
-    stage.machine.kernel.malice.late = ALWAYS;
+    stage.machine.kernel.faults.late = ALWAYS;
     for _ in 0..50 {
         let (token, peer) = stage.receiving();
         stage.write(token, &peer, b"too late");
@@ -63,22 +63,22 @@ fn a_cancellation_that_comes_too_late_changes_nothing() {
         stage.idle_turn();
         stage.close(token);
         stage.run_until_idle();
-        assert_eq!(stage.take(token).last(), Some(&Told::Closed));
-        assert!([&b""[..], b"sent after all"].contains(&&*reset_or(&peer)));
+        assert_eq!(stage.take(token).last(), Some(&Report::Closed));
+        assert!([&b""[..], b"sent after all"].contains(&&*read_to_end_or_reset(&peer)));
     }
 }
 
-/// What came before the end, or the reset that follows bytes which nobody has read.
-fn reset_or(mut peer: &std::os::unix::net::UnixStream) -> Vec<u8> {
+/// The bytes before the end of the stream, or before the reset that unread bytes cause.
+fn read_to_end_or_reset(mut peer: &std::os::unix::net::UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = peer.read_to_end(&mut bytes);
     bytes
 }
 
 #[test]
-fn what_ends_twice_has_ended_once() {
+fn a_repeated_terminal_event_is_ignored() {
     let mut stage = Stage::new();
-    stage.machine.kernel.malice.repeat = ALWAYS;
+    stage.machine.kernel.faults.repeat = ALWAYS;
     for _ in 0..50 {
         let (token, peer) = stage.receiving();
         stage.receive(token, false);
@@ -86,64 +86,64 @@ fn what_ends_twice_has_ended_once() {
         stage.receive(token, true);
         stage.write(token, &peer, b"heard");
         stage.run_until_idle();
-        assert_eq!(stage.take(token), [Told::Received(b"heard".to_vec())]);
+        assert_eq!(stage.take(token), [Report::Received(b"heard".to_vec())]);
         stage.close(token);
         stage.run_until_idle();
-        assert_eq!(stage.take(token), [Told::Closed]);
+        assert_eq!(stage.take(token), [Report::Closed]);
     }
     let Stage { machine, pool, .. } = stage;
     drop(machine);
-    assert_eq!(pool.ledger().used(), 0, "it was counted wrongly, and the memory left");
+    assert_eq!(pool.ledger().used(), 0, "operations were miscounted, and memory was leaked");
 }
 
 #[test]
-fn nothing_is_told_between_closing_and_the_last_word() {
+fn closed_is_the_only_completion_after_close() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
     stage.write(token, &peer, b"unheard");
     stage.machine.wait(None).unwrap();
     stage.close(token);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
     stage.close(token);
-    assert_eq!(stage.take(token), [Told::Closed], "of who is not there");
+    assert_eq!(stage.take(token), [Report::Closed], "of a closed socket");
 }
 
 #[test]
-fn what_was_to_be_told_is_not_once_a_socket_is_closed() {
+fn due_completions_are_dropped_when_the_socket_is_closed() {
     let mut stage = Stage::new();
     let (token, _peer) = stage.receiving();
-    stage.machine.kernel.malice.refuse = ALWAYS;
+    stage.machine.kernel.faults.refuse = ALWAYS;
     let mut queue = stage.queue(b"refused");
     stage.send(token, &mut queue);
-    stage.machine.kernel.malice.refuse = 0;
-    // Now it has something to tell: that sending may be tried again.
+    stage.machine.kernel.faults.refuse = 0;
+    // A completion is due now: the loop can send again.
     stage.machine.wait(None).unwrap();
     stage.close(token);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
 }
 
 #[test]
-fn memory_that_the_kernel_does_not_let_go_of_is_left_to_it() {
+fn memory_that_the_kernel_does_not_release_is_leaked() {
     let mut stage = Stage::new();
     let (token, _peer) = stage.receiving();
-    let mut queue = stage.queue(b"read by somebody");
+    let mut queue = stage.queue(b"read by a kernel");
     let (sending, _other) = stage.pair();
     stage.send(sending, &mut queue);
     stage.idle_turn();
-    stage.machine.kernel.clings = true;
+    stage.machine.kernel.stuck = true;
     let Stage { machine, pool, .. } = stage;
     let buffers = usize::from(machine.buffers.count());
     drop((queue, machine));
     let left = pool.ledger().used();
-    // The buffers of the ring, and what is being sent.
-    let copy = pool.copy(b"read by somebody");
+    // The buffers of the ring, and the bytes of the send.
+    let copy = pool.copy(b"read by a kernel");
     assert_eq!(left, buffers * 4096 + (pool.ledger().used() - left), "slot {}, {copy:?}", token.slot);
 }
 
 #[test]
-fn a_driver_that_goes_waits_until_the_kernel_has_let_go() {
+fn dropping_a_driver_waits_for_its_operations() {
     for late in 0..20 {
         let mut stage = Stage::new();
         let pairs: Vec<_> = (0..20).map(|_| stage.receiving()).collect();
@@ -152,20 +152,20 @@ fn a_driver_that_goes_waits_until_the_kernel_has_let_go() {
             stage.write(*token, peer, b"coming");
             stage.send(*token, &mut queue);
         }
-        let malice = &mut stage.machine.kernel.malice;
-        (malice.dawdle, malice.late, malice.repeat, malice.refuse) = (10 * late, late, late, 3 * late);
+        let faults = &mut stage.machine.kernel.faults;
+        (faults.delay, faults.late, faults.repeat, faults.refuse) = (10 * late, late, late, 3 * late);
         let Stage { machine, pool, .. } = stage;
         drop((queue, machine));
         assert_eq!(pool.ledger().used(), 0);
         for (_, peer) in &pairs {
-            assert!([&b""[..], b"going"].contains(&&*reset_or(peer)));
+            assert!([&b""[..], b"going"].contains(&&*read_to_end_or_reset(peer)));
             assert!(is_closed(peer));
         }
     }
 }
 
 #[test]
-fn who_was_cut_off_is_cut_off_although_the_driver_goes_first() {
+fn a_requested_reset_happens_even_if_the_driver_is_dropped_first() {
     let mut stage = Stage::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -178,7 +178,7 @@ fn who_was_cut_off_is_cut_off_although_the_driver_goes_first() {
 }
 
 #[test]
-fn an_orderly_close_lets_the_peer_have_what_was_sent() {
+fn the_peer_reads_sent_bytes_after_an_orderly_close() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
     let mut queue = stage.queue(b"goodbye");

@@ -3,13 +3,13 @@
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
-use super::stage::{Stage, Told};
+use super::stage::{Report, Stage};
 use crate::address::Address;
 use crate::driver::{Operation, Token};
 use crate::options::SocketOptions;
 use crate::uring::operation::{Kind, name};
 
-/// Begins to connect, and has the kernel wait for what comes of it.
+/// Begins to connect, and submits the poll for the result to the kernel.
 fn connect(stage: &mut Stage, address: &Address) -> Token {
     let token = stage.token();
     let options = SocketOptions::default();
@@ -19,44 +19,44 @@ fn connect(stage: &mut Stage, address: &Address) -> Token {
 }
 
 #[test]
-fn a_connection_is_made_although_the_poll_for_it_came_to_nothing() {
+fn connect_succeeds_after_its_poll_was_interrupted() {
     for result in [libc::ECANCELED, libc::EINTR, libc::EAGAIN] {
         let mut stage = Stage::new();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let token = connect(&mut stage, &Address::Ip(listener.local_addr().unwrap()));
         stage.machine.kernel.lose(name(token, Kind::Writable), -result, None);
         stage.run_until_idle();
-        assert_eq!(stage.take(token), [Told::Connected(Ok(()))]);
+        assert_eq!(stage.take(token), [Report::Connected(Ok(()))]);
     }
 }
 
 #[test]
-fn what_was_to_be_sent_meanwhile_may_be_tried_again() {
+fn a_send_during_connect_can_be_retried_when_connected() {
     let mut stage = Stage::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let token = connect(&mut stage, &Address::Ip(listener.local_addr().unwrap()));
     let mut queue = stage.queue(b"hello");
     stage.send(token, &mut queue);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Connected(Ok(())), Told::Sent(Ok(0))]);
+    assert_eq!(stage.take(token), [Report::Connected(Ok(())), Report::Sent(Ok(0))]);
 }
 
 #[test]
-fn who_refuses_is_told_of_once() {
+fn a_refused_connection_is_reported_once() {
     let mut stage = Stage::new();
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let token = connect(&mut stage, &Address::Ip(address));
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Connected(Err(ErrorKind::ConnectionRefused))]);
+    assert_eq!(stage.take(token), [Report::Connected(Err(ErrorKind::ConnectionRefused))]);
 }
 
 #[test]
-fn a_connection_that_is_given_up_is_closed() {
+fn a_connecting_socket_can_be_closed() {
     let mut stage = Stage::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let token = connect(&mut stage, &Address::Ip(listener.local_addr().unwrap()));
     stage.close(token);
     assert_eq!(stage.take(token), []);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
 }

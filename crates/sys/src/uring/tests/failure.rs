@@ -1,4 +1,5 @@
-//! Connections that break: told once, after what came before where that is wanted, and never lost.
+//! Connections that break: the failure is reported once, after the bytes that arrived before it if those are wanted,
+//! and is never lost.
 
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -6,47 +7,47 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::fake::ALWAYS;
-use super::stage::{Stage, Told, pattern};
+use super::stage::{Report, Stage, pattern};
 use crate::driver::{Completion, Operation, Token};
 use crate::uring::operation::{Kind, name};
 use crate::uring::receive::BUFFER_BYTES;
 
-const FAILED: Told = Told::Failed(ErrorKind::ConnectionReset);
+const FAILED: Report = Report::Failed(ErrorKind::ConnectionReset);
 
-/// A connection that breaks when its peer leaves, since that leaves bytes unread.
+/// A connection that breaks when its peer closes, since the peer has unread bytes.
 fn fragile(stage: &mut Stage) -> (Token, UnixStream) {
     let (token, peer) = stage.pair();
     let mut queue = stage.queue(b"never read");
     stage.send(token, &mut queue);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Sent(Ok(10))]);
+    assert_eq!(stage.take(token), [Report::Sent(Ok(10))]);
     (token, peer)
 }
 
 #[test]
-fn it_is_told_to_who_asks_for_nothing() {
+fn a_failure_is_reported_to_a_socket_without_operations() {
     let mut stage = Stage::new();
     let (token, peer) = fragile(&mut stage);
-    stage.leave(token, peer);
+    stage.close_peer(token, peer);
     stage.run_until_idle();
     assert_eq!(stage.take(token), [FAILED]);
 }
 
 #[test]
-fn it_is_told_although_the_poll_for_it_had_ended_for_no_reason() {
+fn a_failure_is_reported_after_the_kernel_ended_the_poll_for_it() {
     for result in [-libc::ECANCELED, -libc::EINTR, libc::POLLHUP.into()] {
         let mut stage = Stage::new();
         let (token, peer) = fragile(&mut stage);
         stage.machine.kernel.lose(name(token, Kind::HangUp), result, None);
         stage.run_until_idle();
-        stage.leave(token, peer);
+        stage.close_peer(token, peer);
         stage.run_until_idle();
         assert_eq!(stage.take(token), [FAILED], "{result}");
     }
 }
 
 #[test]
-fn a_poll_that_fails_is_not_tried_for_ever() {
+fn a_poll_that_fails_is_not_armed_again() {
     let mut stage = Stage::new();
     let (token, _peer) = fragile(&mut stage);
     stage.machine.kernel.lose(name(token, Kind::HangUp), -libc::EINVAL, None);
@@ -55,47 +56,47 @@ fn a_poll_that_fails_is_not_tried_for_ever() {
     assert_eq!(stage.machine.kernel.requests.len(), before);
 }
 
-/// Between two receives none is in flight, and the poll of the time before, which is armed still, may speak then.
+/// Between two single-shot receives none is in flight, and the poll from before, which is still armed, may report then.
 #[test]
-fn it_comes_after_what_came_before_although_each_receive_is_one() {
+fn a_failure_follows_earlier_bytes_with_single_shot_receives() {
     let mut stage = Stage::new();
     let (token, peer) = fragile(&mut stage);
     for on in [true, false, true] {
         stage.receive(token, on);
         stage.run_until_idle();
     }
-    // One receive brings a part of it.
+    // One receive brings a part of the bytes.
     let bytes = pattern(BUFFER_BYTES - 1);
-    stage.machine.kernel.malice.shorten = ALWAYS;
+    stage.machine.kernel.faults.shorten = ALWAYS;
     stage.write(token, &peer, &bytes);
     stage.machine.wait(None).unwrap();
     assert!(matches!(stage.next(), Some((_, Completion::Received(part))) if part.len() < bytes.len()));
-    stage.leave(token, peer);
-    stage.tell(token, Kind::HangUp, i32::from(libc::POLLERR | libc::POLLHUP), true);
+    stage.close_peer(token, peer);
+    stage.inject(token, Kind::HangUp, i32::from(libc::POLLERR | libc::POLLHUP), true);
     stage.machine.turn += 1;
-    assert!(stage.next().is_none(), "there is something to receive still");
+    assert!(stage.next().is_none(), "there are bytes left to receive");
     stage.run_until_idle();
-    let told = stage.take(token);
-    assert!(matches!(&told[..], [Told::Received(rest), FAILED] if bytes.ends_with(rest)), "{told:?}");
+    let reports = stage.take(token);
+    assert!(matches!(&reports[..], [Report::Received(rest), FAILED] if bytes.ends_with(rest)), "{reports:?}");
 }
 
 #[test]
-fn it_is_told_to_who_stops_receiving_meanwhile() {
+fn a_failure_is_reported_to_a_socket_that_stops_receiving() {
     let mut stage = Stage::new();
     let (token, peer) = fragile(&mut stage);
     stage.receive(token, true);
     stage.run_until_idle();
     stage.receive(token, false);
     stage.idle_turn();
-    // The poll speaks before the receive has ended, and does not speak again.
-    stage.machine.kernel.malice.nag = 0;
-    stage.leave(token, peer);
+    // The poll reports before the receive has ended, and does not report again.
+    stage.machine.kernel.faults.renotify = 0;
+    stage.close_peer(token, peer);
     stage.run_until_idle();
     assert_eq!(stage.take(token), [FAILED]);
 }
 
 #[test]
-fn it_is_told_to_who_brought_much_and_stops_receiving() {
+fn a_failure_is_reported_to_a_heavy_socket_that_stops_receiving() {
     let mut stage = Stage::new();
     let (token, peer) = fragile(&mut stage);
     stage.receive(token, true);
@@ -104,8 +105,8 @@ fn it_is_told_to_who_brought_much_and_stops_receiving() {
     stage.run_until_idle();
     stage.take(token);
     stage.write(token, &peer, &pattern(30 * BUFFER_BYTES));
-    stage.leave(token, peer);
-    // One call's worth is told, and then no more is wanted.
+    stage.close_peer(token, peer);
+    // The bytes of one call are reported, and then the socket stops receiving.
     stage.machine.wait(None).unwrap();
     assert!(stage.next().is_some());
     stage.receive(token, false);
@@ -113,9 +114,9 @@ fn it_is_told_to_who_brought_much_and_stops_receiving() {
     assert_eq!(stage.take(token), [FAILED]);
 }
 
-/// The poll speaks of the end and of the failure at once, and not again.
+/// The poll reports the end and the failure at once, and not again.
 #[test]
-fn it_is_told_after_the_end_of_who_brought_much() {
+fn a_failure_of_a_heavy_socket_is_reported_after_the_end() {
     let mut stage = Stage::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -128,40 +129,40 @@ fn it_is_told_after_the_end_of_who_brought_much() {
     socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
     drop(peer);
     let fd = stage.fd(token);
-    stage.machine.kernel.stir(fd);
+    stage.machine.kernel.notify(fd);
     stage.run_until_idle();
-    let told = stage.take(token);
-    assert!(matches!(told[..], [Told::Ended, Told::Failed(_)]), "{told:?}");
+    let reports = stage.take(token);
+    assert!(matches!(reports[..], [Report::Ended, Report::Failed(_)]), "{reports:?}");
 }
 
 #[test]
-fn it_is_told_once_and_nothing_comes_after_it() {
+fn a_failure_is_reported_once_and_is_the_last_report() {
     let mut stage = Stage::new();
     let (token, peer) = fragile(&mut stage);
     stage.write(token, &peer, b"unread");
-    stage.leave(token, peer);
+    stage.close_peer(token, peer);
     stage.run_until_idle();
     assert_eq!(stage.take(token), [FAILED]);
     stage.receive(token, true);
     for _ in 0..3 {
-        stage.tell(token, Kind::HangUp, libc::POLLERR.into(), true);
+        stage.inject(token, Kind::HangUp, libc::POLLERR.into(), true);
         stage.run_until_idle();
     }
     assert_eq!(stage.take(token), []);
 }
 
 #[test]
-fn an_error_of_the_poll_of_who_brings_much_is_told_once() {
+fn an_error_of_the_poll_of_a_heavy_socket_is_reported_once() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
     stage.write(token, &peer, &pattern(20 * BUFFER_BYTES));
     stage.run_until_idle();
     stage.take(token);
-    stage.tell(token, Kind::Receive, -libc::ENOMEM, true);
-    stage.tell(token, Kind::Receive, -libc::ENOMEM, true);
+    stage.inject(token, Kind::Receive, -libc::ENOMEM, true);
+    stage.inject(token, Kind::Receive, -libc::ENOMEM, true);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Failed(ErrorKind::OutOfMemory)]);
+    assert_eq!(stage.take(token), [Report::Failed(ErrorKind::OutOfMemory)]);
     stage.submit(token, Operation::Close { reset: false });
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
 }

@@ -1,8 +1,8 @@
-//! A kernel that is difficult, within what a kernel may do.
+//! A fake kernel that injects every fault that a kernel is allowed to have.
 //!
-//! It does the real calls on real descriptors, when it likes, and tells of them when it likes: late, and in another
-//! order than they came to an end, though never within what comes of one request. How often it does what it need not
-//! do is bounded by its [`Malice`], so that it comes to rest, and then it says whether it would have slept.
+//! It makes real calls on real descriptors at random times, and reports their events at random times: late, and in
+//! another order than they ended, except that the events of one request keep their order. [`Faults`] bounds the number
+//! of faults, so that the kernel becomes idle. It records whether its last wait would have slept.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -15,75 +15,75 @@ use super::look;
 use super::random::Random;
 use crate::uring::kernel::{Event, Kernel, RecvMode, Request};
 
-/// What it may still do for no reason. Each is done so many times, and then no more, unless it is [`ALWAYS`].
+/// How many faults of each kind the kernel may still inject; [`ALWAYS`] is no limit.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Malice {
-    /// Requests that it does not take.
+pub(super) struct Faults {
+    /// Requests that are refused.
     pub(super) refuse: u32,
-    /// Waits that do nothing, and submit some of what is queued.
+    /// Waits that complete nothing, and submit only some of the queued requests.
     pub(super) interrupt: u32,
-    /// Requests that are not looked at, and events that are not told, though it is asked to.
-    pub(super) dawdle: u32,
-    /// Sends and receives of less than there is.
+    /// Requests and events that a wait skips.
+    pub(super) delay: u32,
+    /// Short sends and receives.
     pub(super) shorten: u32,
-    /// Requests that would stay and that end instead, with what they have brought or without.
+    /// Multishot requests that end, with or without a result.
     pub(super) lose: u32,
-    /// Receives that find no buffer where there is one.
+    /// Receives that end for lack of a buffer although the ring has one.
     pub(super) starve: u32,
-    /// Cancellations that come too late, since what they are for has just come to an end.
+    /// Cancellations that are too late: the request has just ended.
     pub(super) late: u32,
-    /// Cancelled requests that end twice.
+    /// Cancelled requests whose terminal event is repeated.
     pub(super) repeat: u32,
-    /// Events of names that nobody has given.
+    /// Events with unknown names.
     pub(super) invent: u32,
-    /// Polls that say what they have said before.
-    pub(super) nag: u32,
+    /// Polls that report the same events again.
+    pub(super) renotify: u32,
 }
 
-/// A request that it has.
+/// A submitted request that has not ended.
 #[derive(Debug)]
-struct Held {
+struct Pending {
     name: u64,
     request: Request,
-    /// What is sent, from when the request was submitted: headers and vectors may go then.
+    /// The parts of a send, copied when the request is submitted: headers and vectors may be freed then.
     parts: Vec<(*const u8, usize)>,
-    /// Which file it is; as long as it is held, the descriptor has to be of that file.
+    /// The inode of the descriptor, which must not change until the request has ended.
     file: Option<u64>,
-    /// Something has happened that a poll has not told yet.
-    stirred: bool,
-    /// What a poll saw when it looked last.
+    /// Something has happened that the poll has not reported yet.
+    changed: bool,
+    /// The events that the poll saw last.
     seen: i16,
-    /// It is to end, when it suits.
+    /// The request was cancelled, and ends at a random time.
     cancelled: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Fake {
-    pub(super) malice: Malice,
-    /// It takes requests, and neither does anything nor tells of it.
+    pub(super) faults: Faults,
+    /// Takes requests, and neither processes them nor reports events.
     pub(super) idles: bool,
-    /// It lets go of nothing.
-    pub(super) clings: bool,
-    /// It has nothing but what the driver does at the moment.
+    /// Completes no operation, not even a cancelled one.
+    pub(super) stuck: bool,
+    /// Reports itself as idle, as if the driver served a single connection.
     pub(super) serves_one: bool,
-    /// It has told of nothing, and nothing would come of itself: the last wait would have slept.
+    /// The last wait would have slept: it reported nothing, and no event would follow by itself.
     pub(super) slept: bool,
-    /// Waits since it had something to tell, or would have slept.
+    /// The number of waits since one reported something or would have slept.
     pub(super) fruitless: u32,
-    /// The longest that a wait was to last, of the last one.
+    /// The timeout of the last wait.
     pub(super) timeout: Option<Duration>,
-    /// Requests that were submitted, in order.
+    /// All submitted requests, in order.
     pub(super) requests: Vec<Request>,
     random: Random,
-    /// Requests that are queued at most; more of them are submitted early.
+    /// The most queued requests; when the queue is full it is submitted early.
     pub(super) room: usize,
     queue: VecDeque<(Request, u64)>,
-    held: Vec<Held>,
-    /// What is to be told, by request: a cancellation's own completion is a stream of its own.
+    pending: Vec<Pending>,
+    /// Events to report, by request. The completion of a cancellation is a stream of its own.
     streams: Vec<(u64, VecDeque<Event>)>,
     done: VecDeque<Event>,
     ring: VecDeque<(u16, *mut u8, u32)>,
-    /// Buffers that it was given and has not told of, whether in the ring or filled.
+    /// Buffers that were provided and that no event has named yet, whether in the ring or filled.
     pub(super) buffers: HashMap<u16, usize>,
 }
 
@@ -92,9 +92,9 @@ impl Fake {
         let mut random = Random(seed);
         let room = 1 + random.below(40);
         Self {
-            malice: Malice::default(),
+            faults: Faults::default(),
             idles: false,
-            clings: false,
+            stuck: false,
             serves_one: false,
             slept: false,
             fruitless: 0,
@@ -103,7 +103,7 @@ impl Fake {
             random,
             room,
             queue: VecDeque::new(),
-            held: Vec::new(),
+            pending: Vec::new(),
             streams: Vec::new(),
             done: VecDeque::new(),
             ring: VecDeque::new(),
@@ -111,44 +111,44 @@ impl Fake {
         }
     }
 
-    /// Something has happened to this descriptor, from outside: what is armed on it looks again.
-    pub(super) fn stir(&mut self, fd: RawFd) {
-        for held in &mut self.held {
-            held.stirred |= fd_of(&held.request) == Some(fd);
+    /// Marks the polls of a descriptor as changed: something has happened to it from outside.
+    pub(super) fn notify(&mut self, fd: RawFd) {
+        for pending in &mut self.pending {
+            pending.changed |= fd_of(&pending.request) == Some(fd);
         }
     }
 
-    /// How many buffers lie in the ring.
+    /// The number of buffers in the ring.
     pub(super) fn ring(&self) -> usize {
         self.ring.len()
     }
 
-    /// How many requests it has, for this descriptor.
-    pub(super) fn held(&self, fd: RawFd) -> usize {
-        self.held.iter().filter(|held| fd_of(&held.request) == Some(fd)).count()
+    /// The number of requests in flight for this descriptor.
+    pub(super) fn in_flight(&self, fd: RawFd) -> usize {
+        self.pending.iter().filter(|pending| fd_of(&pending.request) == Some(fd)).count()
     }
 
-    /// Tells this next, whatever it is.
-    pub(super) fn tell(&mut self, event: Event) {
+    /// Injects an event, before all others.
+    pub(super) fn inject(&mut self, event: Event) {
         self.done.push_back(event);
     }
 
-    /// Ends the request of this name as if it had been lost, with this result.
+    /// Ends the request of this name with this result.
     pub(super) fn lose(&mut self, name: u64, result: i32, buffer: Option<u16>) {
         self.submit_some(usize::MAX);
-        let place = self.held.iter().position(|held| held.name == name).expect("it has the request");
-        self.held.remove(place);
+        let place = self.pending.iter().position(|pending| pending.name == name).expect("it has the request");
+        self.pending.remove(place);
         self.put(Event { name, result, more: false, buffer, nonempty: false });
     }
 
-    /// Takes a buffer out of the ring, as a receive does that comes to nothing.
+    /// Takes a buffer out of the ring, as a receive without a result may do.
     pub(super) fn take_buffer(&mut self) -> u16 {
         self.ring.pop_front().expect("a buffer").0
     }
 
-    /// Whether it does now what it may do so many times.
-    fn feels_like(&mut self, once_in: usize, of: impl Fn(&mut Malice) -> &mut u32) -> bool {
-        let left = of(&mut self.malice);
+    /// Whether to inject a fault of this kind now. Counts it.
+    fn injects(&mut self, once_in: usize, of: impl Fn(&mut Faults) -> &mut u32) -> bool {
+        let left = of(&mut self.faults);
         match *left {
             ALWAYS => true,
             0 => false,
@@ -175,30 +175,30 @@ impl Fake {
                 self.cancel(of, name);
                 continue;
             }
-            let twin = self.held.iter().any(|held| held.name == name);
+            let twin = self.pending.iter().any(|pending| pending.name == name);
             assert!(!twin, "two requests of the same name: {request:?}");
-            let fd = fd_of(&request).expect("only cancellations have none");
-            let file = Some(inode(fd).expect("a request for a descriptor that is open"));
+            let fd = fd_of(&request).expect("only cancellations have no descriptor");
+            let file = Some(inode(fd).expect("the request is for an open descriptor"));
             let parts = parts_of(&request);
-            let stirred = true;
-            self.held.push(Held { name, request, parts, file, stirred, seen: 0, cancelled: false });
+            let changed = true;
+            self.pending.push(Pending { name, request, parts, file, changed, seen: 0, cancelled: false });
         }
     }
 
     fn cancel(&mut self, name: u64, own: u64) {
-        let result = match self.held.iter().position(|held| held.name == name) {
+        let result = match self.pending.iter().position(|pending| pending.name == name) {
             None => -libc::ENOENT,
-            Some(_) if self.clings => 0,
+            Some(_) if self.stuck => 0,
             Some(place) => {
-                // It may have come to an end just now.
-                if self.feels_like(2, |malice| &mut malice.late) {
+                // The request may have ended just before.
+                if self.injects(2, |faults| &mut faults.late) {
                     self.run(place);
                 }
-                match self.held.iter().position(|held| held.name == name) {
+                match self.pending.iter().position(|pending| pending.name == name) {
                     None => -libc::ENOENT,
                     Some(place) => {
-                        self.held[place].cancelled = true;
-                        if !self.feels_like(2, |malice| &mut malice.dawdle) {
+                        self.pending[place].cancelled = true;
+                        if !self.injects(2, |faults| &mut faults.delay) {
                             self.end(place);
                         }
                         0
@@ -209,57 +209,57 @@ impl Fake {
         self.put(Event { name: own, result, more: false, buffer: None, nonempty: false });
     }
 
-    /// Ends what was cancelled.
+    /// Ends a cancelled request.
     fn end(&mut self, place: usize) {
-        let held = self.held.remove(place);
-        let event = Event { name: held.name, result: -libc::ECANCELED, more: false, buffer: None, nonempty: false };
+        let pending = self.pending.remove(place);
+        let event = Event { name: pending.name, result: -libc::ECANCELED, more: false, buffer: None, nonempty: false };
         // A cancelled receive may have taken a buffer.
-        let takes = matches!(held.request, Request::Receive { .. }) && self.random.below(4) == 0;
+        let takes = matches!(pending.request, Request::Receive { .. }) && self.random.below(4) == 0;
         let buffer = if takes { self.ring.pop_front().map(|(buffer, ..)| buffer) } else { None };
         self.put(Event { buffer, ..event });
     }
 
-    /// Looks whether something comes of a request.
+    /// Tries to make progress on a request.
     fn run(&mut self, place: usize) {
-        let held = &self.held[place];
-        let (name, request) = (held.name, held.request);
-        let fd = fd_of(&request).expect("only cancellations have none");
-        assert_eq!(inode(fd), held.file, "closed while the kernel had {request:?}");
-        // SAFETY: the descriptor is open, as was just asserted.
+        let pending = &self.pending[place];
+        let (name, request) = (pending.name, pending.request);
+        let fd = fd_of(&request).expect("only cancellations have no descriptor");
+        assert_eq!(inode(fd), pending.file, "closed while the kernel had {request:?}");
+        // SAFETY: the descriptor is open, as asserted above.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         let end = |result| Event { name, result, more: false, buffer: None, nonempty: false };
         let event = match request {
-            Request::Receive { wish, .. } => self.receive(file, name, wish),
+            Request::Receive { mode, .. } => self.receive(file, name, mode),
             Request::Send { .. } | Request::SendMessage { .. } => self.send(file, place).map(end),
             Request::Poll { events, multishot, .. } => self.poll(place, events, multishot),
             Request::Cancel { .. } => None,
         };
         if let Some(event) = event {
             if !event.more {
-                self.held.remove(place);
+                self.pending.remove(place);
             }
             self.put(event);
         }
     }
 
-    fn receive(&mut self, file: BorrowedFd<'_>, name: u64, wish: RecvMode) -> Option<Event> {
-        let more = wish == RecvMode::Always;
+    fn receive(&mut self, file: BorrowedFd<'_>, name: u64, mode: RecvMode) -> Option<Event> {
+        let more = mode == RecvMode::Always;
         let end = |result| Event { name, result, more: false, buffer: None, nonempty: false };
-        if more && self.feels_like(8, |malice| &mut malice.lose) {
+        if more && self.injects(8, |faults| &mut faults.lose) {
             return Some(end(-[libc::ECANCELED, libc::EINTR, libc::EAGAIN][self.random.below(3)]));
         }
-        if self.feels_like(8, |malice| &mut malice.starve) {
+        if self.injects(8, |faults| &mut faults.starve) {
             return Some(end(-libc::ENOBUFS));
         }
         let Some(&(buffer, address, length)) = self.ring.front() else {
             return (look(file.as_raw_fd(), libc::POLLIN) != 0).then(|| end(-libc::ENOBUFS));
         };
         let mut length = length as usize;
-        if self.feels_like(6, |malice| &mut malice.shorten) {
+        if self.injects(6, |faults| &mut faults.shorten) {
             length = 1 + self.random.below(length);
         }
-        // SAFETY: the memory was provided by the driver, of this length at least, and is the kernel's until an event
-        // names it; the driver initialised it.
+        // SAFETY: the driver has provided the memory, initialised and of at least this length, and the kernel owns it
+        // until an event names it.
         let space = unsafe { std::slice::from_raw_parts_mut(address, length) };
         match rustix::net::recv(file, space, RecvFlags::DONTWAIT) {
             Err(rustix::io::Errno::AGAIN) => None,
@@ -267,7 +267,7 @@ impl Fake {
             Ok((0, _)) => Some(end(0)),
             Ok((length, _)) => {
                 self.ring.pop_front();
-                let more = more && !self.feels_like(8, |malice| &mut malice.lose);
+                let more = more && !self.injects(8, |faults| &mut faults.lose);
                 let nonempty = look(file.as_raw_fd(), libc::POLLIN) != 0;
                 Some(Event { name, result: length as i32, more, buffer: Some(buffer), nonempty })
             }
@@ -275,14 +275,14 @@ impl Fake {
     }
 
     fn send(&mut self, file: BorrowedFd<'_>, place: usize) -> Option<i32> {
-        let parts = self.held[place].parts.clone();
+        let parts = self.pending[place].parts.clone();
         let mut bytes = Vec::new();
         for (first, length) in parts {
-            // SAFETY: the driver keeps what is sent where it is until the terminal event: what this kernel is there to
-            // find out, as the bytes that the peer reads would be others.
+            // SAFETY: the driver keeps the bytes of a send in place until the terminal event. This fake kernel tests
+            // that: otherwise the peer reads other bytes.
             bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(first, length) });
         }
-        if self.feels_like(4, |malice| &mut malice.shorten) {
+        if self.injects(4, |faults| &mut faults.shorten) {
             bytes.truncate(1 + self.random.below(bytes.len()));
         }
         match rustix::net::send(file, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -293,53 +293,53 @@ impl Fake {
     }
 
     fn poll(&mut self, place: usize, events: i16, multishot: bool) -> Option<Event> {
-        let nags = multishot && self.feels_like(8, |malice| &mut malice.nag);
-        let loses = multishot && self.feels_like(8, |malice| &mut malice.lose);
-        let fd = fd_of(&self.held[place].request)?;
+        let renotifies = multishot && self.injects(8, |faults| &mut faults.renotify);
+        let loses = multishot && self.injects(8, |faults| &mut faults.lose);
+        let fd = fd_of(&self.pending[place].request)?;
         let mask = look(fd, events);
-        let held = &mut self.held[place];
-        let news = std::mem::take(&mut held.stirred) || mask != held.seen;
-        held.seen = mask;
-        let event = |result, more| Event { name: held.name, result, more, buffer: None, nonempty: false };
+        let pending = &mut self.pending[place];
+        let news = std::mem::take(&mut pending.changed) || mask != pending.seen;
+        pending.seen = mask;
+        let event = |result, more| Event { name: pending.name, result, more, buffer: None, nonempty: false };
         match mask {
             0 if loses => Some(event(-libc::ECANCELED, false)),
             0 => None,
-            mask if news || nags || !multishot => Some(event(i32::from(mask), multishot && !loses)),
+            mask if news || renotifies || !multishot => Some(event(i32::from(mask), multishot && !loses)),
             _ => None,
         }
     }
 
-    /// Has everything looked at that is held, in any order; leaves some out, unless it must not.
+    /// Makes progress on the requests in flight, in random order. Skips some, unless `all`.
     fn work(&mut self, all: bool) {
-        if self.clings {
+        if self.stuck {
             return;
         }
-        let mut names: Vec<_> = self.held.iter().map(|held| held.name).collect();
+        let mut names: Vec<_> = self.pending.iter().map(|pending| pending.name).collect();
         for last in (1..names.len()).rev() {
             names.swap(last, self.random.below(last + 1));
         }
         for name in names {
-            if !all && self.feels_like(2, |malice| &mut malice.dawdle) {
+            if !all && self.injects(2, |faults| &mut faults.delay) {
                 continue;
             }
-            let Some(place) = self.held.iter().position(|held| held.name == name) else { continue };
-            if self.held[place].cancelled {
+            let Some(place) = self.pending.iter().position(|pending| pending.name == name) else { continue };
+            if self.pending[place].cancelled {
                 self.end(place);
                 continue;
             }
-            // A request that stays may bring several at once.
+            // A multishot request may have several events at once.
             for _ in 0..1 + self.random.below(4) {
-                if let Some(place) = self.held.iter().position(|held| held.name == name) {
+                if let Some(place) = self.pending.iter().position(|pending| pending.name == name) {
                     self.run(place);
                 }
             }
         }
     }
 
-    /// Tells what there is, in any order but that within each stream.
+    /// Reports events in random order; events of one stream keep theirs. Leaves some, unless `all`.
     fn deliver(&mut self, all: bool) {
         while !self.streams.is_empty() {
-            if !all && self.feels_like(3, |malice| &mut malice.dawdle) {
+            if !all && self.injects(3, |faults| &mut faults.delay) {
                 return;
             }
             let stream = self.random.below(self.streams.len());
@@ -350,14 +350,14 @@ impl Fake {
             }
             self.done.push_back(event);
             let again = event.result == -libc::ECANCELED && event.buffer.is_none();
-            if again && self.feels_like(2, |malice| &mut malice.repeat) {
+            if again && self.injects(2, |faults| &mut faults.repeat) {
                 self.done.push_back(event);
             }
         }
     }
 
     fn invent(&mut self) {
-        if self.feels_like(4, |malice| &mut malice.invent) {
+        if self.injects(4, |faults| &mut faults.invent) {
             let name = self.random.bits();
             let more = self.random.below(2) == 0;
             self.done.push_back(Event { name, result: -libc::ECANCELED, more, buffer: None, nonempty: false });
@@ -367,7 +367,7 @@ impl Fake {
 
 impl Kernel for Fake {
     fn push(&mut self, request: Request, name: u64) -> io::Result<()> {
-        if self.feels_like(4, |malice| &mut malice.refuse) {
+        if self.injects(4, |faults| &mut faults.refuse) {
             let errno = [libc::EBUSY, libc::EAGAIN, libc::EINTR][self.random.below(3)];
             return Err(io::Error::from_raw_os_error(errno));
         }
@@ -379,7 +379,7 @@ impl Kernel for Fake {
     }
 
     fn submit(&mut self) -> io::Result<()> {
-        if self.feels_like(4, |malice| &mut malice.refuse) {
+        if self.injects(4, |faults| &mut faults.refuse) {
             return Err(io::Error::from_raw_os_error(libc::EBUSY));
         }
         self.submit_some(usize::MAX);
@@ -392,7 +392,7 @@ impl Kernel for Fake {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         (self.slept, self.timeout) = (false, timeout);
-        if self.feels_like(4, |malice| &mut malice.interrupt) {
+        if self.injects(4, |faults| &mut faults.interrupt) {
             let some = self.random.below(self.queue.len() + 1);
             self.submit_some(some);
             return Ok(());
@@ -410,7 +410,7 @@ impl Kernel for Fake {
             self.slept = self.done.is_empty();
         }
         self.fruitless = if self.slept || !self.done.is_empty() { 0 } else { self.fruitless + 1 };
-        assert!(self.fruitless < FRUITLESS_MAX, "it is asked again and again");
+        assert!(self.fruitless < FRUITLESS_MAX, "the driver spins");
         Ok(())
     }
 
@@ -451,14 +451,14 @@ fn fd_of(request: &Request) -> Option<RawFd> {
     }
 }
 
-/// What a send consists of: the vectors are copied, the bytes are not.
+/// The parts of a send. Copies the vectors, but not the bytes.
 fn parts_of(request: &Request) -> Vec<(*const u8, usize)> {
     match *request {
         Request::Send { bytes, length, .. } => vec![(bytes, length as usize)],
         Request::SendMessage { header, .. } => {
-            // SAFETY: the driver keeps the header until the request was submitted, which is now.
+            // SAFETY: the driver keeps the header until the request is submitted, which is now.
             let header = unsafe { *header };
-            // SAFETY: and so it does the vectors that the header points to.
+            // SAFETY: the driver keeps the vectors that the header points to for as long.
             let vectors = unsafe { std::slice::from_raw_parts(header.msg_iov, header.msg_iovlen) };
             vectors.iter().map(|vector| (vector.iov_base.cast_const().cast(), vector.iov_len)).collect()
         }
@@ -466,18 +466,18 @@ fn parts_of(request: &Request) -> Vec<(*const u8, usize)> {
     }
 }
 
-/// Which file a descriptor is of, if it is open.
+/// The inode of a descriptor, if it is open.
 fn inode(fd: RawFd) -> Option<u64> {
     if fd < 0 {
         return None;
     }
-    // SAFETY: it may be closed, or another's: what is asked for is only which file it is, and the call finds it closed.
+    // SAFETY: the descriptor may be closed or reused: the call only queries the inode, and fails if it is closed.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
     rustix::fs::fstat(file).ok().map(|stat| stat.st_ino)
 }
 
-/// It does this whenever it can.
+/// The fault is injected at every opportunity.
 pub(super) const ALWAYS: u32 = u32::MAX;
 
-/// More waits in a row than this that may not sleep, and find nothing, are a loop that spins.
+/// More waits in a row than this that find nothing and may not sleep mean that the driver spins.
 const FRUITLESS_MAX: u32 = 100;

@@ -1,5 +1,5 @@
-//! The driver over a kernel that is made for it: `fake.rs`. What one claim says is tried one by one in the files named
-//! after the rooms of the driver; `play.rs` tries everything at once.
+//! The driver over a fake kernel (`fake.rs`). The files that are named after the modules of the driver test one claim
+//! at a time; `play.rs` tests all of them with random operations.
 
 mod accept;
 mod close;
@@ -22,15 +22,15 @@ use super::Machine;
 use super::direct_io::DirectIo;
 use super::receive::Buffers;
 
-/// A driver over a difficult kernel.
+/// A driver over a fake kernel.
 fn machine(pool: &Pool, seed: u64) -> Machine<Fake> {
     Machine::new(Fake::new(seed), Buffers::new(pool), DirectIo::new(pool)).unwrap()
 }
 
-/// What a poll of a descriptor says now.
+/// The events that a poll of a descriptor reports now.
 fn look(fd: RawFd, events: i16) -> i16 {
     let mut look = libc::pollfd { fd, events, revents: 0 };
-    // SAFETY: the call writes one `pollfd`, which is what the pointer and the count say.
+    // SAFETY: the call writes one `pollfd`, as the pointer and the count state.
     unsafe { libc::poll(&raw mut look, 1, 0) };
     look.revents
 }

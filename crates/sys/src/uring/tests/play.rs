@@ -1,5 +1,6 @@
-//! Whatever a loop, its peers and the kernel do: bytes are complete and in order in both directions, each socket is
-//! told what its connection has come to and nothing after that, and nothing is left behind. Each seed is another play.
+//! Random operations of a loop, its peers and the kernel. Bytes are complete and in order in both directions, each
+//! socket gets the result of its connection and nothing after that, and no memory or descriptor is leaked. Each seed is
+//! another run.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use tidegate_buffer::{FileRegion, Outbound, Pool, Slice};
 
-use super::fake::{Fake, Malice};
+use super::fake::{Fake, Faults};
 use super::random::Random;
 use super::{look, machine};
 use crate::driver::{Completion, Operation, Token};
@@ -20,7 +21,7 @@ use crate::socket::Socket;
 use crate::uring::Machine;
 
 #[test]
-fn whatever_the_kernel_does_every_byte_comes_and_nothing_is_left() {
+fn random_runs_deliver_every_byte_and_leak_nothing() {
     let given = std::env::var("TIDEGATE_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
     let file = Arc::new(file());
     for seed in given.map_or(0..SEEDS, |seed| seed..seed + 1) {
@@ -29,7 +30,7 @@ fn whatever_the_kernel_does_every_byte_comes_and_nothing_is_left() {
     }
 }
 
-/// Says which seed it was when a play fails.
+/// Prints the seed when a run fails.
 struct Replay(u64);
 
 impl Drop for Replay {
@@ -44,22 +45,22 @@ impl Drop for Replay {
 struct End {
     token: Token,
     fd: RawFd,
-    /// What makes its bytes differ from others'.
+    /// Makes its bytes differ from those of other connections.
     salt: usize,
     peer: Option<UnixStream>,
     queue: Outbound,
     receiving: bool,
-    /// It receives since before the last wait.
+    /// It has been receiving since before the last wait.
     steady: bool,
-    /// A send was submitted and nothing was told of it yet.
+    /// A send was submitted and has not completed.
     sending: bool,
-    /// Bytes that the peer has written, and that were told.
+    /// Bytes that the peer has written, and that the driver has reported.
     written: usize,
-    told: usize,
+    received: usize,
     /// Bytes that were queued, and that the peer has read.
     queued: usize,
     read: usize,
-    /// Our side is shut down.
+    /// Our side has shut down its sending direction.
     shut: bool,
     peer_shut: bool,
     ended: bool,
@@ -74,9 +75,9 @@ struct Play {
     pool: Pool,
     machine: Machine<Fake>,
     ends: Vec<End>,
-    held: bool,
-    malicious: bool,
-    /// What was received and is looked at for longer, whose it was, and where it began.
+    paused: bool,
+    faulty: bool,
+    /// Received slices that are kept for longer, each with its connection's salt and its offset.
     kept: Vec<(Slice, usize, usize)>,
     woken: bool,
     file: Arc<File>,
@@ -89,14 +90,14 @@ impl Play {
         let mut random = Random(seed);
         let machine = machine(&pool, random.bits());
         let (ends, kept) = (Vec::new(), Vec::new());
-        Self { random, pool, machine, ends, held: false, malicious: true, kept, woken: false, file, opened: 0 }
+        Self { random, pool, machine, ends, paused: false, faulty: true, kept, woken: false, file, opened: 0 }
     }
 
     fn run(mut self) {
         self.open();
         for _ in 0..STEPS {
-            if self.malicious {
-                self.machine.kernel.malice = malice(&mut self.random);
+            if self.faulty {
+                self.machine.kernel.faults = faults(&mut self.random);
             }
             self.step();
         }
@@ -127,7 +128,7 @@ impl Play {
             socket2::SockRef::from(&near).set_send_buffer_size(4096).unwrap();
         }
         self.opened += 1;
-        // A slot is used again when its user is gone.
+        // A slot is reused when its socket is closed.
         let free = self.ends.iter().position(|end| end.closed);
         let slot = free.unwrap_or(self.ends.len()) as u32;
         let token = Token { slot, generation: self.opened as u32 };
@@ -144,7 +145,7 @@ impl Play {
             steady: false,
             sending: false,
             written: 0,
-            told: 0,
+            received: 0,
             queued: 0,
             read: 0,
             shut: false,
@@ -176,23 +177,23 @@ impl Play {
         if end.peer_shut {
             return;
         }
-        // Where it fails the near end is closed, or the buffer full.
+        // The write fails if the near end is closed or the buffer is full.
         end.written += peer.write(&pattern(end.salt, end.written, length)).unwrap_or(0);
-        self.machine.kernel.stir(end.fd);
+        self.machine.kernel.notify(end.fd);
     }
 
-    /// The peer reads some of what there is for it; says whether there was any.
+    /// The peer reads some of its bytes. Returns whether there were any.
     fn peer_reads(&mut self, end: usize) -> bool {
         let mut space = vec![0; 1 + self.random.below(40_000)];
         let end = &mut self.ends[end];
         let Some(peer) = &mut end.peer else { return false };
         match peer.read(&mut space) {
-            Ok(0) => assert!(end.shut || end.closing, "nobody has ended the stream"),
+            Ok(0) => assert!(end.shut || end.closing, "the stream ended without a shutdown"),
             Ok(length) => {
-                assert!(end.read + length <= end.queued, "more came than was sent");
+                assert!(end.read + length <= end.queued, "the peer read more than was sent");
                 assert!(space[..length] == pattern(end.salt, end.read, length), "other bytes were sent");
                 end.read += length;
-                self.machine.kernel.stir(end.fd);
+                self.machine.kernel.notify(end.fd);
                 return true;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -209,7 +210,7 @@ impl Play {
         }
     }
 
-    /// Puts something into the queue, of whatever kind, and sends it.
+    /// Queues bytes or files at random, and sends them.
     fn write(&mut self, place: usize) {
         let kinds = self.random.below(5);
         let end = &mut self.ends[place];
@@ -242,14 +243,14 @@ impl Play {
             end.sending = true;
             if let Some(sent) = self.machine.submit(end.token, Operation::Send { queue: &mut end.queue, bytes_max }) {
                 let token = end.token;
-                self.hear(token, sent);
+                self.complete(token, sent);
             }
         }
     }
 
     fn pause_receives(&mut self) {
-        self.held = !self.held;
-        self.machine.hold_receives(self.held);
+        self.paused = !self.paused;
+        self.machine.pause_receives(self.paused);
     }
 
     fn shut(&mut self, end: usize) {
@@ -267,15 +268,15 @@ impl Play {
             return;
         }
         end.closing = true;
-        // What was queued is let go of, whatever is in flight, and its memory is used by others.
+        // The queue is cleared even if a send is in flight, and its memory may be reused.
         end.queue.clear();
         if let Some(closed) = self.machine.submit(end.token, Operation::Close { reset }) {
             let token = end.token;
-            self.hear(token, closed);
+            self.complete(token, closed);
         }
     }
 
-    /// Its sending side, or all of it, and perhaps without having read what was sent.
+    /// The peer shuts down its sending side, or closes, perhaps with unread bytes.
     fn peer_leaves(&mut self, end: usize) {
         let whole = self.random.below(2) == 0;
         let end = &mut self.ends[end];
@@ -285,14 +286,14 @@ impl Play {
         if whole {
             end.peer = None;
         }
-        self.machine.kernel.stir(end.fd);
+        self.machine.kernel.notify(end.fd);
     }
 
     fn wake(&mut self) {
         crate::wake::Wake::wake(&*self.machine.waker);
         self.woken = true;
         let waker = self.machine.waker.0.as_raw_fd();
-        self.machine.kernel.stir(waker);
+        self.machine.kernel.notify(waker);
     }
 
     fn next(&mut self) -> Option<(Token, Completion)> {
@@ -302,47 +303,47 @@ impl Play {
     fn turn(&mut self) {
         let timeout = [None, Some(Duration::ZERO), Some(Duration::from_secs(1))][self.random.below(3)];
         for end in &mut self.ends {
-            end.steady = end.receiving && !self.held;
+            end.steady = end.receiving && !self.paused;
         }
         self.machine.wait(timeout).unwrap();
-        let mut told = 0;
+        let mut completions = 0;
         while let Some((token, completion)) = self.next() {
-            told += 1;
-            assert!(told < 10_000, "a turn has an end");
-            self.hear(token, completion);
+            completions += 1;
+            assert!(completions < 10_000, "the turn does not end");
+            self.complete(token, completion);
         }
         for (slice, salt, from) in &self.kept {
-            assert!(**slice == pattern(*salt, *from, slice.len()), "bytes changed while they were looked at");
+            assert!(**slice == pattern(*salt, *from, slice.len()), "bytes changed while they were kept");
         }
         if self.random.below(3) == 0 {
             self.kept.clear();
         }
         if self.machine.kernel.slept {
-            assert_eq!(told, 0, "it slept although something was to be told");
-            self.assert_at_rest();
+            assert_eq!(completions, 0, "it slept although completions were due");
+            self.assert_idle();
         }
     }
 
-    fn hear(&mut self, token: Token, completion: Completion) {
+    fn complete(&mut self, token: Token, completion: Completion) {
         if let Completion::Woken = completion {
             self.woken = false;
             return;
         }
         let place = token.slot as usize;
         let end = &mut self.ends[place];
-        assert_eq!(end.token, token, "told of somebody who is gone");
-        assert!(!end.closed, "told after the last word: {completion:?}");
+        assert_eq!(end.token, token, "a completion for a previous occupant");
+        assert!(!end.closed, "a completion after `Closed`: {completion:?}");
         assert!(!end.closing || matches!(completion, Completion::Closed), "{completion:?} of a socket that was closed");
         match completion {
             Completion::Received(slice) => {
                 assert!(!end.ended && !end.failed, "bytes after the end");
-                assert!(end.told + slice.len() <= end.written, "more than was written");
-                assert!(*slice == pattern(end.salt, end.told, slice.len()), "other bytes were received");
+                assert!(end.received + slice.len() <= end.written, "more bytes than were written");
+                assert!(*slice == pattern(end.salt, end.received, slice.len()), "other bytes were received");
                 if self.random.below(4) == 0 {
-                    self.kept.push((slice.clone(), end.salt, end.told));
+                    self.kept.push((slice.clone(), end.salt, end.received));
                 }
-                end.told += slice.len();
-                // What a visit does, now and then.
+                end.received += slice.len();
+                // Operations that a dispatch may cause.
                 match self.random.below(12) {
                     0 => self.switch(place),
                     1 => self.write(place),
@@ -353,11 +354,11 @@ impl Play {
             }
             Completion::Ended => {
                 assert!(end.peer_shut && !end.ended && !end.failed);
-                assert_eq!(end.told, end.written, "ended before all was told");
+                assert_eq!(end.received, end.written, "the end came before all bytes");
                 end.ended = true;
             }
             Completion::Sent(sent) => {
-                assert!(end.sending, "{sent:?} of no send");
+                assert!(end.sending, "{sent:?} without a send");
                 end.sending = false;
                 match sent {
                     Ok(sent) => {
@@ -373,46 +374,46 @@ impl Play {
             }
             Completion::Failed(error) => {
                 assert!(end.peer.is_none() && !end.failed, "{error}");
-                let receives = end.steady && end.receiving && !self.held;
-                assert!(!receives || end.told == end.written, "failed before all was told");
+                let receives = end.steady && end.receiving && !self.paused;
+                assert!(!receives || end.received == end.written, "the failure came before all bytes");
                 end.failed = true;
             }
             Completion::Closed => {
-                assert!(end.closing, "nobody has closed it");
-                assert_eq!(self.machine.kernel.held(end.fd), 0, "closed while the kernel had something of it");
+                assert!(end.closing, "the loop has not closed it");
+                assert_eq!(self.machine.kernel.in_flight(end.fd), 0, "closed while the kernel had a request of it");
                 (end.closed, end.fd) = (true, -1);
             }
             other => panic!("{other:?}"),
         }
     }
 
-    /// What has to be if nothing comes of itself any more.
-    fn assert_at_rest(&self) {
+    /// Asserts what holds when the kernel would sleep.
+    fn assert_idle(&self) {
         assert!(!self.woken, "a wake-up was lost");
         for end in &self.ends {
-            let about = || format!("slot {}, {} of {} told", end.token.slot, end.told, end.written);
+            let about = || format!("slot {}, {} of {} bytes received", end.token.slot, end.received, end.written);
             if end.closing {
-                assert!(end.closed, "the last word was not told, {}", about());
+                assert!(end.closed, "`Closed` was not reported, {}", about());
                 continue;
             }
             let polled = look(end.fd, libc::POLLOUT);
             if end.sending {
                 assert_eq!(polled & libc::POLLOUT, 0, "a send was forgotten, {}", about());
             }
-            // Who is held back may have been told to go on reading first.
-            let waits = end.receiving && self.held;
-            assert!(polled & libc::POLLERR == 0 || end.failed || waits, "a failure was not told, {}", about());
-            if end.receiving && !self.held && !end.failed {
-                assert_eq!(end.told, end.written, "bytes were not told, {}", about());
-                assert_eq!(end.ended, end.peer_shut, "the end was not told, {}", about());
+            // A socket whose receives are paused may have to receive the earlier bytes first.
+            let waits = end.receiving && self.paused;
+            assert!(polled & libc::POLLERR == 0 || end.failed || waits, "a failure was not reported, {}", about());
+            if end.receiving && !self.paused && !end.failed {
+                assert_eq!(end.received, end.written, "bytes were not reported, {}", about());
+                assert_eq!(end.ended, end.peer_shut, "the end was not reported, {}", about());
             }
         }
     }
 
-    /// Everybody goes on until nothing is left to say, and then everybody goes.
+    /// Lets all connections finish, and then closes everything.
     fn finish(mut self) {
-        if std::mem::take(&mut self.held) {
-            self.machine.hold_receives(false);
+        if std::mem::take(&mut self.paused) {
+            self.machine.pause_receives(false);
         }
         for end in 0..self.ends.len() {
             if !self.ends[end].receiving {
@@ -423,45 +424,45 @@ impl Play {
         for end in &self.ends {
             let lost = end.peer.is_none() || end.closing;
             assert!(lost || end.read == end.queued && end.queue.is_empty(), "{} of {}", end.read, end.queued);
-            assert!(end.failed || end.closing || end.told == end.written);
+            assert!(end.failed || end.closing || end.received == end.written);
         }
-        self.machine.kernel.malice = Malice::default();
+        self.machine.kernel.faults = Faults::default();
         for _ in 0..2 {
-            // What was looked at last comes back with the wait after that.
+            // The wait after a report takes the reported buffer back.
             self.machine.wait(Some(Duration::ZERO)).unwrap();
             assert!(self.next().is_none());
         }
         assert_eq!(self.machine.kernel.ring(), usize::from(self.machine.buffers.count()), "buffers are missing");
-        self.part();
+        self.drop_driver();
     }
 
     fn run_until_idle(&mut self) {
-        self.malicious = false;
+        self.faulty = false;
         for _ in 0..2000 {
             let mut moves = false;
             for end in 0..self.ends.len() {
                 moves |= self.peer_reads(end);
             }
-            // Nobody changes their mind any more.
+            // No connection pauses any more.
             for end in 0..self.ends.len() {
                 if !self.ends[end].receiving {
                     self.switch(end);
                 }
             }
-            if std::mem::take(&mut self.held) {
-                self.machine.hold_receives(false);
+            if std::mem::take(&mut self.paused) {
+                self.machine.pause_receives(false);
             }
             self.turn();
             if self.machine.kernel.slept && !moves {
                 return;
             }
         }
-        panic!("it does not come to rest");
+        panic!("the driver does not become idle");
     }
 
-    /// Some are closed, and the others with the driver, in the middle of whatever they do.
-    fn part(mut self) {
-        self.machine.kernel.malice = malice(&mut self.random);
+    /// Closes some sockets, and drops the driver with the others in the middle of their operations.
+    fn drop_driver(mut self) {
+        self.machine.kernel.faults = faults(&mut self.random);
         for end in 0..self.ends.len() {
             match self.random.below(3) {
                 0 => self.close(end),
@@ -473,7 +474,7 @@ impl Play {
         let peers: Vec<_> = ends.into_iter().filter_map(|end| end.peer).collect();
         drop(kept);
         drop(machine);
-        assert_eq!(pool.ledger().used(), 0, "memory was left");
+        assert_eq!(pool.ledger().used(), 0, "memory was leaked");
         for mut peer in peers {
             let mut rest = Vec::new();
             match peer.read_to_end(&mut rest) {
@@ -484,24 +485,24 @@ impl Play {
     }
 }
 
-/// Some of each kind, now and then.
-fn malice(random: &mut Random) -> Malice {
+/// A few faults of random kinds.
+fn faults(random: &mut Random) -> Faults {
     let mut some = || if random.below(3) == 0 { random.below(4) as u32 } else { 0 };
-    Malice {
+    Faults {
         refuse: some(),
         interrupt: some(),
-        dawdle: 2 * some(),
+        delay: 2 * some(),
         shorten: some(),
         lose: some(),
         starve: some(),
         late: some(),
         repeat: some(),
         invent: some(),
-        nag: some(),
+        renotify: some(),
     }
 }
 
-/// The bytes of a stream from a place on. They repeat, so that a file can hold all there are.
+/// The bytes of a stream from an offset on. They repeat, so that a file can contain all of them.
 fn pattern(salt: usize, from: usize, length: usize) -> Vec<u8> {
     let first = (salt + from) % PERIOD;
     (first..first + length).map(byte).collect()
@@ -527,8 +528,8 @@ const STEPS: usize = 80;
 
 const ENDS_MAX: usize = 5;
 
-/// A prime, so that no size of a buffer divides it.
+/// A prime, so that it is no multiple of a buffer's size.
 const PERIOD: usize = 65_521;
 
-/// What may be queued and not read.
+/// The most bytes that may be queued and not read.
 const UNREAD_MAX: usize = 200_000;

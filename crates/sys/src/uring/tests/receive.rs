@@ -1,15 +1,15 @@
-//! Receiving, and the buffers that are lent for it.
+//! Receiving, and the provided buffers.
 
 use std::os::unix::net::UnixStream;
 
-use super::fake::{ALWAYS, Malice};
-use super::stage::{Stage, Told, pattern};
+use super::fake::{ALWAYS, Faults};
+use super::stage::{Report, Stage, pattern};
 use crate::driver::{Operation, Token};
 use crate::uring::kernel::{Event, RecvMode, Request};
 use crate::uring::operation::{Kind, name};
 use crate::uring::receive::BUFFER_BYTES;
 
-/// How many requests there were of which this is true.
+/// The number of submitted requests that match.
 fn count(stage: &Stage, of: impl Fn(&Request) -> bool) -> usize {
     stage.machine.kernel.requests.iter().filter(|request| of(request)).count()
 }
@@ -18,11 +18,11 @@ fn is_cancel(request: &Request) -> bool {
     matches!(request, Request::Cancel { .. })
 }
 
-fn received(text: &[u8]) -> [Told; 1] {
-    [Told::Received(text.to_vec())]
+fn received(text: &[u8]) -> [Report; 1] {
+    [Report::Received(text.to_vec())]
 }
 
-/// Every buffer that is in use lies in the ring.
+/// Asserts that every buffer is back in the ring.
 fn assert_none_missing(stage: &mut Stage) {
     stage.run_until_idle();
     stage.run_until_idle();
@@ -30,7 +30,7 @@ fn assert_none_missing(stage: &mut Stage) {
 }
 
 #[test]
-fn a_receive_that_ends_for_no_reason_goes_on() {
+fn receiving_continues_after_the_kernel_ended_the_request() {
     for result in [libc::ECANCELED, libc::EINTR, libc::EAGAIN, libc::ENOBUFS] {
         let mut stage = Stage::new();
         let (token, peer) = stage.receiving();
@@ -42,7 +42,7 @@ fn a_receive_that_ends_for_no_reason_goes_on() {
 }
 
 #[test]
-fn want_of_buffers_is_a_stall_and_everybody_has_a_turn() {
+fn sockets_without_a_buffer_wait_and_none_starves() {
     let mut stage = Stage::new();
     let pairs: Vec<_> = (0..100).map(|_| stage.receiving()).collect();
     for round in 0_u8..3 {
@@ -50,10 +50,10 @@ fn want_of_buffers_is_a_stall_and_everybody_has_a_turn() {
             stage.write(*token, peer, &[round; 100]);
         }
         let mut turns = 0;
-        while pairs.iter().any(|(token, _)| stage.told(*token).is_empty()) {
+        while pairs.iter().any(|(token, _)| stage.reports(*token).is_empty()) {
             stage.turn();
             turns += 1;
-            assert!(turns <= 30, "somebody is not heard");
+            assert!(turns <= 30, "a socket starves");
         }
         stage.run_until_idle();
         for (token, _) in &pairs {
@@ -64,7 +64,7 @@ fn want_of_buffers_is_a_stall_and_everybody_has_a_turn() {
 }
 
 #[test]
-fn a_hundred_that_flood_are_served_from_the_buffers_there_are() {
+fn a_hundred_busy_sockets_share_the_buffers() {
     let mut stage = Stage::new();
     let pairs: Vec<_> = (0..100).map(|_| stage.receiving()).collect();
     for _ in 0..10 {
@@ -80,20 +80,20 @@ fn a_hundred_that_flood_are_served_from_the_buffers_there_are() {
 }
 
 #[test]
-fn no_buffer_although_there_are_some_is_a_stall_as_well() {
+fn a_spurious_enobufs_is_retried() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
-    stage.machine.kernel.malice = Malice { starve: 30, ..Malice::default() };
+    stage.machine.kernel.faults = Faults { starve: 30, ..Faults::default() };
     for _ in 0..20 {
         stage.write(token, &peer, b"slack");
         stage.run_until_idle();
     }
-    let told = stage.take(token);
-    assert_eq!(told, received(&b"slack".repeat(20)));
+    let reports = stage.take(token);
+    assert_eq!(reports, received(&b"slack".repeat(20)));
 }
 
 #[test]
-fn who_keeps_what_it_received_does_not_hold_the_ring() {
+fn kept_views_take_no_buffers_from_the_ring() {
     let mut stage = Stage::new();
     stage.kept = Some(Vec::new());
     let (token, peer) = stage.receiving();
@@ -103,12 +103,12 @@ fn who_keeps_what_it_received_does_not_hold_the_ring() {
     }
     assert_none_missing(&mut stage);
     let kept = stage.kept.take().unwrap();
-    assert!(kept.iter().enumerate().all(|(round, slice)| **slice == [round as u8; 50]), "it was written over");
+    assert!(kept.iter().enumerate().all(|(round, slice)| **slice == [round as u8; 50]), "it was overwritten");
     assert_eq!(kept.len(), 100);
 }
 
 #[test]
-fn a_cancelled_receive_may_have_taken_a_buffer_which_comes_back() {
+fn the_buffer_of_a_cancelled_receive_returns_to_the_ring() {
     for result in [-libc::ECANCELED, -libc::ENOBUFS, -libc::ECONNRESET, 0] {
         let mut stage = Stage::new();
         let (token, _peer) = stage.receiving();
@@ -119,7 +119,7 @@ fn a_cancelled_receive_may_have_taken_a_buffer_which_comes_back() {
 }
 
 #[test]
-fn a_buffer_that_is_named_twice_is_lent_once() {
+fn a_buffer_that_two_events_name_is_provided_once() {
     let mut stage = Stage::new();
     let (token, _peer) = stage.receiving();
     let event = |buffer| Event {
@@ -132,19 +132,19 @@ fn a_buffer_that_is_named_twice_is_lent_once() {
     stage.receive(token, false);
     stage.machine.wait(None).unwrap();
     let buffer = stage.machine.kernel.take_buffer();
-    stage.machine.kernel.tell(event(buffer));
-    stage.machine.kernel.tell(event(buffer));
-    stage.machine.kernel.tell(event(u16::MAX));
+    stage.machine.kernel.inject(event(buffer));
+    stage.machine.kernel.inject(event(buffer));
+    stage.machine.kernel.inject(event(u16::MAX));
     stage.take_in();
-    // The kernel asserts that it is not given a buffer that it has.
+    // The fake kernel asserts that it does not get a buffer that it already has.
     assert_none_missing(&mut stage);
 }
 
 #[test]
-fn what_a_receive_brings_after_it_was_cancelled_is_told() {
+fn bytes_of_a_receive_that_was_cancelled_too_late_are_reported() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
-    stage.machine.kernel.malice.late = ALWAYS;
+    stage.machine.kernel.faults.late = ALWAYS;
     let mut sent = Vec::new();
     for round in 0_u8..50 {
         stage.write(token, &peer, &[round; 20]);
@@ -159,7 +159,7 @@ fn what_a_receive_brings_after_it_was_cancelled_is_told() {
 }
 
 #[test]
-fn who_pauses_cancels_and_then_receives_one_by_one() {
+fn a_socket_that_pauses_uses_single_shot_receives_from_then_on() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
     stage.receive(token, false);
@@ -175,11 +175,11 @@ fn who_pauses_cancels_and_then_receives_one_by_one() {
         stage.run_until_idle();
     }
     assert_eq!(stage.take(token), received(b"not wanted yet"));
-    assert_eq!(count(&stage, is_cancel), 1, "a receive that comes once need not be cancelled");
+    assert_eq!(count(&stage, is_cancel), 1, "a single-shot receive need not be cancelled");
 }
 
 #[test]
-fn who_pauses_and_goes_on_in_the_same_turn_asks_for_nothing() {
+fn a_pause_and_resume_in_one_turn_submit_nothing() {
     let mut stage = Stage::new();
     let (token, _peer) = stage.receiving();
     let before = stage.machine.kernel.requests.len();
@@ -192,19 +192,19 @@ fn who_pauses_and_goes_on_in_the_same_turn_asks_for_nothing() {
 }
 
 #[test]
-fn while_receiving_is_held_back_no_buffer_is_lent_and_afterwards_everything_comes() {
+fn paused_receives_provide_no_buffers_and_lose_nothing() {
     let mut stage = Stage::new();
     let pairs: Vec<_> = (0..60).map(|_| stage.receiving()).collect();
-    stage.machine.hold_receives(true);
+    stage.machine.pause_receives(true);
     let ring = stage.machine.kernel.ring();
     for (token, peer) in &pairs {
         stage.write(*token, peer, b"request");
     }
     stage.run_until_idle();
-    let told = pairs.iter().filter(|(token, _)| !stage.told(*token).is_empty()).count();
-    assert!(told <= ring, "{told} were told, from {ring} buffers");
+    let served = pairs.iter().filter(|(token, _)| !stage.reports(*token).is_empty()).count();
+    assert!(served <= ring, "{served} sockets received, from {ring} buffers");
     assert_eq!(stage.machine.kernel.ring(), 0);
-    stage.machine.hold_receives(false);
+    stage.machine.pause_receives(false);
     stage.run_until_idle();
     for (token, _) in &pairs {
         assert_eq!(stage.take(*token), received(b"request"));
@@ -213,32 +213,32 @@ fn while_receiving_is_held_back_no_buffer_is_lent_and_afterwards_everything_come
 }
 
 #[test]
-fn who_brings_much_is_received_from_by_calls_and_who_brings_little_again_by_the_ring() {
+fn heavy_sockets_receive_by_calls_and_light_ones_by_the_ring() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
     let armed = |stage: &Stage| {
-        let always = |request: &Request| matches!(request, Request::Receive { wish: RecvMode::Always, .. });
+        let always = |request: &Request| matches!(request, Request::Receive { mode: RecvMode::Always, .. });
         count(stage, always)
     };
     let bytes = pattern(10 * BUFFER_BYTES);
     stage.write(token, &peer, &bytes);
     stage.run_until_idle();
     assert_eq!(stage.take(token), received(&bytes));
-    assert_eq!((armed(&stage), count(&stage, is_cancel)), (0, 0), "the ring has never had it for long");
+    assert_eq!((armed(&stage), count(&stage, is_cancel)), (0, 0), "it had no multishot receive");
     for round in 0_u8..20 {
         stage.write(token, &peer, &[round; 10]);
         stage.run_until_idle();
         assert_eq!(stage.take(token), received(&[round; 10]));
     }
-    assert_eq!((armed(&stage), count(&stage, is_cancel)), (1, 1), "it has gone to the ring");
+    assert_eq!((armed(&stage), count(&stage, is_cancel)), (1, 1), "it moved to the ring");
     stage.write(token, &peer, &bytes);
     stage.run_until_idle();
     assert_eq!(stage.take(token), received(&bytes));
-    assert_eq!((armed(&stage), count(&stage, is_cancel)), (1, 2), "and back");
+    assert_eq!((armed(&stage), count(&stage, is_cancel)), (1, 2), "it moved back");
 }
 
 #[test]
-fn the_poll_of_who_brings_much_may_end_for_no_reason() {
+fn a_heavy_socket_continues_after_the_kernel_ended_its_poll() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
     let bytes = pattern(10 * BUFFER_BYTES);
@@ -253,23 +253,23 @@ fn the_poll_of_who_brings_much_may_end_for_no_reason() {
 }
 
 #[test]
-fn a_slot_has_nothing_of_its_former_user() {
+fn a_slot_keeps_nothing_of_its_previous_occupant() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
-    stage.write(token, &peer, b"for who is gone");
+    stage.write(token, &peer, b"for the first");
     stage.close(token);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Closed]);
+    assert_eq!(stage.take(token), [Report::Closed]);
     let (near, far) = UnixStream::pair().unwrap();
     let next = Token { generation: token.generation + 1, ..token };
     stage.submit(next, Operation::Adopt(crate::socket::Socket::from_stream(near).unwrap()));
     stage.receive(next, true);
     stage.run_until_idle();
     for kind in Kind::OF_SOCKETS {
-        stage.tell(token, kind, -libc::EIO, false);
+        stage.inject(token, kind, -libc::EIO, false);
     }
-    stage.write(next, &far, b"for who is here");
+    stage.write(next, &far, b"for the second");
     stage.run_until_idle();
-    assert_eq!(stage.take(next), received(b"for who is here"));
+    assert_eq!(stage.take(next), received(b"for the second"));
     assert_eq!(stage.take(token), []);
 }

@@ -2,8 +2,8 @@
 
 use tidegate_buffer::{FileRegion, Outbound};
 
-use super::fake::{ALWAYS, Malice};
-use super::stage::{Stage, Told, pattern, read};
+use super::fake::{ALWAYS, Faults};
+use super::stage::{Report, Stage, pattern, read};
 use crate::uring::kernel::Request;
 use crate::uring::operation::Kind;
 
@@ -15,7 +15,7 @@ fn sends(stage: &Stage) -> usize {
     stage.machine.kernel.requests.iter().filter(|request| is_send(request)).count()
 }
 
-/// A queue of several parts that are not one behind the other.
+/// A queue of several parts that are not contiguous in memory.
 fn parts(stage: &Stage, count: usize, length: usize) -> (Outbound, Vec<u8>) {
     let (mut queue, mut all) = (Outbound::new(&stage.pool), Vec::new());
     for part in 0..count {
@@ -29,7 +29,7 @@ fn parts(stage: &Stage, count: usize, length: usize) -> (Outbound, Vec<u8>) {
 }
 
 #[test]
-fn one_send_of_a_socket_is_in_flight_whatever_is_asked_for() {
+fn at_most_one_send_of_a_socket_is_in_flight() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
     let mut queue = stage.queue(b"once");
@@ -38,12 +38,12 @@ fn one_send_of_a_socket_is_in_flight_whatever_is_asked_for() {
     }
     stage.run_until_idle();
     assert_eq!(sends(&stage), 1);
-    assert_eq!(stage.take(token), [Told::Sent(Ok(4))]);
+    assert_eq!(stage.take(token), [Report::Sent(Ok(4))]);
     assert_eq!(read(&peer), b"once");
 }
 
 #[test]
-fn what_is_much_does_not_overtake_what_is_in_flight() {
+fn a_large_send_does_not_overtake_a_send_in_flight() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
     let mut queue = stage.queue(b"first");
@@ -53,12 +53,12 @@ fn what_is_much_does_not_overtake_what_is_in_flight() {
     stage.send(token, &mut much);
     assert_eq!(read(&peer), b"");
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Sent(Ok(5))]);
+    assert_eq!(stage.take(token), [Report::Sent(Ok(5))]);
     assert_eq!(read(&peer), b"first");
 }
 
 #[test]
-fn short_answers_on_their_way_hold_no_pages() {
+fn small_sends_in_flight_keep_no_pages() {
     let mut stage = Stage::new();
     let pairs: Vec<_> = (0..100).map(|_| stage.pair()).collect();
     let before = stage.pool.ledger().used();
@@ -68,16 +68,16 @@ fn short_answers_on_their_way_hold_no_pages() {
         queue.flush();
         stage.send(*token, queue);
     }
-    let held = (stage.pool.ledger().used() - before) / pairs.len();
-    assert!(held <= 128, "{held} bytes for each");
+    let used = (stage.pool.ledger().used() - before) / pairs.len();
+    assert!(used <= 128, "{used} bytes for each");
     stage.run_until_idle();
     for (token, peer) in &pairs {
-        assert_eq!((stage.take(*token), read(peer)), (vec![Told::Sent(Ok(6))], b"little".to_vec()));
+        assert_eq!((stage.take(*token), read(peer)), (vec![Report::Sent(Ok(6))], b"little".to_vec()));
     }
 }
 
 #[test]
-fn what_is_sent_stays_although_its_queue_is_gone() {
+fn bytes_in_flight_stay_valid_after_their_queue_is_dropped() {
     for count in [1, 5] {
         let mut stage = Stage::new();
         let (token, peer) = stage.pair();
@@ -85,10 +85,10 @@ fn what_is_sent_stays_although_its_queue_is_gone() {
         stage.send(token, &mut queue);
         drop(queue);
         stage.idle_turn();
-        // Whatever was given back is used by others now.
+        // Memory that was given back is used again now.
         let others: Vec<_> = (0..20).map(|_| stage.pool.copy(&[0xFF; 1000])).collect();
         stage.run_until_idle();
-        assert_eq!(stage.take(token), [Told::Sent(Ok(bytes.len()))]);
+        assert_eq!(stage.take(token), [Report::Sent(Ok(bytes.len()))]);
         assert!(read(&peer) == bytes);
         drop((others, stage.machine));
         assert_eq!(stage.pool.ledger().used(), 0);
@@ -96,17 +96,17 @@ fn what_is_sent_stays_although_its_queue_is_gone() {
 }
 
 #[test]
-fn a_short_send_is_told_and_the_rest_follows_in_order() {
+fn a_short_send_is_reported_and_the_rest_follows_in_order() {
     let mut stage = Stage::new();
-    stage.machine.kernel.malice.shorten = ALWAYS;
+    stage.machine.kernel.faults.shorten = ALWAYS;
     let (token, peer) = stage.pair();
     let (mut queue, bytes) = parts(&stage, 5, 1000);
     let mut sent = 0;
     while !queue.is_empty() {
         stage.send(token, &mut queue);
         stage.run_until_idle();
-        let told = stage.take(token);
-        let [Told::Sent(Ok(count))] = told[..] else { panic!("{told:?}") };
+        let reports = stage.take(token);
+        let [Report::Sent(Ok(count))] = reports[..] else { panic!("{reports:?}") };
         queue.advance(count as u64);
         sent += 1;
     }
@@ -114,9 +114,9 @@ fn a_short_send_is_told_and_the_rest_follows_in_order() {
     assert!(read(&peer) == bytes);
 }
 
-/// There is room for 64 headers, and for 1,024 vectors.
+/// The driver has room for 64 headers and 1,024 vectors.
 #[test]
-fn headers_and_vectors_are_used_again_only_when_the_kernel_has_copied_them() {
+fn headers_and_vectors_are_reused_only_after_submission() {
     for (sockets, count) in [(200, 2), (40, 60)] {
         let mut stage = Stage::new();
         let pairs: Vec<_> = (0..sockets).map(|_| stage.pair()).collect();
@@ -126,46 +126,46 @@ fn headers_and_vectors_are_used_again_only_when_the_kernel_has_copied_them() {
         }
         stage.run_until_idle();
         for ((token, peer), (_, bytes)) in pairs.iter().zip(&queues) {
-            assert_eq!(stage.take(*token), [Told::Sent(Ok(bytes.len()))]);
+            assert_eq!(stage.take(*token), [Report::Sent(Ok(bytes.len()))]);
             assert!(read(peer) == *bytes);
         }
     }
 }
 
 #[test]
-fn no_header_is_used_again_while_the_kernel_takes_none() {
+fn headers_are_not_reused_while_the_kernel_refuses_requests() {
     let mut stage = Stage::new();
     stage.machine.kernel.room = 100;
     let pairs: Vec<_> = (0..65).map(|_| stage.pair()).collect();
     let mut queues: Vec<_> = (0..65).map(|index| parts(&stage, 2 + index % 3, 100 + index)).collect();
     for (index, ((token, _), (queue, _))) in pairs.iter().zip(&mut queues).enumerate() {
-        // Of 64 headers none is left for the last.
-        stage.machine.kernel.malice.refuse = if index == 64 { ALWAYS } else { 0 };
+        // The last send finds none of the 64 headers free.
+        stage.machine.kernel.faults.refuse = if index == 64 { ALWAYS } else { 0 };
         stage.send(*token, queue);
     }
-    stage.machine.kernel.malice.refuse = 0;
+    stage.machine.kernel.faults.refuse = 0;
     stage.run_until_idle();
     for (index, ((token, peer), (_, bytes))) in pairs.iter().zip(&queues).enumerate() {
         let sent = if index == 64 { &[][..] } else { bytes };
-        assert_eq!(stage.take(*token), [Told::Sent(Ok(sent.len()))]);
+        assert_eq!(stage.take(*token), [Report::Sent(Ok(sent.len()))]);
         assert!(read(peer) == sent);
     }
 }
 
 #[test]
-fn a_send_that_the_kernel_does_not_take_may_be_tried_again() {
+fn a_send_that_the_kernel_refuses_can_be_retried() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
     let mut queue = stage.queue(b"patience");
-    stage.machine.kernel.malice = Malice { refuse: 20, ..Malice::default() };
+    stage.machine.kernel.faults = Faults { refuse: 20, ..Faults::default() };
     let mut refused = 0;
     loop {
         stage.send(token, &mut queue);
         stage.run_until_idle();
         match stage.take(token)[..] {
-            [Told::Sent(Ok(0))] => refused += 1,
-            [Told::Sent(Ok(8))] if refused > 0 => break,
-            [Told::Sent(Ok(8))] => assert_eq!(read(&peer), b"patience"),
+            [Report::Sent(Ok(0))] => refused += 1,
+            [Report::Sent(Ok(8))] if refused > 0 => break,
+            [Report::Sent(Ok(8))] => assert_eq!(read(&peer), b"patience"),
             ref other => panic!("{other:?}"),
         }
     }
@@ -173,11 +173,11 @@ fn a_send_that_the_kernel_does_not_take_may_be_tried_again() {
 }
 
 #[test]
-fn many_sends_and_a_kernel_that_takes_none_lose_nothing() {
+fn many_sends_that_the_kernel_refuses_lose_nothing() {
     let mut stage = Stage::new();
     let pairs: Vec<_> = (0..100).map(|_| stage.pair()).collect();
     let mut queues: Vec<_> = pairs.iter().map(|_| parts(&stage, 3, 100)).collect();
-    stage.machine.kernel.malice = Malice { refuse: 200, interrupt: 200, ..Malice::default() };
+    stage.machine.kernel.faults = Faults { refuse: 200, interrupt: 200, ..Faults::default() };
     let mut waiting: Vec<_> = (0..pairs.len()).collect();
     while !waiting.is_empty() {
         for index in &waiting {
@@ -185,8 +185,8 @@ fn many_sends_and_a_kernel_that_takes_none_lose_nothing() {
         }
         stage.run_until_idle();
         waiting.retain(|index| match stage.take(pairs[*index].0)[..] {
-            [Told::Sent(Ok(0))] => true,
-            [Told::Sent(Ok(300))] => false,
+            [Report::Sent(Ok(0))] => true,
+            [Report::Sent(Ok(300))] => false,
             ref other => panic!("{other:?}"),
         });
     }
@@ -196,7 +196,7 @@ fn many_sends_and_a_kernel_that_takes_none_lose_nothing() {
 }
 
 #[test]
-fn what_is_much_goes_by_calls_and_waits_for_room_without_lending_anything() {
+fn large_sends_go_by_calls_and_wait_for_room_without_lending_memory() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
     let (mut queue, bytes) = parts(&stage, 100, 10_000);
@@ -204,24 +204,24 @@ fn what_is_much_goes_by_calls_and_waits_for_room_without_lending_anything() {
     while !queue.is_empty() {
         stage.send(token, &mut queue);
         stage.run_until_idle();
-        if stage.told(token).is_empty() {
+        if stage.reports(token).is_empty() {
             waited += 1;
             come.extend(read(&peer));
             stage.run_until_idle();
         }
-        let told = stage.take(token);
-        let [Told::Sent(Ok(count))] = told[..] else { panic!("{told:?}") };
+        let reports = stage.take(token);
+        let [Report::Sent(Ok(count))] = reports[..] else { panic!("{reports:?}") };
         queue.advance(count as u64);
     }
     come.extend(read(&peer));
     assert!(come == bytes);
-    assert!(waited > 0, "it has never waited");
-    // The last of it may be little.
+    assert!(waited > 0, "it never waited");
+    // The last part may be small.
     assert!(sends(&stage) <= 1);
 }
 
 #[test]
-fn a_file_that_cannot_go_on_waits_for_room() {
+fn a_blocked_file_send_waits_for_room() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
     let bytes = pattern(1 << 20);
@@ -234,13 +234,13 @@ fn a_file_that_cannot_go_on_waits_for_room() {
     while !queue.is_empty() {
         stage.send(token, &mut queue);
         stage.run_until_idle();
-        if stage.told(token).is_empty() {
+        if stage.reports(token).is_empty() {
             waited += 1;
             come.extend(read(&peer));
             stage.run_until_idle();
         }
-        let told = stage.take(token);
-        let [Told::Sent(Ok(count))] = told[..] else { panic!("{told:?}") };
+        let reports = stage.take(token);
+        let [Report::Sent(Ok(count))] = reports[..] else { panic!("{reports:?}") };
         queue.advance(count as u64);
     }
     come.extend(read(&peer));
@@ -248,15 +248,15 @@ fn a_file_that_cannot_go_on_waits_for_room() {
     assert_eq!(sends(&stage), 0, "files go by calls");
 }
 
-/// Who waits for the next turn alone, as its send is on its way, has to hear from it.
+/// `is_sending` promises that the next turn completes the send, so that completion must come even without room.
 #[test]
-fn a_little_that_finds_no_room_is_told_at_once_and_again_when_there_is_room() {
+fn a_small_send_without_room_completes_at_once_and_again_with_room() {
     let mut stage = Stage::new();
     let (token, peer) = stage.pair();
     let mut much = stage.queue(&pattern(1 << 22));
-    while stage.told(token).is_empty() || matches!(stage.take(token)[..], [Told::Sent(Ok(1..))]) {
+    while stage.reports(token).is_empty() || matches!(stage.take(token)[..], [Report::Sent(Ok(1..))]) {
         stage.send(token, &mut much);
-        if stage.told(token).is_empty() {
+        if stage.reports(token).is_empty() {
             break;
         }
     }
@@ -264,10 +264,10 @@ fn a_little_that_finds_no_room_is_told_at_once_and_again_when_there_is_room() {
     stage.take(token);
     let _ = read(&peer);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Sent(Ok(0))], "there is room");
+    assert_eq!(stage.take(token), [Report::Sent(Ok(0))], "there is room");
     let mut little = stage.queue(b"little");
     let mut sent = 0;
-    let is_on_its_way = |stage: &Stage| {
+    let is_in_flight = |stage: &Stage| {
         let socket = stage.machine.sockets.get(token).unwrap();
         !socket.operations.is_idle(Kind::Send)
     };
@@ -275,17 +275,17 @@ fn a_little_that_finds_no_room_is_told_at_once_and_again_when_there_is_room() {
         stage.send(token, &mut little);
         stage.run_until_idle();
         match stage.take(token)[..] {
-            [Told::Sent(Ok(count @ 1..))] => sent += count,
-            [Told::Sent(Ok(0))] => break,
-            ref told => panic!("{told:?}"),
+            [Report::Sent(Ok(count @ 1..))] => sent += count,
+            [Report::Sent(Ok(0))] => break,
+            ref reports => panic!("{reports:?}"),
         }
     }
-    assert!(!is_on_its_way(&stage));
+    assert!(!is_in_flight(&stage));
     stage.send(token, &mut little);
     stage.run_until_idle();
     assert_eq!(stage.take(token), [], "it waits");
-    assert!(!is_on_its_way(&stage), "which is not to be on its way");
+    assert!(!is_in_flight(&stage), "a send that waits for room is not in flight");
     let _ = read(&peer);
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Sent(Ok(0))]);
+    assert_eq!(stage.take(token), [Report::Sent(Ok(0))]);
 }

@@ -1,4 +1,4 @@
-//! A driver over the fake kernel, what it told, and peers: for tests of one claim each.
+//! A driver over the fake kernel, its completions, and peers: for tests of one claim each.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
@@ -17,9 +17,9 @@ use crate::uring::Machine;
 use crate::uring::kernel::Event;
 use crate::uring::operation::{Kind, name};
 
-/// A completion in a form that can be compared. Receives that follow each other are one.
+/// A completion in a form that can be compared. Consecutive receives are merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Report {
     Accepted,
     AcceptFailed(Option<i32>),
     Connected(Result<(), ErrorKind>),
@@ -35,9 +35,9 @@ pub(super) struct Stage {
     pub(super) pool: Pool,
     pub(super) machine: Machine<Fake>,
     pub(super) accepted: Vec<OwnedFd>,
-    /// Views of what was received, if they are to be kept.
+    /// Views of the received bytes, if they are to be kept.
     pub(super) kept: Option<Vec<Slice>>,
-    told: BTreeMap<Token, Vec<Told>>,
+    reports: BTreeMap<Token, Vec<Report>>,
     slots: u32,
 }
 
@@ -45,7 +45,7 @@ impl Stage {
     pub(super) fn new() -> Self {
         let pool = Pool::new();
         let machine = machine(&pool, 1);
-        Self { pool, machine, accepted: Vec::new(), kept: None, told: BTreeMap::new(), slots: 0 }
+        Self { pool, machine, accepted: Vec::new(), kept: None, reports: BTreeMap::new(), slots: 0 }
     }
 
     pub(super) fn token(&mut self) -> Token {
@@ -59,14 +59,14 @@ impl Stage {
         token
     }
 
-    /// A stream, and its peer, which does not block.
+    /// A stream and its non-blocking peer.
     pub(super) fn pair(&mut self) -> (Token, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
         (self.adopt(near), far)
     }
 
-    /// A stream that is received from, and its peer.
+    /// A stream that receives, and its peer.
     pub(super) fn receiving(&mut self) -> (Token, UnixStream) {
         let (token, peer) = self.pair();
         self.submit(token, Operation::Receive(true));
@@ -75,7 +75,7 @@ impl Stage {
     }
 
     pub(super) fn fd(&self, token: Token) -> RawFd {
-        self.machine.sockets.get(token).expect("the socket is there").descriptor.as_raw_fd()
+        self.machine.sockets.get(token).expect("the socket is open").descriptor.as_raw_fd()
     }
 
     pub(super) fn queue(&self, bytes: &[u8]) -> Outbound {
@@ -106,23 +106,23 @@ impl Stage {
     pub(super) fn write(&mut self, token: Token, mut peer: &UnixStream, bytes: &[u8]) {
         peer.write_all(bytes).unwrap();
         let fd = self.fd(token);
-        self.machine.kernel.stir(fd);
+        self.machine.kernel.notify(fd);
     }
 
-    /// The peer is gone, with bytes unread if there are any, which breaks the connection.
-    pub(super) fn leave(&mut self, token: Token, peer: UnixStream) {
+    /// Closes the peer. If it has unread bytes, that breaks the connection.
+    pub(super) fn close_peer(&mut self, token: Token, peer: UnixStream) {
         drop(peer);
         let fd = self.fd(token);
-        self.machine.kernel.stir(fd);
+        self.machine.kernel.notify(fd);
     }
 
-    /// One turn, which may last.
+    /// One turn, with a wait that may block.
     pub(super) fn turn(&mut self) {
         self.machine.wait(None).unwrap();
         self.take_in();
     }
 
-    /// Turns in which the kernel takes requests, and does nothing.
+    /// One turn in which the kernel takes requests, and completes nothing.
     pub(super) fn idle_turn(&mut self) {
         self.machine.kernel.idles = true;
         self.turn();
@@ -140,7 +140,7 @@ impl Stage {
         Class::ALL.into_iter().find_map(|class| self.machine.next(class))
     }
 
-    /// Turns until nothing comes of itself any more.
+    /// Runs turns until the kernel would sleep.
     pub(super) fn run_until_idle(&mut self) {
         for _ in 0..TURNS_MAX {
             self.turn();
@@ -148,59 +148,59 @@ impl Stage {
                 return;
             }
         }
-        panic!("it does not come to rest: {:?}", self.told);
+        panic!("the driver does not become idle: {:?}", self.reports);
     }
 
-    /// Tells the driver, before anything else, that this operation has come to this.
-    pub(super) fn tell(&mut self, token: Token, kind: Kind, result: i32, more: bool) {
+    /// Injects an event of this operation, before the events of the kernel.
+    pub(super) fn inject(&mut self, token: Token, kind: Kind, result: i32, more: bool) {
         let name = name(token, kind);
-        self.machine.kernel.tell(Event { name, result, more, buffer: None, nonempty: false });
+        self.machine.kernel.inject(Event { name, result, more, buffer: None, nonempty: false });
     }
 
-    pub(super) fn told(&self, token: Token) -> &[Told] {
-        self.told.get(&token).map_or(&[], Vec::as_slice)
+    pub(super) fn reports(&self, token: Token) -> &[Report] {
+        self.reports.get(&token).map_or(&[], Vec::as_slice)
     }
 
-    /// What was told of a socket since this was asked last.
-    pub(super) fn take(&mut self, token: Token) -> Vec<Told> {
-        self.told.remove(&token).unwrap_or_default()
+    /// The completions of a socket since the last call.
+    pub(super) fn take(&mut self, token: Token) -> Vec<Report> {
+        self.reports.remove(&token).unwrap_or_default()
     }
 
     fn record(&mut self, token: Token, completion: Completion) {
-        let told = match completion {
+        let report = match completion {
             Completion::Received(slice) => {
                 if let Some(kept) = &mut self.kept {
                     kept.push(slice.clone());
                 }
-                if let Some(Told::Received(before)) = self.told.entry(token).or_default().last_mut() {
+                if let Some(Report::Received(before)) = self.reports.entry(token).or_default().last_mut() {
                     before.extend_from_slice(&slice);
                     return;
                 }
-                Told::Received(slice.to_vec())
+                Report::Received(slice.to_vec())
             }
             Completion::Accepted(Ok(accepted)) => {
                 let Socket::Descriptor(stream) = accepted.socket else { panic!("a simulated socket") };
                 self.accepted.push(stream);
-                Told::Accepted
+                Report::Accepted
             }
-            Completion::Accepted(Err(error)) => Told::AcceptFailed(error.raw_os_error()),
-            Completion::Ended => Told::Ended,
-            Completion::Sent(sent) => Told::Sent(sent.map_err(|error| error.kind())),
-            Completion::Failed(error) => Told::Failed(error.kind()),
-            Completion::Closed => Told::Closed,
-            Completion::Woken => Told::Woken,
-            Completion::Connected(result) => Told::Connected(result.map_err(|error| error.kind())),
+            Completion::Accepted(Err(error)) => Report::AcceptFailed(error.raw_os_error()),
+            Completion::Ended => Report::Ended,
+            Completion::Sent(sent) => Report::Sent(sent.map_err(|error| error.kind())),
+            Completion::Failed(error) => Report::Failed(error.kind()),
+            Completion::Closed => Report::Closed,
+            Completion::Woken => Report::Woken,
+            Completion::Connected(result) => Report::Connected(result.map_err(|error| error.kind())),
         };
-        self.told.entry(token).or_default().push(told);
+        self.reports.entry(token).or_default().push(report);
     }
 }
 
-/// Bytes of which every piece is different.
+/// Bytes in which all parts differ.
 pub(super) fn pattern(length: usize) -> Vec<u8> {
     (0..length as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// What the peer can read now.
+/// The bytes that the peer can read now.
 pub(super) fn read(mut peer: &UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     match std::io::Read::read_to_end(&mut peer, &mut bytes) {
@@ -209,7 +209,7 @@ pub(super) fn read(mut peer: &UnixStream) -> Vec<u8> {
     }
 }
 
-/// Whether nobody has the other end any more.
+/// Whether the other end is closed.
 pub(super) fn is_closed(mut peer: &UnixStream) -> bool {
     !matches!(std::io::Read::read(&mut peer, &mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
 }

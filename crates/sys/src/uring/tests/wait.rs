@@ -1,12 +1,12 @@
-//! Waiting, waking, and events that are nobody's.
+//! Waiting, waking, and events with unknown names.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use super::fake::Malice;
-use super::stage::{Stage, Told};
+use super::fake::Faults;
+use super::stage::{Report, Stage};
 use crate::driver::Token;
-use crate::uring::NOBODY;
+use crate::uring::NO_SOCKET;
 use crate::uring::kernel::Event;
 use crate::uring::operation::{Kind, name};
 use crate::wake::Wake;
@@ -14,11 +14,11 @@ use crate::wake::Wake;
 fn wake(stage: &mut Stage) {
     stage.machine.waker.wake();
     let waker = stage.machine.waker.0.as_raw_fd();
-    stage.machine.kernel.stir(waker);
+    stage.machine.kernel.notify(waker);
 }
 
 #[test]
-fn with_nothing_to_do_it_sleeps_as_long_as_it_may_and_asks_for_nothing() {
+fn an_idle_driver_sleeps_for_the_whole_timeout_and_submits_nothing() {
     let mut stage = Stage::new();
     let _pairs: Vec<_> = (0..10).map(|_| stage.receiving()).collect();
     let before = stage.machine.kernel.requests.len();
@@ -31,37 +31,37 @@ fn with_nothing_to_do_it_sleeps_as_long_as_it_may_and_asks_for_nothing() {
 }
 
 #[test]
-fn a_wake_up_is_told_whatever_becomes_of_the_poll_for_it() {
+fn a_wake_up_is_reported_after_the_kernel_ended_its_poll() {
     let mut stage = Stage::new();
     for result in [libc::POLLIN.into(), -libc::ECANCELED, -libc::EINTR] {
         stage.run_until_idle();
-        stage.machine.kernel.lose(name(NOBODY, Kind::Wake), result, None);
+        stage.machine.kernel.lose(name(NO_SOCKET, Kind::Wake), result, None);
         stage.run_until_idle();
-        stage.take(NOBODY);
+        stage.take(NO_SOCKET);
         wake(&mut stage);
         stage.run_until_idle();
-        assert_eq!(stage.take(NOBODY), [Told::Woken], "{result}");
+        assert_eq!(stage.take(NO_SOCKET), [Report::Woken], "{result}");
     }
 }
 
 #[test]
-fn it_does_not_sleep_where_the_kernel_has_not_taken_the_waker() {
+fn wait_does_not_block_before_the_kernel_has_the_poll_of_the_waker() {
     for _ in 0..20 {
         let mut stage = Stage::new();
-        stage.machine.kernel.malice = Malice { refuse: 20, ..Malice::default() };
+        stage.machine.kernel.faults = Faults { refuse: 20, ..Faults::default() };
         stage.run_until_idle();
         wake(&mut stage);
         stage.run_until_idle();
-        assert_eq!(stage.take(NOBODY), [Told::Woken]);
+        assert_eq!(stage.take(NO_SOCKET), [Report::Woken]);
     }
 }
 
 #[test]
-fn a_waker_that_ends_twice_has_ended_once() {
+fn a_repeated_end_of_the_waker_is_ignored() {
     let mut stage = Stage::new();
     stage.run_until_idle();
-    stage.machine.kernel.lose(name(NOBODY, Kind::Wake), -libc::ECANCELED, None);
-    stage.tell(NOBODY, Kind::Wake, -libc::ECANCELED, false);
+    stage.machine.kernel.lose(name(NO_SOCKET, Kind::Wake), -libc::ECANCELED, None);
+    stage.inject(NO_SOCKET, Kind::Wake, -libc::ECANCELED, false);
     stage.run_until_idle();
     let Stage { machine, pool, .. } = stage;
     drop(machine);
@@ -69,7 +69,7 @@ fn a_waker_that_ends_twice_has_ended_once() {
 }
 
 #[test]
-fn events_of_names_that_nobody_knows_change_nothing() {
+fn events_with_unknown_names_change_nothing() {
     let mut stage = Stage::new();
     let (token, peer) = stage.receiving();
     let strangers = [
@@ -81,37 +81,37 @@ fn events_of_names_that_nobody_knows_change_nothing() {
     for kind in kinds {
         for stranger in strangers {
             for more in [false, true] {
-                stage.tell(stranger, kind, -libc::EIO, more);
+                stage.inject(stranger, kind, -libc::EIO, more);
             }
         }
     }
-    // What a socket has not asked for is as strange.
+    // Events of operations that a socket does not have are ignored as well.
     for kind in [Kind::Send, Kind::Writable, Kind::Accept, Kind::Wake] {
-        stage.tell(token, kind, -libc::EIO, false);
+        stage.inject(token, kind, -libc::EIO, false);
     }
     stage.run_until_idle();
     let buffer = stage.machine.kernel.take_buffer();
     let name = name(strangers[1], Kind::Receive);
-    stage.machine.kernel.tell(Event { name, result: 5, more: true, buffer: Some(buffer), nonempty: false });
+    stage.machine.kernel.inject(Event { name, result: 5, more: true, buffer: Some(buffer), nonempty: false });
     stage.write(token, &peer, b"undisturbed");
     stage.run_until_idle();
-    assert_eq!(stage.take(token), [Told::Received(b"undisturbed".to_vec())]);
-    assert!(strangers.iter().all(|stranger| stage.told(*stranger).is_empty()));
-    assert!(stage.told(NOBODY).is_empty());
+    assert_eq!(stage.take(token), [Report::Received(b"undisturbed".to_vec())]);
+    assert!(strangers.iter().all(|stranger| stage.reports(*stranger).is_empty()));
+    assert!(stage.reports(NO_SOCKET).is_empty());
     stage.run_until_idle();
     assert_eq!(stage.machine.kernel.ring(), usize::from(stage.machine.buffers.count()));
 }
 
 #[test]
-fn a_kernel_that_takes_nothing_for_a_while_gets_everything_in_the_end() {
+fn requests_that_the_kernel_refuses_for_a_while_are_submitted_later() {
     let mut stage = Stage::new();
-    stage.machine.kernel.malice = Malice { refuse: 100, interrupt: 100, ..Malice::default() };
+    stage.machine.kernel.faults = Faults { refuse: 100, interrupt: 100, ..Faults::default() };
     let pairs: Vec<_> = (0..50).map(|_| stage.receiving()).collect();
     for (token, peer) in &pairs {
         stage.write(*token, peer, b"in the end");
     }
     stage.run_until_idle();
     for (token, _) in &pairs {
-        assert_eq!(stage.take(*token), [Told::Received(b"in the end".to_vec())]);
+        assert_eq!(stage.take(*token), [Report::Received(b"in the end".to_vec())]);
     }
 }

@@ -1,4 +1,4 @@
-//! A driver that goes in the middle of everything: what it held goes with it.
+//! Dropping a driver with operations in flight: it releases all memory and descriptors.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -10,8 +10,8 @@ use crate::connect::busy_listener;
 use crate::harness::{Family, Harness, PATIENCE, any_port, pattern, reset};
 use crate::which::{Which, open_descriptors};
 
-pub(crate) fn a_driver_dropped_in_the_middle_of_everything_gives_all_back(driver: Which) {
-    driver.alone("farewell::a_driver_dropped_in_the_middle_of_everything_gives_all_back", || {
+pub(crate) fn a_driver_dropped_with_operations_in_flight_leaks_nothing(driver: Which) {
+    driver.alone("shutdown::a_driver_dropped_with_operations_in_flight_leaks_nothing", || {
         for moment in Moment::ALL {
             let descriptors = open_descriptors();
             let mut harness = Harness::on(driver);
@@ -21,7 +21,7 @@ pub(crate) fn a_driver_dropped_in_the_middle_of_everything_gives_all_back(driver
                 let (token, peer) = harness.pair(if index % 2 == 0 { Family::Tcp } else { Family::Unix });
                 harness.receive(token, index % 5 != 0);
                 if index % 3 == 0 {
-                    // It brings much, and is paused or received from by turns.
+                    // A heavy socket; some of them receive and some do not.
                     (&peer).write_all(&pattern(100_000)).unwrap();
                 }
                 if index % 4 == 0 {
@@ -36,7 +36,7 @@ pub(crate) fn a_driver_dropped_in_the_middle_of_everything_gives_all_back(driver
                     7 => harness.submit(token, Operation::ShutdownWrite),
                     8 => reset(peer.try_clone().unwrap()),
                     9 => harness.receive(token, false),
-                    10 => harness.let_go(token, index % 40 == 10),
+                    10 => harness.start_close(token, index % 40 == 10),
                     _ => {}
                 }
                 peers.push(peer);
@@ -53,9 +53,9 @@ pub(crate) fn a_driver_dropped_in_the_middle_of_everything_gives_all_back(driver
             harness.driver.waker().wake();
             match moment {
                 Moment::Queued => {}
-                Moment::Armed => harness.settle(),
-                Moment::Told => drop(harness.first()),
-                Moment::Held => harness.hold(true),
+                Moment::Armed => harness.run_until_idle(),
+                Moment::Reported => drop(harness.first()),
+                Moment::Paused => harness.pause_receives(true),
             }
             drop(harness);
             for mut peer in peers {
@@ -70,18 +70,19 @@ pub(crate) fn a_driver_dropped_in_the_middle_of_everything_gives_all_back(driver
     });
 }
 
-/// When it goes.
+/// When the driver is dropped.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// With operations that no kernel has seen.
+    /// With operations that were not submitted to the kernel.
     Queued,
     /// With operations that the kernel has.
     Armed,
     /// In the middle of a turn.
-    Told,
-    Held,
+    Reported,
+    /// With receives paused.
+    Paused,
 }
 
 impl Moment {
-    const ALL: [Self; 4] = [Self::Queued, Self::Armed, Self::Told, Self::Held];
+    const ALL: [Self; 4] = [Self::Queued, Self::Armed, Self::Reported, Self::Paused];
 }
