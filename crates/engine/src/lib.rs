@@ -12,7 +12,7 @@
 //! | listening, accepting, threads, drain, restarts | `server/` |
 //! | connecting | `client/` |
 //! | one connection: dispatch, deadlines, pulling | `connection/` |
-//! | one turn of a loop | `event_loop.rs`, and the state that it shares with connections and tasks: `loop_core.rs`, `local.rs` |
+//! | one turn of a loop | `event_loop.rs`, and the state of the loop: `loop_core.rs`, `local.rs` |
 //! | slots, timers, messages from other threads | `slots.rs`, `wheel.rs`, `mailbox.rs`, `remote.rs` |
 //! | counters, log lines | `counters.rs`, `log.rs` |
 

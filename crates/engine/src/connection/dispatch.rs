@@ -72,24 +72,24 @@ impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
         if self.is_gone() {
             return self.on_event_after_close(&event);
         }
-        let visited = match self.take_in(core, token, event) {
+        let dispatched = match self.take_in(core, token, event) {
             Ok(Next::Work) => self.work(core, token),
             Ok(Next::Rest) => Ok(()),
             Ok(Next::Wait) => return Disposition::Keep,
             Err(stop) => Err(stop),
         };
-        let visited = visited.and_then(|()| self.update_interest(core, token));
-        self.disposition(visited)
+        let dispatched = dispatched.and_then(|()| self.update_interest(core, token));
+        self.disposition(dispatched)
     }
 
     fn deliver(&mut self, core: &mut Core, token: Token, delivery: &Delivery) -> (DeliveryOutcome, Disposition) {
         if self.is_gone() {
             return (DeliveryOutcome::Closed, Disposition::Keep);
         }
-        let heard = self.enqueue_broadcast(core, token, delivery);
-        let too_slow = heard == DeliveryOutcome::Closed;
+        let outcome = self.enqueue_broadcast(core, token, delivery);
+        let too_slow = outcome == DeliveryOutcome::Closed;
         (
-            heard,
+            outcome,
             if too_slow {
                 Disposition::Close { reason: Rc::new(CloseReason::TooSlow), reset: true }
             } else {
@@ -139,8 +139,8 @@ impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
 
 impl<C: Codec, A: Application<C>> Connection<C, A> {
     /// What the end of a dispatch means for the connection.
-    pub(super) fn disposition(&self, visited: Dispatched<C>) -> Disposition {
-        match visited {
+    pub(super) fn disposition(&self, dispatched: Dispatched<C>) -> Disposition {
+        match dispatched {
             Ok(()) => Disposition::Keep,
             Err(Exit::Close { reason, reset }) => Disposition::Close { reason, reset },
             Err(Exit::Switch(switch)) => Disposition::Switch(Box::new(|entry| {

@@ -175,7 +175,7 @@ fn a_drain_gets_over_a_place_that_was_counted_and_taken_back() {
 #[test]
 fn a_loop_that_does_not_come_to_read_is_sent_so_many_and_no_more() {
     let group = LoopGroup::new(2, Arc::default());
-    let hangs = Mailbox::new(Waker::new(Arc::new(Nobody)));
+    let hangs = Mailbox::new(Waker::new(Arc::new(NoWake)));
     let reception = group.handle(1).receive(&hangs, Token { slot: 0, generation: 0 }).expect("the first");
     let here = group.handle(0);
     let mut kept = 0;
@@ -195,14 +195,14 @@ fn a_loop_that_does_not_come_to_read_is_sent_so_many_and_no_more() {
 #[test]
 fn of_several_listeners_of_a_loop_the_first_receives() {
     let group = LoopGroup::new(1, Arc::default());
-    let mailbox = Mailbox::new(Waker::new(Arc::new(Nobody)));
+    let mailbox = Mailbox::new(Waker::new(Arc::new(NoWake)));
     let [first, second] = [0, 1].map(|slot| group.handle(0).receive(&mailbox, Token { slot, generation: 0 }));
     assert!(first.is_some() && second.is_none());
     assert!(is_open(group.loads[0].word.load(Relaxed)));
 }
 
-struct Nobody;
+struct NoWake;
 
-impl Wake for Nobody {
+impl Wake for NoWake {
     fn wake(&self) {}
 }
