@@ -21,7 +21,7 @@ use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Socket, 
 const POSTS: usize = 1_000;
 
 #[test]
-fn a_burst_of_posts_to_a_loop_that_sleeps_rings_once() {
+fn a_burst_of_posts_to_a_sleeping_loop_wakes_it_once() {
     let bed = Bed::default();
     let (mut event_loop, remote, posted) = event_loop(&bed);
     bed.meanwhile.set(Some(Box::new(move || {
@@ -33,7 +33,7 @@ fn a_burst_of_posts_to_a_loop_that_sleeps_rings_once() {
 }
 
 #[test]
-fn a_burst_of_posts_to_a_loop_that_is_awake_rings_never_and_is_not_slept_over() {
+fn a_burst_of_posts_to_an_awake_loop_is_read_without_a_wake_up() {
     let bed = Bed::default();
     let (mut event_loop, remote, posted) = event_loop(&bed);
     // It sleeps once before, and wakes up by itself.

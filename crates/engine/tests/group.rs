@@ -233,7 +233,7 @@ fn messages_and_posts_of_one_thread_arrive_in_order() {
 }
 
 #[test]
-fn who_joins_twice_gets_a_message_once_and_who_has_left_gets_none() {
+fn a_member_that_joined_twice_gets_a_message_once_and_none_after_leaving() {
     let group = Group::new(Slow::Skip);
     for server in [handlers(&group, 1, Limits::default()), channels(&group, 1)] {
         let mut client = Client::new(&server);
@@ -254,7 +254,7 @@ fn who_joins_twice_gets_a_message_once_and_who_has_left_gets_none() {
 }
 
 #[test]
-fn all_but_the_sender_get_what_is_sent_to_all_but_the_sender() {
+fn send_except_skips_only_the_given_member() {
     let group = Group::new(Slow::Skip);
     let servers = [handlers(&group, 2, Limits::default()), channels(&group, 2)];
     let mut clients: Vec<_> = servers.iter().flat_map(|server| Client::many(server, 6)).collect();
@@ -271,7 +271,7 @@ fn all_but_the_sender_get_what_is_sent_to_all_but_the_sender() {
 }
 
 #[test]
-fn who_is_gone_is_forgotten_with_the_next_message() {
+fn a_closed_member_is_removed_with_the_next_message() {
     let group = Group::new(Slow::Skip);
     let server = handlers(&group, 2, Limits::default());
     let mut clients = Client::many(&server, 10);
@@ -292,7 +292,7 @@ fn who_is_gone_is_forgotten_with_the_next_message() {
 }
 
 #[test]
-fn a_group_to_which_nobody_sends_does_not_keep_those_who_are_gone() {
+fn an_idle_group_does_not_keep_closed_members() {
     let group = Group::new(Slow::Skip);
     let mut by_hand = ByHand::new(&group, 63);
     by_hand.peers.truncate(3);
@@ -306,7 +306,7 @@ fn a_group_to_which_nobody_sends_does_not_keep_those_who_are_gone() {
 }
 
 #[test]
-fn a_loop_that_has_ended_is_forgotten_with_its_members() {
+fn a_loop_that_has_ended_is_removed_with_its_members() {
     let group = Group::new(Slow::Skip);
     let ended = ByHand::new(&group, 3);
     let mut lives = ByHand::new(&group, 2);
@@ -381,7 +381,7 @@ fn a_mailbox_that_is_full_is_an_error_and_other_loops_get_the_message() {
 }
 
 #[test]
-fn what_cannot_be_encoded_is_sent_to_nobody() {
+fn a_message_that_cannot_be_encoded_is_sent_to_no_member() {
     let group = Group::new(Slow::Skip);
     let mut by_hand = ByHand::new(&group, 1);
     let published = group.publish(&mut Lines::new(), "a\nb".into());
@@ -450,7 +450,7 @@ fn a_slow_member_of_a_group_that_sheds_is_cut_off_and_the_others_get_all() {
 }
 
 #[test]
-fn who_has_switched_to_another_codec_gets_nothing() {
+fn a_member_that_switched_to_another_codec_gets_nothing() {
     let group = Group::new(Slow::Skip);
     let server = handlers(&group, 1, Limits::default());
     let (mut binary, mut text) = (Client::new(&server), Client::new(&server));
@@ -466,7 +466,7 @@ fn who_has_switched_to_another_codec_gets_nothing() {
 }
 
 #[test]
-fn members_over_a_filter_share_what_was_encoded_once_and_it_waits_for_their_handshake() {
+fn broadcasts_over_a_filter_wait_for_the_handshake() {
     const KEY: u8 = 0xa5;
     let group: Group<Over<ToyTls, Lines>> = Group::new(Slow::Skip);
     let joins = group.clone();
@@ -489,7 +489,7 @@ fn members_over_a_filter_share_what_was_encoded_once_and_it_waits_for_their_hand
 }
 
 #[test]
-fn a_group_is_sent_to_other_threads_whatever_its_codec_holds() {
+fn a_group_is_send_even_if_its_codec_is_not() {
     fn shared<T: Clone + Send + Sync>() {}
     struct Bound(#[expect(dead_code, reason = "it binds the type to its thread")] std::rc::Rc<()>);
     shared::<Group<Bound>>();

@@ -132,7 +132,7 @@ fn every_stack_echoes_bytes_that_come_one_by_one_and_all_at_once() {
 }
 
 #[test]
-fn every_stack_echoes_a_mebibyte_and_more_whatever_the_pieces() {
+fn every_stack_echoes_a_mebibyte_at_every_piece_size() {
     let seed = tidegate_testkit::seed();
     println!("TIDEGATE_SEED={seed}");
     let mut random = Random::new(seed);
@@ -255,7 +255,7 @@ fn file(name: &str, content: &[u8]) -> Arc<File> {
 }
 
 #[test]
-fn a_file_leaves_by_sendfile_under_a_prefix_and_piece_by_piece_under_a_toy_tls() {
+fn a_file_is_sent_by_sendfile_unless_a_filter_changes_its_bytes() {
     let content = Random::new(11).bytes(3 * MIB + 17);
     let file = file("whole", &content);
     let expected = [&b"file:"[..], &content].concat();
@@ -302,7 +302,7 @@ fn a_file_that_is_too_short_resets_the_connection() {
 }
 
 #[test]
-fn peers_that_speak_something_else_are_sent_away() {
+fn peers_of_another_protocol_are_disconnected() {
     for (name, server, speak, _) in stacks() {
         for wire in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\0", b"TOX?"] {
             let mut stream = connect(&server);

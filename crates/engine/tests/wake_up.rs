@@ -40,7 +40,7 @@ mod limits {
 }
 
 #[test]
-fn the_letters_of_a_sender_arrive_in_order_and_none_is_slept_over() {
+fn messages_of_a_sender_arrive_in_order_and_no_wake_up_is_lost() {
     model(|| {
         let mut sleeper = TimerEntry::new();
         let mailbox = sleeper.mailbox.clone();
@@ -54,7 +54,7 @@ fn the_letters_of_a_sender_arrive_in_order_and_none_is_slept_over() {
 }
 
 #[test]
-fn the_letters_of_two_senders_ring_at_most_once_a_sleep() {
+fn messages_of_two_senders_wake_a_loop_at_most_once_per_sleep() {
     model(|| {
         let mut sleeper = TimerEntry::new();
         let senders = [1, 2].map(|number| {
@@ -67,7 +67,7 @@ fn the_letters_of_two_senders_ring_at_most_once_a_sleep() {
 }
 
 #[test]
-fn a_letter_and_a_woken_task_do_not_hide_each_other() {
+fn a_message_and_a_woken_task_do_not_hide_each_other() {
     model(|| {
         let mut sleeper = TimerEntry::new();
         let mailbox = sleeper.mailbox.clone();
@@ -80,7 +80,7 @@ fn a_letter_and_a_woken_task_do_not_hide_each_other() {
 }
 
 #[test]
-fn a_sleep_that_ends_by_itself_is_rung_for_at_most_once() {
+fn a_sleep_that_times_out_gets_at_most_one_wake_up() {
     model(|| {
         let sleeper = TimerEntry::new();
         assert!(sleeper.mailbox.fall_asleep(), "nothing has come");
@@ -122,7 +122,7 @@ fn a_wake_during_a_poll_is_not_lost() {
 }
 
 #[test]
-fn a_task_that_is_woken_often_waits_once() {
+fn a_task_that_is_woken_often_is_queued_once() {
     model(|| {
         let sleeper = TimerEntry::new();
         let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
@@ -145,7 +145,7 @@ fn a_task_that_is_woken_often_waits_once() {
 }
 
 #[test]
-fn a_loop_that_has_ended_takes_nothing_and_is_not_rung_for() {
+fn a_loop_that_has_ended_takes_no_message_and_no_wake_up() {
     model(|| {
         let sleeper = TimerEntry::new();
         let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
@@ -179,7 +179,7 @@ fn a_loop_that_has_ended_takes_nothing_and_is_not_rung_for() {
 }
 
 #[test]
-fn a_loop_that_is_awake_is_not_rung_for() {
+fn a_loop_that_is_awake_is_not_woken() {
     model(|| {
         let sleeper = TimerEntry::new();
         sleeper.mailbox.wake(TASK);
@@ -195,7 +195,7 @@ fn a_loop_that_is_awake_is_not_rung_for() {
 }
 
 #[test]
-fn a_full_mailbox_gives_a_letter_back_but_takes_a_drain() {
+fn a_full_mailbox_refuses_a_message_but_takes_a_drain() {
     model(|| {
         let sleeper = TimerEntry::new();
         assert!(sleeper.mailbox.send(letter(1)).is_ok() && sleeper.mailbox.send(letter(2)).is_ok());

@@ -68,7 +68,7 @@ impl Handler<Lines> for Stuck {
 }
 
 #[test]
-fn a_handler_that_blocks_is_counted_and_logged_while_it_blocks_and_a_quiet_server_is_not() {
+fn only_a_handler_that_blocks_is_logged_and_counted_as_stalled() {
     tracing::subscriber::set_global_default(Collect).expect("the only test here");
     let quiet = Server::bind("127.0.0.1:0").unwrap().loops(1).start(|| (Lines::new(), Stuck(channel().1))).unwrap();
     let (release, released) = channel();

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mixture_is_permuted_so_that_families_alternate_and_each_keeps_its_order() {
+    fn interleaving_alternates_families_and_keeps_the_order_of_each() {
         for length in 0..=12 {
             for families in 0..1 << length {
                 let given = addresses(length, families);

@@ -82,7 +82,7 @@ fn open(event_loop: &mut EventLoop) -> Channel<Lines> {
 }
 
 #[test]
-fn a_channel_that_is_being_closed_can_be_switched_and_is_told_why_it_is_gone() {
+fn a_closing_channel_can_be_switched_and_reports_its_close_reason() {
     let (mut event_loop, lets_go) = late();
     let channel = open(&mut event_loop);
     let mut frames = channel.switch(|_| LengthField::new(2)).expect("it is still there");
@@ -98,7 +98,7 @@ fn a_channel_that_is_being_closed_can_be_switched_and_is_told_why_it_is_gone() {
 }
 
 #[test]
-fn a_channel_that_is_being_closed_can_be_lost_in_a_switch() {
+fn a_closing_channel_can_be_lost_in_a_switch() {
     let (mut event_loop, lets_go) = late();
     let channel = open(&mut event_loop);
     assert!(channel.switch(|_| -> LengthField { panic!("told to") }).is_err());
@@ -110,7 +110,7 @@ fn a_channel_that_is_being_closed_can_be_lost_in_a_switch() {
 }
 
 #[test]
-fn a_handler_whose_connection_is_being_closed_when_the_loop_ends_is_told_once() {
+fn a_closing_connection_is_notified_once_when_the_loop_ends() {
     struct Told(Journal);
 
     impl Handler<Lines> for Told {

@@ -10,7 +10,7 @@ use crate::journal::Journal;
 use crate::stack::Stack;
 use crate::stage::{Cx, Family, Stage, Told};
 
-pub(crate) fn all_who_come_at_once_are_served<S: Stack>(stage: &Stage) {
+pub(crate) fn simultaneous_connections_are_all_served<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &Journal::default(), echo::<S>);
     let ends: Vec<_> = (0..stage.many()).map(|_| bare.connect(&to)).collect();
@@ -56,7 +56,7 @@ pub(crate) fn no_more_are_served_than_may_be<S: Stack>(stage: &Stage) {
     assert_eq!(served, 3 * SERVED_MAX);
 }
 
-pub(crate) fn a_driver_that_is_told_to_pauses<S: Stack>(stage: &Stage) {
+pub(crate) fn accepting_pauses_on_request<S: Stack>(stage: &Stage) {
     let (host, guest) = (stage.bare(), stage.bare());
     let (socket, to) = stage.listener(Family::V4);
     let listener = host.listen(socket);
@@ -85,7 +85,7 @@ pub(crate) fn a_driver_that_is_told_to_pauses<S: Stack>(stage: &Stage) {
     }
 }
 
-pub(crate) fn a_listener_that_goes_takes_along_who_waits<S: Stack>(stage: &Stage) {
+pub(crate) fn closing_a_listener_closes_its_waiting_connections<S: Stack>(stage: &Stage) {
     let (host, guest) = (stage.bare(), stage.bare());
     let (socket, to) = stage.listener(Family::V4);
     let listener = host.listen(socket);
@@ -109,7 +109,7 @@ pub(crate) fn a_listener_that_goes_takes_along_who_waits<S: Stack>(stage: &Stage
 
 /// Each connection sends its own number, again and again, and neither side ever sees another's: whatever was still to
 /// come of a connection that is gone does not come to the one that has its slot, or its descriptor.
-pub(crate) fn nothing_of_the_old_reaches_the_new<S: Stack>(stage: &Stage) {
+pub(crate) fn events_of_a_closed_connection_do_not_reach_its_successor<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
     let strangers = Rc::new(RefCell::new(Vec::new()));
     let found = strangers.clone();

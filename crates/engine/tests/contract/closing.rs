@@ -119,7 +119,7 @@ pub(crate) fn both_sides_may_end_at_once<S: Stack>(stage: &Stage) {
     }
 }
 
-pub(crate) fn what_waits_arrives_before_the_close<S: Stack>(stage: &Stage) {
+pub(crate) fn pending_bytes_arrive_before_the_close<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let all = pattern(stage.much() / 8);
     let answer = all.clone();
@@ -139,7 +139,7 @@ pub(crate) fn what_waits_arrives_before_the_close<S: Stack>(stage: &Stage) {
     assert!(journal.count("ReadClosed") == 0, "who closes is told of nothing more");
 }
 
-pub(crate) fn a_channel_that_is_dropped_sends_what_waits<S: Stack>(stage: &Stage) {
+pub(crate) fn a_dropped_channel_sends_its_pending_bytes<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |told, cx| match told {
         // Somebody who reads slowly.
@@ -201,7 +201,7 @@ pub(crate) fn a_panic_ends_its_own_connection_only<S: Stack>(stage: &Stage) {
 }
 
 /// Whatever a handler is told may be the last thing that it is told.
-pub(crate) fn a_handler_may_end_whenever_it_is_told_something<S: Stack>(stage: &Stage) {
+pub(crate) fn a_handler_may_end_at_any_event<S: Stack>(stage: &Stage) {
     const MOMENTS: [&str; 7] = ["open", "message", "Deadline", "Flushed", "Posted(7)", "ReadClosed", "Drain"];
     stage.expect_panics();
     let (bare, mut ended) = (stage.bare(), 0);
@@ -244,7 +244,7 @@ pub(crate) fn a_handler_may_end_whenever_it_is_told_something<S: Stack>(stage: &
 
 /// What has arrived for a connection that is cut off meanwhile is thrown away, and so often that whatever it came in would
 /// be used up if that were thrown away as well.
-pub(crate) fn what_comes_for_who_has_let_go_takes_nothing_from_others<S: Stack>(stage: &Stage) {
+pub(crate) fn input_of_a_closed_connection_uses_up_no_receive_buffers<S: Stack>(stage: &Stage) {
     let (server, client, bare, journal) = (stage.server(), stage.client(), stage.bare(), Journal::default());
     let soon = stage.units(1) / 6;
     let deaf = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {

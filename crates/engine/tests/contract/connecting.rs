@@ -11,7 +11,7 @@ use crate::journal::Journal;
 use crate::stack::Stack;
 use crate::stage::{Cx, Stage, Told};
 
-pub(crate) fn is_refused_where_nobody_listens<S: Stack>(stage: &Stage) {
+pub(crate) fn is_refused_without_a_listener<S: Stack>(stage: &Stage) {
     let (client, to) = (stage.client(), stage.nowhere());
     let several = [stage.nowhere(), to.clone()];
     for (target, last) in [(Client::at(to.clone()), &to), (Client::at_each(several), &to)] {
@@ -25,7 +25,7 @@ pub(crate) fn is_refused_where_nobody_listens<S: Stack>(stage: &Stage) {
     }
 }
 
-pub(crate) fn takes_too_long_where_nobody_answers<S: Stack>(stage: &Stage) {
+pub(crate) fn times_out_without_an_answer<S: Stack>(stage: &Stage) {
     let (client, to, unit) = (stage.client(), stage.deaf(), stage.units(1));
     let target = Client::at(to.clone()).connect_timeout(unit);
     let started = stage.start(&client, async move {
@@ -102,7 +102,7 @@ pub(crate) fn goes_on_with_the_next_address<S: Stack>(stage: &Stage) {
     stage.reason(1);
 }
 
-pub(crate) fn comes_from_the_address_that_was_asked_for<S: Stack>(stage: &Stage) {
+pub(crate) fn uses_the_requested_local_address<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
     let seen = journal.clone();
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| {

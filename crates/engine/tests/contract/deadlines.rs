@@ -164,7 +164,7 @@ pub(crate) fn of_many_come_together<S: Stack>(stage: &Stage) {
 }
 
 /// Who has much waiting to be sent, and nobody to read it, has deadlines as well.
-pub(crate) fn come_to_who_cannot_write<S: Stack>(stage: &Stage) {
+pub(crate) fn fire_on_unwritable_connections<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let (much, pause, seen) = (stage.much(), stage.units(1) / 2, journal.clone());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {

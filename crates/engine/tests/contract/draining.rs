@@ -90,7 +90,7 @@ pub(crate) fn a_request_under_way_is_answered<S: Stack>(stage: &Stage) {
 }
 
 /// One has much to send to a peer that does not read, the other just stays.
-pub(crate) fn who_does_not_end_is_cut_off_in_time<S: Stack>(stage: &Stage) {
+pub(crate) fn a_connection_that_does_not_end_is_cut_off_in_time<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let much = stage.much();
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
@@ -120,7 +120,7 @@ pub(crate) fn who_does_not_end_is_cut_off_in_time<S: Stack>(stage: &Stage) {
     assert!(used < 300_000, "{used} bytes are left of connections that are gone");
 }
 
-pub(crate) fn channels_are_told_once<S: Stack>(stage: &Stage) {
+pub(crate) fn channels_are_notified_once<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
     let told = Rc::new(Cell::new(0));
     let count = told.clone();

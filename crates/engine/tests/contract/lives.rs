@@ -204,7 +204,7 @@ impl Life {
     }
 }
 
-pub(crate) fn of_all_kinds_end_as_they_should<S: Stack>(stage: &Stage) {
+pub(crate) fn of_random_kinds_end_correctly<S: Stack>(stage: &Stage) {
     stage.expect_panics();
     let (server, bare, mut random) = (stage.server(), stage.bare(), Random::new(stage.seed()));
     let mut lives: Vec<_> = (0..LIVES).map(|_| Life::begin::<S>(stage, &server, &bare, &mut random)).collect();

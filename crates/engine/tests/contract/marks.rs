@@ -82,7 +82,7 @@ fn promises<S: Stack>(stage: &Stage, server: &Site, marks: &Rc<Marks>, bytes: &[
     })
 }
 
-pub(crate) fn a_mark_is_flushed_when_its_bytes_have_left_and_not_before<S: Stack>(stage: &Stage) {
+pub(crate) fn a_position_is_flushed_when_its_bytes_have_left_and_not_before<S: Stack>(stage: &Stage) {
     let (server, marks) = (stage.server(), Rc::<Marks>::default());
     let bytes = pattern(2 * stage.bulk());
     let to = promises::<S>(stage, &server, &marks, &bytes, 5000);
@@ -90,7 +90,7 @@ pub(crate) fn a_mark_is_flushed_when_its_bytes_have_left_and_not_before<S: Stack
 }
 
 /// Wherever a kernel stops to take bytes, there is a mark right before and one right behind.
-pub(crate) fn marks_that_are_a_byte_apart_are_kept_apart<S: Stack>(stage: &Stage) {
+pub(crate) fn positions_that_are_a_byte_apart_are_distinct<S: Stack>(stage: &Stage) {
     let (server, marks) = (stage.server(), Rc::<Marks>::default());
     let bytes = pattern(1500);
     let to = promises::<S>(stage, &server, &marks, &bytes, 1);
@@ -103,7 +103,7 @@ pub(crate) fn marks_that_are_a_byte_apart_are_kept_apart<S: Stack>(stage: &Stage
     assert_eq!(marks.told.get(), bytes.len(), "marks that were told");
 }
 
-pub(crate) fn a_watched_mark_is_told_once_when_its_bytes_have_left<S: Stack>(stage: &Stage) {
+pub(crate) fn a_watched_position_is_reported_once_when_its_bytes_have_left<S: Stack>(stage: &Stage) {
     let (server, marks) = (stage.server(), Rc::<Marks>::default());
     let (note, bytes) = (marks.clone(), pattern(2 * stage.bulk()));
     let said = bytes.clone();
@@ -135,7 +135,7 @@ pub(crate) fn a_watched_mark_is_told_once_when_its_bytes_have_left<S: Stack>(sta
 }
 
 /// Where a peer has stopped to read, the mark one byte ahead of what it took waits until it goes on.
-pub(crate) fn a_mark_one_byte_ahead_waits<S: Stack>(stage: &Stage) {
+pub(crate) fn a_position_one_byte_ahead_waits<S: Stack>(stage: &Stage) {
     let (server, handle) = (stage.server(), Rc::new(RefCell::new(None::<Remote<Post>>)));
     let (flushed, opened) = (Rc::new(Cell::new(0)), handle.clone());
     let (told, bytes) = (flushed.clone(), pattern(2 * stage.bulk()));

@@ -127,7 +127,7 @@ pub(crate) fn of_several_threads_wake_it_each_time<S: Stack>(stage: &Stage) {
     }
 }
 
-pub(crate) fn to_who_is_gone_are_refused<S: Stack>(stage: &Stage) {
+pub(crate) fn to_a_closed_connection_are_refused<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, echo::<S>);
     let end = stage.call::<S>(&bare, &to);
@@ -146,7 +146,7 @@ pub(crate) fn to_who_is_gone_are_refused<S: Stack>(stage: &Stage) {
 }
 
 /// A letter is under way when its connection goes and another one takes the slot.
-pub(crate) fn that_come_too_late_come_to_nobody<S: Stack>(stage: &Stage) {
+pub(crate) fn that_come_too_late_reach_no_connection<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
     let journal = Journal::default();
     let (to, remotes) = listen::<S>(stage, &server, &journal, |told, cx| match told {

@@ -105,7 +105,7 @@ fn lines(count: usize) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Many messages come in one segment, and a handler pauses after some of them.
-pub(crate) fn a_pause_in_a_batch_of_messages_holds_back_the_very_next<S: Stack>(stage: &Stage) {
+pub(crate) fn a_pause_in_a_batch_of_messages_applies_to_the_next_one<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let batch = 50 + stage.random().below(400);
     let pauses = move |heard: &Heard| heard.messages.get() > 0 && heard.messages.get().is_multiple_of(batch);
@@ -127,7 +127,7 @@ pub(crate) fn a_pause_in_a_batch_of_messages_holds_back_the_very_next<S: Stack>(
 }
 
 /// The first half of a message has come when the handler pauses.
-pub(crate) fn a_pause_in_the_middle_of_a_message_holds_it_back<S: Stack>(stage: &Stage) {
+pub(crate) fn a_pause_in_the_middle_of_a_message_delays_it<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let (to, heard) = hears::<S, _>(stage, &server, || S::server_with(Lines::new()), |heard| heard.messages.get() == 1);
     let caller = Caller::<S>::new(stage, &to);
@@ -163,7 +163,7 @@ async fn hear_late<C: Codec<In = tidegate_codec::Slice>>(
     Ok(())
 }
 
-pub(crate) fn a_channel_that_does_not_receive_holds_nothing<S: Stack>(stage: &Stage) {
+pub(crate) fn a_channel_that_does_not_receive_buffers_nothing<S: Stack>(stage: &Stage) {
     let (server, heard, goes_on) = (stage.server(), Rc::<Heard>::default(), Rc::new(Cell::new(false)));
     let (note, may) = (heard.clone(), goes_on.clone());
     let serve = move |channel| hear_late(channel, note.clone(), may.clone());
@@ -307,7 +307,7 @@ fn flood<S: Stack>(bytes: &[u8]) -> impl FnMut(Told, &mut Cx<'_, S::Codec>) -> O
 }
 
 /// Both stop reading while they are unwritable, so neither goes on: the write deadline parts them.
-pub(crate) fn two_handlers_that_wait_for_each_other_are_parted<S: Stack>(stage: &Stage) {
+pub(crate) fn two_handlers_that_block_each_other_end_by_the_write_deadline<S: Stack>(stage: &Stage) {
     let (server, client) = (stage.server(), stage.client());
     let limits = Limits { write_timeout: stage.units(1), ..narrow() };
     let bytes = pattern(2 * stage.bulk());
@@ -378,7 +378,7 @@ pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
 }
 
 /// An application's own reason not to write counts like any other: nothing is read, and the end of it is told.
-pub(crate) fn who_holds_its_connection_is_not_read_from<S: Stack>(stage: &Stage) {
+pub(crate) fn blocked_writes_stop_reading<S: Stack>(stage: &Stage) {
     let (server, heard, writable) = (stage.server(), Rc::<Heard>::default(), Rc::new(Cell::new(0)));
     let (note, told) = (heard.clone(), writable.clone());
     let to = stage.listen(
@@ -422,7 +422,7 @@ fn hex(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Whoever echoes to a peer that does not read holds what the marks allow, however much comes.
-pub(crate) fn memory_on_the_way_is_bounded_by_the_marks<S: Stack>(stage: &Stage) {
+pub(crate) fn memory_in_transit_is_bounded_by_the_water_marks<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let to = stage.listen(&server, narrow(), S::server, || crate::echo::echo::<S>);
     let caller = Caller::<S>::deaf(stage, &to);
@@ -465,7 +465,7 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back<S: St
 }
 
 /// A handler that keeps views of all that it was told finds in them what was there.
-pub(crate) fn what_is_kept_stays_as_it_came<S: Stack>(stage: &Stage) {
+pub(crate) fn slices_that_a_handler_keeps_do_not_change<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let kept = Rc::new(RefCell::new(Vec::new()));
     let keeps = kept.clone();

@@ -85,7 +85,7 @@ pub(crate) fn while_idle<S: Stack>(stage: &Stage) {
     assert_broken(&reason);
 }
 
-pub(crate) fn with_data_that_nobody_wanted<S: Stack>(stage: &Stage) {
+pub(crate) fn with_unread_data<S: Stack>(stage: &Stage) {
     let pause = stage.units(1);
     let reason = reset_in::<S>(
         stage,
@@ -109,7 +109,7 @@ pub(crate) fn with_data_that_nobody_wanted<S: Stack>(stage: &Stage) {
     assert_broken(&reason);
 }
 
-pub(crate) fn with_bytes_that_wait<S: Stack>(stage: &Stage) {
+pub(crate) fn with_pending_bytes<S: Stack>(stage: &Stage) {
     let much = stage.much();
     let mut pool = None;
     let reason = reset_in::<S>(
@@ -165,7 +165,7 @@ pub(crate) fn after_the_peers_end<S: Stack>(stage: &Stage) {
     assert_broken(&reason);
 }
 
-pub(crate) fn while_the_peer_is_waited_for<S: Stack>(stage: &Stage) {
+pub(crate) fn while_waiting_for_the_peers_end<S: Stack>(stage: &Stage) {
     let reason = reset_in::<S>(
         stage,
         |told, cx| match told {

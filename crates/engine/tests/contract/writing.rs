@@ -88,7 +88,7 @@ pub(crate) fn pieces_of_every_kind_leave_in_order<S: Stack>(stage: &Stage) {
 }
 
 /// Messages without bytes, and regions without, are nothing; what was promised of them is kept at once.
-pub(crate) fn what_is_empty_is_sent_at_once<S: Stack>(stage: &Stage) {
+pub(crate) fn an_empty_message_is_sent_at_once<S: Stack>(stage: &Stage) {
     let (server, flushed) = (stage.server(), Rc::new(Cell::new(0)));
     let note = flushed.clone();
     let to = stage.listen(
@@ -142,7 +142,7 @@ pub(crate) fn a_file_shorter_than_its_region_cuts_off_what_follows<S: Stack>(sta
 }
 
 /// A client's handler says something before anything could have left; through a filter even before its hello.
-pub(crate) fn what_is_sent_when_a_handler_opens_arrives<S: Stack>(stage: &Stage) {
+pub(crate) fn messages_sent_in_open_arrive<S: Stack>(stage: &Stage) {
     let (server, client) = (stage.server(), stage.client());
     let heard = Rc::<RefCell<Vec<u8>>>::default();
     let note = heard.clone();
@@ -176,7 +176,7 @@ pub(crate) fn what_is_sent_when_a_handler_opens_arrives<S: Stack>(stage: &Stage)
     assert_eq!(*greeting.borrow(), b"ebb");
 }
 
-pub(crate) fn what_is_sent_as_soon_as_a_channel_is_there_arrives<S: Stack>(stage: &Stage) {
+pub(crate) fn messages_sent_as_soon_as_a_channel_opens_arrive<S: Stack>(stage: &Stage) {
     async fn greet<S: Stack>(mut channel: Channel<S::Codec>) -> Served {
         channel.send(Payload::from("ebb"))?;
         Ok(())
@@ -212,7 +212,7 @@ impl Found {
     }
 }
 
-pub(crate) fn after_its_end_a_handler_sends_nothing_and_hears_all<S: Stack>(stage: &Stage) {
+pub(crate) fn after_shutdown_a_handler_sends_nothing_and_receives_all<S: Stack>(stage: &Stage) {
     let (server, found) = (stage.server(), Rc::<Found>::default());
     let note = found.clone();
     let to = stage.listen(&server, Limits::default(), S::server, move || {
@@ -243,7 +243,7 @@ pub(crate) fn after_its_end_a_handler_sends_nothing_and_hears_all<S: Stack>(stag
     assert!(found.refused.get() >= 2, "sends that were refused");
 }
 
-pub(crate) fn after_its_end_a_channel_sends_nothing_and_hears_all<S: Stack>(stage: &Stage) {
+pub(crate) fn after_shutdown_a_channel_sends_nothing_and_receives_all<S: Stack>(stage: &Stage) {
     async fn serve<S: Stack>(mut channel: Channel<S::Codec>, found: Rc<Found>) -> Served {
         found.note(&channel.send(Payload::from("word")));
         channel.shutdown_write();
@@ -268,7 +268,7 @@ pub(crate) fn after_its_end_a_channel_sends_nothing_and_hears_all<S: Stack>(stag
 }
 
 /// Whoever lets go of a connection lets go of what it has not sent: what was sent is right to its last byte.
-pub(crate) fn what_a_bare_peer_did_not_send_is_cut_off_behind_what_it_did<S: Stack>(stage: &Stage) {
+pub(crate) fn bytes_before_a_cut_off_arrive_unchanged<S: Stack>(stage: &Stage) {
     let (server, found) = (stage.server(), Rc::<Found>::default());
     let note = found.clone();
     let to = stage.listen(&server, Limits::default(), S::server, move || {
@@ -342,7 +342,7 @@ where
     })
 }
 
-pub(crate) fn what_waits_when_a_channel_is_dropped_arrives_whole<S: Stack>(stage: &Stage) {
+pub(crate) fn pending_bytes_of_a_dropped_channel_arrive_whole<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let (lines, bytes) = lines(stage);
     let to = serves_lines::<S, _>(stage, &server, lines, async |channel, _| {
@@ -356,7 +356,7 @@ pub(crate) fn what_waits_when_a_channel_is_dropped_arrives_whole<S: Stack>(stage
     assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
 }
 
-pub(crate) fn a_close_is_over_when_everything_has_left<S: Stack>(stage: &Stage) {
+pub(crate) fn a_close_completes_when_everything_has_left<S: Stack>(stage: &Stage) {
     let (server, over) = (stage.server(), Rc::new(Cell::new(false)));
     let (lines, bytes) = lines(stage);
     let note = over.clone();
@@ -378,7 +378,7 @@ pub(crate) fn a_close_is_over_when_everything_has_left<S: Stack>(stage: &Stage) 
 }
 
 /// Where a protocol has words for it, what was sent before a failure is nothing that the peer must doubt.
-pub(crate) fn what_waits_when_a_handler_fails_arrives_in_whole_messages<S: Stack>(stage: &Stage) {
+pub(crate) fn pending_messages_of_a_failed_handler_arrive_whole<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let (lines, bytes) = lines(stage);
     let lines = Rc::new(lines);
@@ -407,7 +407,7 @@ pub(crate) fn what_waits_when_a_handler_fails_arrives_in_whole_messages<S: Stack
 }
 
 /// A promise that nobody waits for any more is nobody's loss.
-pub(crate) fn a_promise_that_is_dropped_takes_nothing_back<S: Stack>(stage: &Stage) {
+pub(crate) fn dropping_a_flushed_future_loses_no_bytes<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let (lines, bytes) = lines(stage);
     let was_late = Rc::new(Cell::new(false));
@@ -430,7 +430,7 @@ pub(crate) fn a_promise_that_is_dropped_takes_nothing_back<S: Stack>(stage: &Sta
 }
 
 /// Messages of several pieces that are too few to be worth a call of their own, to several connections at once.
-pub(crate) fn what_many_are_sent_in_one_turn_does_not_mix<S: Stack>(stage: &Stage) {
+pub(crate) fn bytes_to_many_connections_in_one_turn_do_not_mix<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
     let mut all = Vec::new();
     for _ in 0..6 {

@@ -131,7 +131,7 @@ fn a_large_answer_to_a_fast_reader_does_not_starve_another_connection() {
 }
 
 #[test]
-fn letters_of_one_sender_do_not_starve_a_connection() {
+fn posts_of_one_sender_do_not_starve_a_connection() {
     let (journal, posted) = (Journal::default(), Rc::new(Cell::new(0)));
     let mut pairs = Pairs::new(usize::MAX);
     let count = posted.clone();
@@ -172,7 +172,7 @@ fn one_message_larger_than_the_cap_is_taken_and_sent() {
 }
 
 #[test]
-fn letters_that_come_while_older_ones_are_delivered_need_no_wake_up_of_their_own() {
+fn posts_during_a_delivery_need_no_extra_wake_up() {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let (journal, mut pairs) = (Journal::default(), Pairs::new(usize::MAX));

@@ -99,7 +99,7 @@ fn pairs_shed(journal: &Journal) -> bool {
 }
 
 #[test]
-fn many_halves_of_messages_do_not_stop_a_loop_for_ever() {
+fn many_partial_messages_do_not_stop_a_loop() {
     // Each fits, together they do not: some are shed, and whoever is left may finish.
     let mut pairs = Pairs::new(2 * MIB);
     let framing = || LengthField::builder(4).frame_bytes_max(MIB).build();
@@ -174,7 +174,7 @@ fn a_loop_that_got_room_by_itself_reads_on() {
 }
 
 #[test]
-fn everything_is_given_back_when_connections_have_gone() {
+fn all_memory_is_freed_when_connections_are_closed() {
     let mut pairs = Pairs::new(usize::MAX);
     let journal = Journal::default();
     for _ in 0..3 {

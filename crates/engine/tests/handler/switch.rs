@@ -30,7 +30,7 @@ where
 }
 
 #[test]
-fn bytes_that_were_read_already_come_along_however_they_come() {
+fn bytes_that_were_read_already_reach_the_new_codec_at_every_split() {
     let wire = b"ebb\nswitch\n\0\x03one\0\x03two\0\x05three";
     for split in 0..=wire.len() {
         let journal = Journal::default();
@@ -51,7 +51,7 @@ fn bytes_that_were_read_already_come_along_however_they_come() {
 }
 
 #[test]
-fn what_the_old_codec_said_leaves_first_even_if_nobody_takes_it_yet() {
+fn the_old_codecs_output_is_sent_first_even_if_the_peer_is_slow() {
     let journal = Journal::default();
     let after = journal.clone();
     let first = lines_until(&journal, move || (LengthField::new(1), Probe::new(&after, echo)));
@@ -126,7 +126,7 @@ fn a_prefix_may_be_stripped_after_a_switch() {
 }
 
 #[test]
-fn the_new_handler_inherits_neither_deadline_nor_pause_nor_hold_nor_watched_mark() {
+fn the_new_handler_inherits_no_state_of_the_old_one() {
     let journal = Journal::default();
     let after = journal.clone();
     let mut pipe = Embedded::new(

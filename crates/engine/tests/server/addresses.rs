@@ -63,7 +63,7 @@ fn at_an_abstract_name_with_several_loops_and_a_client() {
 }
 
 #[test]
-fn on_a_listener_that_somebody_else_opened() {
+fn on_a_listener_that_another_process_opened() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     // Who connects before the server starts is served as well.
@@ -81,7 +81,7 @@ fn on_a_listener_that_somebody_else_opened() {
 }
 
 #[test]
-fn an_address_that_cannot_be_had_is_said_so() {
+fn an_address_that_cannot_be_bound_is_an_error() {
     assert!(matches!(Server::bind("somewhere"), Err(StartError::Address(_))));
     for loops in [1, 2] {
         let first = serve(loops, Limits::default());

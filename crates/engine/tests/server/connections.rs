@@ -33,7 +33,7 @@ fn every_loop_gets_some_of_the_connections() {
 }
 
 #[test]
-fn what_happens_is_counted() {
+fn every_event_is_counted() {
     let server = serve(1, Limits::default());
     let mut client = connect(&server);
     for _ in 0..10 {
@@ -92,7 +92,7 @@ impl Handler<Lines> for Crowd {
 }
 
 #[test]
-fn the_limit_holds_over_all_loops_and_nobody_is_turned_away() {
+fn the_limit_applies_to_all_loops_and_no_connection_is_refused() {
     for (connections_max, spread) in
         [(1, LoadBalancing::Kernel), (3, LoadBalancing::Kernel), (3, LoadBalancing::LeastLoaded)]
     {

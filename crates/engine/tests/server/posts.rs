@@ -37,7 +37,7 @@ impl Handler<Lines> for Mail {
 }
 
 #[test]
-fn posts_of_each_sender_arrive_in_order_and_come_back_once_the_loop_has_ended() {
+fn posts_arrive_in_order_and_are_returned_once_the_loop_has_ended() {
     const SENDERS: usize = 4;
     const LETTERS: usize = 2_000;
     let (tell, told) = channel();
@@ -74,7 +74,7 @@ fn posts_of_each_sender_arrive_in_order_and_come_back_once_the_loop_has_ended() 
 }
 
 #[test]
-fn a_letter_to_a_connection_that_is_gone_reaches_nobody_else() {
+fn a_post_to_a_closed_connection_reaches_no_other() {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     let server = Server::bind("127.0.0.1:0")
@@ -118,7 +118,7 @@ impl Handler<Lines> for Slow {
 }
 
 #[test]
-fn letters_that_nobody_can_read_in_time_do_not_put_off_the_end() {
+fn posts_that_cannot_be_read_in_time_do_not_delay_the_end() {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     let server = Server::bind("127.0.0.1:0").unwrap().loops(1);

@@ -44,7 +44,7 @@ fn a_thousand_connections_are_even_where_they_go_to_the_least_loaded() {
 }
 
 #[test]
-fn every_loop_has_its_share_of_a_thousand_connections_where_the_kernel_spreads_them() {
+fn the_kernel_spreads_a_thousand_connections_over_every_loop() {
     let Some(_alone) = a_crowd() else { return };
     for backend in backends() {
         let server = start(backend, LoadBalancing::Kernel);
@@ -111,7 +111,7 @@ fn fresh_connections_go_where_others_have_gone_until_it_is_even() {
 }
 
 #[test]
-fn a_drain_ends_everybody_wherever_they_were_accepted() {
+fn a_drain_ends_connections_accepted_on_any_loop() {
     for backend in backends() {
         let server = start(backend, LoadBalancing::LeastLoaded);
         let address = port(&server);

@@ -166,7 +166,7 @@ fn connections_that_wait_in_a_queue_are_not_lost_with_a_loop_less() {
 }
 
 #[test]
-fn where_nobody_serves_a_server_starts_as_usual_and_can_be_found_by_its_user() {
+fn a_server_without_a_predecessor_starts_and_its_socket_is_private() {
     let path = SocketPath::new("takeover-nobody");
     // What a process that was killed has left behind.
     for stale in [false, true] {
@@ -183,7 +183,7 @@ fn where_nobody_serves_a_server_starts_as_usual_and_can_be_found_by_its_user() {
 }
 
 #[test]
-fn a_server_that_ends_without_a_successor_says_so_to_who_waits() {
+fn a_server_that_ends_without_a_successor_notifies_the_waiting_caller() {
     let path = SocketPath::new("takeover-end");
     let server = at(&path, 1);
     let superseded = server.superseded();
@@ -421,7 +421,7 @@ fn beside(path: &SocketPath) -> Vec<String> {
 
 /// More of them than may wait, and more than the backlog, some of which begin to say hello.
 #[test]
-fn silent_clients_do_not_hold_a_successor_up() {
+fn silent_clients_do_not_delay_a_successor() {
     let path = SocketPath::new("takeover-silent");
     let old = at(&path, 1);
     let mut silent = Vec::new();
@@ -453,7 +453,7 @@ fn a_server_ends_at_once_while_clients_are_silent() {
 }
 
 #[test]
-fn what_is_no_listener_is_refused() {
+fn a_descriptor_that_is_no_listener_is_refused() {
     let connected = UnixStream::pair().unwrap().0;
     let error = begin(Server::on_listeners(vec![connected.into()]), 1).unwrap_err();
     assert!(matches!(error, StartError::System(_)), "{error}");

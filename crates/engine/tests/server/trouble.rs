@@ -23,7 +23,7 @@ fn a_panic_ends_one_connection_and_no_other() {
 }
 
 #[test]
-fn a_reset_in_the_middle_of_an_answer_is_counted_and_disturbs_nobody() {
+fn a_reset_during_an_answer_is_counted_and_affects_no_other() {
     let server = serve(1, Limits::default());
     let mut other = connect(&server);
     for _ in 0..5 {
@@ -110,7 +110,7 @@ fn readers_that_do_not_read_are_shed_when_memory_is_used_up() {
 }
 
 #[test]
-fn connections_that_never_say_anything_cost_no_memory_of_the_loop() {
+fn silent_connections_cost_no_memory_of_the_loop() {
     let server = serve(1, Limits::default());
     let first = connect(&server);
     until(|| server.counts()[0].connections == 1);

@@ -167,7 +167,7 @@ fn handlers_and_tasks_spawn() {
 }
 
 #[test]
-fn what_prepares_a_loop_may_start_tasks_there() {
+fn a_prepare_function_may_spawn_tasks_on_its_loop() {
     let (ran, runs) = mpsc::channel();
     let start = move |number| {
         let ran = ran.clone();
@@ -199,7 +199,7 @@ fn what_prepares_a_loop_may_start_tasks_there() {
 }
 
 #[test]
-fn of_many_loops_on_a_thread_each_is_the_current_one_for_its_tasks() {
+fn each_of_many_loops_on_a_thread_is_current_for_its_tasks() {
     let mut loops: Vec<_> = (0..4).map(|_| event_loop()).collect();
     let journals: Vec<_> = loops.iter().map(|_| Journal::default()).collect();
     let mut peers: Vec<_> = loops

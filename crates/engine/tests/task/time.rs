@@ -60,7 +60,7 @@ async fn task_sleep(duration: Duration) {
 }
 
 #[test]
-fn a_time_that_has_passed_is_not_waited_for() {
+fn a_sleep_until_a_past_time_ends_at_once() {
     let mut event_loop = event_loop();
     event_loop
         .block_on(async {
@@ -159,7 +159,7 @@ fn a_sleep_may_move_to_another_task() {
 }
 
 #[test]
-fn an_interval_that_is_too_long_to_be_told_ticks_once() {
+fn an_interval_too_long_to_represent_ticks_once() {
     let mut clock = clock();
     let ticks = Rc::new(Cell::new(0));
     let counted = ticks.clone();
@@ -175,7 +175,7 @@ fn an_interval_that_is_too_long_to_be_told_ticks_once() {
 }
 
 #[test]
-fn who_sleeps_for_no_time_again_and_again_does_not_hold_the_loop() {
+fn repeated_zero_sleeps_do_not_block_the_loop() {
     let over = Rc::new(Cell::new(false));
     let tell = over.clone();
     let slept = event_loop().block_on(async move {

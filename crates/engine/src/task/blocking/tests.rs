@@ -95,7 +95,7 @@ fn a_panic_is_a_result_and_the_thread_goes_on() {
 }
 
 #[test]
-fn dropping_it_before_it_began_cancels_it_and_drops_the_work() {
+fn dropping_the_future_of_waiting_work_cancels_and_drops_the_work() {
     let threads = few(1, 10);
     let (job, release) = occupy(&threads);
     let (tell, told) = channel();
@@ -110,7 +110,7 @@ fn dropping_it_before_it_began_cancels_it_and_drops_the_work() {
 }
 
 #[test]
-fn dropping_it_after_it_began_drops_the_result_on_its_thread() {
+fn dropping_the_future_of_running_work_drops_the_result_on_its_thread() {
     let threads = few(1, 10);
     let (tell, told) = channel();
     let (begin, begun) = channel();
@@ -127,7 +127,7 @@ fn dropping_it_after_it_began_drops_the_result_on_its_thread() {
 }
 
 #[test]
-fn what_is_detached_is_done_and_what_was_refused_says_so() {
+fn detached_work_runs_and_refused_work_returns_an_error() {
     let threads = few(1, 1);
     let (_job, release) = occupy(&threads);
     let (tell, told) = channel();
@@ -159,7 +159,7 @@ fn too_much_work_is_refused_at_once_until_there_is_room() {
 }
 
 #[test]
-fn whoever_polled_last_is_woken_and_only_once() {
+fn only_the_waker_of_the_last_poll_is_woken_and_only_once() {
     let threads = few(1, 10);
     let (mut job, release) = occupy(&threads);
     let (first, second) = (Alarm::new(), Alarm::new());
@@ -232,7 +232,7 @@ fn many_jobs_of_many_threads_are_all_done_once_by_few_threads() {
 }
 
 #[test]
-fn threads_come_by_need_and_end_when_they_have_nothing_to_do() {
+fn threads_start_on_demand_and_end_when_idle() {
     let threads = Threads::new(3, 100, Duration::from_millis(5));
     for _ in 0..3 {
         assert_eq!(threads.state().threads, 0);
@@ -262,7 +262,7 @@ fn one_job_after_the_other_needs_one_thread() {
 
 #[test]
 #[should_panic(expected = "polled after it was ready")]
-fn polling_again_after_the_result_is_a_mistake() {
+fn polling_again_after_the_result_panics() {
     let mut job = Blocking::done(Ok(1));
     let cx = &mut Context::from_waker(Waker::noop());
     assert_eq!(Pin::new(&mut job).poll(cx), Poll::Ready(Ok(1)));
