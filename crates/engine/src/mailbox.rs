@@ -102,8 +102,8 @@ impl Mailbox {
         waiting.map(|waiting| waiting.messages)
     }
 
-    /// Notes that a task is to be polled, from any thread; once the loop has ended it does nothing. How many ids wait is
-    /// bounded by the number of tasks: see [`TaskWaker`].
+    /// Records that a task is to be polled, from any thread; once the loop has ended it does nothing. The number of
+    /// waiting ids is bounded by the number of tasks: see [`TaskWaker`].
     pub(crate) fn wake(&self, task: Token) {
         match &mut *self.lock() {
             Some(waiting) => waiting.woken.push(task),
@@ -117,9 +117,9 @@ impl Mailbox {
         self.has(WOKEN)
     }
 
-    /// Takes the ids of all woken tasks, in the order in which they were woken, into a buffer that is empty. The buffers
-    /// are exchanged, so nothing is allocated once both are large enough; one that a burst made very large is given
-    /// back when it comes here again.
+    /// Takes the ids of all woken tasks, in the order in which they were woken, into an empty buffer. The buffers are
+    /// exchanged, so nothing is allocated once both are large enough; a buffer that a burst made very large is freed
+    /// when it is passed in again.
     pub(crate) fn collect_woken(&self, into: &mut Vec<Token>) {
         debug_assert!(into.is_empty(), "what is in it would be woken again");
         if into.capacity() > WOKEN_KEPT_MAX {

@@ -168,8 +168,9 @@ impl ServerHandle {
         self.superseded.clone()
     }
 
-    /// Waits until the loops have ended, which they do when waiting for events fails, or if another handle drains them:
-    /// for a server that runs as long as its process. One that may be [`superseded`](ServerHandle::superseded) waits for that.
+    /// Waits until the loops have ended, which they do when waiting for events fails, or if another handle drains
+    /// them: for a server that runs as long as its process. A server that may be
+    /// [`superseded`](ServerHandle::superseded) waits for that instead.
     pub fn wait(mut self) {
         self.join();
     }
