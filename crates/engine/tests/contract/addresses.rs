@@ -77,7 +77,7 @@ pub(crate) fn of_the_peer_are_gone_after_a_reset<S: Stack>(stage: &Stage) {
     assert_eq!(host.address(accepted, Side::Local).expect("our end is there still"), to);
 }
 
-/// What was known of a connection is known of it afterwards, to who has a handle still.
+/// A handle still knows the peer's address after its connection has closed.
 pub(crate) fn of_the_peer_are_remembered_by_channels<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |told, cx| match told {

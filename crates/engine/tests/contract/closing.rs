@@ -142,7 +142,7 @@ pub(crate) fn pending_bytes_arrive_before_the_close<S: Stack>(stage: &Stage) {
 pub(crate) fn a_dropped_channel_sends_its_pending_bytes<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |told, cx| match told {
-        // Somebody who reads slowly.
+        // A peer that reads slowly.
         Told::Message(_) => {
             cx.pause();
             cx.deadline_after(std::time::Duration::from_millis(1));
@@ -200,7 +200,7 @@ pub(crate) fn a_panic_ends_its_own_connection_only<S: Stack>(stage: &Stage) {
     assert_eq!(server.counts().closed_panicked, 1);
 }
 
-/// Whatever a handler is told may be the last thing that it is told.
+/// Any call of a handler may be the last but `closed`.
 pub(crate) fn a_handler_may_end_at_any_event<S: Stack>(stage: &Stage) {
     const MOMENTS: [&str; 7] = ["open", "message", "Deadline", "Flushed", "Posted(7)", "ReadClosed", "Drain"];
     stage.expect_panics();
@@ -242,8 +242,8 @@ pub(crate) fn a_handler_may_end_at_any_event<S: Stack>(stage: &Stage) {
     }
 }
 
-/// What has arrived for a connection that is cut off meanwhile is thrown away, and so often that whatever it came in would
-/// be used up if that were thrown away as well.
+/// Input of a connection that is cut off meanwhile is discarded, so often that the receive buffers would be used up if
+/// they were lost with it.
 pub(crate) fn input_of_a_closed_connection_uses_up_no_receive_buffers<S: Stack>(stage: &Stage) {
     let (server, client, bare, journal) = (stage.server(), stage.client(), stage.bare(), Journal::default());
     let soon = stage.units(1) / 6;
@@ -262,7 +262,7 @@ pub(crate) fn input_of_a_closed_connection_uses_up_no_receive_buffers<S: Stack>(
         stage.rest(soon / 10);
         bare.send(end, &S::said(b"late"));
         bare.turn();
-        // Where time goes by itself the deadline and the bytes come in the same turn.
+        // In real time the deadline and the bytes come in the same turn.
         stage.turns_within(&client, soon);
         stage.until("it is cut off", || bare.look(end, |said| said.ended + said.failed.len() > 0));
         bare.close(end, true);

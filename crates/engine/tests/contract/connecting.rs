@@ -1,4 +1,4 @@
-//! Connecting succeeds, is refused, takes too long or is given up; nothing is left of an attempt that came to nothing.
+//! Connecting succeeds, is refused, times out or is cancelled; a failed attempt leaves nothing behind.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ pub(crate) fn times_out_without_an_answer<S: Stack>(stage: &Stage) {
     stage.until("the attempt is gone", || client.counts().connections == 0);
 }
 
-/// Wherever it is just then: before the first answer, and when nobody answers.
+/// The future is dropped at any time: before the first answer, and when no answer comes.
 pub(crate) fn is_given_up_with_its_future<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, echo::<S>);
@@ -78,7 +78,7 @@ pub(crate) fn succeeds_twice_with_the_same_client<S: Stack>(stage: &Stage) {
             assert_eq!(come, word.as_bytes());
             open.push(channel);
         }
-        // One after the other, and the first in the middle.
+        // One after the other.
         open.swap(0, 1);
         for channel in open {
             channel.close().await?;

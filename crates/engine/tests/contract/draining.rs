@@ -1,5 +1,5 @@
-//! Drains: everybody is told once, what is under way is finished, who does not end is cut off in time, and meanwhile the
-//! loop sleeps.
+//! Drains: each connection is notified once, requests under way are finished, connections that do not end are cut off
+//! in time, and the loop sleeps meanwhile.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -45,7 +45,7 @@ pub(crate) fn nothing_more_is_accepted<S: Stack>(stage: &Stage) {
     let old = stage.call::<S>(&bare, &to);
     stage.until("it is open", || journal.count("open") == 1);
     server.with(|event_loop| event_loop.drain(FOR_EVER));
-    // Who comes before the kernel has let go of the listener is sent away.
+    // A connection that comes before the kernel has closed the listener is reset.
     let late = Cell::new(bare.connect(&to));
     stage.until("nobody listens any more", || match bare.look(late.get(), |said| said.connected) {
         Some(Ok(())) => {
@@ -54,7 +54,7 @@ pub(crate) fn nothing_more_is_accepted<S: Stack>(stage: &Stage) {
         }
         connected => connected.is_some(),
     });
-    // Who was there before is served still.
+    // A connection that was there before is still served.
     bare.send(old, &S::said(b"ebb"));
     stage.until("it is answered", || bare.look(old, |said| S::heard(&said.received) == b"ebb"));
     assert!(!server.is_drained());
@@ -89,7 +89,7 @@ pub(crate) fn a_request_under_way_is_answered<S: Stack>(stage: &Stage) {
     assert_eq!((journal.count("Drain"), stage.reason(1).as_str()), (1, "done"));
 }
 
-/// One has much to send to a peer that does not read, the other just stays.
+/// One connection has much pending output for a peer that does not read, the other stays idle.
 pub(crate) fn a_connection_that_does_not_end_is_cut_off_in_time<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let much = stage.much();
@@ -105,7 +105,7 @@ pub(crate) fn a_connection_that_does_not_end_is_cut_off_in_time<S: Stack>(stage:
     stage.until("the request has come", || journal.length() == 1);
     server.with(|event_loop| event_loop.drain(stage.units(1)));
     stage.rest(stage.units(1) / 4);
-    // It waits for the deadline, and for nothing else.
+    // The loop waits for the deadline only.
     let turns = stage.turns_within(&server, stage.units(1) / 4);
     assert!(turns <= TURNS_MAX, "{turns} turns while nothing happened");
     assert!(!server.is_drained() && server.counts().connections == 2);
@@ -131,7 +131,7 @@ pub(crate) fn channels_are_notified_once<S: Stack>(stage: &Stage) {
                 channel.send(message.into())?;
             }
             count.set(count.get() + u32::from(channel.is_draining()));
-            // Who asks again goes on, until the peer ends.
+            // A task that calls `recv` again continues, until the peer ends.
             while let Some(message) = channel.recv().await? {
                 channel.send(message.into())?;
             }

@@ -1,7 +1,7 @@
-//! Whole lives of connections, in which both sides do whatever comes to their mind: what must be so is so all the same.
+//! Whole lives of connections, in which both sides act at random: the invariants hold all the same.
 //!
-//! The choices are those of the ground's seed. What was received is a beginning of what was sent, whoever ended; it is
-//! all of it where a connection ended in good order; the end is told once, and last; and every life ends.
+//! The backend's seed decides. The received bytes are a prefix of the sent bytes, whichever side closed; they are all
+//! of them if the connection closed in good order; the end is reported once, and last; and every connection closes.
 
 use std::cell::{Cell, RefCell};
 use std::panic::resume_unwind;
@@ -15,20 +15,20 @@ use crate::bare::Bare;
 use crate::stack::Stack;
 use crate::stage::{Cx, Post, Stage, Told};
 
-/// What became of one life, as its handler saw it.
+/// The record of one life, as its handler saw it.
 #[derive(Default)]
 struct Record {
-    /// By which number its handler is known, once it is made.
+    /// The number of its handler, once it is made.
     number: Cell<Option<usize>>,
-    /// What came from the peer, and what was sent to it.
+    /// The bytes received from the peer, and the bytes sent to it.
     received: RefCell<Vec<u8>>,
     sent: RefCell<Vec<u8>>,
     remote: RefCell<Option<Remote<Post>>>,
     opened: Cell<u32>,
     read_closed: Cell<u32>,
-    /// It closed by itself, before it had seen the end of the peer.
+    /// The handler closed before it had seen the end of the peer.
     left_early: Cell<bool>,
-    /// Of something that must not be.
+    /// An invariant that was violated.
     wrong: RefCell<Vec<&'static str>>,
 }
 
@@ -89,7 +89,7 @@ impl Whim {
             }
         }
         match told {
-            // Not yet: the deadline closes it.
+            // The deadline closes it later.
             Told::Event(Event::ReadClosed) if self.random.once_in(2) => {
                 cx.deadline_after(SHORT);
                 Outcome::Continue
@@ -131,7 +131,7 @@ struct Life {
     end: usize,
     said: Vec<u8>,
     hung_up: bool,
-    /// The peer let go of it, and hears nothing more.
+    /// The peer closed its socket, and receives nothing more.
     closed: bool,
 }
 
@@ -151,7 +151,7 @@ impl Life {
         Self { record, end, said: Vec::new(), hung_up: false, closed: false }
     }
 
-    /// Something that a peer may do.
+    /// One random action of the peer.
     fn step<S: Stack>(&mut self, stage: &Stage, bare: &Bare, random: &mut Random) {
         let (brief, act) = (stage.units(1) * random.below(8) as u32 / 4_000, random.below(20));
         let broken = bare.look(self.end, |said| !said.failed.is_empty());
@@ -226,7 +226,7 @@ pub(crate) fn of_random_kinds_end_correctly<S: Stack>(stage: &Stage) {
     }
 }
 
-/// The byte at some place in whatever is sent.
+/// The byte at a position of the sent bytes.
 fn byte(place: usize) -> u8 {
     (place % 251) as u8 ^ (place / 251) as u8
 }

@@ -1,20 +1,20 @@
-//! The contract of drivers: what connections must do, whatever is beneath them.
+//! The contract of drivers: how connections behave on every driver.
 //!
-//! Each scenario is written once and played on each driver, over bytes as they are and through a filter. At the end of
-//! each, nothing may be left: no connection, no socket, no byte in a ledger, no handler that was not told.
+//! Each scenario is written once and runs on each driver, over plain bytes and through a filter. At the end of each,
+//! nothing may be left: no connection, no socket, no byte in a ledger, no handler without a `closed` call.
 //!
 //! | | |
 //! |---|---|
-//! | where a scenario plays | `stage.rs` |
-//! | what is beneath: a real kernel, a simulated one | `grounds/` |
-//! | over which pipelines | `stack.rs`, `parcels.rs` |
+//! | the environment of a scenario | `stage.rs` |
+//! | the test backends: a real kernel, a simulated one | `grounds/` |
+//! | the pipelines | `stack.rs`, `parcels.rs` |
 //! | a peer without an event loop | `bare.rs`, `caller.rs` |
-//! | what handlers were told | `journal.rs` |
-//! | all of it with many seeds | `seeds.rs` |
-//! | calls to the system that fail | `troubles.rs` |
-//! | what is played | a file for each subject, and the list below |
+//! | a record of the calls of handlers | `journal.rs` |
+//! | all scenarios with many seeds | `seeds.rs` |
+//! | system calls that fail | `troubles.rs` |
+//! | the scenarios | a file for each subject, and the list below |
 //!
-//! A new driver is one more ground, and one more module in `contract!`.
+//! A new driver is one more test backend, and one more module in `contract!`.
 
 mod bare;
 mod caller;
@@ -45,7 +45,7 @@ use std::rc::Rc;
 use self::grounds::Loopback;
 use self::stage::Stage;
 
-/// Something to be played on a stage.
+/// A scenario as a function.
 type Play = fn(&Stage);
 
 /// A scenario, as it is listed.
@@ -54,7 +54,7 @@ struct Scenario {
     plays: [Play; 2],
 }
 
-/// Lists the scenarios, and makes a test of each on each ground and over each pipeline.
+/// Lists the scenarios, and makes a test of each on each test backend and over each pipeline.
 macro_rules! contract {
     (
         everywhere { $($room:ident { $($name:ident),* $(,)? })* }
@@ -224,7 +224,7 @@ everywhere {
         of_the_peer_are_remembered_by_channels,
     }
 }
-// Loops that sleep in earnest, and threads that come when they like: neither is any seed's choice.
+// These need loops that really sleep and threads that run at any time, which no seed decides.
 in_real_time {
     posts {
         wake_a_loop_that_sleeps,
