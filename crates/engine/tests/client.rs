@@ -1,4 +1,4 @@
-//! Clients: connecting to what is there, and to what is not.
+//! Clients: connecting to targets that answer, and to targets that do not.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -31,7 +31,7 @@ fn block_on<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
     EventLoop::readiness().unwrap().block_on(future).unwrap()
 }
 
-/// Sends a line, and gets it back.
+/// Sends a line, and receives the echo.
 async fn ask(client: Client) -> Result<Vec<u8>, Any> {
     let mut channel = client.connect(Lines::new()).await?;
     channel.send("ebb".into())?;
@@ -40,12 +40,12 @@ async fn ask(client: Client) -> Result<Vec<u8>, Any> {
     Ok(answer)
 }
 
-/// A port at which nobody listens.
+/// A port without a listener.
 fn vacant() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// A listener whose queue is full, so that whoever connects hears nothing.
+/// A listener whose backlog is full, so that a connect gets no answer.
 fn silent() -> (socket2::Socket, SocketAddr, Vec<socket2::Socket>) {
     let new = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let listener = new();
@@ -123,7 +123,7 @@ fn a_peer_that_resets_at_once_is_an_error() {
         socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
     });
     let error: Any = block_on(async move {
-        // The reset may come before or after the connection is seen to be there.
+        // The reset may come before or after the connect completes.
         let mut channel = client.connect(Lines::new()).await?;
         channel.recv().await.map(drop)?;
         Ok::<(), Any>(())
@@ -261,7 +261,7 @@ fn bytes_that_came_before_the_first_recv_are_received() {
     assert_eq!((greeting, peer.join().unwrap()), (b"220 ready".to_vec(), b"QUIT\n".to_vec()));
 }
 
-/// Polls a future once, which has to wait.
+/// Polls a future once and asserts that it is pending.
 async fn begin(future: impl Future + Unpin) {
     let mut future = future;
     std::future::poll_fn(|cx| {

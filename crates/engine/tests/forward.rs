@@ -1,4 +1,4 @@
-//! Tasks that serve one connection by another: what a drain, and what a connection that breaks, does to both.
+//! Tasks that serve one connection by another: the effects of a drain, and of a broken connection, on both.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use tidegate_engine::{Channel, Client, EventLoop, Server, ServerHandle, task};
 
 type Any = Box<dyn Error>;
 
-/// Passes on what the other server says.
+/// Passes the other server's bytes on.
 async fn download(mut near: Channel<Raw>, upstream: Client) -> Result<(), Any> {
     let mut far = upstream.connect(Raw).await?;
     while let Some(bytes) = far.recv().await? {
@@ -89,7 +89,7 @@ fn a_connection_made_during_a_drain_is_notified_of_it() {
         let mut channel = client.connect(Lines::new()).await.unwrap();
         channel.recv().await.unwrap().is_none()
     });
-    // Somebody whom the drain waits for meanwhile.
+    // A serving task, for which the drain waits meanwhile.
     let kept = Client::at(listener.local_addr().unwrap());
     let mut kept = event_loop.block_on(async move { kept.connect(Lines::new()).await.unwrap() }).unwrap();
     event_loop.spawn(async move { while kept.recv().await.is_ok_and(|line| line.is_none()) && !kept.is_draining() {} });

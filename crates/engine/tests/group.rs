@@ -130,7 +130,7 @@ fn publish(group: &Group<Lines>, line: impl Into<String>) {
     group.publish(&mut Lines::new(), line.into().into()).expect("there is room");
 }
 
-/// Bytes of all loops. What a driver receives into is among them, and may be there from the start.
+/// Bytes of all loops. They include a driver's receive buffer, which may exist from the start.
 fn held(server: &ServerHandle) -> u64 {
     server.counts().iter().map(|counts| counts.memory_bytes).sum()
 }
@@ -176,7 +176,7 @@ impl ByHand {
         self.event_loop.turn(Some(Duration::ZERO)).unwrap();
     }
 
-    /// What a peer has got by now.
+    /// The bytes that a peer has received so far.
     fn read(&mut self, peer: usize) -> String {
         let mut text = String::new();
         match self.peers[peer].read_to_string(&mut text) {
@@ -335,7 +335,8 @@ fn a_broadcast_to_many_is_continued_in_the_next_turns_and_keeps_order() {
         for (peer, lines) in &mut read {
             lines.push_str(&by_hand.read(*peer));
         }
-        // 65,536 deliveries are 655 messages to all, and one to 36 of them. A turn has less than that if time is short.
+        // 65,536 deliveries are 655 messages to all members, and one to 36 of them. A turn makes fewer if its time is
+        // up.
         assert!(turns > 1 || read[0].1.lines().count() <= 656, "one turn has delivered too much");
     }
     assert!(turns >= 3, "all was delivered in {turns} turns");
@@ -349,7 +350,7 @@ fn a_broadcast_to_many_is_continued_in_the_next_turns_and_keeps_order() {
 fn all_queues_of_a_loop_share_one_copy() {
     let group = Group::new(Slow::Skip);
     let mut by_hand = ByHand::new(&group, 50);
-    // Fill what the kernel takes for a peer, so that the next messages wait.
+    // Fill the kernel's buffers for a peer, so that the next messages wait.
     while group.skipped() == 0 {
         group.send(&Encoded::of([vec![b'x'; 60_000], b"\n".to_vec()].concat().into())).unwrap();
         by_hand.turn();
@@ -390,7 +391,7 @@ fn a_message_that_cannot_be_encoded_is_sent_to_no_member() {
     assert_eq!(by_hand.read(0), "");
 }
 
-/// Marks that a peer reaches soon after its kernel's buffers are full.
+/// Water marks that a connection reaches soon after the kernel's buffers are full.
 fn tight() -> Limits {
     Limits { water: WaterMarks::new(16 * 1024, 8 * 1024), ..Limits::default() }
 }
@@ -419,7 +420,7 @@ fn a_slow_member_is_skipped_and_gets_later_messages() {
         last = number;
     }
     assert_eq!(group.skipped(), missed);
-    // Its queue may be about to be written out.
+    // Its queue may still be being written.
     until("nothing is held any more", || held(&server) <= at_rest);
     publish(&group, "end");
     assert_eq!((slow.line(), quick.line()), ("end".into(), "end".into()));

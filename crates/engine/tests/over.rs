@@ -1,5 +1,5 @@
 //! `Over` on real sockets: a toy TLS with a handshake, a filter that strips a prefix, and one over the other, against
-//! clients that speak them by hand.
+//! clients that build the wire bytes by hand.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,7 @@ const KEY: u8 = 0xa5;
 const PREFIX: &[u8] = b"PROXY tide\r\n";
 const MIB: usize = 1 << 20;
 
-/// Sends every message back; stops reading by itself while it cannot write.
+/// Echoes every message; reading stops while the connection is unwritable.
 struct Echo;
 
 impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
@@ -59,7 +59,7 @@ fn exchange(server: &ServerHandle, wire: Vec<u8>, piece: usize) -> Vec<u8> {
     seen
 }
 
-/// What a client of the stack that is tested sends to say something, and what an answer means.
+/// The wire form of a client's message for the tested stack, and the decoded form of an answer.
 type Speak = fn(&[u8], usize) -> Vec<u8>;
 type Listen = fn(&[u8]) -> Vec<u8>;
 
@@ -136,7 +136,7 @@ fn every_stack_echoes_a_mebibyte_at_every_piece_size() {
     let seed = tidegate_testkit::seed();
     println!("TIDEGATE_SEED={seed}");
     let mut random = Random::new(seed);
-    // One frame beyond every mark, and many that are not.
+    // One frame beyond every water mark, and many smaller ones.
     let mut contents = vec![random.bytes(MIB)];
     contents.extend((0..300).map(|_| {
         let length = random.below(20_000);
@@ -161,7 +161,7 @@ fn a_peer_that_does_not_read_stops_the_server_from_reading() {
             sending.write_all(&wire).unwrap();
             sending.shutdown(Shutdown::Write).unwrap();
         });
-        // Both kernels' buffers fill, and so does the queue up to its mark: then everything stands still.
+        // Both kernels' buffers fill, and the queue up to its water mark: then both sides stop.
         let (mut before, mut same) = (0, 0);
         while same < 20 {
             std::thread::sleep(Duration::from_millis(5));
@@ -245,7 +245,7 @@ impl<C: Codec<Out = FileRegion>> Handler<C> for Sends {
     }
 }
 
-/// A file with `content`, of which nothing is left in the end.
+/// A file with `content` that is removed in the end.
 fn file(name: &str, content: &[u8]) -> Arc<File> {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("over-{name}-{}", std::process::id()));
     std::fs::write(&path, content).expect("the target directory can be written to");
@@ -270,7 +270,7 @@ fn a_file_is_sent_by_sendfile_unless_a_filter_changes_its_bytes() {
     let server = serve(move || (Over::new(ToyTls::server(KEY), FileServer::default()), Sends(file.clone(), length)));
     let mut stream = connect(&server);
     stream.write_all(&sealed(b"get\n", 4)).unwrap();
-    // While nobody reads, no more than a piece of it is in memory.
+    // While the peer does not read, no more than a piece of it is in memory.
     while server.counts()[0].sent_bytes < 50_000 {
         std::thread::sleep(Duration::from_millis(2));
     }

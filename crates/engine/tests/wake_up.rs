@@ -1,6 +1,6 @@
-//! No wake-up is lost, and none is made in vain: the mailbox with every interleaving of few threads, by loom.
+//! No wake-up is lost, and none is unnecessary: the mailbox with every interleaving of few threads, by loom.
 //!
-//! The mailbox is included as it is; only what its threads share is loom's here. A wake-up that is lost leaves the loop
+//! The mailbox is included unchanged; only its synchronization types are loom's here. A lost wake-up leaves the loop
 //! asleep for ever, which loom reports as a deadlock.
 
 #![forbid(unsafe_code)]
@@ -100,7 +100,7 @@ fn a_wake_during_a_poll_is_not_lost() {
     model(|| {
         let mut sleeper = TimerEntry::new();
         let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
-        // Relaxed: who finds the task queued counts on the waker to hand over what it did.
+        // Relaxed: a thread that finds the task queued relies on the waker to publish its writes.
         let ready = Arc::new(loom::sync::atomic::AtomicBool::new(false));
         waker.wake_by_ref();
         let other = {
@@ -158,7 +158,7 @@ fn a_loop_that_has_ended_takes_no_message_and_no_wake_up() {
         };
         assert_eq!(sleeper.mailbox.end().map(|letters| letters.len() <= 1), Some(true));
         let was_sent = other.join().expect("it does not panic");
-        // It was late, or it was in time and the loop was not asleep.
+        // The wake-up was late, or it was in time and the loop was not asleep.
         assert_eq!(sleeper.bell.rings(), 0);
         sleeper.mailbox.fall_asleep();
         waker.begin();
@@ -231,7 +231,7 @@ fn buffers_of_woken_tasks_are_exchanged_but_not_a_large_one() {
     });
 }
 
-/// A loop, of which there is nothing but its mailbox and its sleep.
+/// A loop reduced to its mailbox and its sleep.
 struct TimerEntry {
     mailbox: Arc<Mailbox>,
     bell: Arc<Bell>,
@@ -265,7 +265,7 @@ impl TimerEntry {
         }
     }
 
-    /// What an event loop does, in the same order.
+    /// The steps of an event loop, in the same order.
     fn turn(&mut self) {
         if self.mailbox.fall_asleep() {
             self.sleeps += 1;
@@ -282,7 +282,7 @@ impl TimerEntry {
         }
     }
 
-    /// Waits for the other threads, which may be about to ring, and counts.
+    /// Waits for the other threads, which may be about to wake the loop, and counts the wake-ups.
     fn end_with<const N: usize>(self, others: [thread::JoinHandle<()>; N]) {
         join(others);
         assert!(self.bell.rings() <= self.sleeps);
@@ -290,9 +290,9 @@ impl TimerEntry {
     }
 }
 
-/// The driver's waker: a ring ends the wait that is under way, or the next one.
+/// The driver's waker: a wake-up ends the present wait, or the next one.
 struct Bell {
-    /// Whether it was rung since the last wait, and how often in all.
+    /// Whether a wake-up came since the last wait, and how many in all.
     rung: Mutex<(bool, usize)>,
     ringing: Condvar,
 }
@@ -329,7 +329,7 @@ fn letter(number: u32) -> LoopMessage {
     LoopMessage::Post { token: TASK, post: Box::new(number) }
 }
 
-/// Runs a test with every interleaving in which threads that could run on are interrupted at most so often in all.
+/// Runs a test with every interleaving that has at most a given number of preemptions in all.
 fn model(test: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS_MAX);

@@ -1,4 +1,4 @@
-//! The halves of a channel: alone, together, and with others of their kind.
+//! The halves of a channel: alone, together, and with halves of other channels.
 
 use std::time::Duration;
 

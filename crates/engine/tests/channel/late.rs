@@ -1,4 +1,4 @@
-//! A driver whose last word on a socket comes late, as that of a completion driver does: what happens in between.
+//! A driver whose last completion for a socket comes late, as that of a completion driver: the time in between.
 
 use std::cell::Cell;
 use std::io;
@@ -14,7 +14,7 @@ use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Socket, 
 
 use crate::journal::Journal;
 
-/// Breaks every connection at once, and is done with it when it is told to be.
+/// Breaks every connection at once, and reports `Closed` when the test allows it.
 #[derive(Default)]
 struct Late {
     broken: Vec<Token>,

@@ -1,4 +1,4 @@
-//! Receiving: what is lost, which is nothing, and how it ends.
+//! Receiving: no message is lost, and every way to end.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ fn messages_come_in_order_whatever_the_pieces() {
     claim(Toy);
 }
 
-/// Every `recv` is given up after a moment, within a timeout or by its own deadline or after one poll, and the input is
-/// split everywhere.
+/// Every `recv` is dropped after a moment, by a timeout, by its own deadline or after one poll, and the input is split
+/// everywhere.
 #[test]
 fn dropping_a_recv_future_loses_no_message() {
     fn claim(stack: impl Stack) {

@@ -1,4 +1,4 @@
-//! Sending: marks, the caps, and what happens if the peer does not read.
+//! Sending: write positions, the caps, and peers that do not read.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ fn flushed_waits_for_the_kernel_and_can_be_repeated_after_a_drop() {
         pipe.take_at_most(0);
         pipe.receive(&stack.hello());
         pipe.advance(SECOND);
-        // Nothing, or what filters do not hold back, has been taken in the meantime.
+        // The peer has taken nothing meanwhile, or only bytes that filters do not buffer.
         let before = journal.take();
         pipe.take_at_most(usize::MAX);
         pipe.advance(SECOND);

@@ -1,4 +1,4 @@
-//! Switching to another codec: what was read comes along, and what can go wrong.
+//! Switching to another codec: bytes that were read already, and failures.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::journal::{Journal, once};
 use crate::pairs::Pairs;
 use crate::support::{KEY, Served, listen, note};
 
-/// What a peer sends that speaks lines, then lines within a toy TLS, then lines again.
+/// The bytes of a peer that sends lines, then lines within a toy TLS, then lines again.
 fn three_phases() -> Vec<u8> {
     [b"plain\nSTARTTLS\n", &ToyTls::client_wire(KEY, b"secret\nSTOP\n", 3)[..], b"plain again\n"].concat()
 }
@@ -32,7 +32,7 @@ async fn three(notes: Journal, mut lines: Channel<Lines>) -> Served {
         notes.note(line.escape_ascii().to_string());
         sealed.send(line.into())?;
     }
-    // It ended with the filter; what follows the goodbye is plain.
+    // It ended with the filter; the bytes after the goodbye are plain.
     let lines = sealed.switch(|over| {
         let (_, lines, rest) = over.into_parts();
         assert!(rest.is_empty());
@@ -247,7 +247,7 @@ fn a_channel_that_a_handler_uses_returns_busy() {
             let mut channel = self.0.take().expect("there is one");
             self.1.note(format!("{}", matches!(channel.send(line.into()), Err(SendError::Busy(_)))));
             self.1.note(format!("{}", matches!(channel.with_codec(|_| ()), Err(ChannelError::Busy))));
-            // Dropped here, within the visit; it is closed as soon as that is over.
+            // Dropped here, within the dispatch; it is closed as soon as that is over.
             Outcome::Continue
         }
     }

@@ -66,7 +66,7 @@ fn a_deadline_that_has_come_is_passed_for_ever() {
     }
 }
 
-/// A deadline that has come stays so; the loop must neither spin on it nor forget its other timers.
+/// A deadline that has passed stays passed; the loop must neither spin on it nor forget its other timers.
 #[test]
 fn a_deadline_that_has_come_lets_the_loop_sleep_and_other_timers_fire() {
     let limits = Limits { write_timeout: Duration::from_secs(10), ..marks(1000, 500) };
@@ -133,7 +133,7 @@ fn within_ends_one_wait_only_and_two_halves_have_their_own() {
         Served::Ok(())
     };
     let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, marks(1000, 500));
-    // All that was sent at first was taken; so was what followed.
+    // The peer took all bytes that were sent first, and those that followed.
     assert!(pipe.is_receiving());
     pipe.advance(SECOND);
     assert!(journal.take().contains(&"reader 1 true".to_owned()));
@@ -425,7 +425,8 @@ fn a_handle_is_two_words() {
     assert_eq!(size_of::<tidegate_engine::WriteHalf<Lines>>(), 16);
 }
 
-/// The peer has read a little, so it is given more time; that must not swallow the deadline of the same moment.
+/// The peer has read a little, so its deadline is extended; that must not swallow the task's deadline in the same
+/// tick.
 #[test]
 fn a_deadline_in_the_same_tick_as_a_progress_check_is_kept() {
     let journal = Journal::default();
@@ -448,7 +449,7 @@ fn a_deadline_in_the_same_tick_as_a_progress_check_is_kept() {
     assert!(!pipe.is_cut_off());
 }
 
-/// At a byte a second, ten in the time between two looks.
+/// At a byte a second, ten in the time between two progress checks.
 #[test]
 fn a_peer_has_to_read_at_the_least_rate() {
     let limits = Limits { write_timeout: SECOND * 10, write_rate_min: 1, ..Limits::default() };
@@ -473,7 +474,7 @@ fn a_peer_has_to_read_at_the_least_rate() {
     assert_eq!(pipe.counts().closed_write_timeout, 1);
 }
 
-/// Once the kernel has room for a little more it takes that, whether or not its system tells what was acknowledged.
+/// Once the kernel has room for a few more bytes it takes them, whether or not the system reports acknowledged bytes.
 #[test]
 fn bytes_that_the_kernel_takes_count_no_more_than_bytes_the_peer_reads() {
     for tells in [true, false] {
@@ -504,7 +505,7 @@ fn bytes_that_the_kernel_takes_count_no_more_than_bytes_the_peer_reads() {
     }
 }
 
-/// Over sockets, in real time: nobody can move the clock of two kernels.
+/// Over sockets, in real time: a test cannot move the kernel's clock.
 #[test]
 fn two_ends_that_both_stop_reading_end_by_the_write_deadline() {
     let mut pairs = Pairs::new();
@@ -513,7 +514,7 @@ fn two_ends_that_both_stop_reading_end_by_the_write_deadline() {
     let tasks = ends.map(|mut channel| {
         pairs.event_loop.spawn(async move {
             loop {
-                // Each writes and never reads; as an echo of an echo would, once both queues are full.
+                // Each side writes and never reads, like an echo of an echo once both queues are full.
                 if let Err(error) = channel.ready().await {
                     return error.closed().is_some_and(|reason| reason.blame().is_some());
                 }

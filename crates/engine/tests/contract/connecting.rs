@@ -78,7 +78,7 @@ pub(crate) fn succeeds_twice_with_the_same_client<S: Stack>(stage: &Stage) {
             assert_eq!(come, word.as_bytes());
             open.push(channel);
         }
-        // One after the other.
+        // One after the other, beginning with the second.
         open.swap(0, 1);
         for channel in open {
             channel.close().await?;

@@ -70,7 +70,7 @@ impl Packer {
         Parcel::Linked(self.pool.copy(&TIDES[at..at + length]))
     }
 
-    /// Linked static bytes.
+    /// A linked piece of static bytes.
     pub(crate) fn static_linked(&mut self) -> Parcel {
         let at = self.say(LINK_BYTES_MIN);
         Parcel::Static(&TIDES[at..at + LINK_BYTES_MIN])

@@ -20,7 +20,7 @@ pub(crate) trait Stack: 'static {
     fn server_with<C: Codec>(codec: C) -> Self::With<C>;
     fn client_with<C: Codec>(codec: C) -> Self::With<C>;
 
-    /// How many wire bytes, at least, a side sends for `count` bytes, its hello included.
+    /// How many wire bytes, at least, a side sends for `plain` bytes, its hello included.
     fn wire_bytes(plain: usize) -> usize;
 
     /// The first bytes of a client.

@@ -1,7 +1,7 @@
 //! `Stage`: the environment of a scenario: event loops, bare peers and addresses, on any test backend.
 //!
-//! A scenario says what happens and what must have come of it. What is beneath, a real kernel or a simulated one, is
-//! the [`TestBackend`]'s affair: a scenario knows no descriptor and no clock, and waits by saying what it waits for.
+//! A scenario states the actions and the expected results. The [`TestBackend`] provides a real kernel or a simulated
+//! one: a scenario uses no descriptor and no clock, and waits for conditions.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

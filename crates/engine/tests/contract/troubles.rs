@@ -165,5 +165,5 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/event_loop.rs");
 /// Listeners of the server.
 const LISTENERS: u64 = 3;
 
-/// Several times the time that the whole test takes.
+/// Several times the turns that the whole scenario takes.
 const TURNS_MAX: u64 = 3000;

@@ -317,7 +317,7 @@ fn lines(stage: &Stage) -> (Vec<Vec<u8>>, Vec<u8>) {
     (lines, bytes)
 }
 
-/// Serves lines, all at once, and then runs `act` on the channel.
+/// Serves lines, all at once, and then runs `then` on the channel.
 fn serves_lines<S, F>(
     stage: &Stage,
     server: &Site,

@@ -1,4 +1,4 @@
-//! What one connection may take of a turn, and of memory, before others get theirs.
+//! The share of a turn, and of memory, that one connection may use before others get theirs.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -26,7 +26,7 @@ fn a_flood_of_tiny_messages_does_not_starve_another_connection() {
         }),
     );
     let (mut other, _) = pairs.connect(Limits::default(), Lines::new(), Probe::new(&journal, echo));
-    // The flood is there first, all of it.
+    // The whole flood is there first.
     flood.write_all(&b"\n".repeat(60_000)).unwrap();
     other.write_all(b"me too\n").unwrap();
     pairs.turn_until(|| journal.count("message me too") == 1);
@@ -36,13 +36,13 @@ fn a_flood_of_tiny_messages_does_not_starve_another_connection() {
 
 #[test]
 fn a_flood_of_tiny_messages_does_not_pile_up_in_memory() {
-    /// Remembers the most that the loop's memory ever held.
+    /// Records the maximum of the loop's memory.
     fn run(mut pipe: Embedded<&'static str>, most: &Cell<usize>) {
         for _ in 0..4 {
             pipe.receive(&b"\n".repeat(1 << 20));
         }
         assert!(pipe.counts().messages >= 4 << 20);
-        // The scratch, what is left of one receive, and as much again for a stage above.
+        // The scratch, the rest of one receive, and as much again for a stage above.
         assert!(most.get() < 400_000, "{} bytes", most.get());
     }
 
@@ -178,7 +178,7 @@ fn posts_during_a_delivery_need_no_extra_wake_up() {
         let (journal, mut pairs) = (Journal::default(), Pairs::new(usize::MAX));
         let (_stream, remote) =
             pairs.connect(Limits::default(), Lines::new(), Probe::new(&journal, |_, _| Outcome::Continue));
-        // More than one turn delivers; and what comes then wakes a turn that has enough to do.
+        // More posts than one turn delivers; a later post comes to a turn that still has work.
         (0..1_500).for_each(|_| remote.post("old").unwrap());
         pairs.event_loop.turn(None).unwrap();
         remote.post("new").unwrap();

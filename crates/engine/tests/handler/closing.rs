@@ -1,4 +1,4 @@
-//! How connections end: flushed first, lingering, and told exactly once.
+//! How connections close: flushed first, lingering, and with exactly one `closed` call.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use tidegate_testkit::filters::ToyTls;
 
 use crate::support::{Habits, Happening, Journal, Parcel, Probe, Told, by_default, bytes, echo, marks};
 
-/// Answers `bye` and closes; everything else is sent back.
+/// Answers `bye` and closes; echoes everything else.
 fn until_bye(told: Told, cx: &mut crate::support::Cx<'_, Habits>) -> Outcome<Habits> {
     match told {
         Told::Message(line) => {
@@ -102,7 +102,7 @@ fn a_peer_that_sends_for_ever_is_cut_off_also_after_our_shutdown() {
         }),
     );
     pipe.receive(b"bye\n");
-    // Neither sooner, by the handler's deadline, nor never.
+    // The handler's deadline closes it neither sooner nor later.
     for _ in 0..29 {
         pipe.receive(b"more");
         pipe.advance(Duration::from_secs(1));
@@ -160,7 +160,7 @@ fn a_closing_connection_gets_no_events() {
         Habits::default(),
         Probe::new(&journal, |told, cx| {
             if let Told::Message(_) = told {
-                // It is unwritable, watches a mark and has a deadline when it closes.
+                // It is unwritable, watches a position and has a deadline when it closes.
                 let mark = cx.send(Parcel::Line(bytes(5_000))).unwrap();
                 cx.watch(mark);
                 cx.deadline_after(Duration::from_secs(1));
@@ -191,7 +191,7 @@ fn an_event_after_which_the_connection_closes_is_the_last_one() {
                 cx.watch(mark);
                 Outcome::Continue
             }
-            // The mark it watches is with the kernel at the same time.
+            // The kernel takes the bytes up to the watched position at the same time.
             Told::Event(Event::Established) => Outcome::Close,
             _ => Outcome::Continue,
         }),
@@ -214,7 +214,7 @@ fn no_writable_event_comes_while_a_closed_queue_is_freed() {
     assert_eq!(pipe.pool().ledger().used() / 100_000, 0, "and everything was given back");
 }
 
-/// Every way to end: what to do to a connection that has a queue that is full, and how it is counted.
+/// Every way to end: the action on a connection whose queue is full, and the counter.
 #[test]
 fn closed_is_called_exactly_once_on_every_path() {
     type Path = (&'static str, Happening, fn(&Counts) -> u64);

@@ -1,4 +1,4 @@
-//! Every event, and when it is told.
+//! Every event, and when it comes.
 
 use std::time::Duration;
 
@@ -123,7 +123,7 @@ fn a_deadline_fires_once_and_not_before_its_time() {
 
 #[test]
 fn a_deadline_that_is_moved_fires_at_its_new_time_only() {
-    // Each message moves it: to later, which the wheel does lazily, or to sooner.
+    // Each message moves the deadline: to later, which the wheel does lazily, or to sooner.
     for (first, then) in [(10, 30), (30, 10)] {
         let journal = Journal::default();
         let mut pipe = Embedded::new(
@@ -253,7 +253,7 @@ fn watching_again_in_flushed_gives_one_event_per_turn() {
         Probe::new(&journal, move |told, cx| {
             if matches!(told, Told::Event(Event::Posted(_) | Event::Flushed)) && left > 0 {
                 left -= 1;
-                // It is with the kernel already: a loop that told it at once would never end.
+                // The kernel has the bytes already: a loop that reported it at once would never end.
                 cx.watch(WritePosition(0));
             }
             Outcome::Continue

@@ -1,4 +1,4 @@
-//! Pieces of files: sent as they are, or read where a filter has to see them.
+//! Regions of files: sent by the kernel, or read if a filter has to change them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tidegate_testkit::{Embedded, Random};
 
 use crate::support::{Cx, Habits, Journal, Parcel, Post, Probe, Told, by_default, file, marks};
 
-/// Answers each message with a line, the region, and another line; watches the last one.
+/// Answers each message with a line, the region, and another line; watches the position of the last one.
 fn serve<C: Codec<Out = Parcel>>(region: &FileRegion) -> impl FnMut(Told, &mut Cx<'_, C>) -> Outcome<C> + 'static {
     let region = region.clone();
     move |told, cx| {
@@ -23,7 +23,7 @@ fn serve<C: Codec<Out = Parcel>>(region: &FileRegion) -> impl FnMut(Told, &mut C
     }
 }
 
-/// The marks are above what these tests send: the length of a region counts against them.
+/// The water marks are above the length of these regions, which counts against them.
 fn embedded<C: Codec, H: Handler<C, Post = Post>>(codec: C, handler: H) -> Embedded<Post> {
     Embedded::with_limits(codec, handler, marks(4 << 20, 1 << 20))
 }

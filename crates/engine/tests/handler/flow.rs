@@ -1,4 +1,4 @@
-//! Back-pressure, pausing, and what is refused.
+//! Back-pressure, pausing, and refused messages.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -375,7 +375,7 @@ fn messages_before_a_handshake_may_exceed_every_water_mark() {
     assert_eq!(plain.len(), (1 << 20) + 1);
 }
 
-/// Acknowledges every byte with a thousand, whether or not anybody wants its messages.
+/// Acknowledges every byte with a thousand, also while the handler is paused.
 struct Acknowledges;
 
 impl Codec for Acknowledges {

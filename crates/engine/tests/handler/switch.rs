@@ -10,7 +10,7 @@ use tidegate_testkit::filters::{StripPrefix, ToyTls};
 
 use crate::support::{Journal, Probe, Told, by_default, echo};
 
-/// Sends lines back until one says `switch`, which is answered with `go`; then `to` says what comes.
+/// Echoes lines until a line `switch`, which it answers with `go`; then `to` makes the switch.
 fn lines_until<D, H>(
     journal: &Journal,
     to: impl Fn() -> (D, H) + Clone + 'static,

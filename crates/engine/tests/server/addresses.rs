@@ -1,4 +1,4 @@
-//! Where a server listens, and who is at the other end.
+//! The addresses at which a server listens, and those of its peers.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -66,7 +66,7 @@ fn at_an_abstract_name_with_several_loops_and_a_client() {
 fn on_a_listener_that_another_process_opened() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // Who connects before the server starts is served as well.
+    // A client that connects before the server starts is served as well.
     let mut early = bounded(TcpStream::connect(address).unwrap());
     early.write_all(b"").unwrap();
     let server = start(Server::on_tcp(listener).loops(2));

@@ -1,4 +1,4 @@
-//! How many connections there are, on which loop, and how they are counted.
+//! The number of connections, their loops, and their counters.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -70,7 +70,7 @@ fn at_the_limit_the_next_connection_waits_until_one_goes() {
     assert_eq!(ask(&mut second, "2"), "2");
 }
 
-/// Counts how many of its kind there are at once.
+/// Counts how many handlers exist at once.
 struct Crowd(Arc<AtomicI64>, Arc<AtomicI64>);
 
 impl Handler<Lines> for Crowd {
@@ -110,7 +110,7 @@ fn the_limit_applies_to_all_loops_and_no_connection_is_refused() {
             client.write_all(b"hi\n").unwrap();
             client.set_nonblocking(true).unwrap();
         }
-        // Whoever was answered goes, and so lets the next one in.
+        // A client that was answered closes, so that the next one is accepted.
         until(|| {
             waiting.retain_mut(|client| match client.read(&mut [0; 8]) {
                 Ok(0) => panic!("turned away"),

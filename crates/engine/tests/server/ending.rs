@@ -26,7 +26,7 @@ fn a_drain_ends_idle_connections_finishes_busy_ones_and_refuses_new_ones() {
     for client in &mut idle {
         assert!(has_ended(client));
     }
-    // Listeners are closed before connections are told.
+    // Listeners are closed before connections are notified.
     until(|| TcpStream::connect(address).is_err());
     assert_eq!(read_line(&mut busy), "done");
     assert!(has_ended(&mut busy));

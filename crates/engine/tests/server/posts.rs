@@ -13,7 +13,7 @@ use crate::support::{connect, has_ended};
 
 type Letter = (usize, usize);
 
-/// Writes down what it is posted.
+/// Sends its posts to the peer as lines.
 struct Mail(Sender<Remote<Letter>>);
 
 impl Handler<Lines> for Mail {
@@ -96,7 +96,7 @@ fn a_post_to_a_closed_connection_reaches_no_other() {
     assert_eq!(crate::support::read_line(&mut second), "2 2");
 }
 
-/// Takes its time over each letter.
+/// Takes long for each post.
 struct Slow(Sender<Remote<()>>);
 
 impl Handler<Lines> for Slow {

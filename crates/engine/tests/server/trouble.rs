@@ -1,4 +1,4 @@
-//! Peers, and handlers, that misbehave: nobody else notices.
+//! Peers and handlers that misbehave: no other connection is affected.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -96,7 +96,7 @@ fn readers_that_do_not_read_are_shed_when_memory_is_used_up() {
     until(|| server.counts()[0].closed_shed > 0);
     until(|| server.counts()[0].memory_bytes < 20 << 20);
     assert_eq!(ask(&mut other, "ebb"), "ebb");
-    // Who was not shed gets every byte.
+    // A client that was not shed gets every byte.
     let mut whole = 0;
     for mut hog in hogs {
         let _ = hog.shutdown(Shutdown::Write);
@@ -114,7 +114,7 @@ fn silent_connections_cost_no_memory_of_the_loop() {
     let server = serve(1, Limits::default());
     let first = connect(&server);
     until(|| server.counts()[0].connections == 1);
-    // What the driver receives into may be there from the start.
+    // The driver's receive buffer may exist from the start.
     let at_rest = server.counts()[0].memory_bytes;
     let clients: Vec<_> = (0..100).map(|_| connect(&server)).collect();
     until(|| server.counts()[0].connections == 101);

@@ -67,7 +67,7 @@ fn a_task_may_cancel_itself_while_it_runs() {
             let guard = guard;
             mine.take().expect("it was put there").cancel();
             assert_eq!(guard.0.get(), 0, "not while it runs");
-            // In its place another one may begin at once, and is not taken for it.
+            // Another task may begin in its place at once, with another token.
             task::spawn(yield_now());
             if goes_on {
                 never().await;
@@ -161,7 +161,7 @@ fn a_panic_in_the_drop_of_a_task_affects_no_other() {
     drop(event_loop);
 }
 
-/// Everything that a task can hold is in the tasks that are dropped here.
+/// The tasks that are dropped here own every kind of object that a task can own.
 #[test]
 fn tasks_are_dropped_when_the_loop_ends() {
     let drops = Rc::new(Cell::new(0));
@@ -270,7 +270,7 @@ fn tasks_spawned_while_the_loop_ends_are_dropped_with_it() {
         fn closed(&mut self, _: &CloseReason) {
             let guard = Drops(self.0.0.clone());
             let channel = self.1.take();
-            // It holds the loop, which holds the task.
+            // It owns the loop, which owns the task.
             let sleep = task::sleep(Duration::from_secs(1));
             task::spawn(async move {
                 let _guard = (guard, channel);
@@ -333,7 +333,7 @@ fn thousands_of_tasks_come_and_go() {
     }
 }
 
-/// Starts itself again when it is dropped: a supervisor that means it.
+/// Starts itself again when it is dropped, like a supervisor.
 struct Supervisor;
 
 impl Drop for Supervisor {

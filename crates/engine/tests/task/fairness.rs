@@ -1,4 +1,4 @@
-//! Nobody keeps the others waiting.
+//! No task starves the others.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! What is logged of a task that panics.
+//! The log line of a task that panics.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::support::{event_loop, turns};
 
-/// Keeps what is said in events.
+/// Collects the messages of events.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<String>>);
 

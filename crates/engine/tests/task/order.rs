@@ -1,4 +1,4 @@
-//! When tasks run, and who may wake them.
+//! When tasks run, and which threads may wake them.
 
 use std::convert::Infallible;
 use std::sync::mpsc;
@@ -26,7 +26,7 @@ fn a_task_runs_right_after_the_completion_that_woke_it_and_before_the_next() {
                 let local = notes.clone();
                 while let Ok(Some(line)) = channel.recv().await {
                     notes.note(format!("{number} {}", line.escape_ascii()));
-                    // What it wakes runs as well before the next completion.
+                    // The tasks that it wakes run as well before the next completion.
                     let other = local.clone();
                     task::spawn(async move { other.note(format!("{number} spawned")) });
                     yield_now().await;
@@ -212,7 +212,7 @@ fn each_of_many_loops_on_a_thread_is_current_for_its_tasks() {
                 for _ in 0..3 {
                     let line = channel.recv().await.expect("it is open").expect("there are three");
                     journal.note(line.escape_ascii().to_string());
-                    // Of this loop, or it would never come.
+                    // A task of this loop: one of the other loop would never run.
                     task::spawn(yield_now()).await.expect("it is fine");
                     task::sleep(Duration::from_millis(1)).await;
                     channel.send(line.into()).expect("it is open");

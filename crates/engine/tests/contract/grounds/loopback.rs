@@ -199,7 +199,7 @@ impl Drop for Loopback {
         for path in 1..=self.paths.get() {
             let _ = std::fs::remove_file(self.directory.join(format!("{path}.sock")));
         }
-        // The last holder of the reference succeeds.
+        // Only the last process that uses the directory succeeds.
         let _ = std::fs::remove_dir(&self.directory);
     }
 }
