@@ -181,11 +181,11 @@ impl Driver for Crowd {
     }
 
     fn waker(&self) -> Waker {
-        struct Nobody;
-        impl Wake for Nobody {
+        struct NoWake;
+        impl Wake for NoWake {
             fn wake(&self) {}
         }
-        Waker::new(Arc::new(Nobody))
+        Waker::new(Arc::new(NoWake))
     }
 
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {

@@ -42,7 +42,7 @@ fn a_burst_of_posts_to_an_awake_loop_is_read_without_a_wake_up() {
     (0..POSTS).for_each(|_| remote.post(()).expect("the loop is there"));
     event_loop.turn(None).expect("waiting does not fail");
     assert_eq!((posted.get(), bed.bell.0.load(Ordering::Relaxed)), (POSTS, 0));
-    assert_eq!(bed.sleeps.get(), 1, "letters were there");
+    assert_eq!(bed.sleeps.get(), 1, "posts were there");
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn handlers_and_channels_on_all_loops_get_every_message_in_one_order() {
     for (server, at_rest) in servers.iter().zip(at_rest) {
         let counts = server.counts();
         assert!(counts.iter().all(|counts| counts.connections > 0), "both loops have members");
-        until("nothing is held any more", || held(server) <= at_rest);
+        until("all memory is freed", || held(server) <= at_rest);
     }
 }
 
@@ -300,7 +300,7 @@ fn an_idle_group_does_not_keep_closed_members() {
     while by_hand.event_loop.counts().connections > 3 {
         by_hand.turn();
     }
-    assert_eq!(group.len(), 63, "nobody has looked");
+    assert_eq!(group.len(), 63, "no sweep has run");
     by_hand.join(&group, 1);
     assert_eq!(group.len(), 4);
 }
@@ -357,7 +357,7 @@ fn all_queues_of_a_loop_share_one_copy() {
     }
     let used = by_hand.pool.ledger().used();
     // At most two of those messages wait on each queue, with their segments, which are shared.
-    assert!(used < 3 * 61_000 + 50 * 3 * ENTRY_BYTES, "{used} bytes are held");
+    assert!(used < 3 * 61_000 + 50 * 3 * ENTRY_BYTES, "{used} bytes are in use");
     for peer in 0..50 {
         while !by_hand.read(peer).is_empty() {
             by_hand.turn();
@@ -421,7 +421,7 @@ fn a_slow_member_is_skipped_and_gets_later_messages() {
     }
     assert_eq!(group.skipped(), missed);
     // Its queue may still be being written.
-    until("nothing is held any more", || held(&server) <= at_rest);
+    until("all memory is freed", || held(&server) <= at_rest);
     publish(&group, "end");
     assert_eq!((slow.line(), quick.line()), ("end".into(), "end".into()));
 }
@@ -446,7 +446,7 @@ fn a_slow_member_of_a_group_that_sheds_is_cut_off_and_the_others_get_all() {
     assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
     publish(&group, "end");
     assert_eq!(quick.line(), "end");
-    until("nothing is held any more", || held(&server) <= at_rest);
+    until("all memory is freed", || held(&server) <= at_rest);
     assert_eq!(server.counts()[0].closed_too_slow, 1);
 }
 
@@ -479,7 +479,7 @@ fn broadcasts_over_a_filter_wait_for_the_handshake() {
     group.send(&news.over()).unwrap();
     for client in &mut clients {
         client.0.get_ref().set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        assert!(client.0.read(&mut [0]).is_err(), "nothing may be said before the handshake");
+        assert!(client.0.read(&mut [0]).is_err(), "no byte may come before the handshake");
         client.0.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
         client.0.get_mut().write_all(&ToyTls::client_wire(KEY, b"hello\n", 5)).unwrap();
         client.0.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
@@ -495,6 +495,6 @@ fn a_group_is_send_even_if_its_codec_is_not() {
     struct Bound(#[expect(dead_code, reason = "it binds the type to its thread")] std::rc::Rc<()>);
     shared::<Group<Bound>>();
     shared::<tidegate_engine::Member>();
-    let nobody: Result<(), GroupFull> = Group::<Lines>::new(Slow::Skip).send(&Encoded::of("ebb\n".into()));
-    assert_eq!(nobody, Ok(()));
+    let empty: Result<(), GroupFull> = Group::<Lines>::new(Slow::Skip).send(&Encoded::of("ebb\n".into()));
+    assert_eq!(empty, Ok(()));
 }

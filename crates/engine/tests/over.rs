@@ -171,7 +171,7 @@ fn a_peer_that_does_not_read_stops_the_server_from_reading() {
         }
         let counts = server.counts()[0];
         assert!(counts.received_bytes < length as u64, "{name}: all of it was read");
-        assert!(counts.memory_bytes < MIB as u64, "{name}: {} bytes are held", counts.memory_bytes);
+        assert!(counts.memory_bytes < MIB as u64, "{name}: {} bytes are in use", counts.memory_bytes);
         let mut seen = Vec::new();
         stream.read_to_end(&mut seen).unwrap();
         sender.join().unwrap();
@@ -206,7 +206,7 @@ fn a_greeting_waits_for_the_handshake() {
     let server = serve(|| (Over::new(ToyTls::server(KEY), Lines::new()), Greets));
     let mut stream = connect(&server);
     stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-    assert!(stream.read(&mut [0]).is_err(), "nothing may be said yet");
+    assert!(stream.read(&mut [0]).is_err(), "no byte may come yet");
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(&ToyTls::client_wire(KEY, b"quit\n", 5)).unwrap();
     let mut seen = Vec::new();
@@ -293,7 +293,7 @@ fn a_file_that_is_too_short_resets_the_connection() {
         let wire = if sealed { self::sealed(b"get\n", 4) } else { prefixed(b"get\n", 0) };
         stream.write_all(&wire).unwrap();
         let mut seen = Vec::new();
-        let error = stream.read_to_end(&mut seen).expect_err("what came must not pass for the whole");
+        let error = stream.read_to_end(&mut seen).expect_err("truncated bytes must not look complete");
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         while server.counts()[0].closed_failed == 0 {
             std::thread::sleep(Duration::from_millis(2));

@@ -19,22 +19,22 @@ use tidegate_sys::{Token, Wake, Waker};
 
 use mailbox::{LoopMessage, Mailbox, Refused, TaskWaker};
 
-#[expect(dead_code, reason = "nobody is here to whom letters would be brought")]
+#[expect(dead_code, reason = "no loop delivers messages here")]
 #[path = "../src/mailbox.rs"]
 mod mailbox;
 
-/// What the mailbox takes from the room of that name.
+/// The items that the mailbox imports from the module of that name.
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32};
     pub(crate) use loom::sync::{Mutex, MutexGuard};
 }
 
-/// What the mailbox takes from the room of that name.
+/// The items that the mailbox imports from the module of that name.
 mod group {
     pub(crate) struct Broadcast;
 }
 
-/// What the mailbox takes from the room of that name.
+/// The items that the mailbox imports from the module of that name.
 mod limits {
     pub(crate) const MESSAGES_MAX: usize = 2;
 }
@@ -42,64 +42,64 @@ mod limits {
 #[test]
 fn messages_of_a_sender_arrive_in_order_and_no_wake_up_is_lost() {
     model(|| {
-        let mut sleeper = TimerEntry::new();
-        let mailbox = sleeper.mailbox.clone();
+        let mut test_loop = TestLoop::new();
+        let mailbox = test_loop.mailbox.clone();
         let sender = thread::spawn(move || {
-            assert!(mailbox.send(letter(1)).is_ok());
-            assert!(mailbox.send(letter(2)).is_ok());
+            assert!(mailbox.send(message(1)).is_ok());
+            assert!(mailbox.send(message(2)).is_ok());
         });
-        assert_eq!([sleeper.next_letter(), sleeper.next_letter()], [1, 2]);
-        sleeper.end_with([sender]);
+        assert_eq!([test_loop.next_message(), test_loop.next_message()], [1, 2]);
+        test_loop.end_with([sender]);
     });
 }
 
 #[test]
 fn messages_of_two_senders_wake_a_loop_at_most_once_per_sleep() {
     model(|| {
-        let mut sleeper = TimerEntry::new();
+        let mut test_loop = TestLoop::new();
         let senders = [1, 2].map(|number| {
-            let mailbox = sleeper.mailbox.clone();
-            thread::spawn(move || assert!(mailbox.send(letter(number)).is_ok()))
+            let mailbox = test_loop.mailbox.clone();
+            thread::spawn(move || assert!(mailbox.send(message(number)).is_ok()))
         });
-        assert_eq!(sleeper.next_letter() + sleeper.next_letter(), 3);
-        sleeper.end_with(senders);
+        assert_eq!(test_loop.next_message() + test_loop.next_message(), 3);
+        test_loop.end_with(senders);
     });
 }
 
 #[test]
 fn a_message_and_a_woken_task_do_not_hide_each_other() {
     model(|| {
-        let mut sleeper = TimerEntry::new();
-        let mailbox = sleeper.mailbox.clone();
-        let sender = thread::spawn(move || assert!(mailbox.send(letter(1)).is_ok()));
-        let mailbox = sleeper.mailbox.clone();
+        let mut test_loop = TestLoop::new();
+        let mailbox = test_loop.mailbox.clone();
+        let sender = thread::spawn(move || assert!(mailbox.send(message(1)).is_ok()));
+        let mailbox = test_loop.mailbox.clone();
         let waker = thread::spawn(move || mailbox.wake(TASK));
-        assert_eq!((sleeper.next_letter(), sleeper.next_task()), (1, TASK));
-        sleeper.end_with([sender, waker]);
+        assert_eq!((test_loop.next_message(), test_loop.next_task()), (1, TASK));
+        test_loop.end_with([sender, waker]);
     });
 }
 
 #[test]
 fn a_sleep_that_times_out_gets_at_most_one_wake_up() {
     model(|| {
-        let sleeper = TimerEntry::new();
-        assert!(sleeper.mailbox.fall_asleep(), "nothing has come");
+        let test_loop = TestLoop::new();
+        assert!(test_loop.mailbox.fall_asleep(), "nothing has come");
         let wakers = [1, 2].map(|slot| {
-            let mailbox = sleeper.mailbox.clone();
+            let mailbox = test_loop.mailbox.clone();
             thread::spawn(move || mailbox.wake(Token { slot, generation: 0 }))
         });
-        sleeper.mailbox.awake();
+        test_loop.mailbox.awake();
         join(wakers);
-        assert!(sleeper.bell.rings() <= 1);
-        assert!(!sleeper.mailbox.fall_asleep(), "two tasks were woken");
+        assert!(test_loop.bell.rings() <= 1);
+        assert!(!test_loop.mailbox.fall_asleep(), "two tasks were woken");
     });
 }
 
 #[test]
 fn a_wake_during_a_poll_is_not_lost() {
     model(|| {
-        let mut sleeper = TimerEntry::new();
-        let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
+        let mut test_loop = TestLoop::new();
+        let waker = TaskWaker::new(test_loop.mailbox.clone(), TASK);
         // Relaxed: a thread that finds the task queued relies on the waker to publish its writes.
         let ready = Arc::new(loom::sync::atomic::AtomicBool::new(false));
         waker.wake_by_ref();
@@ -111,21 +111,21 @@ fn a_wake_during_a_poll_is_not_lost() {
             })
         };
         loop {
-            assert_eq!(sleeper.next_task(), TASK);
+            assert_eq!(test_loop.next_task(), TASK);
             waker.begin();
             if ready.load(Ordering::Relaxed) {
                 break;
             }
         }
-        sleeper.end_with([other]);
+        test_loop.end_with([other]);
     });
 }
 
 #[test]
 fn a_task_that_is_woken_often_is_queued_once() {
     model(|| {
-        let sleeper = TimerEntry::new();
-        let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
+        let test_loop = TestLoop::new();
+        let waker = TaskWaker::new(test_loop.mailbox.clone(), TASK);
         let others = [(); 2].map(|()| {
             let waker = waker.clone();
             thread::spawn(move || waker.wake())
@@ -133,13 +133,13 @@ fn a_task_that_is_woken_often_is_queued_once() {
         join(others);
         waker.wake_by_ref();
         let mut woken = Vec::new();
-        sleeper.mailbox.collect_woken(&mut woken);
+        test_loop.mailbox.collect_woken(&mut woken);
         assert_eq!(woken, [TASK]);
         waker.begin();
         waker.wake_by_ref();
         waker.wake_by_ref();
         woken.clear();
-        sleeper.mailbox.collect_woken(&mut woken);
+        test_loop.mailbox.collect_woken(&mut woken);
         assert_eq!(woken, [TASK]);
     });
 }
@@ -147,75 +147,75 @@ fn a_task_that_is_woken_often_is_queued_once() {
 #[test]
 fn a_loop_that_has_ended_takes_no_message_and_no_wake_up() {
     model(|| {
-        let sleeper = TimerEntry::new();
-        let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
+        let test_loop = TestLoop::new();
+        let waker = TaskWaker::new(test_loop.mailbox.clone(), TASK);
         let other = {
-            let (waker, mailbox) = (waker.clone(), sleeper.mailbox.clone());
+            let (waker, mailbox) = (waker.clone(), test_loop.mailbox.clone());
             thread::spawn(move || {
                 waker.wake();
-                mailbox.send(letter(1)).is_ok()
+                mailbox.send(message(1)).is_ok()
             })
         };
-        assert_eq!(sleeper.mailbox.end().map(|letters| letters.len() <= 1), Some(true));
+        assert_eq!(test_loop.mailbox.end().map(|messages| messages.len() <= 1), Some(true));
         let was_sent = other.join().expect("it does not panic");
         // The wake-up was late, or it was in time and the loop was not asleep.
-        assert_eq!(sleeper.bell.rings(), 0);
-        sleeper.mailbox.fall_asleep();
+        assert_eq!(test_loop.bell.rings(), 0);
+        test_loop.mailbox.fall_asleep();
         waker.begin();
         waker.wake_by_ref();
-        match sleeper.mailbox.send(letter(2)) {
-            Err(Refused::Ended(letter)) => assert_eq!(letter.into_post::<u32>(), 2),
+        match test_loop.mailbox.send(message(2)) {
+            Err(Refused::Ended(message)) => assert_eq!(message.into_post::<u32>(), 2),
             _ => panic!("the loop has ended"),
         }
-        assert_eq!(sleeper.bell.rings(), 0);
-        assert!(sleeper.mailbox.collect().is_empty(), "sent: {was_sent}");
+        assert_eq!(test_loop.bell.rings(), 0);
+        assert!(test_loop.mailbox.collect().is_empty(), "sent: {was_sent}");
         let mut woken = Vec::new();
-        sleeper.mailbox.collect_woken(&mut woken);
+        test_loop.mailbox.collect_woken(&mut woken);
         assert!(woken.is_empty());
         waker.begin();
         waker.wake_by_ref();
-        assert!(!sleeper.mailbox.has_woken(), "nobody is told of what was not taken");
+        assert!(!test_loop.mailbox.has_woken(), "a refused task sets no flag");
     });
 }
 
 #[test]
 fn a_loop_that_is_awake_is_not_woken() {
     model(|| {
-        let sleeper = TimerEntry::new();
-        sleeper.mailbox.wake(TASK);
-        assert!(!sleeper.mailbox.fall_asleep(), "a task was woken");
-        sleeper.mailbox.wake(TASK);
-        sleeper.mailbox.collect_woken(&mut Vec::new());
-        assert!(sleeper.mailbox.fall_asleep());
-        sleeper.mailbox.awake();
-        sleeper.mailbox.wake(TASK);
-        assert!(sleeper.mailbox.send(letter(1)).is_ok());
-        assert_eq!(sleeper.bell.rings(), 0);
+        let test_loop = TestLoop::new();
+        test_loop.mailbox.wake(TASK);
+        assert!(!test_loop.mailbox.fall_asleep(), "a task was woken");
+        test_loop.mailbox.wake(TASK);
+        test_loop.mailbox.collect_woken(&mut Vec::new());
+        assert!(test_loop.mailbox.fall_asleep());
+        test_loop.mailbox.awake();
+        test_loop.mailbox.wake(TASK);
+        assert!(test_loop.mailbox.send(message(1)).is_ok());
+        assert_eq!(test_loop.bell.rings(), 0);
     });
 }
 
 #[test]
 fn a_full_mailbox_refuses_a_message_but_takes_a_drain() {
     model(|| {
-        let sleeper = TimerEntry::new();
-        assert!(sleeper.mailbox.send(letter(1)).is_ok() && sleeper.mailbox.send(letter(2)).is_ok());
-        match sleeper.mailbox.send(letter(3)) {
-            Err(Refused::Full(letter)) => assert_eq!(letter.into_post::<u32>(), 3),
+        let test_loop = TestLoop::new();
+        assert!(test_loop.mailbox.send(message(1)).is_ok() && test_loop.mailbox.send(message(2)).is_ok());
+        match test_loop.mailbox.send(message(3)) {
+            Err(Refused::Full(message)) => assert_eq!(message.into_post::<u32>(), 3),
             _ => panic!("there is no room"),
         }
         let (now, second) = (Instant::now(), Duration::from_secs(1));
-        assert!(sleeper.mailbox.send(LoopMessage::Drain(now)).is_ok());
+        assert!(test_loop.mailbox.send(LoopMessage::Drain(now)).is_ok());
         // Before it is read, and until it has been.
-        assert!(sleeper.mailbox.is_overdue(now) && !sleeper.mailbox.is_overdue(now - second));
-        assert_eq!(sleeper.mailbox.collect().len(), 3);
-        assert!(!sleeper.mailbox.has_messages());
+        assert!(test_loop.mailbox.is_overdue(now) && !test_loop.mailbox.is_overdue(now - second));
+        assert_eq!(test_loop.mailbox.collect().len(), 3);
+        assert!(!test_loop.mailbox.has_messages());
     });
 }
 
 #[test]
 fn buffers_of_woken_tasks_are_exchanged_but_not_a_large_one() {
     model(|| {
-        let mailbox = TimerEntry::new().mailbox;
+        let mailbox = TestLoop::new().mailbox;
         let mut large = Vec::with_capacity(100_000);
         mailbox.collect_woken(&mut large);
         assert_eq!(large.capacity(), 0);
@@ -232,25 +232,25 @@ fn buffers_of_woken_tasks_are_exchanged_but_not_a_large_one() {
 }
 
 /// A loop reduced to its mailbox and its sleep.
-struct TimerEntry {
+struct TestLoop {
     mailbox: Arc<Mailbox>,
     bell: Arc<Bell>,
     sleeps: usize,
-    letters: VecDeque<LoopMessage>,
+    messages: VecDeque<LoopMessage>,
     woken: Vec<Token>,
 }
 
-impl TimerEntry {
+impl TestLoop {
     fn new() -> Self {
         let bell = Arc::new(Bell { rung: Mutex::new((false, 0)), ringing: Condvar::new() });
         let mailbox = Mailbox::new(Waker::new(bell.clone()));
-        Self { mailbox, bell, sleeps: 0, letters: VecDeque::new(), woken: Vec::new() }
+        Self { mailbox, bell, sleeps: 0, messages: VecDeque::new(), woken: Vec::new() }
     }
 
-    fn next_letter(&mut self) -> u32 {
+    fn next_message(&mut self) -> u32 {
         loop {
-            if let Some(letter) = self.letters.pop_front() {
-                return letter.into_post();
+            if let Some(message) = self.messages.pop_front() {
+                return message.into_post();
             }
             self.turn();
         }
@@ -273,7 +273,7 @@ impl TimerEntry {
         }
         self.mailbox.awake();
         if self.mailbox.has_messages() {
-            self.letters.extend(self.mailbox.collect());
+            self.messages.extend(self.mailbox.collect());
         }
         if self.mailbox.has_woken() {
             let mut woken = Vec::new();
@@ -286,7 +286,7 @@ impl TimerEntry {
     fn end_with<const N: usize>(self, others: [thread::JoinHandle<()>; N]) {
         join(others);
         assert!(self.bell.rings() <= self.sleeps);
-        assert!(self.letters.is_empty() && self.woken.is_empty(), "nothing comes twice");
+        assert!(self.messages.is_empty() && self.woken.is_empty(), "nothing comes twice");
     }
 }
 
@@ -299,21 +299,21 @@ struct Bell {
 
 impl Bell {
     fn wait(&self) {
-        let mut rung = self.rung.lock().expect("nobody panics");
+        let mut rung = self.rung.lock().expect("no thread panics");
         while !rung.0 {
-            rung = self.ringing.wait(rung).expect("nobody panics");
+            rung = self.ringing.wait(rung).expect("no thread panics");
         }
         rung.0 = false;
     }
 
     fn rings(&self) -> usize {
-        self.rung.lock().expect("nobody panics").1
+        self.rung.lock().expect("no thread panics").1
     }
 }
 
 impl Wake for Bell {
     fn wake(&self) {
-        let mut rung = self.rung.lock().expect("nobody panics");
+        let mut rung = self.rung.lock().expect("no thread panics");
         *rung = (true, rung.1 + 1);
         self.ringing.notify_one();
     }
@@ -325,7 +325,7 @@ fn join<const N: usize>(threads: [thread::JoinHandle<()>; N]) {
     }
 }
 
-fn letter(number: u32) -> LoopMessage {
+fn message(number: u32) -> LoopMessage {
     LoopMessage::Post { token: TASK, post: Box::new(number) }
 }
 

@@ -91,9 +91,9 @@ fn nothing_is_received_while_no_task_waits() {
     });
     assert!(pipe.is_receiving());
     pipe.receive(b"one\ntwo\nthr");
-    assert!(!pipe.is_receiving(), "nobody is in recv");
+    assert!(!pipe.is_receiving(), "no task is in recv");
     pipe.advance(Duration::from_secs(5));
-    assert!(!pipe.is_receiving(), "the one who was has gone");
+    assert!(!pipe.is_receiving(), "the task in recv has ended");
     assert_eq!(pipe.counts().closed_panicked, 0);
 }
 

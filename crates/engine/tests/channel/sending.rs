@@ -157,7 +157,7 @@ fn an_echo_stops_receiving_until_its_peer_reads_again() {
         pipe.receive(&stack.say(&flood));
         assert!(!pipe.is_receiving());
         let used = pipe.pool().ledger().used();
-        assert!(used < 400_000, "{used} bytes are held");
+        assert!(used < 400_000, "{used} bytes are in use");
         let mut seen = Vec::new();
         while seen.len() < 100_000_000 {
             pipe.take_at_most(10_000);

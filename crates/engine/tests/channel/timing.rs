@@ -164,7 +164,7 @@ fn a_slow_peer_does_not_stretch_the_codecs_deadline() {
     pipe.advance(SECOND);
     assert_eq!(pipe.written(), b"late\n");
     assert!(pipe.is_ended());
-    assert_eq!(journal.take(), ["error: late"], "the reader is told before the farewell is over");
+    assert_eq!(journal.take(), ["error: late"], "the reader gets the error before the close is over");
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn a_task_that_fails_in_a_message_ended_by_the_close_cuts_it_off() {
             Served::Err("nothing works".into())
         });
         pipe.receive(b"go\n");
-        assert!(pipe.is_cut_off(), "or the peer would take it for the whole");
+        assert!(pipe.is_cut_off(), "or the peer would take it for a complete message");
         let counts = pipe.counts();
         assert_eq!((counts.closed_failed, counts.closed_panicked), (u64::from(!panics), u64::from(panics)));
     }

@@ -102,10 +102,10 @@ pub(crate) fn closing_a_listener_closes_its_waiting_connections<S: Stack>(stage:
         host.close(late, true);
     }
     for end in ends {
-        stage.until("it is told", || guest.look(end, |said| said.failed.len() + said.ended == 1));
+        stage.until("it is reported", || guest.look(end, |said| said.failed.len() + said.ended == 1));
     }
     let late = guest.connect(&to);
-    stage.until("nobody listens any more", || guest.look(late, |said| matches!(said.connected, Some(Err(_)))));
+    stage.until("the listener is closed", || guest.look(late, |said| matches!(said.connected, Some(Err(_)))));
 }
 
 /// Each connection sends its own number, again and again, and neither side ever sees another's: late events of a

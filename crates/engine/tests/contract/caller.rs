@@ -58,7 +58,7 @@ impl<S: Stack> Caller<S> {
     /// Sends its goodbye and shuts down its side.
     pub(crate) fn end(&self, stage: &Stage) {
         self.send(&S::goodbye());
-        stage.until("everything was said", || self.pending() == 0);
+        stage.until("everything was sent", || self.pending() == 0);
         self.bare.shut(self.end);
     }
 

@@ -110,7 +110,7 @@ pub(crate) fn both_sides_may_end_at_once<S: Stack>(stage: &Stage) {
         }
     });
     let connect = async move { Client::at(to).connect_with(S::client(), probe).await.map(drop) };
-    stage.outcome(&stage.start(&client, connect)).expect("somebody listens");
+    stage.outcome(&stage.start(&client, connect)).expect("a server listens");
     stage.reason(2);
     assert_eq!(stage.reasons(), ["done", "done"]);
     for journal in journals {
@@ -136,7 +136,7 @@ pub(crate) fn pending_bytes_arrive_before_the_close<S: Stack>(stage: &Stage) {
     stage.hang_up::<S>(&bare, end);
     assert_eq!(stage.reason(1), "done");
     assert_eq!((bare.said(end).ended, bare.said(end).failed), (1, Vec::new()));
-    assert!(journal.count("ReadClosed") == 0, "who closes is told of nothing more");
+    assert!(journal.count("ReadClosed") == 0, "a closing connection gets no events");
 }
 
 pub(crate) fn a_dropped_channel_sends_its_pending_bytes<S: Stack>(stage: &Stage) {
@@ -161,7 +161,7 @@ pub(crate) fn a_dropped_channel_sends_its_pending_bytes<S: Stack>(stage: &Stage)
         channel.send(sent.into())?;
         Served::Ok(())
     });
-    stage.outcome(&started).expect("somebody listens");
+    stage.outcome(&started).expect("a server listens");
     assert_eq!(stage.reason(1), "done");
     assert!(journal.bytes() == all, "other bytes have come");
     assert_eq!(journal.count("ReadClosed"), 1);
@@ -176,8 +176,8 @@ pub(crate) fn a_handler_that_fails_cuts_its_connection_off<S: Stack>(stage: &Sta
     let end = stage.call::<S>(&bare, &to);
     bare.send(end, &S::said(b"ebb"));
     assert_eq!(stage.reason(1), "the handler failed: the disk is full");
-    stage.until("the peer is told", || bare.look(end, |said| !said.failed.is_empty()));
-    assert_eq!(bare.said(end).ended, 0, "bytes without framing must not be taken for the whole");
+    stage.until("the peer sees the end", || bare.look(end, |said| !said.failed.is_empty()));
+    assert_eq!(bare.said(end).ended, 0, "bytes without framing must not look complete");
     assert_eq!(server.counts().closed_failed, 1);
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn a_panic_ends_its_own_connection_only<S: Stack>(stage: &Stage) {
     let [one, other] = [stage.call::<S>(&bare, &to), stage.call::<S>(&bare, &to)];
     bare.send(one, &S::said(b"!"));
     assert_eq!(stage.reason(1), "the handler panicked");
-    stage.until("the peer is told", || bare.look(one, |said| !said.failed.is_empty()));
+    stage.until("the peer sees the end", || bare.look(one, |said| !said.failed.is_empty()));
     bare.send(other, &S::said(b"ebb"));
     stage.until("the other is answered", || bare.look(other, |said| S::heard(&said.received) == b"ebb"));
     stage.hang_up::<S>(&bare, other);

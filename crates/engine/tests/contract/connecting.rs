@@ -57,7 +57,7 @@ pub(crate) fn is_given_up_with_its_future<S: Stack>(stage: &Stage) {
     let deaf = stage.deaf();
     let started =
         stage.start(&client, async move { task::timeout(brief, Client::at(deaf).connect(S::client())).await });
-    assert!(stage.outcome(&started).is_err(), "nobody answers");
+    assert!(stage.outcome(&started).is_err(), "no answer comes");
 }
 
 pub(crate) fn succeeds_twice_with_the_same_client<S: Stack>(stage: &Stage) {
@@ -85,7 +85,7 @@ pub(crate) fn succeeds_twice_with_the_same_client<S: Stack>(stage: &Stage) {
         }
         Ok::<_, Box<dyn std::error::Error>>(())
     });
-    stage.outcome(&started).expect("somebody listens");
+    stage.outcome(&started).expect("a server listens");
     stage.reason(3);
     assert_eq!(stage.reasons(), ["done"; 3]);
 }
@@ -123,7 +123,7 @@ pub(crate) fn uses_the_requested_local_address<S: Stack>(stage: &Stage) {
         }
         Ok::<_, Box<dyn std::error::Error>>(here)
     });
-    let here = stage.outcome(&started).expect("somebody listens");
+    let here = stage.outcome(&started).expect("a server listens");
     stage.reason(3);
     let ips = here.iter().filter_map(|address| Some(address.ip()?.ip()));
     assert!(ips.eq([here[0].ip().expect("it is TCP").ip(); 3]), "{here:?}");
@@ -146,7 +146,7 @@ pub(crate) fn hands_its_connection_to_a_handler<S: Stack>(stage: &Stage) {
         }
     });
     let connect = async move { Client::at(to).connect_with(S::client(), probe).await };
-    let remote = stage.outcome(&stage.start(&client, connect)).expect("somebody listens");
+    let remote = stage.outcome(&stage.start(&client, connect)).expect("a server listens");
     stage.reason(2);
     assert_eq!((journal.bytes(), journal.count("open")), (b"ebb".to_vec(), 1));
     stage.until("the handle knows", || remote.is_gone());

@@ -157,9 +157,9 @@ pub(crate) fn of_many_come_together<S: Stack>(stage: &Stage) {
         bare.send(*end, &S::hello());
     }
     let answered = |end: &usize| bare.look(*end, |said| S::heard(&said.received) == b"!");
-    stage.until("each is told", || ends.iter().all(answered));
+    stage.until("each deadline has fired", || ends.iter().all(answered));
     stage.rest(unit);
-    assert!(ends.iter().all(answered), "some are told twice");
+    assert!(ends.iter().all(answered), "a deadline fired twice");
     assert_eq!(early.get(), 0, "deadlines that came too early");
 }
 

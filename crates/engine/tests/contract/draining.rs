@@ -47,7 +47,7 @@ pub(crate) fn nothing_more_is_accepted<S: Stack>(stage: &Stage) {
     server.with(|event_loop| event_loop.drain(FOR_EVER));
     // A connection that comes before the kernel has closed the listener is reset.
     let late = Cell::new(bare.connect(&to));
-    stage.until("nobody listens any more", || match bare.look(late.get(), |said| said.connected) {
+    stage.until("the listener is closed", || match bare.look(late.get(), |said| said.connected) {
         Some(Ok(())) => {
             late.set(bare.connect(&to));
             false
@@ -114,7 +114,7 @@ pub(crate) fn a_connection_that_does_not_end_is_cut_off_in_time<S: Stack>(stage:
     assert_eq!(journal.count("Drain"), 2);
     bare.receive(stuck, true);
     for end in [stuck, idle] {
-        stage.until("the peer is told", || bare.look(end, |said| said.failed.len() + said.ended == 1));
+        stage.until("the peer sees the end", || bare.look(end, |said| said.failed.len() + said.ended == 1));
     }
     let used = server.used();
     assert!(used < 300_000, "{used} bytes are left of connections that are gone");
@@ -144,7 +144,7 @@ pub(crate) fn channels_are_notified_once<S: Stack>(stage: &Stage) {
     bare.send(end, &S::said(b"ebb"));
     stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"ebb"));
     server.with(|event_loop| event_loop.drain(FOR_EVER));
-    stage.until("the channel is told", || told.get() == 1);
+    stage.until("the channel is notified", || told.get() == 1);
     bare.send(end, &S::said(b"flow"));
     stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"ebbflow"));
     assert_eq!(told.get(), 1);
@@ -162,7 +162,7 @@ pub(crate) fn a_connection_that_is_being_made_is_given_up_in_time<S: Stack>(stag
     stage.rest(stage.units(1) / 10);
     assert!(!client.is_drained(), "it may come about still");
     stage.until("the loop is drained", || client.is_drained());
-    assert!(!stage.outcome(&started), "nobody answers");
+    assert!(!stage.outcome(&started), "no answer comes");
 }
 
 pub(crate) fn a_second_drain_shortens_the_first<S: Stack>(stage: &Stage) {

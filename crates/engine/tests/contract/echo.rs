@@ -120,7 +120,7 @@ pub(crate) fn comes_back_to_each_of_many<S: Stack>(stage: &Stage) {
     let all: Vec<_> = (0..MANY).map(|caller| pattern(300 + caller)[caller..].to_vec()).collect();
     let started = all.iter().map(|bytes| stage.start(&client, exchange::<S>(to.clone(), bytes.clone(), 200)));
     for (bytes, started) in all.iter().zip(started.collect::<Vec<_>>()) {
-        assert!(stage.outcome(&started).expect("nothing breaks") == *bytes, "somebody else's bytes came back");
+        assert!(stage.outcome(&started).expect("nothing breaks") == *bytes, "another connection's bytes came back");
     }
     assert_eq!(server.counts().accepted, MANY as u64);
 }
@@ -205,7 +205,7 @@ fn comes_back_to_a_handler<S: Stack>(stage: &Stage, to: Address) {
     let (come, bytes) = (Come::default(), pattern(60_000));
     let probe = stage.probe(ask::<S>(&come, &bytes));
     let connected = stage.start(&client, async move { Client::at(to).connect_with(S::client(), probe).await.is_ok() });
-    assert!(stage.outcome(&connected), "nobody hinders it");
+    assert!(stage.outcome(&connected), "connecting succeeds");
     stage.until("the answer has ended", || come.over.get());
     assert!(*come.bytes.borrow() == bytes, "other bytes came back");
     stage.until("the client is done", || client.counts().closed_done == 1);

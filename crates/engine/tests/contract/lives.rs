@@ -194,8 +194,8 @@ impl Life {
         assert!(record.wrong.borrow().is_empty(), "{:?}", record.wrong.borrow());
         assert!(self.said.starts_with(&received), "other bytes have come");
         assert!(sent.starts_with(&heard), "the peer was sent other bytes");
-        assert!(record.read_closed.get() <= 1, "the end is told once");
-        assert!(said.ended <= 1, "the end is told once");
+        assert!(record.read_closed.get() <= 1, "the end is reported once");
+        assert!(said.ended <= 1, "the end is reported once");
         if reason == "done" && !self.closed {
             assert_eq!((heard.len(), said.ended), (sent.len(), 1), "the peer missed something: {:?}", said.failed);
             let whole = record.left_early.get() || received.len() == self.said.len();

@@ -34,8 +34,8 @@ impl Marks {
         let left = |mark: &u64| S::wire_bytes(*mark as usize) as u64 <= sent;
         let all = self.all.borrow();
         let told = self.told.get();
-        assert!(all.len() >= told && all[..told].iter().all(left), "one of {told} marks was told too early");
-        assert!(S::FILTERED || !at_rest || !all[told..].iter().any(left), "a mark was not told");
+        assert!(all.len() >= told && all[..told].iter().all(left), "one of {told} positions was reported too early");
+        assert!(S::FILTERED || !at_rest || !all[told..].iter().any(left), "a position was not reported");
     }
 }
 
@@ -43,7 +43,7 @@ impl Marks {
 fn follow<S: Stack>(stage: &Stage, server: &Site, to: &Address, marks: &Marks, bytes: &[u8]) {
     let sent = || server.counts().sent_bytes;
     let caller = Caller::<S>::deaf(stage, to);
-    stage.until("everything was said", || !marks.all.borrow().is_empty());
+    stage.until("everything was sent", || !marks.all.borrow().is_empty());
     for listens in [false, true, false] {
         caller.listen(listens);
         stage.happens(stage.units(1) / 10, || {
@@ -60,7 +60,7 @@ fn follow<S: Stack>(stage: &Stage, server: &Site, to: &Address, marks: &Marks, b
         caller.is_over()
     });
     assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
-    assert_eq!(marks.told.get(), marks.all.borrow().len(), "marks that were told");
+    assert_eq!(marks.told.get(), marks.all.borrow().len(), "positions that were reported");
 }
 
 /// Serves bytes in pieces, each of which is waited for.
@@ -100,7 +100,7 @@ pub(crate) fn positions_that_are_a_byte_apart_are_distinct<S: Stack>(stage: &Sta
         caller.is_over()
     });
     assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
-    assert_eq!(marks.told.get(), bytes.len(), "marks that were told");
+    assert_eq!(marks.told.get(), bytes.len(), "positions that were reported");
 }
 
 pub(crate) fn a_watched_position_is_reported_once_when_its_bytes_have_left<S: Stack>(stage: &Stage) {
@@ -170,6 +170,6 @@ pub(crate) fn a_position_one_byte_ahead_waits<S: Stack>(stage: &Stage) {
     assert_eq!(flushed.get(), 0, "the peer has taken {sent} bytes");
     caller.listen(true);
     assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
-    assert_eq!(flushed.get(), 1, "marks that were told");
+    assert_eq!(flushed.get(), 1, "positions that were reported");
     caller.end(stage);
 }

@@ -461,7 +461,7 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back<S: St
     stage.until("the peer is cut off", || server.counts().closed_write_timeout == 1);
     stage.until("the memory comes back", || used() < BUFFERED_BYTES_MAX.min(stage.bulk() / 2));
     caller.listen(true);
-    stage.until("the peer is told", || caller.is_over());
+    stage.until("the peer sees the end", || caller.is_over());
     assert!(bytes.starts_with(&caller.heard()), "other bytes arrived");
 }
 

@@ -196,7 +196,7 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off<S: Stack>(stage: &Stage) {
     });
     let connect = async move { Client::at(to).connect(S::client()).await };
     // A channel from which no task receives.
-    let channel = stage.outcome(&stage.start(&client, connect)).expect("somebody listens");
+    let channel = stage.outcome(&stage.start(&client, connect)).expect("a server listens");
     assert_eq!(stage.reason(1), "the peer took too few bytes before the write deadline");
     let used = server.used();
     assert!(used < MEMORY_MAX, "{used} bytes are left of a connection that is gone");
@@ -266,7 +266,7 @@ fn assert_reset(stage: &Stage, server: &crate::stage::Site, bare: &Bare, end: us
     stage.until("the peer sees the reset", || bare.look(end, |said| !said.failed.is_empty()));
     let said = bare.said(end);
     assert_eq!(said.ended, 0, "a reset is not an end");
-    assert!(said.received.len() < much, "what waited was dropped");
+    assert!(said.received.len() < much, "pending bytes were dropped");
     stage.until("the connection is closed", || server.counts().closed_aborted == 1);
     let counts = server.counts();
     assert_eq!((counts.connections, counts.closed_done, counts.closed_failed), (0, 0, 0));

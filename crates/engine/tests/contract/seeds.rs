@@ -39,7 +39,7 @@ fn every_scenario_keeps_the_contract_under_every_seed() {
                 named.spawn_scoped(scope, || play_all(*play, count)).expect("a thread can be started").join()
             });
             match struck {
-                Ok(struck) => *fired.lock().expect("nobody panics here") += struck,
+                Ok(struck) => *fired.lock().expect("no thread panics here") += struck,
                 // The failure was printed with its seed; other threads may have failures to print as well.
                 Err(_) => drop(failed.fetch_add(1, Ordering::Relaxed)),
             }
@@ -50,7 +50,7 @@ fn every_scenario_keeps_the_contract_under_every_seed() {
         (0..workers).for_each(|_| drop(scope.spawn(work)));
     });
     assert_eq!(failed.into_inner(), 0, "plays that failed, each with the command that replays it above");
-    let fired = fired.into_inner().expect("nobody panicked");
+    let fired = fired.into_inner().expect("no thread panicked");
     println!("{} plays with {count} seeds each; how often each fault struck:\n{fired}", jobs.len());
     fired.assert_all(&Fault::BENIGN);
 }

@@ -170,7 +170,7 @@ pub(crate) fn messages_sent_in_open_arrive<S: Stack>(stage: &Stage) {
         told => told.by_default(cx),
     });
     let connected = stage.start(&client, async move { Client::at(to).connect_with(S::client(), probe).await.is_ok() });
-    assert!(stage.outcome(&connected), "nobody hinders it");
+    assert!(stage.outcome(&connected), "connecting succeeds");
     stage.until("both are done", || server.counts().closed_done == 1 && client.counts().closed_done == 1);
     assert!(*heard.borrow() == bytes, "other bytes arrived");
     assert_eq!(*greeting.borrow(), b"ebb");

@@ -145,7 +145,7 @@ fn posts_of_one_sender_do_not_starve_a_connection() {
     );
     let (mut other, _) = pairs.connect(Limits::default(), Lines::new(), Probe::new(&journal, echo));
     for _ in 0..20_000 {
-        remote.post("letter").unwrap();
+        remote.post("post").unwrap();
     }
     other.write_all(b"me too\n").unwrap();
     pairs.turn_until(|| journal.count("message me too") == 1);
@@ -186,5 +186,5 @@ fn posts_during_a_delivery_need_no_extra_wake_up() {
         pairs.event_loop.turn(None).unwrap();
         tell.send(journal.count(r#"Posted("new")"#)).unwrap();
     });
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(1), "the loop sleeps though there is a letter");
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(1), "the loop sleeps though there is a post");
 }

@@ -102,7 +102,7 @@ fn a_peer_that_sends_for_ever_is_cut_off_also_after_our_shutdown() {
         }),
     );
     pipe.receive(b"bye\n");
-    // The handler's deadline closes it neither sooner nor later.
+    // The linger bound closes it, and the handler's deadline does not close it earlier.
     for _ in 0..29 {
         pipe.receive(b"more");
         pipe.advance(Duration::from_secs(1));

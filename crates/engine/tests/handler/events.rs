@@ -202,7 +202,7 @@ fn flushed_comes_once_the_kernel_has_all_bytes_up_to_the_position() {
     pipe.take_at_most(1);
     assert_eq!(journal.take(), ["Flushed"]);
     pipe.take_at_most(usize::MAX);
-    assert_eq!(journal.take(), [""; 0], "it is told once");
+    assert_eq!(journal.take(), [""; 0], "it comes once");
 }
 
 #[test]
@@ -349,10 +349,10 @@ fn a_handler_that_refills_its_queue_gets_no_nested_writable_events() {
     let before = pipe.counts().turns;
     pipe.post("stream");
     assert_eq!(journal.count("Writable"), 40);
-    assert!(pipe.counts().turns - before >= 20, "at most at the visits of a turn");
+    assert!(pipe.counts().turns - before >= 20, "at most at the dispatches of a turn");
     let lines = journal.take();
     for (line, next) in lines.iter().zip(&lines[1..]) {
-        assert!(line != "begin" || next == "end", "told in the middle of sending: {next}");
+        assert!(line != "begin" || next == "end", "an event in the middle of sending: {next}");
     }
     assert_eq!(pipe.written().len(), 40 * 4 * 1_001);
 }
@@ -370,7 +370,7 @@ fn an_application_may_block_writes() {
         }),
     );
     pipe.post("hold");
-    assert!(!pipe.is_receiving(), "who cannot answer does not ask");
+    assert!(!pipe.is_receiving(), "an unwritable connection does not receive");
     pipe.post("let go");
     assert_eq!(journal.take(), ["open", r#"Posted("hold")"#, r#"Posted("let go")"#, "Writable"]);
     assert!(pipe.is_receiving());
@@ -484,7 +484,7 @@ fn a_drain_is_an_event_and_closes_by_default_after_the_flush() {
     pipe.drain(Duration::from_secs(10));
     assert!(!pipe.is_ended());
     pipe.take_at_most(usize::MAX);
-    assert_eq!(pipe.written(), b"draining\n", "the protocol may tell the peer");
+    assert_eq!(pipe.written(), b"draining\n", "the protocol may notify the peer");
     pipe.end();
     assert_eq!(journal.take(), ["open", "Drain", "closed: done"]);
 }

@@ -76,7 +76,7 @@ fn over_a_filter_that_changes_bytes_a_region_is_read_in_bounded_pieces() {
     pipe.take_at_most(0);
     let wire = ToyTls::client_wire(5, b"get\n", 4);
     pipe.receive(&wire[..wire.len() - 2]);
-    assert!(pipe.pool().ledger().used() < 200_000, "no more than a piece is in memory while nobody takes it");
+    assert!(pipe.pool().ledger().used() < 200_000, "no more than a piece is in memory while the peer does not read");
     assert_eq!(journal.count("Flushed"), 0);
     pipe.take_at_most(usize::MAX);
     assert!(ToyTls::opened(5, &pipe.written()) == (expected(&content), false));
@@ -102,7 +102,7 @@ fn a_file_shorter_than_its_region_is_the_callers_fault() {
     let journal = Journal::default();
     let mut pipe = embedded(Habits::default(), Probe::new(&journal, serve(&short)));
     pipe.receive(b"get\n");
-    assert!(pipe.is_cut_off(), "the peer must not take what it got for the whole");
+    assert!(pipe.is_cut_off(), "the peer must not take a truncated message for a complete one");
     assert_eq!(pipe.counts().closed_failed, 1, "{:?}", journal.take());
     assert!(pipe.written() == [&b"head\n"[..], &[b'x'; 4_000]].concat());
 

@@ -423,5 +423,5 @@ fn a_codec_that_reads_while_paused_stops_when_its_replies_are_unread() {
     assert!(!pipe.is_receiving() && !pipe.is_closed());
     assert!(pipe.pool().ledger().used() < 200_000, "{}", pipe.pool().ledger().used());
     pipe.take_at_most(usize::MAX);
-    assert_eq!(pipe.written().len(), 1_000_000, "and goes on as soon as somebody does");
+    assert_eq!(pipe.written().len(), 1_000_000, "and continues as soon as it does");
 }

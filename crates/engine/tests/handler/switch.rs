@@ -46,7 +46,7 @@ fn bytes_that_were_read_already_reach_the_new_codec_at_every_split() {
             ["open", "message ebb", "message switch", "open", "message one", "message two", "message three"]
         );
         pipe.end();
-        assert_eq!(journal.take(), ["ReadClosed", "closed: done"], "only the handler that is there is told");
+        assert_eq!(journal.take(), ["ReadClosed", "closed: done"], "only the present handler is notified");
     }
 }
 

@@ -11,24 +11,24 @@ use tidegate_engine::{Context, Event, Handler, Outcome, PostError, Remote, Serve
 
 use crate::support::{connect, has_ended};
 
-type Letter = (usize, usize);
+type Post = (usize, usize);
 
 /// Sends its posts to the peer as lines.
-struct Mail(Sender<Remote<Letter>>);
+struct Mail(Sender<Remote<Post>>);
 
 impl Handler<Lines> for Mail {
-    type Post = Letter;
+    type Post = Post;
 
-    fn open(&mut self, cx: &mut Context<'_, Lines, Letter>) -> Outcome<Lines> {
+    fn open(&mut self, cx: &mut Context<'_, Lines, Post>) -> Outcome<Lines> {
         self.0.send(cx.remote()).expect("the test waits for it");
         Outcome::Continue
     }
 
-    fn message(&mut self, _: Slice, _: &mut Context<'_, Lines, Letter>) -> Outcome<Lines> {
+    fn message(&mut self, _: Slice, _: &mut Context<'_, Lines, Post>) -> Outcome<Lines> {
         Outcome::Close
     }
 
-    fn event(&mut self, event: Event<Letter>, cx: &mut Context<'_, Lines, Letter>) -> Outcome<Lines> {
+    fn event(&mut self, event: Event<Post>, cx: &mut Context<'_, Lines, Post>) -> Outcome<Lines> {
         if let Event::Posted((sender, number)) = event {
             cx.send(format!("{sender} {number}").into()).expect("there is room for all of them");
         }
@@ -39,7 +39,7 @@ impl Handler<Lines> for Mail {
 #[test]
 fn posts_arrive_in_order_and_are_returned_once_the_loop_has_ended() {
     const SENDERS: usize = 4;
-    const LETTERS: usize = 2_000;
+    const POSTS: usize = 2_000;
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     let server = Server::bind("127.0.0.1:0")
@@ -53,20 +53,20 @@ fn posts_arrive_in_order_and_are_returned_once_the_loop_has_ended() {
         for sender in 0..SENDERS {
             let remote = remote.clone();
             scope.spawn(move || {
-                for number in 0..LETTERS {
+                for number in 0..POSTS {
                     remote.post((sender, number)).unwrap();
                 }
             });
         }
         let mut next = [0; SENDERS];
-        for line in BufReader::new(&client).lines().take(SENDERS * LETTERS) {
+        for line in BufReader::new(&client).lines().take(SENDERS * POSTS) {
             let line = line.unwrap();
             let (sender, number) = line.split_once(' ').unwrap();
             let sender: usize = sender.parse().unwrap();
             assert_eq!(number.parse::<usize>().unwrap(), next[sender]);
             next[sender] += 1;
         }
-        assert_eq!(next, [LETTERS; SENDERS]);
+        assert_eq!(next, [POSTS; SENDERS]);
     });
     drop(server);
     assert!(has_ended(&mut client));

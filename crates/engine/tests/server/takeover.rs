@@ -43,7 +43,7 @@ fn at(path: &SocketPath, loops: usize) -> ServerHandle {
 }
 
 fn serves(address: SocketAddr) {
-    let mut client = bounded(TcpStream::connect(address).expect("somebody listens"));
+    let mut client = bounded(TcpStream::connect(address).expect("a server listens"));
     assert_eq!(ask(&mut client, "ebb"), "ebb");
 }
 
@@ -61,7 +61,7 @@ impl Crowd {
             let (over, asked) = (over.clone(), asked.clone());
             move || {
                 while !over.load(Ordering::Relaxed) {
-                    let mut stream = bounded(TcpStream::connect(address).expect("somebody listens"));
+                    let mut stream = bounded(TcpStream::connect(address).expect("a server listens"));
                     for line in 0..3 {
                         let line = format!("{number}: {line}");
                         assert_eq!(ask(&mut stream, &line), line);
@@ -111,7 +111,7 @@ fn no_request_fails_while_one_server_after_the_other_takes_over() {
         crowd.end();
         server.drain(PATIENCE);
         assert!(!path.0.exists());
-        assert!(TcpStream::connect(address).is_err(), "nobody holds the listeners any more");
+        assert!(TcpStream::connect(address).is_err(), "the listeners are closed");
     }
 }
 
@@ -350,7 +350,7 @@ fn a_predecessor_that_makes_no_sense_is_an_error() {
         let error = begin(Server::bind("127.0.0.1:0").unwrap().takeover(&path.0), 1).unwrap_err();
         assert!(matches!(&error, StartError::Takeover(_, error) if error.kind() == ErrorKind::InvalidData), "{error}");
         old.join().unwrap();
-        assert!(path.0.exists(), "it belongs to somebody else");
+        assert!(path.0.exists(), "it belongs to another process");
     }
 }
 

@@ -66,7 +66,7 @@ fn a_sleep_until_a_past_time_ends_at_once() {
         .block_on(async {
             assert!(once(task::sleep(Duration::ZERO)).await.is_some());
             assert!(once(task::sleep_until(task::now())).await.is_some());
-            assert_eq!(task::timeout(Duration::ZERO, async { 1 }).await, Ok(1), "the future is asked first");
+            assert_eq!(task::timeout(Duration::ZERO, async { 1 }).await, Ok(1), "the future is polled first");
             assert!(task::timeout(Duration::ZERO, never()).await.is_err());
         })
         .expect("waiting does not fail");
@@ -122,7 +122,7 @@ fn an_interval_keeps_its_rhythm_and_missed_ticks_are_not_made_up_for() {
             if number == 3 {
                 task::sleep(Duration::from_millis(3_500)).await;
             } else if number > 0 {
-                assert!(once(interval.tick()).await.is_none(), "it is not due, and nothing is lost by asking");
+                assert!(once(interval.tick()).await.is_none(), "it is not due, and a poll loses no tick");
             }
             let due = interval.tick().await;
             notes.note(format!("{} at {}", (due - begun).as_millis(), (task::now() - begun).as_millis()));
@@ -187,7 +187,7 @@ fn repeated_zero_sleeps_do_not_block_the_loop() {
         while !over.get() && begun.elapsed() < SECOND * 5 {
             task::sleep(Duration::ZERO).await;
         }
-        assert!(over.get(), "nobody else ran");
+        assert!(over.get(), "no other task ran");
         other.await
     });
     slept.expect("waiting does not fail").expect("it is fine");
