@@ -176,7 +176,7 @@ pub(crate) fn a_handler_that_fails_cuts_its_connection_off<S: Stack>(stage: &Sta
     let end = stage.call::<S>(&bare, &to);
     bare.send(end, &S::said(b"ebb"));
     assert_eq!(stage.reason(1), "the handler failed: the disk is full");
-    stage.until("the peer sees the end", || bare.look(end, |said| !said.failed.is_empty()));
+    stage.until("the peer sees the reset", || bare.look(end, |said| !said.failed.is_empty()));
     assert_eq!(bare.said(end).ended, 0, "bytes without framing must not look complete");
     assert_eq!(server.counts().closed_failed, 1);
 }
@@ -192,7 +192,7 @@ pub(crate) fn a_panic_ends_its_own_connection_only<S: Stack>(stage: &Stage) {
     let [one, other] = [stage.call::<S>(&bare, &to), stage.call::<S>(&bare, &to)];
     bare.send(one, &S::said(b"!"));
     assert_eq!(stage.reason(1), "the handler panicked");
-    stage.until("the peer sees the end", || bare.look(one, |said| !said.failed.is_empty()));
+    stage.until("the peer sees the reset", || bare.look(one, |said| !said.failed.is_empty()));
     bare.send(other, &S::said(b"ebb"));
     stage.until("the other is answered", || bare.look(other, |said| S::heard(&said.received) == b"ebb"));
     stage.hang_up::<S>(&bare, other);
