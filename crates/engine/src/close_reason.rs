@@ -1,4 +1,4 @@
-//! `CloseReason`: why a connection is gone.
+//! `CloseReason`: why a connection is closed.
 
 use std::error::Error;
 use std::fmt;
@@ -6,14 +6,14 @@ use std::io;
 
 use tidegate_codec::{Blame, Fault};
 
-/// Why a connection is gone.
+/// Why a connection is closed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CloseReason {
     /// The handler, the channel or the protocol was done.
     Done,
     /// The application reset the connection on purpose: [`Channel::abort`](crate::Channel::abort) or
-    /// [`Outcome::Abort`](crate::Outcome::Abort). The peer sees that the stream was cut off.
+    /// [`Outcome::Abort`](crate::Outcome::Abort). The peer sees a reset.
     Aborted,
     /// The peer broke the connection, or the network did.
     Broken(io::Error),
@@ -21,27 +21,27 @@ pub enum CloseReason {
     Protocol(Box<dyn Fault>),
     /// The handler failed, or the task that served the connection.
     Failed(Box<dyn Error>),
-    /// A deadline that the application had set has come.
+    /// A deadline of the application has passed.
     Deadline,
-    /// The handler panicked, the codec, or the task that had the channel.
+    /// The handler panicked, or the codec, or the task that had the channel.
     Panicked,
-    /// The peer took nothing for longer than [`Limits::write_timeout`](crate::Limits::write_timeout), or less than
-    /// [`Limits::write_rate_min`](crate::Limits::write_rate_min) makes of that time.
+    /// The peer took no byte for longer than [`Limits::write_timeout`](crate::Limits::write_timeout), or took bytes in
+    /// that time at less than [`Limits::write_rate_min`](crate::Limits::write_rate_min).
     WriteTimeout,
-    /// The peer made the protocol answer, and did not read the answers.
+    /// The peer made the protocol reply, and did not read the replies.
     RepliesUnread,
-    /// The loop's memory was used up, and nothing else had more bytes waiting.
+    /// The loop's memory was used up, and no other connection had more bytes waiting.
     Shed,
     /// The peer read more slowly than messages came to a [`Group`](crate::Group) that sheds such members.
     TooSlow,
-    /// The deadline of a drain had come.
+    /// The deadline of a drain has passed.
     Drained,
     /// The loop ended.
     LoopEnded,
 }
 
 impl CloseReason {
-    /// Whose doing it was, unless everything was in order or as the application wanted it.
+    /// The party to blame; `None` if the connection closed in good order or as the application wanted.
     #[must_use]
     pub fn blame(&self) -> Option<Blame> {
         match self {

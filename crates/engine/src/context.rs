@@ -17,9 +17,9 @@ use crate::loop_core::Core;
 use crate::remote::Remote;
 use crate::wheel::Tick;
 
-/// A handler's view of its connection: the codec and the queue, never the handler itself.
+/// A handler's view of its connection: the codec and the outbound queue, never the handler itself.
 ///
-/// `P` is what other threads may post to the handler.
+/// `P` is the type that other threads may post to the handler.
 pub struct Context<'a, C: Codec, P = ()> {
     codec: &'a mut C,
     link: &'a mut Link,
@@ -31,20 +31,21 @@ pub struct Context<'a, C: Codec, P = ()> {
 impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
     #[inline]
     pub(crate) fn new(codec: &'a mut C, link: &'a mut Link, core: &'a mut Core, token: Token) -> Self {
-        // Here and not in `send`: after a write in between the compiler no longer knows what a message was made of.
+        // Attached here and not in `send`: after a write in between, the compiler no longer knows how the caller built
+        // the message.
         link.outbound().attach(&core.pool);
         Self { codec, link, core, token, post: PhantomData }
     }
 
-    /// Queues a message. It leaves once the handler has returned and the input is used up.
+    /// Queues a message. It is sent once the handler has returned and the input is used up.
     ///
-    /// The mark is a promise: once it is [watched](Context::watch), [`Event::Flushed`](crate::Event::Flushed) tells
-    /// that everything up to it is with the kernel.
+    /// Returns the message's write position. Once the application [watches](Context::watch) it,
+    /// [`Event::Flushed`](crate::Event::Flushed) reports that the kernel has all bytes up to it.
     ///
     /// # Errors
     /// [`SendError::Full`] past the hard cap, [`SendError::Closed`] once the connection closes, both with the message;
-    /// [`SendError::Codec`] if the protocol cannot say it. Nothing was queued then.
-    // What the codec asks of a message may be known where it is made, and is not asked then.
+    /// [`SendError::Codec`] if the protocol cannot express the message. Nothing is queued then.
+    // Always inlined: where the caller builds the message, the compiler may know the outcome of the codec's checks.
     #[inline(always)]
     pub fn send(&mut self, message: C::Out) -> Result<WritePosition, SendError<C::Out, C::Error>> {
         if self.link.is_closing() || (self.link.is_write_shut() && !injected::is_injected(Bug::SentAfterShutdown)) {
@@ -59,28 +60,29 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
         Ok(self.codec.mark(self.link.outbound()))
     }
 
-    /// Whether the connection is writable: less waits to be sent than the water marks allow, and nobody holds it.
-    /// A handler that streams stops while it is not, and goes on at [`Event::Writable`](crate::Event::Writable).
+    /// Whether the connection is writable: the pending bytes are within the water marks, and the application does not
+    /// [block writes](Context::block_writes). A streaming handler stops while the connection is unwritable, and
+    /// continues at [`Event::Writable`](crate::Event::Writable).
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.link.is_writable()
     }
 
-    /// Bytes that wait to be sent, those that filters hold back and what their entries cost included.
+    /// Bytes that wait to be sent, including those that filters buffer, and the cost of their queue entries.
     #[must_use]
     pub fn pending_bytes(&self) -> u64 {
         self.link.cost(self.codec)
     }
 
-    /// Makes the connection unwritable for a reason of the application's own, or takes that reason back.
-    pub fn block_writes(&mut self, hold: bool) {
-        self.link.block_writes(hold);
+    /// Makes the connection unwritable for a reason of the application's own, or withdraws that reason.
+    pub fn block_writes(&mut self, block: bool) {
+        self.link.block_writes(block);
     }
 
-    /// Asks to be told [`Event::Flushed`](crate::Event::Flushed) once everything up to `mark` is with the kernel. There
-    /// is one watched mark; a new one takes its place.
-    pub fn watch(&mut self, mark: WritePosition) {
-        self.link.watch(mark);
+    /// Requests [`Event::Flushed`](crate::Event::Flushed) once the kernel has all bytes up to `position`. A connection
+    /// has one watched position; a new one replaces it.
+    pub fn watch(&mut self, position: WritePosition) {
+        self.link.watch(position);
     }
 
     /// Decodes no further message until [`resume`](Context::resume).
@@ -88,27 +90,28 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
         self.link.pause(true);
     }
 
-    /// Goes on decoding, from bytes that were read already.
+    /// Resumes decoding, beginning with bytes that were read already.
     pub fn resume(&mut self) {
         if self.link.pause(false) {
             self.codec.restart_timeouts(self.core.time.now());
         }
     }
 
-    /// Tells the peer that nothing more will be sent, once what was is with the kernel. Receiving goes on.
+    /// Shuts down the sending side once the kernel has all queued bytes. The peer sees the end of the stream. Receiving
+    /// goes on.
     pub fn shutdown_write(&mut self) {
         self.link.shut_write();
     }
 
-    /// Asks for [`Event::Deadline`](crate::Event::Deadline) at a time; `None` takes that back. There is one such deadline.
-    /// It is precise to a millisecond, and at most twelve days away.
+    /// Requests [`Event::Deadline`](crate::Event::Deadline) at a time; `None` cancels it. A connection has one such
+    /// deadline. It is precise to a millisecond, and at most twelve days away.
     pub fn deadline(&mut self, at: Option<Instant>) {
         let tick = at.map_or(Tick::NEVER, |at| self.core.wheel.tick(at));
         self.link.set_deadline(tick);
     }
 
-    /// Sets the deadline of a channel, unless that has come already: there is nothing to wait for then, and the wheel
-    /// takes no time that has passed. Returns whether it has come.
+    /// Sets the deadline of a channel, unless it has passed already: the wheel takes no time in the past. Returns
+    /// whether it has passed.
     #[must_use]
     pub(crate) fn set_deadline(&mut self, tick: Tick) -> bool {
         let has_come = self.core.wheel.has_come(tick);
@@ -116,13 +119,13 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
         has_come
     }
 
-    /// Does something with this connection as soon as the visit is over.
+    /// Runs `act` on this connection as soon as the dispatch is over.
     pub(crate) fn later(&mut self, act: impl FnOnce(&Rc<Local>, Token) + 'static) {
         let token = self.token;
         self.core.tasks.later(move |local| act(local, token));
     }
 
-    /// Asks for [`Event::Deadline`](crate::Event::Deadline) after so long.
+    /// Requests [`Event::Deadline`](crate::Event::Deadline) after a duration.
     pub fn deadline_after(&mut self, after: Duration) {
         let at = self.now().checked_add(after);
         self.deadline(at);
@@ -140,22 +143,22 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
         &self.core.time
     }
 
-    /// The connection's number on its loop; no two connections have the same at the same time.
+    /// The connection's number on its loop. No two connections of a loop have the same number at the same time.
     #[must_use]
     pub fn id(&self) -> u64 {
         crate::channel::id(self.token)
     }
 
-    /// Who is at the other end.
+    /// The address of the peer.
     #[must_use]
     pub fn peer(&self) -> Address {
         self.link.peer()
     }
 
-    /// The address of our own end.
+    /// The address of the local end.
     ///
     /// # Errors
-    /// The system's, if the connection broke.
+    /// The system's error, if the connection broke.
     pub fn local(&self) -> std::io::Result<Address> {
         self.core.driver.address(self.token, Side::Local)
     }
@@ -166,23 +169,23 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
         self.core.remote(self.token)
     }
 
-    /// Makes the connection a member of a group, until it leaves or is gone. Joining twice is joining once.
+    /// Makes the connection a member of a group, until it leaves or is closed. Joining a second time has no effect.
     pub fn join(&mut self, group: &Group<C>) {
         self.core.join(group.shared(), self.token);
     }
 
-    /// Leaves a group. Messages that were sent to it before and have not come to this loop yet do not arrive.
+    /// Leaves a group. Messages that were sent to the group before, and that this loop has not read yet, do not arrive.
     pub fn leave(&mut self, group: &Group<C>) {
         self.core.groups.leave(group.shared(), self.token);
     }
 
-    /// What names this connection on any loop: for [`Group::send_except`].
+    /// Identifies this connection on any loop: for [`Group::send_except`].
     #[must_use]
     pub fn member(&self) -> Member {
         Member::new(&self.core.mailbox, self.token)
     }
 
-    /// Whether the loop drains: it accepts no more, and waits for its connections to end.
+    /// Whether the loop drains: it accepts no more connections, and waits for those it has to end.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.core.is_draining()
@@ -194,12 +197,12 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
         self.codec
     }
 
-    /// The codec, to change it: its limits, say.
+    /// The codec, mutable: to change its limits, for example.
     pub fn codec_mut(&mut self) -> &mut C {
         self.codec
     }
 
-    /// Where the loop's memory comes from.
+    /// The pool that the loop's memory comes from.
     #[must_use]
     pub fn pool(&self) -> &tidegate_buffer::Pool {
         &self.core.pool
@@ -215,7 +218,7 @@ impl<C: Codec, P> fmt::Debug for Context<'_, C, P> {
 /// Why a message was not queued.
 #[non_exhaustive]
 pub enum SendError<M, E> {
-    /// Too much waits already; this is the message.
+    /// Too many bytes wait already; this is the message.
     Full(M),
     /// The connection closes; this is the message.
     Closed(M),
@@ -223,7 +226,7 @@ pub enum SendError<M, E> {
     Busy(M),
     /// The codec panicked. The message is lost, and the connection is being closed.
     Panicked,
-    /// The protocol cannot say it.
+    /// The protocol cannot express the message.
     Codec(E),
 }
 

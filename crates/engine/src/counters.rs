@@ -1,8 +1,8 @@
 //! Counters of a loop, readable from any thread.
 //!
-//! [`Counters`] is what the loop itself counts, in plain numbers; [`Published`] is its copy of a moment ago, stored once a
-//! turn. Two things there are no copies, since a loop that hangs publishes nothing: which turn it is busy with, stored
-//! when the turn's work begins and when it ends; and `stalls`, which the thread of `watchdog.rs` counts.
+//! [`Counters`] has the loop's own counts, in plain numbers; [`Published`] is a copy, stored once a turn. Two numbers
+//! in it are no copies, because a loop that hangs publishes nothing: the turn that the loop is busy with, stored when
+//! the turn's work begins and when it ends; and `stalls`, which the thread of `watchdog.rs` counts.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use crate::close_reason::{CAUSES, Cause};
 use crate::limits::SLOW_TURN;
 
-/// What a loop has done so far. The loop publishes it once a turn, all but `stalls`, which are seen from outside.
+/// The counts of a loop so far. The loop publishes them once a turn, except `stalls`, which the watchdog counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Connections that are there now.
+    /// Connections that are open now.
     pub connections: u64,
     /// Connections that were accepted.
     pub accepted: u64,
@@ -26,24 +26,24 @@ pub struct Counts {
     pub received_bytes: u64,
     /// Bytes that the kernel took.
     pub sent_bytes: u64,
-    /// Bytes of memory that the connections hold, and what the loop receives into, which is 68 KiB from the first receive
-    /// on.
+    /// Bytes of memory that the connections use, and that of the loop's receive buffer, which is 68 KiB from the first
+    /// receive on.
     pub memory_bytes: u64,
     /// Tasks that panicked.
     pub tasks_panicked: u64,
     /// Turns of the loop.
     pub turns: u64,
-    /// The longest turn that has ended, waiting not counted.
+    /// The longest turn that has ended, without the time spent waiting for events.
     pub longest_turn: Duration,
-    /// Turns that took longer than a tenth of a second: a handler or a task kept the loop for itself. They are counted
-    /// when they have ended.
+    /// Turns that took longer than 100 ms: a handler or a task blocked the loop. They are counted when they have ended.
     pub slow_turns: u64,
-    /// Turns that took longer than a second: a handler or a task did not yield. They are counted while they last, within
-    /// half a second, and again as slow ones if they end. Only the loops of a [`Server`](crate::Server) are watched so.
+    /// Turns that took longer than a second: a handler or a task did not yield. They are counted while they last, at
+    /// most half a second later, and again as slow turns if they end. Only the loops of a [`Server`](crate::Server)
+    /// are watched.
     pub stalls: u64,
     /// Connections that were closed in good order.
     pub closed_done: u64,
-    /// Connections that the application reset on purpose.
+    /// Connections that the application reset.
     pub closed_aborted: u64,
     /// Connections that broke.
     pub closed_broken: u64,
@@ -61,7 +61,7 @@ pub struct Counts {
     pub closed_replies_unread: u64,
     /// Connections that were shed because memory was used up.
     pub closed_shed: u64,
-    /// Connections that read more slowly than their group was sent messages.
+    /// Connections that read more slowly than messages came to their group.
     pub closed_too_slow: u64,
     /// Connections that a drain, or the end of the loop, cut off.
     pub closed_drained: u64,
@@ -101,12 +101,12 @@ impl Counters {
     }
 }
 
-/// The side that other threads read. Each number is right by itself; together they may be a turn apart.
+/// The copy that other threads read. Each number is correct by itself; two of them may be a turn apart.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
     numbers: [AtomicU64; NUMBERS],
     closed: [AtomicU64; CAUSES],
-    /// Which turn the loop is busy with, counted from one; none while it waits.
+    /// The turn that the loop is busy with, counted from one; zero while it waits.
     busy_turn: AtomicU64,
     stalls: AtomicU64,
 }
@@ -149,7 +149,7 @@ impl Published {
         Some(self.busy_turn.load(Relaxed)).filter(|&turn| turn > 0)
     }
 
-    /// Counts a turn that hangs; for who sees that from outside.
+    /// Counts a turn that hangs. The watchdog's thread calls it.
     pub(crate) fn count_stall(&self) {
         self.stalls.fetch_add(1, Relaxed);
     }

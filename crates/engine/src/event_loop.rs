@@ -386,8 +386,8 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Between two turns the loop's time stands still as well, and the last turn may be long ago: what begins now
-    /// must not be late already.
+    /// Between two turns the loop's time stands still as well, and the last turn may be long ago: a deadline that is
+    /// set now must not be late already.
     fn catch_up(&self) {
         let core = &mut *self.local.core.borrow_mut();
         let now = core.driver.now();
@@ -395,7 +395,7 @@ impl EventLoop {
         self.local.set_now(now);
     }
 
-    /// Waits, and returns what time it is then.
+    /// Waits, and returns the time afterwards.
     fn wait(&mut self, patience: Option<Duration>) -> io::Result<Instant> {
         let local = self.local.clone();
         let mut core = local.core.borrow_mut();
@@ -637,8 +637,8 @@ impl EventLoop {
         if is_exhausted && self.must_shed(core, returning) {
             returning = self.shed(core, returning);
         }
-        // Receiving goes on as soon as the budget is not used up, not only when an eighth of it is free: what is left
-        // may be halves of messages, whose other halves have to be read before anything is given back.
+        // Receiving goes on as soon as the budget is not used up, not only when an eighth of it is free: the rest may
+        // be partial messages, which have to be read to their end before memory is freed.
         let pause = core.pool.ledger().is_exhausted();
         if pause && !self.exhausted && returning == 0 {
             core.log.warn(core.time.now(), "memory is used up and nothing is left to shed; reading waits");

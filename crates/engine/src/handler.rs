@@ -36,11 +36,11 @@ use crate::server::serve::start;
 /// }
 /// ```
 pub trait Handler<C: Codec>: 'static {
-    /// What other threads may post to it, through a [`Remote`](crate::Remote).
+    /// The type that other threads may post to it, through a [`Remote`](crate::Remote).
     type Post: Send + 'static;
 
-    /// The connection is there. With a handshake below, nothing can be exchanged before
-    /// [`Event::Established`], but what is sent is kept until then.
+    /// The connection is open. If a filter below has a handshake, no bytes can be exchanged before
+    /// [`Event::Established`]; messages that the handler sends earlier are queued until then.
     fn open(&mut self, _cx: &mut Context<'_, C, Self::Post>) -> Outcome<C> {
         Outcome::Continue
     }
@@ -48,28 +48,27 @@ pub trait Handler<C: Codec>: 'static {
     /// A message has arrived.
     fn message(&mut self, message: C::In, cx: &mut Context<'_, C, Self::Post>) -> Outcome<C>;
 
-    /// Something else has happened.
+    /// An event other than a message.
     ///
-    /// By default the end of the peer's stream, and the wish of the application to drain, close the connection once
-    /// everything was sent; except that a protocol which knows its own end, as HTTP does, is left to find it. Whoever
-    /// writes this method does that by itself: a connection that answers [`Event::ReadClosed`] with
-    /// [`Outcome::Continue`] stays open until it [ends its own side](Context::shutdown_write) as well, or the peer resets
-    /// it.
+    /// By default the end of the peer's stream, and a drain of the server, close the connection once everything was
+    /// sent. A protocol that knows its own end, as HTTP does, is left to find it. A handler that overrides this method
+    /// replaces that default: a connection that answers [`Event::ReadClosed`] with [`Outcome::Continue`] stays open
+    /// until the handler [shuts down its own side](Context::shutdown_write) as well, or the peer resets the connection.
     fn event(&mut self, event: Event<Self::Post>, cx: &mut Context<'_, C, Self::Post>) -> Outcome<C> {
         event.by_default(cx)
     }
 
-    /// The connection is gone, and why. Nothing more will be told.
+    /// The connection is closed, for this reason. It is the handler's last call.
     fn closed(&mut self, _reason: &CloseReason) {}
 }
 
-/// What a handler is told beside messages.
+/// The events that a handler receives besides messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event<P> {
-    /// The connection was unwritable and is writable again. Told once per turn at most.
+    /// The connection was unwritable and is writable again. It comes at most once per turn.
     Writable,
-    /// Everything up to the watched mark is with the kernel.
+    /// The kernel has all bytes up to the watched position.
     Flushed,
     /// The deadline that the handler set has come.
     Deadline,
@@ -84,8 +83,7 @@ pub enum Event<P> {
 }
 
 impl<P: Send + 'static> Event<P> {
-    /// What happens unless a handler decides otherwise: for the events that a handler of its own
-    /// [`event`](Handler::event) does not care about.
+    /// The default outcome: for the events that a handler's own [`event`](Handler::event) does not handle.
     pub fn by_default<C: Codec>(self, cx: &Context<'_, C, P>) -> Outcome<C> {
         match self {
             Self::ReadClosed | Self::Drain if !cx.codec().knows_its_end() => Outcome::Close,
@@ -96,21 +94,22 @@ impl<P: Send + 'static> Event<P> {
 
 /// What a handler wants to happen next.
 ///
-/// The result of something that may fail can be turned into one: `cx.send(message).into()` goes on, or closes the
-/// connection because of the error.
+/// A `Result` converts into an outcome: `cx.send(message).into()` continues, or closes the connection because of the
+/// error.
 #[derive(Debug)]
 pub enum Outcome<C> {
     /// Go on.
     Continue,
     /// Close the connection once everything was sent.
     Close,
-    /// Reset the connection at once, and drop what waits to be sent. The peer sees that the stream was cut off, and not its
-    /// end: what a gateway does when the other side of it was reset. The reason is [`CloseReason::Aborted`].
+    /// Reset the connection at once, and drop the pending output. The peer sees a reset and not the end of the stream.
+    /// A gateway does this when its other side was reset. The reason is [`CloseReason::Aborted`].
     Abort,
-    /// Close it once everything was sent, and report the error. Where only the end of the connection ends a message, as
-    /// with lines or raw bytes, the connection is reset instead, so that the peer does not take a part for the whole.
+    /// Close the connection once everything was sent, and report the error. Where only the end of the connection ends a
+    /// message, as with lines or raw bytes, the connection is reset instead, so that the peer does not take a truncated
+    /// message for a complete one.
     Fail(Box<dyn Error>),
-    /// Go on with another codec and another handler. Bytes that were read already come along.
+    /// Go on with another codec and another handler. The new codec decodes the bytes that were read already.
     Switch(Switch<C>),
 }
 
@@ -120,9 +119,9 @@ impl<C: Codec> Outcome<C> {
         Self::Fail(error.into())
     }
 
-    /// Goes on with the codec and the handler that `to` makes of the present codec. The new handler is told
-    /// [`open`](Handler::open). What the old codec has said leaves first; bytes that it has not decoded are the new
-    /// one's; a pause, a hold, a deadline and a watched mark end with the old handler.
+    /// Continues with the codec and the handler that `to` makes of the present codec. The new handler's
+    /// [`open`](Handler::open) is called. The old codec's output is sent first. Bytes that the old codec has not
+    /// decoded go to the new one. A pause, blocked writes, a deadline and a watched position end with the old handler.
     ///
     /// ```
     /// use tidegate_codec::Slice;
@@ -165,8 +164,9 @@ impl<C: Codec> Outcome<C> {
 }
 
 impl<C: Codec> Outcome<C> {
-    /// Goes on as a channel: with the codec that `to` makes of the present codec, and a task that runs `serve`. Everything
-    /// else is as for [`switch`](Outcome::switch), and the task is as one of [`Server::serve`](crate::Server::serve).
+    /// Continues as a channel: with the codec that `to` makes of the present codec, and a task that runs `serve`.
+    /// Everything else is as for [`switch`](Outcome::switch), and the task behaves as one of
+    /// [`Server::serve`](crate::Server::serve).
     ///
     /// ```
     /// use tidegate_codec::Slice;

@@ -1,20 +1,20 @@
 //! The event loop: one thread, one driver, its connections, timers and buffers; it shares nothing.
 //!
-//! An application is a [`Handler`], which gets events of one connection and answers each with an [`Outcome`], and is
-//! never re-entered; or it is a task with a [`Channel`], which asks for one message after the other. [`Server`] accepts
-//! connections and runs the loops, and [`Client`] connects.
+//! An application is a [`Handler`], which gets the events of one connection and answers each with an [`Outcome`], and
+//! is never re-entered; or it is a task with a [`Channel`], which pulls one message after the other. [`Server`]
+//! accepts connections and runs the loops, and [`Client`] connects.
 //!
 //! | what | where |
 //! |---|---|
-//! | what an application writes as a handler | `handler.rs`, and what it is handed: `context.rs` |
-//! | what it uses as a task | `channel/`, `task/` |
+//! | an application as a handler | `handler.rs`, and the handler's view of its connection: `context.rs` |
+//! | an application as a task | `channel/`, `task/` |
 //! | one message to many connections | `group/` |
 //! | listening, accepting, threads, drain, restarts | `server/` |
 //! | connecting | `client/` |
-//! | what happens to one connection | `connection/` |
-//! | what happens in one turn of a loop | `event_loop.rs`, and what it lends: `loop_core.rs`, `local.rs` |
-//! | slots, timers, mail from other threads | `slots.rs`, `wheel.rs`, `mailbox.rs`, `remote.rs` |
-//! | what is counted, what is logged | `counters.rs`, `log.rs` |
+//! | one connection: dispatch, deadlines, pulling | `connection/` |
+//! | one turn of a loop | `event_loop.rs`, and the state of the loop: `loop_core.rs`, `local.rs` |
+//! | slots, timers, messages from other threads | `slots.rs`, `wheel.rs`, `mailbox.rs`, `remote.rs` |
+//! | counters, log lines | `counters.rs`, `log.rs` |
 
 #![forbid(unsafe_code)]
 

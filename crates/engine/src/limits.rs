@@ -1,10 +1,10 @@
-//! `Limits`: what protects a server unless it is told otherwise.
+//! `Limits`: the limits that protect a server by default, and the engine's internal bounds.
 
 use std::time::Duration;
 
 use tidegate_buffer::WaterMarks;
 
-/// Limits of the connections of one server. Each has a default that protects.
+/// Limits of the connections of one server. Each has a protective default.
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,23 +24,24 @@ use tidegate_buffer::WaterMarks;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// How much may wait to be sent on one connection; 64 and 32 KiB.
+    /// How many bytes may wait to be sent on one connection; default 64 and 32 KiB.
     pub water: WaterMarks,
-    /// A peer that takes nothing for this long, while bytes wait, is disconnected; 60 s.
+    /// A peer that takes no byte for this long, while bytes wait, is disconnected; default 60 s.
     pub write_timeout: Duration,
-    /// The least rate at which a peer has to take bytes while some wait, in bytes per second, over a `write_timeout`; 0 if
-    /// one byte in that time is enough. Who takes less counts as one who takes nothing. 240.
+    /// The lowest rate at which a peer has to take bytes while some wait, in bytes per second, averaged over a
+    /// `write_timeout`; 0 if one byte in that time is enough. A peer below the rate counts as one that takes no byte.
+    /// Default 240.
     pub write_rate_min: u32,
-    /// After our last byte, how long a silent peer may take to end the connection before we do, so that it can read that
-    /// byte; 2 s. One that goes on sending has half a minute.
+    /// After our last byte, how long a silent peer may take to end the connection before we do, so that it can read
+    /// that byte; default 2 s. A peer that goes on sending has 30 s.
     pub linger_timeout: Duration,
-    /// Connections of the whole server; further ones wait in the kernel. One that is gone counts for as long as a task
-    /// keeps its channel. Three quarters of the process's limit of
-    /// descriptors, and never more than a million.
+    /// Connections of the whole server; further ones wait in the kernel. A closed connection counts for as long as a
+    /// task keeps its channel. Default: three quarters of the process's descriptor limit, and at most 2^20.
     pub connections_max: usize,
-    /// Memory that the connections of the whole server may hold, in bytes, inbound and outbound; half of the machine's,
-    /// or of the control group's where that is less. It is divided evenly between the loops, and each keeps an eighth of
-    /// its part, and up to 512 KiB more, for what is not counted: connections themselves, its tables, the allocator.
+    /// Memory that the connections of the whole server may use, in bytes, inbound and outbound. Default: half of the
+    /// machine's memory, or of the control group's where that is less. It is divided evenly between the loops. Each
+    /// loop reserves an eighth of its part, and up to 512 KiB more, for memory that is not counted: connections
+    /// themselves, its tables, the allocator.
     pub memory_max: usize,
 }
 
@@ -60,32 +61,32 @@ impl Default for Limits {
 /// Messages that one connection may decode before others get their turn.
 pub(crate) const MESSAGES_PER_VISIT_MAX: u32 = 1024;
 
-/// Tasks that run before the next completion, which is more than one wakes unless it is a broadcast.
+/// Tasks that run before the next completion. One completion wakes fewer, unless it is a broadcast.
 pub(crate) const TASKS_PER_RUN_MAX: usize = 1024;
 
-/// How often the tasks that run may wake others, or themselves, before the next completion.
+/// Rounds of woken tasks that run before the next completion: a task may wake others, or itself, for the next round.
 pub(crate) const TASK_ROUNDS_MAX: u32 = 4;
 
-/// Bytes that tasks may send before what they touched is flushed, and not only at the end of the pass: otherwise a
-/// forwarder would hold a pass's worth of received memory, and receive into ever new one.
+/// Bytes that tasks may send before their connections are flushed ahead of the end of the pass. Without it a forwarder
+/// would keep the memory of everything that it received in the pass, and receive into new memory each time.
 pub(crate) const UNFLUSHED_MAX: u64 = 16 * 1024;
 
 /// Sends on one connection before others get their turn.
 pub(crate) const SENDS_PER_VISIT_MAX: u32 = 4;
 
-/// Bytes that one gathering write may take. More would only be walked over: the kernel's buffer is rarely larger.
+/// Bytes that one gathering write may take. The kernel's buffer is rarely larger, so it would take no more.
 pub(crate) const SEND_BYTES_MAX: usize = 512 * 1024;
 
-/// How long the end of a connection may take, however busily the peer goes on sending.
+/// How long the end of a connection may take, even if the peer goes on sending.
 pub(crate) const LINGER_MAX: Duration = Duration::from_secs(30);
 
-/// Memory below which a loop could not hold the bytes of a connection.
+/// A loop with less memory could not buffer the bytes of a connection.
 pub(crate) const MEMORY_PER_LOOP_MIN: usize = 1024 * 1024;
 
-/// Bytes of a file that are read at once for a filter that must see them.
+/// Bytes of a file that are read at a time for a filter that has to process them.
 pub(crate) const FILE_PIECE_BYTES: usize = 16 * 1024;
 
-/// How long connecting may take unless a client is told otherwise.
+/// How long connecting may take by default.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long one address is tried alone: the Connection Attempt Delay of RFC 8305 §5.
@@ -97,10 +98,10 @@ pub(crate) const TURN_PATIENCE: Duration = Duration::from_secs(1);
 /// How long accepting pauses when the system has no descriptor or no memory left.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a listener looks again whether the server has room for connections.
+/// How often a listener checks whether the server has room for connections.
 pub(crate) const CAP_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long a loop sleeps at most while its memory is used up and nobody can be shed.
+/// How long a loop sleeps at most while its memory is used up and no connection can be shed.
 pub(crate) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(10);
 
 /// How often waiting may fail in a row before the loop gives up.
@@ -109,74 +110,76 @@ pub(crate) const WAITS_FAILED_MAX: u32 = 100;
 /// Time of a turn for completions of light connections, which come first.
 pub(crate) const LIGHT_TIME: Duration = Duration::from_millis(1);
 
-/// Time of a turn for connections that are accepted.
+/// Time of a turn for accepting connections.
 pub(crate) const ACCEPT_TIME: Duration = Duration::from_millis(1);
 
-/// Time of a turn for connections of which nothing was received yet.
+/// Time of a turn for connections from which no byte was received yet.
 pub(crate) const NEW_TIME: Duration = Duration::from_micros(500);
 
-/// Time of a turn for completions of heavy connections: beside them alone a light one waits for that long at most, and for
-/// the dispatch that began before. Shorter, and asking the kernel for light ones in between would cost noticeably.
+/// Time of a turn for completions of heavy connections. For them a light connection waits at most that long, and for
+/// the dispatch that began before. With a shorter time, polling the kernel for light ones in between would cost
+/// noticeably.
 pub(crate) const HEAVY_TIME: Duration = Duration::from_micros(500);
 
-/// Bytes that heavy connections may receive and send in one turn, also where time stands still.
+/// Bytes that heavy connections may receive and send in one turn. It is a bound also where time stands still.
 pub(crate) const HEAVY_BYTES_PER_TURN_MAX: u64 = 1024 * 1024;
 
 /// Time of a turn for timers.
 pub(crate) const TIMER_TIME: Duration = Duration::from_micros(500);
 
-/// Time of a turn for messages from other threads, and for bringing those of groups to their members.
+/// Time of a turn for messages from other threads, and for delivering broadcasts to members of groups.
 pub(crate) const MESSAGE_TIME: Duration = Duration::from_micros(500);
 
-/// So many decoded messages count as much as a completion, when the time of a class is looked at.
+/// How many decoded messages count as one completion when the time of a class is checked.
 pub(crate) const MESSAGES_PER_ITEM: u64 = 16;
 
-/// Time of a turn for connections that were written to from elsewhere and are flushed.
+/// Time of a turn for flushing connections that were written to outside of their own dispatch.
 pub(crate) const FLUSH_TIME: Duration = Duration::from_millis(1);
 
-/// Time of a turn for connections that used up what one dispatch may do.
+/// Time of a turn for connections that used up the budget of one dispatch.
 pub(crate) const BACKLOG_TIME: Duration = Duration::from_micros(500);
 
-/// A loop that comes back so much later than it planned to was held up: by a handler, or since the process was stopped.
+/// A loop that wakes up so much later than planned was held up: by a handler, or because the process was stopped.
 pub(crate) const LAG_MIN: Duration = Duration::from_millis(50);
 
-/// How long a deadline of a peer that is due may be put off while bytes of the peer wait to be read, beside the time for
-/// which the loop was held up.
+/// How long a peer's deadline that is due may be postponed while bytes of the peer wait to be read, in addition to the
+/// time for which the loop was held up.
 pub(crate) const UNREAD_GRACE: Duration = Duration::from_secs(1);
 
-/// A deadline that was put off is looked at again after so long.
+/// How long until a postponed deadline is checked again.
 pub(crate) const PUT_OFF_PAUSE: Duration = Duration::from_millis(10);
 
-/// A turn that takes longer makes everybody else on the loop wait noticeably.
+/// A turn that takes longer delays the other connections of the loop noticeably.
 pub(crate) const SLOW_TURN: Duration = Duration::from_millis(100);
 
-/// Lines that a loop logs within a second; what is beyond is counted and said in one.
+/// Lines that a loop logs within a second; further ones are counted, and one line reports their number.
 pub(crate) const LOG_LINES_PER_SECOND_MAX: u32 = 100;
 
-/// How long it is not said again that accepting fails.
+/// How long the loop does not log another accept failure.
 pub(crate) const ACCEPT_LINE_PAUSE: Duration = Duration::from_secs(60);
 
-/// How many that asked for another visit may have room in the line without being in it.
+/// Capacity that an empty queue of scheduled connections may keep.
 pub(crate) const AGAIN_KEPT_MAX: usize = 4096;
 
-/// Timers that fire in one turn. A crowd that fell silent together is let go together, and whoever still asks must not
-/// wait for all of that.
+/// Timers that fire in one turn. Many connections that fell silent together time out together, and active connections
+/// must not wait for all of them.
 pub(crate) const TIMERS_PER_TURN_MAX: usize = 1024;
 
-/// Letters taken from the mailbox in one turn.
+/// Messages taken from the mailbox in one turn.
 pub(crate) const LETTERS_PER_TURN_MAX: usize = 1024;
 
-/// Members of groups to whom something is sent in one turn; the others have to wait for the next. It bounds the turn,
-/// since sending is what takes time.
+/// Members of groups that are sent something in one turn; the others wait for the next turn. It bounds the duration of
+/// a turn, since sending takes most of the time.
 pub(crate) const HEARERS_PER_TURN_MAX: usize = 16_384;
 
-/// Messages that are brought to members of groups in one turn, each counted for each of them. It bounds memory: a message
-/// that waits costs an entry. What comes to a member in one turn is sent at once, so it is several times the number above.
+/// Deliveries of messages to members of groups in one turn: each message counts once for each member. It bounds
+/// memory: a pending message costs an entry. All messages to a member in one turn are sent at once, so the number is
+/// several times the one above.
 pub(crate) const DELIVERIES_PER_TURN_MAX: usize = 65_536;
 
-/// Letters that may wait for one loop.
+/// Messages that may wait in the mailbox of one loop.
 pub(crate) const MESSAGES_MAX: usize = 1 << 20;
 
-/// Connections that may be on their way to one loop from those that have accepted them. One that does not come to read
-/// them, since it hangs, is sent no more.
+/// Accepted connections that other loops may have handed to one loop, and that it has not read yet. A loop that hangs
+/// and does not read them is sent no more.
 pub(crate) const HANDED_MAX: u64 = 256;

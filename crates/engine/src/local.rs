@@ -1,4 +1,4 @@
-//! `Local`: what a loop shares with its tasks and with the handles that they have.
+//! `Local`: the state that a loop shares with its tasks and their handles.
 //!
 //! The core is borrowed while an entry is dispatched, and free while tasks run: that is when handles reach their
 //! connections. A handle that is used from within a dispatch, by a handler that keeps it, finds the core borrowed and

@@ -1,4 +1,4 @@
-//! One line for each cause of death, and a bound on how many of them.
+//! The lines that a loop logs: one for each connection that does not close in good order, and a bound on their rate.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use crate::close_reason::CloseReason;
 use crate::limits::{ACCEPT_LINE_PAUSE, LOG_LINES_PER_SECOND_MAX};
 use crate::loop_core::catch_and_log;
 
-/// Writes a loop's lines, so many in a second; the rest is counted, so that a flood of bad peers is not a flood of
-/// log lines as well. Where a line goes is the user's choice, and if that fails, as on a full disk, the loop goes on.
+/// Logs a loop's lines, a bounded number in a second, and counts the rest: many misbehaving peers must not flood the
+/// log. The user's subscriber writes the lines; if it panics, as on a full disk, the loop goes on.
 #[derive(Debug)]
 pub(crate) struct Log {
     second: Instant,
     lines: u32,
     suppressed: u64,
-    /// When it was last said that accepting fails.
+    /// When an accept failure was last logged.
     accept_failed: Option<Instant>,
 }
 
@@ -26,7 +26,7 @@ impl Log {
         Self { second: now, lines: 0, suppressed: 0, accept_failed: None }
     }
 
-    /// Says why a connection was closed, unless everything was in order.
+    /// Logs why a connection was closed, unless it closed in good order.
     pub(crate) fn closed(&mut self, now: Instant, peer: &dyn Display, reason: &CloseReason) {
         let Some(blame) = reason.blame() else { return };
         if !self.admits(now) {
@@ -39,10 +39,11 @@ impl Log {
         });
     }
 
-    /// Says that accepting failed. Where descriptors are used up it fails again and again: that is said now and then.
+    /// Logs that accepting failed, at most once per [`ACCEPT_LINE_PAUSE`]: while descriptors are used up, it fails
+    /// again and again.
     pub(crate) fn accept_failed(&mut self, now: Instant, error: &std::io::Error) {
-        let is_news = self.accept_failed.is_none_or(|said| now.saturating_duration_since(said) >= ACCEPT_LINE_PAUSE);
-        if is_news && self.admits(now) {
+        let is_due = self.accept_failed.is_none_or(|last| now.saturating_duration_since(last) >= ACCEPT_LINE_PAUSE);
+        if is_due && self.admits(now) {
             self.accept_failed = Some(now);
             let advice = if memory::is_out_of_descriptors(error) {
                 "; raise the limit of descriptors, as with ulimit -n, or allow fewer connections"
@@ -53,7 +54,7 @@ impl Log {
         }
     }
 
-    /// Says that a turn took long, now that it has ended.
+    /// Logs a slow turn that has ended.
     pub(crate) fn slow_turn(&mut self, now: Instant, took: Duration) {
         if self.admits(now) {
             let ms = took.as_millis();
@@ -61,24 +62,24 @@ impl Log {
         }
     }
 
-    /// Says that a task panicked: if it served a connection, why that was closed is said apart.
+    /// Logs that a task panicked. If it served a connection, a line of its own reports why that was closed.
     pub(crate) fn task_panicked(&mut self, now: Instant) {
         if self.admits(now) {
             catch_and_log(|| tracing::error!("a task panicked"));
         }
     }
 
-    /// Says that waiting failed, which is tried again at once.
+    /// Logs that waiting failed. The loop retries at once.
     pub(crate) fn wait_failed(&mut self, now: Instant, error: &std::io::Error) {
         if self.admits(now) {
             catch_and_log(|| tracing::warn!(%error, "waiting failed; it is tried again"));
         }
     }
 
-    /// Says something about the loop itself.
-    pub(crate) fn warn(&mut self, now: Instant, what: &str) {
+    /// Logs a warning about the loop itself.
+    pub(crate) fn warn(&mut self, now: Instant, text: &str) {
         if self.admits(now) {
-            catch_and_log(|| tracing::warn!("{what}"));
+            catch_and_log(|| tracing::warn!("{text}"));
         }
     }
 

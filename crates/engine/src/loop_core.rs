@@ -1,4 +1,4 @@
-//! `Core`: what a loop lends to the entry that it dispatches.
+//! `Core`: the state of a loop that it lends to the entry that it dispatches.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -40,7 +40,7 @@ pub(crate) struct Core {
     pub(crate) groups: Groups,
     /// Connections that requested another dispatch at the end of this pass, or in the next.
     scheduled: VecDeque<Token>,
-    /// Connections that used up what one dispatch may do. They are heavy, and go on in the next turn.
+    /// Connections that used up the budget of one dispatch. They are heavy, and continue in the next turn.
     backlog: VecDeque<Token>,
     /// The loop was delayed for so long; until then a peer is excused whose bytes wait to be read.
     lag: Option<(Duration, Instant)>,
@@ -139,7 +139,7 @@ impl Core {
         act: impl FnOnce(&mut dyn SlotEntry, &mut Self) -> Disposition,
     ) {
         let mut acted = catch_unwind(AssertUnwindSafe(|| act(&mut *entry, self)));
-        // A loop, since a peer may have sent ahead what makes a connection switch, and switch again.
+        // A loop, since a peer may have sent ahead several messages that each make the connection switch.
         loop {
             let disposition = match acted {
                 Ok(disposition) => disposition,
@@ -237,7 +237,7 @@ impl Core {
         Ok(token)
     }
 
-    /// Notifies a new entry of what the others have been notified of already, if there is a drain.
+    /// Notifies a new entry of a drain that the others have been notified of already.
     pub(crate) fn notify_drain(&mut self, token: Token) {
         if self.is_draining() {
             self.dispatch(token, SlotEvent::Drain);
@@ -377,7 +377,7 @@ impl Core {
         })
     }
 
-    /// Closes the socket first, and only then releases what was queued: no writable event comes meanwhile.
+    /// Closes the socket first, and only then releases the queue: no writable event comes meanwhile.
     pub(crate) fn close(&mut self, token: Token, entry: Box<dyn SlotEntry>, reason: Rc<CloseReason>, reset: bool) {
         if entry.socket_state() == SocketState::Closing {
             // The driver closes the socket already, and its last completion comes once.
@@ -557,7 +557,7 @@ pub(crate) fn catch_and_log(act: impl FnOnce()) {
     }
 }
 
-/// Drops what a panic carried. That may panic again; nothing could be done about it.
+/// Drops the payload of a panic. That may panic again; that second payload is leaked.
 pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);

@@ -1,7 +1,7 @@
-//! `Mailbox`: what other threads send to a loop, and how they end its sleep.
+//! `Mailbox`: the messages and wake-ups of other threads for a loop.
 //!
 //! It has two compartments: messages, and the ids of woken tasks. Both are behind one lock; three bits in one atomic
-//! variable record what there is to collect, and whether the loop sleeps.
+//! variable record which compartments have items, and whether the loop sleeps.
 //!
 //! **No wake-up is lost.** A sender puts its item in, then sets the compartment's bit; that same operation returns
 //! whether the loop sleeps. The loop falls asleep by one exchange that succeeds only if no bit is set. All operations
@@ -102,8 +102,8 @@ impl Mailbox {
         waiting.map(|waiting| waiting.messages)
     }
 
-    /// Notes that a task is to be polled, from any thread; once the loop has ended it does nothing. How many ids wait is
-    /// bounded by the number of tasks: see [`TaskWaker`].
+    /// Records that a task is to be polled, from any thread; once the loop has ended it does nothing. The number of
+    /// waiting ids is bounded by the number of tasks: see [`TaskWaker`].
     pub(crate) fn wake(&self, task: Token) {
         match &mut *self.lock() {
             Some(waiting) => waiting.woken.push(task),
@@ -117,9 +117,9 @@ impl Mailbox {
         self.has(WOKEN)
     }
 
-    /// Takes the ids of all woken tasks, in the order in which they were woken, into a buffer that is empty. The buffers
-    /// are exchanged, so nothing is allocated once both are large enough; one that a burst made very large is given
-    /// back when it comes here again.
+    /// Takes the ids of all woken tasks, in the order in which they were woken, into an empty buffer. The buffers are
+    /// exchanged, so nothing is allocated once both are large enough; a buffer that a burst made very large is freed
+    /// when it is passed in again.
     pub(crate) fn collect_woken(&self, into: &mut Vec<Token>) {
         debug_assert!(into.is_empty(), "what is in it would be woken again");
         if into.capacity() > WOKEN_KEPT_MAX {
@@ -138,7 +138,7 @@ impl Mailbox {
         self.bits.compare_exchange(0, ASLEEP, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// The loop has waited, whatever ended that.
+    /// The loop has waited, for any reason.
     pub(crate) fn awake(&self) {
         // Only the loop sets the bit, so it knows whether there may be something to clear.
         if self.has(ASLEEP) {
@@ -148,7 +148,7 @@ impl Mailbox {
 
     /// Records that there is something in a compartment, and ends the loop's sleep.
     fn notify(&self, compartment: u32) {
-        // Released, so that the loop, which clears the bit, finds what was put in.
+        // Released, so that the loop, which clears the bit, finds the item.
         let before = self.bits.fetch_or(compartment, Ordering::Release);
         if injected::is_injected(Bug::LostWakeUp) {
             return;
@@ -220,7 +220,7 @@ impl TaskWaker {
 
     /// The task is about to be polled: a wake-up from now on, also during the poll, puts it into the mailbox again.
     pub(crate) fn begin(&self) {
-        // A store would not do: a thread that found the task queued relies on this poll to see what it did before, so
+        // A store would not do: a thread that found the task queued relies on this poll to see its earlier writes, so
         // this has to acquire what that thread released.
         self.queued.swap(false, Ordering::Acquire);
     }

@@ -69,7 +69,7 @@ impl<T: Default> Pages<T> {
         self.place(token).map(|place| &mut place.value)
     }
 
-    /// The value at a place, of whatever generation.
+    /// The value at a place, of any generation.
     #[inline]
     pub(crate) fn at(&mut self, slot: u32) -> Option<&mut T> {
         let page = self.pages.get_mut(slot as usize / PAGE_PLACES)?.as_mut()?;

@@ -30,7 +30,7 @@ impl<P: Send + 'static> Remote<P> {
     /// another [`Post`](crate::Handler::Post), is dropped.
     ///
     /// # Errors
-    /// [`PostError`] with what was posted.
+    /// [`PostError`] with the post.
     pub fn post(&self, post: P) -> Result<(), PostError<P>> {
         let Target { mailbox, token, gone } = &*self.target;
         if gone.load(Ordering::Relaxed) {

@@ -1,31 +1,32 @@
 //! The timer wheel: one per loop, 16 bytes per slot, re-armed lazily.
 //!
 //! A hierarchical wheel (Varghese and Lauck, 1987): six levels of 64 buckets, a tick of one millisecond. A bucket is a
-//! doubly linked list through the nodes, which live in the slots. Moving a deadline back costs one store: the node
-//! stays where it is, and is put right when its old time comes. Only an earlier deadline moves it at once.
+//! doubly linked list through the nodes, which are in the slots. Postponing a deadline costs one store: the node stays
+//! in its bucket, and is moved when its old time comes. Only an earlier deadline moves it at once.
 //!
-//! Ticks in nodes are 32 bits wide and wrap after 49 days; deadlines are at most 12 days away, so that the difference
-//! to the present, which is 64 bits wide, is never ambiguous.
+//! Ticks in nodes are 32 bits wide and wrap after 49 days. Deadlines are at most 12 days away, so the difference to the
+//! present tick, which is 64 bits wide, is never ambiguous.
 
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::injected::{self, Bug};
 
-/// A deadline in ticks, as it is stored: never zero, which means that there is none.
+/// A deadline in ticks, as nodes store it. Zero means that there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tick(u32);
 
 impl Tick {
     pub(crate) const NEVER: Self = Self(0);
 
-    /// A deadline that has come. A tick that is kept after it has come is ambiguous some weeks later, so this replaces it.
+    /// A deadline that has passed. A tick that is stored after its time becomes ambiguous weeks later, so this value
+    /// replaces it.
     pub(crate) const PASSED: Self = Self(u32::MAX);
 
     pub(crate) const fn is_set(self) -> bool {
         self.0 != 0
     }
 
-    /// The sooner of the two; none is later than any.
+    /// The sooner of the two; `NEVER` is later than any.
     pub(crate) const fn sooner(self, other: Self) -> Self {
         if !self.is_set() || (other.is_set() && (other.0.wrapping_sub(self.0) as i32) < 0) { other } else { self }
     }
@@ -37,9 +38,9 @@ pub(crate) struct Node {
     next: u32,
     /// The node before it, or `HEAD` and the number of the bucket.
     previous: u32,
-    /// Where it is linked; zero if it is not.
+    /// The tick at which it is linked; zero if it is not linked.
     armed: Tick,
-    /// When it is to fire; later than `armed`, if that lies in the past of a deadline that was moved back.
+    /// When it is to fire; later than `armed` if the deadline was postponed.
     deadline: Tick,
 }
 
@@ -49,7 +50,7 @@ impl Default for Node {
     }
 }
 
-/// Where the nodes are.
+/// Access to the nodes.
 pub(crate) trait Nodes {
     fn node(&mut self, index: u32) -> &mut Node;
 }
@@ -68,7 +69,7 @@ impl Wheel {
         Self { start, elapsed: 0, heads: [[NIL; BUCKETS]; LEVELS], occupied: [0; LEVELS] }
     }
 
-    /// The first tick that is not before `at`; too far away is as far away as can be.
+    /// The first tick that is not before `at`, but at most `AWAY_MAX` ahead.
     pub(crate) fn tick(&self, at: Instant) -> Tick {
         let since = at.saturating_duration_since(self.start);
         let part = u64::from(since.subsec_nanos().div_ceil(NANOS_PER_TICK));
@@ -78,17 +79,17 @@ impl Wheel {
         Tick(if matches!(Tick(tick as u32), Tick::NEVER | Tick::PASSED) { 1 } else { tick as u32 })
     }
 
-    /// The tick at which something that may take `patience` from `now` on is overdue.
+    /// The tick at which an operation that may take `patience` from `now` on is overdue.
     pub(crate) fn tick_after(&self, now: Instant, patience: Duration) -> Tick {
         now.checked_add(patience).map_or(Tick::NEVER, |at| self.tick(at))
     }
 
-    /// Whether a deadline has come.
+    /// Whether a deadline has passed.
     pub(crate) fn has_come(&self, deadline: Tick) -> bool {
         deadline == Tick::PASSED || (deadline.is_set() && self.absolute(deadline) <= self.elapsed)
     }
 
-    /// How long ago a deadline has come; zero if it has not.
+    /// How long ago a deadline has passed; zero if it has not.
     pub(crate) fn since(&self, deadline: Tick) -> Duration {
         Duration::from_millis(self.elapsed.saturating_sub(self.absolute(deadline)))
     }
@@ -108,7 +109,7 @@ impl Wheel {
         self.link(nodes, index, deadline);
     }
 
-    /// Forgets a node whose slot is given up.
+    /// Unlinks and resets a node whose slot is released.
     pub(crate) fn forget(&mut self, nodes: &mut impl Nodes, index: u32) {
         if nodes.node(index).armed.is_set() {
             self.unlink(nodes, index);
@@ -116,7 +117,7 @@ impl Wheel {
         *nodes.node(index) = Node::default();
     }
 
-    /// How long it is from `now` until something may fire.
+    /// The time from `now` until the next node may fire.
     pub(crate) fn timeout(&self, now: Instant) -> Option<Duration> {
         let (tick, ..) = self.next_bucket()?;
         Some((self.start + Duration::from_millis(tick)).saturating_duration_since(now))
@@ -148,8 +149,8 @@ impl Wheel {
         }
     }
 
-    /// The start of the first occupied bucket, and where it is. While a bucket of a higher level is being emptied into
-    /// lower ones, what is left in it may be sooner than what is in those.
+    /// The start of the first occupied bucket, with its level and number. While a bucket of a higher level is being
+    /// emptied into lower ones, the nodes left in it may be sooner than those in the lower ones.
     fn next_bucket(&self) -> Option<(u64, usize, usize)> {
         (0..LEVELS).filter_map(|level| self.next_bucket_of(level)).min()
     }
@@ -204,7 +205,7 @@ impl Wheel {
         }
     }
 
-    /// A stored tick, in full: the one that is nearest to the present.
+    /// A stored tick at full width: the one nearest to the present.
     fn absolute(&self, tick: Tick) -> u64 {
         let away = tick.0.wrapping_sub(self.elapsed as u32) as i32;
         self.elapsed.saturating_add_signed(i64::from(away))
@@ -222,7 +223,7 @@ const AWAY_MAX: u64 = i32::MAX as u64 / 2;
 
 const NIL: u32 = u32::MAX;
 
-/// Marks a `previous` that names a bucket. Slots are fewer.
+/// The bit that marks a `previous` as the number of a bucket. Slot numbers are below it.
 const HEAD: u32 = 1 << 31;
 
 const _: () = assert!(size_of::<Node>() == 16);

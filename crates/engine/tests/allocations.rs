@@ -1,6 +1,6 @@
-//! What a message costs on the steady path, and what an idle connection costs, counted by the allocator.
+//! The cost of a message on the steady path, and of an idle connection, counted by the allocator.
 //!
-//! One test only, since the allocator counts for the whole process.
+//! A single test, since the allocator counts for the whole process.
 
 use std::alloc::System;
 use std::error::Error;
@@ -40,7 +40,7 @@ fn messages_allocate_nothing_and_idle_connections_cost_what_they_may() {
     allocates_nothing(Lines::new, b"", &b"ebb and flow\n".repeat(16));
     allocates_nothing(|| LengthField::new(2), b"", b"\0\x05tides");
     allocates_nothing(|| Over::new(StripPrefix::new(b"P"), Lines::new()), b"P", b"one\ntwo\nthree\n");
-    // More than is copied: the answer links what was received.
+    // Larger than the copy limit: the answer links the received bytes.
     allocates_nothing(Lines::new, b"", &[&[b'x'; 5_000][..], b"\n"].concat());
 
     let bytes = idle_bytes(|event_loop, limits, live| {
@@ -63,8 +63,8 @@ async fn echo<C: Codec<In = Slice, Out = Payload>>(mut channel: Channel<C>) -> R
     Ok(())
 }
 
-/// What thousands of tasks took, with their timers and handles, is given back when they have ended; the loop keeps the
-/// buffers in which the ids of woken tasks wait, and a table of pages.
+/// The memory of thousands of tasks, with their timers and handles, is freed when they have ended; the loop keeps the
+/// buffers for the ids of woken tasks, and a table of pages.
 fn tasks_leave_nothing_behind() {
     let mut event_loop = EventLoop::new(Box::new(Crowd::default()), Pool::new());
     let mut round = |count: usize| {
@@ -81,7 +81,7 @@ fn tasks_leave_nothing_behind() {
         while !tasks.iter().all(Task::is_finished) {
             event_loop.turn(None).expect("waiting does not fail");
         }
-        // The buffers of a burst go when they come round again.
+        // The buffers of a burst are freed when they are used again.
         for _ in 0..10 {
             event_loop.spawn(async {});
             event_loop.turn(None).expect("waiting does not fail");
@@ -98,14 +98,15 @@ fn tasks_leave_nothing_behind() {
     assert!(left < 10_000, "{left} bytes more are left of 20,000 tasks");
 }
 
-/// Says `first`, and then again and again what is echoed, to a handler and to a channel.
+/// Sends `first`, and then again and again the bytes that are echoed, to a handler and to a channel.
 fn allocates_nothing<C: Codec<In = Slice, Out = Payload>>(codec: impl Fn() -> C, first: &[u8], wire: &[u8]) {
     for with_channel in [false, true] {
         let change = allocated(codec(), with_channel, first, wire);
-        // The test runner's own thread may allocate meanwhile; what allocates here would do so hundreds of times.
+        // The test runner's own thread may allocate meanwhile; an allocation per message would count hundreds of
+        // times.
         let count = change.allocations + change.reallocations;
         println!("{count} allocations in {ROUNDS} rounds of {} bytes, channel: {with_channel}", wire.len());
-        // What a task gets may be kept: what has come at once is copied out of the scratch, once, if it is little.
+        // A task may keep its messages: a small receive is copied out of the scratch, once.
         let copies = if with_channel && wire.len() < 4096 { ROUNDS } else { 0 };
         assert!(count < copies + 10, "{change:?}, channel: {with_channel}");
     }
@@ -147,8 +148,8 @@ fn allocated<C: Codec<In = Slice, Out = Payload>>(codec: C, with_channel: bool, 
     region.change()
 }
 
-/// What the engine holds for each of many connections over IPv4 that say nothing: the connection and its slot. What
-/// the driver holds is not in it, nor what the allocator adds.
+/// The engine's memory for each of many idle connections over IPv4: the connection and its slot. The driver's memory
+/// and the allocator's overhead are not included.
 fn idle_bytes(listen: impl FnOnce(&mut EventLoop, Limits, Arc<AtomicUsize>) -> std::io::Result<()>) -> usize {
     let mut event_loop = EventLoop::new(Box::new(Crowd::default()), Pool::new());
     let live = Arc::new(AtomicUsize::new(0));
@@ -180,11 +181,11 @@ impl Driver for Crowd {
     }
 
     fn waker(&self) -> Waker {
-        struct Nobody;
-        impl Wake for Nobody {
+        struct NoWake;
+        impl Wake for NoWake {
             fn wake(&self) {}
         }
-        Waker::new(Arc::new(Nobody))
+        Waker::new(Arc::new(NoWake))
     }
 
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {

@@ -1,5 +1,5 @@
-//! What a burst of posts costs: one use of the driver's waker if the loop sleeps, none if it is awake. And a burst of
-//! deadlines: several turns, and no sleep between them.
+//! The cost of a burst of posts: one use of the driver's waker if the loop sleeps, none if it is awake. And of a burst
+//! of deadlines: several turns, and no sleep between them.
 
 #![forbid(unsafe_code)]
 
@@ -17,11 +17,11 @@ use tidegate_codec::framing::Lines;
 use tidegate_engine::{Context, Event, EventLoop, Handler, Limits, Outcome, Remote};
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
-/// Less than what a loop delivers in one turn.
+/// Fewer posts than a loop delivers in one turn.
 const POSTS: usize = 1_000;
 
 #[test]
-fn a_burst_of_posts_to_a_loop_that_sleeps_rings_once() {
+fn a_burst_of_posts_to_a_sleeping_loop_wakes_it_once() {
     let bed = Bed::default();
     let (mut event_loop, remote, posted) = event_loop(&bed);
     bed.meanwhile.set(Some(Box::new(move || {
@@ -33,16 +33,16 @@ fn a_burst_of_posts_to_a_loop_that_sleeps_rings_once() {
 }
 
 #[test]
-fn a_burst_of_posts_to_a_loop_that_is_awake_rings_never_and_is_not_slept_over() {
+fn a_burst_of_posts_to_an_awake_loop_is_read_without_a_wake_up() {
     let bed = Bed::default();
     let (mut event_loop, remote, posted) = event_loop(&bed);
-    // It sleeps once before, and wakes up by itself.
+    // The loop sleeps once before, and wakes up by itself.
     event_loop.turn(None).expect("waiting does not fail");
     assert_eq!(bed.sleeps.get(), 1);
     (0..POSTS).for_each(|_| remote.post(()).expect("the loop is there"));
     event_loop.turn(None).expect("waiting does not fail");
     assert_eq!((posted.get(), bed.bell.0.load(Ordering::Relaxed)), (POSTS, 0));
-    assert_eq!(bed.sleeps.get(), 1, "letters were there");
+    assert_eq!(bed.sleeps.get(), 1, "posts were there");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_burst_of_deadlines_takes_several_turns_and_no_sleep() {
     let mut event_loop = EventLoop::new(Box::new(bed.clone()), Pool::new());
     let (unnamed, told) = (Address::Unix(PathBuf::new()), Rc::<Cell<usize>>::default());
     for number in 0..CONNECTIONS {
-        // Some are due together, and some one after the other; the burst finds all of them due.
+        // Some deadlines are due together, and some one after the other; the burst finds all of them due.
         let after = Duration::from_millis(if number % 2 == 0 { 70 } else { number as u64 % 64 });
         event_loop
             .adopt(Socket::Simulated(0), &unnamed, Limits::default(), Lines::new(), Clock { after, told: told.clone() })
@@ -66,12 +66,12 @@ fn a_burst_of_deadlines_takes_several_turns_and_no_sleep() {
         turns += 1;
         assert!(told.get() > before && told.get() - before <= 1024, "{} in one turn", told.get() - before);
     }
-    // Before the first, nobody had looked at the clock.
+    // Before the first turn, the loop had not read the clock.
     assert!(turns >= CONNECTIONS.div_ceil(1024));
     assert_eq!(bed.sleeps.get(), 1);
 }
 
-/// Counts deadlines that it was told of.
+/// Counts its deadlines.
 struct Clock {
     after: Duration,
     told: Rc<Cell<usize>>,
@@ -97,7 +97,7 @@ impl Handler<Lines> for Clock {
     }
 }
 
-/// A loop with one connection, a way to post to it, and how much was.
+/// A loop with one connection, a remote to post to it, and the number of its posts.
 fn event_loop(bed: &Bed) -> (EventLoop, Remote<()>, Rc<Cell<usize>>) {
     let mut event_loop = EventLoop::new(Box::new(bed.clone()), Pool::new());
     let (unnamed, posted) = (Address::Unix(PathBuf::new()), Rc::default());
@@ -108,7 +108,7 @@ fn event_loop(bed: &Bed) -> (EventLoop, Remote<()>, Rc<Cell<usize>>) {
     (event_loop, remote, posted)
 }
 
-/// Counts what it is posted.
+/// Counts its posts.
 struct Counter(Rc<Cell<usize>>);
 
 impl Handler<Lines> for Counter {
@@ -131,13 +131,13 @@ impl Handler<Lines> for Counter {
 struct Bed {
     bell: Arc<Bell>,
     sleeps: Rc<Cell<usize>>,
-    /// What happens while it sleeps for the first time.
+    /// Runs while it sleeps for the first time.
     meanwhile: Rc<Cell<Option<Meanwhile>>>,
 }
 
 type Meanwhile = Box<dyn FnOnce()>;
 
-/// Counts how often it is rung.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Bell(AtomicUsize);
 

@@ -1,4 +1,4 @@
-//! Clients: connecting to what is there, and to what is not.
+//! Clients: connecting to targets that answer, and to targets that do not.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -31,7 +31,7 @@ fn block_on<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
     EventLoop::readiness().unwrap().block_on(future).unwrap()
 }
 
-/// Sends a line, and gets it back.
+/// Sends a line, and receives the echo.
 async fn ask(client: Client) -> Result<Vec<u8>, Any> {
     let mut channel = client.connect(Lines::new()).await?;
     channel.send("ebb".into())?;
@@ -40,12 +40,12 @@ async fn ask(client: Client) -> Result<Vec<u8>, Any> {
     Ok(answer)
 }
 
-/// A port at which nobody listens.
+/// A port without a listener.
 fn vacant() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// A listener whose queue is full, so that whoever connects hears nothing.
+/// A listener whose backlog is full, so that a connect gets no answer.
 fn silent() -> (socket2::Socket, SocketAddr, Vec<socket2::Socket>) {
     let new = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let listener = new();
@@ -87,14 +87,14 @@ fn a_client_connects_to_a_name() {
 }
 
 #[test]
-fn a_name_that_does_not_resolve_says_so() {
+fn an_unresolvable_name_is_a_name_error() {
     let error = block_on(async { Client::to("nobody.invalid:80").unwrap().connect(Lines::new()).await }).unwrap_err();
     assert!(matches!(error, ConnectError::Name(..)), "{error:?}");
     assert!(error.to_string().contains("nobody.invalid"), "{error}");
 }
 
 #[test]
-fn a_port_that_refuses_says_so_at_once() {
+fn a_refused_connection_fails_at_once() {
     let address = vacant();
     let error = block_on(async move { Client::at(address).connect(Lines::new()).await }).unwrap_err();
     match error {
@@ -107,7 +107,7 @@ fn a_port_that_refuses_says_so_at_once() {
 }
 
 #[test]
-fn a_port_that_drops_ends_by_the_deadline() {
+fn connect_times_out_when_the_backlog_is_full() {
     let (_listener, address, _fillers) = silent();
     let client = Client::at(address).connect_timeout(Duration::from_millis(200));
     let error = block_on(async move { client.connect(Lines::new()).await }).unwrap_err();
@@ -115,7 +115,7 @@ fn a_port_that_drops_ends_by_the_deadline() {
 }
 
 #[test]
-fn a_peer_that_resets_at_once_is_an_error_that_says_so() {
+fn a_peer_that_resets_at_once_is_an_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = Client::at(listener.local_addr().unwrap());
     let peer = std::thread::spawn(move || {
@@ -123,7 +123,7 @@ fn a_peer_that_resets_at_once_is_an_error_that_says_so() {
         socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
     });
     let error: Any = block_on(async move {
-        // The reset may come before or after the connection is seen to be there.
+        // The reset may come before or after the connect completes.
         let mut channel = client.connect(Lines::new()).await?;
         channel.recv().await.map(drop)?;
         Ok::<(), Any>(())
@@ -134,7 +134,7 @@ fn a_peer_that_resets_at_once_is_an_error_that_says_so() {
 }
 
 #[test]
-fn an_address_that_fails_gives_way_to_the_next_at_once() {
+fn a_failed_address_is_followed_by_the_next_at_once() {
     let server = server("127.0.0.1:0");
     let addresses = [Address::Ip(vacant()), Address::Ip(vacant()), server.address().clone()];
     let client = Client::at_each(addresses)
@@ -144,7 +144,7 @@ fn an_address_that_fails_gives_way_to_the_next_at_once() {
 }
 
 #[test]
-fn an_address_that_is_silent_keeps_the_next_waiting_only_for_its_head_start() {
+fn a_silent_address_delays_the_next_by_the_attempt_delay() {
     let server = server("127.0.0.1:0");
     let (_listener, silent, _fillers) = silent();
     let addresses = [Address::Ip(silent), server.address().clone()];
@@ -161,7 +161,7 @@ fn no_address_at_all_is_an_error() {
 }
 
 #[test]
-fn a_client_connects_from_the_address_that_it_is_given() {
+fn a_client_connects_from_its_configured_local_address() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = Client::at(listener.local_addr().unwrap()).local(SocketAddr::from(([127, 0, 0, 9], 0)));
     let channel = block_on(async move {
@@ -174,7 +174,7 @@ fn a_client_connects_from_the_address_that_it_is_given() {
 }
 
 #[test]
-fn giving_up_leaves_nothing_behind() {
+fn dropping_the_connect_future_leaves_nothing_behind() {
     let (_listener, address, _fillers) = silent();
     let mut event_loop = EventLoop::readiness().unwrap();
     event_loop
@@ -225,7 +225,7 @@ fn a_handler_can_be_a_client() {
 }
 
 #[test]
-fn a_thousand_connects_at_once_all_come_to_an_end() {
+fn a_thousand_connects_at_once_all_complete() {
     let server = server("127.0.0.1:0");
     let address = server.address().clone();
     let answered = block_on(async move {
@@ -261,7 +261,7 @@ fn bytes_that_came_before_the_first_recv_are_received() {
     assert_eq!((greeting, peer.join().unwrap()), (b"220 ready".to_vec(), b"QUIT\n".to_vec()));
 }
 
-/// Polls a future once, which has to wait.
+/// Polls a future once and asserts that it is pending.
 async fn begin(future: impl Future + Unpin) {
     let mut future = future;
     std::future::poll_fn(|cx| {
@@ -272,7 +272,7 @@ async fn begin(future: impl Future + Unpin) {
 }
 
 #[test]
-fn a_drain_does_not_wait_for_a_connection_that_nobody_awaits() {
+fn a_drain_does_not_wait_for_a_connect_future_that_is_not_polled() {
     let (_listener, address, _fillers) = silent();
     let mut event_loop = EventLoop::readiness().unwrap();
     let _kept = event_loop
@@ -291,7 +291,7 @@ fn a_drain_does_not_wait_for_a_connection_that_nobody_awaits() {
 }
 
 #[test]
-fn a_head_start_without_end_tries_one_address_at_a_time() {
+fn an_infinite_attempt_delay_tries_one_address_at_a_time() {
     let ((_first, first, _), (_second, second, _)) = (silent(), silent());
     let shown = block_on(async move {
         let client = Client::at_each([first.into(), second.into()]).connection_attempt_delay(Duration::MAX);
@@ -306,7 +306,7 @@ fn a_head_start_without_end_tries_one_address_at_a_time() {
 }
 
 #[test]
-fn what_begins_between_two_turns_is_not_late_already() {
+fn a_deadline_set_between_two_turns_counts_from_the_present() {
     let server = server("127.0.0.1:0");
     let client = Client::at(server.address().clone());
     let mut event_loop = EventLoop::readiness().unwrap();

@@ -1,4 +1,4 @@
-//! Tasks that serve one connection by another: what a drain, and what a connection that breaks, does to both.
+//! Tasks that serve one connection by another: the effects of a drain, and of a broken connection, on both.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use tidegate_engine::{Channel, Client, EventLoop, Server, ServerHandle, task};
 
 type Any = Box<dyn Error>;
 
-/// Passes on what the other server says.
+/// Passes the other server's bytes on.
 async fn download(mut near: Channel<Raw>, upstream: Client) -> Result<(), Any> {
     let mut far = upstream.connect(Raw).await?;
     while let Some(bytes) = far.recv().await? {
@@ -35,7 +35,7 @@ fn forwarder() -> (ServerHandle, TcpStream, TcpStream) {
 }
 
 #[test]
-fn a_drain_leaves_connections_alone_that_a_task_needs_to_serve() {
+fn a_drain_spares_client_connections_that_serving_tasks_need() {
     let (server, mut client, mut far) = forwarder();
     far.write_all(b"ebb").unwrap();
     client.read_exact(&mut [0; 3]).unwrap();
@@ -51,7 +51,7 @@ fn a_drain_leaves_connections_alone_that_a_task_needs_to_serve() {
 }
 
 #[test]
-fn what_the_other_server_broke_off_does_not_look_as_if_it_had_ended() {
+fn a_forwarder_passes_an_upstream_reset_on_as_a_reset() {
     let (server, mut client, mut far) = forwarder();
     far.write_all(b"ebb").unwrap();
     client.read_exact(&mut [0; 3]).unwrap();
@@ -63,7 +63,7 @@ fn what_the_other_server_broke_off_does_not_look_as_if_it_had_ended() {
 }
 
 #[test]
-fn when_nobody_serves_any_more_a_drain_ends_what_was_connected_from_here() {
+fn a_drain_ends_client_connections_once_no_serving_task_is_left() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = Client::at(listener.local_addr().unwrap());
     let mut event_loop = EventLoop::readiness().unwrap();
@@ -80,7 +80,7 @@ fn when_nobody_serves_any_more_a_drain_ends_what_was_connected_from_here() {
 }
 
 #[test]
-fn what_connects_in_a_drain_is_told_of_it_too() {
+fn a_connection_made_during_a_drain_is_notified_of_it() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = Client::at(listener.local_addr().unwrap());
     let mut event_loop = EventLoop::readiness().unwrap();
@@ -89,7 +89,7 @@ fn what_connects_in_a_drain_is_told_of_it_too() {
         let mut channel = client.connect(Lines::new()).await.unwrap();
         channel.recv().await.unwrap().is_none()
     });
-    // Somebody whom the drain waits for meanwhile.
+    // A serving task, for which the drain waits meanwhile.
     let kept = Client::at(listener.local_addr().unwrap());
     let mut kept = event_loop.block_on(async move { kept.connect(Lines::new()).await.unwrap() }).unwrap();
     event_loop.spawn(async move { while kept.recv().await.is_ok_and(|line| line.is_none()) && !kept.is_draining() {} });

@@ -130,7 +130,7 @@ fn publish(group: &Group<Lines>, line: impl Into<String>) {
     group.publish(&mut Lines::new(), line.into().into()).expect("there is room");
 }
 
-/// Bytes of all loops. What a driver receives into is among them, and may be there from the start.
+/// Bytes of all loops. They include a driver's receive buffer, which may exist from the start.
 fn held(server: &ServerHandle) -> u64 {
     server.counts().iter().map(|counts| counts.memory_bytes).sum()
 }
@@ -176,7 +176,7 @@ impl ByHand {
         self.event_loop.turn(Some(Duration::ZERO)).unwrap();
     }
 
-    /// What a peer has got by now.
+    /// The bytes that a peer has received so far.
     fn read(&mut self, peer: usize) -> String {
         let mut text = String::new();
         match self.peers[peer].read_to_string(&mut text) {
@@ -213,7 +213,7 @@ fn handlers_and_channels_on_all_loops_get_every_message_in_one_order() {
     for (server, at_rest) in servers.iter().zip(at_rest) {
         let counts = server.counts();
         assert!(counts.iter().all(|counts| counts.connections > 0), "both loops have members");
-        until("nothing is held any more", || held(server) <= at_rest);
+        until("all memory is freed", || held(server) <= at_rest);
     }
 }
 
@@ -233,7 +233,7 @@ fn messages_and_posts_of_one_thread_arrive_in_order() {
 }
 
 #[test]
-fn who_joins_twice_gets_a_message_once_and_who_has_left_gets_none() {
+fn a_member_that_joined_twice_gets_a_message_once_and_none_after_leaving() {
     let group = Group::new(Slow::Skip);
     for server in [handlers(&group, 1, Limits::default()), channels(&group, 1)] {
         let mut client = Client::new(&server);
@@ -254,7 +254,7 @@ fn who_joins_twice_gets_a_message_once_and_who_has_left_gets_none() {
 }
 
 #[test]
-fn all_but_the_sender_get_what_is_sent_to_all_but_the_sender() {
+fn send_except_skips_only_the_given_member() {
     let group = Group::new(Slow::Skip);
     let servers = [handlers(&group, 2, Limits::default()), channels(&group, 2)];
     let mut clients: Vec<_> = servers.iter().flat_map(|server| Client::many(server, 6)).collect();
@@ -271,7 +271,7 @@ fn all_but_the_sender_get_what_is_sent_to_all_but_the_sender() {
 }
 
 #[test]
-fn who_is_gone_is_forgotten_with_the_next_message() {
+fn a_closed_member_is_removed_with_the_next_message() {
     let group = Group::new(Slow::Skip);
     let server = handlers(&group, 2, Limits::default());
     let mut clients = Client::many(&server, 10);
@@ -292,7 +292,7 @@ fn who_is_gone_is_forgotten_with_the_next_message() {
 }
 
 #[test]
-fn a_group_to_which_nobody_sends_does_not_keep_those_who_are_gone() {
+fn an_idle_group_does_not_keep_closed_members() {
     let group = Group::new(Slow::Skip);
     let mut by_hand = ByHand::new(&group, 63);
     by_hand.peers.truncate(3);
@@ -300,13 +300,13 @@ fn a_group_to_which_nobody_sends_does_not_keep_those_who_are_gone() {
     while by_hand.event_loop.counts().connections > 3 {
         by_hand.turn();
     }
-    assert_eq!(group.len(), 63, "nobody has looked");
+    assert_eq!(group.len(), 63, "no sweep has run");
     by_hand.join(&group, 1);
     assert_eq!(group.len(), 4);
 }
 
 #[test]
-fn a_loop_that_has_ended_is_forgotten_with_its_members() {
+fn a_loop_that_has_ended_is_removed_with_its_members() {
     let group = Group::new(Slow::Skip);
     let ended = ByHand::new(&group, 3);
     let mut lives = ByHand::new(&group, 2);
@@ -335,7 +335,8 @@ fn a_broadcast_to_many_is_continued_in_the_next_turns_and_keeps_order() {
         for (peer, lines) in &mut read {
             lines.push_str(&by_hand.read(*peer));
         }
-        // 65,536 deliveries are 655 messages to all, and one to 36 of them. A turn has less than that if time is short.
+        // 65,536 deliveries are 655 messages to all members, and one to 36 of them. A turn makes fewer if its time is
+        // up.
         assert!(turns > 1 || read[0].1.lines().count() <= 656, "one turn has delivered too much");
     }
     assert!(turns >= 3, "all was delivered in {turns} turns");
@@ -349,14 +350,14 @@ fn a_broadcast_to_many_is_continued_in_the_next_turns_and_keeps_order() {
 fn all_queues_of_a_loop_share_one_copy() {
     let group = Group::new(Slow::Skip);
     let mut by_hand = ByHand::new(&group, 50);
-    // Fill what the kernel takes for a peer, so that the next messages wait.
+    // Fill the kernel's buffers for a peer, so that the next messages wait.
     while group.skipped() == 0 {
         group.send(&Encoded::of([vec![b'x'; 60_000], b"\n".to_vec()].concat().into())).unwrap();
         by_hand.turn();
     }
     let used = by_hand.pool.ledger().used();
     // At most two of those messages wait on each queue, with their segments, which are shared.
-    assert!(used < 3 * 61_000 + 50 * 3 * ENTRY_BYTES, "{used} bytes are held");
+    assert!(used < 3 * 61_000 + 50 * 3 * ENTRY_BYTES, "{used} bytes are in use");
     for peer in 0..50 {
         while !by_hand.read(peer).is_empty() {
             by_hand.turn();
@@ -381,7 +382,7 @@ fn a_mailbox_that_is_full_is_an_error_and_other_loops_get_the_message() {
 }
 
 #[test]
-fn what_cannot_be_encoded_is_sent_to_nobody() {
+fn a_message_that_cannot_be_encoded_is_sent_to_no_member() {
     let group = Group::new(Slow::Skip);
     let mut by_hand = ByHand::new(&group, 1);
     let published = group.publish(&mut Lines::new(), "a\nb".into());
@@ -390,7 +391,7 @@ fn what_cannot_be_encoded_is_sent_to_nobody() {
     assert_eq!(by_hand.read(0), "");
 }
 
-/// Marks that a peer reaches soon after its kernel's buffers are full.
+/// Water marks that a connection reaches soon after the kernel's buffers are full.
 fn tight() -> Limits {
     Limits { water: WaterMarks::new(16 * 1024, 8 * 1024), ..Limits::default() }
 }
@@ -419,8 +420,8 @@ fn a_slow_member_is_skipped_and_gets_later_messages() {
         last = number;
     }
     assert_eq!(group.skipped(), missed);
-    // Its queue may be about to be written out.
-    until("nothing is held any more", || held(&server) <= at_rest);
+    // Its queue may still be being written.
+    until("all memory is freed", || held(&server) <= at_rest);
     publish(&group, "end");
     assert_eq!((slow.line(), quick.line()), ("end".into(), "end".into()));
 }
@@ -445,12 +446,12 @@ fn a_slow_member_of_a_group_that_sheds_is_cut_off_and_the_others_get_all() {
     assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
     publish(&group, "end");
     assert_eq!(quick.line(), "end");
-    until("nothing is held any more", || held(&server) <= at_rest);
+    until("all memory is freed", || held(&server) <= at_rest);
     assert_eq!(server.counts()[0].closed_too_slow, 1);
 }
 
 #[test]
-fn who_has_switched_to_another_codec_gets_nothing() {
+fn a_member_that_switched_to_another_codec_gets_nothing() {
     let group = Group::new(Slow::Skip);
     let server = handlers(&group, 1, Limits::default());
     let (mut binary, mut text) = (Client::new(&server), Client::new(&server));
@@ -466,7 +467,7 @@ fn who_has_switched_to_another_codec_gets_nothing() {
 }
 
 #[test]
-fn members_over_a_filter_share_what_was_encoded_once_and_it_waits_for_their_handshake() {
+fn broadcasts_over_a_filter_wait_for_the_handshake() {
     const KEY: u8 = 0xa5;
     let group: Group<Over<ToyTls, Lines>> = Group::new(Slow::Skip);
     let joins = group.clone();
@@ -478,7 +479,7 @@ fn members_over_a_filter_share_what_was_encoded_once_and_it_waits_for_their_hand
     group.send(&news.over()).unwrap();
     for client in &mut clients {
         client.0.get_ref().set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        assert!(client.0.read(&mut [0]).is_err(), "nothing may be said before the handshake");
+        assert!(client.0.read(&mut [0]).is_err(), "no byte may come before the handshake");
         client.0.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
         client.0.get_mut().write_all(&ToyTls::client_wire(KEY, b"hello\n", 5)).unwrap();
         client.0.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
@@ -489,11 +490,11 @@ fn members_over_a_filter_share_what_was_encoded_once_and_it_waits_for_their_hand
 }
 
 #[test]
-fn a_group_is_sent_to_other_threads_whatever_its_codec_holds() {
+fn a_group_is_send_even_if_its_codec_is_not() {
     fn shared<T: Clone + Send + Sync>() {}
     struct Bound(#[expect(dead_code, reason = "it binds the type to its thread")] std::rc::Rc<()>);
     shared::<Group<Bound>>();
     shared::<tidegate_engine::Member>();
-    let nobody: Result<(), GroupFull> = Group::<Lines>::new(Slow::Skip).send(&Encoded::of("ebb\n".into()));
-    assert_eq!(nobody, Ok(()));
+    let empty: Result<(), GroupFull> = Group::<Lines>::new(Slow::Skip).send(&Encoded::of("ebb\n".into()));
+    assert_eq!(empty, Ok(()));
 }

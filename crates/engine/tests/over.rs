@@ -1,5 +1,5 @@
 //! `Over` on real sockets: a toy TLS with a handshake, a filter that strips a prefix, and one over the other, against
-//! clients that speak them by hand.
+//! clients that build the wire bytes by hand.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,7 @@ const KEY: u8 = 0xa5;
 const PREFIX: &[u8] = b"PROXY tide\r\n";
 const MIB: usize = 1 << 20;
 
-/// Sends every message back; stops reading by itself while it cannot write.
+/// Echoes every message; reading stops while the connection is unwritable.
 struct Echo;
 
 impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
@@ -59,7 +59,7 @@ fn exchange(server: &ServerHandle, wire: Vec<u8>, piece: usize) -> Vec<u8> {
     seen
 }
 
-/// What a client of the stack that is tested sends to say something, and what an answer means.
+/// The wire form of a client's message for the tested stack, and the decoded form of an answer.
 type Speak = fn(&[u8], usize) -> Vec<u8>;
 type Listen = fn(&[u8]) -> Vec<u8>;
 
@@ -132,11 +132,11 @@ fn every_stack_echoes_bytes_that_come_one_by_one_and_all_at_once() {
 }
 
 #[test]
-fn every_stack_echoes_a_mebibyte_and_more_whatever_the_pieces() {
+fn every_stack_echoes_a_mebibyte_at_every_piece_size() {
     let seed = tidegate_testkit::seed();
     println!("TIDEGATE_SEED={seed}");
     let mut random = Random::new(seed);
-    // One frame beyond every mark, and many that are not.
+    // One frame beyond every water mark, and many smaller ones.
     let mut contents = vec![random.bytes(MIB)];
     contents.extend((0..300).map(|_| {
         let length = random.below(20_000);
@@ -161,7 +161,7 @@ fn a_peer_that_does_not_read_stops_the_server_from_reading() {
             sending.write_all(&wire).unwrap();
             sending.shutdown(Shutdown::Write).unwrap();
         });
-        // Both kernels' buffers fill, and so does the queue up to its mark: then everything stands still.
+        // Both kernels' buffers fill, and the queue up to its water mark: then both sides stop.
         let (mut before, mut same) = (0, 0);
         while same < 20 {
             std::thread::sleep(Duration::from_millis(5));
@@ -171,7 +171,7 @@ fn a_peer_that_does_not_read_stops_the_server_from_reading() {
         }
         let counts = server.counts()[0];
         assert!(counts.received_bytes < length as u64, "{name}: all of it was read");
-        assert!(counts.memory_bytes < MIB as u64, "{name}: {} bytes are held", counts.memory_bytes);
+        assert!(counts.memory_bytes < MIB as u64, "{name}: {} bytes are in use", counts.memory_bytes);
         let mut seen = Vec::new();
         stream.read_to_end(&mut seen).unwrap();
         sender.join().unwrap();
@@ -206,7 +206,7 @@ fn a_greeting_waits_for_the_handshake() {
     let server = serve(|| (Over::new(ToyTls::server(KEY), Lines::new()), Greets));
     let mut stream = connect(&server);
     stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-    assert!(stream.read(&mut [0]).is_err(), "nothing may be said yet");
+    assert!(stream.read(&mut [0]).is_err(), "no byte may come yet");
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(&ToyTls::client_wire(KEY, b"quit\n", 5)).unwrap();
     let mut seen = Vec::new();
@@ -245,7 +245,7 @@ impl<C: Codec<Out = FileRegion>> Handler<C> for Sends {
     }
 }
 
-/// A file with `content`, of which nothing is left in the end.
+/// A file with `content` that is removed in the end.
 fn file(name: &str, content: &[u8]) -> Arc<File> {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("over-{name}-{}", std::process::id()));
     std::fs::write(&path, content).expect("the target directory can be written to");
@@ -255,7 +255,7 @@ fn file(name: &str, content: &[u8]) -> Arc<File> {
 }
 
 #[test]
-fn a_file_leaves_by_sendfile_under_a_prefix_and_piece_by_piece_under_a_toy_tls() {
+fn a_file_is_sent_by_sendfile_unless_a_filter_changes_its_bytes() {
     let content = Random::new(11).bytes(3 * MIB + 17);
     let file = file("whole", &content);
     let expected = [&b"file:"[..], &content].concat();
@@ -270,7 +270,7 @@ fn a_file_leaves_by_sendfile_under_a_prefix_and_piece_by_piece_under_a_toy_tls()
     let server = serve(move || (Over::new(ToyTls::server(KEY), FileServer::default()), Sends(file.clone(), length)));
     let mut stream = connect(&server);
     stream.write_all(&sealed(b"get\n", 4)).unwrap();
-    // While nobody reads, no more than a piece of it is in memory.
+    // While the peer does not read, no more than a piece of it is in memory.
     while server.counts()[0].sent_bytes < 50_000 {
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -293,7 +293,7 @@ fn a_file_that_is_too_short_resets_the_connection() {
         let wire = if sealed { self::sealed(b"get\n", 4) } else { prefixed(b"get\n", 0) };
         stream.write_all(&wire).unwrap();
         let mut seen = Vec::new();
-        let error = stream.read_to_end(&mut seen).expect_err("what came must not pass for the whole");
+        let error = stream.read_to_end(&mut seen).expect_err("truncated bytes must not look complete");
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         while server.counts()[0].closed_failed == 0 {
             std::thread::sleep(Duration::from_millis(2));
@@ -302,7 +302,7 @@ fn a_file_that_is_too_short_resets_the_connection() {
 }
 
 #[test]
-fn peers_that_speak_something_else_are_sent_away() {
+fn peers_of_another_protocol_are_disconnected() {
     for (name, server, speak, _) in stacks() {
         for wire in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\0", b"TOX?"] {
             let mut stream = connect(&server);

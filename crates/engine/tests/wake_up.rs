@@ -1,6 +1,6 @@
-//! No wake-up is lost, and none is made in vain: the mailbox with every interleaving of few threads, by loom.
+//! No wake-up is lost, and none is unnecessary: the mailbox with every interleaving of few threads, by loom.
 //!
-//! The mailbox is included as it is; only what its threads share is loom's here. A wake-up that is lost leaves the loop
+//! The mailbox is included unchanged; only its synchronization types are loom's here. A lost wake-up leaves the loop
 //! asleep for ever, which loom reports as a deadlock.
 
 #![forbid(unsafe_code)]
@@ -19,88 +19,88 @@ use tidegate_sys::{Token, Wake, Waker};
 
 use mailbox::{LoopMessage, Mailbox, Refused, TaskWaker};
 
-#[expect(dead_code, reason = "nobody is here to whom letters would be brought")]
+#[expect(dead_code, reason = "no loop delivers messages here")]
 #[path = "../src/mailbox.rs"]
 mod mailbox;
 
-/// What the mailbox takes from the room of that name.
+/// The items that the mailbox imports from the module of that name.
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32};
     pub(crate) use loom::sync::{Mutex, MutexGuard};
 }
 
-/// What the mailbox takes from the room of that name.
+/// The items that the mailbox imports from the module of that name.
 mod group {
     pub(crate) struct Broadcast;
 }
 
-/// What the mailbox takes from the room of that name.
+/// The items that the mailbox imports from the module of that name.
 mod limits {
     pub(crate) const MESSAGES_MAX: usize = 2;
 }
 
 #[test]
-fn the_letters_of_a_sender_arrive_in_order_and_none_is_slept_over() {
+fn messages_of_a_sender_arrive_in_order_and_no_wake_up_is_lost() {
     model(|| {
-        let mut sleeper = TimerEntry::new();
-        let mailbox = sleeper.mailbox.clone();
+        let mut test_loop = TestLoop::new();
+        let mailbox = test_loop.mailbox.clone();
         let sender = thread::spawn(move || {
-            assert!(mailbox.send(letter(1)).is_ok());
-            assert!(mailbox.send(letter(2)).is_ok());
+            assert!(mailbox.send(message(1)).is_ok());
+            assert!(mailbox.send(message(2)).is_ok());
         });
-        assert_eq!([sleeper.next_letter(), sleeper.next_letter()], [1, 2]);
-        sleeper.end_with([sender]);
+        assert_eq!([test_loop.next_message(), test_loop.next_message()], [1, 2]);
+        test_loop.end_with([sender]);
     });
 }
 
 #[test]
-fn the_letters_of_two_senders_ring_at_most_once_a_sleep() {
+fn messages_of_two_senders_wake_a_loop_at_most_once_per_sleep() {
     model(|| {
-        let mut sleeper = TimerEntry::new();
+        let mut test_loop = TestLoop::new();
         let senders = [1, 2].map(|number| {
-            let mailbox = sleeper.mailbox.clone();
-            thread::spawn(move || assert!(mailbox.send(letter(number)).is_ok()))
+            let mailbox = test_loop.mailbox.clone();
+            thread::spawn(move || assert!(mailbox.send(message(number)).is_ok()))
         });
-        assert_eq!(sleeper.next_letter() + sleeper.next_letter(), 3);
-        sleeper.end_with(senders);
+        assert_eq!(test_loop.next_message() + test_loop.next_message(), 3);
+        test_loop.end_with(senders);
     });
 }
 
 #[test]
-fn a_letter_and_a_woken_task_do_not_hide_each_other() {
+fn a_message_and_a_woken_task_do_not_hide_each_other() {
     model(|| {
-        let mut sleeper = TimerEntry::new();
-        let mailbox = sleeper.mailbox.clone();
-        let sender = thread::spawn(move || assert!(mailbox.send(letter(1)).is_ok()));
-        let mailbox = sleeper.mailbox.clone();
+        let mut test_loop = TestLoop::new();
+        let mailbox = test_loop.mailbox.clone();
+        let sender = thread::spawn(move || assert!(mailbox.send(message(1)).is_ok()));
+        let mailbox = test_loop.mailbox.clone();
         let waker = thread::spawn(move || mailbox.wake(TASK));
-        assert_eq!((sleeper.next_letter(), sleeper.next_task()), (1, TASK));
-        sleeper.end_with([sender, waker]);
+        assert_eq!((test_loop.next_message(), test_loop.next_task()), (1, TASK));
+        test_loop.end_with([sender, waker]);
     });
 }
 
 #[test]
-fn a_sleep_that_ends_by_itself_is_rung_for_at_most_once() {
+fn a_sleep_that_times_out_gets_at_most_one_wake_up() {
     model(|| {
-        let sleeper = TimerEntry::new();
-        assert!(sleeper.mailbox.fall_asleep(), "nothing has come");
+        let test_loop = TestLoop::new();
+        assert!(test_loop.mailbox.fall_asleep(), "nothing has come");
         let wakers = [1, 2].map(|slot| {
-            let mailbox = sleeper.mailbox.clone();
+            let mailbox = test_loop.mailbox.clone();
             thread::spawn(move || mailbox.wake(Token { slot, generation: 0 }))
         });
-        sleeper.mailbox.awake();
+        test_loop.mailbox.awake();
         join(wakers);
-        assert!(sleeper.bell.rings() <= 1);
-        assert!(!sleeper.mailbox.fall_asleep(), "two tasks were woken");
+        assert!(test_loop.bell.rings() <= 1);
+        assert!(!test_loop.mailbox.fall_asleep(), "two tasks were woken");
     });
 }
 
 #[test]
 fn a_wake_during_a_poll_is_not_lost() {
     model(|| {
-        let mut sleeper = TimerEntry::new();
-        let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
-        // Relaxed: who finds the task queued counts on the waker to hand over what it did.
+        let mut test_loop = TestLoop::new();
+        let waker = TaskWaker::new(test_loop.mailbox.clone(), TASK);
+        // Relaxed: a thread that finds the task queued relies on the waker to publish its writes.
         let ready = Arc::new(loom::sync::atomic::AtomicBool::new(false));
         waker.wake_by_ref();
         let other = {
@@ -111,21 +111,21 @@ fn a_wake_during_a_poll_is_not_lost() {
             })
         };
         loop {
-            assert_eq!(sleeper.next_task(), TASK);
+            assert_eq!(test_loop.next_task(), TASK);
             waker.begin();
             if ready.load(Ordering::Relaxed) {
                 break;
             }
         }
-        sleeper.end_with([other]);
+        test_loop.end_with([other]);
     });
 }
 
 #[test]
-fn a_task_that_is_woken_often_waits_once() {
+fn a_task_that_is_woken_often_is_queued_once() {
     model(|| {
-        let sleeper = TimerEntry::new();
-        let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
+        let test_loop = TestLoop::new();
+        let waker = TaskWaker::new(test_loop.mailbox.clone(), TASK);
         let others = [(); 2].map(|()| {
             let waker = waker.clone();
             thread::spawn(move || waker.wake())
@@ -133,89 +133,89 @@ fn a_task_that_is_woken_often_waits_once() {
         join(others);
         waker.wake_by_ref();
         let mut woken = Vec::new();
-        sleeper.mailbox.collect_woken(&mut woken);
+        test_loop.mailbox.collect_woken(&mut woken);
         assert_eq!(woken, [TASK]);
         waker.begin();
         waker.wake_by_ref();
         waker.wake_by_ref();
         woken.clear();
-        sleeper.mailbox.collect_woken(&mut woken);
+        test_loop.mailbox.collect_woken(&mut woken);
         assert_eq!(woken, [TASK]);
     });
 }
 
 #[test]
-fn a_loop_that_has_ended_takes_nothing_and_is_not_rung_for() {
+fn a_loop_that_has_ended_takes_no_message_and_no_wake_up() {
     model(|| {
-        let sleeper = TimerEntry::new();
-        let waker = TaskWaker::new(sleeper.mailbox.clone(), TASK);
+        let test_loop = TestLoop::new();
+        let waker = TaskWaker::new(test_loop.mailbox.clone(), TASK);
         let other = {
-            let (waker, mailbox) = (waker.clone(), sleeper.mailbox.clone());
+            let (waker, mailbox) = (waker.clone(), test_loop.mailbox.clone());
             thread::spawn(move || {
                 waker.wake();
-                mailbox.send(letter(1)).is_ok()
+                mailbox.send(message(1)).is_ok()
             })
         };
-        assert_eq!(sleeper.mailbox.end().map(|letters| letters.len() <= 1), Some(true));
+        assert_eq!(test_loop.mailbox.end().map(|messages| messages.len() <= 1), Some(true));
         let was_sent = other.join().expect("it does not panic");
-        // It was late, or it was in time and the loop was not asleep.
-        assert_eq!(sleeper.bell.rings(), 0);
-        sleeper.mailbox.fall_asleep();
+        // The wake-up was late, or it was in time and the loop was not asleep.
+        assert_eq!(test_loop.bell.rings(), 0);
+        test_loop.mailbox.fall_asleep();
         waker.begin();
         waker.wake_by_ref();
-        match sleeper.mailbox.send(letter(2)) {
-            Err(Refused::Ended(letter)) => assert_eq!(letter.into_post::<u32>(), 2),
+        match test_loop.mailbox.send(message(2)) {
+            Err(Refused::Ended(message)) => assert_eq!(message.into_post::<u32>(), 2),
             _ => panic!("the loop has ended"),
         }
-        assert_eq!(sleeper.bell.rings(), 0);
-        assert!(sleeper.mailbox.collect().is_empty(), "sent: {was_sent}");
+        assert_eq!(test_loop.bell.rings(), 0);
+        assert!(test_loop.mailbox.collect().is_empty(), "sent: {was_sent}");
         let mut woken = Vec::new();
-        sleeper.mailbox.collect_woken(&mut woken);
+        test_loop.mailbox.collect_woken(&mut woken);
         assert!(woken.is_empty());
         waker.begin();
         waker.wake_by_ref();
-        assert!(!sleeper.mailbox.has_woken(), "nobody is told of what was not taken");
+        assert!(!test_loop.mailbox.has_woken(), "a refused task sets no flag");
     });
 }
 
 #[test]
-fn a_loop_that_is_awake_is_not_rung_for() {
+fn a_loop_that_is_awake_is_not_woken() {
     model(|| {
-        let sleeper = TimerEntry::new();
-        sleeper.mailbox.wake(TASK);
-        assert!(!sleeper.mailbox.fall_asleep(), "a task was woken");
-        sleeper.mailbox.wake(TASK);
-        sleeper.mailbox.collect_woken(&mut Vec::new());
-        assert!(sleeper.mailbox.fall_asleep());
-        sleeper.mailbox.awake();
-        sleeper.mailbox.wake(TASK);
-        assert!(sleeper.mailbox.send(letter(1)).is_ok());
-        assert_eq!(sleeper.bell.rings(), 0);
+        let test_loop = TestLoop::new();
+        test_loop.mailbox.wake(TASK);
+        assert!(!test_loop.mailbox.fall_asleep(), "a task was woken");
+        test_loop.mailbox.wake(TASK);
+        test_loop.mailbox.collect_woken(&mut Vec::new());
+        assert!(test_loop.mailbox.fall_asleep());
+        test_loop.mailbox.awake();
+        test_loop.mailbox.wake(TASK);
+        assert!(test_loop.mailbox.send(message(1)).is_ok());
+        assert_eq!(test_loop.bell.rings(), 0);
     });
 }
 
 #[test]
-fn a_full_mailbox_gives_a_letter_back_but_takes_a_drain() {
+fn a_full_mailbox_refuses_a_message_but_takes_a_drain() {
     model(|| {
-        let sleeper = TimerEntry::new();
-        assert!(sleeper.mailbox.send(letter(1)).is_ok() && sleeper.mailbox.send(letter(2)).is_ok());
-        match sleeper.mailbox.send(letter(3)) {
-            Err(Refused::Full(letter)) => assert_eq!(letter.into_post::<u32>(), 3),
+        let test_loop = TestLoop::new();
+        assert!(test_loop.mailbox.send(message(1)).is_ok() && test_loop.mailbox.send(message(2)).is_ok());
+        match test_loop.mailbox.send(message(3)) {
+            Err(Refused::Full(message)) => assert_eq!(message.into_post::<u32>(), 3),
             _ => panic!("there is no room"),
         }
         let (now, second) = (Instant::now(), Duration::from_secs(1));
-        assert!(sleeper.mailbox.send(LoopMessage::Drain(now)).is_ok());
+        assert!(test_loop.mailbox.send(LoopMessage::Drain(now)).is_ok());
         // Before it is read, and until it has been.
-        assert!(sleeper.mailbox.is_overdue(now) && !sleeper.mailbox.is_overdue(now - second));
-        assert_eq!(sleeper.mailbox.collect().len(), 3);
-        assert!(!sleeper.mailbox.has_messages());
+        assert!(test_loop.mailbox.is_overdue(now) && !test_loop.mailbox.is_overdue(now - second));
+        assert_eq!(test_loop.mailbox.collect().len(), 3);
+        assert!(!test_loop.mailbox.has_messages());
     });
 }
 
 #[test]
 fn buffers_of_woken_tasks_are_exchanged_but_not_a_large_one() {
     model(|| {
-        let mailbox = TimerEntry::new().mailbox;
+        let mailbox = TestLoop::new().mailbox;
         let mut large = Vec::with_capacity(100_000);
         mailbox.collect_woken(&mut large);
         assert_eq!(large.capacity(), 0);
@@ -231,26 +231,26 @@ fn buffers_of_woken_tasks_are_exchanged_but_not_a_large_one() {
     });
 }
 
-/// A loop, of which there is nothing but its mailbox and its sleep.
-struct TimerEntry {
+/// A loop reduced to its mailbox and its sleep.
+struct TestLoop {
     mailbox: Arc<Mailbox>,
     bell: Arc<Bell>,
     sleeps: usize,
-    letters: VecDeque<LoopMessage>,
+    messages: VecDeque<LoopMessage>,
     woken: Vec<Token>,
 }
 
-impl TimerEntry {
+impl TestLoop {
     fn new() -> Self {
         let bell = Arc::new(Bell { rung: Mutex::new((false, 0)), ringing: Condvar::new() });
         let mailbox = Mailbox::new(Waker::new(bell.clone()));
-        Self { mailbox, bell, sleeps: 0, letters: VecDeque::new(), woken: Vec::new() }
+        Self { mailbox, bell, sleeps: 0, messages: VecDeque::new(), woken: Vec::new() }
     }
 
-    fn next_letter(&mut self) -> u32 {
+    fn next_message(&mut self) -> u32 {
         loop {
-            if let Some(letter) = self.letters.pop_front() {
-                return letter.into_post();
+            if let Some(message) = self.messages.pop_front() {
+                return message.into_post();
             }
             self.turn();
         }
@@ -265,7 +265,7 @@ impl TimerEntry {
         }
     }
 
-    /// What an event loop does, in the same order.
+    /// The steps of an event loop, in the same order.
     fn turn(&mut self) {
         if self.mailbox.fall_asleep() {
             self.sleeps += 1;
@@ -273,7 +273,7 @@ impl TimerEntry {
         }
         self.mailbox.awake();
         if self.mailbox.has_messages() {
-            self.letters.extend(self.mailbox.collect());
+            self.messages.extend(self.mailbox.collect());
         }
         if self.mailbox.has_woken() {
             let mut woken = Vec::new();
@@ -282,38 +282,38 @@ impl TimerEntry {
         }
     }
 
-    /// Waits for the other threads, which may be about to ring, and counts.
+    /// Waits for the other threads, which may be about to wake the loop, and counts the wake-ups.
     fn end_with<const N: usize>(self, others: [thread::JoinHandle<()>; N]) {
         join(others);
         assert!(self.bell.rings() <= self.sleeps);
-        assert!(self.letters.is_empty() && self.woken.is_empty(), "nothing comes twice");
+        assert!(self.messages.is_empty() && self.woken.is_empty(), "nothing comes twice");
     }
 }
 
-/// The driver's waker: a ring ends the wait that is under way, or the next one.
+/// The driver's waker: a wake-up ends the present wait, or the next one.
 struct Bell {
-    /// Whether it was rung since the last wait, and how often in all.
+    /// Whether a wake-up came since the last wait, and how many in all.
     rung: Mutex<(bool, usize)>,
     ringing: Condvar,
 }
 
 impl Bell {
     fn wait(&self) {
-        let mut rung = self.rung.lock().expect("nobody panics");
+        let mut rung = self.rung.lock().expect("no thread panics");
         while !rung.0 {
-            rung = self.ringing.wait(rung).expect("nobody panics");
+            rung = self.ringing.wait(rung).expect("no thread panics");
         }
         rung.0 = false;
     }
 
     fn rings(&self) -> usize {
-        self.rung.lock().expect("nobody panics").1
+        self.rung.lock().expect("no thread panics").1
     }
 }
 
 impl Wake for Bell {
     fn wake(&self) {
-        let mut rung = self.rung.lock().expect("nobody panics");
+        let mut rung = self.rung.lock().expect("no thread panics");
         *rung = (true, rung.1 + 1);
         self.ringing.notify_one();
     }
@@ -325,11 +325,11 @@ fn join<const N: usize>(threads: [thread::JoinHandle<()>; N]) {
     }
 }
 
-fn letter(number: u32) -> LoopMessage {
+fn message(number: u32) -> LoopMessage {
     LoopMessage::Post { token: TASK, post: Box::new(number) }
 }
 
-/// Runs a test with every interleaving in which threads that could run on are interrupted at most so often in all.
+/// Runs a test with every interleaving that has at most a given number of preemptions in all.
 fn model(test: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS_MAX);

@@ -1,4 +1,5 @@
-//! A handler that does not yield: it is counted and logged while it still holds its loop, and once more when it lets go.
+//! A handler that does not yield: it is counted and logged while it still blocks its loop, and once more when it
+//! returns.
 
 #![forbid(unsafe_code)]
 
@@ -16,7 +17,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// What was logged, a line each.
+/// The logged lines.
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 struct Collect;
@@ -53,7 +54,7 @@ impl Visit for Line {
     }
 }
 
-/// Keeps its thread until the test lets go of it, or has failed.
+/// Blocks its thread until the test releases it, or has failed.
 struct Stuck(Receiver<()>);
 
 impl Handler<Lines> for Stuck {
@@ -68,7 +69,7 @@ impl Handler<Lines> for Stuck {
 }
 
 #[test]
-fn a_handler_that_blocks_is_counted_and_logged_while_it_blocks_and_a_quiet_server_is_not() {
+fn only_a_handler_that_blocks_is_logged_and_counted_as_stalled() {
     tracing::subscriber::set_global_default(Collect).expect("the only test here");
     let quiet = Server::bind("127.0.0.1:0").unwrap().loops(1).start(|| (Lines::new(), Stuck(channel().1))).unwrap();
     let (release, released) = channel();
@@ -84,7 +85,7 @@ fn a_handler_that_blocks_is_counted_and_logged_while_it_blocks_and_a_quiet_serve
     client.write_all(b"hang\n").unwrap();
     until(|| server.counts().iter().any(|counts| counts.stalls > 0));
     let stuck = server.counts().iter().position(|counts| counts.stalls > 0).unwrap();
-    // It still hangs: that turn has not ended, and is no slow one yet.
+    // It still hangs: that turn has not ended, and does not count as slow yet.
     let slow_before = server.counts()[stuck].slow_turns;
     until(|| lines_with("does not yield").len() == 1);
     let line = &lines_with("does not yield")[0];
@@ -97,7 +98,7 @@ fn a_handler_that_blocks_is_counted_and_logged_while_it_blocks_and_a_quiet_serve
     assert!(slow.iter().any(|line| line.starts_with("WARN") && line.contains("a turn took ")), "{slow:?}");
     assert!(server.counts()[stuck].longest_turn >= Duration::from_secs(1));
 
-    // Once for that turn; and nobody else.
+    // One line for that turn, and none for another loop.
     assert_eq!(server.counts()[stuck].stalls, 1);
     assert_eq!(server.counts()[1 - stuck].stalls, 0);
     assert_eq!(quiet.counts()[0].stalls, 0);

@@ -1,4 +1,4 @@
-//! `ChannelError`: why something that was asked of a channel has failed.
+//! `ChannelError`: why an operation on a channel has failed.
 
 use std::error::Error;
 use std::fmt;
@@ -7,25 +7,25 @@ use std::rc::Rc;
 use crate::close_reason::CloseReason;
 use crate::context::SendError;
 
-/// Why something that was asked of a channel has failed.
+/// Why an operation on a channel has failed.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// The connection is gone, or going, for this reason. Messages that had arrived before were received first.
+    /// The connection is closed, or closing, for this reason. Messages that had arrived before were received first.
     Closed(Rc<CloseReason>),
-    /// The deadline has come. Nothing is lost: it can be asked for again.
+    /// The deadline has passed. No message is lost: the operation can be repeated.
     Deadline,
-    /// A message was not queued, since too much waits already; of [`SendError::Full`], without the message.
+    /// A message was not queued, because too many bytes wait already. From [`SendError::Full`], without the message.
     Full,
-    /// The protocol cannot say a message; of [`SendError::Codec`].
+    /// The protocol cannot express a message. From [`SendError::Codec`].
     Codec(Rc<dyn Error>),
-    /// The channel was used while the loop visits somebody, by a handler that keeps it. Handlers reach other connections
-    /// by [`Remote`](crate::Remote); tasks may use any channel of their loop.
+    /// A handler that keeps the channel used it during a dispatch. Handlers reach other connections by
+    /// [`Remote`](crate::Remote); tasks may use any channel of their loop.
     Busy,
 }
 
 impl ChannelError {
-    /// Why the connection is gone, if that is what happened.
+    /// The reason why the connection is closed, if that is the error.
     #[must_use]
     pub fn closed(&self) -> Option<&CloseReason> {
         match self {
@@ -56,7 +56,7 @@ impl Error for ChannelError {
     }
 }
 
-/// So that a session which returns a `ChannelError` can use `?` on both `recv` and `send`. The message is dropped.
+/// A session that returns a `ChannelError` can use `?` on both `recv` and `send`. The message is dropped.
 impl<M, E: Error + 'static> From<SendError<M, E>> for ChannelError {
     fn from(error: SendError<M, E>) -> Self {
         match error {

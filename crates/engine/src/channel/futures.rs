@@ -1,4 +1,4 @@
-//! What is awaited of a channel: named futures, a few words each. Dropping one loses nothing.
+//! The futures of a channel: named types, a few machine words each. Dropping one loses no message.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -39,7 +39,7 @@ impl<C: Codec> Future for Recv<'_, C> {
 }
 
 impl<C: Codec> Drop for Recv<'_, C> {
-    /// Nobody is in `recv` any more: nothing is received, and the protocol's deadlines rest.
+    /// No reader waits in `recv` any more: the loop receives nothing, and the protocol's deadlines are suspended.
     fn drop(&mut self) {
         if self.waits {
             let _ = self.handle.with(|connection, core, token| connection.stop_waiting(core, token));
@@ -59,31 +59,31 @@ impl<C: Codec> Future for Ready<'_, C> {
     }
 }
 
-/// The future of `flushed`: everything up to the mark is with the kernel.
+/// The future of `flushed`: the kernel has all bytes up to the position.
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Flushed<'a, C: Codec> {
     pub(super) handle: &'a Handle<C>,
-    /// Until it is watched.
-    pub(super) mark: Option<WritePosition>,
+    /// Set until the first poll, which watches it.
+    pub(super) position: Option<WritePosition>,
 }
 
 impl<C: Codec> Future for Flushed<'_, C> {
     type Output = Result<(), ChannelError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mark = self.mark.take();
+        let position = self.position.take();
         let act = |connection: &mut Connection<C, ChannelState>, core: &mut Core, token| {
-            if mark.is_some() {
+            if position.is_some() {
                 connection.schedule_unless_pending(core, token);
             }
-            connection.flushed(core, mark, cx.waker())
+            connection.flushed(core, position, cx.waker())
         };
         self.handle.with_or(act, failed)
     }
 }
 
-/// The future of [`Channel::close`]: the connection is gone. It fails if not everything could be sent.
-#[must_use = "the connection is closed in any case; the future tells how that went"]
+/// The future of [`Channel::close`]: the connection is closed. It fails if not everything could be sent.
+#[must_use = "the connection is closed in any case; the future returns whether everything was sent"]
 pub struct Close<C: Codec>(pub(super) Channel<C>);
 
 impl<C: Codec> Future for Close<C> {
@@ -96,7 +96,7 @@ impl<C: Codec> Future for Close<C> {
 
 impl<C: Codec> Close<C> {
     pub(super) fn begin(channel: Channel<C>) -> Self {
-        // If it cannot be reached it is closed when the handle is dropped.
+        // A connection that cannot be reached now is closed when the handle is dropped.
         let _ = channel.handle.with(|connection, core, token| connection.close(core, token));
         Self(channel)
     }
@@ -106,8 +106,8 @@ fn failed<T>(error: ChannelError) -> Poll<Result<T, ChannelError>> {
     Poll::Ready(Err(error))
 }
 
-/// A future of a channel, for so long: the future of their `within`. If the time is up it yields
-/// [`ChannelError::Deadline`], and nothing is lost.
+/// A future of a channel with a time limit: the future of `within`. When the time is up it yields
+/// [`ChannelError::Deadline`], and no message is lost.
 #[must_use = "a future does nothing until it is awaited"]
 #[derive(Debug)]
 pub struct Within<F> {
@@ -151,7 +151,7 @@ pub(crate) trait OfChannel {
 macro_rules! of_channel {
     ($future:ident, $self:ident => $handle:expr) => {
         impl<'a, C: Codec> $future<'a, C> {
-            /// Waits only for so long, to a millisecond.
+            /// Limits the wait to a duration, precise to a millisecond.
             pub fn within(self, duration: Duration) -> Within<Self> {
                 let $self = &self;
                 Within::new($handle, self, duration)

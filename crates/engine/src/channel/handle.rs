@@ -1,4 +1,4 @@
-//! What the handles of a connection have in common: how they reach it.
+//! `Handle`: how a channel and its halves reach their connection.
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,7 +40,7 @@ impl<C: Codec> Handle<C> {
         self.token
     }
 
-    /// Passes the connection on: this handle is dropped without a word.
+    /// Passes the connection on: dropping this handle has no effect then.
     pub(crate) fn pass_on<D: Codec>(&mut self) -> Handle<D> {
         Handle { local: self.local.take(), token: self.token, codec: PhantomData }
     }
@@ -54,7 +54,7 @@ impl<C: Codec> Handle<C> {
         self.token == other.token && Rc::ptr_eq(self.local(), other.local())
     }
 
-    /// Reaches the connection. If its codec panics meanwhile, the connection ends as if a visit had panicked.
+    /// Runs `act` on the connection. If its codec panics meanwhile, the connection ends as if a dispatch had panicked.
     #[inline]
     pub(crate) fn with<T>(
         &self,
@@ -63,7 +63,7 @@ impl<C: Codec> Handle<C> {
         self.with_or(|connection, core, token| Ok(act(connection, core, token)), Err)
     }
 
-    /// The same, without a further layer around what is returned.
+    /// As [`with`](Self::with), without a further layer around the return value.
     #[inline]
     pub(crate) fn with_or<T>(
         &self,
@@ -82,7 +82,7 @@ impl<C: Codec> Handle<C> {
         or(lost())
     }
 
-    /// Does what may put another codec in the place of the connection's.
+    /// Replaces the connection's codec by the one that `to` makes of it.
     pub(crate) fn switch<D: Codec>(&self, to: impl FnOnce(C) -> D + 'static) -> Result<(), ChannelError> {
         let token = self.token;
         let mut core = self.local().core.try_borrow_mut().map_err(|_| ChannelError::Busy)?;
@@ -134,7 +134,7 @@ impl<C: Codec> Handle<C> {
     #[inline]
     pub(crate) fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<C::In>, ChannelError>> {
         if !self.local().tasks.admits_message() {
-            // A peer that has sent much at once does not keep the others waiting.
+            // A peer that has sent much at once does not delay the others.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -145,7 +145,7 @@ impl<C: Codec> Handle<C> {
     }
 
     pub(crate) fn wake_by(&self, at: Instant) {
-        // If it cannot be reached there is nothing to wait for either.
+        // If the connection cannot be reached, there is nothing to wait for either.
         let _ = self.with(|connection, core, token| {
             let tick = core.wheel.tick(at);
             connection.wake_by(core, token, tick);
@@ -170,7 +170,7 @@ impl<C: Codec> Handle<C> {
         }
     }
 
-    /// Resets the connection; from within a handler, as soon as the visit is over.
+    /// Resets the connection; from within a handler, as soon as the dispatch is over.
     pub(crate) fn abort(&self) {
         let token = self.token;
         self.local().with_core(move |core| {
@@ -183,7 +183,7 @@ impl<C: Codec> Handle<C> {
         let Some(local) = self.local.take() else { return };
         let (token, panicking) = (self.token, std::thread::panicking());
         local.with_core(move |core| {
-            // As a visit, since its codec may panic again.
+            // As a dispatch, since its codec may panic again.
             let last = core.with(token, |connection: &mut Connection<C, ChannelState>, core| {
                 connection.dropped(core, token, half, panicking)
             });

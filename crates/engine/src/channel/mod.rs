@@ -1,15 +1,16 @@
 //! `Channel`: a connection as an async handle, for protocols that are written as straight-line code.
 //!
-//! A channel asks for one message at a time. Nothing is received while nobody asks, nor while too much waits to be sent,
-//! so back-pressure is what happens if nothing is done about it. It has the same codec, queue, limits and deadlines as a
-//! connection with a [`Handler`](crate::Handler), and lives on one loop, as the tasks that use it do.
+//! An async task pulls one message at a time from a channel. The loop receives nothing while no task waits for a
+//! message, nor while too many bytes wait to be sent, so back-pressure is the default. A channel has the same codec,
+//! queue, limits and deadlines as a connection with a [`Handler`](crate::Handler), and lives on one loop, as the tasks
+//! that use it do.
 //!
 //! | what | where |
 //! |---|---|
-//! | the handles | here, and `split.rs` |
-//! | what is awaited | `futures.rs` |
+//! | the channel and its halves | here, and `split.rs` |
+//! | the futures that a task awaits | `futures.rs` |
 //! | how a handle reaches its connection | `handle.rs` |
-//! | the engine's end of it | `connection/pull.rs` |
+//! | the engine's side | `connection/pull.rs` |
 
 mod error;
 mod futures;
@@ -38,15 +39,16 @@ use crate::group::{Group, Member};
 ///
 /// | what happens to the channel | what the peer sees |
 /// |---|---|
-/// | it is [closed](Channel::close), or dropped | all that waits, then the end of the stream |
+/// | it is [closed](Channel::close), or dropped | all pending bytes, then the end of the stream |
 /// | it is [aborted](Channel::abort) | a reset |
-/// | the task of [`Server::serve`](crate::Server::serve) returns an error | as with [`Outcome::Fail`](crate::Outcome::Fail): what the protocol says of errors; a reset if only the end of the connection ends a message |
+/// | the task of [`Server::serve`](crate::Server::serve) returns an error | as with [`Outcome::Fail`](crate::Outcome::Fail): the protocol's error message; a reset if only the end of the connection ends a message |
 /// | a panic drops it | as when a handler panics |
 ///
-/// So a channel that is dropped on an error path ends in good order, unless it is the one that the task serves: the
-/// channel of a [`Client`](crate::Client), or one in a task of its own, has no error of a task to learn of. Where the peer
-/// could take what has come for the whole, abort the channel instead. Closing in good order waits until everything was
-/// sent, and gives the peer a moment to end its side; [`Limits`](crate::Limits) bound how long that may take.
+/// A channel that is dropped on an error path closes in good order, unless it is the channel that the task serves: the
+/// engine knows no error for the channel of a [`Client`](crate::Client), or for one in a task of its own. Where the
+/// peer could take a truncated message for a complete one, abort the channel instead. Closing in good order waits
+/// until everything was sent, and gives the peer a moment to end its side; [`Limits`](crate::Limits) bound how long
+/// that may take.
 ///
 /// ```
 /// use tidegate_codec::framing::Lines;
@@ -73,13 +75,14 @@ impl<C: Codec> Channel<C> {
     }
 
     /// Waits for the next message; `None` when no further one will come, because the peer has ended its stream or the
-    /// protocol is over. Dropping the future loses nothing.
+    /// protocol is over. Dropping the future loses no message.
     ///
-    /// When the server begins to drain, and the protocol does not know its own end as HTTP does, the next message that has
-    /// not arrived yet is answered with one `None`, so that a loop over messages ends. Whoever wants to go on asks again;
-    /// [`is_draining`](Channel::is_draining) tells the one from the other. Where the end of the stream means something to
-    /// the protocol, that is what to do. A connection that a [`Client`](crate::Client) made is left alone until no task of
-    /// [`Server::serve`](crate::Server::serve) is left on the loop that may need it.
+    /// When the server begins to drain, and the protocol does not know its own end as HTTP does, the next wait for a
+    /// message that has not arrived yet yields one `None`, so that a loop over messages ends. A task that wants to
+    /// continue calls `recv` again; [`is_draining`](Channel::is_draining) distinguishes a drain from the end of the
+    /// stream. A protocol in which the end of the stream has a meaning has to make this distinction. The drain does
+    /// not affect a connection of a [`Client`](crate::Client) while tasks of [`Server::serve`](crate::Server::serve),
+    /// which may need it, are left on the loop.
     ///
     /// # Errors
     /// [`ChannelError::Closed`] when the connection broke or was closed, after all messages that had arrived before.
@@ -87,8 +90,8 @@ impl<C: Codec> Channel<C> {
         Recv::new(&self.handle)
     }
 
-    /// As [`recv`](Channel::recv), for an adapter that is polled itself. Whoever was promised a wake-up counts as waiting
-    /// until it comes; a future of `recv` that is dropped does not.
+    /// As [`recv`](Channel::recv), for an adapter that is polled itself. After `Pending` the caller counts as a waiting
+    /// reader until its waker is woken; a future of `recv` that is dropped does not.
     ///
     /// # Errors
     /// As [`recv`](Channel::recv).
@@ -96,19 +99,20 @@ impl<C: Codec> Channel<C> {
         self.handle.poll_recv(cx)
     }
 
-    /// Queues a message. It leaves when the task waits for something, together with what else was sent until then.
+    /// Queues a message. It is sent when the task waits for something, together with all messages queued until then.
     ///
-    /// The mark is a promise: [`flushed`](Channel::flushed) waits until everything up to it is with the kernel.
+    /// Returns the message's write position: [`flushed`](Channel::flushed) waits until the kernel has all bytes up to
+    /// it.
     ///
     /// # Errors
-    /// [`SendError::Full`] past the hard cap, which a task does not reach that waits for [`ready`](Channel::ready) or
-    /// [`recv`](Channel::recv) now and then; [`SendError::Closed`] once the connection closes, both with the message;
-    /// [`SendError::Codec`] if the protocol cannot say it.
+    /// [`SendError::Full`] past the hard cap, which a task that waits for [`ready`](Channel::ready) or
+    /// [`recv`](Channel::recv) now and then does not reach; [`SendError::Closed`] once the connection closes, both
+    /// with the message; [`SendError::Codec`] if the protocol cannot express the message.
     pub fn send(&mut self, message: C::Out) -> Result<WritePosition, SendError<C::Out, C::Error>> {
         self.handle.send(message)
     }
 
-    /// Makes the connection a member of a group, until it leaves or is gone. Joining twice is joining once.
+    /// Makes the connection a member of a group, until it leaves or is closed. Joining a second time has no effect.
     ///
     /// # Errors
     /// [`ChannelError::Closed`] once nothing can be sent any more, [`ChannelError::Busy`] from within a handler.
@@ -116,7 +120,7 @@ impl<C: Codec> Channel<C> {
         self.handle.join(group)
     }
 
-    /// Leaves a group. Messages that were sent to it before and have not come to this loop yet do not arrive.
+    /// Leaves a group. Messages that were sent to the group before, and that this loop has not read yet, do not arrive.
     ///
     /// # Errors
     /// [`ChannelError::Busy`] from within a handler.
@@ -124,7 +128,7 @@ impl<C: Codec> Channel<C> {
         self.handle.leave(group)
     }
 
-    /// What names this connection on any loop: for [`Group::send_except`].
+    /// Identifies this connection on any loop: for [`Group::send_except`].
     ///
     /// # Errors
     /// [`ChannelError::Busy`] from within a handler.
@@ -132,7 +136,7 @@ impl<C: Codec> Channel<C> {
         self.handle.member()
     }
 
-    /// Waits until less is pending than the water marks allow: what a task that streams does between sends.
+    /// Waits until the pending bytes are within the water marks. A streaming task awaits it between sends.
     ///
     /// # Errors
     /// [`ChannelError::Closed`] when nothing can be sent any more.
@@ -140,20 +144,21 @@ impl<C: Codec> Channel<C> {
         Ready(&self.handle)
     }
 
-    /// Waits until everything up to `mark` is with the kernel.
+    /// Waits until the kernel has all bytes up to `position`.
     ///
     /// # Errors
-    /// [`ChannelError::Closed`] when the connection is gone and not all of it was sent.
-    pub fn flushed(&mut self, mark: WritePosition) -> Flushed<'_, C> {
-        Flushed { handle: &self.handle, mark: Some(mark) }
+    /// [`ChannelError::Closed`] when the connection is closed and not all of them were sent.
+    pub fn flushed(&mut self, position: WritePosition) -> Flushed<'_, C> {
+        Flushed { handle: &self.handle, position: Some(position) }
     }
 
-    /// Tells the peer that nothing more will be sent, once what was is with the kernel. Receiving goes on.
+    /// Shuts down the sending side once the kernel has all queued bytes. The peer sees the end of the stream. Receiving
+    /// goes on.
     pub fn shutdown_write(&mut self) {
         let _ = self.handle.with(|connection, core, token| connection.shutdown_write(core, token));
     }
 
-    /// Closes the connection in good order, and waits until that is done. It is done as well if the future is dropped.
+    /// Closes the connection in good order, and waits until it is closed. Dropping the future does not stop the close.
     ///
     /// # Errors
     /// [`ChannelError::Closed`] if the connection broke before everything was sent.
@@ -161,12 +166,12 @@ impl<C: Codec> Channel<C> {
         Close::begin(self)
     }
 
-    /// Resets the connection at once. What waits to be sent is dropped, what the kernel has of it may be lost, and the peer
-    /// sees that the stream was cut off, and not its end. A filter such as TLS does not say goodbye. The reason is
+    /// Resets the connection at once. Pending bytes are dropped, and those in the kernel's buffer may be lost. The peer
+    /// sees a reset and not the end of the stream. A filter such as TLS sends no closing message. The reason is
     /// [`CloseReason::Aborted`](crate::CloseReason::Aborted).
     ///
-    /// A Unix socket has no reset of its own: there the peer sees one only if it has sent bytes that were not received, and
-    /// otherwise the end of the stream.
+    /// A Unix socket has no reset of its own: its peer sees a reset only if it has sent bytes that were not received,
+    /// and otherwise the end of the stream.
     ///
     /// ```
     /// use tidegate_codec::framing::Raw;
@@ -190,37 +195,37 @@ impl<C: Codec> Channel<C> {
         self.handle.abort();
     }
 
-    /// Takes no further message until [`resume`](Channel::resume); who waits for one goes on waiting.
+    /// Takes no further message until [`resume`](Channel::resume). A task that waits for a message goes on waiting.
     pub fn pause(&mut self) {
         let _ = self.handle.with(|connection, core, token| connection.pause(core, token, true));
     }
 
-    /// Goes on, with bytes that were read already.
+    /// Resumes, beginning with bytes that were read already.
     pub fn resume(&mut self) {
         let _ = self.handle.with(|connection, core, token| connection.pause(core, token, false));
     }
 
-    /// From then on everything that would have to wait fails with [`ChannelError::Deadline`]; `None` takes that back. It
-    /// is precise to a millisecond. For one call there is `within`: `channel.recv().within(duration)`.
+    /// From that time on every operation that would have to wait fails with [`ChannelError::Deadline`]; `None` cancels
+    /// the deadline. It is precise to a millisecond. To limit one call use `within`: `channel.recv().within(duration)`.
     pub fn set_deadline(&mut self, at: Option<Instant>) {
         self.handle.set_deadline(at);
     }
 
-    /// Sets the deadline so far from now.
+    /// Sets the deadline to a duration from now.
     pub fn set_deadline_after(&mut self, after: Duration) {
         let at = self.handle.after(after);
         self.set_deadline(at);
     }
 
     /// From now on a drain does not end the messages: for protocols that have no good moment to stop, such as a
-    /// forwarder's. [`is_draining`](Channel::is_draining) still tells, and what is not over by the drain's deadline is cut
-    /// off.
+    /// forwarder's. [`is_draining`](Channel::is_draining) still reports the drain, and a connection that is not closed
+    /// by the drain's deadline is cut off.
     pub fn ignore_drain(&mut self) {
         let _ = self.handle.with(|connection, _, _| connection.ignore_drain());
     }
 
-    /// Two halves, for two tasks: one that receives, one that sends. While they are apart, reading goes on however much
-    /// waits to be sent.
+    /// Two halves, for two tasks: one that receives, one that sends. While the channel is split, reading goes on
+    /// regardless of how many bytes wait to be sent.
     ///
     /// ```
     /// use std::time::Duration;
@@ -228,7 +233,7 @@ impl<C: Codec> Channel<C> {
     /// use tidegate_codec::framing::Lines;
     /// use tidegate_engine::{Channel, ChannelError, task};
     ///
-    /// /// Says every second that it is there, and listens meanwhile.
+    /// /// Sends a line every second, and receives lines meanwhile.
     /// async fn session(channel: Channel<Lines>) -> Result<(), ChannelError> {
     ///     let (mut reader, mut writer) = channel.split();
     ///     let ticking = task::spawn(async move {
@@ -253,11 +258,11 @@ impl<C: Codec> Channel<C> {
         (ReadHalf::new(reader), WriteHalf::new(writer))
     }
 
-    /// Goes on with another codec, which `to` makes of the present one. What the old codec has said leaves first, and
-    /// bytes that it has not decoded are the new one's. Marks of the old codec mean nothing to the new one, so wait for
-    /// them before.
+    /// Continues with another codec, which `to` makes of the present one. The old codec's output is sent first, and
+    /// bytes that it has not decoded go to the new one. Write positions of the old codec mean nothing to the new one,
+    /// so wait for them before.
     ///
-    /// Only a whole channel can be switched; halves have to be united first.
+    /// Only a whole channel can be switched; halves have to be reunited first.
     ///
     /// ```
     /// use tidegate_codec::framing::{LengthField, Lines};
@@ -277,31 +282,32 @@ impl<C: Codec> Channel<C> {
     /// ```
     ///
     /// # Errors
-    /// [`ChannelError::Busy`] from within a handler; and if `to` panics, the reason. The connection is closed then.
+    /// [`ChannelError::Busy`] from within a handler. If `to` panics, [`ChannelError::Closed`] with the reason; the
+    /// connection is closed then.
     pub fn switch<D: Codec>(mut self, to: impl FnOnce(C) -> D + 'static) -> Result<Channel<D>, ChannelError> {
         self.handle.switch(to)?;
         Ok(Channel::new(self.handle.pass_on()))
     }
 
-    /// Whether less waits to be sent than the water marks allow.
+    /// Whether the pending bytes are within the water marks.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.handle.with(|connection, _, _| connection.link().is_writable()).unwrap_or(false)
     }
 
-    /// Bytes that wait to be sent, those that filters hold back and what their entries cost included.
+    /// Bytes that wait to be sent, including those that filters buffer, and the cost of their queue entries.
     #[must_use]
     pub fn pending_bytes(&self) -> u64 {
         self.handle.with(|connection, _, _| connection.pending_bytes()).unwrap_or(0)
     }
 
-    /// Whether the loop drains: it accepts no more, and waits for its connections to end.
+    /// Whether the loop drains: it accepts no more connections, and waits for those it has to end.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.handle.with(|_, core, _| core.is_draining()).unwrap_or(false)
     }
 
-    /// Looks at the codec, or changes it.
+    /// Reads or changes the codec.
     ///
     /// # Errors
     /// [`ChannelError::Busy`] from within a handler.
@@ -313,7 +319,7 @@ impl<C: Codec> Channel<C> {
         })
     }
 
-    /// Who is at the other end.
+    /// The address of the peer.
     ///
     /// # Errors
     /// [`ChannelError::Busy`] from within a handler.
@@ -321,15 +327,16 @@ impl<C: Codec> Channel<C> {
         self.handle.with(|connection, _, _| connection.link().peer())
     }
 
-    /// The address of our own end.
+    /// The address of the local end.
     ///
     /// # Errors
-    /// The system's, if the connection broke; [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) from within a handler.
+    /// The system's error, if the connection broke; [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) from within a
+    /// handler.
     pub fn local(&self) -> std::io::Result<Address> {
         self.handle.address(Side::Local)
     }
 
-    /// The connection's number on its loop; no two connections have the same at the same time.
+    /// The connection's number on its loop. No two connections of a loop have the same number at the same time.
     #[must_use]
     pub fn id(&self) -> u64 {
         id(self.handle.token())

@@ -13,7 +13,7 @@ use crate::connection::Half;
 use crate::context::SendError;
 use crate::group::{Group, Member};
 
-/// The half of a [`Channel`] that receives. Dropping it means that nothing more is received.
+/// The half of a [`Channel`] that receives. Once it is dropped, the loop receives nothing more.
 ///
 /// A half cannot be switched to another codec, since the other half would still have the old one:
 ///
@@ -30,8 +30,8 @@ pub struct ReadHalf<C: Codec> {
     handle: Handle<C>,
 }
 
-/// The half of a [`Channel`] that sends. Dropping it tells the peer that nothing more will come, once everything was
-/// sent; when the other half is dropped as well, the connection is closed.
+/// The half of a [`Channel`] that sends. Dropping it shuts down the sending side once everything was sent; when the
+/// other half is dropped as well, the connection is closed.
 pub struct WriteHalf<C: Codec> {
     handle: Handle<C>,
 }
@@ -76,7 +76,7 @@ impl<C: Codec> ReadHalf<C> {
         self.handle.with(|_, core, _| core.is_draining()).unwrap_or(false)
     }
 
-    /// As [`Channel::set_deadline`]; it is the deadline of both halves.
+    /// As [`Channel::set_deadline`]; the deadline applies to both halves.
     pub fn set_deadline(&mut self, at: Option<Instant>) {
         self.handle.set_deadline(at);
     }
@@ -92,7 +92,7 @@ impl<C: Codec> ReadHalf<C> {
     /// Makes the channel whole again.
     ///
     /// # Errors
-    /// Both halves, if they are of two channels.
+    /// Both halves, if they belong to two different channels.
     pub fn reunite(mut self, mut writer: WriteHalf<C>) -> Result<Channel<C>, (Self, WriteHalf<C>)> {
         if !self.handle.is_twin_of(&writer.handle) {
             return Err((self, writer));
@@ -147,8 +147,8 @@ impl<C: Codec> WriteHalf<C> {
     }
 
     /// As [`Channel::flushed`].
-    pub fn flushed(&mut self, mark: WritePosition) -> Flushed<'_, C> {
-        Flushed { handle: &self.handle, mark: Some(mark) }
+    pub fn flushed(&mut self, position: WritePosition) -> Flushed<'_, C> {
+        Flushed { handle: &self.handle, position: Some(position) }
     }
 
     /// As [`Channel::shutdown_write`].

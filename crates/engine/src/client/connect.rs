@@ -1,7 +1,7 @@
 //! Connecting: several addresses in turn, each with a short head start over the next (RFC 8305).
 //!
-//! Each attempt has a slot of its own. The one that succeeds first keeps it: the connection takes the attempt's place.
-//! The others are closed, as are all if the future is dropped.
+//! Each attempt has a slot of its own. The connection takes the slot of the attempt that succeeds first. The other
+//! attempts are closed, as are all if the future is dropped.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -97,7 +97,7 @@ struct Race {
     resolving: Option<Blocking<io::Result<Vec<std::net::SocketAddr>>>>,
     addresses: VecDeque<Address>,
     attempts: Vec<(Token, Address)>,
-    /// When the next address has its turn; `None` is not before this one has failed.
+    /// When the next address is tried; `None` means not before the present attempts have failed.
     next: Option<Instant>,
     deadline: Option<Instant>,
     alarm: Alarm,
@@ -138,7 +138,7 @@ impl Race {
                 Poll::Ready(resolved) => self.resolved(resolved)?,
             }
         }
-        if let Some(winner) = self.look() {
+        if let Some(winner) = self.check_attempts() {
             return Poll::Ready(Ok(winner));
         }
         let now = self.local.now();
@@ -168,7 +168,7 @@ impl Race {
         Ok(())
     }
 
-    /// Waits for what was registered, for the next address to have its turn, and for the deadline.
+    /// Waits for the registered attempts, for the time of the next address, and for the deadline.
     fn wait(&mut self, next: Option<Instant>, waker: &Waker) -> Poll<Result<Winner, ConnectError>> {
         let Some(until) = [next, self.deadline].into_iter().flatten().min() else { return Poll::Pending };
         if self.alarm.poll(until, waker).is_pending() {
@@ -182,8 +182,8 @@ impl Race {
         Poll::Pending
     }
 
-    /// Looks at the attempts: one may have succeeded, and those that failed are forgotten.
-    fn look(&mut self) -> Option<Winner> {
+    /// Checks the attempts: one may have succeeded, and those that failed are removed.
+    fn check_attempts(&mut self) -> Option<Winner> {
         let mut core = self.local.core.borrow_mut();
         let mut winner = None;
         self.attempts.retain(|(token, address)| {
@@ -202,12 +202,12 @@ impl Race {
         winner
     }
 
-    /// Tries the next address. It may be connected at once.
+    /// Tries the next address. The attempt may succeed at once.
     fn start(&mut self, waker: &Waker) -> Option<Winner> {
         let address = self.addresses.pop_front()?;
         let mut core = self.local.core.borrow_mut();
         let Client { local, options, .. } = &self.client;
-        // A local address of the other family would fail every address of this one.
+        // A local address of the other family would make every address of this family fail.
         let local = local.as_ref().filter(|local| is_same_family(local, &address));
         match core.reserve(Operation::Connect { address: &address, local, options }) {
             Ok((token, completion)) => {
@@ -246,7 +246,7 @@ impl Race {
 }
 
 impl Drop for Race {
-    /// Gives up what is still under way.
+    /// Closes the attempts that are still under way.
     fn drop(&mut self) {
         let attempts = std::mem::take(&mut self.attempts);
         if !attempts.is_empty() {
@@ -268,7 +268,7 @@ fn is_same_family(one: &Address, other: &Address) -> bool {
     }
 }
 
-/// Who has the slot while the driver connects.
+/// The entry of a slot while the driver connects.
 struct Attempt {
     outcome: Option<io::Result<()>>,
     waker: Option<Waker>,
@@ -276,7 +276,7 @@ struct Attempt {
 
 impl Attempt {
     fn note(&mut self, outcome: io::Result<()>) -> Disposition {
-        // What was made may break before anybody has looked.
+        // A connection that was made may break before the future is polled.
         if !matches!(self.outcome, Some(Err(_))) {
             self.outcome = Some(outcome);
         }
@@ -289,7 +289,7 @@ impl SlotEntry for Attempt {
         let disposition = match event {
             SlotEvent::Connected(result) => self.note(result),
             SlotEvent::Failed(error) => self.note(Err(error)),
-            // Nobody may look at it any more, and the drain waits for it. Who does look finds it gone.
+            // The future may never be polled again, and the drain waits for the attempt. A later poll finds it closed.
             SlotEvent::DrainTimeout => Disposition::close(CloseReason::Drained),
             _ => return Disposition::Keep,
         };
@@ -299,7 +299,8 @@ impl SlotEntry for Attempt {
         disposition
     }
 
-    /// Where the driver's last word came late, whoever waits has looked once more meanwhile, and found it as it was.
+    /// Wakes the future again: if the driver's last completion came late, the future has polled meanwhile, and found no
+    /// outcome.
     fn on_closed(self: Box<Self>, _: &mut Core, _: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {
         if let Some(waker) = self.waker {
             waker.wake();

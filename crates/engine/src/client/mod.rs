@@ -1,6 +1,6 @@
-//! `Client`: where to connect to and how; the connection is a channel, or has a handler.
+//! `Client`: the target of a connection and its options; the connection is a channel, or has a handler.
 //!
-//! How several addresses are tried is in `connect.rs`, how a name becomes addresses in `resolve.rs`.
+//! `connect.rs` tries several addresses, `resolve.rs` resolves a name to addresses.
 
 mod connect;
 mod resolve;
@@ -18,7 +18,7 @@ pub use self::connect::{Connect, ConnectWith};
 use crate::handler::Handler;
 use crate::limits::{CONNECT_TIMEOUT, CONNECTION_ATTEMPT_DELAY, Limits};
 
-/// Where to connect to, and how. It can be used many times.
+/// The target of a connection and its options. A client can connect many times.
 ///
 /// ```
 /// use tidegate_codec::framing::Lines;
@@ -51,7 +51,7 @@ pub struct Client {
     pub(crate) limits: Limits,
 }
 
-/// What is known of where to connect to.
+/// The target: addresses, or a name to resolve.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
     Addresses(Vec<Address>),
@@ -60,8 +60,8 @@ pub(crate) enum Target {
 
 impl Client {
     /// A client of `target`: `IP:PORT`, `[IPV6]:PORT`, `NAME:PORT`, `unix:PATH`, or `unix:@NAME` for a name in the
-    /// abstract namespace of Linux. A name of a host is resolved each time that the client connects, by the system, on a
-    /// thread of its own.
+    /// abstract namespace of Linux. A name of a host is resolved each time that the client connects, by the system, on
+    /// a thread of its own.
     ///
     /// # Errors
     /// [`ConnectError::Target`] if that is none of these.
@@ -74,7 +74,7 @@ impl Client {
         Self::new(Target::Addresses(vec![address.into()]))
     }
 
-    /// A client of something that has several addresses, which are tried in this order.
+    /// A client of a target with several addresses, which are tried in this order.
     pub fn at_each(addresses: impl IntoIterator<Item = Address>) -> Self {
         Self::new(Target::Addresses(addresses.into_iter().collect()))
     }
@@ -96,14 +96,14 @@ impl Client {
         self
     }
 
-    /// How long one address is tried alone before the next is tried beside it; 250 ms (RFC 8305 §5). One that fails
-    /// at once gives way at once.
-    pub fn connection_attempt_delay(mut self, head_start: Duration) -> Self {
-        self.connection_attempt_delay = head_start;
+    /// How long one address is tried alone before the next is tried as well; 250 ms (RFC 8305 §5). If an attempt fails,
+    /// the next address is tried at once.
+    pub fn connection_attempt_delay(mut self, delay: Duration) -> Self {
+        self.connection_attempt_delay = delay;
         self
     }
 
-    /// The address to connect from; port 0 takes any that is free.
+    /// The local address to connect from; port 0 means any free port.
     pub fn local(mut self, local: impl Into<Address>) -> Self {
         self.local = Some(local.into());
         self
@@ -115,7 +115,7 @@ impl Client {
         self
     }
 
-    /// What protects the connection. Of the limits, `connections_max` and `memory_max` are a server's.
+    /// The limits of the connection. `connections_max` and `memory_max` apply to servers only.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -162,7 +162,7 @@ impl FromStr for Target {
     }
 }
 
-/// A text that says nowhere.
+/// The text is neither an address nor a name with a port.
 pub(crate) struct BadTarget;
 
 /// Why there is no connection.
@@ -175,9 +175,9 @@ pub enum ConnectError {
     Name(Box<str>, io::Error),
     /// The name has no address, or none was given.
     NoAddress,
-    /// The address could not be connected to; the last one, if there are several.
+    /// Connecting to the address failed; the last one, if there are several.
     Failed(Address, io::Error),
-    /// The time was up; this is the address that was tried last, if it came to that.
+    /// The time was up. The address is the one that was tried last, if any was tried.
     Timeout(Option<SocketAddr>),
 }
 

@@ -1,14 +1,14 @@
-//! Names to addresses, through the system's resolver, which blocks; and the order in which to try them.
+//! Resolves names to addresses, through the system's resolver, which blocks; and orders the addresses.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use crate::task::blocking::{Blocking, blocking};
 
-/// The addresses of a name, in the order in which to try them; at least one. What is an address already is not looked
+/// The addresses of a name, in the order in which to try them; at least one. A name that is an IP address is not looked
 /// up.
 ///
-/// The future's result fails as [`blocking`] does, and within as the system's resolver does.
+/// The outer result of the future is that of [`blocking`], the inner one that of the system's resolver.
 pub(crate) fn resolve(name: &str, port: u16) -> Blocking<io::Result<Vec<SocketAddr>>> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Blocking::done(Ok(Ok(vec![SocketAddr::new(address, port)])));
@@ -21,7 +21,8 @@ pub(crate) fn resolve(name: &str, port: u16) -> Blocking<io::Result<Vec<SocketAd
 }
 
 /// RFC 8305 §4: the families take turns, beginning with that of the first address, so that a family that does not work
-/// here costs one attempt and not all of its addresses. Within a family the order stays: it is the resolver's preference.
+/// here costs one attempt and not all of its addresses. Within a family the order stays: it is the resolver's
+/// preference.
 fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else { return addresses };
     let mut ordered = Vec::with_capacity(addresses.len());
@@ -43,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    /// Bit by bit: whether the address at that place is one of IPv6. Each has its place as its port.
+    /// Each bit of `families` decides whether the address at that place is an IPv6 one. The port is the place.
     fn addresses(length: u16, families: u32) -> Vec<SocketAddr> {
         let family = |at| match families >> at & 1 {
             0 => IpAddr::from(Ipv4Addr::LOCALHOST),
@@ -57,12 +58,12 @@ mod tests {
     }
 
     #[test]
-    fn every_mixture_is_permuted_so_that_families_alternate_and_each_keeps_its_order() {
+    fn interleaving_alternates_families_and_keeps_the_order_of_each() {
         for length in 0..=12 {
             for families in 0..1 << length {
                 let given = addresses(length, families);
                 let ordered = interleave(given.clone());
-                // Together these say that it is a permutation, and stable.
+                // Together these assert that the result is a stable permutation.
                 assert_eq!(ordered.len(), given.len());
                 for v6 in [false, true] {
                     assert_eq!(of_family(&ordered, v6), of_family(&given, v6), "{given:?}");
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_an_error() {
+    fn an_invalid_name_is_an_error() {
         for name in ["", "nul\0", "two words"] {
             assert!(wait(resolve(name, 80)).is_err(), "{name:?}");
         }

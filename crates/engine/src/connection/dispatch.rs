@@ -1,11 +1,11 @@
-//! One dispatch of a connection: the event is taken in, messages are decoded and handled, what they wrote is flushed,
-//! the application is notified of edges, and receiving and the timer are updated.
+//! One dispatch of a connection: it takes the event in, decodes and handles messages, flushes the output, notifies the
+//! application of edges, and updates receiving and the timer.
 //!
 //! Everything is bounded: messages, sends and rounds. A connection with work left continues after the others.
 //!
 //! Closing in good order goes through these states, all of them with `closing` set: the codec writes its closing
-//! bytes; what waits is sent; our side is shut down; and the peer has a moment to end its side, since closing a
-//! socket that has unread bytes would reset the connection and might destroy the last answer before the peer reads
+//! bytes; the pending bytes are sent; our side is shut down; and the peer has a moment to end its side, since closing
+//! a socket that has unread bytes would reset the connection and might destroy the last answer before the peer reads
 //! it.
 
 use std::any::{Any, TypeId};
@@ -72,24 +72,24 @@ impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
         if self.is_gone() {
             return self.on_event_after_close(&event);
         }
-        let visited = match self.take_in(core, token, event) {
+        let dispatched = match self.take_in(core, token, event) {
             Ok(Next::Work) => self.work(core, token),
             Ok(Next::Rest) => Ok(()),
             Ok(Next::Wait) => return Disposition::Keep,
             Err(stop) => Err(stop),
         };
-        let visited = visited.and_then(|()| self.update_interest(core, token));
-        self.disposition(visited)
+        let dispatched = dispatched.and_then(|()| self.update_interest(core, token));
+        self.disposition(dispatched)
     }
 
     fn deliver(&mut self, core: &mut Core, token: Token, delivery: &Delivery) -> (DeliveryOutcome, Disposition) {
         if self.is_gone() {
             return (DeliveryOutcome::Closed, Disposition::Keep);
         }
-        let heard = self.enqueue_broadcast(core, token, delivery);
-        let too_slow = heard == DeliveryOutcome::Closed;
+        let outcome = self.enqueue_broadcast(core, token, delivery);
+        let too_slow = outcome == DeliveryOutcome::Closed;
         (
-            heard,
+            outcome,
             if too_slow {
                 Disposition::Close { reason: Rc::new(CloseReason::TooSlow), reset: true }
             } else {
@@ -110,7 +110,7 @@ impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
             return None;
         }
         self.link.closing = Some(reason);
-        // Handles can still receive what came before; it does not keep the scratch.
+        // Handles can still receive the input that came before; it is copied, so that it does not keep the scratch.
         self.link.input.compact(&core.pool);
         self.codec.compact(&core.pool);
         Some(self)
@@ -139,8 +139,8 @@ impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
 
 impl<C: Codec, A: Application<C>> Connection<C, A> {
     /// What the end of a dispatch means for the connection.
-    pub(super) fn disposition(&self, visited: Dispatched<C>) -> Disposition {
-        match visited {
+    pub(super) fn disposition(&self, dispatched: Dispatched<C>) -> Disposition {
+        match dispatched {
             Ok(()) => Disposition::Keep,
             Err(Exit::Close { reason, reset }) => Disposition::Close { reason, reset },
             Err(Exit::Switch(switch)) => Disposition::Switch(Box::new(|entry| {
@@ -225,7 +225,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 if let Ok(post) = post.downcast() {
                     self.notify(core, token, Event::Posted(*post))?;
                 }
-                // Posts come in batches: what they wrote is flushed once, at the end of the pass.
+                // Posts come in batches: their output is flushed once, at the end of the pass.
                 self.schedule(core, token);
                 return Ok(Next::Rest);
             }
@@ -263,7 +263,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     fn sent(&mut self, core: &mut Core, result: io::Result<usize>) -> Dispatched<C> {
         self.link.set(Link::SENDING, false);
         let sent = result.map_err(|error| match error.kind() {
-            // A file is shorter than its region; the peer must not take what it got for the whole.
+            // A file is shorter than its region; the peer must not take the truncated bytes for complete ones.
             io::ErrorKind::UnexpectedEof => Exit::close(CloseReason::Failed(error.into()), true),
             _ => self.broken(error),
         })?;
@@ -404,7 +404,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         Ok(())
     }
 
-    /// The peer has ended within the handshake, so what was sent can never leave. The error would be the next
+    /// The peer has ended within the handshake, so the queued messages can never leave. The error would be the next
     /// message's result, but no task may request that message: a task that waits for room or for a flush does not.
     #[cold]
     fn end_handshake(&mut self, core: &Core) {
@@ -449,7 +449,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         Ok(())
     }
 
-    /// Sends what waits, as far as the kernel and the budget go.
+    /// Sends pending bytes, as far as the kernel and the budget allow.
     pub(super) fn flush(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<C> {
         loop {
             self.write_out(core);
@@ -481,7 +481,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         Ok(())
     }
 
-    /// Has the codec write what it buffers, and its closing bytes if this is the end.
+    /// Has the codec write the bytes that it buffers, and its closing bytes if this is the end.
     fn write_out(&mut self, core: &mut Core) {
         if !self.link.intersects(Link::WRITE_FAILED) {
             let last =
@@ -494,7 +494,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 self.link.set(Link::CLOSE_WRITTEN, true);
             }
             if let Err(fault) = flushed {
-                // What it could not write is lost; what it wrote before is still sent.
+                // The bytes that it could not write are lost; those that it wrote before are still sent.
                 self.link.set(Link::WRITE_FAILED, true);
                 self.link.closing.get_or_insert_with(|| Rc::new(CloseReason::Protocol(Box::new(fault))));
             }
@@ -547,7 +547,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         Ok(())
     }
 
-    /// Notifies the application of what has changed since it was last notified. Returns whether there was anything.
+    /// Notifies the application of edges since the last notification. Returns whether there was one.
     fn notify_edges(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<C, bool> {
         if self.link.is_closing() {
             return Ok(false);
@@ -639,8 +639,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             // To see the peer's end; and for a handshake that our last bytes wait for.
             return self.link.intersects(Link::SHUT) || self.wants_input();
         }
-        // What was read already is decoded first: neither a flood of tiny messages nor what follows a request that has
-        // not been answered yet must pile up.
+        // Bytes that were read already are decoded first: neither a flood of tiny messages nor the bytes after a
+        // request that has not been answered yet must pile up.
         let read = !self.link.input.is_empty() || self.codec.input_memory() > 0;
         let full = self.link.intersects(Link::HAS_BACKLOG) || (read && self.codec.is_blocked());
         let wanted = !A::PULLS || self.application.wants_message();
@@ -685,7 +685,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
             }
             Outcome::Switch(switch) => {
-                // A barrier: what the old codec has written leaves before anything of the new one.
+                // A barrier: the old codec's output is sent before the new one's.
                 self.flush(core, token, &mut DispatchBudget::barrier())?;
                 if !self.link.is_closing() {
                     return Err(Exit::Switch(switch));
@@ -712,8 +712,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
     }
 
-    /// The connection broke; if it was closing, the reason is known already. Where the peer can still see it, it sees
-    /// a reset: our system may have failed, and the peer must not take what has come for all there is.
+    /// The connection broke; if it was closing, the reason is known already. A peer that can still see it gets a
+    /// reset: our system may have failed, and the peer must not take truncated bytes for complete ones.
     fn broken(&mut self, error: io::Error) -> Exit<C> {
         Exit::Close { reason: self.reason_or(CloseReason::Broken(error)), reset: true }
     }

@@ -1,4 +1,4 @@
-//! `Link`: what a connection is made of, apart from its codec and its application.
+//! `Link`: the parts of a connection other than its codec and its application.
 
 use std::cell::RefCell;
 use std::net::{SocketAddr, SocketAddrV4};
@@ -120,7 +120,7 @@ impl Link {
         &mut self.outbound
     }
 
-    /// Where to write and what to read, both at once.
+    /// The outbound queue and the input, both borrowed at once.
     #[inline]
     pub(super) fn queues(&mut self) -> (&mut Outbound, &mut Input) {
         (&mut self.outbound, &mut self.input)
@@ -197,14 +197,14 @@ impl Link {
         self.level.is_writable()
     }
 
-    /// What waits, as it is compared with the water marks.
+    /// The cost of the pending bytes, which is compared with the water marks.
     #[inline]
     pub(crate) fn cost(&self, codec: &impl Codec) -> u64 {
         self.outbound.cost() + codec.buffered_bytes() as u64
     }
 
-    /// Compares what waits with the water marks. The dispatch notifies the application of the edge, never this
-    /// function.
+    /// Compares the cost of the pending bytes with the water marks. The dispatch notifies the application of the edge,
+    /// never this function.
     #[inline(always)]
     pub(crate) fn update_level(&mut self, codec: &impl Codec) {
         // With every message, and most of the time nothing changes.
@@ -266,7 +266,7 @@ impl Link {
         self.deadline = tick;
     }
 
-    /// Clears what a handler requested: another handler, with another codec, takes its place.
+    /// Clears the requests of a handler: another handler, with another codec, takes its place.
     pub(super) fn forget_handler(&mut self) {
         self.set(Self::PAUSED | Self::WATCHING | Self::READ_CLOSED, false);
         self.level.set_blocked(false);

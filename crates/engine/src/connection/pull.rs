@@ -1,9 +1,9 @@
 //! A connection whose application pulls its messages: the engine's end of a [`Channel`](crate::Channel).
 //!
 //! A dispatch of such a connection decodes nothing. When bytes have come, it wakes the task that waits for a message.
-//! The tasks that were woken run before the next completion, while the bytes are still in the loop's scratch, and
-//! what they take is decoded here, one message at a time. Then the connection is dispatched once more: what the tasks
-//! sent is flushed, and what is left of the input is compacted.
+//! The woken tasks run before the next completion, while the bytes are still in the loop's scratch, and this module
+//! decodes one message at a time for them. Then the connection is dispatched once more: the tasks' output is flushed,
+//! and the rest of the input is compacted.
 
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -249,7 +249,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         A::PULLS && self.application.is_gone()
     }
 
-    /// A dispatch of a connection that is gone: all that it has is what was received before.
+    /// A dispatch of a closed connection: it has only the input that was received before.
     pub(super) fn on_event_after_close(&mut self, event: &SlotEvent) -> Disposition {
         match event {
             SlotEvent::Scheduled => self.link.set(Link::SCHEDULED, false),
@@ -274,8 +274,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         reason.take().map_or(Disposition::Keep, |reason| self.break_off(core, token, reason))
     }
 
-    /// Closes because of something that went wrong on our side; as with a handler, the peer must not take what it got
-    /// for the whole.
+    /// Closes because of a failure on our side; as with a handler, the peer must not take truncated bytes for complete
+    /// ones.
     fn break_off(&mut self, core: &mut Core, token: Token, reason: CloseReason) -> Disposition {
         let reason = Rc::new(reason);
         if self.codec.ends_with_connection() {
@@ -564,7 +564,7 @@ impl<C: Codec> Connection<C, ChannelState> {
         self.application.set(ChannelState::REPLIES_BLOCKED, false);
     }
 
-    /// Goes on with another codec, once what this one has written is on its way.
+    /// Continues with another codec, once the output of this one is flushed.
     pub(crate) fn switch<D: Codec>(
         &mut self,
         core: &mut Core,

@@ -1,9 +1,9 @@
-//! The members of groups on one loop, and a message on its way from one to the next.
+//! `LocalMembers`: the members of groups on one loop, and the delivery of a message to one after the other.
 //!
-//! A connection does not know of which groups it is a member: that would cost it memory. So it is here that those who
-//! are gone are found out: while a message is sent, whenever a group has doubled since it was last looked through, and
-//! when the loop gives memory back after a burst. A group without members is forgotten here, and this loop by the
-//! group; so is one of which only members are left, since nobody can send to it any more.
+//! A connection does not store of which groups it is a member, to save memory. So this module detects members whose
+//! connections are closed: while a message is delivered, whenever a group has doubled since the last sweep, and when
+//! the loop frees memory after a burst. A group without members is removed here, and the loop is removed from the
+//! group. So is a group of which only members are left: no handle remains that could send to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,11 +19,11 @@ use crate::mailbox::Mailbox;
 use crate::phase::Phase;
 use crate::slots::Slots;
 
-/// The groups that have members on this loop, by their numbers.
+/// The groups that have members on this loop, by number.
 #[derive(Default)]
 pub(crate) struct Groups {
     groups: BTreeMap<u64, LocalMembers>,
-    /// So many groups there were when all were last looked through.
+    /// The number of groups after the last sweep.
     swept: usize,
 }
 
@@ -31,10 +31,10 @@ pub(crate) struct Groups {
 struct LocalMembers {
     group: Weak<Shared>,
     mailbox: Arc<Mailbox>,
-    /// By slot, so that whoever is served next can be found whatever happened since the last turn. It is as small as a
-    /// list, which would have to be searched when somebody joins for a second time.
+    /// By slot: a delivery that continues in the next turn finds the next member whatever has joined or left meanwhile.
+    /// The set is as small as a list, and a list would have to be searched when a connection joins a second time.
     members: BTreeSet<u64>,
-    /// So many members there were when all were last looked through.
+    /// The number of members after the last sweep.
     swept: usize,
 }
 
@@ -46,33 +46,33 @@ impl Groups {
             }
             self.groups.insert(group.number, LocalMembers::new(group, mailbox));
         }
-        let room = self.groups.get_mut(&group.number).expect("it is there by now");
-        if room.members.insert(key(token)) {
+        let local = self.groups.get_mut(&group.number).expect("inserted above");
+        if local.members.insert(key(token)) {
             group.members.fetch_add(1, Relaxed);
-            if room.members.len() >= 2 * room.swept.max(SWEPT_MIN) {
-                room.sweep(slots);
+            if local.members.len() >= 2 * local.swept.max(SWEPT_MIN) {
+                local.sweep(slots);
             }
         }
     }
 
     pub(crate) fn leave(&mut self, group: &Shared, token: Token) {
-        let Some(room) = self.groups.get_mut(&group.number) else { return };
-        if room.members.remove(&key(token)) {
+        let Some(local) = self.groups.get_mut(&group.number) else { return };
+        if local.members.remove(&key(token)) {
             group.members.fetch_sub(1, Relaxed);
         }
-        if room.members.is_empty() {
+        if local.members.is_empty() {
             self.groups.remove(&group.number);
         }
     }
 
-    /// Forgets members who are gone, and groups that have none or are forgotten themselves.
+    /// Removes members whose connections are closed, and groups without members or without handles.
     pub(crate) fn sweep(&mut self, slots: &mut Slots) {
-        self.groups.retain(|_, room| {
-            let kept = room.group.strong_count() > 0;
+        self.groups.retain(|_, local| {
+            let kept = local.group.strong_count() > 0;
             if kept {
-                room.sweep(slots);
+                local.sweep(slots);
             }
-            kept && !room.members.is_empty()
+            kept && !local.members.is_empty()
         });
         self.swept = self.groups.len();
     }
@@ -95,7 +95,7 @@ impl LocalMembers {
 }
 
 impl Drop for LocalMembers {
-    /// The group forgets this loop.
+    /// Removes this loop from the group.
     fn drop(&mut self) {
         if let Some(group) = self.group.upgrade() {
             group.members.fetch_sub(self.members.len(), Relaxed);
@@ -104,24 +104,24 @@ impl Drop for LocalMembers {
     }
 }
 
-/// How far messages may get in one turn.
+/// How many deliveries may happen in one turn.
 pub(crate) struct DeliveryBudget {
     deliveries: usize,
-    /// How long the line of those who want another visit may get. Whoever is in it costs no further send.
-    line: usize,
+    /// How many connections may be scheduled. A scheduled connection costs one send, however many messages it gets.
+    scheduled_max: usize,
     phase: Phase,
 }
 
 impl DeliveryBudget {
     pub(crate) fn new(core: &Core) -> Self {
-        // One delivery a turn is made although the line is as long as it may get.
-        let line = HEARERS_PER_TURN_MAX.max(core.scheduled_count() + 1);
-        Self { deliveries: DELIVERIES_PER_TURN_MAX, line, phase: Phase::of(MESSAGE_TIME) }
+        // One delivery a turn is made even if the queue of scheduled connections has reached its bound.
+        let scheduled_max = HEARERS_PER_TURN_MAX.max(core.scheduled_count() + 1);
+        Self { deliveries: DELIVERIES_PER_TURN_MAX, scheduled_max, phase: Phase::of(MESSAGE_TIME) }
     }
 
-    /// Takes one delivery out of it, if there is one left.
+    /// Takes one delivery from the budget. Returns whether one was left.
     fn take(&mut self, core: &Core) -> bool {
-        let left = self.deliveries > 0 && core.scheduled_count() < self.line && !self.phase.is_over();
+        let left = self.deliveries > 0 && core.scheduled_count() < self.scheduled_max && !self.phase.is_over();
         if left {
             self.deliveries -= 1;
             self.phase.is_over_after(1, &*core.driver);
@@ -129,36 +129,36 @@ impl DeliveryBudget {
         left
     }
 
-    /// Takes note of a message that was read. Returns whether no further one is read in this turn.
+    /// Counts a message that was read. Returns whether the turn's time is over, so that no further one is read.
     pub(crate) fn is_over_after_message(&mut self, core: &Core) -> bool {
         self.phase.is_over_after(1, &*core.driver)
     }
 }
 
-/// A message on its way from one member to the next.
+/// The delivery of a message to one member after the other.
 pub(crate) struct Delivery {
     broadcast: Arc<Broadcast>,
-    /// The bytes in this loop's memory, which all queues share.
+    /// The bytes in this loop's memory; the queues of all members share them.
     bytes: Slice,
-    /// The first member who may not have it yet; `None` when all have.
+    /// The first member that may not have the message yet; `None` when all have it.
     next: Option<u64>,
 }
 
-/// What came of bringing a message to a member.
+/// The result of delivering a message to a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeliveryOutcome {
-    /// It was queued.
+    /// The message was queued.
     Delivered,
-    /// It should have been, and was not.
+    /// The connection could not take the message: it is unwritable, or its codec refused it.
     Dropped,
-    /// There is no sense in it now: the connection closes, or has another codec.
+    /// The message does not apply to the connection now: it closes, or has another codec.
     NotApplicable,
-    /// There is nobody any more.
+    /// The connection no longer exists.
     Closed,
 }
 
 impl Delivery {
-    /// Copies a message into the loop's memory, if it has members of that group.
+    /// Copies a message into the loop's memory, if the group has members on the loop.
     pub(crate) fn begin(broadcast: &Arc<Broadcast>, core: &Core) -> Option<Self> {
         if !core.groups.groups.contains_key(&broadcast.group.number) {
             return None;
@@ -166,15 +166,15 @@ impl Delivery {
         Some(Self { broadcast: broadcast.clone(), bytes: core.pool.copy(&broadcast.bytes), next: Some(0) })
     }
 
-    /// Brings the message to members, as far as the budget goes. Says whether all have it.
+    /// Delivers the message to members until the budget is used up. Returns whether all members have it.
     pub(crate) fn go_on(&mut self, core: &mut Core, budget: &mut DeliveryBudget) -> bool {
         let group = &self.broadcast.group;
-        // The groups are left to whoever is visited.
-        let Some(mut room) = core.groups.groups.remove(&group.number) else { return true };
-        let except = self.broadcast.except.as_ref().filter(|except| Arc::ptr_eq(&except.mailbox, &room.mailbox));
+        // Taken out, because the dispatched connections may change the groups.
+        let Some(mut local) = core.groups.groups.remove(&group.number) else { return true };
+        let except = self.broadcast.except.as_ref().filter(|except| Arc::ptr_eq(&except.mailbox, &local.mailbox));
         let except = except.map(|except| except.token);
         let (mut skipped, mut gone) = (0, Vec::new());
-        let mut members = self.next.into_iter().flat_map(|next| room.members.range(next..)).copied();
+        let mut members = self.next.into_iter().flat_map(|next| local.members.range(next..)).copied();
         self.next = loop {
             let Some(member) = members.next() else { break None };
             if !budget.take(core) {
@@ -192,12 +192,12 @@ impl Delivery {
         };
         drop(members);
         for member in &gone {
-            room.members.remove(member);
+            local.members.remove(member);
         }
         group.members.fetch_sub(gone.len(), Relaxed);
         group.skipped.fetch_add(skipped, Relaxed);
-        if !room.members.is_empty() {
-            core.groups.groups.insert(group.number, room);
+        if !local.members.is_empty() {
+            core.groups.groups.insert(group.number, local);
         }
         self.next.is_none()
     }
@@ -206,7 +206,7 @@ impl Delivery {
         &self.bytes
     }
 
-    /// What a codec has to be for it.
+    /// The type of codec that the message was encoded for.
     pub(crate) fn kind(&self) -> std::any::TypeId {
         self.broadcast.group.kind
     }
@@ -225,7 +225,7 @@ fn token(key: u64) -> Token {
     Token { slot: (key >> 32) as u32, generation: key as u32 }
 }
 
-/// Fewer members, or groups, are not worth looking through.
+/// Fewer members, or groups, are not worth a sweep.
 const SWEPT_MIN: usize = 32;
 
 #[cfg(test)]
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_which_only_members_are_left_are_forgotten() {
+    fn groups_without_a_handle_are_removed() {
         let mut core = core();
         let token = core.slots.reserve();
         let kept: Vec<Group<Lines>> = (0..10).map(|_| Group::new(Slow::Skip)).collect();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_member_to_leave_takes_the_loop_along() {
+    fn the_loop_is_removed_from_the_group_with_its_last_member() {
         let (mut core, group) = (core(), Group::<Lines>::new(Slow::Skip));
         let tokens = [core.slots.reserve(), core.slots.reserve()];
         for token in tokens {

@@ -1,13 +1,13 @@
-//! `Group`: connections that get the same messages. A message is encoded once, and its bytes are linked to every
-//! member, on every loop; who reads too slowly is skipped or cut off.
+//! `Group`: connections that get the same messages. A message is encoded once, and the queue of every member, on every
+//! loop, links its bytes. A member that reads too slowly is skipped or cut off.
 //!
-//! A message travels as one message to each loop that has members. There it becomes one [`Slice`](tidegate_buffer::Slice)
-//! which the members' queues share, so that for ten thousand of them it costs ten thousand entries and one segment.
-//! Each queue is flushed at the end of the turn, as after a message.
+//! A broadcast travels as one mailbox message to each loop that has members. There it becomes one
+//! [`Slice`](tidegate_buffer::Slice) that the members' queues share: for ten thousand members it costs ten thousand
+//! entries and one segment. Each queue is flushed at the end of the turn, as after a message.
 //!
-//! **Order.** The messages of one message are put into all mailboxes under one lock, so that members of different loops
-//! see the messages of a group in the same order; and a mailbox keeps the order of what one thread puts in, messages of
-//! groups and posts alike.
+//! **Order.** The mailbox messages of one broadcast are put into all mailboxes under one lock, so that members of
+//! different loops see the messages of a group in the same order. A mailbox keeps the order in which one thread puts
+//! messages in, broadcasts and posts alike.
 //!
 //! Read next: `local_members.rs`, the members on one loop.
 
@@ -29,12 +29,13 @@ use crate::mailbox::{LoopMessage, Mailbox, Refused};
 /// Connections that get the same messages: the members of a chat, the subscribers of a topic.
 ///
 /// Clones are the same group, and may be sent to any thread. A connection joins from its handler with
-/// [`Context::join`](crate::Context::join), or from a task with [`Channel::join`](crate::Channel::join). It has left when
-/// it is gone. One that has switched to another codec gets nothing for as long as it speaks that.
+/// [`Context::join`](crate::Context::join), or from a task with [`Channel::join`](crate::Channel::join). A closed
+/// connection is no member any more. A connection that has switched to another codec gets no message while it uses that
+/// codec.
 ///
-/// On each loop members are served in the order of their slots. A loop serves 16,384 members in a turn; the others of a
-/// larger group, and whatever came after that message, have theirs in the next. When no clone is left, members are
-/// forgotten.
+/// On each loop members are served in the order of their slots. A loop serves 16,384 members in a turn; the other
+/// members of a larger group, and the messages after that one, follow in the next turn. When no clone of the group is
+/// left, its members are removed.
 ///
 /// A chat:
 ///
@@ -62,12 +63,12 @@ use crate::mailbox::{LoopMessage, Mailbox, Refused};
 /// }
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let everybody = Group::new(Slow::Skip);
+/// let chat = Group::new(Slow::Skip);
 /// let server = Server::bind("127.0.0.1:7000")?.start({
-///     let everybody = everybody.clone();
-///     move || (Lines::new(), Chat(everybody.clone()))
+///     let chat = chat.clone();
+///     move || (Lines::new(), Chat(chat.clone()))
 /// })?;
-/// everybody.publish(&mut Lines::new(), "the tide turns".into())?;
+/// chat.publish(&mut Lines::new(), "the tide turns".into())?;
 /// server.wait();
 /// # Ok(())
 /// # }
@@ -77,14 +78,14 @@ pub struct Group<C> {
     kind: PhantomData<fn(C)>,
 }
 
-/// What happens to members that read more slowly than messages come.
+/// The policy for members that read more slowly than messages come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Slow {
-    /// Who is not writable does not get the message: for broadcast that are soon replaced by others.
+    /// A member that is not writable does not get the message: for messages that later ones soon replace.
     Skip,
-    /// Who has more waiting than its hard cap, four times the high water mark, is cut off with
-    /// [`CloseReason::TooSlow`](crate::CloseReason::TooSlow): for streams of which nothing may be missing.
+    /// A member whose pending bytes exceed its hard cap, four times the high water mark, is cut off with
+    /// [`CloseReason::TooSlow`](crate::CloseReason::TooSlow): for streams that must have no gap.
     Shed,
 }
 
@@ -103,11 +104,12 @@ impl<C: Codec> Group<C> {
         Self { shared: Arc::new(shared), kind: PhantomData }
     }
 
-    /// Sends a message to all members, from any thread. They get it when their loop reads its messages: later than what
-    /// this thread has sent to the group or [posted](crate::Remote::post) before, earlier than what it sends afterwards.
+    /// Sends a message to all members, from any thread. They get it when their loop reads its mailbox: after all
+    /// messages that this thread has sent to the group or [posted](crate::Remote::post) before, and before all that it
+    /// sends afterwards.
     ///
     /// # Errors
-    /// [`GroupFull`] if there are loops that do not keep up, and whose members do not get the message.
+    /// [`GroupFull`] if some loops do not keep up; their members do not get the message.
     ///
     /// # Panics
     /// If the message is 4 GiB long or longer.
@@ -115,8 +117,8 @@ impl<C: Codec> Group<C> {
         self.send_to_all(encoded, None)
     }
 
-    /// Sends a message to all members but one, who may have [said](crate::Context::member) it. It is no matter whether
-    /// that one is a member.
+    /// Sends a message to all members but one, for example its [author](crate::Context::member). `except` need not be a
+    /// member of the group.
     ///
     /// # Errors
     /// As for [`send`](Group::send).
@@ -127,7 +129,7 @@ impl<C: Codec> Group<C> {
         self.send_to_all(encoded, Some(except))
     }
 
-    /// Encodes a message with `codec`, which is one of its own, on no connection, and sends it to all members.
+    /// Encodes a message with `codec`, which belongs to no connection, and sends it to all members.
     ///
     /// # Errors
     /// [`PublishError::Encode`] as for [`Encoded::new`], [`PublishError::Full`] as for [`send`](Group::send).
@@ -155,7 +157,7 @@ impl<C: Codec> Group<C> {
                 full += 1;
                 true
             }
-            // What it refuses is not the last of its kind, so nothing of a user's is dropped under the lock.
+            // The refused clone is not the last, so nothing of the user's is dropped under the lock.
             Err(Refused::Ended(_)) => false,
         });
         if full == 0 { Ok(()) } else { Err(GroupFull { loops: full }) }
@@ -163,20 +165,20 @@ impl<C: Codec> Group<C> {
 }
 
 impl<C> Group<C> {
-    /// Members on all loops, roughly: somebody who is gone counts until a message is sent, or more have joined.
+    /// Members on all loops, roughly: a closed connection counts until a message is sent or more connections join.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.members.load(Relaxed)
     }
 
-    /// Whether nobody is a member.
+    /// Whether the group has no member.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Messages that members did not get, each counted for each of them: because they were not writable, with
-    /// [`Slow::Skip`], or because their codec refused it.
+    /// Messages that members did not get, each counted once per member: with [`Slow::Skip`] because the member was not
+    /// writable, or because its codec refused the message.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.shared.skipped.load(Relaxed)
@@ -202,8 +204,8 @@ impl<C> fmt::Debug for Group<C> {
     }
 }
 
-/// What names a connection, whichever loop it is on: for [`Group::send_except`]. It may be sent to any thread, and
-/// outlive the connection; no other is ever taken for it.
+/// Identifies a connection on any loop: for [`Group::send_except`]. It may be sent to any thread, and may outlive the
+/// connection; it never matches another connection.
 #[derive(Clone)]
 pub struct Member {
     mailbox: Arc<Mailbox>,
@@ -230,9 +232,9 @@ impl fmt::Debug for Member {
     }
 }
 
-/// What the clones of a group share, and each message of it that is on its way.
+/// The state that the clones of a group, and its messages in transit, share.
 pub(crate) struct Shared {
-    /// No two groups have the same; what loops know them by.
+    /// Unique among groups; loops look groups up by it.
     number: u64,
     slow: Slow,
     kind: TypeId,
@@ -255,8 +257,8 @@ pub(crate) struct Broadcast {
     except: Option<Member>,
 }
 
-/// So many loops have no room for a message: a million wait there already. Their members did not get the message, those
-/// of other loops did.
+/// Some loops' mailboxes are full: a million messages wait there already. The members on these loops did not get the
+/// message; the members on other loops did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupFull {
@@ -272,13 +274,13 @@ impl fmt::Display for GroupFull {
 
 impl std::error::Error for GroupFull {}
 
-/// Why a message was not published to everybody.
+/// Why a message was not published to all members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PublishError<E> {
-    /// It cannot be encoded once for many connections. Nobody gets it.
+    /// The message cannot be encoded once for many connections. No member gets it.
     Encode(EncodeError<E>),
-    /// There are loops that do not keep up.
+    /// Some loops do not keep up.
     Full(GroupFull),
 }
 

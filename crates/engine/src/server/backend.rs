@@ -76,7 +76,7 @@ impl BackendPlan {
         match self {
             Self::Epoll => epoll(),
             Self::Uring => uring().map_err(StartError::Uring),
-            Self::UringOrEpoll => uring().or_else(|error| epoll().inspect(|_| tell_of_fallback(&error))),
+            Self::UringOrEpoll => uring().or_else(|error| epoll().inspect(|_| log_fallback(&error))),
         }
     }
 }
@@ -86,9 +86,9 @@ fn boxed<D: Driver + 'static>(driver: D) -> Box<dyn Driver> {
 }
 
 /// Logs once per process why loops run on epoll: what one loop lacks, all usually lack.
-fn tell_of_fallback(error: &io::Error) {
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    if !TOLD.swap(true, Ordering::Relaxed) {
+fn log_fallback(error: &io::Error) {
+    static LOGGED: AtomicBool = AtomicBool::new(false);
+    if !LOGGED.swap(true, Ordering::Relaxed) {
         catch_and_log(|| tracing::info!("io_uring is not available: {error}{}; using epoll", advice(error)));
     }
 }

@@ -1,7 +1,8 @@
 //! `ControlSocket`: the socket at which successors find a server, and the file that leads to it.
 //!
-//! Processes that start, take over and end change what lies at one path, and they may run in several containers that share
-//! a directory. A process changes it only while it holds the [`PathLock`]; without the lock a process only connects.
+//! Processes that start, take over and end change the file at one path, and they may run in several containers that
+//! share a directory. A process changes it only while it has the [`PathLock`]; without the lock a process only
+//! connects.
 //!
 //! | change | what the lock covers |
 //! |---|---|

@@ -168,8 +168,9 @@ impl ServerHandle {
         self.superseded.clone()
     }
 
-    /// Waits until the loops have ended, which they do when waiting for events fails, or if another handle drains them:
-    /// for a server that runs as long as its process. One that may be [`superseded`](ServerHandle::superseded) waits for that.
+    /// Waits until the loops have ended, which they do when waiting for events fails, or if another handle drains
+    /// them: for a server that runs as long as its process. A server that may be
+    /// [`superseded`](ServerHandle::superseded) waits for that instead.
     pub fn wait(mut self) {
         self.join();
     }
@@ -262,7 +263,7 @@ mod tests {
 
     /// Without io_uring the second plan falls back to epoll as well, and each name is reported once.
     #[test]
-    fn the_backend_is_told_of_each_loop() {
+    fn the_handle_reports_the_backend_of_each_loop() {
         let mut running = ServerHandle::new("127.0.0.1:1".parse().expect("it is an address"));
         assert_eq!(running.backend(), "");
         for plan in [BackendPlan::Epoll, BackendPlan::UringOrEpoll] {

@@ -212,8 +212,8 @@ impl Drop for HandoffConnection {
     }
 }
 
-/// Whether a loop takes connections: it does not once it drains or has ended, nor while it does not read what was sent
-/// to it.
+/// Whether a loop takes connections: it does not once it drains or has ended, nor while it does not read the
+/// connections that were sent to it.
 fn is_open(word: u64) -> bool {
     word & SHUT == 0 && coming(word) < HANDED_MAX
 }

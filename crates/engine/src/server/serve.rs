@@ -202,7 +202,7 @@ fn report(token: Token, error: Box<dyn Error>) {
         && !is_logged
     {
         let now = core.time.now();
-        core.log.closed(now, &"somebody who is gone", &reason);
+        core.log.closed(now, &"unknown (already closed)", &reason);
     }
 }
 

@@ -81,11 +81,11 @@ fn find(path: &Path) -> io::Result<(Found, Option<Vec<OwnedFd>>)> {
             (Some(stream), held) => {
                 // A predecessor that ends needs the lock.
                 drop(held);
-                match ask(stream) {
+                match request_listeners(stream) {
                     // The server was ending, or was itself superseded: another server may be there by now.
                     Err(error) if has_hung_up(&error) && Instant::now() < deadline => std::thread::sleep(MEANWHILE),
-                    asked => {
-                        return asked
+                    result => {
+                        return result
                             .map(|(predecessor, listeners)| (Found::Predecessor(predecessor), Some(listeners)));
                     }
                 }
@@ -101,7 +101,7 @@ fn find(path: &Path) -> io::Result<(Found, Option<Vec<OwnedFd>>)> {
     }
 }
 
-fn ask(stream: UnixStream) -> io::Result<(Predecessor, Vec<OwnedFd>)> {
+fn request_listeners(stream: UnixStream) -> io::Result<(Predecessor, Vec<OwnedFd>)> {
     let peer = handover::peer(&stream)?;
     if !peer.is_same_user {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user listens there"));

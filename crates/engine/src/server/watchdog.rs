@@ -30,30 +30,30 @@ impl Watchdog {
     /// # Errors
     /// The system's, if it has no thread.
     pub(crate) fn start(loops: impl IntoIterator<Item = Arc<Published>>) -> io::Result<Self> {
-        Self::start_with(loops, LOOK_EVERY)
+        Self::start_with(loops, CHECK_INTERVAL)
     }
 
     fn start_with(loops: impl IntoIterator<Item = Arc<Published>>, every: Duration) -> io::Result<Self> {
-        let leash = Arc::new(StopSignal::default());
+        let signal = Arc::new(StopSignal::default());
         let mut watched: Vec<_> = loops.into_iter().map(Watched::new).collect();
-        let theirs = leash.clone();
+        let stop = signal.clone();
         let thread = Builder::new().name("tidegate-watch".into()).stack_size(STACK_BYTES).spawn(move || {
-            while !theirs.is_let_go_within(every) {
+            while !stop.is_set_within(every) {
                 let now = Instant::now();
                 for (number, watched) in watched.iter_mut().enumerate() {
-                    if let Some(busy) = watched.look(now) {
-                        tell(number, busy);
+                    if let Some(busy) = watched.check(now) {
+                        log_stall(number, busy);
                     }
                 }
             }
         })?;
-        Ok(Self { stop: leash, thread: Some(thread) })
+        Ok(Self { stop: signal, thread: Some(thread) })
     }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        self.stop.let_go();
+        self.stop.set();
         if let Some(thread) = self.thread.take() {
             // A panic of the user's subscriber is caught; nothing else in the thread can panic.
             let _ = thread.join();
@@ -65,18 +65,18 @@ impl Drop for Watchdog {
 #[derive(Debug, Default)]
 struct StopSignal {
     ended: Mutex<bool>,
-    broadcast: Condvar,
+    changed: Condvar,
 }
 
 impl StopSignal {
-    fn let_go(&self) {
+    fn set(&self) {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.broadcast.notify_one();
+        self.changed.notify_one();
     }
 
-    fn is_let_go_within(&self, patience: Duration) -> bool {
+    fn is_set_within(&self, patience: Duration) -> bool {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.broadcast.wait_timeout_while(ended, patience, |ended| !*ended);
+        let waited = self.changed.wait_timeout_while(ended, patience, |ended| !*ended);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
@@ -87,37 +87,37 @@ struct Watched {
     /// The turn that the loop was busy with at the last check, and since when that is known.
     seen: Option<(u64, Instant)>,
     /// Whether that turn was logged.
-    told: bool,
+    logged: bool,
 }
 
 impl Watched {
     fn new(published: Arc<Published>) -> Self {
-        Self { published, seen: None, told: false }
+        Self { published, seen: None, logged: false }
     }
 
     /// Checks the loop. A turn that takes too long is counted once, and the return value is how long the thread has
-    /// observed it: up to [`LOOK_EVERY`] less than it has taken.
-    fn look(&mut self, now: Instant) -> Option<Duration> {
+    /// observed it: up to [`CHECK_INTERVAL`] less than it has taken.
+    fn check(&mut self, now: Instant) -> Option<Duration> {
         let turn = self.published.busy_turn();
         let since = match self.seen {
             Some((seen, since)) if turn == Some(seen) => since,
             _ => {
                 self.seen = turn.map(|turn| (turn, now));
-                self.told = false;
+                self.logged = false;
                 return None;
             }
         };
         let busy = now.saturating_duration_since(since);
-        if self.told || busy < TURN_PATIENCE {
+        if self.logged || busy < TURN_PATIENCE {
             return None;
         }
-        self.told = true;
+        self.logged = true;
         self.published.count_stall();
         Some(busy)
     }
 }
 
-fn tell(number: usize, busy: Duration) {
+fn log_stall(number: usize, busy: Duration) {
     catch_and_log(|| {
         tracing::error!(
             event_loop = number,
@@ -128,7 +128,7 @@ fn tell(number: usize, busy: Duration) {
 }
 
 /// How often the thread checks the loops.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// A check needs next to no stack; the user's subscriber prints the line. Untouched pages cost address space only.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -139,42 +139,42 @@ mod tests {
     const HALF: Duration = Duration::from_millis(500);
 
     #[test]
-    fn a_turn_that_does_not_end_is_told_of_once() {
+    fn a_turn_that_does_not_end_is_logged_once() {
         let published = Arc::new(Published::default());
         let (mut watched, start) = (Watched::new(published.clone()), Instant::now());
         published.begin_turn(7);
-        assert_eq!(watched.look(start), None);
-        assert_eq!(watched.look(start + HALF), None);
-        assert_eq!(watched.look(start + 2 * HALF), Some(2 * HALF));
-        assert_eq!(watched.look(start + 3 * HALF), None);
+        assert_eq!(watched.check(start), None);
+        assert_eq!(watched.check(start + HALF), None);
+        assert_eq!(watched.check(start + 2 * HALF), Some(2 * HALF));
+        assert_eq!(watched.check(start + 3 * HALF), None);
         assert_eq!(published.read().stalls, 1);
         // The next long turn is reported again.
         published.end_turn();
         published.begin_turn(8);
         for at in 4..6 {
-            assert_eq!(watched.look(start + at * HALF), None);
+            assert_eq!(watched.check(start + at * HALF), None);
         }
-        assert_eq!(watched.look(start + 6 * HALF), Some(2 * HALF));
+        assert_eq!(watched.check(start + 6 * HALF), Some(2 * HALF));
         assert_eq!(published.read().stalls, 2);
     }
 
     #[test]
-    fn a_loop_that_waits_or_comes_to_another_turn_is_left_alone() {
+    fn a_loop_that_waits_or_takes_short_turns_is_not_reported() {
         let published = Arc::new(Published::default());
         let (mut watched, start) = (Watched::new(published.clone()), Instant::now());
         for at in 0..100 {
-            assert_eq!(watched.look(start + at * HALF), None, "it sleeps");
+            assert_eq!(watched.check(start + at * HALF), None, "it sleeps");
         }
         for turn in 1..100 {
             published.begin_turn(turn);
-            assert_eq!(watched.look(start + (100 + turn as u32) * HALF), None, "it is always busy, and gets on");
+            assert_eq!(watched.check(start + (100 + turn as u32) * HALF), None, "it is always busy, and gets on");
             published.end_turn();
         }
         assert_eq!(published.read().stalls, 0);
     }
 
     #[test]
-    fn it_ends_at_once_and_not_when_it_would_look_next() {
+    fn dropping_the_watchdog_does_not_wait_for_the_next_check() {
         // Otherwise this takes an hour.
         drop(Watchdog::start_with([Arc::default()], Duration::from_secs(3600)).unwrap());
     }

@@ -1,14 +1,14 @@
-//! `blocking`: a way out for work that would hold an event loop up. A few threads do it, and what it came to is a future.
+//! `blocking`: runs work that would block an event loop on other threads. Its result is a future.
 //!
-//! The threads are the process's, not a loop's: there are none until somebody asks, at most [`THREADS_MAX`] while much is
-//! to be done, and none again a few seconds later. What waits for them is bounded too, by [`WAITING_MAX`]; beyond that
-//! work is refused at once, so that whoever asks hears of it while there is something that it can do. That is why this
-//! is not the crate of the same name, which has five hundred threads and an unbounded queue.
+//! The threads belong to the process, not to a loop. There are none until the first call, at most [`THREADS_MAX`] under
+//! load, and none again a few seconds after the last work. The queue is bounded too, by [`WAITING_MAX`]. Work beyond
+//! that is refused at once, while the caller can still react. That is the difference to the crate of the same name,
+//! which has five hundred threads and an unbounded queue.
 //!
-//! Invariants. Work that waits is in `State::waiting` under its ticket, and nowhere else: whoever takes it out, a thread
-//! or the drop of its future, is the one that has it. What became of it is one [`Stage`] under one lock: the waker is
-//! taken out in the same step that puts the result in, so it is woken once, and a poll either leaves its waker before
-//! that step or finds the result after it. No code of a user's runs within either lock, except for the clone of a waker.
+//! Invariants. Waiting work is in `State::waiting` under its ticket, and nowhere else: the thread, or the drop of the
+//! future, that removes it owns it. The state of a job is one [`Stage`] under one lock: the step that stores the result
+//! takes the waker out, so it is woken once, and a poll either stores its waker before that step or finds the result
+//! after it. No user code runs under either lock, except the clone of a waker.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,14 +23,14 @@ use std::time::Duration;
 
 use crate::loop_core::catch_and_log;
 
-/// Does `work` on another thread, so that an event loop does not wait for it: reading a file, asking a database whose
-/// client blocks, hashing a password. It begins by itself, polled or not.
+/// Runs `work` on another thread, so that an event loop does not wait for it: reading a file, querying a database whose
+/// client blocks, hashing a password. The work begins whether or not the future is polled.
 ///
-/// Dropping the future before the work has begun cancels it: it is dropped, and never run. Work that has begun cannot be
-/// stopped; its result is dropped on its own thread then.
+/// Dropping the future before the work has begun cancels the work: it is dropped, and never run. Work that has begun
+/// cannot be stopped; its result is then dropped on the thread that ran it.
 ///
-/// At most 16 threads work for the whole process. Work that waits for other such work may wait for ever, and work
-/// that does not end takes a thread away from everybody else.
+/// At most 16 threads work for the whole process. Work that waits for other such work may wait for ever, and work that
+/// does not end occupies one of the threads.
 ///
 /// ```
 /// use tidegate_engine::{BlockingError, EventLoop, Backend, blocking};
@@ -43,7 +43,7 @@ use crate::loop_core::catch_and_log;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A handler has no future to wait in. It lets the work post what it came to, and gets it as
+/// A handler cannot await a future. It lets the work post its result, and gets that as
 /// [`Event::Posted`](crate::Event::Posted):
 ///
 /// ```no_run
@@ -63,7 +63,7 @@ use crate::loop_core::catch_and_log;
 ///         let (remote, path) = (cx.remote(), String::from_utf8_lossy(&path).into_owned());
 ///         let size = blocking(move || {
 ///             let size = std::fs::metadata(path).map(|about| about.len());
-///             // If the connection is gone, nobody wants to know.
+///             // It fails if the connection is closed: the result is not needed then.
 ///             let _ = remote.post(size);
 ///         });
 ///         match size.detach() {
@@ -86,30 +86,30 @@ pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     THREADS.get_or_init(|| Threads::new(THREADS_MAX, WAITING_MAX, IDLE_MAX)).submit(work)
 }
 
-/// What [`blocking`] returns: a future of what the work came to, for any executor.
+/// The future that [`blocking`] returns: it yields the work's result, on any executor.
 ///
 /// # Panics
 /// If it is polled again after it was ready.
 #[must_use = "dropping it cancels work that has not begun: await it, or `detach` it"]
 pub struct Blocking<T> {
     job: Arc<Job<T>>,
-    /// Where the work waits, and under which ticket; `None` if it never did.
+    /// The queue that the work waits in, and its ticket; `None` if it was never queued.
     place: Option<(Arc<Threads>, u64)>,
 }
 
 impl<T> Blocking<T> {
-    /// A result that was known without any work.
+    /// A result that needs no work.
     pub(crate) fn done(result: Result<T, BlockingError>) -> Self {
         Self { job: Arc::new(Job::new(Stage::Done(result))), place: None }
     }
 
-    /// Lets the work be done without anybody waiting for it: for work that itself tells what it came to.
+    /// Lets the work run without a future that waits for it: for work that reports its result by itself.
     ///
     /// # Errors
-    /// [`BlockingError::Full`] or [`BlockingError::NoThread`] if the work was refused. What becomes of it later is not
-    /// told; a panic is printed by the panic hook.
+    /// [`BlockingError::Full`] or [`BlockingError::NoThread`] if the work was refused. Later failures are not returned;
+    /// the panic hook prints a panic.
     pub fn detach(self) -> Result<(), BlockingError> {
-        // What is over has nothing to be cancelled when this is dropped.
+        // `Stage::Over` leaves the drop of `self` nothing to cancel.
         match self.job.end() {
             Stage::Done(Err(refused @ (BlockingError::Full | BlockingError::NoThread))) => Err(refused),
             _ => Ok(()),
@@ -129,7 +129,7 @@ impl<T> Drop for Blocking<T> {
     fn drop(&mut self) {
         let left = self.job.end();
         if let (Stage::Pending(_), Some((threads, ticket))) = (left, &self.place) {
-            // The work is a user's: it is dropped here, outside the lock.
+            // The work is user code: it is dropped here, outside the lock.
             let work = threads.state().waiting.remove(ticket);
             drop(work);
         }
@@ -148,9 +148,9 @@ impl<T> fmt::Debug for Blocking<T> {
 pub enum BlockingError {
     /// The work panicked.
     Panicked,
-    /// 65,536 others wait already: the work was refused.
+    /// 65,536 other pieces of work wait already: the work was refused.
     Full,
-    /// The system gave us no thread, and there was none yet: the work was refused.
+    /// The system could not start a thread, and none was running: the work was refused.
     NoThread,
 }
 
@@ -166,14 +166,14 @@ impl fmt::Display for BlockingError {
 
 impl std::error::Error for BlockingError {}
 
-/// What a piece of work and its future share.
+/// The state that a piece of work and its future share.
 struct Job<T>(Mutex<Stage<T>>);
 
 enum Stage<T> {
-    /// It waits, or is being done. Whoever polled last is woken.
+    /// The work waits or runs. The waker is that of the last poll.
     Pending(Option<Waker>),
     Done(Result<T, BlockingError>),
-    /// The future has its result, or wants none.
+    /// The future has returned the result, or was dropped or detached.
     Over,
 }
 
@@ -202,10 +202,10 @@ impl<T> Job<T> {
         }
     }
 
-    /// On the work's thread: the result is there, and whoever waits for it hears of it.
+    /// On the work's thread: stores the result, and wakes the task that waits for it.
     fn finish(&self, result: Result<T, BlockingError>) {
         let mut stage = locked(&self.0);
-        // If nobody wants it, the result is dropped here, after the lock was given back.
+        // A result that no future takes is dropped here, after the lock was released.
         if let Stage::Pending(waker) = &mut *stage {
             let waker = waker.take();
             *stage = Stage::Done(result);
@@ -226,29 +226,29 @@ impl<T> Job<T> {
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Threads, and what waits for them.
+/// The threads, and the queue of waiting work.
 struct Threads {
     threads_max: usize,
     waiting_max: usize,
-    /// How long a thread waits for something to do before it ends.
+    /// How long a thread waits for work before it ends.
     idle_max: Duration,
     state: Mutex<State>,
-    broadcast: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// In the order of tickets, which is that of time.
+    /// By ticket, so in the order of submission.
     waiting: BTreeMap<u64, Work>,
     tickets: u64,
     threads: usize,
-    /// Threads that look at what waits before they do anything else: those that sleep, and those that just begin.
+    /// Threads that will check the queue before they do anything else: those that sleep, and those that just begin.
     idle: usize,
 }
 
 impl Threads {
     fn new(threads_max: usize, waiting_max: usize, idle_max: Duration) -> Arc<Self> {
-        Arc::new(Self { threads_max, waiting_max, idle_max, state: Mutex::default(), broadcast: Condvar::new() })
+        Arc::new(Self { threads_max, waiting_max, idle_max, state: Mutex::default(), changed: Condvar::new() })
     }
 
     fn submit<T: Send + 'static>(self: &Arc<Self>, work: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
@@ -270,8 +270,8 @@ impl Threads {
         }
     }
 
-    /// Lines work up, and sees to it that some thread will do it. Work that is refused comes back, to be dropped outside
-    /// the lock.
+    /// Queues work, and starts a thread for it if necessary. Refused work is returned, so that the caller drops it
+    /// outside the lock.
     fn enqueue(self: &Arc<Self>, work: Work) -> Result<u64, (BlockingError, Work)> {
         let mut state = self.state();
         if state.waiting.len() >= self.waiting_max {
@@ -279,7 +279,7 @@ impl Threads {
         }
         if state.waiting.len() >= state.idle
             && state.threads < self.threads_max
-            // Without another thread it has to wait for one of those that there are.
+            // Without another thread the work waits for one of the existing ones.
             && self.spawn(&mut state).is_err()
             && state.threads == 0
         {
@@ -289,7 +289,7 @@ impl Threads {
         let ticket = state.tickets;
         state.waiting.insert(ticket, work);
         drop(state);
-        self.broadcast.notify_one();
+        self.changed.notify_one();
         Ok(ticket)
     }
 
@@ -301,7 +301,7 @@ impl Threads {
         Ok(())
     }
 
-    /// The life of a thread.
+    /// The main function of a thread.
     fn work(&self) {
         let mut state = self.state();
         loop {
@@ -314,7 +314,7 @@ impl Threads {
                 state.idle += 1;
                 continue;
             }
-            let waited = self.broadcast.wait_timeout(state, self.idle_max);
+            let waited = self.changed.wait_timeout(state, self.idle_max);
             let (back, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             state = back;
             if waited.timed_out() && state.waiting.is_empty() {

@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-/// Runs two futures until both have succeeded or one has failed; the other is then dropped where it stands. What a
-/// forwarder does with its two directions.
+/// Runs two futures until both have succeeded or one has failed; the other one is then dropped. A forwarder runs its
+/// two directions this way.
 ///
 /// ```
 /// use tidegate_engine::{EventLoop, Backend, task};

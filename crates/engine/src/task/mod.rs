@@ -1,9 +1,9 @@
 //! Tasks: futures that run on one event loop, and never leave its thread.
 //!
-//! A task runs right after the completion that woke it, before the next one. Its waker knows a number and a mailbox,
-//! and nothing of the future: so it may be used on any thread, and after the loop has ended, when it does nothing.
-//! Read next: `table.rs`, where tasks are kept and polled; `time.rs`, what they wait for; `blocking.rs`, for what must not
-//! be done on a loop.
+//! A task runs right after the completion that woke it, before the next one. Its waker has a token and a mailbox, and
+//! no reference to the future: so it may be used on any thread, and after the loop has ended, when it has no effect.
+//! Read next: `table.rs`, which stores and polls tasks; `time.rs`, the timers that they await; `blocking.rs`, for work
+//! that must not run on a loop.
 
 pub(crate) mod blocking;
 mod join;
@@ -25,10 +25,10 @@ pub(crate) use self::time::Alarm;
 pub use self::time::{Elapsed, Interval, Sleep, Tick, Timeout, interval, now, sleep, sleep_until, timeout};
 use crate::local::Local;
 
-/// Starts a task on the event loop of this thread. It need not be `Send`, and runs as soon as whoever calls this has
-/// returned to the loop. Dropping the handle lets it run on; when the loop ends it is dropped.
+/// Starts a task on the event loop of this thread. It need not be `Send`, and runs as soon as the caller has returned
+/// to the loop. Dropping the handle lets the task run on; when the loop ends, the task is dropped.
 ///
-/// A task that panics ends alone, which is logged and counted.
+/// A panic ends only the task itself; the loop logs and counts it.
 ///
 /// ```
 /// use std::rc::Rc;
@@ -58,7 +58,7 @@ pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
     Task { local, token, shared }
 }
 
-/// A handle to a task: a future of what the task comes to.
+/// A handle to a task: a future of the task's result.
 pub struct Task<T> {
     local: Rc<Local>,
     token: Token,
@@ -66,12 +66,12 @@ pub struct Task<T> {
 }
 
 impl<T> Task<T> {
-    /// Drops the task's future where it stands. What it was about to do is not done.
+    /// Drops the task's future at the point where it waits. The rest of the task does not run.
     pub fn cancel(self) {
         self.local.tasks.cancel(self.token);
     }
 
-    /// Whether the task has come to its end.
+    /// Whether the task has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         !matches!(*self.shared.borrow(), State::Running(_))
@@ -100,7 +100,7 @@ impl<T> fmt::Debug for Task<T> {
     }
 }
 
-/// Why a task has come to nothing.
+/// Why a task has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskError {
@@ -122,13 +122,13 @@ impl fmt::Display for TaskError {
 impl std::error::Error for TaskError {}
 
 enum State<T> {
-    /// And this is who waits for it.
+    /// The waker is that of the task that awaits this one.
     Running(Option<Waker>),
     Finished(Result<T, TaskError>),
     Taken,
 }
 
-/// The task's side: tells how it ended, also if that is by being dropped.
+/// The task's side: reports how the task ended, also if its future was dropped.
 struct Finish<T>(Rc<RefCell<State<T>>>);
 
 impl<T> Finish<T> {

@@ -1,4 +1,4 @@
-//! Where a loop's tasks are kept, and how they are polled.
+//! `Tasks`: stores and polls a loop's tasks.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -21,16 +21,16 @@ use crate::pages::{Pages, place_bytes};
 pub(crate) struct Tasks {
     mailbox: Arc<Mailbox>,
     table: RefCell<Pages<Entry>>,
-    /// Tasks that were woken and have not run yet. The memory is used again and again.
+    /// Tasks that were woken and have not run yet. The memory is reused.
     woken: RefCell<Woken>,
-    /// What is to be done outside of any visit.
+    /// Actions to run outside of any dispatch.
     later: RefCell<Vec<Later>>,
-    /// Messages that the task which runs now may still take before others get their turn.
+    /// Messages that the running task may still take before others get their turn.
     messages: Cell<u32>,
     panicked: Cell<u64>,
     /// Tasks that serve a connection: a drain waits for them.
     serving: Cell<usize>,
-    /// Once the loop has ended: how many tasks may still be spawned, by what is dropped.
+    /// Once the loop has ended: how many tasks the futures that are dropped may still spawn.
     last_spawns: Cell<Option<u32>>,
 }
 
@@ -38,7 +38,7 @@ type Later = Box<dyn FnOnce(&Rc<Local>)>;
 
 #[derive(Default)]
 struct Entry {
-    /// `None` while it is polled.
+    /// `None` while the task is polled.
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
     waker: Option<Arc<TaskWaker>>,
 }
@@ -46,7 +46,7 @@ struct Entry {
 #[derive(Default)]
 struct Woken {
     tasks: Vec<Token>,
-    /// How many of them have run.
+    /// How many of `tasks` have run.
     done: usize,
 }
 
@@ -64,12 +64,12 @@ impl Tasks {
         }
     }
 
-    /// Takes a future in; it runs when the tasks run next.
+    /// Adds a future; it runs when the tasks run next.
     pub(crate) fn spawn(&self, future: Pin<Box<dyn Future<Output = ()>>>) -> Token {
         if self.is_exhausted() {
             // Dropping it might spawn the next one, and so on for ever.
             std::mem::forget(future);
-            return NOBODY;
+            return NO_TASK;
         }
         let mut table = self.table.borrow_mut();
         let token = table.reserve();
@@ -81,13 +81,13 @@ impl Tasks {
         token
     }
 
-    /// Drops a task where it stands; if it is running, as soon as it stops.
+    /// Drops a task; if it is being polled, as soon as the poll returns.
     pub(crate) fn cancel(&self, token: Token) {
         let entry = self.table.borrow_mut().release(token);
         catch_and_log(move || drop(entry));
     }
 
-    /// Does something as soon as nobody is visited.
+    /// Runs `act` as soon as no dispatch is under way.
     pub(crate) fn later(&self, act: impl FnOnce(&Rc<Local>) + 'static) {
         self.later.borrow_mut().push(Box::new(act));
     }
@@ -103,7 +103,7 @@ impl Tasks {
         woken.done < woken.tasks.len() || !self.later.borrow().is_empty()
     }
 
-    /// Runs the tasks that were woken, and those which they wake, a bounded number. What is left runs in the next turn.
+    /// Runs woken tasks, and the tasks that they wake, up to a bound. The rest runs in the next turn.
     pub(crate) fn run(&self, local: &Rc<Local>) {
         let mut rounds = TASK_ROUNDS_MAX;
         for _ in 0..TASKS_PER_RUN_MAX {
@@ -142,7 +142,7 @@ impl Tasks {
         self.admit_messages();
         let waker = Waker::from(waker);
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
-        // If it is not there any more, it was cancelled meanwhile.
+        // If the entry is not there any more, the task was cancelled meanwhile.
         if matches!(polled, Ok(Poll::Pending))
             && let Some(entry) = self.table.borrow_mut().get_mut(token)
         {
@@ -159,12 +159,12 @@ impl Tasks {
         }
     }
 
-    /// Whoever runs next may take so many messages.
+    /// Sets how many messages the next task may take.
     pub(crate) fn admit_messages(&self) {
         self.messages.set(MESSAGES_PER_VISIT_MAX);
     }
 
-    /// Whether the task that runs may take another message now; if not, it is woken again after the others.
+    /// Whether the running task may take another message now; if not, it is woken again after the others.
     pub(crate) fn admits_message(&self) -> bool {
         let left = self.messages.get();
         self.messages.set(left.saturating_sub(1));
@@ -176,7 +176,7 @@ impl Tasks {
         self.panicked.get()
     }
 
-    /// Takes note of tasks that serve a connection, more or fewer.
+    /// Changes the number of tasks that serve a connection.
     pub(crate) fn count_serving(&self, change: isize) {
         self.serving.set(self.serving.get().wrapping_add_signed(change));
     }
@@ -186,7 +186,7 @@ impl Tasks {
         self.serving.get()
     }
 
-    /// Whether the loop has ended, and what was dropped then has spawned more than can be meant.
+    /// Whether the loop has ended, and dropped futures have spawned all tasks that they may.
     fn is_exhausted(&self) -> bool {
         let Some(left) = self.last_spawns.get() else { return false };
         self.last_spawns.set(Some(left.saturating_sub(1)));
@@ -197,7 +197,7 @@ impl Tasks {
     pub(crate) fn end(&self) {
         self.last_spawns.set(Some(SPAWNS_AT_END_MAX));
         loop {
-            // What is dropped may spawn, for a while.
+            // A dropped future may spawn tasks, up to a bound.
             let token = self.table.borrow().iter().next().map(|(token, _)| token);
             let Some(token) = token else { break };
             self.cancel(token);
@@ -207,19 +207,19 @@ impl Tasks {
     }
 }
 
-/// Wakes the future that a loop is blocked on, which is no task: it belongs to whoever calls.
+/// Wakes the future that a loop is blocked on. It is no task: it belongs to the caller of `block_on`.
 pub(crate) struct Call {
     mailbox: Arc<Mailbox>,
     made: AtomicBool,
 }
 
 impl Call {
-    /// A call that was made once already: the future has not been polled yet.
+    /// A call that counts as made once: the future has not been polled yet.
     pub(crate) fn new(mailbox: Arc<Mailbox>) -> Arc<Self> {
         Arc::new(Self { mailbox, made: AtomicBool::new(true) })
     }
 
-    /// Whether it was made since this was last asked.
+    /// Whether the call was made since the last check.
     pub(crate) fn was_made(&self) -> bool {
         self.made.swap(false, Ordering::AcqRel)
     }
@@ -232,15 +232,16 @@ impl Wake for Call {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.made.swap(true, Ordering::AcqRel) {
-            // No task has this number; it only keeps the loop from sleeping.
-            self.mailbox.wake(NOBODY);
+            // No task has this token; the wake-up only keeps the loop from sleeping.
+            self.mailbox.wake(NO_TASK);
         }
     }
 }
 
-/// Tasks that may be spawned by what is dropped when a loop ends.
+/// Tasks that futures may spawn when the end of a loop drops them.
 const SPAWNS_AT_END_MAX: u32 = 10_000;
 
-const NOBODY: Token = Token { slot: u32::MAX, generation: u32::MAX };
+/// A token that no task has.
+const NO_TASK: Token = Token { slot: u32::MAX, generation: u32::MAX };
 
 const _: () = assert!(place_bytes::<Entry>() == 32);

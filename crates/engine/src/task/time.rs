@@ -1,4 +1,4 @@
-//! What a task waits for: time, on the loop's wheel.
+//! The timers that a task awaits, on the loop's wheel.
 
 use std::any::Any;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::connection::{Disposition, SlotEntry, SlotEvent, SocketState};
 use crate::local::Local;
 use crate::loop_core::Core;
 
-/// The time of the loop's turn, which stands still while a task runs, and which a test sets.
+/// The time of the loop's turn. It stands still while a task runs, and a test can set it.
 ///
 /// # Panics
 /// If no event loop runs on this thread.
@@ -25,7 +25,7 @@ pub fn now() -> Instant {
     Local::current().expect(NO_LOOP).now()
 }
 
-/// Waits for so long, to a millisecond, and at most twelve days.
+/// Waits for a duration, precise to a millisecond, and at most twelve days.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,7 +56,7 @@ pub fn sleep_until(at: Instant) -> Sleep {
     Sleep { alarm: Alarm::new(Local::current().expect(NO_LOOP)), at: Some(at) }
 }
 
-/// Waits for a future, but only for so long. If the time is up the future is dropped.
+/// Waits for a future, but no longer than a duration. When the time is up, the future is dropped.
 ///
 /// # Panics
 /// If no event loop runs on this thread.
@@ -64,8 +64,8 @@ pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     Timeout { future, sleep: sleep(duration) }
 }
 
-/// Ticks in a fixed rhythm, the first time at once. A tick that nobody waited for is not made up for: the rhythm goes
-/// on from where it would be.
+/// Ticks at a fixed period, the first time at once. A missed tick is skipped: the next one comes when it would have
+/// come anyway.
 ///
 /// # Panics
 /// If no event loop runs on this thread, or the period is zero.
@@ -80,7 +80,7 @@ pub fn interval(period: Duration) -> Interval {
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Sleep {
     alarm: Alarm,
-    /// `None` is never: too far away to be told.
+    /// `None` means never: the time is too far away to represent.
     at: Option<Instant>,
 }
 
@@ -130,17 +130,17 @@ impl fmt::Display for Elapsed {
 
 impl std::error::Error for Elapsed {}
 
-/// A rhythm, made by [`interval`].
+/// Ticks at a fixed period, made by [`interval`].
 #[derive(Debug)]
 pub struct Interval {
     alarm: Alarm,
-    /// `None` is never: too far away to be told.
+    /// `None` means never: the time is too far away to represent.
     next: Option<Instant>,
     period: Duration,
 }
 
 impl Interval {
-    /// Waits for the next tick. Dropping the future loses none.
+    /// Waits for the next tick. Dropping the future loses no tick.
     pub fn tick(&mut self) -> Tick<'_> {
         Tick(self)
     }
@@ -167,7 +167,7 @@ impl Future for Tick<'_> {
     }
 }
 
-/// A place on the loop's wheel, taken when it is first waited for.
+/// A slot on the loop's wheel, reserved when the alarm is first polled.
 pub(crate) struct Alarm {
     local: Rc<Local>,
     slot: Option<Token>,
@@ -184,7 +184,7 @@ impl Alarm {
             return Poll::Ready(());
         }
         let Ok(mut core) = self.local.core.try_borrow_mut() else {
-            // A handler polls it: it has to wait for its turn.
+            // A handler polls it during a dispatch: poll it again later.
             waker.wake_by_ref();
             return Poll::Pending;
         };
@@ -196,18 +196,18 @@ impl Alarm {
         });
         let tick = core.wheel.tick(at);
         core.set_timer(token, tick);
-        core.with(token, |TimerEntry(sleeper), _| {
-            match sleeper {
-                Some(sleeper) => sleeper.clone_from(waker),
-                None => *sleeper = Some(waker.clone()),
+        core.with(token, |TimerEntry(registered), _| {
+            match registered {
+                Some(registered) => registered.clone_from(waker),
+                None => *registered = Some(waker.clone()),
             }
             ((), Disposition::Keep)
         });
         Poll::Pending
     }
 
-    /// The same, but whoever has waited again and again for a time that had come is woken after the others. Otherwise it
-    /// would hold the loop for ever, whose time stands still meanwhile.
+    /// As [`poll`](Self::poll), but a task that has waited again and again for times that had passed already is woken
+    /// after the others. Otherwise it would block the loop for ever: the loop's time stands still while it runs.
     fn poll_in_turn(&mut self, at: Instant, waker: &Waker) -> Poll<()> {
         let polled = self.poll(at, waker);
         if polled.is_ready() && !self.local.tasks.admits_message() {
@@ -242,7 +242,7 @@ impl fmt::Debug for Sleep {
     }
 }
 
-/// Who has the alarm's slot: wakes a task when its timer fires.
+/// The entry of an alarm's slot: wakes a task when the slot's timer fires.
 struct TimerEntry(Option<Waker>);
 
 impl SlotEntry for TimerEntry {

@@ -119,7 +119,7 @@ fn it_agrees_with_a_sorted_list_over_a_hundred_days() {
 }
 
 #[test]
-fn what_is_too_far_away_is_as_far_away_as_can_be() {
+fn a_deadline_too_far_away_is_clamped_to_the_maximum() {
     let (start, mut wheel, mut nodes) = wheel(1);
     let tick = wheel.tick_after(start, Duration::from_secs(1 << 61));
     wheel.set(&mut nodes, 0, tick);

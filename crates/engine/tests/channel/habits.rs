@@ -1,4 +1,4 @@
-//! `Habits`: a codec of lines that does what a peer tells it to.
+//! `Habits`: a codec of lines with commands for its peer.
 
 use std::fmt;
 use std::time::Instant;
@@ -6,8 +6,8 @@ use std::time::Instant;
 use tidegate_codec::framing::{Lines, Payload};
 use tidegate_codec::{Blame, Codec, Fault, Input, Output, Slice, Step};
 
-/// Lines, with what else a protocol may do: `reply N` is answered by the codec, with N bytes; `error` is refused with a
-/// last word; `panic` panics, in either direction; `end` ends the messages; `quit` finishes the protocol.
+/// Lines, with everything else that a protocol may do: the codec answers `reply N` with N bytes; it refuses `error`
+/// with final bytes; `panic` panics, in either direction; `end` ends the messages; `quit` finishes the protocol.
 
 #[derive(Debug, Default)]
 pub(crate) struct Habits {
@@ -15,7 +15,7 @@ pub(crate) struct Habits {
     pub(crate) knows_its_end: bool,
     pub(crate) ends_with_connection: bool,
     pub(crate) deadline: Option<Instant>,
-    /// How often its time began anew.
+    /// How often its timeouts were restarted.
     pub(crate) restarts: u32,
     pub(crate) ended: bool,
     pub(crate) finished: bool,
@@ -119,5 +119,5 @@ impl fmt::Display for Habit {
 
 impl std::error::Error for Habit {}
 
-/// How long a peer may take, once it is listened to.
+/// How long a peer may take, once decoding runs.
 pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);

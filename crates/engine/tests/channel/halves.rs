@@ -1,4 +1,4 @@
-//! The halves of a channel: alone, together, and with others of their kind.
+//! The halves of a channel: alone, together, and with halves of other channels.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::journal::{Journal, once};
 use crate::support::{Place, Plain, Served, Stack, Toy, listen, marks, note};
 
 #[test]
-fn two_tasks_have_a_half_each_and_do_not_hold_each_other_back() {
+fn two_tasks_with_a_half_each_do_not_block_each_other() {
     fn claim<S: Stack>(stack: S) {
         let journal = Journal::default();
         let notes = journal.clone();
@@ -52,7 +52,7 @@ fn two_tasks_have_a_half_each_and_do_not_hold_each_other_back() {
 }
 
 #[test]
-fn each_half_knows_what_concerns_it() {
+fn halves_know_the_peer_the_drain_and_the_pending_bytes() {
     let journal = Journal::default();
     let notes = journal.clone();
     let mut pipe = Embedded::serving(Lines::new(), move |channel: Channel<Lines>| async move {
@@ -112,7 +112,7 @@ fn a_reader_that_is_dropped_receives_no_more_and_the_writer_goes_on() {
 }
 
 #[test]
-fn halves_unite_and_a_strangers_half_comes_back() {
+fn halves_reunite_and_a_half_of_another_channel_is_returned() {
     let places = [Place::new(), Place::new()];
     let mut pipes = places.clone().map(|place| {
         Embedded::serving(Lines::new(), move |channel: Channel<Lines>| async move {
@@ -134,7 +134,7 @@ fn halves_unite_and_a_strangers_half_comes_back() {
 }
 
 #[test]
-fn a_channel_made_whole_again_may_be_switched_and_holds_itself_back_again() {
+fn a_reunited_channel_can_be_switched_and_has_back_pressure_again() {
     let serve = |channel: Channel<Lines>| async move {
         let (mut reader, writer) = channel.split();
         assert_eq!(reader.recv().await?.as_deref(), Some(&b"one"[..]));

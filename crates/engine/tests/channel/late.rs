@@ -1,4 +1,4 @@
-//! A driver whose last word on a socket comes late, as that of a completion driver does: what happens in between.
+//! A driver whose last completion for a socket comes late, as that of a completion driver: the time in between.
 
 use std::cell::Cell;
 use std::io;
@@ -14,7 +14,7 @@ use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Socket, 
 
 use crate::journal::Journal;
 
-/// Breaks every connection at once, and is done with it when it is told to be.
+/// Breaks every connection at once, and reports `Closed` when the test allows it.
 #[derive(Default)]
 struct Late {
     broken: Vec<Token>,
@@ -28,11 +28,11 @@ impl Driver for Late {
     }
 
     fn waker(&self) -> Waker {
-        struct Nobody;
-        impl Wake for Nobody {
+        struct NoWake;
+        impl Wake for NoWake {
             fn wake(&self) {}
         }
-        Waker::new(Arc::new(Nobody))
+        Waker::new(Arc::new(NoWake))
     }
 
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
@@ -82,7 +82,7 @@ fn open(event_loop: &mut EventLoop) -> Channel<Lines> {
 }
 
 #[test]
-fn a_channel_that_is_being_closed_can_be_switched_and_is_told_why_it_is_gone() {
+fn a_closing_channel_can_be_switched_and_reports_its_close_reason() {
     let (mut event_loop, lets_go) = late();
     let channel = open(&mut event_loop);
     let mut frames = channel.switch(|_| LengthField::new(2)).expect("it is still there");
@@ -98,7 +98,7 @@ fn a_channel_that_is_being_closed_can_be_switched_and_is_told_why_it_is_gone() {
 }
 
 #[test]
-fn a_channel_that_is_being_closed_can_be_lost_in_a_switch() {
+fn a_closing_channel_can_be_lost_in_a_switch() {
     let (mut event_loop, lets_go) = late();
     let channel = open(&mut event_loop);
     assert!(channel.switch(|_| -> LengthField { panic!("told to") }).is_err());
@@ -110,7 +110,7 @@ fn a_channel_that_is_being_closed_can_be_lost_in_a_switch() {
 }
 
 #[test]
-fn a_handler_whose_connection_is_being_closed_when_the_loop_ends_is_told_once() {
+fn a_closing_connection_is_notified_once_when_the_loop_ends() {
     struct Told(Journal);
 
     impl Handler<Lines> for Told {

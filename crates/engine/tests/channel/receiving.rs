@@ -1,4 +1,4 @@
-//! Receiving: what is lost, which is nothing, and how it ends.
+//! Receiving: no message is lost, and every way to end.
 
 use std::time::Duration;
 
@@ -31,10 +31,10 @@ fn messages_come_in_order_whatever_the_pieces() {
     claim(Toy);
 }
 
-/// Every `recv` is given up after a moment, within a timeout or by its own deadline or after one poll, and the input is
-/// split everywhere.
+/// Every `recv` is dropped after a moment, by a timeout, by its own deadline or after one poll, and the input is split
+/// everywhere.
 #[test]
-fn a_recv_that_is_dropped_loses_nothing() {
+fn dropping_a_recv_future_loses_no_message() {
     fn claim(stack: impl Stack) {
         let wire = [stack.hello(), stack.say(b"one\ntwo\n\nfour\n"), stack.goodbye()].concat();
         for (kind, split) in (0..4).flat_map(|kind| (0..=wire.len()).map(move |split| (kind, split))) {
@@ -78,7 +78,7 @@ fn a_recv_that_is_dropped_loses_nothing() {
 }
 
 #[test]
-fn nothing_is_received_while_nobody_asks() {
+fn nothing_is_received_while_no_task_waits() {
     let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
         let first = channel.recv().await?;
         assert_eq!(first.as_deref(), Some(&b"one"[..]));
@@ -91,9 +91,9 @@ fn nothing_is_received_while_nobody_asks() {
     });
     assert!(pipe.is_receiving());
     pipe.receive(b"one\ntwo\nthr");
-    assert!(!pipe.is_receiving(), "nobody is in recv");
+    assert!(!pipe.is_receiving(), "no task is in recv");
     pipe.advance(Duration::from_secs(5));
-    assert!(!pipe.is_receiving(), "the one who was has gone");
+    assert!(!pipe.is_receiving(), "the task in recv has ended");
     assert_eq!(pipe.counts().closed_panicked, 0);
 }
 
@@ -112,7 +112,7 @@ fn an_adapter_polls_without_a_future_of_its_own() {
 }
 
 #[test]
-fn messages_from_before_a_reset_are_received_and_then_the_reset_is_told() {
+fn messages_from_before_a_reset_are_received_before_its_error() {
     fn claim(stack: impl Stack) {
         let journal = Journal::default();
         let notes = journal.clone();
@@ -138,7 +138,7 @@ fn messages_from_before_a_reset_are_received_and_then_the_reset_is_told() {
 }
 
 #[test]
-fn both_halves_are_told_of_a_reset() {
+fn both_halves_get_the_error_of_a_reset() {
     let journal = Journal::default();
     let (notes, others) = (journal.clone(), journal.clone());
     let mut pipe = Embedded::serving(Lines::new(), move |channel: Channel<Lines>| async move {
@@ -177,7 +177,7 @@ fn an_end_within_a_message_is_an_error() {
 }
 
 #[test]
-fn the_end_is_told_as_often_as_it_is_asked_for() {
+fn every_recv_after_the_end_returns_none() {
     let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
         assert!(channel.recv().await?.is_none());
         assert!(channel.recv().await?.is_none());
@@ -191,7 +191,7 @@ fn the_end_is_told_as_often_as_it_is_asked_for() {
 }
 
 #[test]
-fn a_paused_channel_takes_nothing_and_one_that_goes_on_loses_nothing() {
+fn a_paused_channel_takes_nothing_and_loses_nothing_on_resume() {
     let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
         channel.pause();
         assert!(task::timeout(Duration::from_secs(1), channel.recv()).await.is_err());

@@ -1,4 +1,4 @@
-//! Sending: marks, the caps, and what happens if the peer does not read.
+//! Sending: write positions, the caps, and peers that do not read.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn line(bytes: usize) -> Payload {
 }
 
 #[test]
-fn what_a_task_sends_before_it_waits_leaves_together() {
+fn messages_sent_before_a_task_waits_are_written_together() {
     let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
         channel.send("a".into())?;
         channel.send("b".into())?;
@@ -69,7 +69,7 @@ fn a_codec_that_refuses_a_message_leaves_the_channel_as_it_was() {
 }
 
 #[test]
-fn flushed_waits_for_the_kernel_and_is_as_good_after_it_was_dropped() {
+fn flushed_waits_for_the_kernel_and_can_be_repeated_after_a_drop() {
     fn claim(stack: impl Stack) {
         let journal = Journal::default();
         let notes = journal.clone();
@@ -94,7 +94,7 @@ fn flushed_waits_for_the_kernel_and_is_as_good_after_it_was_dropped() {
         pipe.take_at_most(0);
         pipe.receive(&stack.hello());
         pipe.advance(SECOND);
-        // Nothing, or what filters do not hold back, has been taken in the meantime.
+        // The peer has taken nothing meanwhile, or only bytes that filters do not buffer.
         let before = journal.take();
         pipe.take_at_most(usize::MAX);
         pipe.advance(SECOND);
@@ -106,7 +106,7 @@ fn flushed_waits_for_the_kernel_and_is_as_good_after_it_was_dropped() {
 }
 
 #[test]
-fn ready_waits_for_the_peer_and_is_as_good_after_it_was_dropped() {
+fn ready_waits_for_the_peer_and_can_be_repeated_after_a_drop() {
     let mut pipe = Embedded::serving_with_limits(
         Lines::new(),
         |mut channel: Channel<Lines>| async move {
@@ -148,7 +148,7 @@ fn flushed_fails_if_the_peer_resets() {
 }
 
 #[test]
-fn an_echo_stops_receiving_while_its_peer_does_not_read_and_goes_on_when_it_does() {
+fn an_echo_stops_receiving_until_its_peer_reads_again() {
     fn claim(stack: impl Stack) {
         let flood = b"0123456789abcdef\n".repeat(20_000);
         let mut pipe = Embedded::serving(stack.codec(), echo);
@@ -157,7 +157,7 @@ fn an_echo_stops_receiving_while_its_peer_does_not_read_and_goes_on_when_it_does
         pipe.receive(&stack.say(&flood));
         assert!(!pipe.is_receiving());
         let used = pipe.pool().ledger().used();
-        assert!(used < 400_000, "{used} bytes are held");
+        assert!(used < 400_000, "{used} bytes are in use");
         let mut seen = Vec::new();
         while seen.len() < 100_000_000 {
             pipe.take_at_most(10_000);
@@ -177,7 +177,7 @@ fn an_echo_stops_receiving_while_its_peer_does_not_read_and_goes_on_when_it_does
 }
 
 #[test]
-fn a_peer_that_takes_nothing_is_cut_off_and_the_task_is_told() {
+fn a_peer_that_takes_nothing_is_cut_off_and_the_task_gets_the_error() {
     let journal = Journal::default();
     let notes = journal.clone();
     let limits = Limits { write_timeout: Duration::from_secs(10), ..marks(1000, 500) };
@@ -289,7 +289,7 @@ fn a_channel_that_is_dropped_with_bytes_queued_closes_by_the_deadline() {
 }
 
 #[test]
-fn close_waits_until_the_connection_is_gone_and_says_whether_all_was_sent() {
+fn close_waits_for_the_end_and_returns_whether_all_was_sent() {
     for resets in [false, true] {
         let journal = Journal::default();
         let notes = journal.clone();
@@ -312,7 +312,7 @@ fn close_waits_until_the_connection_is_gone_and_says_whether_all_was_sent() {
 }
 
 #[test]
-fn a_close_that_is_dropped_closes_all_the_same() {
+fn dropping_the_close_future_still_closes() {
     let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
         channel.send("bye".into())?;
         assert!(once(channel.close()).await.is_none());
@@ -325,7 +325,7 @@ fn a_close_that_is_dropped_closes_all_the_same() {
 }
 
 #[test]
-fn an_error_of_the_task_is_the_reason_and_what_was_sent_before_leaves() {
+fn a_task_error_is_the_close_reason_and_earlier_messages_are_sent() {
     let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
         channel.send("sorry".into())?;
         Served::Err("nothing works".into())

@@ -1,4 +1,4 @@
-//! What tasks do in many tests, and the two stacks over which everything is tried.
+//! Tasks for many tests, and the two stacks over which the tests run.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::journal::Journal;
 
 pub(crate) type Served = Result<(), Box<dyn std::error::Error>>;
 
-/// Where a task leaves a channel for the test.
+/// The place where a task leaves a channel for the test.
 #[derive(Debug)]
 pub(crate) struct Place<T>(Rc<RefCell<Option<T>>>);
 
@@ -37,7 +37,7 @@ impl<T> Clone for Place<T> {
     }
 }
 
-/// Notes what `recv` came to.
+/// Notes the result of `recv`.
 pub(crate) fn note(journal: &Journal, come: &Result<Option<Slice>, ChannelError>) {
     journal.note(match come {
         Ok(Some(message)) => message.escape_ascii().to_string(),
@@ -70,16 +70,16 @@ pub(crate) fn marks(high: u64, low: u64) -> Limits {
     Limits { water: WaterMarks::new(high, low), ..Limits::default() }
 }
 
-/// A codec of lines, and how its peer speaks.
+/// A codec of lines, and the wire form of its peer.
 pub(crate) trait Stack: Copy + 'static {
     type C: Codec<In = Slice, Out = Payload>;
     fn codec(self) -> Self::C;
-    /// What the peer says first.
+    /// The first bytes of the peer.
     fn hello(self) -> Vec<u8>;
     fn say(self, plain: &[u8]) -> Vec<u8>;
-    /// How the peer ends in good order.
+    /// The bytes with which the peer ends in good order.
     fn goodbye(self) -> Vec<u8>;
-    /// What was meant by all that was written.
+    /// The decoded form of all written bytes.
     fn heard(self, wire: &[u8]) -> Vec<u8>;
 }
 
@@ -140,5 +140,5 @@ impl Stack for Toy {
     }
 }
 
-/// What the driver and the pool hold when nobody else does.
+/// The memory of the driver and the pool without connections.
 pub(crate) const SCRATCH_BYTES: usize = 72 * 1024;

@@ -1,4 +1,4 @@
-//! Switching to another codec: what was read comes along, and what can go wrong.
+//! Switching to another codec: bytes that were read already, and failures.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::journal::{Journal, once};
 use crate::pairs::Pairs;
 use crate::support::{KEY, Served, listen, note};
 
-/// What a peer sends that speaks lines, then lines within a toy TLS, then lines again.
+/// The bytes of a peer that sends lines, then lines within a toy TLS, then lines again.
 fn three_phases() -> Vec<u8> {
     [b"plain\nSTARTTLS\n", &ToyTls::client_wire(KEY, b"secret\nSTOP\n", 3)[..], b"plain again\n"].concat()
 }
@@ -32,7 +32,7 @@ async fn three(notes: Journal, mut lines: Channel<Lines>) -> Served {
         notes.note(line.escape_ascii().to_string());
         sealed.send(line.into())?;
     }
-    // It ended with the filter; what follows the goodbye is plain.
+    // It ended with the filter; the bytes after the goodbye are plain.
     let lines = sealed.switch(|over| {
         let (_, lines, rest) = over.into_parts();
         assert!(rest.is_empty());
@@ -42,7 +42,7 @@ async fn three(notes: Journal, mut lines: Channel<Lines>) -> Served {
 }
 
 #[test]
-fn bytes_of_all_phases_find_their_codec_in_one_piece_and_one_by_one_and_at_every_split() {
+fn bytes_reach_the_codec_of_their_phase_at_every_split() {
     let wire = three_phases();
     for split in 0..=wire.len() + 1 {
         let journal = Journal::default();
@@ -82,7 +82,7 @@ fn lines_become_frames() {
 }
 
 #[test]
-fn what_the_old_codec_said_leaves_first_even_if_the_peer_reads_late() {
+fn the_old_codecs_output_is_sent_first_even_if_the_peer_reads_late() {
     let mut pipe = Embedded::serving(Lines::new(), |mut lines: Channel<Lines>| async move {
         lines.recv().await?;
         lines.send("OK".into())?;
@@ -121,7 +121,7 @@ fn a_switch_whose_closure_panics_is_an_error_and_closes_the_connection() {
 }
 
 #[test]
-fn a_connection_that_is_gone_can_be_switched_and_still_has_what_it_had_received() {
+fn a_closed_connection_can_be_switched_and_keeps_its_input() {
     let journal = Journal::default();
     let notes = journal.clone();
     let mut pipe = Embedded::serving(Lines::new(), move |mut lines: Channel<Lines>| async move {
@@ -142,7 +142,7 @@ fn a_connection_that_is_gone_can_be_switched_and_still_has_what_it_had_received(
 }
 
 #[test]
-fn a_connection_that_is_gone_can_be_lost_in_a_switch_and_is_counted_once() {
+fn a_closed_connection_lost_in_a_switch_is_counted_once() {
     let journal = Journal::default();
     let notes = journal.clone();
     let mut pipe = Embedded::serving(Lines::new(), move |mut lines: Channel<Lines>| async move {
@@ -161,7 +161,7 @@ fn a_connection_that_is_gone_can_be_lost_in_a_switch_and_is_counted_once() {
 }
 
 #[test]
-fn an_error_of_the_task_after_a_switch_is_the_connections_as_well() {
+fn a_task_error_after_a_switch_is_the_close_reason() {
     let mut pipe = Embedded::serving(Lines::new(), |lines: Channel<Lines>| async move {
         let mut frames = lines.switch(|_| LengthField::new(2))?;
         frames.recv().await?;
@@ -227,7 +227,7 @@ fn a_hand_over_that_panics_or_whose_task_fails_ends_the_connection() {
 }
 
 #[test]
-fn a_channel_that_begins_during_a_drain_is_told_of_it() {
+fn a_channel_that_begins_during_a_drain_is_notified_of_it() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(Lines::new(), Text(journal.clone()));
     pipe.drain(Duration::from_secs(60));
@@ -237,7 +237,7 @@ fn a_channel_that_begins_during_a_drain_is_told_of_it() {
 }
 
 #[test]
-fn a_channel_that_a_handler_uses_says_that_it_is_busy() {
+fn a_channel_that_a_handler_uses_returns_busy() {
     struct Meddler(Option<Channel<Lines>>, Journal);
 
     impl Handler<Lines> for Meddler {
@@ -247,7 +247,7 @@ fn a_channel_that_a_handler_uses_says_that_it_is_busy() {
             let mut channel = self.0.take().expect("there is one");
             self.1.note(format!("{}", matches!(channel.send(line.into()), Err(SendError::Busy(_)))));
             self.1.note(format!("{}", matches!(channel.with_codec(|_| ()), Err(ChannelError::Busy))));
-            // Dropped here, within the visit; it is closed as soon as that is over.
+            // Dropped here, within the dispatch; it is closed as soon as that is over.
             Outcome::Continue
         }
     }
@@ -263,7 +263,7 @@ fn a_channel_that_a_handler_uses_says_that_it_is_busy() {
 }
 
 #[test]
-fn a_codec_may_be_looked_at_and_changed() {
+fn with_codec_reads_and_changes_the_codec() {
     let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
         channel.recv().await?;
         channel.with_codec(|lines| *lines = Lines::new().with_crlf())?;

@@ -14,7 +14,7 @@ use crate::support::{Plain, Served, Stack, Toy, listen, marks, note};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn past_the_deadline_everything_that_would_wait_fails_and_nothing_is_lost() {
+fn past_the_deadline_every_wait_fails_and_nothing_is_lost() {
     let journal = Journal::default();
     let notes = journal.clone();
     let serve = move |mut channel: Channel<Lines>| async move {
@@ -66,7 +66,7 @@ fn a_deadline_that_has_come_is_passed_for_ever() {
     }
 }
 
-/// A deadline that has come stays so; the loop must neither spin on it nor forget its other timers.
+/// A deadline that has passed stays passed; the loop must neither spin on it nor forget its other timers.
 #[test]
 fn a_deadline_that_has_come_lets_the_loop_sleep_and_other_timers_fire() {
     let limits = Limits { write_timeout: Duration::from_secs(10), ..marks(1000, 500) };
@@ -133,7 +133,7 @@ fn within_ends_one_wait_only_and_two_halves_have_their_own() {
         Served::Ok(())
     };
     let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, marks(1000, 500));
-    // All that was sent at first was taken; so was what followed.
+    // The peer took all bytes that were sent first, and those that followed.
     assert!(pipe.is_receiving());
     pipe.advance(SECOND);
     assert!(journal.take().contains(&"reader 1 true".to_owned()));
@@ -164,11 +164,11 @@ fn a_slow_peer_does_not_stretch_the_codecs_deadline() {
     pipe.advance(SECOND);
     assert_eq!(pipe.written(), b"late\n");
     assert!(pipe.is_ended());
-    assert_eq!(journal.take(), ["error: late"], "the reader is told before the farewell is over");
+    assert_eq!(journal.take(), ["error: late"], "the reader gets the error before the close is over");
 }
 
 #[test]
-fn nor_do_the_tasks_own_timers() {
+fn a_slow_peer_does_not_stretch_the_tasks_own_timers() {
     for kind in 0..3 {
         let mut pipe = timed(async move |mut channel| {
             loop {
@@ -196,7 +196,7 @@ fn nor_do_the_tasks_own_timers() {
 }
 
 #[test]
-fn the_codecs_deadline_rests_while_nobody_is_in_recv() {
+fn the_codecs_deadline_is_suspended_while_no_task_is_in_recv() {
     for kind in 0..3 {
         let mut pipe = timed(async move |mut channel| {
             match kind {
@@ -217,7 +217,7 @@ fn the_codecs_deadline_rests_while_nobody_is_in_recv() {
 }
 
 #[test]
-fn a_drain_ends_the_loop_over_messages_once_and_whoever_wants_to_go_on_does() {
+fn a_drain_yields_none_once_and_recv_may_continue_after_it() {
     fn claim(stack: impl Stack) {
         let journal = Journal::default();
         let notes = journal.clone();
@@ -273,7 +273,7 @@ fn a_protocol_that_knows_its_end_is_left_to_find_it() {
 }
 
 #[test]
-fn at_the_deadline_of_a_drain_whoever_is_left_is_closed_and_told() {
+fn the_deadline_of_a_drain_closes_and_notifies_remaining_channels() {
     let journal = Journal::default();
     let notes = journal.clone();
     let mut pipe = Embedded::serving(Lines::new(), move |mut channel: Channel<Lines>| async move {
@@ -312,7 +312,7 @@ fn a_channel_that_ignores_drains_goes_on_until_the_deadline() {
 }
 
 #[test]
-fn a_session_that_returns_a_channel_error_may_ask_and_send_with_it() {
+fn a_session_that_returns_a_channel_error_can_recv_and_send_with_it() {
     async fn session(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
         let patience = SECOND * 10;
         while let Some(line) = channel.recv().within(patience).await? {
@@ -348,7 +348,7 @@ fn a_drain_waits_for_the_tasks_that_serve() {
 }
 
 #[test]
-fn a_fault_of_the_peer_is_told_and_the_codec_has_the_last_word() {
+fn a_peer_fault_is_an_error_and_the_codec_sends_its_final_bytes() {
     let journal = Journal::default();
     let notes = journal.clone();
     let mut pipe = Embedded::serving(Habits::default(), |channel| listen(notes, channel));
@@ -381,7 +381,7 @@ fn a_codec_that_panics_ends_its_connection_and_is_an_error_to_the_task() {
 }
 
 #[test]
-fn a_task_that_fails_in_a_message_that_ends_with_the_connection_cuts_it_off() {
+fn a_task_that_fails_in_a_message_ended_by_the_close_cuts_it_off() {
     for panics in [false, true] {
         let codec = Habits { ends_with_connection: true, ..Habits::default() };
         let mut pipe = Embedded::serving(codec, move |mut channel: Channel<Habits>| async move {
@@ -391,7 +391,7 @@ fn a_task_that_fails_in_a_message_that_ends_with_the_connection_cuts_it_off() {
             Served::Err("nothing works".into())
         });
         pipe.receive(b"go\n");
-        assert!(pipe.is_cut_off(), "or the peer would take it for the whole");
+        assert!(pipe.is_cut_off(), "or the peer would take it for a complete message");
         let counts = pipe.counts();
         assert_eq!((counts.closed_failed, counts.closed_panicked), (u64::from(!panics), u64::from(panics)));
     }
@@ -425,9 +425,10 @@ fn a_handle_is_two_words() {
     assert_eq!(size_of::<tidegate_engine::WriteHalf<Lines>>(), 16);
 }
 
-/// The peer has read a little, so it is given more time; that must not swallow the deadline of the same moment.
+/// The peer has read a little, so its deadline is extended; that must not swallow the task's deadline in the same
+/// tick.
 #[test]
-fn a_deadline_that_comes_together_with_a_look_at_a_slow_peer_is_kept() {
+fn a_deadline_in_the_same_tick_as_a_progress_check_is_kept() {
     let journal = Journal::default();
     let notes = journal.clone();
     let limits = Limits { write_timeout: SECOND * 10, write_rate_min: 0, ..Limits::default() };
@@ -448,7 +449,7 @@ fn a_deadline_that_comes_together_with_a_look_at_a_slow_peer_is_kept() {
     assert!(!pipe.is_cut_off());
 }
 
-/// At a byte a second, ten in the time between two looks.
+/// At a byte a second, ten in the time between two progress checks.
 #[test]
 fn a_peer_has_to_read_at_the_least_rate() {
     let limits = Limits { write_timeout: SECOND * 10, write_rate_min: 1, ..Limits::default() };
@@ -473,9 +474,9 @@ fn a_peer_has_to_read_at_the_least_rate() {
     assert_eq!(pipe.counts().closed_write_timeout, 1);
 }
 
-/// Once the kernel has room for a little more it takes that, whether or not its system tells what was acknowledged.
+/// Once the kernel has room for a few more bytes it takes them, whether or not the system reports acknowledged bytes.
 #[test]
-fn what_the_kernel_takes_of_ours_little_by_little_is_no_better_than_what_the_peer_reads() {
+fn bytes_that_the_kernel_takes_count_no_more_than_bytes_the_peer_reads() {
     for tells in [true, false] {
         let limits = Limits { write_timeout: SECOND * 10, write_rate_min: 10, ..Limits::default() };
         let serve = move |mut channel: Channel<Lines>| async move {
@@ -504,7 +505,7 @@ fn what_the_kernel_takes_of_ours_little_by_little_is_no_better_than_what_the_pee
     }
 }
 
-/// Over sockets, in real time: nobody can move the clock of two kernels.
+/// Over sockets, in real time: a test cannot move the kernel's clock.
 #[test]
 fn two_ends_that_both_stop_reading_end_by_the_write_deadline() {
     let mut pairs = Pairs::new();
@@ -513,7 +514,7 @@ fn two_ends_that_both_stop_reading_end_by_the_write_deadline() {
     let tasks = ends.map(|mut channel| {
         pairs.event_loop.spawn(async move {
             loop {
-                // Each writes and never reads; as an echo of an echo would, once both queues are full.
+                // Each side writes and never reads, like an echo of an echo once both queues are full.
                 if let Err(error) = channel.ready().await {
                     return error.closed().is_some_and(|reason| reason.blame().is_some());
                 }

@@ -1,4 +1,5 @@
-//! What several suites of tests use: a journal, and a future that is given up. Each includes this file by its path.
+//! Shared by several test suites: a journal, and a future that is polled once. Each suite includes this file by its
+//! path.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -6,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-/// What happened, in order; shared by a test and its tasks.
+/// Notes in order; shared by a test and its tasks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal(Rc<RefCell<Vec<String>>>);
 
@@ -19,7 +20,7 @@ impl Journal {
         self.0.borrow().len()
     }
 
-    /// Everything since this was last asked.
+    /// The notes since the last call.
     pub(crate) fn take(&self) -> Vec<String> {
         self.0.take()
     }

@@ -1,4 +1,5 @@
-//! Accepting: paused and resumed, with as many as may be, and with slots and descriptors that were others' a moment ago.
+//! Accepting: paused and resumed, up to the limit, and with slots and descriptors that other connections had just
+//! before.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,7 +11,7 @@ use crate::journal::Journal;
 use crate::stack::Stack;
 use crate::stage::{Cx, Family, Stage, Told};
 
-pub(crate) fn all_who_come_at_once_are_served<S: Stack>(stage: &Stage) {
+pub(crate) fn simultaneous_connections_are_all_served<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &Journal::default(), echo::<S>);
     let ends: Vec<_> = (0..stage.many()).map(|_| bare.connect(&to)).collect();
@@ -24,7 +25,7 @@ pub(crate) fn all_who_come_at_once_are_served<S: Stack>(stage: &Stage) {
     assert_eq!(server.counts().accepted, ends.len() as u64);
 }
 
-/// Further ones wait, and are served when others have gone.
+/// Further connections wait, and are served when others have closed.
 pub(crate) fn no_more_are_served_than_may_be<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
     let limits = Limits { connections_max: SERVED_MAX, ..Limits::default() };
@@ -42,12 +43,12 @@ pub(crate) fn no_more_are_served_than_may_be<S: Stack>(stage: &Stage) {
             assert!(most <= SERVED_MAX as u64, "{most} are served at once");
             waiting.iter().filter(|end| is_served(**end)).count() == SERVED_MAX.min(waiting.len())
         });
-        // Not a single one more.
+        // No further one is served.
         stage.rest(stage.units(1) / 4);
         let (done, left): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|end| is_served(*end));
         assert!(done.len() <= SERVED_MAX);
         served += done.len();
-        // In good order, and not.
+        // Some are closed in good order, some reset.
         for (index, end) in done.into_iter().enumerate() {
             if index % 2 == 0 { bare.close(end, true) } else { stage.hang_up::<S>(&bare, end) }
         }
@@ -56,7 +57,7 @@ pub(crate) fn no_more_are_served_than_may_be<S: Stack>(stage: &Stage) {
     assert_eq!(served, 3 * SERVED_MAX);
 }
 
-pub(crate) fn a_driver_that_is_told_to_pauses<S: Stack>(stage: &Stage) {
+pub(crate) fn accepting_pauses_on_request<S: Stack>(stage: &Stage) {
     let (host, guest) = (stage.bare(), stage.bare());
     let (socket, to) = stage.listener(Family::V4);
     let listener = host.listen(socket);
@@ -64,7 +65,7 @@ pub(crate) fn a_driver_that_is_told_to_pauses<S: Stack>(stage: &Stage) {
     let first = guest.connect(&to);
     stage.until("the first is accepted", || accepted() == 1);
     host.accept(listener, false);
-    // A kernel may be told of it a little later.
+    // The kernel may learn of it a little later.
     stage.rest(stage.units(1) / 20);
     let others: Vec<_> = (0..5).map(|_| guest.connect(&to)).collect();
     stage.rest(stage.units(1) / 4);
@@ -72,7 +73,7 @@ pub(crate) fn a_driver_that_is_told_to_pauses<S: Stack>(stage: &Stage) {
     assert!(accepted() <= 2, "it accepts though it pauses");
     host.accept(listener, true);
     stage.until("the others are accepted", || accepted() == 1 + others.len());
-    // Each is the one that it says it is.
+    // Each connection has the address that it sends.
     for end in others.into_iter().chain([first]) {
         stage.until("it is connected", || guest.look(end, |said| said.connected == Some(Ok(()))));
         let here = guest.address(end, tidegate_sys::Side::Local).expect("it is connected");
@@ -85,7 +86,7 @@ pub(crate) fn a_driver_that_is_told_to_pauses<S: Stack>(stage: &Stage) {
     }
 }
 
-pub(crate) fn a_listener_that_goes_takes_along_who_waits<S: Stack>(stage: &Stage) {
+pub(crate) fn closing_a_listener_closes_its_waiting_connections<S: Stack>(stage: &Stage) {
     let (host, guest) = (stage.bare(), stage.bare());
     let (socket, to) = stage.listener(Family::V4);
     let listener = host.listen(socket);
@@ -101,15 +102,15 @@ pub(crate) fn a_listener_that_goes_takes_along_who_waits<S: Stack>(stage: &Stage
         host.close(late, true);
     }
     for end in ends {
-        stage.until("it is told", || guest.look(end, |said| said.failed.len() + said.ended == 1));
+        stage.until("it is reported", || guest.look(end, |said| said.failed.len() + said.ended == 1));
     }
     let late = guest.connect(&to);
-    stage.until("nobody listens any more", || guest.look(late, |said| matches!(said.connected, Some(Err(_)))));
+    stage.until("the listener is closed", || guest.look(late, |said| matches!(said.connected, Some(Err(_)))));
 }
 
-/// Each connection sends its own number, again and again, and neither side ever sees another's: whatever was still to
-/// come of a connection that is gone does not come to the one that has its slot, or its descriptor.
-pub(crate) fn nothing_of_the_old_reaches_the_new<S: Stack>(stage: &Stage) {
+/// Each connection sends its own number, again and again, and neither side ever sees another's: late events of a
+/// closed connection do not reach the one that reuses its slot, or its descriptor.
+pub(crate) fn events_of_a_closed_connection_do_not_reach_its_successor<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
     let strangers = Rc::new(RefCell::new(Vec::new()));
     let found = strangers.clone();
@@ -121,7 +122,7 @@ pub(crate) fn nothing_of_the_old_reaches_the_new<S: Stack>(stage: &Stage) {
                 if message.iter().any(|byte| *byte != own) {
                     found.borrow_mut().push(own);
                 }
-                // Those that close by themselves leave what was still on its way to them.
+                // Connections that close by themselves do not read the bytes in transit.
                 match cx.send(message.into()) {
                     Ok(_) if own % 5 == 0 => Outcome::Close,
                     result => result.into(),
@@ -139,7 +140,7 @@ pub(crate) fn nothing_of_the_old_reaches_the_new<S: Stack>(stage: &Stage) {
             bare.receive(*end, true);
             bare.send(*end, &[S::hello(), S::said(&[number; 3_000])].concat());
         }
-        // Some are let go of at once, some when all is there, the others when the next wave is under way.
+        // Some are closed at once, some when all bytes have come, the others during the next wave.
         let mut number = first;
         for (index, end) in ends.iter().enumerate() {
             number = number.wrapping_add(1);

@@ -37,10 +37,10 @@ pub(crate) fn are_right_on_both_sides<S: Stack>(stage: &Stage) {
             channel.close().await?;
             Ok::<_, Box<dyn std::error::Error>>(addresses)
         });
-        let (local, peer) = stage.outcome(&started).expect("somebody listens");
+        let (local, peer) = stage.outcome(&started).expect("a server listens");
         stage.reason(index + 1);
         assert_eq!(peer, to, "{family:?}");
-        assert_eq!(local == Address::Unix(PathBuf::new()), *family == Family::Unix, "who connects has no path");
+        assert_eq!(local == Address::Unix(PathBuf::new()), *family == Family::Unix, "a client has no path");
         assert_eq!(journal.events()[..2], [format!("peer {local}"), format!("local {peer}")], "{family:?}");
     }
 }
@@ -72,12 +72,12 @@ pub(crate) fn of_the_peer_are_gone_after_a_reset<S: Stack>(stage: &Stage) {
     assert_eq!(host.address(accepted, Side::Peer).expect("it is connected"), peer);
     stage.until("it is connected", || guest.look(end, |said| said.connected == Some(Ok(()))));
     guest.close(end, true);
-    stage.until("it is told", || host.look(accepted, |said| !said.failed.is_empty()));
-    assert!(host.address(accepted, Side::Peer).is_err(), "nobody is there any more");
+    stage.until("it is reported", || host.look(accepted, |said| !said.failed.is_empty()));
+    assert!(host.address(accepted, Side::Peer).is_err(), "the peer is gone");
     assert_eq!(host.address(accepted, Side::Local).expect("our end is there still"), to);
 }
 
-/// What was known of a connection is known of it afterwards, to who has a handle still.
+/// A handle still knows the peer's address after its connection has closed.
 pub(crate) fn of_the_peer_are_remembered_by_channels<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |told, cx| match told {
@@ -97,5 +97,5 @@ pub(crate) fn of_the_peer_are_remembered_by_channels<S: Stack>(stage: &Stage) {
         };
         Ok::<_, Box<dyn std::error::Error>>((broken, channel.peer()?, channel.local().is_err()))
     });
-    assert_eq!(stage.outcome(&started).expect("somebody listens"), (true, to, true));
+    assert_eq!(stage.outcome(&started).expect("a server listens"), (true, to, true));
 }

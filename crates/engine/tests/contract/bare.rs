@@ -1,7 +1,7 @@
-//! `Bare`: a peer without an event loop, which uses a driver's operations one by one and notes what it is told.
+//! `Bare`: a peer without an event loop, which uses a driver's operations one by one and records the completions.
 //!
-//! Scenarios use it for what no application of ours would do: reset, be silent, send half a record. It is also the
-//! smallest user that a driver can have, so that a driver is seen without an engine that might mend what it does.
+//! Scenarios use it for actions that no application of ours would take: reset, be silent, send half a record. It is
+//! also the smallest user of a driver, and tests the driver without an engine that might compensate for its errors.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tidegate_buffer::{Outbound, Pool};
 use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, SocketOptions, Token};
 
-/// The peer. Clones are the same one.
+/// The peer. Clones are the same peer.
 #[derive(Clone)]
 pub(crate) struct Bare(Rc<RefCell<Inner>>);
 
@@ -21,25 +21,25 @@ struct Inner {
     ends: Vec<End>,
 }
 
-/// What is known of one of its sockets.
+/// The state of one of its sockets.
 struct End {
     queue: Outbound,
-    /// A send waits for the driver, whose the queue's memory is until then.
+    /// A send is in flight; the driver uses the queue's memory until it completes.
     sending: bool,
-    /// What has not been sent never will be.
+    /// The socket failed: bytes that are not sent yet are dropped.
     broken: bool,
-    /// It was told to accept nobody.
+    /// Accepting is paused.
     pauses: bool,
     said: Said,
 }
 
-/// What a driver has told of a socket.
+/// The completions of a socket, accumulated.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Said {
     pub(crate) connected: Option<Result<(), io::ErrorKind>>,
     pub(crate) received: Vec<u8>,
     pub(crate) sent: usize,
-    /// How often the end of the other side was told.
+    /// How often the driver reported the end of the other side.
     pub(crate) ended: usize,
     pub(crate) failed: Vec<io::ErrorKind>,
     /// Connections that were accepted, by their numbers.
@@ -52,7 +52,7 @@ impl Bare {
         Self(Rc::new(RefCell::new(Inner { driver, pool, ends: Vec::new() })))
     }
 
-    /// Begins to connect. Says by which number the socket is known here.
+    /// Begins to connect. Returns the number of the socket.
     pub(crate) fn connect(&self, address: &Address) -> usize {
         self.connect_with(address, &SocketOptions::default())
     }
@@ -61,7 +61,7 @@ impl Bare {
         self.0.borrow_mut().begin(Operation::Connect { address, local: None, options })
     }
 
-    /// Begins to listen, and to receive from whoever is accepted.
+    /// Begins to listen, and to receive from accepted connections.
     pub(crate) fn listen(&self, socket: Socket) -> usize {
         self.0.borrow_mut().begin(Operation::Listen(socket))
     }
@@ -70,13 +70,13 @@ impl Bare {
         self.0.borrow_mut().submit(end, Operation::Receive(on));
     }
 
-    /// Goes on, or stops, accepting.
+    /// Resumes or pauses accepting.
     pub(crate) fn accept(&self, end: usize, on: bool) {
         self.0.borrow_mut().ends[end].pauses = !on;
         self.0.borrow_mut().submit(end, Operation::Accept(on));
     }
 
-    /// Sends what is there and then this.
+    /// Sends the pending bytes and then these.
     pub(crate) fn send(&self, end: usize, bytes: &[u8]) {
         let inner = &mut *self.0.borrow_mut();
         inner.ends[end].queue.write(bytes);
@@ -88,7 +88,7 @@ impl Bare {
         self.0.borrow_mut().submit(end, Operation::ShutdownWrite);
     }
 
-    /// Lets go of a socket, and of what it has not sent.
+    /// Closes a socket, and drops its pending bytes.
     pub(crate) fn close(&self, end: usize, reset: bool) {
         self.0.borrow_mut().submit(end, Operation::Close { reset });
     }
@@ -97,7 +97,7 @@ impl Bare {
         self.0.borrow().ends[end].said.clone()
     }
 
-    /// A look at what was said, without copying it.
+    /// Reads the accumulated completions without copying them.
     pub(crate) fn look<T>(&self, end: usize, look: impl FnOnce(&Said) -> T) -> T {
         look(&self.0.borrow().ends[end].said)
     }
@@ -115,13 +115,13 @@ impl Bare {
         self.0.borrow().pool.clone()
     }
 
-    /// Closes what is open still.
+    /// Closes all open sockets.
     pub(crate) fn close_all(&self) {
         let count = self.0.borrow().ends.len();
         (0..count).filter(|end| !self.look(*end, |said| said.closed)).for_each(|end| self.close(end, true));
     }
 
-    /// Hears what the driver has to say now.
+    /// Takes the completions that the driver has now.
     pub(crate) fn turn(&self) {
         let inner = &mut *self.0.borrow_mut();
         for _ in 0..TURNS_MAX {
@@ -174,7 +174,7 @@ impl Inner {
             }
             Completion::Accepted(Err(error)) => {
                 said.failed.push(error.kind());
-                // As whoever waits for descriptors to come back does.
+                // Retried, as a server does that waits for free descriptors.
                 if !self.ends[end].pauses {
                     self.submit(end, Operation::Accept(true));
                 }
@@ -222,7 +222,7 @@ impl Inner {
         }
     }
 
-    /// Sends while the driver takes something.
+    /// Sends while the driver takes bytes.
     fn flush(&mut self, end: usize) {
         while self.ends[end].queue.has_flushed() && !self.ends[end].sending {
             let Self { driver, ends, .. } = self;
@@ -243,5 +243,5 @@ const fn token(end: usize) -> Token {
     Token { slot: end as u32, generation: 1 }
 }
 
-/// Who has more to say than this is asked again when time has passed.
+/// A driver with more completions than this continues in the next turn.
 const TURNS_MAX: usize = 1000;

@@ -16,17 +16,18 @@ pub(crate) struct Caller<S> {
 }
 
 impl<S: Stack> Caller<S> {
-    /// Connects, says hello, and receives.
+    /// Connects, sends its hello, and receives.
     pub(crate) fn new(stage: &Stage, to: &Address) -> Self {
         let caller = Self::deaf(stage, to);
         caller.listen(true);
         caller
     }
 
-    /// Connects, says hello, and receives nothing.
+    /// Connects, sends its hello, and receives nothing.
     pub(crate) fn deaf(stage: &Stage, to: &Address) -> Self {
         let bare = stage.bare();
-        // A kernel that may choose gives ever more room to who reads quickly, and then nothing waits anywhere else.
+        // With an automatic size, the kernel's buffer would grow for a fast reader, and nothing would wait anywhere
+        // else.
         let options = SocketOptions { receive_buffer_bytes: Some(64 * 1024), ..SocketOptions::default() };
         let end = bare.connect_with(to, &options);
         bare.send(end, &S::hello());
@@ -34,7 +35,7 @@ impl<S: Stack> Caller<S> {
         Self { bare, end, stack: PhantomData }
     }
 
-    /// Waits until the server has said hello as well, and receives nothing more.
+    /// Waits until the server has sent its hello as well, and receives nothing more.
     pub(crate) fn is_greeted(&self, stage: &Stage) {
         stage.until("a caller is greeted", || self.look(|said| said.received.len() >= S::hello().len()));
         self.listen(false);
@@ -49,19 +50,19 @@ impl<S: Stack> Caller<S> {
         self.bare.send(self.end, wire);
     }
 
-    /// Goes on, or stops, receiving.
+    /// Resumes or pauses receiving.
     pub(crate) fn listen(&self, on: bool) {
         self.bare.receive(self.end, on);
     }
 
-    /// Says that it is done.
+    /// Sends its goodbye and shuts down its side.
     pub(crate) fn end(&self, stage: &Stage) {
         self.send(&S::goodbye());
-        stage.until("everything was said", || self.pending() == 0);
+        stage.until("everything was sent", || self.pending() == 0);
         self.bare.shut(self.end);
     }
 
-    /// Lets go of the connection, and of what was not sent.
+    /// Closes the connection, and drops its pending bytes.
     pub(crate) fn close(&self) {
         self.bare.close(self.end, false);
     }
@@ -80,12 +81,12 @@ impl<S: Stack> Caller<S> {
         self.look(|said| said.ended > 0 || !said.failed.is_empty())
     }
 
-    /// What the server has said so far.
+    /// The bytes that the server has sent so far, decoded.
     pub(crate) fn heard(&self) -> Vec<u8> {
         self.look(|said| S::heard(&said.received))
     }
 
-    /// What the server said until it ended, which it must have done in good order.
+    /// The bytes that the server sent until it closed, which it must do in good order.
     #[track_caller]
     pub(crate) fn all_heard(&self, stage: &Stage) -> Vec<u8> {
         stage.until("a server ends", || self.is_over());

@@ -110,7 +110,7 @@ pub(crate) fn both_sides_may_end_at_once<S: Stack>(stage: &Stage) {
         }
     });
     let connect = async move { Client::at(to).connect_with(S::client(), probe).await.map(drop) };
-    stage.outcome(&stage.start(&client, connect)).expect("somebody listens");
+    stage.outcome(&stage.start(&client, connect)).expect("a server listens");
     stage.reason(2);
     assert_eq!(stage.reasons(), ["done", "done"]);
     for journal in journals {
@@ -119,7 +119,7 @@ pub(crate) fn both_sides_may_end_at_once<S: Stack>(stage: &Stage) {
     }
 }
 
-pub(crate) fn what_waits_arrives_before_the_close<S: Stack>(stage: &Stage) {
+pub(crate) fn pending_bytes_arrive_before_the_close<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let all = pattern(stage.much() / 8);
     let answer = all.clone();
@@ -136,13 +136,13 @@ pub(crate) fn what_waits_arrives_before_the_close<S: Stack>(stage: &Stage) {
     stage.hang_up::<S>(&bare, end);
     assert_eq!(stage.reason(1), "done");
     assert_eq!((bare.said(end).ended, bare.said(end).failed), (1, Vec::new()));
-    assert!(journal.count("ReadClosed") == 0, "who closes is told of nothing more");
+    assert!(journal.count("ReadClosed") == 0, "a closing connection gets no events");
 }
 
-pub(crate) fn a_channel_that_is_dropped_sends_what_waits<S: Stack>(stage: &Stage) {
+pub(crate) fn a_dropped_channel_sends_its_pending_bytes<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |told, cx| match told {
-        // Somebody who reads slowly.
+        // A peer that reads slowly.
         Told::Message(_) => {
             cx.pause();
             cx.deadline_after(std::time::Duration::from_millis(1));
@@ -161,7 +161,7 @@ pub(crate) fn a_channel_that_is_dropped_sends_what_waits<S: Stack>(stage: &Stage
         channel.send(sent.into())?;
         Served::Ok(())
     });
-    stage.outcome(&started).expect("somebody listens");
+    stage.outcome(&started).expect("a server listens");
     assert_eq!(stage.reason(1), "done");
     assert!(journal.bytes() == all, "other bytes have come");
     assert_eq!(journal.count("ReadClosed"), 1);
@@ -176,8 +176,8 @@ pub(crate) fn a_handler_that_fails_cuts_its_connection_off<S: Stack>(stage: &Sta
     let end = stage.call::<S>(&bare, &to);
     bare.send(end, &S::said(b"ebb"));
     assert_eq!(stage.reason(1), "the handler failed: the disk is full");
-    stage.until("the peer is told", || bare.look(end, |said| !said.failed.is_empty()));
-    assert_eq!(bare.said(end).ended, 0, "bytes without framing must not be taken for the whole");
+    stage.until("the peer sees the reset", || bare.look(end, |said| !said.failed.is_empty()));
+    assert_eq!(bare.said(end).ended, 0, "bytes without framing must not look complete");
     assert_eq!(server.counts().closed_failed, 1);
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn a_panic_ends_its_own_connection_only<S: Stack>(stage: &Stage) {
     let [one, other] = [stage.call::<S>(&bare, &to), stage.call::<S>(&bare, &to)];
     bare.send(one, &S::said(b"!"));
     assert_eq!(stage.reason(1), "the handler panicked");
-    stage.until("the peer is told", || bare.look(one, |said| !said.failed.is_empty()));
+    stage.until("the peer sees the reset", || bare.look(one, |said| !said.failed.is_empty()));
     bare.send(other, &S::said(b"ebb"));
     stage.until("the other is answered", || bare.look(other, |said| S::heard(&said.received) == b"ebb"));
     stage.hang_up::<S>(&bare, other);
@@ -200,8 +200,8 @@ pub(crate) fn a_panic_ends_its_own_connection_only<S: Stack>(stage: &Stage) {
     assert_eq!(server.counts().closed_panicked, 1);
 }
 
-/// Whatever a handler is told may be the last thing that it is told.
-pub(crate) fn a_handler_may_end_whenever_it_is_told_something<S: Stack>(stage: &Stage) {
+/// Any call of a handler may be the last but `closed`.
+pub(crate) fn a_handler_may_end_at_any_event<S: Stack>(stage: &Stage) {
     const MOMENTS: [&str; 7] = ["open", "message", "Deadline", "Flushed", "Posted(7)", "ReadClosed", "Drain"];
     stage.expect_panics();
     let (bare, mut ended) = (stage.bare(), 0);
@@ -242,9 +242,9 @@ pub(crate) fn a_handler_may_end_whenever_it_is_told_something<S: Stack>(stage: &
     }
 }
 
-/// What has arrived for a connection that is cut off meanwhile is thrown away, and so often that whatever it came in would
-/// be used up if that were thrown away as well.
-pub(crate) fn what_comes_for_who_has_let_go_takes_nothing_from_others<S: Stack>(stage: &Stage) {
+/// Input of a connection that is cut off meanwhile is discarded, so often that the receive buffers would be used up if
+/// they were lost with it.
+pub(crate) fn input_of_a_closed_connection_uses_up_no_receive_buffers<S: Stack>(stage: &Stage) {
     let (server, client, bare, journal) = (stage.server(), stage.client(), stage.bare(), Journal::default());
     let soon = stage.units(1) / 6;
     let deaf = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
@@ -262,7 +262,7 @@ pub(crate) fn what_comes_for_who_has_let_go_takes_nothing_from_others<S: Stack>(
         stage.rest(soon / 10);
         bare.send(end, &S::said(b"late"));
         bare.turn();
-        // Where time goes by itself the deadline and the bytes come in the same turn.
+        // In real time the deadline and the bytes come in the same turn.
         stage.turns_within(&client, soon);
         stage.until("it is cut off", || bare.look(end, |said| said.ended + said.failed.len() > 0));
         bare.close(end, true);

@@ -1,4 +1,4 @@
-//! Connecting succeeds, is refused, takes too long or is given up; nothing is left of an attempt that came to nothing.
+//! Connecting succeeds, is refused, times out or is cancelled; a failed attempt leaves nothing behind.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::journal::Journal;
 use crate::stack::Stack;
 use crate::stage::{Cx, Stage, Told};
 
-pub(crate) fn is_refused_where_nobody_listens<S: Stack>(stage: &Stage) {
+pub(crate) fn is_refused_without_a_listener<S: Stack>(stage: &Stage) {
     let (client, to) = (stage.client(), stage.nowhere());
     let several = [stage.nowhere(), to.clone()];
     for (target, last) in [(Client::at(to.clone()), &to), (Client::at_each(several), &to)] {
@@ -25,7 +25,7 @@ pub(crate) fn is_refused_where_nobody_listens<S: Stack>(stage: &Stage) {
     }
 }
 
-pub(crate) fn takes_too_long_where_nobody_answers<S: Stack>(stage: &Stage) {
+pub(crate) fn times_out_without_an_answer<S: Stack>(stage: &Stage) {
     let (client, to, unit) = (stage.client(), stage.deaf(), stage.units(1));
     let target = Client::at(to.clone()).connect_timeout(unit);
     let started = stage.start(&client, async move {
@@ -38,7 +38,7 @@ pub(crate) fn takes_too_long_where_nobody_answers<S: Stack>(stage: &Stage) {
     stage.until("the attempt is gone", || client.counts().connections == 0);
 }
 
-/// Wherever it is just then: before the first answer, and when nobody answers.
+/// The future is dropped at any time: before the first answer, and when no answer comes.
 pub(crate) fn is_given_up_with_its_future<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, echo::<S>);
@@ -57,7 +57,7 @@ pub(crate) fn is_given_up_with_its_future<S: Stack>(stage: &Stage) {
     let deaf = stage.deaf();
     let started =
         stage.start(&client, async move { task::timeout(brief, Client::at(deaf).connect(S::client())).await });
-    assert!(stage.outcome(&started).is_err(), "nobody answers");
+    assert!(stage.outcome(&started).is_err(), "no answer comes");
 }
 
 pub(crate) fn succeeds_twice_with_the_same_client<S: Stack>(stage: &Stage) {
@@ -78,14 +78,14 @@ pub(crate) fn succeeds_twice_with_the_same_client<S: Stack>(stage: &Stage) {
             assert_eq!(come, word.as_bytes());
             open.push(channel);
         }
-        // One after the other, and the first in the middle.
+        // One after the other, beginning with the second.
         open.swap(0, 1);
         for channel in open {
             channel.close().await?;
         }
         Ok::<_, Box<dyn std::error::Error>>(())
     });
-    stage.outcome(&started).expect("somebody listens");
+    stage.outcome(&started).expect("a server listens");
     stage.reason(3);
     assert_eq!(stage.reasons(), ["done"; 3]);
 }
@@ -102,7 +102,7 @@ pub(crate) fn goes_on_with_the_next_address<S: Stack>(stage: &Stage) {
     stage.reason(1);
 }
 
-pub(crate) fn comes_from_the_address_that_was_asked_for<S: Stack>(stage: &Stage) {
+pub(crate) fn uses_the_requested_local_address<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
     let seen = journal.clone();
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| {
@@ -123,7 +123,7 @@ pub(crate) fn comes_from_the_address_that_was_asked_for<S: Stack>(stage: &Stage)
         }
         Ok::<_, Box<dyn std::error::Error>>(here)
     });
-    let here = stage.outcome(&started).expect("somebody listens");
+    let here = stage.outcome(&started).expect("a server listens");
     stage.reason(3);
     let ips = here.iter().filter_map(|address| Some(address.ip()?.ip()));
     assert!(ips.eq([here[0].ip().expect("it is TCP").ip(); 3]), "{here:?}");
@@ -146,7 +146,7 @@ pub(crate) fn hands_its_connection_to_a_handler<S: Stack>(stage: &Stage) {
         }
     });
     let connect = async move { Client::at(to).connect_with(S::client(), probe).await };
-    let remote = stage.outcome(&stage.start(&client, connect)).expect("somebody listens");
+    let remote = stage.outcome(&stage.start(&client, connect)).expect("a server listens");
     stage.reason(2);
     assert_eq!((journal.bytes(), journal.count("open")), (b"ebb".to_vec(), 1));
     stage.until("the handle knows", || remote.is_gone());

@@ -1,4 +1,4 @@
-//! Deadlines come: not early, once, when they were last set for; however many come together, and whatever else there is.
+//! Deadlines fire once, at the time they were last set to and not earlier, also many at the same time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use crate::journal::Journal;
 use crate::stack::Stack;
 use crate::stage::{Cx, Served, Stage, Told};
 
-/// When something was asked for, and when it came.
+/// When a deadline was set, and when it fired.
 #[derive(Clone, Default)]
 struct Times(Rc<RefCell<(Option<Instant>, Vec<Instant>)>>);
 
@@ -28,7 +28,7 @@ impl Times {
         self.0.borrow().1.len()
     }
 
-    /// How long after the beginning each came.
+    /// How long after the beginning each deadline fired.
     fn after(&self) -> Vec<Duration> {
         let (begun, come) = &*self.0.borrow();
         let begun = begun.expect("it has begun");
@@ -36,7 +36,7 @@ impl Times {
     }
 }
 
-/// Has a connection set deadlines when it is open and when it gets a message, and says when they came, once much time has
+/// Has a connection set deadlines in `open` and at a message, and returns when they fired, once a long time has
 /// passed.
 fn deadlines<S: Stack>(
     stage: &Stage,
@@ -64,7 +64,7 @@ fn deadlines<S: Stack>(
     times.after()
 }
 
-/// It comes once, not early, and not much later.
+/// A deadline fires once, not early, and not much later.
 fn assert_in_time(stage: &Stage, times: &[Duration], at: u32) {
     let most = stage.units(at) + stage.units(1) / 2;
     assert!(matches!(times, [time] if (stage.units(at)..most).contains(time)), "{times:?}, not at {at} units");
@@ -127,7 +127,7 @@ pub(crate) fn follow_one_another<S: Stack>(stage: &Stage) {
     }
 }
 
-/// So many connections that are idle all have their deadline at about the same time.
+/// Many idle connections all have their deadline at about the same time.
 pub(crate) fn of_many_come_together<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
     let early = Rc::new(Cell::new(0));
@@ -157,14 +157,14 @@ pub(crate) fn of_many_come_together<S: Stack>(stage: &Stage) {
         bare.send(*end, &S::hello());
     }
     let answered = |end: &usize| bare.look(*end, |said| S::heard(&said.received) == b"!");
-    stage.until("each is told", || ends.iter().all(answered));
+    stage.until("each deadline has fired", || ends.iter().all(answered));
     stage.rest(unit);
-    assert!(ends.iter().all(answered), "some are told twice");
+    assert!(ends.iter().all(answered), "a deadline fired twice");
     assert_eq!(early.get(), 0, "deadlines that came too early");
 }
 
-/// Who has much waiting to be sent, and nobody to read it, has deadlines as well.
-pub(crate) fn come_to_who_cannot_write<S: Stack>(stage: &Stage) {
+/// A connection with much pending output and a peer that does not read gets its deadlines.
+pub(crate) fn fire_on_unwritable_connections<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let (much, pause, seen) = (stage.much(), stage.units(1) / 2, journal.clone());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
@@ -236,12 +236,12 @@ pub(crate) fn of_tasks_come_in_their_order<S: Stack>(stage: &Stage) {
             })
         })
         .collect();
-    // One that is dropped in the middle of its sleep is not missed.
+    // A sleep that is dropped does not affect the others.
     let dropped = stage.start(&client, async move { task::timeout(unit / 3, task::sleep(unit)).await.is_err() });
     assert!(sleepers.iter().all(|sleeper| stage.outcome(sleeper)), "one slept less than it wanted");
     assert!(stage.outcome(&dropped), "a sleep ended early");
     assert_eq!(*woken.borrow(), [0, 1, 2, 4, 5, 6]);
-    // And of one that waits for something else as well.
+    // A task that waits for something else as well.
     let to = stage.serve(&server, Limits::default(), S::server, |mut channel: Channel<S::Codec>| async move {
         task::sleep(Duration::from_millis(1)).await;
         channel.send("ebb".into())?;

@@ -1,5 +1,5 @@
-//! Drains: everybody is told once, what is under way is finished, who does not end is cut off in time, and meanwhile the
-//! loop sleeps.
+//! Drains: each connection is notified once, requests under way are finished, connections that do not end are cut off
+//! in time, and the loop sleeps meanwhile.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -45,16 +45,16 @@ pub(crate) fn nothing_more_is_accepted<S: Stack>(stage: &Stage) {
     let old = stage.call::<S>(&bare, &to);
     stage.until("it is open", || journal.count("open") == 1);
     server.with(|event_loop| event_loop.drain(FOR_EVER));
-    // Who comes before the kernel has let go of the listener is sent away.
+    // A connection that comes before the kernel has closed the listener is reset.
     let late = Cell::new(bare.connect(&to));
-    stage.until("nobody listens any more", || match bare.look(late.get(), |said| said.connected) {
+    stage.until("the listener is closed", || match bare.look(late.get(), |said| said.connected) {
         Some(Ok(())) => {
             late.set(bare.connect(&to));
             false
         }
         connected => connected.is_some(),
     });
-    // Who was there before is served still.
+    // A connection that was there before is still served.
     bare.send(old, &S::said(b"ebb"));
     stage.until("it is answered", || bare.look(old, |said| S::heard(&said.received) == b"ebb"));
     assert!(!server.is_drained());
@@ -89,8 +89,8 @@ pub(crate) fn a_request_under_way_is_answered<S: Stack>(stage: &Stage) {
     assert_eq!((journal.count("Drain"), stage.reason(1).as_str()), (1, "done"));
 }
 
-/// One has much to send to a peer that does not read, the other just stays.
-pub(crate) fn who_does_not_end_is_cut_off_in_time<S: Stack>(stage: &Stage) {
+/// One connection has much pending output for a peer that does not read, the other stays idle.
+pub(crate) fn a_connection_that_does_not_end_is_cut_off_in_time<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let much = stage.much();
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
@@ -105,7 +105,7 @@ pub(crate) fn who_does_not_end_is_cut_off_in_time<S: Stack>(stage: &Stage) {
     stage.until("the request has come", || journal.length() == 1);
     server.with(|event_loop| event_loop.drain(stage.units(1)));
     stage.rest(stage.units(1) / 4);
-    // It waits for the deadline, and for nothing else.
+    // The loop waits for the deadline only.
     let turns = stage.turns_within(&server, stage.units(1) / 4);
     assert!(turns <= TURNS_MAX, "{turns} turns while nothing happened");
     assert!(!server.is_drained() && server.counts().connections == 2);
@@ -114,13 +114,13 @@ pub(crate) fn who_does_not_end_is_cut_off_in_time<S: Stack>(stage: &Stage) {
     assert_eq!(journal.count("Drain"), 2);
     bare.receive(stuck, true);
     for end in [stuck, idle] {
-        stage.until("the peer is told", || bare.look(end, |said| said.failed.len() + said.ended == 1));
+        stage.until("the peer sees the end", || bare.look(end, |said| said.failed.len() + said.ended == 1));
     }
     let used = server.used();
     assert!(used < 300_000, "{used} bytes are left of connections that are gone");
 }
 
-pub(crate) fn channels_are_told_once<S: Stack>(stage: &Stage) {
+pub(crate) fn channels_are_notified_once<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
     let told = Rc::new(Cell::new(0));
     let count = told.clone();
@@ -131,7 +131,7 @@ pub(crate) fn channels_are_told_once<S: Stack>(stage: &Stage) {
                 channel.send(message.into())?;
             }
             count.set(count.get() + u32::from(channel.is_draining()));
-            // Who asks again goes on, until the peer ends.
+            // A task that calls `recv` again continues, until the peer ends.
             while let Some(message) = channel.recv().await? {
                 channel.send(message.into())?;
             }
@@ -144,7 +144,7 @@ pub(crate) fn channels_are_told_once<S: Stack>(stage: &Stage) {
     bare.send(end, &S::said(b"ebb"));
     stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"ebb"));
     server.with(|event_loop| event_loop.drain(FOR_EVER));
-    stage.until("the channel is told", || told.get() == 1);
+    stage.until("the channel is notified", || told.get() == 1);
     bare.send(end, &S::said(b"flow"));
     stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"ebbflow"));
     assert_eq!(told.get(), 1);
@@ -162,7 +162,7 @@ pub(crate) fn a_connection_that_is_being_made_is_given_up_in_time<S: Stack>(stag
     stage.rest(stage.units(1) / 10);
     assert!(!client.is_drained(), "it may come about still");
     stage.until("the loop is drained", || client.is_drained());
-    assert!(!stage.outcome(&started), "nobody answers");
+    assert!(!stage.outcome(&started), "no answer comes");
 }
 
 pub(crate) fn a_second_drain_shortens_the_first<S: Stack>(stage: &Stage) {

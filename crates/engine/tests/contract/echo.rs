@@ -30,7 +30,7 @@ pub(crate) async fn echo_task<S: Stack>(mut channel: Channel<S::Codec>) -> Serve
     Ok(())
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that identify their position.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     for (row, bytes) in bytes.chunks_mut(251).enumerate() {
@@ -39,7 +39,7 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes in pieces, ends, and says what came back by the end of the other side.
+/// Sends bytes in pieces, shuts down, and returns the bytes that came back until the other side's end.
 pub(crate) async fn exchange<S: Stack>(to: Address, bytes: Vec<u8>, piece: usize) -> Result<Vec<u8>, String> {
     let channel = Client::at(to).connect(S::client()).await.map_err(|error| error.to_string())?;
     let (mut reader, mut writer) = channel.split();
@@ -62,7 +62,7 @@ pub(crate) async fn exchange<S: Stack>(to: Address, bytes: Vec<u8>, piece: usize
     Ok(come)
 }
 
-/// Bytes go to a server, in pieces, and have to come back.
+/// Bytes are sent to a server in pieces, and have to come back.
 fn come_back<S: Stack>(stage: &Stage, to: Address, length: usize, piece: usize) {
     let client = stage.client();
     let bytes = pattern(length);
@@ -120,7 +120,7 @@ pub(crate) fn comes_back_to_each_of_many<S: Stack>(stage: &Stage) {
     let all: Vec<_> = (0..MANY).map(|caller| pattern(300 + caller)[caller..].to_vec()).collect();
     let started = all.iter().map(|bytes| stage.start(&client, exchange::<S>(to.clone(), bytes.clone(), 200)));
     for (bytes, started) in all.iter().zip(started.collect::<Vec<_>>()) {
-        assert!(stage.outcome(&started).expect("nothing breaks") == *bytes, "somebody else's bytes came back");
+        assert!(stage.outcome(&started).expect("nothing breaks") == *bytes, "another connection's bytes came back");
     }
     assert_eq!(server.counts().accepted, MANY as u64);
 }
@@ -167,14 +167,14 @@ pub(crate) fn comes_back_though_a_channel_pauses<S: Stack>(stage: &Stage) {
     come_back::<S>(stage, to, 50_000, 3000);
 }
 
-/// What a handler at the client's end has been told.
+/// The record of a handler at the client's end.
 #[derive(Clone, Default)]
 struct Come {
     bytes: Rc<RefCell<Vec<u8>>>,
     over: Rc<Cell<bool>>,
 }
 
-/// Sends what it has while the connection is writable, ends, and keeps what comes back.
+/// Sends its bytes while the connection is writable, shuts down, and stores the bytes that come back.
 fn ask<S: Stack>(come: &Come, bytes: &[u8]) -> impl FnMut(Told, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + 'static {
     let (come, mut left) = (come.clone(), Bytes::copy_from_slice(bytes));
     move |told, cx| {
@@ -199,13 +199,13 @@ fn ask<S: Stack>(come: &Come, bytes: &[u8]) -> impl FnMut(Told, &mut Cx<'_, S::C
     }
 }
 
-/// A handler asks, whoever answers.
+/// A handler sends the requests; a handler or a channel answers.
 fn comes_back_to_a_handler<S: Stack>(stage: &Stage, to: Address) {
     let client = stage.client();
     let (come, bytes) = (Come::default(), pattern(60_000));
     let probe = stage.probe(ask::<S>(&come, &bytes));
     let connected = stage.start(&client, async move { Client::at(to).connect_with(S::client(), probe).await.is_ok() });
-    assert!(stage.outcome(&connected), "nobody hinders it");
+    assert!(stage.outcome(&connected), "connecting succeeds");
     stage.until("the answer has ended", || come.over.get());
     assert!(*come.bytes.borrow() == bytes, "other bytes came back");
     stage.until("the client is done", || client.counts().closed_done == 1);
@@ -226,5 +226,5 @@ pub(crate) fn comes_back_from_a_channel_to_a_handler<S: Stack>(stage: &Stage) {
 /// Connections at once.
 const MANY: usize = 50;
 
-/// A time that is short for everybody.
+/// A time that is short on every backend.
 const MOMENT: Duration = Duration::from_millis(1);

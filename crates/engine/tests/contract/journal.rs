@@ -1,7 +1,6 @@
-//! `Journal`: what handlers were told, for scenarios to look at afterwards.
+//! `Journal`: a record of the calls of handlers, for assertions afterwards.
 //!
-//! A handler that panics ends its own connection and no test, so handlers take notes, and it is the scenario that
-//! asserts.
+//! A handler that panics ends its own connection and no test, so handlers take notes, and the scenario asserts.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,7 +9,7 @@ use tidegate_engine::Event;
 
 use crate::stage::Told;
 
-/// The journal. Clones are the same one.
+/// The journal. Clones are the same journal.
 #[derive(Clone, Default)]
 pub(crate) struct Journal(Rc<RefCell<Notes>>);
 
@@ -21,7 +20,7 @@ struct Notes {
 }
 
 impl Journal {
-    /// Takes note of what a handler is told. Messages are noted by their bytes only: where they begin and end is chance.
+    /// Notes a call of a handler. Messages are noted by their bytes only, because their boundaries are random.
     pub(crate) fn told(&self, told: &Told) {
         match told {
             Told::Open => self.note("open"),
@@ -40,7 +39,7 @@ impl Journal {
         self.0.borrow().events.iter().filter(|event| *event == what).count()
     }
 
-    /// Everything that was noted, messages apart.
+    /// All notes except messages.
     pub(crate) fn events(&self) -> Vec<String> {
         self.0.borrow().events.clone()
     }
@@ -50,7 +49,7 @@ impl Journal {
         self.0.borrow().bytes.clone()
     }
 
-    /// How many they are.
+    /// The number of messages.
     pub(crate) fn length(&self) -> usize {
         self.0.borrow().bytes.len()
     }

@@ -1,7 +1,7 @@
-//! Whole lives of connections, in which both sides do whatever comes to their mind: what must be so is so all the same.
+//! Whole lives of connections, in which both sides act at random: the invariants hold all the same.
 //!
-//! The choices are those of the ground's seed. What was received is a beginning of what was sent, whoever ended; it is
-//! all of it where a connection ended in good order; the end is told once, and last; and every life ends.
+//! The backend's seed decides. The received bytes are a prefix of the sent bytes, whichever side closed; they are all
+//! of them if the connection closed in good order; the end is reported once, and last; and every connection closes.
 
 use std::cell::{Cell, RefCell};
 use std::panic::resume_unwind;
@@ -15,20 +15,20 @@ use crate::bare::Bare;
 use crate::stack::Stack;
 use crate::stage::{Cx, Post, Stage, Told};
 
-/// What became of one life, as its handler saw it.
+/// The record of one life, as its handler saw it.
 #[derive(Default)]
 struct Record {
-    /// By which number its handler is known, once it is made.
+    /// The number of its handler, once it is made.
     number: Cell<Option<usize>>,
-    /// What came from the peer, and what was sent to it.
+    /// The bytes received from the peer, and the bytes sent to it.
     received: RefCell<Vec<u8>>,
     sent: RefCell<Vec<u8>>,
     remote: RefCell<Option<Remote<Post>>>,
     opened: Cell<u32>,
     read_closed: Cell<u32>,
-    /// It closed by itself, before it had seen the end of the peer.
+    /// The handler closed before it had seen the end of the peer.
     left_early: Cell<bool>,
-    /// Of something that must not be.
+    /// An invariant that was violated.
     wrong: RefCell<Vec<&'static str>>,
 }
 
@@ -89,7 +89,7 @@ impl Whim {
             }
         }
         match told {
-            // Not yet: the deadline closes it.
+            // The deadline closes it later.
             Told::Event(Event::ReadClosed) if self.random.once_in(2) => {
                 cx.deadline_after(SHORT);
                 Outcome::Continue
@@ -131,7 +131,7 @@ struct Life {
     end: usize,
     said: Vec<u8>,
     hung_up: bool,
-    /// The peer let go of it, and hears nothing more.
+    /// The peer closed its socket, and receives nothing more.
     closed: bool,
 }
 
@@ -151,7 +151,7 @@ impl Life {
         Self { record, end, said: Vec::new(), hung_up: false, closed: false }
     }
 
-    /// Something that a peer may do.
+    /// One random action of the peer.
     fn step<S: Stack>(&mut self, stage: &Stage, bare: &Bare, random: &mut Random) {
         let (brief, act) = (stage.units(1) * random.below(8) as u32 / 4_000, random.below(20));
         let broken = bare.look(self.end, |said| !said.failed.is_empty());
@@ -194,8 +194,8 @@ impl Life {
         assert!(record.wrong.borrow().is_empty(), "{:?}", record.wrong.borrow());
         assert!(self.said.starts_with(&received), "other bytes have come");
         assert!(sent.starts_with(&heard), "the peer was sent other bytes");
-        assert!(record.read_closed.get() <= 1, "the end is told once");
-        assert!(said.ended <= 1, "the end is told once");
+        assert!(record.read_closed.get() <= 1, "the end is reported once");
+        assert!(said.ended <= 1, "the end is reported once");
         if reason == "done" && !self.closed {
             assert_eq!((heard.len(), said.ended), (sent.len(), 1), "the peer missed something: {:?}", said.failed);
             let whole = record.left_early.get() || received.len() == self.said.len();
@@ -204,7 +204,7 @@ impl Life {
     }
 }
 
-pub(crate) fn of_all_kinds_end_as_they_should<S: Stack>(stage: &Stage) {
+pub(crate) fn of_random_kinds_end_correctly<S: Stack>(stage: &Stage) {
     stage.expect_panics();
     let (server, bare, mut random) = (stage.server(), stage.bare(), Random::new(stage.seed()));
     let mut lives: Vec<_> = (0..LIVES).map(|_| Life::begin::<S>(stage, &server, &bare, &mut random)).collect();
@@ -226,7 +226,7 @@ pub(crate) fn of_all_kinds_end_as_they_should<S: Stack>(stage: &Stage) {
     }
 }
 
-/// The byte at some place in whatever is sent.
+/// The byte at a position of the sent bytes.
 fn byte(place: usize) -> u8 {
     (place % 251) as u8 ^ (place / 251) as u8
 }

@@ -1,20 +1,20 @@
-//! The contract of drivers: what connections must do, whatever is beneath them.
+//! The contract of drivers: how connections behave on every driver.
 //!
-//! Each scenario is written once and played on each driver, over bytes as they are and through a filter. At the end of
-//! each, nothing may be left: no connection, no socket, no byte in a ledger, no handler that was not told.
+//! Each scenario is written once and runs on each driver, over plain bytes and through a filter. At the end of each,
+//! nothing may be left: no connection, no socket, no byte in a ledger, no handler without a `closed` call.
 //!
 //! | | |
 //! |---|---|
-//! | where a scenario plays | `stage.rs` |
-//! | what is beneath: a real kernel, a simulated one | `grounds/` |
-//! | over which pipelines | `stack.rs`, `parcels.rs` |
+//! | the environment of a scenario | `stage.rs` |
+//! | the test backends: a real kernel, a simulated one | `grounds/` |
+//! | the pipelines | `stack.rs`, `parcels.rs` |
 //! | a peer without an event loop | `bare.rs`, `caller.rs` |
-//! | what handlers were told | `journal.rs` |
-//! | all of it with many seeds | `seeds.rs` |
-//! | calls to the system that fail | `troubles.rs` |
-//! | what is played | a file for each subject, and the list below |
+//! | a record of the calls of handlers | `journal.rs` |
+//! | all scenarios with many seeds | `seeds.rs` |
+//! | system calls that fail | `troubles.rs` |
+//! | the scenarios | a file for each subject, and the list below |
 //!
-//! A new driver is one more ground, and one more module in `contract!`.
+//! A new driver is one more test backend, and one more module in `contract!`.
 
 mod bare;
 mod caller;
@@ -45,7 +45,7 @@ use std::rc::Rc;
 use self::grounds::Loopback;
 use self::stage::Stage;
 
-/// Something to be played on a stage.
+/// A scenario as a function.
 type Play = fn(&Stage);
 
 /// A scenario, as it is listed.
@@ -54,7 +54,7 @@ struct Scenario {
     plays: [Play; 2],
 }
 
-/// Lists the scenarios, and makes a test of each on each ground and over each pipeline.
+/// Lists the scenarios, and makes a test of each on each test backend and over each pipeline.
 macro_rules! contract {
     (
         everywhere { $($room:ident { $($name:ident),* $(,)? })* }
@@ -110,62 +110,62 @@ everywhere {
     }
     reading {
         a_handler_that_pauses_from_the_start_is_delivered_nothing,
-        a_pause_in_a_batch_of_messages_holds_back_the_very_next,
-        a_pause_in_the_middle_of_a_message_holds_it_back,
-        a_channel_that_does_not_receive_holds_nothing,
+        a_pause_in_a_batch_of_messages_applies_to_the_next_one,
+        a_pause_in_the_middle_of_a_message_delays_it,
+        a_channel_that_does_not_receive_buffers_nothing,
         writability_alone_moves_everything,
         two_ends_that_write_and_read_do_not_wait_for_each_other,
-        two_handlers_that_wait_for_each_other_are_parted,
+        two_handlers_that_block_each_other_end_by_the_write_deadline,
         a_pause_outlasts_being_unwritable,
-        who_holds_its_connection_is_not_read_from,
-        memory_on_the_way_is_bounded_by_the_marks,
-        what_is_kept_stays_as_it_came,
+        blocked_writes_stop_reading,
+        memory_in_transit_is_bounded_by_the_water_marks,
+        slices_that_a_handler_keeps_do_not_change,
         a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back,
     }
     writing {
         three_thousand_linked_pieces_leave_in_order,
         linked_pieces_that_no_buffer_holds_leave_in_order,
         pieces_of_every_kind_leave_in_order,
-        what_is_empty_is_sent_at_once,
+        an_empty_message_is_sent_at_once,
         a_file_shorter_than_its_region_cuts_off_what_follows,
-        what_is_sent_when_a_handler_opens_arrives,
-        what_is_sent_as_soon_as_a_channel_is_there_arrives,
-        after_its_end_a_handler_sends_nothing_and_hears_all,
-        after_its_end_a_channel_sends_nothing_and_hears_all,
-        what_a_bare_peer_did_not_send_is_cut_off_behind_what_it_did,
-        what_waits_when_a_channel_is_dropped_arrives_whole,
-        a_close_is_over_when_everything_has_left,
-        what_waits_when_a_handler_fails_arrives_in_whole_messages,
-        a_promise_that_is_dropped_takes_nothing_back,
-        what_many_are_sent_in_one_turn_does_not_mix,
+        messages_sent_in_open_arrive,
+        messages_sent_as_soon_as_a_channel_opens_arrive,
+        after_shutdown_a_handler_sends_nothing_and_receives_all,
+        after_shutdown_a_channel_sends_nothing_and_receives_all,
+        bytes_before_a_cut_off_arrive_unchanged,
+        pending_bytes_of_a_dropped_channel_arrive_whole,
+        a_close_completes_when_everything_has_left,
+        pending_messages_of_a_failed_handler_arrive_whole,
+        dropping_a_flushed_future_loses_no_bytes,
+        bytes_to_many_connections_in_one_turn_do_not_mix,
     }
     marks {
-        a_mark_is_flushed_when_its_bytes_have_left_and_not_before,
-        marks_that_are_a_byte_apart_are_kept_apart,
-        a_watched_mark_is_told_once_when_its_bytes_have_left,
-        a_mark_one_byte_ahead_waits,
+        a_position_is_flushed_when_its_bytes_have_left_and_not_before,
+        positions_that_are_a_byte_apart_are_distinct,
+        a_watched_position_is_reported_once_when_its_bytes_have_left,
+        a_position_one_byte_ahead_waits,
     }
     closing {
         our_end_leaves_the_peers_side_open,
         the_peers_end_leaves_our_side_open,
         an_end_that_comes_with_data_is_seen_after_it,
         both_sides_may_end_at_once,
-        what_waits_arrives_before_the_close,
-        a_channel_that_is_dropped_sends_what_waits,
+        pending_bytes_arrive_before_the_close,
+        a_dropped_channel_sends_its_pending_bytes,
         a_handler_that_fails_cuts_its_connection_off,
         a_panic_ends_its_own_connection_only,
-        a_handler_may_end_whenever_it_is_told_something,
-        what_comes_for_who_has_let_go_takes_nothing_from_others,
+        a_handler_may_end_at_any_event,
+        input_of_a_closed_connection_uses_up_no_receive_buffers,
     }
     resets {
         before_it_is_accepted,
         right_after_connecting,
         while_idle,
-        with_data_that_nobody_wanted,
-        with_bytes_that_wait,
+        with_unread_data,
+        with_pending_bytes,
         after_our_end,
         after_the_peers_end,
-        while_the_peer_is_waited_for,
+        while_waiting_for_the_peers_end,
         a_peer_that_never_reads_is_cut_off,
         by_a_peer_that_leaves_in_the_middle,
         end_whatever_a_channel_waits_for,
@@ -174,26 +174,26 @@ everywhere {
         on_purpose_by_a_handler_are_seen_by_the_peer,
     }
     connecting {
-        is_refused_where_nobody_listens,
-        takes_too_long_where_nobody_answers,
+        is_refused_without_a_listener,
+        times_out_without_an_answer,
         is_given_up_with_its_future,
         succeeds_twice_with_the_same_client,
         goes_on_with_the_next_address,
-        comes_from_the_address_that_was_asked_for,
+        uses_the_requested_local_address,
         hands_its_connection_to_a_handler,
     }
     accepting {
-        all_who_come_at_once_are_served,
+        simultaneous_connections_are_all_served,
         no_more_are_served_than_may_be,
-        a_driver_that_is_told_to_pauses,
-        a_listener_that_goes_takes_along_who_waits,
-        nothing_of_the_old_reaches_the_new,
+        accepting_pauses_on_request,
+        closing_a_listener_closes_its_waiting_connections,
+        events_of_a_closed_connection_do_not_reach_its_successor,
     }
     posts {
         arrive_in_order,
         of_another_thread_arrive_in_order,
-        to_who_is_gone_are_refused,
-        that_come_too_late_come_to_nobody,
+        to_a_closed_connection_are_refused,
+        that_come_too_late_reach_no_connection,
         and_messages_do_not_mix,
     }
     deadlines {
@@ -203,7 +203,7 @@ everywhere {
         are_taken_back,
         follow_one_another,
         of_many_come_together,
-        come_to_who_cannot_write,
+        fire_on_unwritable_connections,
         of_channels_lose_nothing,
         of_tasks_come_in_their_order,
     }
@@ -211,12 +211,12 @@ everywhere {
         idle_connections_end_at_once,
         nothing_more_is_accepted,
         a_request_under_way_is_answered,
-        who_does_not_end_is_cut_off_in_time,
-        channels_are_told_once,
+        a_connection_that_does_not_end_is_cut_off_in_time,
+        channels_are_notified_once,
         a_connection_that_is_being_made_is_given_up_in_time,
         a_second_drain_shortens_the_first,
     }
-    lives { of_all_kinds_end_as_they_should }
+    lives { of_random_kinds_end_correctly }
     addresses {
         are_right_on_both_sides,
         are_those_of_the_listener_to_a_driver,
@@ -224,7 +224,7 @@ everywhere {
         of_the_peer_are_remembered_by_channels,
     }
 }
-// Loops that sleep in earnest, and threads that come when they like: neither is any seed's choice.
+// These need loops that really sleep and threads that run at any time, which no seed decides.
 in_real_time {
     posts {
         wake_a_loop_that_sleeps,

@@ -1,4 +1,4 @@
-//! Marks: what was promised to have left is told when it has, once, and not a byte too early.
+//! Write positions: a flush is reported once, when the bytes have left, and not a byte too early.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,37 +13,37 @@ use crate::echo::pattern;
 use crate::stack::Stack;
 use crate::stage::{Cx, Post, Site, Stage, Told};
 
-/// Limits of a connection on which anything may wait.
+/// Limits of a connection on which any number of bytes may wait.
 fn unlimited() -> Limits {
     Limits { water: WaterMarks::new(1 << 40, 1), ..Limits::default() }
 }
 
-/// What is known of marks that are waited for one after the other.
+/// The record of positions that are awaited one after the other.
 #[derive(Default)]
 struct Marks {
     all: RefCell<Vec<u64>>,
-    /// How many were told.
+    /// How many were reported.
     told: Cell<usize>,
 }
 
 impl Marks {
-    /// No mark is told before its bytes have left; and when nothing moves, all those whose bytes have left were. Below
-    /// a filter they may wait for what went through it together with them.
+    /// No position is reported before its bytes have left; and when the connection is at rest, all positions whose
+    /// bytes have left are reported. Below a filter a position may wait for bytes that were sealed together with it.
     #[track_caller]
     fn check<S: Stack>(&self, sent: u64, at_rest: bool) {
         let left = |mark: &u64| S::wire_bytes(*mark as usize) as u64 <= sent;
         let all = self.all.borrow();
         let told = self.told.get();
-        assert!(all.len() >= told && all[..told].iter().all(left), "one of {told} marks was told too early");
-        assert!(S::FILTERED || !at_rest || !all[told..].iter().any(left), "a mark was not told");
+        assert!(all.len() >= told && all[..told].iter().all(left), "one of {told} positions was reported too early");
+        assert!(S::FILTERED || !at_rest || !all[told..].iter().any(left), "a position was not reported");
     }
 }
 
-/// Follows the marks while a peer does not read, and while it does.
+/// Follows the positions while a peer does not read, and while it does.
 fn follow<S: Stack>(stage: &Stage, server: &Site, to: &Address, marks: &Marks, bytes: &[u8]) {
     let sent = || server.counts().sent_bytes;
     let caller = Caller::<S>::deaf(stage, to);
-    stage.until("everything was said", || !marks.all.borrow().is_empty());
+    stage.until("everything was sent", || !marks.all.borrow().is_empty());
     for listens in [false, true, false] {
         caller.listen(listens);
         stage.happens(stage.units(1) / 10, || {
@@ -60,7 +60,7 @@ fn follow<S: Stack>(stage: &Stage, server: &Site, to: &Address, marks: &Marks, b
         caller.is_over()
     });
     assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
-    assert_eq!(marks.told.get(), marks.all.borrow().len(), "marks that were told");
+    assert_eq!(marks.told.get(), marks.all.borrow().len(), "positions that were reported");
 }
 
 /// Serves bytes in pieces, each of which is waited for.
@@ -82,15 +82,15 @@ fn promises<S: Stack>(stage: &Stage, server: &Site, marks: &Rc<Marks>, bytes: &[
     })
 }
 
-pub(crate) fn a_mark_is_flushed_when_its_bytes_have_left_and_not_before<S: Stack>(stage: &Stage) {
+pub(crate) fn a_position_is_flushed_when_its_bytes_have_left_and_not_before<S: Stack>(stage: &Stage) {
     let (server, marks) = (stage.server(), Rc::<Marks>::default());
     let bytes = pattern(2 * stage.bulk());
     let to = promises::<S>(stage, &server, &marks, &bytes, 5000);
     follow::<S>(stage, &server, &to, &marks, &bytes);
 }
 
-/// Wherever a kernel stops to take bytes, there is a mark right before and one right behind.
-pub(crate) fn marks_that_are_a_byte_apart_are_kept_apart<S: Stack>(stage: &Stage) {
+/// Wherever a kernel stops taking bytes, there is a position right before and one right behind.
+pub(crate) fn positions_that_are_a_byte_apart_are_distinct<S: Stack>(stage: &Stage) {
     let (server, marks) = (stage.server(), Rc::<Marks>::default());
     let bytes = pattern(1500);
     let to = promises::<S>(stage, &server, &marks, &bytes, 1);
@@ -100,10 +100,10 @@ pub(crate) fn marks_that_are_a_byte_apart_are_kept_apart<S: Stack>(stage: &Stage
         caller.is_over()
     });
     assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
-    assert_eq!(marks.told.get(), bytes.len(), "marks that were told");
+    assert_eq!(marks.told.get(), bytes.len(), "positions that were reported");
 }
 
-pub(crate) fn a_watched_mark_is_told_once_when_its_bytes_have_left<S: Stack>(stage: &Stage) {
+pub(crate) fn a_watched_position_is_reported_once_when_its_bytes_have_left<S: Stack>(stage: &Stage) {
     let (server, marks) = (stage.server(), Rc::<Marks>::default());
     let (note, bytes) = (marks.clone(), pattern(2 * stage.bulk()));
     let said = bytes.clone();
@@ -134,8 +134,8 @@ pub(crate) fn a_watched_mark_is_told_once_when_its_bytes_have_left<S: Stack>(sta
     follow::<S>(stage, &server, &to, &marks, &bytes);
 }
 
-/// Where a peer has stopped to read, the mark one byte ahead of what it took waits until it goes on.
-pub(crate) fn a_mark_one_byte_ahead_waits<S: Stack>(stage: &Stage) {
+/// Where a peer has stopped reading, the position one byte ahead of the bytes it took waits until it goes on.
+pub(crate) fn a_position_one_byte_ahead_waits<S: Stack>(stage: &Stage) {
     let (server, handle) = (stage.server(), Rc::new(RefCell::new(None::<Remote<Post>>)));
     let (flushed, opened) = (Rc::new(Cell::new(0)), handle.clone());
     let (told, bytes) = (flushed.clone(), pattern(2 * stage.bulk()));
@@ -161,7 +161,7 @@ pub(crate) fn a_mark_one_byte_ahead_waits<S: Stack>(stage: &Stage) {
     let caller = Caller::<S>::deaf(stage, &to);
     stage.until("a connection is there", || handle.borrow().is_some());
     stage.rest(stage.units(1));
-    // Below a filter nobody but the filter knows which of our bytes have left: the last of all has not, in any case.
+    // Below a filter only the filter knows which of our bytes have left: the last one has not, in any case.
     let sent = server.counts().sent_bytes as usize;
     let ahead = if S::FILTERED { bytes.len() } else { sent + 1 };
     assert!(sent < bytes.len(), "not everything can have left");
@@ -170,6 +170,6 @@ pub(crate) fn a_mark_one_byte_ahead_waits<S: Stack>(stage: &Stage) {
     assert_eq!(flushed.get(), 0, "the peer has taken {sent} bytes");
     caller.listen(true);
     assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
-    assert_eq!(flushed.get(), 1, "marks that were told");
+    assert_eq!(flushed.get(), 1, "positions that were reported");
     caller.end(stage);
 }

@@ -1,4 +1,4 @@
-//! `Parcels`: a codec whose messages are made of everything that an outbound queue can hold, in any order.
+//! `Parcels`: a codec whose messages consist of all kinds of entries of an outbound queue, in any order.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -11,7 +11,7 @@ use tidegate_codec::framing::Raw;
 use tidegate_codec::{Codec, FileRegion, Input, Output, Slice, Step};
 use tidegate_testkit::Random;
 
-/// Bytes as they come, inbound; parcels outbound.
+/// Raw bytes inbound; parcels outbound.
 pub(crate) struct Parcels;
 
 /// Bytes on their way out.
@@ -21,7 +21,7 @@ pub(crate) enum Parcel {
     Shared(Bytes),
     Static(&'static [u8]),
     View(Slice),
-    /// A view that is linked, however small it is.
+    /// A slice that is linked, however small it is.
     Linked(Slice),
     File(FileRegion),
 }
@@ -50,33 +50,33 @@ impl Codec for Parcels {
     }
 }
 
-/// Makes parcels, and knows what they say.
+/// Makes parcels, and records their content.
 pub(crate) struct Packer {
     pub(crate) random: Random,
     pool: Pool,
-    /// What all parcels say, in order.
+    /// The content of all parcels, in order.
     pub(crate) said: Vec<u8>,
 }
 
 impl Packer {
-    /// Views are of the pool of the loop that sends them.
+    /// Slices come from the pool of the loop that sends them.
     pub(crate) fn new(random: Random, pool: Pool) -> Self {
         Self { random, pool, said: Vec::new() }
     }
 
-    /// A view of so many bytes, linked.
+    /// A linked slice of `length` bytes.
     pub(crate) fn linked(&mut self, length: usize) -> Parcel {
         let at = self.say(length);
         Parcel::Linked(self.pool.copy(&TIDES[at..at + length]))
     }
 
-    /// So many bytes of the program, linked.
+    /// A linked piece of static bytes.
     pub(crate) fn static_linked(&mut self) -> Parcel {
         let at = self.say(LINK_BYTES_MIN);
         Parcel::Static(&TIDES[at..at + LINK_BYTES_MIN])
     }
 
-    /// A parcel of any kind and any length, none at all included.
+    /// A parcel of any kind and any length, zero included.
     pub(crate) fn any(&mut self) -> Parcel {
         let length = match self.random.below(8) {
             0 => 0,
@@ -95,7 +95,7 @@ impl Packer {
         }
     }
 
-    /// Notes that so many bytes are said; says where they begin.
+    /// Records bytes as content; returns where they begin.
     fn say(&mut self, length: usize) -> usize {
         let at = self.random.below(TIDES.len() - length);
         self.said.extend_from_slice(&TIDES[at..at + length]);
@@ -103,7 +103,7 @@ impl Packer {
     }
 }
 
-/// A file that is shorter than the region of it: `there` bytes of `length`.
+/// A file that is shorter than its region: `there` bytes of `length`.
 pub(crate) fn short_region(there: usize, length: usize) -> FileRegion {
     FileRegion { file: Arc::new(file(&TIDES[..there])), offset: 0, length: length as u64 }
 }
@@ -114,7 +114,7 @@ fn tides() -> Arc<File> {
     FILE.get_or_init(|| Arc::new(file(&TIDES))).clone()
 }
 
-/// A file of which nothing is left when it is dropped.
+/// A file that is removed when it is dropped.
 fn file(content: &[u8]) -> File {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -127,7 +127,7 @@ fn file(content: &[u8]) -> File {
     file
 }
 
-/// What all parcels are made of.
+/// The bytes that all parcels consist of.
 pub(crate) static TIDES: [u8; 16 * 1024] = ebb_and_flow();
 
 const fn ebb_and_flow() -> [u8; 16 * 1024] {

@@ -1,4 +1,4 @@
-//! Posts: from any thread, in order, whole, to whom they were meant for; and they wake who sleeps.
+//! Posts: from any thread, in order, whole, to their recipient only; and they wake a loop that sleeps.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -38,7 +38,7 @@ fn posted(count: u32) -> Vec<String> {
     (0..count).map(|post| format!("posted {post}")).collect()
 }
 
-/// What was posted, in the order in which it came.
+/// The posts, in the order in which they came.
 fn posts(journal: &Journal) -> Vec<String> {
     journal.events().into_iter().filter(|event| event.starts_with("posted")).collect()
 }
@@ -66,7 +66,7 @@ pub(crate) fn of_another_thread_arrive_in_order<S: Stack>(stage: &Stage) {
     stage.until("it is open", || remotes.borrow().len() == 1);
     let remote = remotes.borrow()[0].clone();
     let sender = thread::spawn(move || (0..POSTS).try_for_each(|post| remote.post(post)));
-    // Where time is simulated, one seed is to be one course of events: so it ends before anything else begins.
+    // In simulated time one seed has to give one course of events: so the thread ends before anything else begins.
     let sent = if stage.is_real() { None } else { Some(sender) };
     let sent = sent.map(|sender| sender.join());
     stage.until("all have come", || posts(&journal).len() == POSTS as usize);
@@ -103,7 +103,7 @@ pub(crate) fn of_several_threads_wake_it_each_time<S: Stack>(stage: &Stage) {
             thread::spawn(move || {
                 for post in 0..POSTS {
                     remote.post(2 * post + sender).expect("the connection is there");
-                    // The next one when the loop has all of them, and is about to sleep.
+                    // The next post comes when the loop has all of them, and is about to sleep.
                     while come.load(Ordering::Acquire) <= 2 * post {
                         std::hint::spin_loop();
                         thread::yield_now();
@@ -127,7 +127,7 @@ pub(crate) fn of_several_threads_wake_it_each_time<S: Stack>(stage: &Stage) {
     }
 }
 
-pub(crate) fn to_who_is_gone_are_refused<S: Stack>(stage: &Stage) {
+pub(crate) fn to_a_closed_connection_are_refused<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, echo::<S>);
     let end = stage.call::<S>(&bare, &to);
@@ -136,7 +136,7 @@ pub(crate) fn to_who_is_gone_are_refused<S: Stack>(stage: &Stage) {
     assert!(!remote.is_gone());
     bare.close(end, true);
     stage.reason(1);
-    // Whoever has its slot now has nothing to do with it.
+    // The new connection in its slot does not get the post.
     stage.call::<S>(&bare, &to);
     stage.until("the next is open", || remotes.borrow().len() == 2);
     assert!(remote.is_gone());
@@ -145,12 +145,12 @@ pub(crate) fn to_who_is_gone_are_refused<S: Stack>(stage: &Stage) {
     assert_eq!(posts(&journal), [""; 0]);
 }
 
-/// A letter is under way when its connection goes and another one takes the slot.
-pub(crate) fn that_come_too_late_come_to_nobody<S: Stack>(stage: &Stage) {
+/// A post is in transit when its connection closes and another one takes the slot.
+pub(crate) fn that_come_too_late_reach_no_connection<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
     let journal = Journal::default();
     let (to, remotes) = listen::<S>(stage, &server, &journal, |told, cx| match told {
-        // It is followed by a letter in the same turn.
+        // A post follows in the same turn.
         Told::Message(_) => Outcome::fail("it is enough"),
         told => told.by_default(cx),
     });
@@ -162,7 +162,7 @@ pub(crate) fn that_come_too_late_come_to_nobody<S: Stack>(stage: &Stage) {
         let next = bare.connect(&to);
         bare.receive(next, true);
         bare.send(next, &S::hello());
-        // A letter in each of the turns in which the one goes and the other comes.
+        // A post in each of the turns in which the one closes and the other opens.
         stage.until("the next is open", || {
             let _ = server.with(|_| remote.post(round as u32));
             remotes.borrow().len() == 2 * round + 2
@@ -176,7 +176,7 @@ pub(crate) fn that_come_too_late_come_to_nobody<S: Stack>(stage: &Stage) {
     }
 }
 
-/// What handlers say because of a post and because of a message: one after the other, never one within the other.
+/// A handler's output for a post and for a message comes one after the other, never interleaved.
 pub(crate) fn and_messages_do_not_mix<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, |told, cx| match told {
@@ -209,7 +209,7 @@ pub(crate) fn and_messages_do_not_mix<S: Stack>(stage: &Stage) {
     assert!(rest.is_empty() && next == 30, "{next} of 30 have come");
 }
 
-/// Bytes that show where they begin and end.
+/// Bytes with a visible beginning and end.
 fn parcel(tag: u8, length: u16) -> Vec<u8> {
     [&[tag], &length.to_be_bytes()[..], &vec![tag; usize::from(length)]].concat()
 }

@@ -1,4 +1,5 @@
-//! Back-pressure: who does not want to read is not made to, whoever sends is told so, and memory stays bounded meanwhile.
+//! Back-pressure: a connection that does not read is not fed, its sender is notified, and memory stays bounded
+//! meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,7 +22,7 @@ fn narrow() -> Limits {
     Limits { water: WaterMarks::new(16 * 1024, 8 * 1024), ..Limits::default() }
 }
 
-/// What a server has heard, and by which handle it is told to go on.
+/// The messages of a server, and the handle by which a test resumes it.
 #[derive(Default)]
 struct Heard {
     bytes: RefCell<Vec<u8>>,
@@ -41,7 +42,7 @@ impl Heard {
     }
 }
 
-/// A handler that pauses when it opens and whenever `pauses` says so, and goes on when it is posted something.
+/// A handler that pauses when it opens and whenever `pauses` returns true, and resumes on a post.
 fn hears<S: Stack, C: Codec<In = tidegate_codec::Slice>>(
     stage: &Stage,
     server: &Site,
@@ -71,7 +72,7 @@ fn hears<S: Stack, C: Codec<In = tidegate_codec::Slice>>(
     (to, heard)
 }
 
-/// Whoever fills a queue says here how full it was at most.
+/// Watches how much memory a server uses at most while its queue fills.
 fn watch(stage: &Stage, site: &Site, time: Duration) -> usize {
     let mut most = 0;
     stage.happens(time, || {
@@ -90,7 +91,7 @@ pub(crate) fn a_handler_that_pauses_from_the_start_is_delivered_nothing<S: Stack
     let most = watch(stage, &server, stage.units(1));
     assert_eq!(heard.messages.get(), 0, "messages that were delivered");
     assert!(caller.pending() > 0, "more than anybody takes");
-    assert!(most < HELD_BYTES_MAX, "{most} bytes were held for who does not want them");
+    assert!(most < BUFFERED_BYTES_MAX, "{most} bytes were buffered while reading paused");
     heard.post(1);
     stage.until("all has left", || caller.pending() == 0);
     caller.end(stage);
@@ -98,14 +99,14 @@ pub(crate) fn a_handler_that_pauses_from_the_start_is_delivered_nothing<S: Stack
     assert!(*heard.bytes.borrow() == bytes, "other bytes arrived");
 }
 
-/// So many short lines, and what they are without their ends.
+/// `count` short lines, and their content without line ends.
 fn lines(count: usize) -> (Vec<u8>, Vec<u8>) {
     let lines: Vec<_> = (0..count).map(|number| format!("line {number}")).collect();
     ((lines.join("\n") + "\n").into_bytes(), lines.concat().into_bytes())
 }
 
 /// Many messages come in one segment, and a handler pauses after some of them.
-pub(crate) fn a_pause_in_a_batch_of_messages_holds_back_the_very_next<S: Stack>(stage: &Stage) {
+pub(crate) fn a_pause_in_a_batch_of_messages_applies_to_the_next_one<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let batch = 50 + stage.random().below(400);
     let pauses = move |heard: &Heard| heard.messages.get() > 0 && heard.messages.get().is_multiple_of(batch);
@@ -127,7 +128,7 @@ pub(crate) fn a_pause_in_a_batch_of_messages_holds_back_the_very_next<S: Stack>(
 }
 
 /// The first half of a message has come when the handler pauses.
-pub(crate) fn a_pause_in_the_middle_of_a_message_holds_it_back<S: Stack>(stage: &Stage) {
+pub(crate) fn a_pause_in_the_middle_of_a_message_delays_it<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let (to, heard) = hears::<S, _>(stage, &server, || S::server_with(Lines::new()), |heard| heard.messages.get() == 1);
     let caller = Caller::<S>::new(stage, &to);
@@ -146,13 +147,13 @@ pub(crate) fn a_pause_in_the_middle_of_a_message_holds_it_back<S: Stack>(stage: 
     assert!(caller.all_heard(stage).is_empty());
 }
 
-/// A task that asks for messages only when `goes_on` is set.
+/// A task that receives messages only when `goes_on` is set.
 async fn hear_late<C: Codec<In = tidegate_codec::Slice>>(
     mut channel: Channel<C>,
     heard: Rc<Heard>,
     goes_on: Rc<Cell<bool>>,
 ) -> Served {
-    // As long as nobody asks, nobody receives; and to have asked once changes nothing.
+    // While no task waits in `recv`, the loop receives nothing; a `recv` that was dropped changes nothing.
     drop(channel.recv().within(Duration::ZERO).await);
     while !goes_on.get() {
         task::sleep(MOMENT * 50).await;
@@ -163,7 +164,7 @@ async fn hear_late<C: Codec<In = tidegate_codec::Slice>>(
     Ok(())
 }
 
-pub(crate) fn a_channel_that_does_not_receive_holds_nothing<S: Stack>(stage: &Stage) {
+pub(crate) fn a_channel_that_does_not_receive_buffers_nothing<S: Stack>(stage: &Stage) {
     let (server, heard, goes_on) = (stage.server(), Rc::<Heard>::default(), Rc::new(Cell::new(false)));
     let (note, may) = (heard.clone(), goes_on.clone());
     let serve = move |channel| hear_late(channel, note.clone(), may.clone());
@@ -173,7 +174,7 @@ pub(crate) fn a_channel_that_does_not_receive_holds_nothing<S: Stack>(stage: &St
     caller.say(&bytes);
     let most = watch(stage, &server, stage.units(1) / 10);
     assert!(caller.pending() > 0, "more than anybody takes");
-    assert!(most < HELD_BYTES_MAX, "{most} bytes were held for who does not want them");
+    assert!(most < BUFFERED_BYTES_MAX, "{most} bytes were buffered while reading paused");
     goes_on.set(true);
     stage.until("all has left", || caller.pending() == 0);
     caller.end(stage);
@@ -181,7 +182,7 @@ pub(crate) fn a_channel_that_does_not_receive_holds_nothing<S: Stack>(stage: &St
     assert!(*heard.bytes.borrow() == bytes, "other bytes arrived");
 }
 
-/// What a handler that sends has seen.
+/// The observations of a handler that sends.
 #[derive(Default)]
 struct Poured {
     writable: Cell<u64>,
@@ -190,7 +191,7 @@ struct Poured {
     left: Cell<usize>,
 }
 
-/// Sends until the connection is unwritable, and goes on when it is told that it is writable, not before.
+/// Sends until the connection is unwritable, and continues at `Writable`, not before.
 fn pour<S: Stack>(
     poured: &Rc<Poured>,
     bytes: &[u8],
@@ -247,9 +248,9 @@ pub(crate) fn writability_alone_moves_everything<S: Stack>(stage: &Stage) {
     });
     assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
     caller.end(stage);
-    assert!(once_a_turn, "an edge was told twice in one turn");
-    assert!(!poured.nested.get(), "an edge was told from within a send");
-    assert!(poured.writable.get() > before, "an edge was told");
+    assert!(once_a_turn, "two edges in one turn");
+    assert!(!poured.nested.get(), "an edge within a send");
+    assert!(poured.writable.get() > before, "an edge");
     assert!(most < 2 * RECEIVE_BYTES_MAX, "{most} bytes waited");
 }
 
@@ -307,7 +308,7 @@ fn flood<S: Stack>(bytes: &[u8]) -> impl FnMut(Told, &mut Cx<'_, S::Codec>) -> O
 }
 
 /// Both stop reading while they are unwritable, so neither goes on: the write deadline parts them.
-pub(crate) fn two_handlers_that_wait_for_each_other_are_parted<S: Stack>(stage: &Stage) {
+pub(crate) fn two_handlers_that_block_each_other_end_by_the_write_deadline<S: Stack>(stage: &Stage) {
     let (server, client) = (stage.server(), stage.client());
     let limits = Limits { write_timeout: stage.units(1), ..narrow() };
     let bytes = pattern(2 * stage.bulk());
@@ -316,7 +317,7 @@ pub(crate) fn two_handlers_that_wait_for_each_other_are_parted<S: Stack>(stage: 
     let probe = stage.probe(flood::<S>(&bytes));
     let connected = stage
         .start(&client, async move { Client::at(to).limits(limits).connect_with(S::client(), probe).await.is_ok() });
-    assert!(stage.outcome(&connected), "nobody hinders it");
+    assert!(stage.outcome(&connected), "connecting succeeds");
     let counts = || [server.counts(), client.counts()];
     let parted = || counts().iter().all(|counts| counts.closed_write_timeout + counts.closed_broken == 1);
     stage.until("they are parted", parted);
@@ -377,8 +378,8 @@ pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
     assert!(*heard.bytes.borrow() == plain, "other messages arrived");
 }
 
-/// An application's own reason not to write counts like any other: nothing is read, and the end of it is told.
-pub(crate) fn who_holds_its_connection_is_not_read_from<S: Stack>(stage: &Stage) {
+/// Blocked writes count like a full queue: nothing is read, and `Writable` comes when the block ends.
+pub(crate) fn blocked_writes_stop_reading<S: Stack>(stage: &Stage) {
     let (server, heard, writable) = (stage.server(), Rc::<Heard>::default(), Rc::new(Cell::new(0)));
     let (note, told) = (heard.clone(), writable.clone());
     let to = stage.listen(
@@ -421,8 +422,8 @@ fn hex(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().map(|byte| b'a' + byte % 16).collect()
 }
 
-/// Whoever echoes to a peer that does not read holds what the marks allow, however much comes.
-pub(crate) fn memory_on_the_way_is_bounded_by_the_marks<S: Stack>(stage: &Stage) {
+/// An echo to a peer that does not read buffers as much as the water marks allow, however many bytes come.
+pub(crate) fn memory_in_transit_is_bounded_by_the_water_marks<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let to = stage.listen(&server, narrow(), S::server, || crate::echo::echo::<S>);
     let caller = Caller::<S>::deaf(stage, &to);
@@ -437,10 +438,10 @@ pub(crate) fn memory_on_the_way_is_bounded_by_the_marks<S: Stack>(stage: &Stage)
     });
     caller.end(stage);
     assert!(caller.all_heard(stage) == bytes, "other bytes came back");
-    assert!(most < HELD_BYTES_MAX, "{most} bytes were held");
+    assert!(most < BUFFERED_BYTES_MAX, "{most} bytes were buffered");
 }
 
-/// A peer that never reads has its connection until the write deadline, and then no more of our memory.
+/// A peer that never reads keeps its connection, and our memory, until the write deadline.
 pub(crate) fn a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let limits = Limits { water: WaterMarks::new(1 << 40, 1), write_timeout: stage.units(2), ..Limits::default() };
@@ -458,14 +459,14 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back<S: St
     let used = || server.used();
     stage.until("what waits is counted", || used() > stage.bulk() / 2);
     stage.until("the peer is cut off", || server.counts().closed_write_timeout == 1);
-    stage.until("the memory comes back", || used() < HELD_BYTES_MAX.min(stage.bulk() / 2));
+    stage.until("the memory comes back", || used() < BUFFERED_BYTES_MAX.min(stage.bulk() / 2));
     caller.listen(true);
-    stage.until("the peer is told", || caller.is_over());
+    stage.until("the peer sees the end", || caller.is_over());
     assert!(bytes.starts_with(&caller.heard()), "other bytes arrived");
 }
 
-/// A handler that keeps views of all that it was told finds in them what was there.
-pub(crate) fn what_is_kept_stays_as_it_came<S: Stack>(stage: &Stage) {
+/// A handler that keeps slices of all messages finds their content unchanged.
+pub(crate) fn slices_that_a_handler_keeps_do_not_change<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let kept = Rc::new(RefCell::new(Vec::new()));
     let keeps = kept.clone();
@@ -483,7 +484,7 @@ pub(crate) fn what_is_kept_stays_as_it_came<S: Stack>(stage: &Stage) {
     let bytes = pattern(80_000);
     let come = || kept.borrow().iter().map(|message| message.len()).sum::<usize>();
     let mut said = 0;
-    // In pieces of their own, more of them than a driver has buffers, and of all sizes; much in the end.
+    // In separate pieces, more of them than a driver has buffers, and of all sizes; a large one at the end.
     for length in (1..=100).map(|piece| piece * 10).chain([20_000]) {
         caller.say(&bytes[said..said + length]);
         said += length;
@@ -494,9 +495,9 @@ pub(crate) fn what_is_kept_stays_as_it_came<S: Stack>(stage: &Stage) {
     stage.until("the server is done", || server.counts().closed_done == 1);
 }
 
-/// What a connection with narrow marks may hold: what was received last, what it may make of that, and what came although
-/// receiving was stopped.
-const HELD_BYTES_MAX: usize = 4 * RECEIVE_BYTES_MAX;
+/// The memory that a connection with narrow marks may use: for the last receive, for the output that it causes, and
+/// for bytes that came although receiving was stopped.
+const BUFFERED_BYTES_MAX: usize = 4 * RECEIVE_BYTES_MAX;
 
-/// A time that is short for everybody.
+/// A time that is short on every backend.
 const MOMENT: Duration = Duration::from_millis(1);

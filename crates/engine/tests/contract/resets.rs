@@ -1,4 +1,5 @@
-//! Connections that are cut off: in every state it is noticed, told once, and costs a bounded number of turns.
+//! Connections that are reset: in every state the reset is noticed, reported once, and costs a bounded number of
+//! turns.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use crate::journal::Journal;
 use crate::stack::Stack;
 use crate::stage::{Cx, Served, Stage, Told};
 
-/// What there is when the peer resets.
+/// The state when the peer resets.
 struct Scene<'a> {
     stage: &'a Stage,
     server: crate::stage::Site,
@@ -26,7 +27,7 @@ impl Scene<'_> {
         self.stage.until(what, || self.journal.count(what) > 0);
     }
 
-    /// Once what was on its way has come, the loop sleeps.
+    /// Once the bytes in transit have come, the loop sleeps.
     fn assert_sleeps(&self) {
         self.stage.rest(self.stage.units(1) / 4);
         let turns = self.stage.turns_within(&self.server, self.stage.units(1) / 4);
@@ -34,7 +35,7 @@ impl Scene<'_> {
     }
 }
 
-/// Lets a connection get into some state, resets it from the other end, and says what the handler was told.
+/// Brings a connection into a state, resets it from the other end, and returns the close reason.
 fn reset_in<S: Stack>(
     stage: &Stage,
     act: impl Fn(Told, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + 'static,
@@ -61,7 +62,7 @@ pub(crate) fn before_it_is_accepted<S: Stack>(stage: &Stage) {
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, echo::<S>);
     for _ in 0..5 {
         let end = bare.connect(&to);
-        // Without a turn of the server's loop where time goes by itself.
+        // In real time, without a turn of the server's loop.
         (0..100).for_each(|_| bare.turn());
         stage.until("it is connected", || bare.look(end, |said| said.connected.is_some()));
         bare.close(end, true);
@@ -85,7 +86,7 @@ pub(crate) fn while_idle<S: Stack>(stage: &Stage) {
     assert_broken(&reason);
 }
 
-pub(crate) fn with_data_that_nobody_wanted<S: Stack>(stage: &Stage) {
+pub(crate) fn with_unread_data<S: Stack>(stage: &Stage) {
     let pause = stage.units(1);
     let reason = reset_in::<S>(
         stage,
@@ -109,7 +110,7 @@ pub(crate) fn with_data_that_nobody_wanted<S: Stack>(stage: &Stage) {
     assert_broken(&reason);
 }
 
-pub(crate) fn with_bytes_that_wait<S: Stack>(stage: &Stage) {
+pub(crate) fn with_pending_bytes<S: Stack>(stage: &Stage) {
     let much = stage.much();
     let mut pool = None;
     let reason = reset_in::<S>(
@@ -150,7 +151,7 @@ pub(crate) fn after_our_end<S: Stack>(stage: &Stage) {
     assert_broken(&reason);
 }
 
-/// What was once a loop that never slept again (CVE-2026-42577 of somebody else's).
+/// Another project's loop never slept again after this (CVE-2026-42577).
 pub(crate) fn after_the_peers_end<S: Stack>(stage: &Stage) {
     let reason = reset_in::<S>(
         stage,
@@ -165,7 +166,7 @@ pub(crate) fn after_the_peers_end<S: Stack>(stage: &Stage) {
     assert_broken(&reason);
 }
 
-pub(crate) fn while_the_peer_is_waited_for<S: Stack>(stage: &Stage) {
+pub(crate) fn while_waiting_for_the_peers_end<S: Stack>(stage: &Stage) {
     let reason = reset_in::<S>(
         stage,
         |told, cx| match told {
@@ -194,8 +195,8 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off<S: Stack>(stage: &Stage) {
         told => told.by_default(cx),
     });
     let connect = async move { Client::at(to).connect(S::client()).await };
-    // A channel that nobody asks for messages.
-    let channel = stage.outcome(&stage.start(&client, connect)).expect("somebody listens");
+    // A channel from which no task receives.
+    let channel = stage.outcome(&stage.start(&client, connect)).expect("a server listens");
     assert_eq!(stage.reason(1), "the peer took too few bytes before the write deadline");
     let used = server.used();
     assert!(used < MEMORY_MAX, "{used} bytes are left of a connection that is gone");
@@ -203,7 +204,7 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off<S: Stack>(stage: &Stage) {
     client.with(|_| drop(channel));
 }
 
-/// It ends its side and is gone before it has read what is on its way.
+/// The peer shuts down its side and closes before it has read the bytes in transit.
 pub(crate) fn by_a_peer_that_leaves_in_the_middle<S: Stack>(stage: &Stage) {
     let much = stage.much();
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
@@ -222,7 +223,7 @@ pub(crate) fn by_a_peer_that_leaves_in_the_middle<S: Stack>(stage: &Stage) {
     assert!(used < MEMORY_MAX, "{used} bytes are left of a connection that is gone");
 }
 
-/// Whatever the task of a channel waits for comes to an end with the connection.
+/// Every wait of a channel's task ends with the connection.
 pub(crate) fn end_whatever_a_channel_waits_for<S: Stack>(stage: &Stage) {
     let (server, bare, much) = (stage.server(), stage.bare(), stage.much());
     let waits = Rc::new(RefCell::new(Vec::new()));
@@ -245,7 +246,7 @@ pub(crate) fn end_whatever_a_channel_waits_for<S: Stack>(stage: &Stage) {
                     }
                 };
                 waited.borrow_mut().push(what);
-                // Of the others, what they wait for may come about a moment before.
+                // The other waits may be over a moment before.
                 if what == "recv" && result.is_ok() { Err("nothing has come".into()) } else { Served::Ok(()) }
             }
         };
@@ -260,12 +261,12 @@ pub(crate) fn end_whatever_a_channel_waits_for<S: Stack>(stage: &Stage) {
     assert_eq!(server.counts().closed_failed, 0);
 }
 
-/// The bare peer sees a reset, and neither an end nor what waited to be sent.
+/// The bare peer sees a reset, and neither an end nor the pending bytes.
 fn assert_reset(stage: &Stage, server: &crate::stage::Site, bare: &Bare, end: usize, much: usize) {
     stage.until("the peer sees the reset", || bare.look(end, |said| !said.failed.is_empty()));
     let said = bare.said(end);
     assert_eq!(said.ended, 0, "a reset is not an end");
-    assert!(said.received.len() < much, "what waited was dropped");
+    assert!(said.received.len() < much, "pending bytes were dropped");
     stage.until("the connection is closed", || server.counts().closed_aborted == 1);
     let counts = server.counts();
     assert_eq!((counts.connections, counts.closed_done, counts.closed_failed), (0, 0, 0));
@@ -290,7 +291,7 @@ pub(crate) fn on_purpose_by_a_channel_are_seen_by_the_peer<S: Stack>(stage: &Sta
     }
 }
 
-/// Either half may; the other one, which waits meanwhile, gets the reason.
+/// Either half may abort; the other one, which waits meanwhile, gets the reason.
 pub(crate) fn on_purpose_by_a_half_end_the_other_half<S: Stack>(stage: &Stage) {
     for by_reader in [true, false] {
         let (server, bare) = (stage.server(), stage.bare());
@@ -355,8 +356,8 @@ pub(crate) fn on_purpose_by_a_handler_are_seen_by_the_peer<S: Stack>(stage: &Sta
     assert_eq!(journal.count("ReadClosed"), 0);
 }
 
-/// Of a loop that has nothing to do, except to see that it is so; in real time something may be late.
+/// Turns of an idle loop; in real time an event may be late.
 const TURNS_MAX: u64 = 5;
 
-/// What a loop keeps for the next one.
+/// Memory that a loop keeps for the next connection.
 const MEMORY_MAX: usize = 300_000;

@@ -1,4 +1,4 @@
-//! Every scenario in simulated networks, with many seeds: the long form of what each test does with a few.
+//! Every scenario in simulated networks, with many seeds; the test of each scenario uses a few.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ pub(crate) fn play(play: Play, seed: u64, fired: &Rc<Cell<Fired>>) {
     stage.finish();
 }
 
-/// `TIDEGATE_SEEDS` says how many.
+/// `TIDEGATE_SEEDS` is the number of seeds.
 #[test]
 fn every_scenario_keeps_the_contract_under_every_seed() {
     let count = std::env::var("TIDEGATE_SEEDS").map_or(20, |count| count.parse().expect("TIDEGATE_SEEDS is a number"));
@@ -39,8 +39,8 @@ fn every_scenario_keeps_the_contract_under_every_seed() {
                 named.spawn_scoped(scope, || play_all(*play, count)).expect("a thread can be started").join()
             });
             match struck {
-                Ok(struck) => *fired.lock().expect("nobody panics here") += struck,
-                // It was told with the seed, and others may have something to tell as well.
+                Ok(struck) => *fired.lock().expect("no thread panics here") += struck,
+                // The failure was printed with its seed; other threads may have failures to print as well.
                 Err(_) => drop(failed.fetch_add(1, Ordering::Relaxed)),
             }
         }
@@ -50,7 +50,7 @@ fn every_scenario_keeps_the_contract_under_every_seed() {
         (0..workers).for_each(|_| drop(scope.spawn(work)));
     });
     assert_eq!(failed.into_inner(), 0, "plays that failed, each with the command that replays it above");
-    let fired = fired.into_inner().expect("nobody panicked");
+    let fired = fired.into_inner().expect("no thread panicked");
     println!("{} plays with {count} seeds each; how often each fault struck:\n{fired}", jobs.len());
     fired.assert_all(&Fault::BENIGN);
 }

@@ -1,14 +1,14 @@
-//! The two pipelines that every scenario runs over: bytes as they are, and bytes through a filter.
+//! The two pipelines that every scenario runs over: plain bytes, and bytes through a filter.
 
 use tidegate_codec::framing::{Payload, Raw};
 use tidegate_codec::{Codec, Over, Slice};
 use tidegate_testkit::filters::{RECORD_BYTES_MAX, ToyTls};
 
-/// A pipeline of bytes, with what its other end says and hears if that is no pipeline but a bare socket.
+/// A pipeline of bytes, with the wire form of its other end, for a bare socket.
 pub(crate) trait Stack: 'static {
     type Codec: Codec<In = Slice, Out = Payload>;
 
-    /// Whether bytes are other bytes on the wire.
+    /// Whether bytes differ from their wire form.
     const FILTERED: bool;
 
     /// The same pipeline with another codec on top.
@@ -20,23 +20,23 @@ pub(crate) trait Stack: 'static {
     fn server_with<C: Codec>(codec: C) -> Self::With<C>;
     fn client_with<C: Codec>(codec: C) -> Self::With<C>;
 
-    /// How many bytes a side has sent, at the least, when it has said so many, its hello included.
+    /// How many wire bytes, at least, a side sends for `plain` bytes, its hello included.
     fn wire_bytes(plain: usize) -> usize;
 
-    /// What a client sends before anything else.
+    /// The first bytes of a client.
     fn hello() -> Vec<u8>;
 
-    /// How a client says these bytes, once it has said hello.
+    /// The wire form of a client's bytes, after its hello.
     fn said(plain: &[u8]) -> Vec<u8>;
 
-    /// How a client says that it is done.
+    /// The wire form of a client's end.
     fn goodbye() -> Vec<u8>;
 
-    /// What a server meant by all that it has sent, as far as it is whole.
+    /// The decoded bytes of a server, as far as they are complete.
     fn heard(wire: &[u8]) -> Vec<u8>;
 }
 
-/// Nothing between the application and the socket.
+/// No filter between the application and the socket.
 pub(crate) struct Plain;
 
 impl Stack for Plain {

@@ -1,7 +1,7 @@
-//! `Stage`: where a scenario plays: event loops, bare peers and addresses, on whatever is beneath them.
+//! `Stage`: the environment of a scenario: event loops, bare peers and addresses, on any test backend.
 //!
-//! A scenario says what happens and what must have come of it. What is beneath, a real kernel or a simulated one, is the
-//! [`TestBackend`]'s affair: a scenario knows no descriptor and no clock, and waits by saying what it waits for.
+//! A scenario states the actions and the expected results. The [`TestBackend`] provides a real kernel or a simulated
+//! one: a scenario uses no descriptor and no clock, and waits for conditions.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -22,33 +22,33 @@ use crate::bare::Bare;
 use crate::journal::Journal;
 use crate::stack::Stack;
 
-/// What is beneath the loops of a scenario.
+/// The drivers, sockets and clock beneath the loops of a scenario.
 pub(crate) trait TestBackend {
-    /// A loop, over the driver that is made of one of this ground.
+    /// A loop, over the driver that `wrap` makes of one of this backend.
     fn site(&self, side: Side, wrap: Wrap) -> Site;
 
-    /// A driver that no loop has.
+    /// A driver without a loop.
     fn driver(&self, side: Side, pool: &Pool) -> Box<dyn Driver>;
 
-    /// A listener at an address that nobody has.
+    /// A listener at an unused address.
     fn listener(&self, family: Family) -> (Socket, Address);
 
-    /// An address at which nobody listens.
+    /// An address without a listener.
     fn nowhere(&self) -> Address;
 
     /// An address from which no answer comes.
     fn deaf(&self) -> Address;
 
-    /// A time that is long for what is beneath.
+    /// A time that is long for this backend.
     fn unit(&self) -> Duration;
 
-    /// More bytes than all buffers beneath hold together.
+    /// More bytes than all buffers beneath a connection take together.
     fn bulk(&self) -> usize;
 
-    /// Lets time pass until something is so, at most for so long; says whether it is.
+    /// Lets time pass until the condition holds, at most for `patience`; returns whether it holds.
     fn run_until(&self, patience: Duration, is_so: &mut dyn FnMut() -> bool) -> bool;
 
-    /// How long to wait for what is certain to happen.
+    /// How long to wait for a condition that must come true.
     fn patience(&self) -> Duration;
 
     /// What choices are made by.
@@ -57,30 +57,30 @@ pub(crate) trait TestBackend {
     /// Whether time goes by itself, and threads come when they like.
     fn is_real(&self) -> bool;
 
-    /// How many are many here.
+    /// The number of connections that counts as many on this backend.
     fn many(&self) -> usize;
 
-    /// More bytes than are taken for a peer that reads none.
+    /// More bytes than the backend takes for a peer that reads none.
     fn much(&self) -> usize;
 
     /// Which kinds of addresses there are.
     fn families(&self) -> &'static [Family];
 
-    /// Leaves a loop alone with its sleep for some time, and says how often it turned.
+    /// Runs a loop without events for some time, and returns how often it turned.
     fn turns_within(&self, site: &Site, time: Duration) -> u64;
 
-    /// Lets a loop fall asleep for good, does something from another thread meanwhile, and says whether the loop has
-    /// turned since. Loops of a simulation do not sleep in earnest: they turn whenever somebody looks.
+    /// Lets a loop sleep without a timeout, runs `act` on another thread meanwhile, and returns whether the loop has
+    /// turned since. Loops of a simulation do not really sleep: the network turns them.
     fn wakes(&self, site: &Site, act: Box<dyn FnOnce() + Send>) -> bool;
 
-    /// Sockets that are open still.
+    /// Sockets that are still open.
     fn sockets(&self) -> usize;
 }
 
-/// Puts something between a loop and its driver.
+/// Wraps the driver of a loop.
 pub(crate) type Wrap = Box<dyn FnOnce(Box<dyn Driver>) -> Box<dyn Driver>>;
 
-/// On which host.
+/// The host of a loop or driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Server,
@@ -99,14 +99,14 @@ pub(crate) enum Family {
 #[derive(Clone)]
 pub(crate) enum Site {
     Simulated(Rc<SimNode>),
-    /// With what its driver receives into from the start.
+    /// The loop, its pool, and the bytes of its driver's receive buffer.
     Real(Rc<RefCell<EventLoop>>, Pool, usize),
 }
 
 impl Site {
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut EventLoop) -> T) -> T {
         match self {
-            Self::Simulated(station) => station.with(act),
+            Self::Simulated(node) => node.with(act),
             Self::Real(event_loop, ..) => act(&mut event_loop.borrow_mut()),
         }
     }
@@ -117,12 +117,12 @@ impl Site {
 
     pub(crate) fn pool(&self) -> Pool {
         match self {
-            Self::Simulated(station) => station.pool().clone(),
+            Self::Simulated(node) => node.pool().clone(),
             Self::Real(_, pool, _) => pool.clone(),
         }
     }
 
-    /// Bytes in the ledger, without what was there before anybody came.
+    /// Bytes in the ledger, without those that were in it before the first connection.
     pub(crate) fn used(&self) -> usize {
         let at_rest = if let Self::Real(_, _, at_rest) = self { *at_rest } else { 0 };
         self.pool().ledger().used().saturating_sub(at_rest)
@@ -132,7 +132,8 @@ impl Site {
         self.with(|event_loop| event_loop.is_drained())
     }
 
-    /// Whether the loop sleeps when nothing happens. A simulated one does: the network would not come to rest otherwise.
+    /// Whether the loop sleeps when it has no events. A simulated one does: otherwise the network would not come to
+    /// rest.
     pub(crate) fn comes_to_rest(&self) -> bool {
         let Self::Real(event_loop, ..) = self else { return true };
         (0..TURNS_AWAKE_MAX).any(|_| {
@@ -143,35 +144,35 @@ impl Site {
     }
 }
 
-/// A place for a scenario, with everything that it has set up.
+/// The environment of a scenario, with everything that it has set up.
 pub(crate) struct Stage {
     ground: Box<dyn TestBackend>,
     sites: RefCell<Vec<Site>>,
     bares: RefCell<Vec<Bare>>,
     life: Rc<Life>,
-    /// Somebody panics on purpose.
+    /// The scenario panics on purpose.
     panics: Cell<bool>,
 }
 
-/// Handlers that were made, that were told of their connection, and that were told of its end.
+/// The handlers that were made, opened and closed.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
     made: Cell<usize>,
     opened: Cell<usize>,
     gone: Cell<usize>,
-    /// Which of them, counted as they were made, and why, in the order in which they were told.
+    /// The number and the close reason of each handler, in the order of their `closed` calls.
     reasons: RefCell<Vec<(usize, String)>>,
-    /// Handlers that were told something after their end.
-    haunted: Cell<usize>,
+    /// Calls of handlers after `closed`.
+    late_calls: Cell<usize>,
 }
 
 impl Life {
-    /// Handlers that were made: the number of the next one.
+    /// The number of handlers made so far, which is the number of the next one.
     pub(crate) fn made(&self) -> usize {
         self.made.get()
     }
 
-    /// Why one of them was closed, if it was told so.
+    /// The close reason of a handler, if it was closed.
     pub(crate) fn reason_of(&self, number: usize) -> Option<String> {
         let reasons = self.reasons.borrow();
         reasons.iter().find(|(which, _)| *which == number).map(|(_, reason)| reason.clone())
@@ -197,7 +198,7 @@ impl Stage {
         self.site_over(Side::Client, Box::new(|driver| driver))
     }
 
-    /// A loop over a driver that is made of the ground's.
+    /// A loop over a driver that `wrap` makes of the backend's.
     pub(crate) fn site_over(&self, side: Side, wrap: Wrap) -> Site {
         let site = self.ground.site(side, wrap);
         self.sites.borrow_mut().push(site.clone());
@@ -212,7 +213,7 @@ impl Stage {
         bare
     }
 
-    /// A listener on the servers' host, for whoever wants to listen there.
+    /// A listener on the servers' host.
     pub(crate) fn listener(&self, family: Family) -> (Socket, Address) {
         self.ground.listener(family)
     }
@@ -225,7 +226,7 @@ impl Stage {
         self.ground.deaf()
     }
 
-    /// So many times a span that is long for what is beneath: for deadlines.
+    /// A multiple of a time that is long for the backend: for deadlines.
     pub(crate) fn units(&self, count: u32) -> Duration {
         self.ground.unit() * count
     }
@@ -274,7 +275,7 @@ impl Stage {
         address
     }
 
-    /// Listens with handlers that take notes of all that they are told, and act alike.
+    /// Listens with handlers that note their calls in a journal, and all act alike.
     pub(crate) fn listen_noting<S: Stack>(
         &self,
         site: &Site,
@@ -309,17 +310,17 @@ impl Stage {
         address
     }
 
-    /// Connects a bare peer, which receives whatever comes, and says hello.
+    /// Connects a bare peer, which receives all bytes, and sends its hello.
     pub(crate) fn call<S: Stack>(&self, bare: &Bare, to: &Address) -> usize {
         let end = bare.connect(to);
-        // Somebody may have accepted and cut it off meanwhile.
+        // The server may have accepted the connection and cut it off meanwhile.
         self.until("a bare peer is connected", || bare.look(end, |said| said.connected.is_some()));
         bare.receive(end, true);
         bare.send(end, &S::hello());
         end
     }
 
-    /// A bare peer says that it is done, and ends its side.
+    /// A bare peer sends its goodbye, and shuts down its side.
     pub(crate) fn hang_up<S: Stack>(&self, bare: &Bare, end: usize) {
         bare.send(end, &S::goodbye());
         if bare.pending(end) > 0 {
@@ -333,12 +334,12 @@ impl Stage {
         self.ground.is_real()
     }
 
-    /// How many are many here.
+    /// The number of connections that counts as many on this backend.
     pub(crate) fn many(&self) -> usize {
         self.ground.many()
     }
 
-    /// More bytes than are taken for a peer that reads none.
+    /// More bytes than the backend takes for a peer that reads none.
     pub(crate) fn much(&self) -> usize {
         self.ground.much()
     }
@@ -353,22 +354,22 @@ impl Stage {
         self.ground.turns_within(site, time)
     }
 
-    /// Whether what another thread does ends a loop's sleep, which nothing else would.
+    /// Whether an action of another thread ends a loop's sleep, which has no timeout.
     pub(crate) fn wakes(&self, site: &Site, act: impl FnOnce() + Send + 'static) -> bool {
         self.ground.wakes(site, Box::new(act))
     }
 
-    /// Why the handlers that are gone were closed, in that order.
+    /// The close reasons of the handlers, in the order of their `closed` calls.
     pub(crate) fn reasons(&self) -> Vec<String> {
         self.life.reasons.borrow().iter().map(|(_, reason)| reason.clone()).collect()
     }
 
-    /// Somebody will panic on purpose. Anybody else who does fails the scenario.
+    /// Allows panics, which fail a scenario otherwise.
     pub(crate) fn expect_panics(&self) {
         self.panics.set(true);
     }
 
-    /// What is known of the handlers.
+    /// The record of the handlers.
     pub(crate) fn life(&self) -> Rc<Life> {
         self.life.clone()
     }
@@ -378,48 +379,48 @@ impl Stage {
         self.ground.seed()
     }
 
-    /// Waits for the end of so many handlers in all, and says why the last of them ended.
+    /// Waits until `count` handlers are closed in all, and returns the last close reason.
     #[track_caller]
     pub(crate) fn reason(&self, count: usize) -> String {
-        self.until("handlers are told of their end", || self.life.gone.get() >= count);
+        self.until("handlers are closed", || self.life.gone.get() >= count);
         self.reasons().pop().unwrap_or_default()
     }
 
-    /// A handler made of a closure, whose life is watched.
+    /// A handler made of a closure, with its calls recorded.
     pub(crate) fn probe<A>(&self, act: A) -> Probe<A> {
         Probe::new(&self.life, act)
     }
 
-    /// Starts a task on a loop; what it comes to is waited for with [`outcome`](Self::outcome).
+    /// Starts a task on a loop; [`outcome`](Self::outcome) waits for its result.
     pub(crate) fn start<T: 'static>(&self, site: &Site, future: impl Future<Output = T> + 'static) -> Started<T> {
         let started = Started::default();
         let place = started.0.clone();
         let task: Task<()> =
             site.with(|event_loop| event_loop.spawn(async move { *place.borrow_mut() = Some(future.await) }));
-        // A task that is let go of goes on.
+        // A task whose handle is dropped goes on.
         drop(task);
         started
     }
 
-    /// What a task comes to.
+    /// The result of a task.
     pub(crate) fn outcome<T>(&self, started: &Started<T>) -> T {
         self.until("a task ends", || started.0.borrow().is_some());
         started.0.take().expect("it has ended")
     }
 
-    /// Waits for what must happen.
+    /// Waits for a condition that must come true.
     #[track_caller]
     pub(crate) fn until(&self, what: &str, is_so: impl FnMut() -> bool) {
         let happened = self.happens(self.ground.patience(), is_so);
         assert!(happened, "it never happened that {what}; {}", self.describe());
     }
 
-    /// Lets so much time pass.
+    /// Lets time pass.
     pub(crate) fn rest(&self, time: Duration) {
         self.happens(time, || false);
     }
 
-    /// Whether something happens within some time.
+    /// Whether a condition comes true within some time.
     pub(crate) fn happens(&self, within: Duration, mut is_so: impl FnMut() -> bool) -> bool {
         let bares = self.bares.borrow().clone();
         self.ground.run_until(within, &mut || {
@@ -428,7 +429,8 @@ impl Stage {
         })
     }
 
-    /// Nothing is left when a scenario has ended: no connection, no socket, no byte, and every handler was told.
+    /// Asserts that a scenario leaves nothing behind: no connection, no socket, no byte, no handler without a `closed`
+    /// call.
     pub(crate) fn finish(self) {
         self.bares.borrow().iter().for_each(Bare::close_all);
         let sites = self.sites.borrow().clone();
@@ -437,12 +439,12 @@ impl Stage {
         self.until("all loops are drained", || sites.iter().all(Site::is_drained));
         if !self.panics.get() {
             let panicked = |counts: Counts| counts.closed_panicked + counts.tasks_panicked;
-            assert!(sites.iter().all(|site| panicked(site.counts()) == 0), "somebody panicked; {}", self.describe());
+            assert!(sites.iter().all(|site| panicked(site.counts()) == 0), "unexpected panic; {}", self.describe());
         }
-        // What a simulated driver has yet to say of sockets that were closed.
+        // A simulated driver may still have completions for closed sockets.
         self.until("all sockets are closed", || self.ground.sockets() == 0);
-        assert_eq!(self.life.opened.get(), self.life.gone.get(), "handlers told of a connection, and of its end");
-        assert_eq!(self.life.haunted.get(), 0, "handlers that were told something after their end");
+        assert_eq!(self.life.opened.get(), self.life.gone.get(), "handlers that were opened, and closed");
+        assert_eq!(self.life.late_calls.get(), 0, "calls of handlers after `closed`");
         let bares = self.bares.take();
         let pools: Vec<_> = sites.iter().map(Site::pool).chain(bares.iter().map(Bare::pool)).collect();
         drop((sites, bares, self));
@@ -457,7 +459,7 @@ impl Stage {
     }
 }
 
-/// What a handler is told, as one type.
+/// The calls of a handler, as one type.
 #[derive(Debug)]
 pub(crate) enum Told {
     Open,
@@ -466,7 +468,7 @@ pub(crate) enum Told {
 }
 
 impl Told {
-    /// What happens unless a scenario says otherwise.
+    /// The default outcome.
     pub(crate) fn by_default<C: Codec>(self, cx: &Cx<'_, C>) -> Outcome<C> {
         match self {
             Self::Event(event) => event.by_default(cx),
@@ -475,7 +477,7 @@ impl Told {
     }
 }
 
-/// What handlers are posted.
+/// The type that is posted to handlers.
 pub(crate) type Post = u32;
 
 pub(crate) type Cx<'a, C> = Context<'a, C, Post>;
@@ -497,9 +499,10 @@ impl<A> Probe<A> {
         Self { life: life.clone(), act, number, is_gone: false }
     }
 
-    /// A panic in here would be caught, and would end one connection: so it is counted, and looked at in the end.
-    fn haunts(&self) {
-        self.life.haunted.set(self.life.haunted.get() + usize::from(self.is_gone));
+    /// Counts calls after `closed`, for an assertion at the end: a panic here would be caught, and end one connection
+    /// only.
+    fn count_late_calls(&self) {
+        self.life.late_calls.set(self.life.late_calls.get() + usize::from(self.is_gone));
     }
 }
 
@@ -511,30 +514,30 @@ where
     type Post = Post;
 
     fn open(&mut self, cx: &mut Cx<'_, C>) -> Outcome<C> {
-        self.haunts();
+        self.count_late_calls();
         self.life.opened.set(self.life.opened.get() + 1);
         (self.act)(Told::Open, cx)
     }
 
     fn message(&mut self, message: Slice, cx: &mut Cx<'_, C>) -> Outcome<C> {
-        self.haunts();
+        self.count_late_calls();
         (self.act)(Told::Message(message), cx)
     }
 
     fn event(&mut self, event: Event<Post>, cx: &mut Cx<'_, C>) -> Outcome<C> {
-        self.haunts();
+        self.count_late_calls();
         (self.act)(Told::Event(event), cx)
     }
 
     fn closed(&mut self, reason: &CloseReason) {
-        self.haunts();
+        self.count_late_calls();
         self.is_gone = true;
         self.life.reasons.borrow_mut().push((self.number, reason.to_string()));
         self.life.gone.set(self.life.gone.get() + 1);
     }
 }
 
-/// Where a task leaves what it came to.
+/// The place where a task stores its result.
 pub(crate) struct Started<T>(Rc<RefCell<Option<T>>>);
 
 impl<T> Started<T> {
@@ -559,7 +562,7 @@ fn live() -> Arc<AtomicUsize> {
     Arc::new(AtomicUsize::new(0))
 }
 
-/// Turns in which a loop may still have something to do.
+/// Turns in which a loop may still have work.
 const TURNS_AWAKE_MAX: usize = 100;
 
 const SLEEP: Duration = Duration::from_millis(5);

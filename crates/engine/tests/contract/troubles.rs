@@ -1,5 +1,5 @@
-//! What a system answers when it cannot do what it was asked: each kind of call in turn, each answer, the first time, the
-//! second, and so on. Connections may be lost of it, and nothing else: service goes on, and nothing is left behind.
+//! System calls that fail: each kind of call in turn, each error, the first time, the second, and so on. Connections
+//! may be lost, and nothing else: service goes on, and nothing is left behind.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -49,7 +49,7 @@ fn no_call_that_fails_on_uring_costs_more_than_its_connection() {
     });
 }
 
-/// Every call with every answer, at every occasion; one failure, and several in a row. None of it is in vain.
+/// Every call with every error, at every opportunity; one failure, and several in a row. Each planned failure strikes.
 fn everything_strikes(occasions: u64, survive: impl Fn(ShimPlan) -> u64) {
     for call in Call::ALL {
         let mut struck = 0;
@@ -64,7 +64,7 @@ fn everything_strikes(occasions: u64, survive: impl Fn(ShimPlan) -> u64) {
     }
 }
 
-/// Two loops on which calls fail serve and connect; then a client whose calls do not fail is served within the time.
+/// Two loops whose calls fail serve and connect; then a client whose calls do not fail is served within the time.
 fn survives(stage: &Stage, plan: ShimPlan, soon: Duration) -> u64 {
     let struck = Rc::<RefCell<Vec<_>>>::default();
     let shimmed = |side, plan| {
@@ -76,7 +76,7 @@ fn survives(stage: &Stage, plan: ShimPlan, soon: Duration) -> u64 {
         };
         stage.site_over(side, Box::new(wrap))
     };
-    // What fails while listeners are taken over fails at once, and in whoever listens.
+    // A call that fails while a listener is adopted fails at once, and in `listen`.
     let listens = if plan.call == Call::Register { LISTENERS } else { 0 };
     let server = shimmed(Side::Server, ShimPlan { first: plan.first + listens, ..plan });
     let client = shimmed(Side::Client, plan);
@@ -104,7 +104,7 @@ fn survives(stage: &Stage, plan: ShimPlan, soon: Duration) -> u64 {
     let turned = server.counts().turns + client.counts().turns - turns;
     assert!(stage.is_real() || turned < TURNS_MAX, "{turned} turns with {plan:?}");
 
-    // What is planned may strike once more; who tries again is served.
+    // A planned failure may strike once more; a client that tries again is served.
     let healthy = stage.client();
     let healed = stage.start(&healthy, async move {
         while exchange::<Plain>(echoes.clone(), bytes.clone(), 4000).await.as_ref() != Ok(&bytes) {}
@@ -115,7 +115,7 @@ fn survives(stage: &Stage, plan: ShimPlan, soon: Duration) -> u64 {
     struck.take().into_iter().map(|struck| struck.get()).sum()
 }
 
-/// A file, as it comes from the server.
+/// The bytes of a file from the server.
 async fn fetch(from: Address) -> Result<Vec<u8>, String> {
     let mut channel = Client::at(from).connect(Raw).await.map_err(|error| error.to_string())?;
     let mut come = Vec::new();
@@ -141,7 +141,7 @@ fn content() -> Vec<u8> {
     std::fs::read(FILE).expect("the file is there")
 }
 
-/// Files, and nothing around them.
+/// Files without framing.
 struct Files;
 
 impl Codec for Files {
@@ -165,5 +165,5 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/event_loop.rs");
 /// Listeners of the server.
 const LISTENERS: u64 = 3;
 
-/// Several times what all of it takes.
+/// Several times the turns that the whole scenario takes.
 const TURNS_MAX: u64 = 3000;

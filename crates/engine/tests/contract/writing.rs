@@ -1,6 +1,6 @@
-//! What is sent arrives as it was sent: all of it, in order, in whatever pieces the kernel takes it.
+//! Sent bytes arrive unchanged: all of them, in order, in whatever pieces the kernel takes them.
 //!
-//! And what cannot arrive as a whole is cut off where it is cut off: what came before is right to its last byte.
+//! If a connection is cut off, the bytes that arrived before are correct to the last one.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,12 +17,12 @@ use crate::parcels::{Packer, Parcel, Parcels, TIDES, short_region};
 use crate::stack::Stack;
 use crate::stage::{Cx, Post, Served, Site, Stage, Told};
 
-/// Limits of a connection on which anything may wait.
+/// Limits of a connection on which any number of bytes may wait.
 fn unlimited() -> Limits {
     Limits { water: WaterMarks::new(1 << 40, 1), ..Limits::default() }
 }
 
-/// A server that says all of this at once to whoever says something first, and closes.
+/// A server that sends all of these messages at once after the peer's first message, and closes.
 fn says<S: Stack>(stage: &Stage, server: &Site, messages: Vec<Vec<Parcel>>) -> Address {
     let messages = Rc::new(RefCell::new(messages));
     stage.listen(
@@ -46,7 +46,7 @@ fn says<S: Stack>(stage: &Stage, server: &Site, messages: Vec<Vec<Parcel>>) -> A
     )
 }
 
-/// Says it to a peer that reads by fits and starts.
+/// Sends it to a peer that reads intermittently.
 fn arrives<S: Stack>(stage: &Stage, server: &Site, messages: Vec<Vec<Parcel>>, said: &[u8]) {
     let to = says::<S>(stage, server, messages);
     let caller = Caller::<S>::deaf(stage, &to);
@@ -87,8 +87,8 @@ pub(crate) fn pieces_of_every_kind_leave_in_order<S: Stack>(stage: &Stage) {
     arrives::<S>(stage, &server, messages, &packer.said);
 }
 
-/// Messages without bytes, and regions without, are nothing; what was promised of them is kept at once.
-pub(crate) fn what_is_empty_is_sent_at_once<S: Stack>(stage: &Stage) {
+/// Empty messages and empty regions send nothing; their positions are flushed at once.
+pub(crate) fn an_empty_message_is_sent_at_once<S: Stack>(stage: &Stage) {
     let (server, flushed) = (stage.server(), Rc::new(Cell::new(0)));
     let note = flushed.clone();
     let to = stage.listen(
@@ -124,7 +124,7 @@ pub(crate) fn what_is_empty_is_sent_at_once<S: Stack>(stage: &Stage) {
     assert_eq!(flushed.get(), 1, "one mark was watched");
 }
 
-/// The peer gets what there is, no more is told to it, and it can tell that something is missing.
+/// The peer gets the bytes that the file has, nothing after them, and can see that the message is incomplete.
 pub(crate) fn a_file_shorter_than_its_region_cuts_off_what_follows<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let there = 5000;
@@ -141,8 +141,8 @@ pub(crate) fn a_file_shorter_than_its_region_cuts_off_what_follows<S: Stack>(sta
     assert!(server.used() < 10 * TIDES.len(), "what was queued behind is gone");
 }
 
-/// A client's handler says something before anything could have left; through a filter even before its hello.
-pub(crate) fn what_is_sent_when_a_handler_opens_arrives<S: Stack>(stage: &Stage) {
+/// A client's handler sends before the socket could take any byte; through a filter even before its hello.
+pub(crate) fn messages_sent_in_open_arrive<S: Stack>(stage: &Stage) {
     let (server, client) = (stage.server(), stage.client());
     let heard = Rc::<RefCell<Vec<u8>>>::default();
     let note = heard.clone();
@@ -170,13 +170,13 @@ pub(crate) fn what_is_sent_when_a_handler_opens_arrives<S: Stack>(stage: &Stage)
         told => told.by_default(cx),
     });
     let connected = stage.start(&client, async move { Client::at(to).connect_with(S::client(), probe).await.is_ok() });
-    assert!(stage.outcome(&connected), "nobody hinders it");
+    assert!(stage.outcome(&connected), "connecting succeeds");
     stage.until("both are done", || server.counts().closed_done == 1 && client.counts().closed_done == 1);
     assert!(*heard.borrow() == bytes, "other bytes arrived");
     assert_eq!(*greeting.borrow(), b"ebb");
 }
 
-pub(crate) fn what_is_sent_as_soon_as_a_channel_is_there_arrives<S: Stack>(stage: &Stage) {
+pub(crate) fn messages_sent_as_soon_as_a_channel_opens_arrive<S: Stack>(stage: &Stage) {
     async fn greet<S: Stack>(mut channel: Channel<S::Codec>) -> Served {
         channel.send(Payload::from("ebb"))?;
         Ok(())
@@ -196,7 +196,7 @@ pub(crate) fn what_is_sent_as_soon_as_a_channel_is_there_arrives<S: Stack>(stage
     assert_eq!(stage.outcome(&started).as_deref(), Ok(&b"ebb"[..]));
 }
 
-/// What a handler found out.
+/// The record of a handler.
 #[derive(Default)]
 struct Found {
     heard: RefCell<Vec<u8>>,
@@ -212,7 +212,7 @@ impl Found {
     }
 }
 
-pub(crate) fn after_its_end_a_handler_sends_nothing_and_hears_all<S: Stack>(stage: &Stage) {
+pub(crate) fn after_shutdown_a_handler_sends_nothing_and_receives_all<S: Stack>(stage: &Stage) {
     let (server, found) = (stage.server(), Rc::<Found>::default());
     let note = found.clone();
     let to = stage.listen(&server, Limits::default(), S::server, move || {
@@ -243,7 +243,7 @@ pub(crate) fn after_its_end_a_handler_sends_nothing_and_hears_all<S: Stack>(stag
     assert!(found.refused.get() >= 2, "sends that were refused");
 }
 
-pub(crate) fn after_its_end_a_channel_sends_nothing_and_hears_all<S: Stack>(stage: &Stage) {
+pub(crate) fn after_shutdown_a_channel_sends_nothing_and_receives_all<S: Stack>(stage: &Stage) {
     async fn serve<S: Stack>(mut channel: Channel<S::Codec>, found: Rc<Found>) -> Served {
         found.note(&channel.send(Payload::from("word")));
         channel.shutdown_write();
@@ -267,8 +267,8 @@ pub(crate) fn after_its_end_a_channel_sends_nothing_and_hears_all<S: Stack>(stag
     assert!(found.refused.get() >= 1, "sends that were refused");
 }
 
-/// Whoever lets go of a connection lets go of what it has not sent: what was sent is right to its last byte.
-pub(crate) fn what_a_bare_peer_did_not_send_is_cut_off_behind_what_it_did<S: Stack>(stage: &Stage) {
+/// Closing a bare socket drops its pending bytes: the bytes that were sent are correct to the last one.
+pub(crate) fn bytes_before_a_cut_off_arrive_unchanged<S: Stack>(stage: &Stage) {
     let (server, found) = (stage.server(), Rc::<Found>::default());
     let note = found.clone();
     let to = stage.listen(&server, Limits::default(), S::server, move || {
@@ -287,7 +287,7 @@ pub(crate) fn what_a_bare_peer_did_not_send_is_cut_off_behind_what_it_did<S: Sta
         }
     });
     let caller = Caller::<S>::new(stage, &to);
-    // Or the server would be reset for what was not read.
+    // Otherwise unread bytes would reset the server.
     caller.is_greeted(stage);
     let bytes = pattern(stage.bulk());
     caller.say(&bytes);
@@ -309,7 +309,7 @@ fn line(number: usize) -> Vec<u8> {
     line
 }
 
-/// Lines that no buffer holds, as they are sent and as they arrive.
+/// More lines than the buffers take, as messages and as bytes.
 fn lines(stage: &Stage) -> (Vec<Vec<u8>>, Vec<u8>) {
     let lines: Vec<_> = (0..stage.bulk() / 1000).map(line).collect();
     let mut bytes = lines.join(&b'\n');
@@ -317,7 +317,7 @@ fn lines(stage: &Stage) -> (Vec<Vec<u8>>, Vec<u8>) {
     (lines, bytes)
 }
 
-/// Serves lines, all at once, and then does something with the channel.
+/// Serves lines, all at once, and then runs `then` on the channel.
 fn serves_lines<S, F>(
     stage: &Stage,
     server: &Site,
@@ -342,7 +342,7 @@ where
     })
 }
 
-pub(crate) fn what_waits_when_a_channel_is_dropped_arrives_whole<S: Stack>(stage: &Stage) {
+pub(crate) fn pending_bytes_of_a_dropped_channel_arrive_whole<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let (lines, bytes) = lines(stage);
     let to = serves_lines::<S, _>(stage, &server, lines, async |channel, _| {
@@ -356,7 +356,7 @@ pub(crate) fn what_waits_when_a_channel_is_dropped_arrives_whole<S: Stack>(stage
     assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
 }
 
-pub(crate) fn a_close_is_over_when_everything_has_left<S: Stack>(stage: &Stage) {
+pub(crate) fn a_close_completes_when_everything_has_left<S: Stack>(stage: &Stage) {
     let (server, over) = (stage.server(), Rc::new(Cell::new(false)));
     let (lines, bytes) = lines(stage);
     let note = over.clone();
@@ -377,8 +377,8 @@ pub(crate) fn a_close_is_over_when_everything_has_left<S: Stack>(stage: &Stage) 
     stage.until("the close is over", || over.get());
 }
 
-/// Where a protocol has words for it, what was sent before a failure is nothing that the peer must doubt.
-pub(crate) fn what_waits_when_a_handler_fails_arrives_in_whole_messages<S: Stack>(stage: &Stage) {
+/// If a protocol can report a failure, the peer need not doubt the messages before it.
+pub(crate) fn pending_messages_of_a_failed_handler_arrive_whole<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let (lines, bytes) = lines(stage);
     let lines = Rc::new(lines);
@@ -406,8 +406,8 @@ pub(crate) fn what_waits_when_a_handler_fails_arrives_in_whole_messages<S: Stack
     stage.until("the server is done", || server.counts().closed_failed == 1);
 }
 
-/// A promise that nobody waits for any more is nobody's loss.
-pub(crate) fn a_promise_that_is_dropped_takes_nothing_back<S: Stack>(stage: &Stage) {
+/// Dropping a future of `flushed` has no effect on the bytes.
+pub(crate) fn dropping_a_flushed_future_loses_no_bytes<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let (lines, bytes) = lines(stage);
     let was_late = Rc::new(Cell::new(false));
@@ -430,12 +430,12 @@ pub(crate) fn a_promise_that_is_dropped_takes_nothing_back<S: Stack>(stage: &Sta
 }
 
 /// Messages of several pieces that are too few to be worth a call of their own, to several connections at once.
-pub(crate) fn what_many_are_sent_in_one_turn_does_not_mix<S: Stack>(stage: &Stage) {
+pub(crate) fn bytes_to_many_connections_in_one_turn_do_not_mix<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
     let mut all = Vec::new();
     for _ in 0..6 {
         let mut packer = Packer::new(stage.random(), server.pool());
-        // Each says something else.
+        // Each connection gets other bytes.
         (0..all.len()).for_each(|_| drop(packer.linked(100)));
         packer.said.clear();
         let message = (0..3).map(|_| packer.linked(LINK_BYTES_MIN)).collect();
@@ -453,5 +453,5 @@ pub(crate) fn what_many_are_sent_in_one_turn_does_not_mix<S: Stack>(stage: &Stag
     stage.until("the server is done", || server.counts().closed_done == all.len() as u64);
 }
 
-/// A time that is short for everybody.
+/// A time that is short on every backend.
 const MOMENT: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! What one connection may take of a turn, and of memory, before others get theirs.
+//! The share of a turn, and of memory, that one connection may use before others get theirs.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -26,7 +26,7 @@ fn a_flood_of_tiny_messages_does_not_starve_another_connection() {
         }),
     );
     let (mut other, _) = pairs.connect(Limits::default(), Lines::new(), Probe::new(&journal, echo));
-    // The flood is there first, all of it.
+    // The whole flood is there first.
     flood.write_all(&b"\n".repeat(60_000)).unwrap();
     other.write_all(b"me too\n").unwrap();
     pairs.turn_until(|| journal.count("message me too") == 1);
@@ -36,13 +36,13 @@ fn a_flood_of_tiny_messages_does_not_starve_another_connection() {
 
 #[test]
 fn a_flood_of_tiny_messages_does_not_pile_up_in_memory() {
-    /// Remembers the most that the loop's memory ever held.
+    /// Records the maximum of the loop's memory.
     fn run(mut pipe: Embedded<&'static str>, most: &Cell<usize>) {
         for _ in 0..4 {
             pipe.receive(&b"\n".repeat(1 << 20));
         }
         assert!(pipe.counts().messages >= 4 << 20);
-        // The scratch, what is left of one receive, and as much again for a stage above.
+        // The scratch, the rest of one receive, and as much again for a stage above.
         assert!(most.get() < 400_000, "{} bytes", most.get());
     }
 
@@ -131,7 +131,7 @@ fn a_large_answer_to_a_fast_reader_does_not_starve_another_connection() {
 }
 
 #[test]
-fn letters_of_one_sender_do_not_starve_a_connection() {
+fn posts_of_one_sender_do_not_starve_a_connection() {
     let (journal, posted) = (Journal::default(), Rc::new(Cell::new(0)));
     let mut pairs = Pairs::new(usize::MAX);
     let count = posted.clone();
@@ -145,7 +145,7 @@ fn letters_of_one_sender_do_not_starve_a_connection() {
     );
     let (mut other, _) = pairs.connect(Limits::default(), Lines::new(), Probe::new(&journal, echo));
     for _ in 0..20_000 {
-        remote.post("letter").unwrap();
+        remote.post("post").unwrap();
     }
     other.write_all(b"me too\n").unwrap();
     pairs.turn_until(|| journal.count("message me too") == 1);
@@ -172,13 +172,13 @@ fn one_message_larger_than_the_cap_is_taken_and_sent() {
 }
 
 #[test]
-fn letters_that_come_while_older_ones_are_delivered_need_no_wake_up_of_their_own() {
+fn posts_during_a_delivery_need_no_extra_wake_up() {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let (journal, mut pairs) = (Journal::default(), Pairs::new(usize::MAX));
         let (_stream, remote) =
             pairs.connect(Limits::default(), Lines::new(), Probe::new(&journal, |_, _| Outcome::Continue));
-        // More than one turn delivers; and what comes then wakes a turn that has enough to do.
+        // More posts than one turn delivers; a later post comes to a turn that still has work.
         (0..1_500).for_each(|_| remote.post("old").unwrap());
         pairs.event_loop.turn(None).unwrap();
         remote.post("new").unwrap();
@@ -186,5 +186,5 @@ fn letters_that_come_while_older_ones_are_delivered_need_no_wake_up_of_their_own
         pairs.event_loop.turn(None).unwrap();
         tell.send(journal.count(r#"Posted("new")"#)).unwrap();
     });
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(1), "the loop sleeps though there is a letter");
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(1), "the loop sleeps though there is a post");
 }

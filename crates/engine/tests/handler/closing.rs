@@ -1,4 +1,4 @@
-//! How connections end: flushed first, lingering, and told exactly once.
+//! How connections close: flushed first, lingering, and with exactly one `closed` call.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use tidegate_testkit::filters::ToyTls;
 
 use crate::support::{Habits, Happening, Journal, Parcel, Probe, Told, by_default, bytes, echo, marks};
 
-/// Answers `bye` and closes; everything else is sent back.
+/// Answers `bye` and closes; echoes everything else.
 fn until_bye(told: Told, cx: &mut crate::support::Cx<'_, Habits>) -> Outcome<Habits> {
     match told {
         Told::Message(line) => {
@@ -27,7 +27,7 @@ fn until_bye(told: Told, cx: &mut crate::support::Cx<'_, Habits>) -> Outcome<Hab
 }
 
 #[test]
-fn close_sends_what_waits_and_the_last_word_of_the_protocol_first() {
+fn close_first_sends_pending_bytes_and_the_protocols_final_bytes() {
     let journal = Journal::default();
     let codec = Habits { says_bye: true, ..Habits::default() };
     let mut pipe = Embedded::new(codec, Probe::new(&journal, until_bye));
@@ -43,7 +43,7 @@ fn close_sends_what_waits_and_the_last_word_of_the_protocol_first() {
 }
 
 #[test]
-fn after_our_close_what_the_peer_sends_is_discarded_and_its_end_closes_at_once() {
+fn after_our_close_input_is_discarded_and_the_peers_end_closes_at_once() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(Habits::default(), Probe::new(&journal, until_bye));
     pipe.receive(b"bye\n");
@@ -60,7 +60,7 @@ fn after_our_close_what_the_peer_sends_is_discarded_and_its_end_closes_at_once()
 }
 
 #[test]
-fn a_peer_that_does_not_end_is_waited_for_as_long_as_it_may_linger() {
+fn a_peer_that_does_not_end_is_waited_for_until_the_linger_timeout() {
     let journal = Journal::default();
     let limits = Limits { linger_timeout: Duration::from_secs(2), ..Limits::default() };
     let mut pipe = Embedded::with_limits(Habits::default(), Probe::new(&journal, until_bye), limits);
@@ -75,7 +75,7 @@ fn a_peer_that_does_not_end_is_waited_for_as_long_as_it_may_linger() {
 }
 
 #[test]
-fn a_peer_that_goes_on_sending_for_ever_is_not_waited_for_for_ever() {
+fn a_peer_that_sends_for_ever_is_waited_for_a_bounded_time() {
     let mut pipe = Embedded::new(Habits::default(), Probe::new(&Journal::default(), until_bye));
     pipe.receive(b"bye\n");
     for _ in 0..29 {
@@ -89,7 +89,7 @@ fn a_peer_that_goes_on_sending_for_ever_is_not_waited_for_for_ever() {
 }
 
 #[test]
-fn nor_is_it_by_who_had_ended_its_side_before_it_closes() {
+fn a_peer_that_sends_for_ever_is_cut_off_also_after_our_shutdown() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Habits::default(),
@@ -102,7 +102,7 @@ fn nor_is_it_by_who_had_ended_its_side_before_it_closes() {
         }),
     );
     pipe.receive(b"bye\n");
-    // Neither sooner, by the handler's deadline, nor never.
+    // The linger bound closes it, and the handler's deadline does not close it earlier.
     for _ in 0..29 {
         pipe.receive(b"more");
         pipe.advance(Duration::from_secs(1));
@@ -114,7 +114,7 @@ fn nor_is_it_by_who_had_ended_its_side_before_it_closes() {
 }
 
 #[test]
-fn who_has_ended_its_side_is_done_when_the_peer_ends_and_the_other_way_round() {
+fn a_connection_closes_when_both_sides_have_ended_in_either_order() {
     for ends_first in [false, true] {
         let journal = Journal::default();
         let mut pipe = Embedded::new(
@@ -133,7 +133,7 @@ fn who_has_ended_its_side_is_done_when_the_peer_ends_and_the_other_way_round() {
 }
 
 #[test]
-fn fail_sends_what_waits_lets_the_codec_speak_and_reports() {
+fn fail_sends_pending_bytes_and_the_codecs_error_and_reports() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Habits::default(),
@@ -154,13 +154,13 @@ fn fail_sends_what_waits_lets_the_codec_speak_and_reports() {
 }
 
 #[test]
-fn nothing_is_told_any_more_while_a_connection_closes() {
+fn a_closing_connection_gets_no_events() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(
         Habits::default(),
         Probe::new(&journal, |told, cx| {
             if let Told::Message(_) = told {
-                // It is unwritable, watches a mark and has a deadline when it closes.
+                // It is unwritable, watches a position and has a deadline when it closes.
                 let mark = cx.send(Parcel::Line(bytes(5_000))).unwrap();
                 cx.watch(mark);
                 cx.deadline_after(Duration::from_secs(1));
@@ -191,7 +191,7 @@ fn an_event_after_which_the_connection_closes_is_the_last_one() {
                 cx.watch(mark);
                 Outcome::Continue
             }
-            // The mark it watches is with the kernel at the same time.
+            // The kernel takes the bytes up to the watched position at the same time.
             Told::Event(Event::Established) => Outcome::Close,
             _ => Outcome::Continue,
         }),
@@ -203,7 +203,7 @@ fn an_event_after_which_the_connection_closes_is_the_last_one() {
 }
 
 #[test]
-fn no_writability_is_told_while_what_was_queued_is_released() {
+fn no_writable_event_comes_while_a_closed_queue_is_freed() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(Lines::new(), Probe::new(&journal, echo), marks(100, 50));
     pipe.take_at_most(0);
@@ -214,9 +214,9 @@ fn no_writability_is_told_while_what_was_queued_is_released() {
     assert_eq!(pipe.pool().ledger().used() / 100_000, 0, "and everything was given back");
 }
 
-/// Every way to end: what to do to a connection that has a queue that is full, and how it is counted.
+/// Every way to end: the action on a connection whose queue is full, and the counter.
 #[test]
-fn closed_is_told_exactly_once_on_every_path() {
+fn closed_is_called_exactly_once_on_every_path() {
     type Path = (&'static str, Happening, fn(&Counts) -> u64);
     let paths: [Path; 10] = [
         ("done", |pipe| pipe.receive(b"close\n"), |counts| counts.closed_done),
@@ -278,7 +278,7 @@ fn closed_is_told_exactly_once_on_every_path() {
 }
 
 #[test]
-fn a_failed_handshake_does_not_wait_for_what_it_kept_back() {
+fn a_failed_handshake_does_not_wait_for_buffered_bytes() {
     // The greeting can never leave, so neither bad bytes nor an end may wait for it.
     let cases: [(&str, Happening); 3] = [
         ("closed: the peer said no hello", |pipe| {
@@ -311,7 +311,7 @@ fn a_failed_handshake_does_not_wait_for_what_it_kept_back() {
 }
 
 #[test]
-fn closing_in_the_middle_of_a_handshake_waits_for_what_was_sent() {
+fn closing_during_a_handshake_waits_for_queued_messages() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Over::new(ToyTls::server(3), Lines::new()),
@@ -330,7 +330,7 @@ fn closing_in_the_middle_of_a_handshake_waits_for_what_was_sent() {
 }
 
 #[test]
-fn whoever_is_connected_when_the_loop_ends_is_told_whatever_carries_it() {
+fn the_end_of_the_loop_notifies_connections_on_every_backend() {
     for backend in [Backend::Epoll, Backend::Uring] {
         // Not every kernel has io_uring.
         let Ok(mut event_loop) = EventLoop::on(backend) else { continue };

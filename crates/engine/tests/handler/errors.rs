@@ -71,7 +71,7 @@ impl Handler<Habits> for Dies {
 }
 
 #[test]
-fn what_was_sent_before_a_panic_leaves_and_the_codec_speaks() {
+fn messages_before_a_panic_are_sent_and_the_codec_reports_the_error() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Habits::default(),
@@ -91,7 +91,7 @@ fn what_was_sent_before_a_panic_leaves_and_the_codec_speaks() {
 }
 
 #[test]
-fn the_last_word_of_a_codec_that_errs_leaves_before_the_close() {
+fn the_final_bytes_of_a_failing_codec_are_sent_before_the_close() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Habits::default(),
@@ -122,7 +122,7 @@ fn a_fault_at_the_end_of_the_peer_is_reported() {
 }
 
 #[test]
-fn through_a_filter_the_last_word_of_a_codec_is_sealed_and_followed_by_the_filters_own() {
+fn a_filter_seals_the_codecs_final_bytes_and_appends_its_own() {
     let journal = Journal::default();
     let mut pipe =
         Embedded::new(Over::new(ToyTls::server(7), Habits::default()), Probe::new(&journal, |_, _| Outcome::Continue));
@@ -147,7 +147,7 @@ fn a_codec_is_called_when_its_time_has_come_and_not_before() {
 }
 
 #[test]
-fn a_fault_at_a_time_out_is_told_instead_of_the_handlers_deadline() {
+fn a_fault_at_a_timeout_is_reported_instead_of_the_handlers_deadline() {
     let journal = Journal::default();
     let codec = Habits { deadline: Some(Instant::now() + Duration::from_secs(60)), ..Habits::default() };
     let mut pipe = Embedded::new(

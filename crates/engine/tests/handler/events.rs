@@ -1,4 +1,4 @@
-//! Every event, and when it is told.
+//! Every event, and when it comes.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::support::{Habits, Journal, Probe, Told, by_default, bytes, echo, mark
 const KEY: u8 = 0x5a;
 
 #[test]
-fn open_is_told_first_and_messages_in_the_order_of_their_bytes() {
+fn open_comes_first_and_messages_in_the_order_of_their_bytes() {
     for bytewise in [false, true] {
         let journal = Journal::default();
         let mut pipe = Embedded::new(Lines::new(), Probe::new(&journal, echo));
@@ -29,7 +29,7 @@ fn open_is_told_first_and_messages_in_the_order_of_their_bytes() {
 }
 
 #[test]
-fn what_open_sends_leaves_before_anything_came() {
+fn messages_sent_in_open_leave_before_any_input() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
@@ -63,7 +63,7 @@ fn posts_arrive_in_order_and_leave_in_one_piece() {
 }
 
 #[test]
-fn a_post_to_a_connection_that_is_closing_or_gone_is_dropped() {
+fn a_post_to_a_closing_or_closed_connection_is_dropped() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(Lines::new(), Probe::new(&journal, |_, _| Outcome::Close));
     pipe.post("while it lingers");
@@ -75,7 +75,7 @@ fn a_post_to_a_connection_that_is_closing_or_gone_is_dropped() {
 }
 
 #[test]
-fn a_handle_to_a_connection_that_did_not_outlive_its_first_visit_knows() {
+fn a_remote_of_a_connection_that_closed_in_its_first_dispatch_is_gone() {
     struct Refuse;
     impl Handler<Lines> for Refuse {
         type Post = ();
@@ -123,7 +123,7 @@ fn a_deadline_fires_once_and_not_before_its_time() {
 
 #[test]
 fn a_deadline_that_is_moved_fires_at_its_new_time_only() {
-    // Each message moves it: to later, which the wheel does lazily, or to sooner.
+    // Each message moves the deadline: to later, which the wheel does lazily, or to sooner.
     for (first, then) in [(10, 30), (30, 10)] {
         let journal = Journal::default();
         let mut pipe = Embedded::new(
@@ -180,7 +180,7 @@ fn a_deadline_may_be_set_anew_when_it_has_come() {
 }
 
 #[test]
-fn flushed_is_told_once_everything_up_to_the_mark_was_taken() {
+fn flushed_comes_once_the_kernel_has_all_bytes_up_to_the_position() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
@@ -202,11 +202,11 @@ fn flushed_is_told_once_everything_up_to_the_mark_was_taken() {
     pipe.take_at_most(1);
     assert_eq!(journal.take(), ["Flushed"]);
     pipe.take_at_most(usize::MAX);
-    assert_eq!(journal.take(), [""; 0], "it is told once");
+    assert_eq!(journal.take(), [""; 0], "it comes once");
 }
 
 #[test]
-fn a_mark_that_was_reached_already_is_told_at_once() {
+fn a_position_that_was_reached_already_is_reported_at_once() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
@@ -224,7 +224,7 @@ fn a_mark_that_was_reached_already_is_told_at_once() {
 }
 
 #[test]
-fn a_new_watched_mark_takes_the_place_of_the_old_one() {
+fn a_new_watched_position_replaces_the_old_one() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
@@ -245,7 +245,7 @@ fn a_new_watched_mark_takes_the_place_of_the_old_one() {
 }
 
 #[test]
-fn a_handler_that_watches_from_within_flushed_is_told_once_a_turn() {
+fn watching_again_in_flushed_gives_one_event_per_turn() {
     let journal = Journal::default();
     let mut left = 50;
     let mut pipe = Embedded::new(
@@ -253,7 +253,7 @@ fn a_handler_that_watches_from_within_flushed_is_told_once_a_turn() {
         Probe::new(&journal, move |told, cx| {
             if matches!(told, Told::Event(Event::Posted(_) | Event::Flushed)) && left > 0 {
                 left -= 1;
-                // It is with the kernel already: a loop that told it at once would never end.
+                // The kernel has the bytes already: a loop that reported it at once would never end.
                 cx.watch(WritePosition(0));
             }
             Outcome::Continue
@@ -266,7 +266,7 @@ fn a_handler_that_watches_from_within_flushed_is_told_once_a_turn() {
 }
 
 #[test]
-fn through_a_filter_the_mark_is_translated() {
+fn a_filter_translates_the_write_position() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Over::new(ToyTls::server(KEY), Lines::new()),
@@ -292,7 +292,7 @@ fn through_a_filter_the_mark_is_translated() {
 }
 
 #[test]
-fn writable_is_told_only_after_the_level_fell_and_rose() {
+fn writable_comes_only_after_the_connection_was_unwritable() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(
         Lines::new(),
@@ -318,7 +318,7 @@ fn writable_is_told_only_after_the_level_fell_and_rose() {
 }
 
 #[test]
-fn a_level_that_never_fell_tells_nothing() {
+fn a_connection_that_stays_writable_gets_no_writable_event() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(Lines::new(), Probe::new(&journal, echo), marks(4_000, 1_000));
     for _ in 0..100 {
@@ -328,7 +328,7 @@ fn a_level_that_never_fell_tells_nothing() {
 }
 
 #[test]
-fn a_handler_that_fills_the_queue_whenever_it_may_is_told_once_a_turn_and_never_from_within() {
+fn a_handler_that_refills_its_queue_gets_no_nested_writable_events() {
     let journal = Journal::default();
     let (inside, mut left) = (journal.clone(), 40);
     let mut pipe = Embedded::with_limits(
@@ -349,16 +349,16 @@ fn a_handler_that_fills_the_queue_whenever_it_may_is_told_once_a_turn_and_never_
     let before = pipe.counts().turns;
     pipe.post("stream");
     assert_eq!(journal.count("Writable"), 40);
-    assert!(pipe.counts().turns - before >= 20, "at most at the visits of a turn");
+    assert!(pipe.counts().turns - before >= 20, "at most at the dispatches of a turn");
     let lines = journal.take();
     for (line, next) in lines.iter().zip(&lines[1..]) {
-        assert!(line != "begin" || next == "end", "told in the middle of sending: {next}");
+        assert!(line != "begin" || next == "end", "an event in the middle of sending: {next}");
     }
     assert_eq!(pipe.written().len(), 40 * 4 * 1_001);
 }
 
 #[test]
-fn an_application_may_hold_its_connection_unwritable() {
+fn an_application_may_block_writes() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
@@ -370,7 +370,7 @@ fn an_application_may_hold_its_connection_unwritable() {
         }),
     );
     pipe.post("hold");
-    assert!(!pipe.is_receiving(), "who cannot answer does not ask");
+    assert!(!pipe.is_receiving(), "an unwritable connection does not receive");
     pipe.post("let go");
     assert_eq!(journal.take(), ["open", r#"Posted("hold")"#, r#"Posted("let go")"#, "Writable"]);
     assert!(pipe.is_receiving());
@@ -421,7 +421,7 @@ fn a_codec_that_is_finished_closes_the_connection() {
 }
 
 #[test]
-fn the_end_of_the_protocol_is_told_like_that_of_the_peer() {
+fn the_end_of_the_protocol_is_reported_like_that_of_the_peer() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(Habits::default(), Probe::new(&journal, |_, _| Outcome::Continue));
     pipe.receive(b"ebb\nend\nflow\n");
@@ -431,7 +431,7 @@ fn the_end_of_the_protocol_is_told_like_that_of_the_peer() {
 }
 
 #[test]
-fn established_is_told_once_before_the_first_message_however_the_bytes_come() {
+fn established_comes_once_before_the_first_message_at_every_split() {
     let wire = ToyTls::client_wire(KEY, b"ebb\nflow\n", 3);
     for bytewise in [false, true] {
         let journal = Journal::default();
@@ -470,7 +470,7 @@ fn a_handshake_goes_on_while_the_handler_is_paused() {
 }
 
 #[test]
-fn a_drain_is_told_and_closes_by_default_after_the_flush() {
+fn a_drain_is_an_event_and_closes_by_default_after_the_flush() {
     let journal = Journal::default();
     let codec = Habits::default();
     let mut pipe = Embedded::new(
@@ -484,13 +484,13 @@ fn a_drain_is_told_and_closes_by_default_after_the_flush() {
     pipe.drain(Duration::from_secs(10));
     assert!(!pipe.is_ended());
     pipe.take_at_most(usize::MAX);
-    assert_eq!(pipe.written(), b"draining\n", "the protocol may tell the peer");
+    assert_eq!(pipe.written(), b"draining\n", "the protocol may notify the peer");
     pipe.end();
     assert_eq!(journal.take(), ["open", "Drain", "closed: done"]);
 }
 
 #[test]
-fn who_does_not_end_in_a_drain_is_cut_off_at_its_deadline() {
+fn a_drain_cuts_off_remaining_connections_at_its_deadline() {
     let journal = Journal::default();
     let codec = Habits { knows_its_end: true, ..Habits::default() };
     let mut pipe = Embedded::new(codec, Probe::new(&journal, |told, cx| by_default(&told, cx)));

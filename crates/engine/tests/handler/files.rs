@@ -1,4 +1,4 @@
-//! Pieces of files: sent as they are, or read where a filter has to see them.
+//! Regions of files: sent by the kernel, or read if a filter has to change them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tidegate_testkit::{Embedded, Random};
 
 use crate::support::{Cx, Habits, Journal, Parcel, Post, Probe, Told, by_default, file, marks};
 
-/// Answers each message with a line, the region, and another line; watches the last one.
+/// Answers each message with a line, the region, and another line; watches the position of the last one.
 fn serve<C: Codec<Out = Parcel>>(region: &FileRegion) -> impl FnMut(Told, &mut Cx<'_, C>) -> Outcome<C> + 'static {
     let region = region.clone();
     move |told, cx| {
@@ -23,7 +23,7 @@ fn serve<C: Codec<Out = Parcel>>(region: &FileRegion) -> impl FnMut(Told, &mut C
     }
 }
 
-/// The marks are above what these tests send: the length of a region counts against them.
+/// The water marks are above the length of these regions, which counts against them.
 fn embedded<C: Codec, H: Handler<C, Post = Post>>(codec: C, handler: H) -> Embedded<Post> {
     Embedded::with_limits(codec, handler, marks(4 << 20, 1 << 20))
 }
@@ -76,7 +76,7 @@ fn over_a_filter_that_changes_bytes_a_region_is_read_in_bounded_pieces() {
     pipe.take_at_most(0);
     let wire = ToyTls::client_wire(5, b"get\n", 4);
     pipe.receive(&wire[..wire.len() - 2]);
-    assert!(pipe.pool().ledger().used() < 200_000, "no more than a piece is in memory while nobody takes it");
+    assert!(pipe.pool().ledger().used() < 200_000, "no more than a piece is in memory while the peer does not read");
     assert_eq!(journal.count("Flushed"), 0);
     pipe.take_at_most(usize::MAX);
     assert!(ToyTls::opened(5, &pipe.written()) == (expected(&content), false));
@@ -84,7 +84,7 @@ fn over_a_filter_that_changes_bytes_a_region_is_read_in_bounded_pieces() {
 }
 
 #[test]
-fn over_a_filter_that_changes_nothing_a_region_passes_unseen() {
+fn over_a_filter_that_changes_nothing_a_region_is_not_read_into_memory() {
     let content = Random::new(4).bytes(300_000);
     let journal = Journal::default();
     let codec = Over::new(StripPrefix::new(b"P"), Habits::default());
@@ -97,12 +97,12 @@ fn over_a_filter_that_changes_nothing_a_region_passes_unseen() {
 }
 
 #[test]
-fn a_file_shorter_than_its_region_cuts_the_connection_off_and_is_the_callers_fault() {
+fn a_file_shorter_than_its_region_is_the_callers_fault() {
     let short = region(&[b'x'; 5_000], 1_000, 5_000);
     let journal = Journal::default();
     let mut pipe = embedded(Habits::default(), Probe::new(&journal, serve(&short)));
     pipe.receive(b"get\n");
-    assert!(pipe.is_cut_off(), "the peer must not take what it got for the whole");
+    assert!(pipe.is_cut_off(), "the peer must not take a truncated message for a complete one");
     assert_eq!(pipe.counts().closed_failed, 1, "{:?}", journal.take());
     assert!(pipe.written() == [&b"head\n"[..], &[b'x'; 4_000]].concat());
 

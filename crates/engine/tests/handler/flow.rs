@@ -1,4 +1,4 @@
-//! Back-pressure, pausing, and what is refused.
+//! Back-pressure, pausing, and refused messages.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tidegate_testkit::filters::ToyTls;
 use crate::support::{Cx, Habits, Happening, Journal, Parcel, Probe, Told, by_default, bytes, echo, marks};
 
 #[test]
-fn who_may_send_no_more_is_not_writable_even_if_the_cap_lies_below_the_high_mark() {
+fn a_cap_below_the_high_mark_makes_a_full_connection_unwritable() {
     let journal = Journal::default();
     let inside = journal.clone();
     let limits = Limits { water: WaterMarks { cap: 3_000, ..WaterMarks::new(64_000, 32_000) }, ..Limits::default() };
@@ -36,7 +36,7 @@ fn who_may_send_no_more_is_not_writable_even_if_the_cap_lies_below_the_high_mark
 }
 
 #[test]
-fn past_the_cap_a_message_is_refused_and_comes_back() {
+fn past_the_cap_a_message_is_refused_and_returned() {
     let journal = Journal::default();
     let inside = journal.clone();
     let mut pipe = Embedded::with_limits(
@@ -69,7 +69,7 @@ fn past_the_cap_a_message_is_refused_and_comes_back() {
 }
 
 #[test]
-fn what_the_protocol_cannot_say_is_refused_and_nothing_else_happens() {
+fn a_message_that_the_codec_refuses_has_no_other_effect() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
@@ -136,7 +136,7 @@ fn shutdown_write_waits_until_everything_was_taken() {
 }
 
 #[test]
-fn shutdown_write_says_the_last_word_of_a_filter() {
+fn shutdown_write_sends_the_final_bytes_of_a_filter() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Over::new(ToyTls::server(1), Lines::new()),
@@ -159,7 +159,7 @@ fn shutdown_write_says_the_last_word_of_a_filter() {
 }
 
 #[test]
-fn what_a_codec_replies_after_shutdown_write_goes_nowhere() {
+fn replies_of_the_codec_after_shutdown_write_are_dropped() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Habits::default(),
@@ -275,7 +275,7 @@ fn reading_stops_while_the_connection_is_unwritable_and_goes_on_afterwards() {
 }
 
 #[test]
-fn an_answer_of_any_size_closes_nothing_even_if_the_codec_replied_as_well() {
+fn a_large_answer_beside_codec_replies_does_not_close_the_connection() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(
         Habits::default(),
@@ -296,7 +296,7 @@ fn an_answer_of_any_size_closes_nothing_even_if_the_codec_replied_as_well() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_what_it_makes_the_codec_answer_is_cut_off() {
+fn a_peer_that_does_not_read_the_codecs_replies_is_cut_off() {
     let journal = Journal::default();
     let mut pipe =
         Embedded::with_limits(Habits::default(), Probe::new(&journal, |_, _| Outcome::Continue), marks(4_000, 1_000));
@@ -341,7 +341,7 @@ fn a_peer_that_takes_nothing_is_disconnected() {
 }
 
 #[test]
-fn a_peer_that_takes_a_byte_now_and_then_is_not_if_that_is_enough() {
+fn a_peer_that_takes_few_bytes_stays_connected_without_a_least_rate() {
     let journal = Journal::default();
     let limits = Limits { write_timeout: Duration::from_secs(60), write_rate_min: 0, ..Limits::default() };
     let mut pipe = Embedded::with_limits(Lines::new(), Probe::new(&journal, echo), limits);
@@ -358,7 +358,7 @@ fn a_peer_that_takes_a_byte_now_and_then_is_not_if_that_is_enough() {
 }
 
 #[test]
-fn what_is_sent_before_a_handshake_may_be_larger_than_every_mark() {
+fn messages_before_a_handshake_may_exceed_every_water_mark() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Over::new(ToyTls::server(9), Lines::new().with_line_bytes_max(2 << 20)),
@@ -375,7 +375,7 @@ fn what_is_sent_before_a_handshake_may_be_larger_than_every_mark() {
     assert_eq!(plain.len(), (1 << 20) + 1);
 }
 
-/// Acknowledges every byte with a thousand, whether or not anybody wants its messages.
+/// Acknowledges every byte with a thousand, also while the handler is paused.
 struct Acknowledges;
 
 impl Codec for Acknowledges {
@@ -404,7 +404,7 @@ impl Codec for Acknowledges {
 }
 
 #[test]
-fn a_codec_that_reads_for_a_paused_handler_stops_when_nobody_takes_what_it_says() {
+fn a_codec_that_reads_while_paused_stops_when_its_replies_are_unread() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(
         Acknowledges,
@@ -423,5 +423,5 @@ fn a_codec_that_reads_for_a_paused_handler_stops_when_nobody_takes_what_it_says(
     assert!(!pipe.is_receiving() && !pipe.is_closed());
     assert!(pipe.pool().ledger().used() < 200_000, "{}", pipe.pool().ledger().used());
     pipe.take_at_most(usize::MAX);
-    assert_eq!(pipe.written().len(), 1_000_000, "and goes on as soon as somebody does");
+    assert_eq!(pipe.written().len(), 1_000_000, "and continues as soon as it does");
 }

@@ -1,4 +1,4 @@
-//! What a handler is told, and what its outcomes come to: on a real loop, over byte vectors or socket pairs.
+//! The calls of a handler, and the effects of its outcomes: on a real loop, over byte vectors or socket pairs.
 
 #![forbid(unsafe_code)]
 

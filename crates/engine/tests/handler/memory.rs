@@ -1,4 +1,4 @@
-//! The ledger: what a loop does when its memory is used up.
+//! The ledger: a loop whose memory is used up.
 
 use std::io::{Read, Write};
 
@@ -41,7 +41,7 @@ fn at_the_budget_the_connection_with_most_bytes_waiting_is_shed_first() {
     for (mib, stream, _) in &mut connections {
         let mut seen = Vec::new();
         if *mib == 4 {
-            // It was reset: the peer must not take what it got for the whole.
+            // It was reset: the peer must not take a truncated message for a complete one.
             let _ = stream.read_to_end(&mut seen);
             assert!(seen.len() < 4 * MIB);
             continue;
@@ -58,7 +58,7 @@ fn at_the_budget_the_connection_with_most_bytes_waiting_is_shed_first() {
 fn bytes_that_wait_to_be_decoded_count_as_well() {
     let framing = || LengthField::builder(4).frame_bytes_max(8 * MIB).build();
     shed_for_undecoded_bytes(framing, b"");
-    // Here they wait above the filter.
+    // Here the bytes wait above the filter.
     shed_for_undecoded_bytes(move || Over::new(StripPrefix::new(b"PROXY"), framing()), b"PROXY");
 }
 
@@ -85,7 +85,7 @@ where
     });
     assert!(!pairs_shed(&small));
     assert!(pairs.pool.ledger().used() < 3 * MIB);
-    // The one that is left is served as if nothing had happened.
+    // The remaining connection is served as before.
     let other_half = vec![1; MIB / 2];
     let (mut rest, mut seen) = (&other_half[..], Vec::new());
     pairs.turn_until(|| {
@@ -99,8 +99,8 @@ fn pairs_shed(journal: &Journal) -> bool {
 }
 
 #[test]
-fn many_halves_of_messages_do_not_stop_a_loop_for_ever() {
-    // Each fits, together they do not: some are shed, and whoever is left may finish.
+fn many_partial_messages_do_not_stop_a_loop() {
+    // Each frame fits, all of them together do not: some connections are shed, and the others finish.
     let mut pairs = Pairs::new(2 * MIB);
     let framing = || LengthField::builder(4).frame_bytes_max(MIB).build();
     let mut connections = Vec::new();
@@ -111,7 +111,7 @@ fn many_halves_of_messages_do_not_stop_a_loop_for_ever() {
         let frame = [&(size as u32).to_be_bytes()[..], &vec![number as u8; size]].concat();
         connections.push((stream, frame, 0, Vec::new(), journal));
     }
-    // All of them send all but the last byte, in turn.
+    // All of them, in turn, send all but the last byte.
     for _ in 0..200 {
         for (stream, frame, sent, seen, _) in &mut connections {
             let end = frame.len() - 1;
@@ -161,8 +161,8 @@ fn a_loop_that_got_room_by_itself_reads_on() {
         stream.write_all(b"send\n").unwrap();
         pairs.turn_until(|| journal.count("message send") == 1);
     }
-    // Within one turn the third uses up the budget, and the second, whose peer has gone, gives some back: less than
-    // an eighth stays free, and nobody is shed.
+    // Within one turn the third connection uses up the budget, and the second, whose peer has closed, frees some: less
+    // than an eighth stays free, and no connection is shed.
     third.0.write_all(b"send\n").unwrap();
     drop(second.0);
     pairs.turn_until(|| third.1.count("message send") == 1);
@@ -174,7 +174,7 @@ fn a_loop_that_got_room_by_itself_reads_on() {
 }
 
 #[test]
-fn everything_is_given_back_when_connections_have_gone() {
+fn all_memory_is_freed_when_connections_are_closed() {
     let mut pairs = Pairs::new(usize::MAX);
     let journal = Journal::default();
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! A handler made of a closure, with a journal of what it was told; a codec with habits; socket pairs on a loop.
+//! A handler made of a closure, with a journal of its calls; a codec with commands; socket pairs on a loop.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,15 +15,15 @@ use tidegate_engine::{CloseReason, Context, Event, EventLoop, Handler, Limits, O
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Socket};
 
-/// What handlers of these tests are posted.
+/// The type that is posted to handlers of these tests.
 pub(crate) type Post = &'static str;
 
-/// What happens to a connection, as a line of a table.
+/// An action on a connection, as a line of a table.
 pub(crate) type Happening = fn(&mut tidegate_testkit::Embedded<Post>);
 
 pub(crate) type Cx<'a, C> = Context<'a, C, Post>;
 
-/// What a handler is told, as one type.
+/// The calls of a handler, as one type.
 #[derive(Debug)]
 pub(crate) enum Told {
     Open,
@@ -31,7 +31,7 @@ pub(crate) enum Told {
     Event(Event<Post>),
 }
 
-/// What happened, in order; shared by a test and its handlers.
+/// Notes in order; shared by a test and its handlers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal(Rc<RefCell<Vec<String>>>);
 
@@ -40,7 +40,7 @@ impl Journal {
         self.0.borrow_mut().push(what.into());
     }
 
-    /// Everything since this was last asked.
+    /// The notes since the last call.
     pub(crate) fn take(&self) -> Vec<String> {
         self.0.take()
     }
@@ -50,7 +50,7 @@ impl Journal {
     }
 }
 
-/// A handler that notes what it is told and then does what the closure says.
+/// A handler that notes its calls and then runs the closure.
 pub(crate) struct Probe<F> {
     journal: Journal,
     act: F,
@@ -64,7 +64,7 @@ impl<F> Probe<F> {
         Self { journal: journal.clone(), act }
     }
 
-    /// What the closure does, without a note.
+    /// Runs the closure, without a note.
     pub(crate) fn act<C: Codec>(&mut self, told: Told, cx: &mut Cx<'_, C>) -> Outcome<C>
     where
         F: FnMut(Told, &mut Cx<'_, C>) -> Outcome<C> + 'static,
@@ -100,7 +100,7 @@ where
     }
 }
 
-/// Does what the default handler does with an event.
+/// The default handling of an event.
 pub(crate) fn by_default<C: Codec>(told: &Told, cx: &Cx<'_, C>) -> Outcome<C> {
     match told {
         Told::Event(Event::ReadClosed | Event::Drain) if !cx.codec().knows_its_end() => Outcome::Close,
@@ -108,7 +108,7 @@ pub(crate) fn by_default<C: Codec>(told: &Told, cx: &Cx<'_, C>) -> Outcome<C> {
     }
 }
 
-/// Sends every message back, and does what the default handler does with an event.
+/// Echoes every message, and handles events by default.
 pub(crate) fn echo<C: Codec<Out = Payload>>(told: Told, cx: &mut Cx<'_, C>) -> Outcome<C> {
     match told {
         Told::Message(message) => cx.send(message.into()).into(),
@@ -116,7 +116,7 @@ pub(crate) fn echo<C: Codec<Out = Payload>>(told: Told, cx: &mut Cx<'_, C>) -> O
     }
 }
 
-/// A payload of so many bytes.
+/// A payload of `count` bytes.
 pub(crate) fn bytes(count: usize) -> Payload {
     vec![b'x'; count].into()
 }
@@ -128,9 +128,9 @@ pub(crate) fn marks(high: u64, low: u64) -> Limits {
 
 /// Lines, with everything beside messages that a protocol may do.
 ///
-/// Inbound, `reply N` is answered by the codec itself, with N bytes; `error` is refused with a last word; `panic`
-/// panics; `end` ends the messages; `quit` finishes the protocol. It fails with `failed`, closes with `bye`, drains
-/// with `draining`. Outbound, a [`Parcel`] may be a file.
+/// Inbound, the codec itself answers `reply N` with N bytes; it refuses `error` with final bytes; `panic` panics;
+/// `end` ends the messages; `quit` finishes the protocol. It fails with `failed`, closes with `bye`, drains with
+/// `draining`. Outbound, a [`Parcel`] may be a file.
 #[derive(Debug, Default)]
 pub(crate) struct Habits {
     pub(crate) lines: Lines,
@@ -256,7 +256,7 @@ impl fmt::Display for HabitError {
 
 impl std::error::Error for HabitError {}
 
-/// A file with `content`, of which nothing is left when it is dropped.
+/// A file with `content` that is removed when it is dropped.
 pub(crate) fn file(content: &[u8]) -> std::fs::File {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -282,7 +282,7 @@ impl Pairs {
         Self { event_loop: EventLoop::new(Box::new(driver), pool.clone()), pool }
     }
 
-    /// A connection; the other end, which blocks, is the test's.
+    /// A connection; the test gets the other end, which blocks.
     pub(crate) fn connect<C: Codec, H: Handler<C>>(
         &mut self,
         limits: Limits,
@@ -309,7 +309,7 @@ impl Pairs {
         panic!("it has not come to it after {TURNS_MAX} turns");
     }
 
-    /// So many turns, none of which waits for long.
+    /// `count` turns, none of which waits for long.
     pub(crate) fn turns(&mut self, count: usize) {
         for _ in 0..count {
             self.turn();
@@ -321,7 +321,7 @@ impl Pairs {
     }
 }
 
-/// Writes what the socket takes, and reads what is there, without blocking the thread that turns the loop.
+/// Writes and reads as far as the socket allows, without blocking the thread that turns the loop.
 pub(crate) fn exchange(stream: &mut UnixStream, rest: &mut &[u8], seen: &mut Vec<u8>) -> bool {
     stream.set_nonblocking(true).expect("a socket");
     if let Ok(count) = stream.write(rest) {

@@ -10,7 +10,7 @@ use tidegate_testkit::filters::{StripPrefix, ToyTls};
 
 use crate::support::{Journal, Probe, Told, by_default, echo};
 
-/// Sends lines back until one says `switch`, which is answered with `go`; then `to` says what comes.
+/// Echoes lines until a line `switch`, which it answers with `go`; then `to` makes the switch.
 fn lines_until<D, H>(
     journal: &Journal,
     to: impl Fn() -> (D, H) + Clone + 'static,
@@ -30,7 +30,7 @@ where
 }
 
 #[test]
-fn bytes_that_were_read_already_come_along_however_they_come() {
+fn bytes_that_were_read_already_reach_the_new_codec_at_every_split() {
     let wire = b"ebb\nswitch\n\0\x03one\0\x03two\0\x05three";
     for split in 0..=wire.len() {
         let journal = Journal::default();
@@ -46,12 +46,12 @@ fn bytes_that_were_read_already_come_along_however_they_come() {
             ["open", "message ebb", "message switch", "open", "message one", "message two", "message three"]
         );
         pipe.end();
-        assert_eq!(journal.take(), ["ReadClosed", "closed: done"], "only the handler that is there is told");
+        assert_eq!(journal.take(), ["ReadClosed", "closed: done"], "only the present handler is notified");
     }
 }
 
 #[test]
-fn what_the_old_codec_said_leaves_first_even_if_nobody_takes_it_yet() {
+fn the_old_codecs_output_is_sent_first_even_if_the_peer_is_slow() {
     let journal = Journal::default();
     let after = journal.clone();
     let first = lines_until(&journal, move || (LengthField::new(1), Probe::new(&after, echo)));
@@ -126,7 +126,7 @@ fn a_prefix_may_be_stripped_after_a_switch() {
 }
 
 #[test]
-fn the_new_handler_inherits_neither_deadline_nor_pause_nor_hold_nor_watched_mark() {
+fn the_new_handler_inherits_no_state_of_the_old_one() {
     let journal = Journal::default();
     let after = journal.clone();
     let mut pipe = Embedded::new(

@@ -1,4 +1,4 @@
-//! Where a server listens, and who is at the other end.
+//! The addresses at which a server listens, and those of its peers.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -63,10 +63,10 @@ fn at_an_abstract_name_with_several_loops_and_a_client() {
 }
 
 #[test]
-fn on_a_listener_that_somebody_else_opened() {
+fn on_a_listener_that_another_process_opened() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // Who connects before the server starts is served as well.
+    // A client that connects before the server starts is served as well.
     let mut early = bounded(TcpStream::connect(address).unwrap());
     early.write_all(b"").unwrap();
     let server = start(Server::on_tcp(listener).loops(2));
@@ -81,7 +81,7 @@ fn on_a_listener_that_somebody_else_opened() {
 }
 
 #[test]
-fn an_address_that_cannot_be_had_is_said_so() {
+fn an_address_that_cannot_be_bound_is_an_error() {
     assert!(matches!(Server::bind("somewhere"), Err(StartError::Address(_))));
     for loops in [1, 2] {
         let first = serve(loops, Limits::default());

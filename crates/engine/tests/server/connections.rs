@@ -1,4 +1,4 @@
-//! How many connections there are, on which loop, and how they are counted.
+//! The number of connections, their loops, and their counters.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -33,7 +33,7 @@ fn every_loop_gets_some_of_the_connections() {
 }
 
 #[test]
-fn what_happens_is_counted() {
+fn every_event_is_counted() {
     let server = serve(1, Limits::default());
     let mut client = connect(&server);
     for _ in 0..10 {
@@ -70,7 +70,7 @@ fn at_the_limit_the_next_connection_waits_until_one_goes() {
     assert_eq!(ask(&mut second, "2"), "2");
 }
 
-/// Counts how many of its kind there are at once.
+/// Counts how many handlers exist at once.
 struct Crowd(Arc<AtomicI64>, Arc<AtomicI64>);
 
 impl Handler<Lines> for Crowd {
@@ -92,7 +92,7 @@ impl Handler<Lines> for Crowd {
 }
 
 #[test]
-fn the_limit_holds_over_all_loops_and_nobody_is_turned_away() {
+fn the_limit_applies_to_all_loops_and_no_connection_is_refused() {
     for (connections_max, spread) in
         [(1, LoadBalancing::Kernel), (3, LoadBalancing::Kernel), (3, LoadBalancing::LeastLoaded)]
     {
@@ -110,7 +110,7 @@ fn the_limit_holds_over_all_loops_and_nobody_is_turned_away() {
             client.write_all(b"hi\n").unwrap();
             client.set_nonblocking(true).unwrap();
         }
-        // Whoever was answered goes, and so lets the next one in.
+        // A client that was answered closes, so that the next one is accepted.
         until(|| {
             waiting.retain_mut(|client| match client.read(&mut [0; 8]) {
                 Ok(0) => panic!("turned away"),

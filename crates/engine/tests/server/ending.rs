@@ -26,7 +26,7 @@ fn a_drain_ends_idle_connections_finishes_busy_ones_and_refuses_new_ones() {
     for client in &mut idle {
         assert!(has_ended(client));
     }
-    // Listeners are closed before connections are told.
+    // Listeners are closed before connections are notified.
     until(|| TcpStream::connect(address).is_err());
     assert_eq!(read_line(&mut busy), "done");
     assert!(has_ended(&mut busy));
@@ -35,7 +35,7 @@ fn a_drain_ends_idle_connections_finishes_busy_ones_and_refuses_new_ones() {
 }
 
 #[test]
-fn the_deadline_of_a_drain_cuts_off_who_stays() {
+fn the_deadline_of_a_drain_cuts_off_remaining_connections() {
     let server = serve(1, Limits::default());
     let mut client = connect(&server);
     client.write_all(b"stay\n").unwrap();
@@ -45,7 +45,7 @@ fn the_deadline_of_a_drain_cuts_off_who_stays() {
 }
 
 #[test]
-fn a_drain_waits_for_who_reads_slowly() {
+fn a_drain_waits_for_slow_readers() {
     let server = serve(1, Limits::default());
     let mut client = connect(&server);
     client.write_all(b"big\n").unwrap();

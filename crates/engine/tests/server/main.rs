@@ -1,4 +1,4 @@
-//! A server on real sockets: where it listens, how many it serves, how it ends, and what peers cannot do to it.
+//! A server on real sockets: its addresses, its limits, its end, and misbehaving peers.
 
 #![forbid(unsafe_code)]
 

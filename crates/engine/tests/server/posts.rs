@@ -11,24 +11,24 @@ use tidegate_engine::{Context, Event, Handler, Outcome, PostError, Remote, Serve
 
 use crate::support::{connect, has_ended};
 
-type Letter = (usize, usize);
+type Post = (usize, usize);
 
-/// Writes down what it is posted.
-struct Mail(Sender<Remote<Letter>>);
+/// Sends its posts to the peer as lines.
+struct Mail(Sender<Remote<Post>>);
 
 impl Handler<Lines> for Mail {
-    type Post = Letter;
+    type Post = Post;
 
-    fn open(&mut self, cx: &mut Context<'_, Lines, Letter>) -> Outcome<Lines> {
+    fn open(&mut self, cx: &mut Context<'_, Lines, Post>) -> Outcome<Lines> {
         self.0.send(cx.remote()).expect("the test waits for it");
         Outcome::Continue
     }
 
-    fn message(&mut self, _: Slice, _: &mut Context<'_, Lines, Letter>) -> Outcome<Lines> {
+    fn message(&mut self, _: Slice, _: &mut Context<'_, Lines, Post>) -> Outcome<Lines> {
         Outcome::Close
     }
 
-    fn event(&mut self, event: Event<Letter>, cx: &mut Context<'_, Lines, Letter>) -> Outcome<Lines> {
+    fn event(&mut self, event: Event<Post>, cx: &mut Context<'_, Lines, Post>) -> Outcome<Lines> {
         if let Event::Posted((sender, number)) = event {
             cx.send(format!("{sender} {number}").into()).expect("there is room for all of them");
         }
@@ -37,9 +37,9 @@ impl Handler<Lines> for Mail {
 }
 
 #[test]
-fn posts_of_each_sender_arrive_in_order_and_come_back_once_the_loop_has_ended() {
+fn posts_arrive_in_order_and_are_returned_once_the_loop_has_ended() {
     const SENDERS: usize = 4;
-    const LETTERS: usize = 2_000;
+    const POSTS: usize = 2_000;
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     let server = Server::bind("127.0.0.1:0")
@@ -53,20 +53,20 @@ fn posts_of_each_sender_arrive_in_order_and_come_back_once_the_loop_has_ended() 
         for sender in 0..SENDERS {
             let remote = remote.clone();
             scope.spawn(move || {
-                for number in 0..LETTERS {
+                for number in 0..POSTS {
                     remote.post((sender, number)).unwrap();
                 }
             });
         }
         let mut next = [0; SENDERS];
-        for line in BufReader::new(&client).lines().take(SENDERS * LETTERS) {
+        for line in BufReader::new(&client).lines().take(SENDERS * POSTS) {
             let line = line.unwrap();
             let (sender, number) = line.split_once(' ').unwrap();
             let sender: usize = sender.parse().unwrap();
             assert_eq!(number.parse::<usize>().unwrap(), next[sender]);
             next[sender] += 1;
         }
-        assert_eq!(next, [LETTERS; SENDERS]);
+        assert_eq!(next, [POSTS; SENDERS]);
     });
     drop(server);
     assert!(has_ended(&mut client));
@@ -74,7 +74,7 @@ fn posts_of_each_sender_arrive_in_order_and_come_back_once_the_loop_has_ended() 
 }
 
 #[test]
-fn a_letter_to_a_connection_that_is_gone_reaches_nobody_else() {
+fn a_post_to_a_closed_connection_reaches_no_other() {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     let server = Server::bind("127.0.0.1:0")
@@ -96,7 +96,7 @@ fn a_letter_to_a_connection_that_is_gone_reaches_nobody_else() {
     assert_eq!(crate::support::read_line(&mut second), "2 2");
 }
 
-/// Takes its time over each letter.
+/// Takes long for each post.
 struct Slow(Sender<Remote<()>>);
 
 impl Handler<Lines> for Slow {
@@ -118,7 +118,7 @@ impl Handler<Lines> for Slow {
 }
 
 #[test]
-fn letters_that_nobody_can_read_in_time_do_not_put_off_the_end() {
+fn posts_that_cannot_be_read_in_time_do_not_delay_the_end() {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
     let server = Server::bind("127.0.0.1:0").unwrap().loops(1);

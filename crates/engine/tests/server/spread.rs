@@ -1,4 +1,4 @@
-//! Which loop serves a connection: the one whose listener the kernel chose, or the one that has the fewest.
+//! The loop that serves a connection: the one whose listener the kernel chose, or the one with the fewest connections.
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use tidegate_sys::uring::Uring;
 
 use crate::support::{PATIENCE, SocketPath, ask, connect, has_ended, port, sum, until};
 
-/// Says on which loop it is.
+/// Sends the number of its loop.
 struct Numbered(usize);
 
 impl Handler<Lines> for Numbered {
@@ -44,13 +44,13 @@ fn a_thousand_connections_are_even_where_they_go_to_the_least_loaded() {
 }
 
 #[test]
-fn every_loop_has_its_share_of_a_thousand_connections_where_the_kernel_spreads_them() {
+fn the_kernel_spreads_a_thousand_connections_over_every_loop() {
     let Some(_alone) = a_crowd() else { return };
     for backend in backends() {
         let server = start(backend, LoadBalancing::Kernel);
         let (_clients, numbers) = a_thousand(&server);
-        // By a hash, each loop's share is binomial: 250 on average, with a standard deviation of 13.7. Once in 10^12 runs
-        // one of them is off by more than seven of these.
+        // By a hash, each loop's share is binomial: 250 on average, with a standard deviation of 13.7. Once in 10^12
+        // runs one of them is off by more than seven deviations.
         assert!(numbers.iter().all(|number| (150..=350).contains(number)), "{backend:?}: {numbers:?}");
         assert_eq!(connections(&server), numbers.map(|number| number as u64));
         assert_eq!(sum(&server, |counts| counts.accepted), 1000);
@@ -111,7 +111,7 @@ fn fresh_connections_go_where_others_have_gone_until_it_is_even() {
 }
 
 #[test]
-fn a_drain_ends_everybody_wherever_they_were_accepted() {
+fn a_drain_ends_connections_accepted_on_any_loop() {
     for backend in backends() {
         let server = start(backend, LoadBalancing::LeastLoaded);
         let address = port(&server);
@@ -154,7 +154,7 @@ fn numbered(server: Server) -> ServerHandle {
     server.loops(LOOPS).start_each(|number| move |_: &_| (Lines::new(), Numbered(number))).unwrap()
 }
 
-/// A thousand connections, each opened when the one before was answered, and how many each loop has.
+/// A thousand connections, each opened when the one before was answered, and the number on each loop.
 fn a_thousand(server: &ServerHandle) -> (Vec<TcpStream>, [usize; LOOPS]) {
     let mut numbers = [0; LOOPS];
     let clients = (0..1000)
@@ -177,7 +177,7 @@ fn connections(server: &ServerHandle) -> [u64; LOOPS] {
     connections.try_into().unwrap()
 }
 
-/// All that there are on this machine.
+/// All drivers that this machine supports.
 fn backends() -> Vec<Backend> {
     let mut backends = vec![Backend::Epoll];
     match Uring::probe() {

@@ -77,7 +77,7 @@ pub(crate) fn bounded(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// Says a line and returns the line that comes back.
+/// Sends a line and returns the line that comes back.
 pub(crate) fn ask<S: Read + Write>(stream: &mut S, line: &str) -> String {
     stream.write_all(format!("{line}\n").as_bytes()).expect("it is connected");
     read_line(stream)
@@ -92,14 +92,14 @@ pub(crate) fn read_line<S: Read>(stream: &mut S) -> String {
     line
 }
 
-/// Whether the other side has ended, in whatever way.
+/// Whether the other side has closed, in any way.
 pub(crate) fn has_ended<S: Read>(stream: &mut S) -> bool {
     loop {
         match stream.read(&mut [0]) {
             Ok(0) => return true,
             Ok(_) => panic!("there was something to read"),
-            // A ring that was only probed is torn down behind our back, which interrupts the thread that made it; and a read
-            // with a time-out is not restarted then.
+            // The kernel tears a probed ring down asynchronously, which interrupts the thread that made it; a read
+            // with a timeout is not restarted then.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return error.kind() == ErrorKind::ConnectionReset,
         }

@@ -1,4 +1,4 @@
-//! A server that takes over from another: who connects notices nothing, and who dies in between changes nothing.
+//! A server that takes over from another: clients notice nothing, and a process that dies in between changes nothing.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -37,17 +37,17 @@ fn begin(server: Server, loops: usize) -> Result<ServerHandle, StartError> {
     server.loops(loops).start(|| (Lines::new(), Steady))
 }
 
-/// A server that takes over at a path, or else takes any free port.
+/// A server that takes over at a path, or listens at any free port if no server runs there.
 fn at(path: &SocketPath, loops: usize) -> ServerHandle {
     begin(Server::bind("127.0.0.1:0").unwrap().takeover(&path.0), loops).expect("it can be used")
 }
 
 fn serves(address: SocketAddr) {
-    let mut client = bounded(TcpStream::connect(address).expect("somebody listens"));
+    let mut client = bounded(TcpStream::connect(address).expect("a server listens"));
     assert_eq!(ask(&mut client, "ebb"), "ebb");
 }
 
-/// Clients that never pause: connect, ask, go. Any failure is a panic.
+/// Clients that never pause: connect, send a request, close. Any failure is a panic.
 struct Crowd {
     over: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
@@ -61,7 +61,7 @@ impl Crowd {
             let (over, asked) = (over.clone(), asked.clone());
             move || {
                 while !over.load(Ordering::Relaxed) {
-                    let mut stream = bounded(TcpStream::connect(address).expect("somebody listens"));
+                    let mut stream = bounded(TcpStream::connect(address).expect("a server listens"));
                     for line in 0..3 {
                         let line = format!("{number}: {line}");
                         assert_eq!(ask(&mut stream, &line), line);
@@ -74,7 +74,7 @@ impl Crowd {
         Self { over, asked, clients }
     }
 
-    /// Waits until it has asked some more.
+    /// Waits until it has sent some more requests.
     fn go_on(&self) {
         let before = self.asked.load(Ordering::Relaxed);
         until(|| self.asked.load(Ordering::Relaxed) > before + 50);
@@ -111,7 +111,7 @@ fn no_request_fails_while_one_server_after_the_other_takes_over() {
         crowd.end();
         server.drain(PATIENCE);
         assert!(!path.0.exists());
-        assert!(TcpStream::connect(address).is_err(), "nobody holds the listeners any more");
+        assert!(TcpStream::connect(address).is_err(), "the listeners are closed");
     }
 }
 
@@ -166,9 +166,9 @@ fn connections_that_wait_in_a_queue_are_not_lost_with_a_loop_less() {
 }
 
 #[test]
-fn where_nobody_serves_a_server_starts_as_usual_and_can_be_found_by_its_user() {
+fn a_server_without_a_predecessor_starts_and_its_socket_is_private() {
     let path = SocketPath::new("takeover-nobody");
-    // What a process that was killed has left behind.
+    // The file that a killed process has left behind.
     for stale in [false, true] {
         if stale {
             drop(UnixListener::bind(&path.0).unwrap());
@@ -183,7 +183,7 @@ fn where_nobody_serves_a_server_starts_as_usual_and_can_be_found_by_its_user() {
 }
 
 #[test]
-fn a_server_that_ends_without_a_successor_says_so_to_who_waits() {
+fn a_server_that_ends_without_a_successor_notifies_the_waiting_caller() {
     let path = SocketPath::new("takeover-end");
     let server = at(&path, 1);
     let superseded = server.superseded();
@@ -249,12 +249,12 @@ fn a_successor_that_dies_before_it_is_ready_changes_nothing() {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     };
-    // Not a word; half a word; another protocol; not staying for the answer.
+    // Silence; half a hello; another protocol; a close before the answer.
     drop(connect());
     for words in [&HELLO[..7], b"GET / HTTP/1.1\r\n\r\n12", HELLO] {
         connect().write_all(words).unwrap();
     }
-    // Gone with the listeners; and gone after a word that nobody expects.
+    // A close after receiving the listeners; and after an unexpected message.
     for word in [&b""[..], b"?"] {
         let mut stream = connect();
         stream.write_all(HELLO).unwrap();
@@ -262,7 +262,7 @@ fn a_successor_that_dies_before_it_is_ready_changes_nothing() {
         stream.read_exact(&mut [0; 9]).unwrap();
         stream.write_all(word).unwrap();
     }
-    // Gone with the listeners after it has put itself at the path.
+    // A close after receiving the listeners and binding the path.
     let mut stream = connect();
     stream.write_all(HELLO).unwrap();
     stream.read_exact(&mut [0; 9]).unwrap();
@@ -282,7 +282,7 @@ fn a_successor_that_dies_before_it_is_ready_changes_nothing() {
     new.drain(PATIENCE);
 }
 
-/// It is not let alone with its thread: who drains does not wait for a successor that says nothing.
+/// A drain does not wait for a successor that sends nothing.
 #[test]
 fn a_silent_successor_does_not_keep_a_server_from_ending() {
     let path = SocketPath::new("takeover-silence");
@@ -296,7 +296,7 @@ fn a_silent_successor_does_not_keep_a_server_from_ending() {
     assert!(!path.0.exists());
 }
 
-/// Somebody at `path` who hands a listener over, hears that the successor is ready, and answers.
+/// A fake server at `path` that hands a listener over, reads that the successor is ready, and answers.
 fn predecessor(path: &SocketPath, answer: &'static [u8]) -> (SocketAddr, thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -323,7 +323,7 @@ fn a_successor_that_was_too_slow_does_not_start() {
     old.join().unwrap();
 }
 
-/// It may have let go of the listeners.
+/// The predecessor may have closed the listeners.
 #[test]
 fn a_successor_stays_if_its_predecessor_dies_before_it_answers() {
     let path = SocketPath::new("takeover-mute");
@@ -344,13 +344,13 @@ fn a_predecessor_that_makes_no_sense_is_an_error() {
             let mut stream = control.accept().unwrap().0;
             stream.read_exact(&mut [0; HELLO.len()]).unwrap();
             stream.write_all(answer).unwrap();
-            // Until the other has gone.
+            // Until the other process has ended.
             let _ = stream.read(&mut [0]);
         });
         let error = begin(Server::bind("127.0.0.1:0").unwrap().takeover(&path.0), 1).unwrap_err();
         assert!(matches!(&error, StartError::Takeover(_, error) if error.kind() == ErrorKind::InvalidData), "{error}");
         old.join().unwrap();
-        assert!(path.0.exists(), "it belongs to somebody else");
+        assert!(path.0.exists(), "it belongs to another process");
     }
 }
 
@@ -365,7 +365,7 @@ fn of_many_successors_at_once_one_is_left() {
         starting.into_iter().map(|one| one.join().unwrap()).collect()
     });
     servers.push(first);
-    // A successor may be ready a moment before the other has taken note of it.
+    // A successor may be ready a moment before the predecessor has recorded it.
     until(|| servers.iter().filter(|server| server.is_superseded()).count() == 4);
     let (superseded, left): (Vec<_>, Vec<_>) = servers.into_iter().partition(ServerHandle::is_superseded);
     assert_eq!((superseded.len(), left.len()), (4, 1));
@@ -375,7 +375,7 @@ fn of_many_successors_at_once_one_is_left() {
     assert!(path.0.exists());
 }
 
-/// Where no server listens yet, the second waits until it finds the first.
+/// If no server listens yet, the second waits until it finds the first.
 #[test]
 fn of_two_first_starts_at_once_one_takes_over_from_the_other() {
     for _ in 0..20 {
@@ -411,7 +411,7 @@ fn a_socket_beside_the_path_belongs_to_another_process() {
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// What the path of the takeover leaves beside itself.
+/// The files beside the path of the takeover.
 fn beside(path: &SocketPath) -> Vec<String> {
     let name = path.0.file_name().unwrap().to_str().unwrap();
     let entries = fs::read_dir(path.0.parent().unwrap()).unwrap();
@@ -419,9 +419,9 @@ fn beside(path: &SocketPath) -> Vec<String> {
     names.filter(|other| other.contains(name)).collect()
 }
 
-/// More of them than may wait, and more than the backlog, some of which begin to say hello.
+/// More of them than may wait, and more than the backlog; some begin to send a hello.
 #[test]
-fn silent_clients_do_not_hold_a_successor_up() {
+fn silent_clients_do_not_delay_a_successor() {
     let path = SocketPath::new("takeover-silent");
     let old = at(&path, 1);
     let mut silent = Vec::new();
@@ -453,7 +453,7 @@ fn a_server_ends_at_once_while_clients_are_silent() {
 }
 
 #[test]
-fn what_is_no_listener_is_refused() {
+fn a_descriptor_that_is_no_listener_is_refused() {
     let connected = UnixStream::pair().unwrap().0;
     let error = begin(Server::on_listeners(vec![connected.into()]), 1).unwrap_err();
     assert!(matches!(error, StartError::System(_)), "{error}");
@@ -462,5 +462,5 @@ fn what_is_no_listener_is_refused() {
     assert!(Server::from_environment().unwrap().is_none(), "nothing was passed to this process");
 }
 
-/// What a successor says first.
+/// The first message of a successor.
 const HELLO: &[u8; 20] = b"tidegate takeover 1\n";

@@ -1,4 +1,4 @@
-//! Peers, and handlers, that misbehave: nobody else notices.
+//! Peers and handlers that misbehave: no other connection is affected.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -23,7 +23,7 @@ fn a_panic_ends_one_connection_and_no_other() {
 }
 
 #[test]
-fn a_reset_in_the_middle_of_an_answer_is_counted_and_disturbs_nobody() {
+fn a_reset_during_an_answer_is_counted_and_affects_no_other() {
     let server = serve(1, Limits::default());
     let mut other = connect(&server);
     for _ in 0..5 {
@@ -96,7 +96,7 @@ fn readers_that_do_not_read_are_shed_when_memory_is_used_up() {
     until(|| server.counts()[0].closed_shed > 0);
     until(|| server.counts()[0].memory_bytes < 20 << 20);
     assert_eq!(ask(&mut other, "ebb"), "ebb");
-    // Who was not shed gets every byte.
+    // A client that was not shed gets every byte.
     let mut whole = 0;
     for mut hog in hogs {
         let _ = hog.shutdown(Shutdown::Write);
@@ -110,11 +110,11 @@ fn readers_that_do_not_read_are_shed_when_memory_is_used_up() {
 }
 
 #[test]
-fn connections_that_never_say_anything_cost_no_memory_of_the_loop() {
+fn silent_connections_cost_no_memory_of_the_loop() {
     let server = serve(1, Limits::default());
     let first = connect(&server);
     until(|| server.counts()[0].connections == 1);
-    // What the driver receives into may be there from the start.
+    // The driver's receive buffer may exist from the start.
     let at_rest = server.counts()[0].memory_bytes;
     let clients: Vec<_> = (0..100).map(|_| connect(&server)).collect();
     until(|| server.counts()[0].connections == 101);

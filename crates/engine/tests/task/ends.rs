@@ -14,7 +14,7 @@ use crate::journal::once;
 use crate::support::{Drops, event_loop, never, open, say, turns, yield_now};
 
 #[test]
-fn a_handle_tells_how_its_task_ended() {
+fn a_handle_yields_how_its_task_ended() {
     let mut event_loop = event_loop();
     event_loop
         .block_on(async {
@@ -38,7 +38,7 @@ fn a_handle_tells_how_its_task_ended() {
 }
 
 #[test]
-fn a_task_that_is_cancelled_is_dropped_where_it_stands() {
+fn a_cancelled_task_is_dropped_at_once() {
     let drops = Rc::new(Cell::new(0));
     let mut event_loop = event_loop();
     for runs_first in [false, true] {
@@ -67,7 +67,7 @@ fn a_task_may_cancel_itself_while_it_runs() {
             let guard = guard;
             mine.take().expect("it was put there").cancel();
             assert_eq!(guard.0.get(), 0, "not while it runs");
-            // In its place another one may begin at once, and is not taken for it.
+            // Another task may begin in its place at once, with another token.
             task::spawn(yield_now());
             if goes_on {
                 never().await;
@@ -96,7 +96,7 @@ fn a_task_that_is_awaited_when_its_loop_has_ended_was_cancelled() {
 }
 
 #[test]
-fn whoever_awaits_a_task_of_another_loop_is_woken_when_that_loop_ends() {
+fn awaiting_a_task_of_another_loop_ends_with_that_loop() {
     let mut other = event_loop();
     let running = other.spawn(never());
     let mut event_loop = event_loop();
@@ -134,7 +134,7 @@ fn a_task_that_panics_ends_alone_and_closes_its_channel_as_a_handler_would() {
 }
 
 #[test]
-fn a_panic_while_a_task_is_dropped_ends_nobody_else() {
+fn a_panic_in_the_drop_of_a_task_affects_no_other() {
     struct Bomb;
 
     impl Drop for Bomb {
@@ -161,9 +161,9 @@ fn a_panic_while_a_task_is_dropped_ends_nobody_else() {
     drop(event_loop);
 }
 
-/// Everything that a task can hold is in the tasks that are dropped here.
+/// The tasks that are dropped here own every kind of object that a task can own.
 #[test]
-fn tasks_are_dropped_where_they_stand_when_the_loop_ends() {
+fn tasks_are_dropped_when_the_loop_ends() {
     let drops = Rc::new(Cell::new(0));
     for turned in 0..4 {
         let mut event_loop = event_loop();
@@ -206,7 +206,7 @@ fn tasks_are_dropped_where_they_stand_when_the_loop_ends() {
 }
 
 #[test]
-fn what_is_held_outside_of_any_task_survives_its_loop() {
+fn handles_outside_of_any_task_survive_their_loop() {
     let mut event_loop = event_loop();
     let (channel, peer) = open(&mut event_loop);
     let (gone, _) = open(&mut event_loop);
@@ -257,7 +257,7 @@ fn what_is_held_outside_of_any_task_survives_its_loop() {
 }
 
 #[test]
-fn what_is_spawned_while_the_loop_ends_is_dropped_with_it() {
+fn tasks_spawned_while_the_loop_ends_are_dropped_with_it() {
     struct Last(Drops, Option<Channel<Lines>>);
 
     impl Handler<Lines> for Last {
@@ -270,7 +270,7 @@ fn what_is_spawned_while_the_loop_ends_is_dropped_with_it() {
         fn closed(&mut self, _: &CloseReason) {
             let guard = Drops(self.0.0.clone());
             let channel = self.1.take();
-            // It holds the loop, which holds the task.
+            // It owns the loop, which owns the task.
             let sleep = task::sleep(Duration::from_secs(1));
             task::spawn(async move {
                 let _guard = (guard, channel);
@@ -333,7 +333,7 @@ fn thousands_of_tasks_come_and_go() {
     }
 }
 
-/// Starts itself again when it is dropped: a supervisor that means it.
+/// Starts itself again when it is dropped, like a supervisor.
 struct Supervisor;
 
 impl Drop for Supervisor {

@@ -1,4 +1,4 @@
-//! Nobody keeps the others waiting.
+//! No task starves the others.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -54,7 +54,7 @@ fn tasks_that_wake_each_other_for_ever_do_not_starve_connections() {
 }
 
 #[test]
-fn a_task_for_which_messages_are_always_there_lets_others_run() {
+fn a_task_with_endless_messages_lets_others_run() {
     let mut event_loop = event_loop();
     let (mut channel, mut peer) = open(&mut event_loop);
     let (taken, others) = (Rc::new(Cell::new(0_u32)), Rc::new(Cell::new(0_u32)));

@@ -1,4 +1,4 @@
-//! What is logged of a task that panics.
+//! The log line of a task that panics.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::support::{event_loop, turns};
 
-/// Keeps what is said in events.
+/// Collects the messages of events.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<String>>);
 
@@ -28,7 +28,7 @@ impl Subscriber for Lines {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        event.record(&mut Line(&mut self.0.lock().expect("nobody panics here")));
+        event.record(&mut Line(&mut self.0.lock().expect("no thread panics here")));
     }
 
     fn enter(&self, _: &Id) {}
@@ -56,5 +56,5 @@ fn a_task_that_panics_is_logged() {
         });
         turns(&mut event_loop, 1);
     });
-    assert_eq!(*lines.0.lock().expect("nobody panics here"), "a task panicked\n");
+    assert_eq!(*lines.0.lock().expect("no thread panics here"), "a task panicked\n");
 }

@@ -1,4 +1,4 @@
-//! Tasks, on real loops: their order, their ends, their time, and what they leave behind.
+//! Tasks, on real loops: their order, their ends, their timers, and their log lines.
 
 #![forbid(unsafe_code)]
 

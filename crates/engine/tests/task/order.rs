@@ -1,4 +1,4 @@
-//! When tasks run, and who may wake them.
+//! When tasks run, and which threads may wake them.
 
 use std::convert::Infallible;
 use std::sync::mpsc;
@@ -26,7 +26,7 @@ fn a_task_runs_right_after_the_completion_that_woke_it_and_before_the_next() {
                 let local = notes.clone();
                 while let Ok(Some(line)) = channel.recv().await {
                     notes.note(format!("{number} {}", line.escape_ascii()));
-                    // What it wakes runs as well before the next completion.
+                    // The tasks that it wakes run as well before the next completion.
                     let other = local.clone();
                     task::spawn(async move { other.note(format!("{number} spawned")) });
                     yield_now().await;
@@ -167,7 +167,7 @@ fn handlers_and_tasks_spawn() {
 }
 
 #[test]
-fn what_prepares_a_loop_may_start_tasks_there() {
+fn a_prepare_function_may_spawn_tasks_on_its_loop() {
     let (ran, runs) = mpsc::channel();
     let start = move |number| {
         let ran = ran.clone();
@@ -199,7 +199,7 @@ fn what_prepares_a_loop_may_start_tasks_there() {
 }
 
 #[test]
-fn of_many_loops_on_a_thread_each_is_the_current_one_for_its_tasks() {
+fn each_of_many_loops_on_a_thread_is_current_for_its_tasks() {
     let mut loops: Vec<_> = (0..4).map(|_| event_loop()).collect();
     let journals: Vec<_> = loops.iter().map(|_| Journal::default()).collect();
     let mut peers: Vec<_> = loops
@@ -212,7 +212,7 @@ fn of_many_loops_on_a_thread_each_is_the_current_one_for_its_tasks() {
                 for _ in 0..3 {
                     let line = channel.recv().await.expect("it is open").expect("there are three");
                     journal.note(line.escape_ascii().to_string());
-                    // Of this loop, or it would never come.
+                    // A task of this loop: one of the other loop would never run.
                     task::spawn(yield_now()).await.expect("it is fine");
                     task::sleep(Duration::from_millis(1)).await;
                     channel.send(line.into()).expect("it is open");

@@ -62,14 +62,14 @@ pub(crate) fn say(peer: &mut UnixStream, bytes: &[u8]) {
     peer.write_all(bytes).expect("there is room");
 }
 
-/// What the peer has to read.
+/// The bytes that the peer can read.
 pub(crate) fn heard(peer: &mut UnixStream) -> Vec<u8> {
     let mut room = [0; 4096];
     let count = peer.read(&mut room).unwrap_or(0);
     room[..count].to_vec()
 }
 
-/// So many turns, none of which waits.
+/// `count` turns, none of which waits.
 pub(crate) fn turns(event_loop: &mut EventLoop, count: usize) {
     for _ in 0..count {
         event_loop.turn(Some(Duration::ZERO)).expect("waiting does not fail");

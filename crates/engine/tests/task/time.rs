@@ -60,13 +60,13 @@ async fn task_sleep(duration: Duration) {
 }
 
 #[test]
-fn a_time_that_has_passed_is_not_waited_for() {
+fn a_sleep_until_a_past_time_ends_at_once() {
     let mut event_loop = event_loop();
     event_loop
         .block_on(async {
             assert!(once(task::sleep(Duration::ZERO)).await.is_some());
             assert!(once(task::sleep_until(task::now())).await.is_some());
-            assert_eq!(task::timeout(Duration::ZERO, async { 1 }).await, Ok(1), "the future is asked first");
+            assert_eq!(task::timeout(Duration::ZERO, async { 1 }).await, Ok(1), "the future is polled first");
             assert!(task::timeout(Duration::ZERO, never()).await.is_err());
         })
         .expect("waiting does not fail");
@@ -122,7 +122,7 @@ fn an_interval_keeps_its_rhythm_and_missed_ticks_are_not_made_up_for() {
             if number == 3 {
                 task::sleep(Duration::from_millis(3_500)).await;
             } else if number > 0 {
-                assert!(once(interval.tick()).await.is_none(), "it is not due, and nothing is lost by asking");
+                assert!(once(interval.tick()).await.is_none(), "it is not due, and a poll loses no tick");
             }
             let due = interval.tick().await;
             notes.note(format!("{} at {}", (due - begun).as_millis(), (task::now() - begun).as_millis()));
@@ -159,7 +159,7 @@ fn a_sleep_may_move_to_another_task() {
 }
 
 #[test]
-fn an_interval_that_is_too_long_to_be_told_ticks_once() {
+fn an_interval_too_long_to_represent_ticks_once() {
     let mut clock = clock();
     let ticks = Rc::new(Cell::new(0));
     let counted = ticks.clone();
@@ -175,7 +175,7 @@ fn an_interval_that_is_too_long_to_be_told_ticks_once() {
 }
 
 #[test]
-fn who_sleeps_for_no_time_again_and_again_does_not_hold_the_loop() {
+fn repeated_zero_sleeps_do_not_block_the_loop() {
     let over = Rc::new(Cell::new(false));
     let tell = over.clone();
     let slept = event_loop().block_on(async move {
@@ -187,7 +187,7 @@ fn who_sleeps_for_no_time_again_and_again_does_not_hold_the_loop() {
         while !over.get() && begun.elapsed() < SECOND * 5 {
             task::sleep(Duration::ZERO).await;
         }
-        assert!(over.get(), "nobody else ran");
+        assert!(over.get(), "no other task ran");
         other.await
     });
     slept.expect("waiting does not fail").expect("it is fine");

@@ -104,7 +104,7 @@ fn a_loop_that_has_ended_gets_none() {
 }
 
 #[test]
-fn a_mailbox_that_takes_no_letter_gives_the_connection_back() {
+fn a_closed_mailbox_returns_the_connection() {
     let mut pair = Pair::new(&Limits::default());
     // The group does not know yet that the loop has ended.
     drop(pair.loops[1].as_ref().unwrap().mailbox().end());
@@ -116,7 +116,7 @@ fn a_mailbox_that_takes_no_letter_gives_the_connection_back() {
 }
 
 #[test]
-fn what_is_on_its_way_to_a_loop_that_ends_is_closed_and_its_places_are_free() {
+fn a_loop_that_ends_closes_connections_in_transit_and_frees_their_places() {
     let mut pair = Pair::new(&Limits::default());
     let (_first, mut second) = (pair.connect(0), pair.connect(0));
     let group = pair.group.clone();
@@ -129,7 +129,7 @@ fn what_is_on_its_way_to_a_loop_that_ends_is_closed_and_its_places_are_free() {
 }
 
 #[test]
-fn a_drain_waits_for_what_is_on_its_way_and_ends_it_in_good_order() {
+fn a_drain_waits_for_connections_in_transit_and_closes_them_in_order() {
     let mut pair = Pair::new(&Limits::default());
     let mut clients = [pair.connect(0), pair.connect(0)];
     let group = pair.group.clone();
@@ -159,7 +159,7 @@ fn a_drain_waits_for_what_is_on_its_way_and_ends_it_in_good_order() {
 }
 
 #[test]
-fn a_drain_gets_over_a_place_that_was_counted_and_taken_back() {
+fn a_drain_ignores_a_place_that_was_reserved_and_released() {
     let mut pair = Pair::new(&Limits::default());
     // Another loop is about to send a connection.
     pair.group.loads[1].word.fetch_add(ONE + COMING, Relaxed);
@@ -173,9 +173,9 @@ fn a_drain_gets_over_a_place_that_was_counted_and_taken_back() {
 }
 
 #[test]
-fn a_loop_that_does_not_come_to_read_is_sent_so_many_and_no_more() {
+fn a_loop_that_hangs_is_handed_a_bounded_number_of_connections() {
     let group = LoopGroup::new(2, Arc::default());
-    let hangs = Mailbox::new(Waker::new(Arc::new(Nobody)));
+    let hangs = Mailbox::new(Waker::new(Arc::new(NoWake)));
     let reception = group.handle(1).receive(&hangs, Token { slot: 0, generation: 0 }).expect("the first");
     let here = group.handle(0);
     let mut kept = 0;
@@ -193,16 +193,16 @@ fn a_loop_that_does_not_come_to_read_is_sent_so_many_and_no_more() {
 }
 
 #[test]
-fn of_several_listeners_of_a_loop_the_first_receives() {
+fn the_first_of_several_listeners_of_a_loop_receives() {
     let group = LoopGroup::new(1, Arc::default());
-    let mailbox = Mailbox::new(Waker::new(Arc::new(Nobody)));
+    let mailbox = Mailbox::new(Waker::new(Arc::new(NoWake)));
     let [first, second] = [0, 1].map(|slot| group.handle(0).receive(&mailbox, Token { slot, generation: 0 }));
     assert!(first.is_some() && second.is_none());
     assert!(is_open(group.loads[0].word.load(Relaxed)));
 }
 
-struct Nobody;
+struct NoWake;
 
-impl Wake for Nobody {
+impl Wake for NoWake {
     fn wake(&self) {}
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// An executor: it polls when it is woken, and never otherwise.
+/// A minimal executor: it polls only when it is woken.
 fn block_on<F: Future>(future: F) -> F::Output {
     let alarm = Arc::new(Alarm { thread: thread::current(), wakes: AtomicUsize::new(0) });
     let waker = Waker::from(alarm.clone());
@@ -53,7 +53,7 @@ fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// So few threads, and so little that may wait, that a test can fill them.
+/// A pool with so few threads and so short a queue that a test can fill them.
 fn few(threads_max: usize, waiting_max: usize) -> Arc<Threads> {
     Threads::new(threads_max, waiting_max, Duration::from_secs(10))
 }
@@ -61,16 +61,16 @@ fn few(threads_max: usize, waiting_max: usize) -> Arc<Threads> {
 /// Keeps a thread busy until the sender is dropped.
 fn occupy(threads: &Arc<Threads>) -> (Blocking<()>, Sender<()>) {
     let (release, released): (_, Receiver<()>) = channel();
-    let (tell, told) = channel();
+    let (done, signal) = channel();
     let job = threads.submit(move || {
-        tell.send(()).unwrap();
+        done.send(()).unwrap();
         let _ = released.recv();
     });
-    told.recv().unwrap();
+    signal.recv().unwrap();
     (job, release)
 }
 
-/// Counts its drops, and on which thread the last was.
+/// Sends the name of the thread that drops it.
 struct Dropped(Sender<String>);
 
 impl Drop for Dropped {
@@ -89,52 +89,52 @@ fn the_result_comes_back() {
 #[test]
 fn a_panic_is_a_result_and_the_thread_goes_on() {
     let threads = few(1, 10);
-    assert_eq!(block_on(threads.submit(|| panic!("told to"))), Err::<(), _>(BlockingError::Panicked));
+    assert_eq!(block_on(threads.submit(|| panic!("on purpose"))), Err::<(), _>(BlockingError::Panicked));
     assert_eq!(block_on(threads.submit(|| 1)), Ok(1));
     assert_eq!(threads.state().threads, 1);
 }
 
 #[test]
-fn dropping_it_before_it_began_cancels_it_and_drops_the_work() {
+fn dropping_the_future_of_waiting_work_cancels_and_drops_the_work() {
     let threads = few(1, 10);
     let (job, release) = occupy(&threads);
-    let (tell, told) = channel();
-    let dropped = Dropped(tell);
+    let (done, signal) = channel();
+    let dropped = Dropped(done);
     let cancelled = threads.submit(move || drop(dropped));
     drop(cancelled);
     // On this thread, and at once.
-    assert_ne!(told.try_recv().unwrap(), "tidegate-blocking");
+    assert_ne!(signal.try_recv().unwrap(), "tidegate-blocking");
     assert!(threads.state().waiting.is_empty());
     drop(release);
     assert_eq!(block_on(job), Ok(()));
 }
 
 #[test]
-fn dropping_it_after_it_began_drops_the_result_on_its_thread() {
+fn dropping_the_future_of_running_work_drops_the_result_on_its_thread() {
     let threads = few(1, 10);
-    let (tell, told) = channel();
+    let (done, signal) = channel();
     let (begin, begun) = channel();
     let (release, released) = channel::<()>();
     let job = threads.submit(move || {
         begin.send(()).unwrap();
         let _ = released.recv();
-        Dropped(tell)
+        Dropped(done)
     });
     begun.recv().unwrap();
     drop(job);
     drop(release);
-    assert_eq!(told.recv().unwrap(), "tidegate-blocking");
+    assert_eq!(signal.recv().unwrap(), "tidegate-blocking");
 }
 
 #[test]
-fn what_is_detached_is_done_and_what_was_refused_says_so() {
+fn detached_work_runs_and_refused_work_returns_an_error() {
     let threads = few(1, 1);
     let (_job, release) = occupy(&threads);
-    let (tell, told) = channel();
-    assert_eq!(threads.submit(move || tell.send(7).unwrap()).detach(), Ok(()));
+    let (done, signal) = channel();
+    assert_eq!(threads.submit(move || done.send(7).unwrap()).detach(), Ok(()));
     assert_eq!(threads.submit(|| ()).detach(), Err(BlockingError::Full));
     drop(release);
-    assert_eq!(told.recv(), Ok(7));
+    assert_eq!(signal.recv(), Ok(7));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn too_much_work_is_refused_at_once_until_there_is_room() {
     let mut refused = threads.submit(move || count.fetch_add(1, SeqCst));
     let cx = &mut Context::from_waker(Waker::noop());
     assert_eq!(Pin::new(&mut refused).poll(cx), Poll::Ready(Err(BlockingError::Full)));
-    // One that is cancelled makes room for another.
+    // A cancelled job makes room for another.
     drop(waiting.remove(0));
     waiting.push(threads.submit(|| 3));
     for (job, release) in busy {
@@ -159,7 +159,7 @@ fn too_much_work_is_refused_at_once_until_there_is_room() {
 }
 
 #[test]
-fn whoever_polled_last_is_woken_and_only_once() {
+fn only_the_waker_of_the_last_poll_is_woken_and_only_once() {
     let threads = few(1, 10);
     let (mut job, release) = occupy(&threads);
     let (first, second) = (Alarm::new(), Alarm::new());
@@ -169,7 +169,7 @@ fn whoever_polled_last_is_woken_and_only_once() {
     drop(release);
     until(|| second.0.wakes.load(SeqCst) > 0);
     assert_eq!(Pin::new(&mut job).poll(&mut Context::from_waker(&second.1)), Poll::Ready(Ok(())));
-    // The thread has nothing to do with it any more.
+    // The thread is idle again.
     until(|| threads.state().idle == 1);
     assert_eq!((first.0.wakes.load(SeqCst), second.0.wakes.load(SeqCst)), (0, 1));
 }
@@ -179,7 +179,7 @@ fn a_waker_that_panics_does_not_end_the_thread() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
-            panic!("told to");
+            panic!("on purpose");
         }
     }
     let threads = few(1, 10);
@@ -211,7 +211,7 @@ fn many_jobs_of_many_threads_are_all_done_once_by_few_threads() {
                 };
                 let jobs: Vec<_> = (0..JOBS).map(submit).collect();
                 for (number, job) in jobs.into_iter().enumerate() {
-                    // Some are given up, at whatever stage they are.
+                    // Some are cancelled, at any stage.
                     if number % 5 == 4 {
                         cancelled.fetch_add(1, SeqCst);
                     } else {
@@ -232,7 +232,7 @@ fn many_jobs_of_many_threads_are_all_done_once_by_few_threads() {
 }
 
 #[test]
-fn threads_come_by_need_and_end_when_they_have_nothing_to_do() {
+fn threads_start_on_demand_and_end_when_idle() {
     let threads = Threads::new(3, 100, Duration::from_millis(5));
     for _ in 0..3 {
         assert_eq!(threads.state().threads, 0);
@@ -262,7 +262,7 @@ fn one_job_after_the_other_needs_one_thread() {
 
 #[test]
 #[should_panic(expected = "polled after it was ready")]
-fn polling_again_after_the_result_is_a_mistake() {
+fn polling_again_after_the_result_panics() {
     let mut job = Blocking::done(Ok(1));
     let cx = &mut Context::from_waker(Waker::noop());
     assert_eq!(Pin::new(&mut job).poll(cx), Poll::Ready(Ok(1)));

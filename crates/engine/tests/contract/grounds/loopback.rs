@@ -1,4 +1,4 @@
-//! The ground of a real kernel: loopback, in real time, through one of the drivers.
+//! The test backend of a real kernel: loopback, in real time, through one of the drivers.
 
 use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -21,11 +21,11 @@ pub(crate) struct Loopback {
     directory: PathBuf,
     paths: Cell<u32>,
     seed: u64,
-    /// A listener that nobody accepts from, and who fills it.
+    /// A listener that accepts nothing, and the connections that fill its backlog.
     deaf: RefCell<Vec<Deaf>>,
     /// Sockets that were open before.
     before: usize,
-    /// One after the other, so that sockets can be counted.
+    /// Scenarios run one after the other, so that sockets can be counted.
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -45,7 +45,7 @@ impl Loopback {
 
     fn new(make: fn(&Pool) -> Box<dyn Driver>) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
-        // Who failed before has told why.
+        // A poisoned lock comes from a scenario that has failed and has reported it.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = std::env::temp_dir().join(format!("tidegate-contract-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory can be made");
@@ -91,12 +91,12 @@ impl TestBackend for Loopback {
     }
 
     fn nowhere(&self) -> Address {
-        // Bound and never listening would do as well; who was just closed is as deaf.
+        // An address that was bound and closed has no listener.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback can be listened at");
         Address::Ip(listener.local_addr().expect("a listener has an address"))
     }
 
-    /// When the queue of a listener is full, the kernel drops who else comes.
+    /// When the backlog of a listener is full, the kernel drops further connections.
     fn deaf(&self) -> Address {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
         socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a port is free");
@@ -110,11 +110,11 @@ impl TestBackend for Loopback {
     }
 
     fn unit(&self) -> Duration {
-        // Bad luck takes its time, in which no deadline is to come.
+        // Ring faults cost time, in which no deadline may fire.
         Duration::from_millis(if std::env::var_os("TIDEGATE_RING_FAULTS").is_some() { 150 } else { 60 })
     }
 
-    /// The kernel takes 128 KiB that it cannot send, and its other end as much again.
+    /// The kernel buffers 128 KiB that it cannot send, and its other end as much again.
     fn bulk(&self) -> usize {
         2 << 20
     }
@@ -172,7 +172,7 @@ impl TestBackend for Loopback {
     }
 
     fn wakes(&self, site: &Site, act: Box<dyn FnOnce() + Send>) -> bool {
-        // What is left to do is done first.
+        // Pending work is done first.
         self.run_until(NAP, &mut || false);
         let begun = Instant::now();
         std::thread::scope(|scope| {
@@ -199,7 +199,7 @@ impl Drop for Loopback {
         for path in 1..=self.paths.get() {
             let _ = std::fs::remove_file(self.directory.join(format!("{path}.sock")));
         }
-        // Whoever is last succeeds.
+        // Only the last process that uses the directory succeeds.
         let _ = std::fs::remove_dir(&self.directory);
     }
 }

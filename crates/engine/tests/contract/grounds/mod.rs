@@ -1,4 +1,4 @@
-//! What is beneath the loops of a scenario.
+//! The test backends: a real kernel and a simulated network.
 
 mod loopback;
 mod simulator;

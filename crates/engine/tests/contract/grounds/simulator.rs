@@ -1,4 +1,4 @@
-//! The ground of a simulated network: everything in one thread, virtual time, faults from a seed.
+//! The test backend of a simulated network: everything in one thread, virtual time, faults from a seed.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -21,10 +21,10 @@ pub(crate) struct Simulator {
 }
 
 impl Simulator {
-    /// `fired` will say which faults struck.
+    /// `fired` collects the faults that struck.
     pub(crate) fn new(seed: u64, fired: &Rc<Cell<Fired>>) -> Self {
         let network = Network::new(seed);
-        // The first seed is a network as it should be: what fails there has nothing to do with faults.
+        // The first seed is a network without faults: a failure there has another cause.
         network.set_faults(if seed == 0 { Faults::none() } else { Faults::benign() });
         let [server, server_v6, client] = ["10.0.0.1", "fd00::1", "10.0.0.2"].map(|ip| network.host(ip));
         Self { network, seed, server, server_v6, client, port: Cell::new(1000), fired: fired.clone() }
@@ -71,7 +71,7 @@ impl TestBackend for Simulator {
     }
 
     fn deaf(&self) -> Address {
-        // And the driver's last word on who gives up is late, as it is where that has to be cancelled.
+        // The driver's last completion for a closed socket comes late, as on a driver that has to cancel operations.
         self.network.set_faults(Faults::none().with(Fault::TimedOut, 1).with(Fault::LateClose, 1));
         self.nowhere()
     }
