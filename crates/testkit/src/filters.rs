@@ -248,7 +248,7 @@ impl Fault for ToyTlsError {
 impl fmt::Display for ToyTlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BadHello => f.write_str("the peer sent no hello"),
+            Self::BadHello => f.write_str("the peer said no hello"),
             Self::RecordTooLong { bytes } => write!(f, "a record of {bytes} bytes"),
             Self::Truncated => f.write_str("the peer ended without a goodbye"),
             Self::TimedOut => f.write_str("the handshake took too long"),
