@@ -64,7 +64,7 @@ proptest! {
     })]
 
     #[test]
-    fn what_is_accepted_here_is_accepted_there_and_means_the_same(wire in head()) {
+    fn accepted_heads_are_accepted_by_httparse_with_the_same_meaning(wire in head()) {
         let seen = seen(&wire);
         if let Some(request) = seen.requests.first() {
             support::agreement::of_request(request, &wire);

@@ -96,7 +96,7 @@ fn each_demand_of_the_rfcs_has_a_test_or_a_reason() {
 }
 
 #[test]
-fn a_ledger_that_does_not_tell_the_truth_is_noticed() {
+fn a_wrong_ledger_is_detected() {
     let tests = BTreeSet::from(["a.rs::it_holds".to_owned()]);
     let check = |held_by: &str| check(&format!("| § | must | whom | held by |\n|---|---|---|---|\n{held_by}"), &tests);
     let row = |held_by: &str| check(&format!("| 2.2 | do | server in | {held_by} |\n"));

@@ -175,7 +175,7 @@ fn a_higher_minor_version_is_read_as_http_1_1() {
 }
 
 #[test]
-fn methods_and_versions_are_told_apart_by_case_and_names_of_fields_are_not() {
+fn methods_and_versions_are_case_sensitive_and_field_names_are_not() {
     assert_eq!(head("get / HTTP/1.1\r\nhOST: a\r\n\r\n").method(), tidegate_http1::Method::Extension);
     refused(b"GET / Http/1.1\r\nHost: a\r\n\r\n", Violation::RequestLine);
     assert_eq!(head("GET / HTTP/1.1\r\nhOST: a\r\n\r\n").host(), "a");

@@ -181,7 +181,7 @@ fn an_announced_length_is_kept() {
 }
 
 #[test]
-fn what_comes_at_the_wrong_time_is_refused_and_writes_nothing() {
+fn messages_at_the_wrong_time_are_refused_and_write_nothing() {
     let mut talk = Talk::new();
     assert_eq!(talk.say(Response::text("x")), misuse(Misuse::NoRequest));
     assert_eq!(talk.say(Outgoing::Data("x".into())), misuse(Misuse::NoResponse));
@@ -265,7 +265,7 @@ fn interim_responses_come_before_the_final_one() {
 }
 
 #[test]
-fn what_is_no_interim_response_is_refused() {
+fn interim_responses_need_an_interim_status() {
     let mut talk = Talk::new();
     let interim = |code| Outgoing::Interim(Interim::new(Status::new(code).expect("a status")));
     assert_eq!(talk.say(interim(103)), misuse(Misuse::NoRequest));

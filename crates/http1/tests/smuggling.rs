@@ -275,7 +275,7 @@ fn a_request_line_that_is_too_long_is_blamed_on_its_method_or_its_target() {
 }
 
 #[test]
-fn what_just_fits_is_accepted() {
+fn requests_at_the_limits_are_accepted() {
     let wire = b"GET /234567 HTTP/1.1\r\nHost: 34567\r\nA:\r\n\r\n";
     assert_eq!(wire.len(), 41);
     let limits = |line: u32, head: u32, headers: u32| {
@@ -291,7 +291,7 @@ fn what_just_fits_is_accepted() {
 }
 
 #[test]
-fn a_length_is_demanded_only_where_the_server_says_so() {
+fn a_length_is_required_only_where_the_server_is_configured_so() {
     let wire = b"POST / HTTP/1.1\r\nHost: a\r\n\r\n";
     assert_eq!(seen(wire).requests.len(), 1);
     let strict = seen_with(Config::default().length_required(true), wire);

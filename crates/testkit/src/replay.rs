@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_an_executable_says_which_target_it_is_of() {
+    fn the_executable_name_selects_the_target() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let of = |path: &str| options("tidegate-testkit", root, Path::new(path));
         assert_eq!(of("/target/debug/deps/network-0123456789abcdef"), " -p tidegate-testkit --test network");

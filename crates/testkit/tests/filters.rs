@@ -64,7 +64,7 @@ fn a_handshake_is_made_and_messages_go_both_ways() {
 }
 
 #[test]
-fn the_handshake_is_made_though_nobody_wants_a_message() {
+fn the_handshake_runs_without_a_pending_receive() {
     let (mut client, mut server) = (client(), server());
     assert!(server.codec().wants_input());
     server.receive(&client.take_sent());
@@ -76,7 +76,7 @@ fn the_handshake_is_made_though_nobody_wants_a_message() {
 }
 
 #[test]
-fn what_is_written_during_the_handshake_waits_and_counts() {
+fn writes_during_the_handshake_wait_and_are_counted() {
     let (mut client, mut server) = (client(), server());
     let mark = client.encode("early".into()).unwrap();
     client.flush().unwrap();
@@ -196,7 +196,7 @@ fn a_goodbye_within_a_line_cuts_the_line_off() {
 }
 
 #[test]
-fn what_was_answered_before_an_error_is_sent_through_the_filter() {
+fn replies_before_an_error_are_sent_through_the_filter() {
     let mut server = server();
     server.receive(&[&ToyTls::client_wire(KEY, b"ebb\n", 4)[..10], b"\xff\xff"].concat());
     let line = step_message(&mut server);
@@ -245,7 +245,7 @@ fn a_prefix_is_stripped_and_a_different_one_refused() {
 }
 
 #[test]
-fn what_follows_the_prefix_is_passed_on_without_copying() {
+fn bytes_after_the_prefix_are_passed_on_without_copying() {
     let mut stand =
         CodecHarness::new(Over::new(StripPrefix::new(b"P"), Over::new(StripPrefix::new(b"Q"), Fixed::new(20_000))));
     stand.receive(&[b"PQ", &[b'x'; 20_000][..]].concat());
@@ -298,7 +298,7 @@ fn region() -> (FileRegion, Vec<u8>) {
 }
 
 #[test]
-fn a_file_passes_unseen_where_it_may() {
+fn a_file_bypasses_a_filter_that_allows_it() {
     let (region, bytes) = region();
     let mut stand = CodecHarness::new(Over::new(StripPrefix::new(b""), Files));
     stand.encode(Err("head".into())).unwrap();
@@ -348,7 +348,7 @@ fn after_the_end_of_a_filter_its_codec_goes_on_without_it() {
 }
 
 #[test]
-fn what_a_codec_has_not_decoded_comes_out_of_its_stack() {
+fn undecoded_bytes_come_out_of_the_stack() {
     let mut stand = server();
     stand.receive(&ToyTls::client_wire(KEY, b"ebb\nflo", 7));
     assert_eq!(stand.step().unwrap(), Step::Message(stand.pool().copy(b"ebb")));

@@ -164,7 +164,7 @@ fn messages_longer_than_a_record_and_a_receive_come_whole() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_before_memory_is_taken() {
+fn oversized_messages_are_refused_before_memory_is_taken() {
     let huge: [(&str, &[u8]); 3] = [
         ("4 GiB", b"\xff\xff\xff\xff"),
         ("just too long", b"\0\x10\0\0"),

@@ -28,7 +28,7 @@ fn in_vain() -> (Network, SimNode, SimNode, Address) {
 
 /// They waited for ever once: nobody asked for the message that would have been the error.
 #[test]
-fn who_waits_for_a_flush_or_for_room_is_told_that_the_peer_has_ended_within_the_handshake() {
+fn flush_and_room_fail_when_the_peer_ends_within_the_handshake() {
     for bytes in [1, 100_000] {
         let (network, _server, client, address) = in_vain();
         let waits = client.spawn(async move {
@@ -65,7 +65,7 @@ impl Handler<Tls> for Talkative {
 }
 
 #[test]
-fn a_handler_that_may_not_write_is_told_too() {
+fn a_blocked_handler_learns_of_the_end_within_the_handshake() {
     let (network, _server, client, address) = in_vain();
     let told = Rc::new(Cell::new(0));
     let handler = Talkative(Rc::clone(&told));

@@ -142,7 +142,7 @@ impl Client {
         self.send_data(Body::Bytes(chunk.into_data()), out)
     }
 
-    /// Discards a piece of a body that is no longer sent, since the peer has closed. Without such a body it is an error.
+    /// Discards a piece of a body that is no longer sent, since the peer has closed. Otherwise it is an error.
     fn discard(&mut self, is_end: bool) -> Result<(), Misuse> {
         if self.flags & WRITE_FAILED == 0 {
             return Err(Misuse::NoRequestUnderWay);

@@ -146,7 +146,7 @@ fn a_response_that_nobody_asked_for_is_refused() {
 }
 
 #[test]
-fn a_switch_that_nobody_asked_for_is_refused() {
+fn an_unsolicited_switch_is_refused() {
     refused("HTTP/1.1 101 Switching Protocols\r\nUpgrade: tide\r\n\r\n", Violation::SwitchUnasked);
     let mut talk = Talk::new();
     talk.say(get("/").upgrade("tide")).unwrap();

@@ -386,7 +386,7 @@ fn te_never_names_chunked_and_goes_with_its_connection_option() {
 }
 
 #[test]
-fn neither_head_nor_connect_asks_for_another_protocol() {
+fn head_and_connect_cannot_request_another_protocol() {
     for (method, target) in [(Method::Head, "/"), (Method::Connect, "a:1")] {
         let mut talk = Talk::new();
         let request = Request::new(method, target).unwrap().upgrade("websocket");
@@ -396,7 +396,7 @@ fn neither_head_nor_connect_asks_for_another_protocol() {
 }
 
 #[test]
-fn an_empty_piece_is_nothing_and_does_not_end_the_wait_for_leave() {
+fn an_empty_piece_writes_nothing_and_keeps_waiting_for_100_continue() {
     for empty in [Outgoing::Data("".into()), Chunk::new(b"").into()] {
         let mut talk = Talk::new();
         talk.say(streamed().length(3).expect_continue()).unwrap();

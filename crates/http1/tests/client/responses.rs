@@ -68,7 +68,7 @@ fn obs_text_in_values_is_kept() {
 }
 
 #[test]
-fn the_end_of_a_body_is_told_in_one_of_four_ways() {
+fn a_body_is_framed_in_one_of_four_ways() {
     for (lines, body) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", BodyLength::Known(5)),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", BodyLength::Chunked),
@@ -357,7 +357,7 @@ fn what_came_too_early_is_not_taken_for_the_next_response() {
 }
 
 #[test]
-fn the_rest_of_a_body_is_swallowed_once_the_peer_has_closed() {
+fn the_rest_of_a_body_is_discarded_once_the_peer_has_closed() {
     let mut talk = Talk::new();
     talk.say(StreamedRequest::new(Method::Put, "/").unwrap()).unwrap();
     talk.hear("HTTP/1.1 413 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").unwrap();

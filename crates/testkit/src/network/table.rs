@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_what_is_gone_leads_nowhere() {
+    fn the_id_of_a_removed_value_finds_nothing() {
         let mut table = Table::new();
         let (ebb, flow) = (table.insert("ebb"), table.insert("flow"));
         assert_eq!(table.remove(ebb), Some("ebb"));

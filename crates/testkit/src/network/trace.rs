@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_accepted_and_what_was_received_make_a_difference() {
+    fn peer_address_and_received_bytes_change_the_hash() {
         let address = |port| Address::Ip(([10, 0, 0, 1], port).into());
         let paths = ["/a", "/b"].map(|path| Address::Unix(path.into()));
         let hash = |note: &dyn Fn(&mut Trace)| {

@@ -53,7 +53,7 @@ fn a_path_is_an_address_like_any_other() {
 }
 
 #[test]
-fn a_path_at_which_nobody_listens_any_more_refuses_and_another_is_not_found() {
+fn a_path_without_a_listener_refuses_and_an_unknown_path_is_not_found() {
     let pair = Pair::new(1, Faults::none());
     let outcome = || {
         let place = pair.start(async { Client::at(path()).connect(Raw).await.map(drop) });
@@ -80,7 +80,7 @@ fn a_path_at_which_nobody_listens_any_more_refuses_and_another_is_not_found() {
 }
 
 #[test]
-fn who_listens_at_what_is_not_his_is_told_so() {
+fn listening_at_a_foreign_address_or_an_empty_path_fails() {
     let host = Network::new(1).host("10.0.0.1");
     let others: Address = "10.0.0.2:7".parse().expect("it is one");
     assert_eq!(host.listener_at(&others).unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);

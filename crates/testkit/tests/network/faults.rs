@@ -72,7 +72,7 @@ fn a_full_buffer_takes_few_bytes_at_a_time() {
 }
 
 #[test]
-fn an_end_may_come_and_be_told_with_the_last_bytes() {
+fn the_end_may_arrive_and_be_reported_with_the_last_bytes() {
     let joined = |faults: Faults| {
         let (network, server, client, journal) = journalled(faults);
         let parting = |mut channel: Channel<Raw>| async move {
@@ -101,7 +101,7 @@ fn an_end_may_come_and_be_told_with_the_last_bytes() {
 }
 
 #[test]
-fn a_late_send_is_told_in_a_later_turn_and_none_is_begun_before() {
+fn a_late_send_completes_in_a_later_turn_before_the_next_send() {
     let (network, seen) = exchanged(Faults::none().with(Fault::LateSend, 1), 100_000);
     assert!(network.fired().count(Fault::LateSend) > 2);
     let mut in_flight = false;
@@ -191,7 +191,7 @@ fn after_accepting_was_stopped_one_more_stream_may_come() {
 }
 
 #[test]
-fn what_is_delayed_is_told_later_than_the_links_would_have_it() {
+fn delayed_completions_come_later_than_the_links_require() {
     let takes = |faults: Faults| {
         let (network, _) = exchanged(faults, 1000);
         network.elapsed()
@@ -232,7 +232,7 @@ fn a_second_send_while_one_is_in_flight_fails_the_test() {
 
 /// Until a send is told of, its bytes are the driver's: nothing may end the connection before.
 #[test]
-fn a_break_is_told_after_the_send_that_is_in_flight_or_by_it() {
+fn a_reset_is_reported_by_or_after_the_send_in_flight() {
     let (mut after, mut by) = (0, 0);
     for seed in 0..20 {
         let network = Network::new(seed);
@@ -258,7 +258,7 @@ fn a_break_is_told_after_the_send_that_is_in_flight_or_by_it() {
 }
 
 #[test]
-fn the_last_word_on_a_socket_comes_after_a_send_that_was_in_flight() {
+fn a_close_completes_after_the_send_in_flight() {
     let network = Network::new(1);
     network.set_faults(Faults::none().with(Fault::LateSend, 1));
     let (mut driver, token, mut queue) = connected(&network);
@@ -272,7 +272,7 @@ fn the_last_word_on_a_socket_comes_after_a_send_that_was_in_flight() {
 }
 
 #[test]
-fn a_stream_that_nobody_adopts_is_open_until_its_driver_goes() {
+fn an_unadopted_stream_is_open_until_its_driver_is_dropped() {
     let network = Network::new(1);
     let host = network.host("10.0.0.1");
     let mut driver = host.driver(&Pool::new());
@@ -295,7 +295,7 @@ fn a_stream_that_nobody_adopts_is_open_until_its_driver_goes() {
 }
 
 #[test]
-fn hosts_that_are_cut_off_hear_each_other_again_when_they_are_healed() {
+fn hosts_that_are_cut_off_communicate_again_when_healed() {
     for seed in seeds(20) {
         let pair = Pair::new(seed, Faults::benign());
         let hosts = ["10.0.0.1", "10.0.0.2"].map(|ip| pair.network.host(ip));
@@ -316,7 +316,7 @@ fn hosts_that_are_cut_off_hear_each_other_again_when_they_are_healed() {
 }
 
 #[test]
-fn who_connects_to_a_host_that_is_cut_off_gives_up_when_a_kernel_does() {
+fn connecting_to_a_host_that_is_cut_off_times_out() {
     let pair = Pair::new(1, Faults::none());
     let to = pair.serve_with_tasks();
     pair.network.cut(&pair.network.host("10.0.0.1"), &pair.network.host("10.0.0.2"));

@@ -84,7 +84,7 @@ fn under_resets_every_connection_ends_and_nothing_is_left() {
 }
 
 #[test]
-fn a_reset_is_told_to_both_sides() {
+fn a_reset_is_reported_to_both_sides() {
     let pair = Pair::new(1, Faults::none());
     let to = pair.serve_with_handlers(Limits::default());
     let place = pair.start(async move {
@@ -129,7 +129,7 @@ impl Handler<Raw> for Late {
 }
 
 #[test]
-fn either_side_may_end_first_and_the_other_still_be_heard() {
+fn either_side_may_end_first_and_still_receive() {
     for seed in seeds(20) {
         let pair = Pair::new(seed, Faults::benign());
         let to = pair.server.listen(7, Limits::default(), |_| (Raw, Late(0))).expect("the port is free");
@@ -170,7 +170,7 @@ fn either_side_may_end_first_and_the_other_still_be_heard() {
 }
 
 #[test]
-fn who_connects_to_nobody_is_refused() {
+fn connecting_without_a_listener_is_refused() {
     let pair = Pair::new(1, Faults::none());
     let nobody: Address = "10.0.0.1:9".parse().expect("it is one");
     let place = pair.start(async move { Client::at(nobody).connect(Raw).await.map(drop) });
@@ -182,7 +182,7 @@ fn who_connects_to_nobody_is_refused() {
 }
 
 #[test]
-fn who_gets_no_answer_gives_up_by_a_clock_that_does_not_wait() {
+fn an_unanswered_connect_times_out_in_virtual_time() {
     let begun = Instant::now();
     let pair = Pair::new(1, Faults::none().with(Fault::TimedOut, 1));
     let to = pair.serve_with_tasks();
@@ -200,7 +200,7 @@ fn who_gets_no_answer_gives_up_by_a_clock_that_does_not_wait() {
 }
 
 #[test]
-fn a_drain_ends_connections_that_have_nothing_left_to_say() {
+fn a_drain_ends_idle_connections() {
     let pair = Pair::new(1, Faults::benign());
     let to = pair.serve_with_handlers(Limits::default());
     let place = pair.start(async move {
@@ -263,7 +263,7 @@ fn a_peer_that_never_reads_is_cut_off_when_the_write_deadline_has_come() {
 }
 
 #[test]
-fn bytes_take_as_long_as_their_link_says_in_either_direction() {
+fn bytes_take_the_time_of_their_link_in_either_direction() {
     let network = Network::new(1);
     let (here, there) = (network.host("10.0.0.1"), network.host("10.0.0.2"));
     network.set_link_between(&here, &there, Link { latency: SECOND, bytes_per_second: 1000 });

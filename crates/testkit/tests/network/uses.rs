@@ -394,7 +394,7 @@ fn rounds() -> u64 {
 }
 
 #[test]
-fn whatever_is_asked_for_is_answered_whatever_is_slow_short_or_late() {
+fn every_request_is_answered_under_every_benign_fault() {
     let mut fired = Fired::default();
     for seed in seeds(rounds()) {
         let (whole, struck, _) = round(seed, weather(seed, &[0, 1, 2, 4, 8, 30]), false);
@@ -405,7 +405,7 @@ fn whatever_is_asked_for_is_answered_whatever_is_slow_short_or_late() {
 }
 
 #[test]
-fn whatever_is_asked_for_a_run_is_a_function_of_its_seed() {
+fn every_run_is_a_function_of_its_seed() {
     let trace = |seed| round(seed, Faults::benign().with(Fault::Reset, 300), true).2;
     let traces: Vec<_> = (0..8).map(trace).collect();
     assert_eq!(traces, (0..8).map(trace).collect::<Vec<_>>());
@@ -413,7 +413,7 @@ fn whatever_is_asked_for_a_run_is_a_function_of_its_seed() {
 }
 
 #[test]
-fn under_resets_and_for_want_of_memory_what_is_answered_is_right_and_nothing_is_left() {
+fn under_resets_and_without_memory_answers_are_right_and_nothing_leaks() {
     let (mut fired, mut sum) = (Fired::default(), 0);
     for seed in seeds(rounds()) {
         let faults = weather(seed, &[0, 1, 2, 4, 8, 30])
