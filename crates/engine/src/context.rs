@@ -42,7 +42,7 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
     /// that everything up to it is with the kernel.
     ///
     /// # Errors
-    /// [`SendError::Full`] past the hard cap, [`SendError::Error::`] once the connection closes, both with the message;
+    /// [`SendError::Full`] past the hard cap, [`SendError::Closed`] once the connection closes, both with the message;
     /// [`SendError::Codec`] if the protocol cannot say it. Nothing was queued then.
     // What the codec asks of a message may be known where it is made, and is not asked then.
     #[inline(always)]

@@ -128,9 +128,9 @@ impl EventLoop {
     /// An event loop for a program of its own: a client, a tool, a test.
     ///
     /// ```
-    /// use tidegate_engine::{EventLoop, Backend};
+    /// use tidegate_engine::{Backend, EventLoop};
     ///
-    /// io_uring where it is available, otherwise epoll, unless the environment names one.
+    /// // io_uring where it is available, otherwise epoll, unless the environment names one.
     /// let mut event_loop = EventLoop::on(Backend::Auto)?;
     /// assert!(["uring", "epoll"].contains(&event_loop.backend()));
     /// assert_eq!(event_loop.block_on(async { 6 * 7 })?, 42);
@@ -285,7 +285,7 @@ impl EventLoop {
     /// and runs between turns, where tasks run within them.
     ///
     /// ```
-    /// use tidegate_engine::{EventLoop, Backend};
+    /// use tidegate_engine::{Backend, EventLoop};
     ///
     /// assert_eq!(EventLoop::on(Backend::Auto)?.block_on(async { 6 * 7 })?, 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -374,7 +374,7 @@ fn a_mailbox_that_is_full_is_an_error_and_other_loops_get_the_message() {
     let sent = group.publish(&mut Lines::new(), "ebb".into());
     let Err(PublishError::Full(full)) = sent else { panic!("{sent:?}") };
     assert_eq!(full.loops, 1);
-    assert_eq!(full.to_string(), "too many letters wait for 1 of the group's event loops");
+    assert_eq!(full.to_string(), "too many messages wait for 1 of the group's event loops");
     idle.turn();
     assert_eq!(idle.read(0), "ebb\n");
     busy.turn();

@@ -18,7 +18,7 @@ impl Outbound {
     /// queue.write(b"ebb");
     /// queue.flush();
     /// assert!(pool.ledger().used() > 4000);
-    /// queue.settle();
+    /// queue.compact();
     /// assert!(pool.ledger().used() < 100);
     /// ```
     pub fn compact(&mut self) {

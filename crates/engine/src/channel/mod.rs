@@ -82,7 +82,7 @@ impl<C: Codec> Channel<C> {
     /// [`Server::serve`](crate::Server::serve) is left on the loop that may need it.
     ///
     /// # Errors
-    /// [`ChannelError::Error::`] when the connection broke or was closed, after all messages that had arrived before.
+    /// [`ChannelError::Closed`] when the connection broke or was closed, after all messages that had arrived before.
     pub fn recv(&mut self) -> Recv<'_, C> {
         Recv::new(&self.handle)
     }
@@ -102,7 +102,7 @@ impl<C: Codec> Channel<C> {
     ///
     /// # Errors
     /// [`SendError::Full`] past the hard cap, which a task does not reach that waits for [`ready`](Channel::ready) or
-    /// [`recv`](Channel::recv) now and then; [`SendError::Error::`] once the connection closes, both with the message;
+    /// [`recv`](Channel::recv) now and then; [`SendError::Closed`] once the connection closes, both with the message;
     /// [`SendError::Codec`] if the protocol cannot say it.
     pub fn send(&mut self, message: C::Out) -> Result<WritePosition, SendError<C::Out, C::Error>> {
         self.handle.send(message)
@@ -111,7 +111,7 @@ impl<C: Codec> Channel<C> {
     /// Makes the connection a member of a group, until it leaves or is gone. Joining twice is joining once.
     ///
     /// # Errors
-    /// [`ChannelError::Error::`] once nothing can be sent any more, [`ChannelError::Busy`] from within a handler.
+    /// [`ChannelError::Closed`] once nothing can be sent any more, [`ChannelError::Busy`] from within a handler.
     pub fn join(&mut self, group: &Group<C>) -> Result<(), ChannelError> {
         self.handle.join(group)
     }
@@ -135,7 +135,7 @@ impl<C: Codec> Channel<C> {
     /// Waits until less is pending than the water marks allow: what a task that streams does between sends.
     ///
     /// # Errors
-    /// [`ChannelError::Error::`] when nothing can be sent any more.
+    /// [`ChannelError::Closed`] when nothing can be sent any more.
     pub fn ready(&mut self) -> Ready<'_, C> {
         Ready(&self.handle)
     }
@@ -143,7 +143,7 @@ impl<C: Codec> Channel<C> {
     /// Waits until everything up to `mark` is with the kernel.
     ///
     /// # Errors
-    /// [`ChannelError::Error::`] when the connection is gone and not all of it was sent.
+    /// [`ChannelError::Closed`] when the connection is gone and not all of it was sent.
     pub fn flushed(&mut self, mark: WritePosition) -> Flushed<'_, C> {
         Flushed { handle: &self.handle, mark: Some(mark) }
     }
@@ -156,7 +156,7 @@ impl<C: Codec> Channel<C> {
     /// Closes the connection in good order, and waits until that is done. It is done as well if the future is dropped.
     ///
     /// # Errors
-    /// [`ChannelError::Error::`] if the connection broke before everything was sent.
+    /// [`ChannelError::Closed`] if the connection broke before everything was sent.
     pub fn close(self) -> Close<C> {
         Close::begin(self)
     }

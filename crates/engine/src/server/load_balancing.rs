@@ -24,7 +24,7 @@ use crate::mailbox::{LoopMessage, Mailbox, Refused};
 ///
 /// ```
 /// use tidegate_codec::framing::Lines;
-/// use tidegate_engine::{Channel, Server, LoadBalancing};
+/// use tidegate_engine::{Channel, LoadBalancing, Server};
 ///
 /// let echo = |mut channel: Channel<Lines>| async move {
 ///     while let Some(line) = channel.recv().await? {

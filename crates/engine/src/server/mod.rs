@@ -207,7 +207,7 @@ impl Server {
     /// let path = std::env::temp_dir().join(format!("takeover-{}", std::process::id()));
     /// let start = || Server::bind("127.0.0.1:0")?.loops(1).takeover(&path).start(|| (Lines::default(), Ignore));
     /// let old = start()?;
-    /// In production this is another process.
+    /// // In production this is another process.
     /// let new = start()?;
     /// assert!(old.superseded().wait());
     /// old.drain(Duration::from_secs(1));
