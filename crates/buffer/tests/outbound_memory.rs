@@ -452,7 +452,7 @@ fn vacant_entries_are_used_before_a_new_page_is_taken() {
     }
 }
 
-/// Counts how often it was dropped, and then does what it was told.
+/// Counts how often it was dropped, and then calls its function.
 struct Owner {
     bytes: Vec<u8>,
     drops: Arc<AtomicUsize>,

@@ -1,4 +1,4 @@
-//! The life of a connection: order, persistence, bodies that nobody wants, time, and its end.
+//! The life of a connection: order, persistence, unread bodies, time-outs, and the end.
 
 mod support;
 
@@ -213,7 +213,7 @@ fn an_idle_connection_is_closed_without_a_response() {
     assert!(talk.is_finished());
 }
 
-/// `body_timeout` is 30 seconds, and the least rate 240 bytes in each.
+/// `body_timeout` is 30 seconds, and the minimum rate 240 bytes per second.
 #[test]
 fn a_body_at_the_minimum_rate_never_times_out_and_a_slower_one_does() {
     let lasts = |piece: usize| {
@@ -229,7 +229,7 @@ fn a_body_at_the_minimum_rate_never_times_out_and_a_slower_one_does() {
     );
 }
 
-/// What comes at once is not a reserve for later.
+/// Bytes that arrive at once earn no credit for later.
 #[test]
 fn a_fast_start_earns_no_credit() {
     let mut talk = Talk::new();
@@ -280,7 +280,7 @@ fn a_piece_that_has_arrived_is_not_late_however_late_it_is_decoded() {
     talk.stand.receive(&b"1\r\na\r\n".repeat(10));
     for _ in 0..10 {
         assert!(matches!(talk.stand.step(), Ok(Step::Message(Incoming::Data(_)))));
-        // Nobody asks for the next piece for as long.
+        // The application does not decode the next piece in this time.
         talk.wait(300).expect("no time counts that nobody waits");
     }
     talk.listen().expect("nothing came");
@@ -307,7 +307,7 @@ fn a_body_has_a_deadline_from_piece_to_piece() {
     let mut talk = Talk::new();
     talk.hear(POST).expect("the request is good");
     talk.wait(29).expect("there is time");
-    // A byte is no reason to wait for as long again: it has earned what it takes at the least rate.
+    // A byte does not restart the time-out: it earns the time that it takes at the minimum rate.
     talk.hear(b"h").expect("a piece");
     assert_eq!(talk.wait(2), Err(Error::Limit(Exceeded::BodyTime)));
     assert!(talk.sent().starts_with("HTTP/1.1 408 "));
@@ -326,7 +326,7 @@ fn drain(talk: &mut Talk) {
     tidegate_codec::Codec::drain(codec, &mut out).expect("draining cannot fail");
 }
 
-/// Answers, and says whether that was the last answer.
+/// Answers, and returns whether that was the last response.
 fn is_last(talk: &mut Talk) -> bool {
     let last = ok(talk).contains("\r\nConnection: close\r\n");
     assert_eq!(talk.is_finished(), last);
@@ -379,7 +379,7 @@ fn a_drained_connection_ends_with_the_last_response_to_arrived_requests() {
         talk.listen().expect("there may be more");
     }
 
-    // What follows arrives while the response is owed.
+    // The following bytes arrive while the response is owed.
     let mut talk = Talk::new();
     talk.hear(GET).expect("the request is good");
     drain(&mut talk);
@@ -415,7 +415,7 @@ fn a_body_is_not_taken_for_another_request_by_a_drain() {
     }
 }
 
-/// Batches that end within a head never end with a whole one: there has to be a last one all the same.
+/// Batches that end within a head never end with a whole one: there must be a last one all the same.
 #[test]
 fn a_drained_peer_that_never_stops_sending_gets_a_last_response() {
     let mut talk = Talk::new();
@@ -483,7 +483,7 @@ fn an_application_that_fails_is_500_unless_something_was_said() {
     assert_eq!(fail(&mut talk), "", "a second head would be taken for a part of the body");
 }
 
-/// Nobody has to wait for the end of a head that will never come.
+/// Neither side waits for the end of a head that will never arrive.
 #[test]
 fn another_protocol_is_refused_at_its_first_bytes() {
     for wire in [&b"\x16\x03\x01"[..], b"SSH-2.0-OpenSSH_9.2\r", b"{\"", b" ", b"\r\r", b"GET\r", b"\0"] {
@@ -546,7 +546,7 @@ fn a_tunnel_that_was_granted_is_another_protocol_too() {
     assert!(!talk.stand.codec().is_switched());
 }
 
-/// It stayed for ever once, even when the peer was gone: nothing is received meanwhile.
+/// Regression: it stayed for ever, even after the peer had closed, since nothing is received meanwhile.
 #[test]
 fn an_idle_tunnel_is_closed_after_the_idle_timeout() {
     let mut talk = Talk::new();

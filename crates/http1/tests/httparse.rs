@@ -1,4 +1,4 @@
-//! Another parser's opinion: what this codec accepts, `httparse` accepts too, and sees the same in it.
+//! Another parser as a second opinion: `httparse` accepts what this codec accepts, with the same meaning.
 
 mod support;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use support::seen;
 
-/// Pieces of heads, good and bad; a head is some of them in a row.
+/// Pieces of heads, valid and malformed; a head is some of them in a row.
 const PIECES: &[&str] = &[
     "GET",
     "POST",

@@ -1,4 +1,4 @@
-//! What RFC 9112 says about the head of a request, §2 to §5: how it is read, and what is never taken for a part of it.
+//! The head of a request, RFC 9112 §2 to §5: how it is read, and which bytes are never part of it.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn head(wire: &str) -> RequestHead {
     }
 }
 
-/// Read as text in some encoding, each of these would hold a line end, a colon or white space.
+/// Decoded as text in some encoding, each of these has a line end, a colon or white space.
 const DISGUISED: &[&[u8]] = &[
     b"\xc4\x8a",     // U+010A, whose low byte is LF
     b"\xe0\xa0\x8d", // a byte that is CR but for its high bit
@@ -118,7 +118,7 @@ fn escaped_octets_and_brackets_stay_in_a_target_as_they_were_sent() {
     }
 }
 
-/// An `http` URI has a host that is not empty (RFC 9110 §4.2.1), and what has no `//` may as well be a host and a port.
+/// An `http` URI has a host that is not empty (RFC 9110 §4.2.1). Without `//` it may as well be a host and a port.
 #[test]
 fn an_absolute_target_that_names_no_host_is_refused() {
     for target in ["http://", "http:///x", "http://:80/", "http://?x", "https://:443", "http:/x", "urn:a:b", "a:80"] {

@@ -1,4 +1,4 @@
-//! What goes out: framing, the fields that the codec adds, and what it refuses to say.
+//! Encoded responses: framing, the fields that the codec adds, and the messages that it refuses.
 
 mod support;
 
@@ -15,7 +15,7 @@ use tidegate_http1::{
 
 const DATE: &str = "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
 
-/// What is sent for `request`, answered with these messages.
+/// The bytes that are sent for `request`, answered with these messages.
 fn sent(request: &str, messages: impl IntoIterator<Item = Outgoing>) -> String {
     let mut talk = Talk::new();
     talk.hear(request.as_bytes()).expect("the request is good");
@@ -356,7 +356,7 @@ fn whoever_expects_100_and_another_protocol_gets_both_in_this_order() {
     talk.hear(b"hello").expect("a good body");
     talk.say(switch()).expect("it is complete");
     assert!(talk.sent().starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 "));
-    // Who sends nothing has nothing to wait for, but may have asked.
+    // A client without a body does not wait for 100, but may have requested it.
     let text = sent(&asked(0), [switch().into()]);
     assert!(text.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 "), "{text}");
 }

@@ -1,4 +1,4 @@
-//! Shapes behind fifteen years of request smuggling: each is an error that closes the connection, and each error has
+//! The messages of fifteen years of request smuggling: each is an error that closes the connection, and each error has
 //! its status.
 
 mod support;
@@ -94,7 +94,8 @@ fn targets_have_one_of_four_forms() {
     bad("CONNECT /a HTTP/1.1\r\nHost: a\r\n\r\n".replace("/a", "a").as_str(), Violation::Target);
 }
 
-/// Two readers may take them for different characters: one decodes, mends or cuts what the other does not (RFC 3986 §2).
+/// Two readers may read them as different characters: one decodes, repairs or truncates them, the other does not (RFC
+/// 3986 §2).
 #[test]
 fn targets_have_the_characters_of_a_uri_and_whole_escapes() {
     let escapes = ["%", "%4", "%4g", "%g4", "%%41", "%u0041", "%-1", "%+1", "%41%"];

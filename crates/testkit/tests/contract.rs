@@ -1,4 +1,4 @@
-//! The contract finds what is wrong: one broken codec for each promise.
+//! The contract detects broken codecs: one for each of its checks.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use tidegate_codec::framing::{Lines, Payload};
 use tidegate_codec::{Blame, Codec, Fault, Input, Output, Slice, Step};
 use tidegate_testkit::contract::{Contract, Outcome, check, never_panics, refuses_before_allocating};
 
-/// A codec that is only a function; what it keeps, it keeps in `State`.
+/// A codec that is only a function, with its state in `State`.
 struct Broken(State, fn(&mut State, &mut Input, &mut Output<'_>) -> Result<Step<Slice>, Refused>);
 
 #[derive(Default)]
@@ -85,7 +85,7 @@ fn a_codec_that_misses_an_error_is_detected() {
 fn a_codec_that_fails_at_one_split_only_is_detected() {
     let make = broken(|state, input, _| {
         state.calls += usize::from(!input.is_empty());
-        // Wrong when it sees the beginning of its end alone, and only then.
+        // Wrong only when the first byte of its end arrives alone.
         if input.bytes() == b"ab" && state.calls == 1 {
             return Err(Refused);
         }
@@ -166,7 +166,7 @@ fn a_transcript_has_the_messages_and_the_outcome() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    // What the codec sees, in whatever pieces, is written down and has to be the same from the same seed.
+    // The log of all messages, in whatever pieces they arrive, must be the same with the same seed.
     let log = |seed| {
         let seen = std::cell::RefCell::new(Vec::new());
         let contract = Contract::rendered(Lines::new, |line| {

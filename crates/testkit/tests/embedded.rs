@@ -1,4 +1,4 @@
-//! `Embedded` is a peer and a clock in the hands of a test.
+//! `Embedded`: the test is the peer and moves the clock.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,7 @@ use tidegate_codec::framing::Lines;
 use tidegate_engine::{Client, CloseReason, Context, Event, Handler, Limits, Outcome};
 use tidegate_testkit::Embedded;
 
-/// Answers lines with themselves; `later` after ten seconds, `die` never.
+/// Echoes lines; `later` after ten seconds, `die` never.
 #[derive(Default)]
 struct Echo {
     late: u32,
@@ -113,7 +113,7 @@ fn the_date_begins_with_1970_and_moves_with_the_time() {
 #[test]
 fn the_loop_is_idle_only_after_every_message_is_handled() {
     let mut pipe = pipe();
-    // Of these the driver hears nothing, however many turns they take.
+    // The driver sees none of these, however many turns they take.
     pipe.receive(&b"silence\n".repeat(50_000));
     assert_eq!(pipe.counts().messages, 50_000);
     pipe.receive(b"ebb\n");

@@ -1,4 +1,4 @@
-//! `Over`, proved with the two test filters, and the filters themselves.
+//! `Over`, tested with the two test filters, and the filters themselves.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn texts(messages: Vec<Slice>) -> Vec<String> {
     messages.into_iter().map(|message| message.escape_ascii().to_string()).collect()
 }
 
-/// What decoding to the end of the stream comes to.
+/// The result of decoding to the end of the stream.
 fn ended<C: Codec<In = Slice>>(stand: &mut CodecHarness<C>) -> Result<Vec<String>, C::Error> {
     let mut messages = Vec::new();
     while let Step::Message(message) = stand.decode_eof()? {
@@ -135,7 +135,7 @@ fn another_codec_takes_over_what_was_already_read() {
     server.receive(&client.take_sent());
     let Step::Message(line) = server.step().unwrap() else { panic!("a line is complete") };
     assert_eq!(&*line, b"switch");
-    // Bytes that were read and opened, and bytes that wait to be sealed, come along.
+    // Bytes that were read and opened, and bytes that wait to be sealed, are kept.
     server.encode("last".into()).unwrap();
     let mut server = server.map(|stack| stack.map(|_| Fixed::new(4)));
     server.encode("four".into()).unwrap();
@@ -181,7 +181,7 @@ fn a_stream_that_just_ends_was_cut_off() {
     let error = ended(&mut server).unwrap_err();
     assert!(matches!(error, OverError::Filter(ToyTlsError::Truncated)));
     assert_eq!(error.blame(), Blame::Peer);
-    // In the midst of the handshake as well.
+    // Within the handshake as well.
     let mut server = self::server();
     server.receive(b"TO");
     assert!(matches!(ended(&mut server), Err(OverError::Filter(ToyTlsError::Truncated))));
@@ -373,7 +373,7 @@ fn messages_of_a_stack_escape_where_its_input_does() {
     let mut input = Input::new();
     for on in [true, false] {
         input.set_escaping(on);
-        // So long that what the filter passes on is a view, not a copy.
+        // Long enough that the filter passes on a view, not a copy.
         let wire = [&[b'<', b'>'][..], &[7; 10_000]].concat();
         let wire = if on { &wire[..] } else { &wire[2..] };
         scratch.space(wire.len())[..wire.len()].copy_from_slice(wire);

@@ -1,4 +1,4 @@
-//! Handshakes that come to nothing, on a simulated network: whoever waits is told.
+//! Handshakes that fail, on a simulated network: every waiting operation and every handler gets the error.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ fn tls() -> Tls {
     Over::new(ToyTls::client(7), Raw)
 }
 
-/// A network, and on one of its hosts a server that ends every connection before it has said anything.
+/// A network, and on one of its hosts a server that ends every connection before it has sent anything.
 fn in_vain() -> (Network, SimNode, SimNode, Address) {
     let network = Network::new(1);
     let (server, client) = (network.host("10.0.0.1").station(), network.host("10.0.0.2").station());
@@ -26,7 +26,7 @@ fn in_vain() -> (Network, SimNode, SimNode, Address) {
     (network, server, client, address)
 }
 
-/// They waited for ever once: nobody asked for the message that would have been the error.
+/// Regression: they waited for ever, since no pending receive decoded the message that would have been the error.
 #[test]
 fn flush_and_room_fail_when_the_peer_ends_within_the_handshake() {
     for bytes in [1, 100_000] {
@@ -44,7 +44,7 @@ fn flush_and_room_fail_when_the_peer_ends_within_the_handshake() {
     }
 }
 
-/// A handler that has said more than there is room for.
+/// A handler that has sent more than there is room for.
 struct Talkative(Rc<Cell<u32>>);
 
 impl Handler<Tls> for Talkative {

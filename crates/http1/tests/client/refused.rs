@@ -1,4 +1,4 @@
-//! What a peer may not send, by name: each is an error, and ends the connection.
+//! What a server may not send: each is an error of its own, and ends the connection.
 
 use tidegate_http1::client::Limits;
 use tidegate_http1::{Error, Exceeded, Violation};

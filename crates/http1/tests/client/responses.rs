@@ -1,4 +1,4 @@
-//! Responses as they come in.
+//! Decoded responses.
 
 use tidegate_codec::Step;
 use tidegate_http1::client::{Incoming, Limits, Outgoing};
@@ -165,7 +165,7 @@ fn interim_responses_come_before_the_final_one() {
     let told =
         talk.hear("HTTP/1.1 102 Wait\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No\r\n\r\n");
     assert_eq!(told.unwrap(), ["interim 102", "interim 103", "204"]);
-    // Nobody knows what this one says, but its class is known.
+    // This status is not registered, but its class is known.
     let mut talk = Talk::asked();
     assert_eq!(talk.hear("HTTP/1.1 199 \r\n\r\nHTTP/1.1 204 No\r\n\r\n").unwrap(), ["interim 199", "204"]);
 }
@@ -293,7 +293,7 @@ fn a_million_empty_chunks_are_one_end() {
     let mut talk = Talk::asked();
     let mut wire = String::from("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     wire.push_str(&"0\r\n\r\n".repeat(1_000_000));
-    // The first of them is the last chunk, and what follows it nobody has asked for.
+    // The first of them is the last chunk, and no request waits for the bytes after it.
     assert_eq!(talk.hear(&wire), broken(Violation::ResponseUnasked));
     let mut talk = Talk::asked();
     let wire = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}", "1\r\na\r\n".repeat(100_000));
@@ -335,7 +335,7 @@ fn large_chunk_sizes_lose_none_of_their_digits() {
     }
 }
 
-/// Whatever came before a request was sent is no response to it (RFC 9112 §9.2).
+/// Bytes that arrived before a request was sent are no response to it (RFC 9112 §9.2).
 #[test]
 fn what_came_too_early_is_not_taken_for_the_next_response() {
     for (first, messages) in [
@@ -349,7 +349,7 @@ fn what_came_too_early_is_not_taken_for_the_next_response() {
         for _ in 0..messages {
             assert!(matches!(talk.stand.step(), Ok(Step::Message(_))), "{first}");
         }
-        // The application has not looked further, and asks again.
+        // The application has not decoded further, and sends another request.
         assert!(!talk.is_ready(), "{first}");
         assert_eq!(talk.say(get("/")), misuse(Misuse::NoMoreRequests), "{first}");
         assert_eq!(talk.hear(""), broken(Violation::ResponseUnasked), "{first}");

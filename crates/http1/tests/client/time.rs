@@ -1,4 +1,4 @@
-//! How long a client waits, and for what.
+//! The time-outs of a client.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn too_long(exceeded: Exceeded) -> Result<(), Error> {
 fn a_response_has_a_minute_to_begin() {
     let mut talk = Talk::asked();
     talk.wait(59).unwrap();
-    // A byte now and then is not a head.
+    // Single bytes now and then do not extend the time-out of a head.
     talk.hear("HTTP").unwrap();
     assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
     assert!(talk.is_finished());
@@ -77,7 +77,7 @@ fn the_wait_for_100_continue_has_a_deadline() {
     talk.sent();
     talk.wait(59).unwrap();
     assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
-    // Who does not wait for it has all the time that the peer leaves.
+    // A client that does not wait for 100 has no deadline of its own.
     let mut talk = Talk::new();
     talk.say(StreamedRequest::new(Method::Put, "/").unwrap().expect_continue()).unwrap();
     talk.say(Outgoing::Data("a".into())).unwrap();
@@ -110,7 +110,7 @@ fn an_unlimited_timeout_gives_no_deadline() {
     assert!(!talk.is_finished());
 }
 
-/// One that has asked, of a client that wants bodies at 240 bytes a second at least.
+/// A connection that has sent a GET, with a minimum rate of 240 bytes per second.
 fn asked_in_a_hurry() -> Talk {
     let mut talk = Talk::limited(Limits { body_rate_min: 240, ..Limits::default() });
     talk.say(get("/")).unwrap();
@@ -118,7 +118,7 @@ fn asked_in_a_hurry() -> Talk {
     talk
 }
 
-/// Events that are rare, for as long as the peer likes.
+/// Rare events, for as long as the peer sends them.
 #[test]
 fn a_client_has_no_minimum_rate_by_default() {
     let mut talk = Talk::asked();

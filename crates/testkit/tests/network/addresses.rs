@@ -1,4 +1,4 @@
-//! Unix paths, and loops over drivers of the test's own.
+//! Unix paths, and loops over drivers of the test.
 
 use std::cell::Cell;
 use std::io;
@@ -46,7 +46,7 @@ fn a_path_is_an_address_like_any_other() {
         assert!(pair.network.run_until(SECOND * 60, || whole.is_there() && named.is_there()), "seed {seed}");
         assert!(whole.take().is_ok_and(|come| come == [7; 100_000]), "seed {seed}");
         assert_eq!(named.take().expect("somebody listens"), (Address::Unix(PathBuf::new()), path()));
-        // Who was gone before is accepted all the same.
+        // A client that has closed already is accepted all the same.
         pair.ends_clean();
         assert_eq!(peers.get(), 2);
     }

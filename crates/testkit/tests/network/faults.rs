@@ -1,4 +1,4 @@
-//! Each fault does what it says, and no benign one does harm, whatever else there is.
+//! Each fault has its documented effect, and no benign one does harm in any combination.
 
 use std::error::Error;
 use std::io;
@@ -20,7 +20,7 @@ fn no_benign_fault_does_harm_however_often_it_strikes() {
     let mut sum = Fired::default();
     for fault in Fault::BENIGN {
         for often in [2, 3] {
-            // A clock that leaps at every step is later than any time-out.
+            // A clock that jumps at every step is later than any time-out.
             let faults = Faults::none().with(fault, if fault == Fault::ClockJump { 50 } else { often });
             for seed in seeds(10) {
                 let (_, fired, whole) = exchange_all(seed, faults.clone());
@@ -31,12 +31,12 @@ fn no_benign_fault_does_harm_however_often_it_strikes() {
             }
         }
     }
-    // Alone it has no occasion: nobody here is so slow that a loop stops receiving. See below.
+    // Alone it cannot strike: no peer here is so slow that a loop stops receiving. See below.
     let others = Fault::BENIGN.into_iter().filter(|fault| *fault != Fault::LateCancel);
     sum.assert_all(&others.collect::<Vec<_>>());
 }
 
-/// A client that writes down what passes its driver, and a server.
+/// A client whose driver records its operations and completions, and a server.
 fn journalled(faults: Faults) -> (Network, SimNode, SimNode, Journal) {
     let network = Network::new(1);
     network.set_faults(faults);
@@ -45,7 +45,7 @@ fn journalled(faults: Faults) -> (Network, SimNode, SimNode, Journal) {
     (network.clone(), network.host("10.0.0.1").station(), client, journal)
 }
 
-/// Has so many bytes sent back, and says what passed the client's driver.
+/// Exchanges `length` bytes with an echo, and returns the journal of the client's driver.
 fn exchanged(faults: Faults, length: usize) -> (Network, Vec<Seen>) {
     let (network, server, client, journal) = journalled(faults);
     let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
@@ -95,7 +95,7 @@ fn the_end_may_arrive_and_be_reported_with_the_last_bytes() {
         let told: Vec<_> = told.collect();
         told.windows(2).any(|two| matches!(two, [Seen::Told(_, Told::Received, _), Seen::Told(_, Told::Ended, _)]))
     };
-    // The more so where everything that travels is late by a different time.
+    // Even where every segment is late by a different time.
     assert!(!joined(Faults::none().with(Fault::Jitter, 1)));
     assert!(joined(Faults::none().with(Fault::Jitter, 1).with(Fault::FinWithData, 1)));
 }
@@ -122,7 +122,7 @@ fn a_late_send_completes_in_a_later_turn_before_the_next_send() {
 
 #[test]
 fn after_receiving_was_stopped_one_more_completion_may_come_and_not_two() {
-    // A client that reads a little at a time, with pauses, from a server that never stops sending.
+    // The client reads a little at a time, with pauses, from a server that never stops sending.
     let stops = |faults: Faults, seed| {
         let network = Network::new(seed);
         network.set_faults(faults);
@@ -199,7 +199,7 @@ fn delayed_completions_come_later_than_the_links_require() {
     assert!(takes(Faults::none().with(Fault::Delayed, 2)) > takes(Faults::none()));
 }
 
-/// A driver whose loop is the test, something that it has connected to an echo, and bytes to send there.
+/// A driver that the test drives itself, a socket that is connected to an echo, and bytes to send there.
 fn connected(network: &Network) -> (Box<dyn Driver>, Token, Outbound) {
     let pool = Pool::new();
     let mut driver = network.host("10.0.0.1").driver(&pool);
@@ -230,7 +230,7 @@ fn a_second_send_while_one_is_in_flight_fails_the_test() {
     network.run_for(SECOND);
 }
 
-/// Until a send is told of, its bytes are the driver's: nothing may end the connection before.
+/// Until a send completes the driver owns its bytes: nothing may end the connection before.
 #[test]
 fn a_reset_is_reported_by_or_after_the_send_in_flight() {
     let (mut after, mut by) = (0, 0);
@@ -239,7 +239,7 @@ fn a_reset_is_reported_by_or_after_the_send_in_flight() {
         network.set_faults(Faults::none().with(Fault::LateSend, 1));
         let (mut driver, token, mut queue) = connected(&network);
         assert!(driver.submit(token, Operation::Send { queue: &mut queue, bytes_max: 100 }).is_none());
-        // What the echo sends back cuts the stream.
+        // The bytes that the echo sends back reset the stream.
         network.set_faults(Faults::none().with(Fault::Reset, 1));
         let mut told = Vec::new();
         network.run_until(SECOND, || {

@@ -1,4 +1,4 @@
-//! A driver over the network's that writes down what passes.
+//! A driver that wraps the network's and records operations and completions.
 
 use std::cell::RefCell;
 use std::io;
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Token, Waker};
 
-/// What has passed.
+/// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// The loop has waited.
     Turn,
     Asked(Token, Asked),
-    /// At once, or later.
+    /// A completion, returned by the operation itself or later.
     Told(Token, Told, Promptly),
 }
 
-/// Whether something was told by the operation itself.
+/// Whether the operation itself returned the completion.
 pub(crate) type Promptly = bool;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +44,12 @@ pub(crate) enum Told {
     Woken,
 }
 
-/// What shims have written down. Clones are the same journal.
+/// The records of shims. Clones share one journal.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal(Rc<RefCell<Vec<Seen>>>);
 
 impl Journal {
-    /// Makes a driver over another one.
+    /// Wraps a driver.
     pub(crate) fn shim(&self) -> impl FnOnce(Box<dyn Driver>) -> Box<dyn Driver> + 'static {
         let journal = self.clone();
         |below| Box::new(Shim { below, journal })

@@ -1,4 +1,4 @@
-//! Loops on hosts of a simulated network: what they exchange arrives, and what breaks is told to both sides.
+//! Loops on hosts of a simulated network: the bytes that they exchange arrive, and a break is reported to both sides.
 
 mod addresses;
 mod crowd;
@@ -134,7 +134,7 @@ fn either_side_may_end_first_and_still_receive() {
         let pair = Pair::new(seed, Faults::benign());
         let to = pair.server.listen(7, Limits::default(), |_| (Raw, Late(0))).expect("the port is free");
         let counted = pair.start(exchange(to, vec![1; 100_000], 1000));
-        // A server that ends first, and hears the client out.
+        // The server ends first, and receives up to the client's end.
         let heard = Rc::new(Cell::new(0));
         let hears = heard.clone();
         let serve = move |mut channel: Channel<Raw>| {
@@ -221,7 +221,7 @@ fn a_drain_ends_idle_connections() {
     pair.ends_clean();
 }
 
-/// It spun once, from the drain's deadline until the last socket was closed.
+/// Regression: the loop spun from the drain's deadline until the last socket was closed.
 #[test]
 fn past_a_drains_deadline_the_loop_sleeps_until_the_driver_has_let_go() {
     let pair = Pair::new(1, Faults::none().with(Fault::LateClose, 1));
@@ -254,7 +254,7 @@ fn a_peer_that_never_reads_is_cut_off_when_the_write_deadline_has_come() {
     });
     pair.network.run_for(SECOND * 39);
     assert_eq!(pair.server.counts().closed_write_timeout, 0);
-    // What was acknowledged after the last send counts as progress, once.
+    // Bytes that were acknowledged after the last send count as progress, once.
     pair.network.run_for(SECOND * 42);
     assert_eq!(pair.server.counts().closed_write_timeout, 1);
     let told = place.take().expect("it was connected");
@@ -283,8 +283,8 @@ fn bytes_take_the_time_of_their_link_in_either_direction() {
     }));
     let start = network.now();
     assert!(network.run_until(SECOND * 60, || finished.get().is_some()));
-    // Connecting takes three seconds, and there and back take as long; four thousand bytes take four, and hardly any
-    // on the way back.
+    // Connecting takes three seconds, and a round trip takes as long. Four thousand bytes take four seconds one way,
+    // and almost no time on the way back.
     assert_eq!(finished.get().map(|at| at - start), Some(SECOND * 10 + Duration::from_millis(4)));
 }
 
@@ -328,7 +328,7 @@ fn a_loop_that_the_test_turns_itself_is_on_the_network_as_well() {
     assert!(turned, "{:?}", server.counts());
 }
 
-/// Receiving is held back while memory is used up, and goes on when who did not read was shed.
+/// Receives are paused while the memory is used up, and resume when the peer that did not read was shed.
 #[test]
 fn a_loop_whose_memory_is_used_up_sheds_and_goes_on() {
     for seed in seeds(20) {
@@ -347,7 +347,7 @@ fn a_loop_whose_memory_is_used_up_sheds_and_goes_on() {
         }
         let shed = || pair.server.counts().closed_shed > 0;
         assert!(pair.network.run_until(SECOND * 60, shed), "seed {seed}");
-        // The others are cut off when they have taken nothing for a minute, if not before.
+        // The other connections are reset when they have taken nothing for a minute, or earlier.
         let alone = || (pair.server.counts().accepted, pair.server.counts().connections) == (8, 0);
         assert!(pair.network.run_until(SECOND * 200, alone), "seed {seed}");
         let whole = pair.start(exchange(to, vec![1; 20_000], 500));

@@ -1,4 +1,4 @@
-//! A run is a function of its seed, a failing one says how to have it again, and a suite says what it has met.
+//! A run is a function of its seed, a failed run prints the command that repeats it, and a suite reports its faults.
 
 use std::env;
 use std::panic::catch_unwind;
@@ -35,13 +35,13 @@ fn other_bytes_change_the_trace() {
     assert_ne!(trace(1), trace(2));
 }
 
-/// Fails only when it is asked to: see below.
+/// Fails only on request: see below.
 #[test]
 fn fails_on_purpose() {
     if env::var_os(FAILS).is_some() {
         for seed in seeds(50) {
             let network = Network::new(seed);
-            // Not the last handle, which a loop may have for ever.
+            // Not the last handle: a loop may keep that for ever.
             std::mem::forget(network.clone());
             assert!(seed < 42, "on purpose");
         }
