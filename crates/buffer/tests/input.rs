@@ -158,7 +158,7 @@ fn the_scratch_is_reused_while_no_view_exists() {
     }
     let before = used(&pool);
     let kept = receive(&mut scratch, b"kept").slice(1..3);
-    assert_ne!(scratch.space(10).as_ptr(), at, "somebody looks at it");
+    assert_ne!(scratch.space(10).as_ptr(), at, "a view of it exists");
     scratch.space(10).fill(0);
     assert_eq!(&*kept, b"ep");
     assert_eq!(used(&pool), 2 * before);

@@ -184,7 +184,7 @@ fn ten_thousand_queues_share_one_slice_and_each_pays_for_an_entry() {
     assert_eq!(pool.ledger().used(), one_segment + 10_000 * ENTRY_BYTES);
     assert_eq!((queues[0].memory(), queues[0].pending()), (one_segment + ENTRY_BYTES, 1024));
     let at = queues[0].front().map(<[u8]>::as_ptr);
-    assert!(queues.iter().all(|queue| queue.front().map(<[u8]>::as_ptr) == at), "nobody has a copy");
+    assert!(queues.iter().all(|queue| queue.front().map(<[u8]>::as_ptr) == at), "no queue has a copy");
     for queue in &mut queues[1..] {
         queue.advance(1024);
     }

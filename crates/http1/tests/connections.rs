@@ -258,7 +258,7 @@ fn a_suspension_between_two_pieces_does_not_reset_lateness() {
     };
     for pause in [0, 1, 3600] {
         assert_eq!((lasts(1, pause), lasts(240 * 5 + 1, pause)), (3, 5), "a byte is late whatever happens meanwhile");
-        assert_eq!(lasts(240 * 10, pause), 50, "who keeps to the rate is not late for our own pauses");
+        assert_eq!(lasts(240 * 10, pause), 50, "a peer at the rate is not late by our own pauses");
     }
 }
 
@@ -281,7 +281,7 @@ fn a_piece_that_has_arrived_is_not_late_however_late_it_is_decoded() {
     for _ in 0..10 {
         assert!(matches!(talk.stand.step(), Ok(Step::Message(Incoming::Data(_)))));
         // The application does not decode the next piece in this time.
-        talk.wait(300).expect("no time counts that nobody waits");
+        talk.wait(300).expect("only time in which the codec waits counts");
     }
     talk.listen().expect("nothing came");
     talk.wait(29).expect("now it is waited for");
@@ -463,7 +463,7 @@ fn an_application_that_fails_is_500_unless_something_was_said() {
         assert!(talk.is_finished());
         talk.sent()
     };
-    assert_eq!(fail(&mut Talk::new()), "", "nobody asked");
+    assert_eq!(fail(&mut Talk::new()), "", "no request waits");
 
     let mut talk = Talk::new();
     talk.hear(GET).expect("the request is good");

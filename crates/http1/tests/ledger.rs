@@ -46,7 +46,7 @@ fn check(ledger: &str, tests: &BTreeSet<String>) -> Result<Counts, Vec<String>> 
         };
         let mut say = |what: &str| wrong.push(format!("§{section}, {must}: {what}"));
         if section.split('.').any(|part| part.parse::<u8>().is_err()) || must.is_empty() || whom.is_empty() {
-            say("no section, no demand, or nobody whom it concerns");
+            say("no section, no requirement, or no role");
         }
         counts.rows += 1;
         match Cell::read(held_by) {

@@ -95,7 +95,7 @@ const UNASKED: &str = "a client reads nothing that it has not asked for (RFC 911
 const FRAMED_101: &str = "101 says nothing of a length or a coding (RFC 9112 §6.1, RFC 9110 §8.6)";
 const EMPTY_LINES: &str =
     "an empty line comes before a request, not a response (RFC 9112 §2.2): it may be dropped there (§9.2), and is not";
-const CODINGS: &str = "what ends with the connection could be read (RFC 9112 §6.3), but nobody asked for it (§7.4)";
+const CODINGS: &str = "what ends with the connection could be read (RFC 9112 §6.3), but was not requested (§7.4)";
 const ZONES: &str = "an address in a target has no zone (RFC 9112 §3.2.2, RFC 3986 §3.2.2)";
 
 /// The cases that cannot be compared: file, case, and the reason.

@@ -192,9 +192,9 @@ fn a_closed_connection_ignores_later_actions_of_the_test() {
 
 #[test]
 fn dropping_the_connection_notifies_the_handler() {
-    struct Told(std::sync::mpsc::Sender<String>);
+    struct Closing(std::sync::mpsc::Sender<String>);
 
-    impl Handler<Lines> for Told {
+    impl Handler<Lines> for Closing {
         type Post = ();
 
         fn message(&mut self, _: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
@@ -206,9 +206,9 @@ fn dropping_the_connection_notifies_the_handler() {
         }
     }
 
-    let (tell, told) = std::sync::mpsc::channel();
-    drop(Embedded::new(Lines::new(), Told(tell)));
-    assert_eq!(told.recv().unwrap(), "the event loop ended");
+    let (sender, receiver) = std::sync::mpsc::channel();
+    drop(Embedded::new(Lines::new(), Closing(sender)));
+    assert_eq!(receiver.recv().unwrap(), "the event loop ended");
 }
 
 #[test]

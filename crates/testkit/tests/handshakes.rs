@@ -67,9 +67,9 @@ impl Handler<Tls> for Talkative {
 #[test]
 fn a_blocked_handler_learns_of_the_end_within_the_handshake() {
     let (network, _server, client, address) = in_vain();
-    let told = Rc::new(Cell::new(0));
-    let handler = Talkative(Rc::clone(&told));
+    let closed = Rc::new(Cell::new(0));
+    let handler = Talkative(Rc::clone(&closed));
     drop(client.spawn(async move { Client::at(address).connect_with(tls(), handler).await.map(drop) }));
-    assert!(network.run_until(Duration::from_secs(1), || told.get() == 1));
+    assert!(network.run_until(Duration::from_secs(1), || closed.get() == 1));
     assert!(network.run_until(Duration::from_secs(5), || client.counts().connections == 0));
 }

@@ -10,7 +10,7 @@ fn refused(wire: &str, violation: Violation) {
     let mut talk = Talk::asked();
     assert_eq!(talk.hear(wire), broken(violation), "{wire:?}");
     assert!(talk.is_finished(), "{wire:?}");
-    assert_eq!(talk.sent(), "", "nobody answers a response");
+    assert_eq!(talk.sent(), "", "a client never answers a response");
 }
 
 #[track_caller]
@@ -141,8 +141,8 @@ fn a_response_that_nobody_asked_for_is_refused() {
     // A body in answer to HEAD is such a response.
     let mut talk = Talk::new();
     talk.say(tidegate_http1::Request::new(tidegate_http1::Method::Head, "/").unwrap()).unwrap();
-    let told = talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
-    assert_eq!(told, broken(Violation::ResponseUnasked));
+    let seen = talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!(seen, broken(Violation::ResponseUnasked));
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Talk {
             self.stand.receive(received);
             loop {
                 match self.stand.step()? {
-                    Step::Message(message) => messages.push(told(&message)),
+                    Step::Message(message) => messages.push(describe(&message)),
                     Step::NeedMore => break,
                     Step::End => {
                         messages.push("end of connection".into());
@@ -74,7 +74,7 @@ impl Talk {
         let mut messages = Vec::new();
         loop {
             match self.stand.decode_eof()? {
-                Step::Message(message) => messages.push(told(&message)),
+                Step::Message(message) => messages.push(describe(&message)),
                 Step::NeedMore => return Ok(messages),
                 Step::End => {
                     messages.push("end of connection".into());
@@ -102,7 +102,7 @@ impl Talk {
     }
 }
 
-pub(crate) fn told(message: &Incoming) -> String {
+pub(crate) fn describe(message: &Incoming) -> String {
     match message {
         Incoming::Interim(head) => format!("interim {}", head.status().code()),
         Incoming::Head(head) => head.status().code().to_string(),

@@ -197,7 +197,7 @@ impl Talk {
         let mut messages = Vec::new();
         loop {
             match self.stand.step()? {
-                Step::Message(message) => messages.push(told(&message)),
+                Step::Message(message) => messages.push(describe(&message)),
                 Step::NeedMore => break,
                 Step::End => {
                     messages.push("end of connection".into());
@@ -214,7 +214,7 @@ impl Talk {
         let mut messages = Vec::new();
         loop {
             match self.stand.decode_eof()? {
-                Step::Message(message) => messages.push(told(&message)),
+                Step::Message(message) => messages.push(describe(&message)),
                 Step::NeedMore => return Ok(messages),
                 Step::End => {
                     messages.push("end of connection".into());
@@ -249,7 +249,7 @@ impl Talk {
     }
 }
 
-fn told(message: &Incoming) -> String {
+fn describe(message: &Incoming) -> String {
     match message {
         Incoming::Head(head) => format!("{} {}", head.method_text(), head.target()),
         Incoming::Data(data) => format!("data {}", String::from_utf8_lossy(data)),

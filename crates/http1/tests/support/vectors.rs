@@ -57,7 +57,7 @@ pub(crate) enum Verdict {
 /// Why a case cannot be compared.
 pub(crate) const LENIENT: &str = "a lenient mode: this codec has none";
 pub(crate) const PAUSING: &str = "pauses on a callback: this codec stops between messages by itself";
-pub(crate) const GUIDED: &str = "its user says that there is no body: RFC 9112 §6.3 leaves nobody the choice";
+pub(crate) const GUIDED: &str = "its user declares that there is no body: RFC 9112 §6.3 leaves no such choice";
 pub(crate) const OTHER_PROTOCOL: &str = "not HTTP: RTSP or ICE";
 
 impl Case {

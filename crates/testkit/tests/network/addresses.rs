@@ -12,7 +12,7 @@ use tidegate_sys::Address;
 use tidegate_testkit::network::{Fault, Faults, Network};
 use tidegate_testkit::seeds;
 
-use crate::journal::{Asked, Journal, Seen, Told};
+use crate::journal::{Begun, Done, Journal, Seen};
 use crate::pair::{Echo, Pair, SECOND, echo, exchange};
 
 fn path() -> Address {
@@ -30,7 +30,7 @@ fn a_path_is_an_address_like_any_other() {
         let peers = Rc::new(Cell::new(0));
         let (gone, seen) = (pair.gone.clone(), peers.clone());
         let make = move |peer: &Address| {
-            assert_eq!(*peer, Address::Unix(PathBuf::new()), "whoever connects has no name");
+            assert_eq!(*peer, Address::Unix(PathBuf::new()), "a connecting socket has no name");
             seen.set(seen.get() + 1);
             (Raw, Echo(gone.clone()))
         };
@@ -45,7 +45,7 @@ fn a_path_is_an_address_like_any_other() {
         });
         assert!(pair.network.run_until(SECOND * 60, || whole.is_there() && named.is_there()), "seed {seed}");
         assert!(whole.take().is_ok_and(|come| come == [7; 100_000]), "seed {seed}");
-        assert_eq!(named.take().expect("somebody listens"), (Address::Unix(PathBuf::new()), path()));
+        assert_eq!(named.take().expect("a server listens"), (Address::Unix(PathBuf::new()), path()));
         // A client that has closed already is accepted all the same.
         pair.ends_clean();
         assert_eq!(peers.get(), 2);
@@ -97,8 +97,8 @@ fn a_test_may_have_a_driver_of_its_own_over_that_of_the_network() {
     let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
     let come = client.spawn(exchange(to, vec![1; 1000], 1000));
     assert_eq!(network.run_task(SECOND, come).expect("nothing breaks"), [1; 1000]);
-    let told = |kind| journal.count(|seen| matches!(seen, Seen::Told(_, found, _) if *found == kind));
-    let asked = |kind| journal.count(|seen| matches!(seen, Seen::Asked(_, found) if *found == kind));
-    assert_eq!((told(Told::Accepted), told(Told::Received), told(Told::Ended)), (1, 1, 1));
-    assert_eq!((asked(Asked::Listen), asked(Asked::Adopt), asked(Asked::Close)), (1, 1, 1));
+    let done = |kind| journal.count(|seen| matches!(seen, Seen::Done(_, found, _) if *found == kind));
+    let begun = |kind| journal.count(|seen| matches!(seen, Seen::Begun(_, found) if *found == kind));
+    assert_eq!((done(Done::Accepted), done(Done::Received), done(Done::Ended)), (1, 1, 1));
+    assert_eq!((begun(Begun::Listen), begun(Begun::Adopt), begun(Begun::Close)), (1, 1, 1));
 }

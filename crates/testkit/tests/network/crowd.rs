@@ -118,7 +118,7 @@ async fn idles(to: Address, random: &mut Random) -> Behaved {
     let ended = match task::timeout(silence, channel.recv()).await {
         Err(_) => false,
         Ok(received) => {
-            assert!(received?.is_none(), "nobody said anything");
+            assert!(received?.is_none(), "no bytes were sent");
             true
         }
     };
@@ -231,7 +231,7 @@ impl Round {
         let stations = || servers.iter().chain(&clients);
         let left = || network.open_ends() as u64 + stations().map(|station| station.counts().connections).sum::<u64>();
         assert!(network.run_until(SECOND * 300, || left() == 0), "{} ends or connections are left", left());
-        assert_eq!(made.get(), gone.get(), "handlers that were made, and those that were told of their end");
+        assert_eq!(made.get(), gone.get(), "handlers that were made, and those that were notified of their end");
         stations().for_each(|station| station.drain(SECOND));
         assert!(network.run_until(SECOND * 2, || stations().all(SimNode::is_drained)), "a slot is left");
         let counts = servers.iter().map(SimNode::counts).reduce(add).expect("there are servers");
@@ -310,7 +310,7 @@ fn short_connections_take_their_turns() {
     for number in 0..wanted / 20 {
         let (client, idle) = (client.clone(), idle.clone());
         drop(stations[1 + number % 3].spawn(async move {
-            let mut channel = client.connect(Raw).await.expect("somebody listens");
+            let mut channel = client.connect(Raw).await.expect("a server listens");
             idle.set(idle.get() + 1);
             drop(channel.recv().await);
         }));
@@ -327,7 +327,7 @@ fn short_connections_take_their_turns() {
         let (client, done) = (client.clone(), done.clone());
         drop(stations[1 + number % 3].spawn(async move {
             for _ in 0..wanted / 100 {
-                let mut channel = client.connect(Raw).await.expect("somebody listens");
+                let mut channel = client.connect(Raw).await.expect("a server listens");
                 channel.send("ebb and flow".into()).expect("there is room");
                 let come = channel.recv().await.expect("nothing breaks").expect("it is sent back");
                 assert_eq!(&come[..], b"ebb and flow");

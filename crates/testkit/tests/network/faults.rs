@@ -12,7 +12,7 @@ use tidegate_testkit::network::{Fault, Faults, Fired, Network, SimNode};
 use tidegate_testkit::seeds;
 
 use crate::exchange_all;
-use crate::journal::{Asked, Journal, Seen, Told};
+use crate::journal::{Begun, Done, Journal, Seen};
 use crate::pair::{Pair, SECOND, Served, echo, exchange};
 
 #[test]
@@ -60,7 +60,7 @@ fn a_full_buffer_takes_few_bytes_at_a_time() {
     let sends = |faults: Faults| {
         let (_, seen) = exchanged(faults, 30_000);
         let sent = seen.into_iter().filter_map(|seen| match seen {
-            Seen::Told(_, Told::Sent(count), _) if count > 0 => Some(count),
+            Seen::Done(_, Done::Sent(count), _) if count > 0 => Some(count),
             _ => None,
         });
         sent.collect::<Vec<_>>()
@@ -88,12 +88,12 @@ fn the_end_may_arrive_and_be_reported_with_the_last_bytes() {
             Ok::<_, Box<dyn Error>>(())
         });
         network.run_task(SECOND * 60, heard).expect("nothing breaks");
-        let told = journal
+        let done = journal
             .read()
             .into_iter()
-            .filter(|seen| matches!(seen, Seen::Turn | Seen::Told(_, Told::Received | Told::Ended, _)));
-        let told: Vec<_> = told.collect();
-        told.windows(2).any(|two| matches!(two, [Seen::Told(_, Told::Received, _), Seen::Told(_, Told::Ended, _)]))
+            .filter(|seen| matches!(seen, Seen::Turn | Seen::Done(_, Done::Received | Done::Ended, _)));
+        let done: Vec<_> = done.collect();
+        done.windows(2).any(|two| matches!(two, [Seen::Done(_, Done::Received, _), Seen::Done(_, Done::Ended, _)]))
     };
     // Even where every segment is late by a different time.
     assert!(!joined(Faults::none().with(Fault::Jitter, 1)));
@@ -108,9 +108,9 @@ fn a_late_send_completes_in_a_later_turn_before_the_next_send() {
     let mut sent = 0;
     for seen in seen {
         match seen {
-            Seen::Asked(_, Asked::Send) => assert!(!std::mem::replace(&mut in_flight, true)),
-            Seen::Told(_, Told::Sent(count), promptly) => {
-                assert!(!promptly || count == 0, "{count} bytes were told to be sent at once");
+            Seen::Begun(_, Begun::Send) => assert!(!std::mem::replace(&mut in_flight, true)),
+            Seen::Done(_, Done::Sent(count), promptly) => {
+                assert!(!promptly || count == 0, "{count} bytes were reported as sent at once");
                 in_flight = false;
                 sent += count;
             }
@@ -147,8 +147,8 @@ fn after_receiving_was_stopped_one_more_completion_may_come_and_not_two() {
         let (mut receives, mut late, mut told_late) = (false, 0, 0);
         for seen in journal.read() {
             match seen {
-                Seen::Asked(_, Asked::Receive(on)) => (receives, late) = (on, 0),
-                Seen::Told(_, Told::Received | Told::Ended, _) if !receives => {
+                Seen::Begun(_, Begun::Receive(on)) => (receives, late) = (on, 0),
+                Seen::Done(_, Done::Received | Done::Ended, _) if !receives => {
                     late += 1;
                     told_late += 1;
                 }
@@ -182,8 +182,8 @@ fn after_accepting_was_stopped_one_more_stream_may_come() {
     let (mut accepts, mut late) = (true, 0);
     for seen in journal.read() {
         match seen {
-            Seen::Asked(_, Asked::Accept(on)) => accepts = on,
-            Seen::Told(_, Told::Accepted, _) if !accepts => late += 1,
+            Seen::Begun(_, Begun::Accept(on)) => accepts = on,
+            Seen::Done(_, Done::Accepted, _) if !accepts => late += 1,
             _ => {}
         }
     }
@@ -241,16 +241,16 @@ fn a_reset_is_reported_by_or_after_the_send_in_flight() {
         assert!(driver.submit(token, Operation::Send { queue: &mut queue, bytes_max: 100 }).is_none());
         // The bytes that the echo sends back reset the stream.
         network.set_faults(Faults::none().with(Fault::Reset, 1));
-        let mut told = Vec::new();
+        let mut done = Vec::new();
         network.run_until(SECOND, || {
             driver.wait(None).expect("nothing is waited for");
-            told.extend(std::iter::from_fn(|| driver.next_of_any()).map(|(_, completion)| completion));
+            done.extend(std::iter::from_fn(|| driver.next_of_any()).map(|(_, completion)| completion));
             false
         });
-        match &told[..] {
+        match &done[..] {
             [Completion::Sent(Ok(3)), Completion::Failed(_)] => after += 1,
             [Completion::Sent(Err(error))] if error.kind() == io::ErrorKind::ConnectionReset => by += 1,
-            told => panic!("{told:?} with seed {seed}"),
+            done => panic!("{done:?} with seed {seed}"),
         }
         queue.clear();
     }
@@ -323,7 +323,7 @@ fn connecting_to_a_host_that_is_cut_off_times_out() {
     let client = Client::at(to).connect_timeout(SECOND * 3600);
     let place = pair.start(async move { client.connect(Raw).await.map(drop) });
     assert!(pair.network.run_until(SECOND * 200, || place.is_there()));
-    let Err(ConnectError::Failed(_, error)) = place.take() else { panic!("nobody answers") };
+    let Err(ConnectError::Failed(_, error)) = place.take() else { panic!("no host answers") };
     assert_eq!((error.kind(), pair.network.elapsed().as_secs()), (io::ErrorKind::TimedOut, 127));
     pair.network.heal(&pair.network.host("10.0.0.1"), &pair.network.host("10.0.0.2"));
     pair.ends_clean();

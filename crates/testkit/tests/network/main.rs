@@ -55,7 +55,7 @@ pub(crate) fn exchange_all(seed: u64, faults: Faults) -> (u64, Fired, usize) {
     let (made, gone) = (pair.made.clone(), pair.gone.clone());
     drop(network);
     let (trace, fired) = pair.ends_clean();
-    assert_eq!(made.get(), gone.get(), "handlers that were made, and those that were told of their end");
+    assert_eq!(made.get(), gone.get(), "handlers that were made, and those that were notified of their end");
     (trace, fired, whole)
 }
 
@@ -149,7 +149,7 @@ fn either_side_may_end_first_and_still_receive() {
             }
         };
         let to = pair.server.serve(8, Limits::default(), || Raw, serve).expect("the port is free");
-        let told = pair.start(async move {
+        let seen = pair.start(async move {
             let mut channel = Client::at(to).connect(Raw).await?;
             let mut come = Vec::new();
             while let Some(bytes) = channel.recv().await? {
@@ -160,9 +160,9 @@ fn either_side_may_end_first_and_still_receive() {
             Ok::<_, Box<dyn Error>>(come)
         });
         let network = pair.network.clone();
-        assert!(network.run_until(SECOND * 60, || counted.is_there() && told.is_there()), "seed {seed}");
+        assert!(network.run_until(SECOND * 60, || counted.is_there() && seen.is_there()), "seed {seed}");
         assert_eq!(counted.take().expect("nothing breaks"), b"100000");
-        assert_eq!(told.take().expect("nothing breaks"), b"hello");
+        assert_eq!(seen.take().expect("nothing breaks"), b"hello");
         drop(network);
         pair.ends_clean();
         assert_eq!(heard.get(), "and goodbye".len());
@@ -172,10 +172,10 @@ fn either_side_may_end_first_and_still_receive() {
 #[test]
 fn connecting_without_a_listener_is_refused() {
     let pair = Pair::new(1, Faults::none());
-    let nobody: Address = "10.0.0.1:9".parse().expect("it is one");
-    let place = pair.start(async move { Client::at(nobody).connect(Raw).await.map(drop) });
+    let unused: Address = "10.0.0.1:9".parse().expect("it is one");
+    let place = pair.start(async move { Client::at(unused).connect(Raw).await.map(drop) });
     assert!(pair.network.run_until(SECOND, || place.is_there()));
-    let Err(ConnectError::Failed(_, error)) = place.take() else { panic!("nobody listens") };
+    let Err(ConnectError::Failed(_, error)) = place.take() else { panic!("no server listens") };
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     assert_eq!(pair.network.elapsed(), Link::default().latency * 2);
     pair.ends_clean();
@@ -193,7 +193,7 @@ fn an_unanswered_connect_times_out_in_virtual_time() {
     assert!(matches!(impatient.take(), Err(ConnectError::Timeout(_))));
     assert!((SECOND * 10..SECOND * 11).contains(&pair.network.elapsed()));
     assert!(pair.network.run_until(SECOND * 200, || patient.is_there()));
-    let Err(ConnectError::Failed(_, error)) = patient.take() else { panic!("nobody answers") };
+    let Err(ConnectError::Failed(_, error)) = patient.take() else { panic!("no host answers") };
     assert_eq!((error.kind(), pair.network.elapsed()), (io::ErrorKind::TimedOut, SECOND * 127));
     pair.ends_clean();
     assert!(begun.elapsed() < SECOND * 30, "time was waited for");
@@ -257,8 +257,8 @@ fn a_peer_that_never_reads_is_cut_off_when_the_write_deadline_has_come() {
     // Bytes that were acknowledged after the last send count as progress, once.
     pair.network.run_for(SECOND * 42);
     assert_eq!(pair.server.counts().closed_write_timeout, 1);
-    let told = place.take().expect("it was connected");
-    assert!(told.contains("reset"), "{told}");
+    let seen = place.take().expect("it was connected");
+    assert!(seen.contains("reset"), "{seen}");
     pair.ends_clean();
 }
 
@@ -273,7 +273,7 @@ fn bytes_take_the_time_of_their_link_in_either_direction() {
     let finished = Rc::new(Cell::new(None));
     let finishes = finished.clone();
     drop(client.spawn(async move {
-        let mut channel = Client::at(to).connect(Raw).await.expect("somebody listens");
+        let mut channel = Client::at(to).connect(Raw).await.expect("a server listens");
         channel.send(vec![0; 4000].into()).expect("there is room");
         let mut come = 0;
         while come < 4000 {

@@ -252,7 +252,7 @@ where
     C: Codec<In = Slice>,
     C::Out: From<String>,
 {
-    let told = RefCell::new(String::new());
+    let lines = RefCell::new(String::new());
     let asks = async {
         let (mut reader, mut writer) = client.connect(codec).await?.split();
         let sending = task::spawn(async move {
@@ -266,7 +266,7 @@ where
         });
         while let Some(line) = reader.recv().await? {
             let line = String::from_utf8_lossy(&line).into_owned();
-            writeln!(told.borrow_mut(), "{line}")?;
+            writeln!(lines.borrow_mut(), "{line}")?;
             if leisure > 0 && line.len().is_multiple_of(16) {
                 task::sleep(Duration::from_millis(leisure)).await;
             }
@@ -275,7 +275,7 @@ where
         Ok::<_, Box<dyn Error>>(())
     };
     let error = asks.await.err();
-    (told.into_inner(), error)
+    (lines.into_inner(), error)
 }
 
 /// A server of handlers and of channels, each plain and below the toy TLS.
@@ -349,26 +349,26 @@ fn round(seed: u64, faults: Faults, harsh: bool) -> (usize, Fired, u64) {
         let expected: String = requests.iter().map(|request| request.answer()).collect();
         let leisure = if random.once_in(3) { random.below(3) as u64 } else { 0 };
         let client = Client::at(addresses[number % 4].clone()).limits(patient.clone());
-        let told = match number % 2 {
+        let lines = match number % 2 {
             0 => other.spawn(ask(client, Lines::new(), requests.clone(), leisure)),
             _ => other.spawn(ask(client, Over::new(ToyTls::client(7), Lines::new()), requests.clone(), leisure)),
         };
-        asked.push((told, expected, requests));
+        asked.push((lines, expected, requests));
     }
     let listeners: Vec<_> = (0..4).map(|_| other.spawn(listen(Client::at(group.clone())))).collect();
 
     let mut whole = 0;
     for (number, (task, expected, requests)) in asked.into_iter().enumerate() {
-        let (told, error) = network.run_task(SECOND * 600, task);
-        let at = (0..).zip(told.bytes().zip(expected.bytes())).find(|(_, (one, other))| one != other);
+        let (lines, error) = network.run_task(SECOND * 600, task);
+        let at = (0..).zip(lines.bytes().zip(expected.bytes())).find(|(_, (one, other))| one != other);
         assert!(
-            expected.starts_with(&told),
+            expected.starts_with(&lines),
             "seed {seed}, client {number}: other answers from {at:?} on, {requests:?}"
         );
-        whole += usize::from(told == expected);
+        whole += usize::from(lines == expected);
         let cut_short = requests.last().is_some_and(|last| matches!(last, Request::Panic | Request::Fail));
-        let context = || format!("seed {seed}, client {number}: {error:?} after {} of {}", told.len(), expected.len());
-        assert!(harsh || told == expected, "{} of {requests:?}", context());
+        let context = || format!("seed {seed}, client {number}: {error:?} after {} of {}", lines.len(), expected.len());
+        assert!(harsh || lines == expected, "{} of {requests:?}", context());
         assert!(harsh || cut_short || error.is_none(), "{} of {requests:?}", context());
     }
     for listener in listeners {
@@ -424,6 +424,6 @@ fn under_resets_and_without_memory_answers_are_right_and_nothing_leaks() {
         fired += struck;
         sum += whole;
     }
-    println!("{sum} were told everything\n{fired}");
+    println!("{sum} got all answers\n{fired}");
     fired.assert_all(&Fault::ALL);
 }
