@@ -20,7 +20,7 @@ fn used(pool: &Pool) -> usize {
 }
 
 #[test]
-fn an_input_without_bytes_holds_no_memory() {
+fn an_input_without_bytes_uses_no_memory() {
     let pool = Pool::new();
     let mut input = Input::new();
     assert_eq!((input.memory_bytes(), input.len(), input.bytes()), (0, 0, &b""[..]));
@@ -102,7 +102,7 @@ fn a_message_in_many_pieces_is_copied_a_linear_number_of_times() {
 }
 
 #[test]
-fn what_is_left_settles_into_memory_of_its_size() {
+fn unread_bytes_compact_into_memory_of_their_size() {
     let pool = Pool::new();
     let mut scratch = Scratch::new(&pool);
     for left in [1, 7, 100, 1500, 3500, 10_000] {
@@ -119,7 +119,7 @@ fn what_is_left_settles_into_memory_of_its_size() {
 }
 
 #[test]
-fn a_segment_too_large_for_what_is_left_is_let_go() {
+fn a_segment_too_large_for_the_unread_bytes_is_released() {
     let pool = Pool::new();
     let mut input = Input::new();
     input.append(pool.copy(&bytes(1, 100_000)), &pool);
@@ -132,7 +132,7 @@ fn a_segment_too_large_for_what_is_left_is_let_go() {
 }
 
 #[test]
-fn what_was_received_and_settled_survives_the_next_receive() {
+fn compacted_bytes_survive_the_next_receive() {
     let pool = Pool::new();
     let mut scratch = Scratch::new(&pool);
     let mut inputs: Vec<_> = (0..100).map(|_| Input::new()).collect();
@@ -148,7 +148,7 @@ fn what_was_received_and_settled_survives_the_next_receive() {
 }
 
 #[test]
-fn the_scratch_is_used_again_while_nobody_keeps_a_view() {
+fn the_scratch_is_reused_while_no_view_exists() {
     let pool = Pool::new();
     let mut scratch = Scratch::new(&pool);
     let at = scratch.space(10).as_ptr();
@@ -158,7 +158,7 @@ fn the_scratch_is_used_again_while_nobody_keeps_a_view() {
     }
     let before = used(&pool);
     let kept = receive(&mut scratch, b"kept").slice(1..3);
-    assert_ne!(scratch.space(10).as_ptr(), at, "somebody looks at it");
+    assert_ne!(scratch.space(10).as_ptr(), at, "a view of it exists");
     scratch.space(10).fill(0);
     assert_eq!(&*kept, b"ep");
     assert_eq!(used(&pool), 2 * before);
@@ -178,7 +178,7 @@ fn a_scratch_gives_no_more_space_than_the_largest_receive() {
 
 #[test]
 #[should_panic(expected = "received 11 bytes in a space of 10")]
-fn what_another_connection_left_in_the_scratch_does_not_show() {
+fn bytes_of_another_connection_in_the_scratch_do_not_show() {
     let mut scratch = Scratch::new(&Pool::new());
     drop(receive(&mut scratch, b"a secret of somebody else"));
     scratch.space(10);

@@ -26,7 +26,7 @@ fn mixed(pool: &Pool) -> (Outbound, Vec<u8>) {
 }
 
 #[test]
-fn what_was_written_comes_out_in_order_however_small_the_calls() {
+fn written_bytes_come_out_in_order_however_small_the_calls() {
     let pool = Pool::new();
     for bytes_max in [1, 7, 64, 1000, 4096, usize::MAX] {
         let (mut queue, expected) = mixed(&pool);
@@ -38,7 +38,7 @@ fn what_was_written_comes_out_in_order_however_small_the_calls() {
 }
 
 #[test]
-fn after_a_partial_write_the_next_gather_starts_at_the_right_byte_of_the_right_entry() {
+fn after_a_partial_write_the_next_gather_starts_at_the_right_byte() {
     let pool = Pool::new();
     let length = mixed(&pool).1.len();
     for split in 1..length {
@@ -278,7 +278,7 @@ fn a_flood_of_empty_cursors_into_a_stuck_queue_costs_two_entries() {
 }
 
 #[test]
-fn a_mark_counts_the_bytes_up_to_it() {
+fn a_write_position_counts_the_bytes_up_to_it() {
     let pool = Pool::new();
     let (mut queue, expected) = mixed(&pool);
     let all = WritePosition(expected.len() as u64);
@@ -330,7 +330,7 @@ fn more_than_what_waits_cannot_have_been_sent() {
 }
 
 #[test]
-fn what_is_cleared_is_never_sent_and_the_queue_starts_anew() {
+fn cleared_bytes_are_never_sent_and_the_queue_stays_usable() {
     let pool = Pool::new();
     let (mut queue, _) = mixed(&pool);
     queue.flush();

@@ -25,7 +25,7 @@ fn segment_cost(pool: &Pool, capacity: usize) -> usize {
 
 #[test]
 #[cfg_attr(tidegate_queue = "array", ignore = "it is about what is not in the connection")]
-fn an_empty_queue_holds_no_heap() {
+fn an_empty_queue_uses_no_heap() {
     let pool = Pool::new();
     let mut queue = Outbound::new(&pool);
     assert!(size_of_val(&queue) <= 40);
@@ -40,7 +40,7 @@ fn an_empty_queue_holds_no_heap() {
 
 #[test]
 #[cfg_attr(any(tidegate_queue = "array", tidegate_queue = "linked"), ignore = "it is about our layout")]
-fn a_few_bytes_alone_settle_into_memory_of_their_size() {
+fn a_few_bytes_alone_compact_into_memory_of_their_size() {
     let pool = Pool::new();
     let mut scratch = Scratch::new(&pool);
     scratch.space(RECEIVE_BYTES_MAX).fill(b'x');
@@ -70,7 +70,7 @@ fn a_few_bytes_alone_settle_into_memory_of_their_size() {
 }
 
 #[test]
-fn what_is_much_or_not_alone_or_not_flushed_stays_where_it_is() {
+fn large_shared_or_unflushed_bytes_are_not_compacted() {
     let pool = Pool::new();
     let writes: [(&str, &Write<'_>); 5] = [
         ("nothing", &|_| ()),
@@ -129,7 +129,7 @@ fn heads_that_wait_between_linked_bodies_leave_their_page() {
 }
 
 #[test]
-fn what_fills_its_page_or_lies_in_many_entries_does_not_leave_it() {
+fn full_pages_and_bytes_in_many_entries_are_not_compacted() {
     let pool = Pool::new();
     let writes: [(&str, &Write<'_>); 3] = [
         ("nothing", &|_| ()),
@@ -184,7 +184,7 @@ fn ten_thousand_queues_share_one_slice_and_each_pays_for_an_entry() {
     assert_eq!(pool.ledger().used(), one_segment + 10_000 * ENTRY_BYTES);
     assert_eq!((queues[0].memory(), queues[0].pending()), (one_segment + ENTRY_BYTES, 1024));
     let at = queues[0].front().map(<[u8]>::as_ptr);
-    assert!(queues.iter().all(|queue| queue.front().map(<[u8]>::as_ptr) == at), "nobody has a copy");
+    assert!(queues.iter().all(|queue| queue.front().map(<[u8]>::as_ptr) == at), "no queue has a copy");
     for queue in &mut queues[1..] {
         queue.advance(1024);
     }
@@ -194,7 +194,7 @@ fn ten_thousand_queues_share_one_slice_and_each_pays_for_an_entry() {
 }
 
 #[test]
-fn what_is_shared_is_linked_however_short_and_nothing_is_nothing() {
+fn shared_bytes_are_linked_however_short_and_empty_ones_add_nothing() {
     let pool = Pool::new();
     let mut queue = Outbound::new(&pool);
     let whole = pool.copy(&bytes(2, 60_000));
@@ -321,7 +321,7 @@ fn many_small_writes_are_one_entry() {
 }
 
 #[test]
-fn what_was_written_after_a_flush_does_not_change_what_is_being_sent() {
+fn writes_after_a_flush_do_not_change_bytes_being_sent() {
     let mut queue = Outbound::new(&Pool::new());
     queue.write(b"in flight");
     queue.flush();
@@ -348,7 +348,7 @@ fn bytes_are_charged_whole_to_their_only_holder_until_the_last_of_them_is_sent()
 }
 
 #[test]
-fn bytes_that_others_hold_as_well_are_charged_to_each_queue_and_bytes_of_the_program_to_none() {
+fn shared_bytes_are_charged_to_each_queue_and_static_bytes_to_none() {
     let pool = Pool::new();
     let (mut queue, mut other) = (Outbound::new(&pool), Outbound::new(&pool));
     let mut body = Bytes::from(vec![1; 20_000]);
@@ -378,7 +378,7 @@ fn a_view_of_little_of_its_segment_is_copied_so_that_it_does_not_pin_it() {
 }
 
 #[test]
-fn several_owners_that_panic_are_one_panic_and_everything_is_let_go() {
+fn several_owners_that_panic_are_one_panic_and_all_is_released() {
     let (pool, drops) = (Pool::new(), Arc::default());
     let mut queue = Outbound::new(&pool);
     (0..3).for_each(|_| queue.link_bytes(owned(&drops, || panic!("the owner does not want to go"))));
@@ -452,7 +452,7 @@ fn vacant_entries_are_used_before_a_new_page_is_taken() {
     }
 }
 
-/// Counts how often it was dropped, and then does what it was told.
+/// Counts how often it was dropped, and then calls its function.
 struct Owner {
     bytes: Vec<u8>,
     drops: Arc<AtomicUsize>,

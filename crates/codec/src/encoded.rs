@@ -282,19 +282,19 @@ mod tests {
     }
 
     #[test]
-    fn what_the_codec_holds_back_is_part_of_it() {
+    fn bytes_that_the_codec_buffers_are_part_of_it() {
         assert_eq!(Encoded::new(&mut Files::default(), Say::Text(b"ebb")).unwrap().bytes(), "ebb");
     }
 
     #[test]
-    fn a_message_that_says_nothing_is_nothing() {
+    fn a_message_without_bytes_adds_nothing() {
         let nothing = Encoded::new(&mut Raw, "".into()).unwrap();
         assert!(nothing.is_empty());
         assert_eq!(sent(&mut Raw, nothing.bytes()), b"");
     }
 
     #[test]
-    fn what_a_codec_refuses_is_refused() {
+    fn a_message_that_the_codec_refuses_is_refused() {
         let error = Encoded::new(&mut Lines::new(), "a\nb".into()).unwrap_err();
         assert_eq!(error, EncodeError::Codec(FramingError::EndWithin { at: 1 }));
         assert_eq!(error.blame(), Blame::Caller);

@@ -1,4 +1,4 @@
-//! What a pipelined request costs, parsed and answered, without a socket: `pipelined [ROUNDS] [DEPTH]`.
+//! The cost of a pipelined request, parsed and answered, without a socket: `pipelined [ROUNDS] [DEPTH]`.
 //!
 //! Under `valgrind --tool=callgrind`, two runs with different numbers of rounds give instructions per request.
 

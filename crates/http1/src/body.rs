@@ -1,5 +1,4 @@
-//! The body that comes in, in either role: a known length, chunks, or all up to the end of the connection (RFC 9112 §6,
-//! §7.1).
+//! The inbound body, in either role: of known length, chunked, or up to the end of the connection (RFC 9112 §6, §7.1).
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -12,37 +11,37 @@ use crate::head::Headers;
 use crate::parse::field_name;
 use crate::runs;
 
-/// Where a connection is in what it receives.
+/// The state of the inbound side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inbound {
     /// At a head, or before one.
     Head,
     /// In a body of known length.
     Length,
-    /// At the size of a chunk.
+    /// At the line with the size of a chunk.
     ChunkSize,
     /// In a chunk, or at its line end.
     ChunkData,
-    /// Behind the last chunk.
+    /// After the last chunk.
     Trailer,
     /// In a body that ends with the connection.
     UntilClose,
-    /// Behind a request whose response is not complete.
+    /// After a request that has no complete response yet.
     Await,
     /// Nothing more is read.
     Closed,
-    /// Nothing more is read here: the rest is of another protocol.
+    /// Nothing more is read here: the following bytes belong to another protocol.
     Switched,
 }
 
 impl Inbound {
-    /// Whether a body comes.
+    /// Whether the connection is within a body.
     pub(crate) fn is_body(self) -> bool {
         matches!(self, Self::Length | Self::ChunkSize | Self::ChunkData | Self::Trailer | Self::UntilClose)
     }
 }
 
-/// What a step through a body came to.
+/// The result of one decoding step within a body.
 #[derive(Debug)]
 pub(crate) enum Piece {
     Data(Slice),
@@ -51,14 +50,14 @@ pub(crate) enum Piece {
     More,
 }
 
-/// The body that is under way on a connection: what the codec keeps of it, lent for a step.
+/// The body in progress on a connection: the codec's state of it, borrowed for one step.
 pub(crate) struct Receiving<'a> {
     pub(crate) inbound: &'a mut Inbound,
     /// What is left of the body or of the chunk.
     pub(crate) remaining: &'a mut u64,
-    /// How much more body may come.
+    /// How many more bytes of the body the limits allow.
     pub(crate) budget: &'a mut u64,
-    /// Bytes of the input in which the end of a line was looked for in vain.
+    /// How many bytes of the input are known to have no line end.
     pub(crate) seen: &'a mut u16,
     pub(crate) chunk_extension_bytes_max: u32,
     pub(crate) trailer_bytes_max: u32,
@@ -123,14 +122,14 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    /// The length of the line with the size of a chunk, once it is complete. Each byte is looked at once.
+    /// The length of the line with the size of a chunk, once it is complete. Each byte is scanned once.
     fn size_line_end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
         let seen = *self.seen as usize;
         // The longest line and its line end.
         let line_max = CHUNK_DIGITS_MAX + self.chunk_extension_bytes_max as usize + 2;
         let window = &bytes[..bytes.len().min(line_max)];
         let Some(end) = memchr::memchr(b'\n', &window[seen..]).map(|at| seen + at) else {
-            *self.seen = at_most(window.len());
+            *self.seen = clamped(window.len());
             return if bytes.len() >= line_max { Err(Error::Limit(Exceeded::ChunkExtension)) } else { Ok(None) };
         };
         *self.seen = 0;
@@ -154,11 +153,11 @@ impl Receiving<'_> {
         let Some(end) = self.trailer_end(input.bytes())? else { return Ok(Piece::More) };
         Trailers::check(&input.bytes()[..end])?;
         *self.seen = 0;
-        // The empty line is left, and says that this is the end.
+        // The empty line stays in the input: the next step reads it as the end.
         Ok(Piece::Trailers(Trailers(input.take(end))))
     }
 
-    /// How long all lines are before the empty one, once that has come. Each byte is looked at once.
+    /// The length of all lines before the empty one, once that has arrived. Each byte is scanned once.
     fn trailer_end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
         let max = self.trailer_bytes_max as usize + 2;
         let window = &bytes[..bytes.len().min(max)];
@@ -172,26 +171,26 @@ impl Receiving<'_> {
                 return Ok(Some(line.len() - 1));
             }
         }
-        *self.seen = at_most(window.len());
+        *self.seen = clamped(window.len());
         if bytes.len() >= max { Err(Error::Limit(Exceeded::Trailer)) } else { Ok(None) }
     }
 }
 
-/// How many bytes were looked at, or fewer of them: the longest lines are a few bytes longer than can be noted, and those
-/// are looked at again.
-fn at_most(seen: usize) -> u16 {
+/// The number of scanned bytes, clamped to 16 bits: the longest lines are a few bytes longer, and those bytes are
+/// scanned again.
+fn clamped(seen: usize) -> u16 {
     u16::try_from(seen).unwrap_or(u16::MAX)
 }
 
-/// How late a body is, as a share of its time-out: what is remembered of that while nobody waits for the peer.
+/// How late a body is, as a share of its time-out: kept while the codec does not wait for the peer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Late(u16);
 
 impl Late {
-    /// It counts from `since`. Rounded up: what was noted with a piece is not forgiven.
+    /// The lateness since `since`, rounded up, so that rounding never reduces it.
     pub(crate) fn new(since: Option<Instant>, now: Instant, timeout: Duration) -> Self {
         match since.map(|since| now.saturating_duration_since(since)) {
-            // As most bodies are.
+            // The common case.
             None | Some(Duration::ZERO) => Self(0),
             Some(late) => {
                 let shares = late.as_nanos().div_ceil(share(timeout).as_nanos().max(1));
@@ -200,30 +199,31 @@ impl Late {
         }
     }
 
-    /// Since when the peer is late that nobody has waited for up to now: as long as before.
+    /// Since when the peer is late, when the codec begins to wait for it again: the lateness is the same as before.
     pub(crate) fn resumed(self, since: Option<Instant>, now: Instant, timeout: Duration) -> Option<Instant> {
         let resumed = now.checked_sub(share(timeout) * self.0.into());
-        // The other way round it would have become later, by rounding.
+        // An earlier instant would add lateness by rounding.
         since.max(resumed)
     }
 }
 
-/// What lateness is counted in.
+/// The unit of lateness.
 fn share(timeout: Duration) -> Duration {
     timeout / u16::MAX.into()
 }
 
-/// Since when the peer is late, after a piece of so many bytes: each earns the time that it may take at the least rate. So
-/// who sends at that rate stays as late as it was, and who sends a byte now and then is later each time.
+/// Since when the peer is late, after a piece of `bytes`: each byte earns the time that it takes at the minimum rate.
+/// So a peer that sends at that rate stays as late as it was, and a peer that sends single bytes now and then gets
+/// later each time.
 pub(crate) fn late_since(since: Option<Instant>, now: Instant, bytes: usize, rate_min: u32) -> Option<Instant> {
     let micros = (bytes as u64).saturating_mul(1_000_000).checked_div(rate_min.into());
     let earned = since.zip(micros).and_then(|(since, micros)| since.checked_add(Duration::from_micros(micros)));
     Some(earned.map_or(now, |earned| earned.min(now)))
 }
 
-/// The fields behind a chunked body (RFC 9112 §7.1.2), read where they lie.
+/// The fields after a chunked body (RFC 9112 §7.1.2), read in place.
 ///
-/// Those that frame, route or authorise a message, or say what its content is, are no trailers (RFC 9110 §6.5.1): a
+/// Fields that frame, route or authorise a message, or describe its content, cannot be trailers (RFC 9110 §6.5.1): a
 /// message with one is refused.
 #[derive(Clone)]
 pub struct Trailers(Slice);
@@ -276,7 +276,7 @@ impl fmt::Debug for Trailers {
     }
 }
 
-/// The size of a chunk, and how long its extension is.
+/// The size of a chunk, and the length of its extension.
 fn chunk_size(line: &[u8]) -> Result<(u64, usize), Error> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let extension = &line[digits..];
@@ -288,7 +288,7 @@ fn chunk_size(line: &[u8]) -> Result<(u64, usize), Error> {
     Ok((line[..digits].iter().fold(0, |size, &byte| size << 4 | value(byte)), extension.len()))
 }
 
-/// Whether this is nothing, or extensions (RFC 9112 §7.1.1): `;name`, `;name=token` or `;name="text"`, without the
+/// Whether `rest` is empty, or only extensions (RFC 9112 §7.1.1): `;name`, `;name=token` or `;name="text"`, without the
 /// white space that the grammar tolerates.
 fn is_extension(mut rest: &[u8]) -> bool {
     while let [b';', after @ ..] = rest {
@@ -311,7 +311,7 @@ fn is_extension(mut rest: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// Where the quotation mark is that ends a text, if there are no control characters.
+/// The position of the quotation mark that ends a text, if the text has no control characters.
 fn quoted_end(text: &[u8]) -> Option<usize> {
     if runs::value_end(text, 0) < text.len() {
         return None;

@@ -1,10 +1,10 @@
 //! `Client`: the state of one connection, and its inbound half.
 //!
-//! Two small machines. *Outbound* is idle or within the body of the last request. *Inbound* reads a head, then its body.
-//! Between them lies a queue of the requests that wait for their responses: what kind each is, which says whether its
-//! response has a body. Invariants:
-//! - Whatever is read belongs to the oldest request that waits. If there is none, nothing may come.
-//! - A request that may end in another protocol is the last one.
+//! Two small state machines. *Outbound* is idle or within the body of the last request. *Inbound* reads a head, then
+//! its body. Between them is a queue with the kinds of the requests that wait for their responses: the kind of a
+//! request decides whether its response has a body. Invariants:
+//! - Inbound bytes belong to the oldest request that waits. If no request waits, no bytes may arrive.
+//! - A request that may switch to another protocol is the last one.
 //! - Once inbound is closed nothing more is read or written, and the connection ends.
 //!
 //! Read next: `client/head.rs` for heads, `body.rs` for bodies, `client/encode.rs` for the outbound half.
@@ -30,13 +30,13 @@ use crate::status::Status;
 
 /// The client's side of HTTP/1.1 on one connection: 72 bytes, and no heap of its own.
 ///
-/// Requests are answered in their order. Each response begins with a [`Head`](Incoming::Head), before which
+/// Responses come in the order of the requests. Each response begins with a [`Head`](Incoming::Head), before which
 /// [`Interim`](Incoming::Interim) responses may come. If it [has a body](ResponseHead::has_body),
-/// [`Data`](Incoming::Data), [`Trailers`](Incoming::Trailers) if the peer has sent some, and at last
+/// [`Data`](Incoming::Data), [`Trailers`](Incoming::Trailers) if the peer has sent some, and finally
 /// [`End`](Incoming::End) follow.
 ///
-/// Of a connection that is kept for later somebody has to wait for messages: a channel from which nobody receives reads
-/// nothing, and so does not hear that the peer has closed.
+/// Keep a `recv` pending on a pooled connection, to notice that the peer closed it: a channel without a pending `recv`
+/// does not read.
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};
@@ -61,24 +61,24 @@ use crate::status::Status;
 #[derive(Debug)]
 pub struct Client {
     config: Arc<Config>,
-    /// When the peer last did something that was expected of it, or was given something to do.
+    /// When the peer last made expected progress, or got a request to answer.
     since: Option<Instant>,
     /// What is left of the body or of the chunk.
     remaining: u64,
-    /// How much more body may come.
+    /// How many more bytes of the body the limits allow.
     budget: u64,
-    /// How much more body of the request has to follow.
+    /// How many more bytes of the request's body must follow.
     owed: u64,
     /// The kinds of the requests that wait for their responses, the oldest in the lowest bits.
     waiting: u64,
-    /// Bytes of the input in which the end of a line or head was looked for in vain.
+    /// How many bytes of the input are known to have no end of a line or head.
     seen: u16,
     /// How late the body was when the last piece of it came.
     late: Late,
     flags: u8,
     /// How many requests wait for their responses.
     count: u8,
-    /// Interim responses to the oldest of them.
+    /// How many interim responses the oldest request has received.
     interim: u8,
     inbound: Inbound,
     outbound: Outbound,
@@ -89,17 +89,17 @@ pub struct Client {
 pub enum Incoming {
     /// An interim response: a final one to the same request follows.
     Interim(ResponseHead),
-    /// A response; its body follows if [`ResponseHead::has_body`].
+    /// The head of a response; its body follows if [`ResponseHead::has_body`].
     Head(ResponseHead),
-    /// A piece of its body.
+    /// A piece of the body.
     Data(Slice),
-    /// The fields behind a body in chunks, if there are some.
+    /// The fields after a chunked body, if there are some.
     Trailers(Trailers),
-    /// The end of its body.
+    /// The end of the body.
     End,
 }
 
-/// Where the outbound side is.
+/// The state of the outbound side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outbound {
     /// The next request may be sent.
@@ -110,16 +110,16 @@ enum Outbound {
     Chunked,
 }
 
-/// What a request says about its response.
+/// The kind of a request, as far as it decides how to read the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum Asked {
+enum Kind {
     Usual,
-    /// The response has no body.
+    /// HEAD: the response has no body.
     Head,
-    /// A tunnel.
+    /// CONNECT: a tunnel may follow.
     Connect,
-    /// Another protocol.
+    /// The request asks to switch to another protocol.
     Upgrade,
 }
 
@@ -144,14 +144,14 @@ impl Client {
         }
     }
 
-    /// What all connections share.
+    /// The configuration that all connections share.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// How many requests wait for their responses. Once the connection has ended, these were not answered: whether they
-    /// may be sent again is for the application to say (RFC 9110 §9.2.2).
+    /// How many requests wait for their responses. Once the connection has ended, these have no response: the
+    /// application decides whether they may be sent again (RFC 9110 §9.2.2).
     #[must_use]
     pub fn unanswered(&self) -> usize {
         usize::from(self.count)
@@ -169,21 +169,21 @@ impl Client {
         self.inbound == Inbound::Switched
     }
 
-    /// Notes that a request waits.
-    fn ask(&mut self, asked: Asked) {
-        self.waiting |= (asked as u64) << (2 * self.count);
+    /// Adds a request to those that wait for their responses.
+    fn push_kind(&mut self, kind: Kind) {
+        self.waiting |= (kind as u64) << (2 * self.count);
         self.count += 1;
     }
 
-    /// What the oldest request asked for.
-    fn asked(&self) -> Asked {
-        [Asked::Usual, Asked::Head, Asked::Connect, Asked::Upgrade][(self.waiting & 3) as usize]
+    /// The kind of the oldest request that waits.
+    fn front_kind(&self) -> Kind {
+        [Kind::Usual, Kind::Head, Kind::Connect, Kind::Upgrade][(self.waiting & 3) as usize]
     }
 
-    /// The last request that waits, which may be under way.
-    fn last_asked(&self) -> Option<Asked> {
+    /// The kind of the last request that waits, which may be in progress.
+    fn last_kind(&self) -> Option<Kind> {
         let last = self.count.checked_sub(1)?;
-        Some([Asked::Usual, Asked::Head, Asked::Connect, Asked::Upgrade][(self.waiting >> (2 * last) & 3) as usize])
+        Some([Kind::Usual, Kind::Head, Kind::Connect, Kind::Upgrade][(self.waiting >> (2 * last) & 3) as usize])
     }
 
     fn decode_head(&mut self, input: &mut Input, reply: &Output<'_>) -> Result<Step<Incoming>, Error> {
@@ -191,29 +191,29 @@ impl Client {
             self.since.get_or_insert(reply.now());
             return Ok(Step::NeedMore);
         }
-        if self.count == 0 || self.flags & STRAY != 0 {
+        if self.count == 0 || self.flags & UNSOLICITED != 0 {
             return Err(self.fail_with(Error::Peer(Violation::ResponseUnasked)));
         }
         if self.seen == 0
             && let Ok((spans, length)) =
-                head::parse(input.bytes(), self.asked() == Asked::Connect, self.config.limits())
+                head::parse(input.bytes(), self.front_kind() == Kind::Connect, self.config.limits())
         {
             return self.accept(input, spans, length, reply);
         }
         self.decode_head_slow_path(input, reply)
     }
 
-    /// A head that is incomplete, or wrong.
+    /// Decodes a head that is incomplete or malformed.
     #[cold]
     fn decode_head_slow_path(&mut self, input: &mut Input, reply: &Output<'_>) -> Result<Step<Incoming>, Error> {
         let found = head::head_end(input.bytes(), self.seen as usize, self.config.limits());
         let Some(end) = found.map_err(|error| self.fail_with(error))? else {
-            // Shorter than a head may be, and so than 64 KiB.
+            // Shorter than the largest head, and so than 64 KiB.
             self.seen = input.len() as u16;
             return Ok(Step::NeedMore);
         };
         self.seen = 0;
-        match head::parse(&input.bytes()[..end], self.asked() == Asked::Connect, self.config.limits()) {
+        match head::parse(&input.bytes()[..end], self.front_kind() == Kind::Connect, self.config.limits()) {
             Ok((spans, length)) => self.accept(input, spans, length, reply),
             Err(ParseStop::Broken(error)) => Err(self.fail_with(error)),
             Err(ParseStop::Partial) => Err(self.fail_with(Error::Peer(Violation::StatusLine))),
@@ -228,7 +228,7 @@ impl Client {
         reply: &Output<'_>,
     ) -> Result<Step<Incoming>, Error> {
         self.since = Some(reply.now());
-        let (status, asked) = (spans.status, self.asked());
+        let (status, kind) = (spans.status, self.front_kind());
         if status.is_interim() {
             if self.interim >= self.config.limits().interim_max {
                 return Err(self.fail_with(Error::Limit(Exceeded::Interim)));
@@ -238,28 +238,29 @@ impl Client {
                 self.flags &= !EXPECTS;
             }
             if spans.flags & KEEP_ALIVE == 0 {
-                // It counts wherever it is said (RFC 9112 §9.6); the final response is still to come.
+                // `close` counts in an interim response, too (RFC 9112 §9.6); the final response is still to come.
                 self.flags |= CLOSING;
             }
             return Ok(Step::Message(Incoming::Interim(ResponseHead { bytes: input.take(length), spans })));
         }
-        let is_tunnel = asked == Asked::Connect && (200..300).contains(&status.code());
-        if status == Status::SWITCHING_PROTOCOLS && (asked != Asked::Upgrade || spans.flags & UPGRADE == 0) {
+        let is_tunnel = kind == Kind::Connect && (200..300).contains(&status.code());
+        if status == Status::SWITCHING_PROTOCOLS && (kind != Kind::Upgrade || spans.flags & UPGRADE == 0) {
             return Err(self.fail_with(Error::Peer(Violation::SwitchUnasked)));
         }
-        if is_tunnel || asked == Asked::Head {
+        if is_tunnel || kind == Kind::Head {
             // Whatever the fields say (RFC 9112 §6.3).
             spans.body = 0;
         }
         self.waiting >>= 2;
         self.count -= 1;
         self.interim = 0;
-        self.flags = if spans.flags & HTTP_10 == 0 { self.flags & !PEER_OLD } else { self.flags | PEER_OLD };
+        self.flags = if spans.flags & HTTP_10 == 0 { self.flags & !PEER_HTTP_10 } else { self.flags | PEER_HTTP_10 };
         if spans.flags & KEEP_ALIVE == 0 || spans.body == UNTIL_CLOSE {
             self.flags |= CLOSING;
         }
         if self.count == 0 && self.flags & EXPECTS != 0 {
-            // The peer has answered without having asked for the body, which the connection then cannot do without.
+            // The peer has answered without `100 Continue`, so the body is not sent. Without it the connection cannot
+            // carry another request.
             self.flags |= CLOSING | WRITE_FAILED;
             self.outbound = Outbound::Idle;
         }
@@ -324,7 +325,7 @@ impl Client {
         Ok(Step::Message(message))
     }
 
-    /// Some of the body has come.
+    /// Counts a received piece of the body.
     fn feed(&mut self, bytes: usize, now: Instant) {
         if self.flags & AWAITING_BODY == 0 {
             self.resume_body(now);
@@ -334,30 +335,30 @@ impl Client {
         self.late = Late::new(self.since, now, limits.body_timeout);
     }
 
-    /// Nobody has waited for the body up to now: it is as late as before.
+    /// The codec begins to wait for the body again: its lateness continues where it was.
     fn resume_body(&mut self, now: Instant) {
         self.since = self.late.resumed(self.since, now, self.config.limits().body_timeout);
     }
 
-    /// A response is complete: on to the next, if there may be one.
+    /// A response is complete. Continues with the next one, or ends the connection.
     fn complete(&mut self, input: &Input, reply: &Output<'_>) {
         self.since = Some(reply.now());
         self.inbound = Inbound::Head;
         if self.count == 0 && !input.is_empty() {
-            // It is no response to a request that is yet to be sent (RFC 9112 §9.2).
-            self.flags |= STRAY;
+            // These bytes cannot answer a request that is yet to be sent (RFC 9112 §9.2).
+            self.flags |= UNSOLICITED;
         }
         if self.flags & CLOSING != 0 || self.flags & LAST != 0 && self.is_idle() {
             self.close_down();
         }
     }
 
-    /// Whether nothing is under way.
+    /// Whether no request or response is in progress.
     fn is_idle(&self) -> bool {
         self.inbound == Inbound::Head && self.count == 0 && self.outbound == Outbound::Idle
     }
 
-    /// Nothing more is read, nor written.
+    /// Stops reading and writing.
     fn close_down(&mut self) {
         if self.outbound != Outbound::Idle {
             self.flags |= WRITE_FAILED;
@@ -372,13 +373,13 @@ impl Client {
         error
     }
 
-    /// When patience ends, and with which error, if with one.
+    /// When the connection times out, and with which error, if any.
     fn deadline(&self) -> Option<(Instant, Option<Exceeded>)> {
         let limits = self.config.limits();
         let (after, error) = match self.inbound {
             Inbound::Head if self.is_idle() => (limits.idle_timeout, None),
-            // While the body of the request is under way the peer may wait for its end, but not while we wait for leave to
-            // send it.
+            // While the body of the request is in progress the peer may wait for its end, but not while we wait for
+            // `100 Continue`.
             Inbound::Head if self.count <= 1 && self.outbound != Outbound::Idle && self.flags & EXPECTS == 0 => {
                 return None;
             }
@@ -410,13 +411,13 @@ impl Codec for Client {
         self.send(message, out).map_err(Error::Caller)
     }
 
-    /// Refused, always: the response to a request that was encoded elsewhere could not be read.
+    /// Always refused: the response to a request that was encoded elsewhere cannot be read without the request's kind.
     #[cold]
     fn encoded(&mut self, _: Slice, _: &mut Output<'_>) -> Result<(), Error> {
         Err(Error::Caller(Misuse::NoRequestUnderWay))
     }
 
-    /// Yields what is complete; the end of the connection may be that of a body.
+    /// Decodes what is complete. The end of the connection may be the end of a body.
     #[cold]
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         let step = self.decode(input, reply)?;
@@ -464,7 +465,7 @@ impl Codec for Client {
         }
     }
 
-    /// No further request is taken, and after the last response the connection ends.
+    /// Takes no further request. After the last response the connection ends.
     #[cold]
     fn drain(&mut self, _reply: &mut Output<'_>) -> Result<(), Error> {
         self.flags |= LAST;
@@ -481,7 +482,7 @@ impl Codec for Client {
     #[cold]
     fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
         match self.deadline() {
-            // What we have to say is still on its way, slowly: nobody can have answered it.
+            // The request is still being sent, slowly, so the peer cannot have answered it.
             Some((_, Some(Exceeded::HeadTime))) if reply.pending() > 0 => self.since = Some(reply.now()),
             Some((at, error)) if at <= reply.now() => {
                 self.close_down();
@@ -499,19 +500,19 @@ impl Default for Client {
     }
 }
 
-/// The connection closes after the response that is under way.
+/// The connection closes after the response in progress.
 const CLOSING: u8 = 1;
 /// No further request is taken.
 const LAST: u8 = 2;
-/// Decoding the body has stopped for want of bytes.
+/// The codec waits for more bytes of the body.
 const AWAITING_BODY: u8 = 4;
 /// The last request waits for `100 Continue` before it sends its body.
 const EXPECTS: u8 = 8;
-/// The last response was of HTTP/1.0.
-const PEER_OLD: u8 = 16;
-/// Behind the last response more has come than was asked for.
-const STRAY: u8 = 32;
-/// The peer has closed while the body of the request was under way: the rest of that is not sent.
+/// The last response was HTTP/1.0.
+const PEER_HTTP_10: u8 = 16;
+/// After the last response there were bytes that no request waits for.
+const UNSOLICITED: u8 = 32;
+/// The peer has closed while the body of the request was in progress: the rest of the body is not sent.
 const WRITE_FAILED: u8 = 64;
 
 const _: () = assert!(size_of::<Client>() == 72);

@@ -1,4 +1,4 @@
-//! The outbound half: responses to bytes, straight into the outbound queue.
+//! The outbound half: encodes responses straight into the outbound queue.
 
 use tidegate_buffer::Cursor;
 use tidegate_codec::Output;
@@ -28,7 +28,7 @@ impl Server {
         }
     }
 
-    /// Tells the peer what it did wrong, if nothing else was said yet, and ends.
+    /// Sends the peer a response with the status of the error, unless a response has begun, and ends the connection.
     #[cold]
     pub(crate) fn refuse(&mut self, error: Error, reply: &mut Output<'_>) -> Error {
         if let (Some(status), Outbound::Idle | Outbound::Owed) = (error.status(), self.outbound) {
@@ -39,7 +39,7 @@ impl Server {
         error
     }
 
-    /// Tells the peer that the application failed, if a response is owed and nothing of it was said yet, and ends.
+    /// Sends the peer a 500, if a response is owed and none of it was written, and ends the connection.
     #[cold]
     pub(crate) fn give_up(&mut self, out: &mut Output<'_>) {
         if self.outbound == Outbound::Owed {
@@ -79,7 +79,7 @@ impl Server {
         self.decide_close(parts, true);
         let inline = memory.len() as u64 == length && memory.len() <= INLINE_BYTES_MAX;
         if self.flags & HEAD != 0 || matches!(framing, Framing::None) {
-            // Within a tunnel, a body would be taken for what comes through it.
+            // In a tunnel the peer would read a body as tunnelled bytes.
             self.write_head(parts, framing, &[], out);
         } else if inline {
             self.write_head(parts, framing, memory, out);
@@ -96,7 +96,7 @@ impl Server {
         let tunnel = self.flags & CONNECT != 0 && (200..300).contains(&parts.status.code());
         let framing = match *length {
             _ if tunnel || matches!(parts.status.code(), 101 | 204) => Framing::None,
-            // To a status that lets the peer wait for content there is none (RFC 9110 §15.3.6).
+            // A 205 has no content, but the peer must see its length (RFC 9110 §15.3.6).
             _ if parts.status == Status::RESET_CONTENT => Framing::Length(0),
             Some(length) => Framing::Length(length),
             None if parts.status.code() == 304 => Framing::None,
@@ -109,17 +109,17 @@ impl Server {
         self.decide_close(parts, matches!(framing, Framing::None));
         self.write_head(parts, framing, &[], out);
         if !tunnel {
-            // What was refused does not become a tunnel when its response ends.
+            // A CONNECT that was refused does not become a tunnel when its response ends.
             self.flags &= !CONNECT;
         }
         self.owed = 0;
         self.outbound = match framing {
-            _ if self.flags & HEAD != 0 && parts.status != Status::SWITCHING_PROTOCOLS => Outbound::Mute,
+            _ if self.flags & HEAD != 0 && parts.status != Status::SWITCHING_PROTOCOLS => Outbound::Suppressed,
             Framing::None => {
                 self.complete(parts.status, out);
                 return Ok(());
             }
-            Framing::Length(_) if !parts.status.allows_body() => Outbound::Mute,
+            Framing::Length(_) if !parts.status.allows_body() => Outbound::Suppressed,
             Framing::Length(length) => {
                 self.owed = length;
                 Outbound::Length
@@ -134,7 +134,7 @@ impl Server {
         let length = data.len();
         match self.outbound {
             Outbound::Idle | Outbound::Owed => return Err(Misuse::NoResponse),
-            Outbound::Mute => {}
+            Outbound::Suppressed => {}
             Outbound::Length if length > self.owed => return Err(Misuse::BodyTooLong),
             Outbound::Length => {
                 self.owed -= length;
@@ -165,7 +165,7 @@ impl Server {
                 return Err(Misuse::BodyTooShort);
             }
             Outbound::Chunked => out.write(b"0\r\n\r\n"),
-            Outbound::Length | Outbound::Mute | Outbound::UntilClose => {}
+            Outbound::Length | Outbound::Suppressed | Outbound::UntilClose => {}
         }
         self.complete(Status::OK, out);
         Ok(())
@@ -176,7 +176,7 @@ impl Server {
             return Err(Misuse::TrailerForbidden);
         }
         if self.outbound != Outbound::Chunked || fields.is_empty() {
-            // Nothing but a chunked body has a place for them.
+            // Only a chunked body can have trailers.
             return self.send_end(out);
         }
         write_trailers(fields, out);
@@ -184,7 +184,7 @@ impl Server {
         Ok(())
     }
 
-    /// To HTTP/1.0, which has no interim responses (RFC 9110 §15.2), it is nothing.
+    /// Writes nothing to an HTTP/1.0 peer, since HTTP/1.0 has no interim responses (RFC 9110 §15.2).
     fn send_interim(&mut self, interim: &Interim, out: &mut Output<'_>) -> Result<(), Misuse> {
         if self.outbound != Outbound::Owed {
             return Err(Misuse::NoRequest);
@@ -209,7 +209,7 @@ impl Server {
             return Err(Misuse::ContinueUnexpected);
         }
         self.flags &= !EXPECTS;
-        // Until now the peer has waited for us.
+        // Until now the peer waited for `100 Continue`, so its body is not late.
         self.since = Some(out.now());
         out.write(CONTINUE);
         Ok(())
@@ -226,7 +226,7 @@ impl Server {
         }
     }
 
-    /// Whether another protocol may be granted. That the request has asked for it is for the application to see to.
+    /// Whether the response may switch to another protocol. The application must check that the request asks for it.
     #[cold]
     fn check_switch(&self, parts: &Parts) -> Result<(), Misuse> {
         if self.inbound != Inbound::Await {
@@ -238,8 +238,9 @@ impl Server {
         if parts.fields.name_a_protocol() { Ok(()) } else { Err(Misuse::SwitchUnnamed) }
     }
 
-    /// Decides whether the connection closes after the response that is about to be written. What has not come of the
-    /// request's body is left behind if the response is `whole`; otherwise both may go on side by side.
+    /// Decides whether the connection closes after the response that is about to be written. If the response is
+    /// `whole`, the rest of the request's body is skipped, or the connection closes; otherwise request and response may
+    /// continue in parallel.
     #[inline]
     fn decide_close(&mut self, parts: &Parts, whole: bool) {
         let stays = match self.flags & (KEEPS_ALIVE | CLOSING | DRAINING) {
@@ -253,7 +254,7 @@ impl Server {
         }
     }
 
-    /// Everything up to the body, and the body where it is short: in one piece of memory.
+    /// Writes the head, and a short body after it, into one piece of memory.
     #[inline]
     fn write_head(&self, parts: &Parts, framing: Framing, body: &[u8], out: &mut Output<'_>) {
         let date = out.time().date();
@@ -265,7 +266,7 @@ impl Server {
             writer.put(self.config.ok_start());
         } else {
             if parts.status == Status::SWITCHING_PROTOCOLS && self.flags & EXPECTS != 0 {
-                // What was asked for first is said first (RFC 9110 §7.8).
+                // `100 Continue` comes before 101 (RFC 9110 §7.8).
                 writer.put(CONTINUE);
             }
             put_status_line(parts.status, &mut writer);
@@ -284,8 +285,8 @@ impl Server {
         }
         if !fields.is_empty() {
             if parts.fields.name_a_protocol() {
-                let is_said = self.flags & (WILL_CLOSE | HTTP_10) != 0 && !switches;
-                writer.put(if is_said { b", upgrade" } else { b"\r\nConnection: upgrade" });
+                let has_connection = self.flags & (WILL_CLOSE | HTTP_10) != 0 && !switches;
+                writer.put(if has_connection { b", upgrade" } else { b"\r\nConnection: upgrade" });
             }
             writer.put(b"\r\n");
             writer.put(&fields[..fields.len() - 2]);
@@ -302,7 +303,7 @@ impl Server {
         writer.put(body);
     }
 
-    /// The response is complete: on to the next request, if there may be one.
+    /// The response is complete. Continues with the next request, or ends the connection.
     #[inline]
     fn complete(&mut self, status: Status, out: &Output<'_>) {
         self.outbound = Outbound::Idle;
@@ -320,10 +321,10 @@ impl Server {
     }
 }
 
-/// A connection that would stay, if the server did not drain.
+/// A connection that would stay open if the server did not drain.
 const DRAINED: u16 = KEEPS_ALIVE | DRAINING;
 
-/// How the end of a response's body is told.
+/// How the body of a response is framed.
 #[derive(Debug, Clone, Copy)]
 enum Framing {
     None,
@@ -363,12 +364,12 @@ pub(crate) fn write_chunk(data: Body, out: &mut Output<'_>) {
     out.write(b"\r\n");
 }
 
-/// The last chunk, and the trailer section behind it.
+/// Writes the last chunk, and the trailer section after it.
 pub(crate) fn write_trailers(fields: &Fields, out: &mut Output<'_>) {
     out.write_pieces((b"0\r\n", fields.bytes(), b"\r\n"));
 }
 
-/// The line before a chunk, and where in the array it begins.
+/// The line before a chunk, and its start in the array.
 fn chunk_size_line(size: u64) -> ([u8; 18], usize) {
     let mut line = *b"0000000000000000\r\n";
     let (mut start, mut rest) = (16, size);
@@ -382,9 +383,9 @@ fn chunk_size_line(size: u64) -> ([u8; 18], usize) {
 
 pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Bodies up to this length are copied behind their head.
+/// Bodies up to this length are copied after their head.
 pub(crate) const INLINE_BYTES_MAX: usize = tidegate_buffer::LINK_BYTES_MIN - 1;
 
-/// What a head has at most beside its configured start, its content type, its fields and its body: a status line,
-/// the date, and the fields about length and connection.
+/// The most bytes of a head beside its configured start, its content type, its fields and its body: a status line, the
+/// date, and the fields about length and connection.
 const HEAD_SLACK_BYTES: usize = 192;

@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by blame, and what the peer is told about it.
+//! The errors of the codec, sorted by blame, and the status that the peer receives for each.
 
 use std::fmt;
 
@@ -15,8 +15,8 @@ pub enum Error {
     Peer(Violation),
     /// A limit was reached; the connection closes.
     Limit(Exceeded),
-    /// The application asked for what cannot be said now. Nothing was written, and the connection goes on, except after
-    /// [`Misuse::BodyTooShort`].
+    /// The application sent a message that is not valid now. Nothing was written, and the connection continues, except
+    /// after [`Misuse::BodyTooShort`].
     Caller(Misuse),
 }
 
@@ -31,7 +31,7 @@ pub enum Violation {
     /// The status line is not a version, a status of three digits and a reason.
     StatusLine,
     /// The target is none of the four forms of RFC 9112 §3.2, has a character that no URI has, or a `%` without two
-    /// hexadecimal digits behind it, or its path has `%00` (RFC 3986 §2, §7.3).
+    /// hexadecimal digits after it, or its path has `%00` (RFC 3986 §2, §7.3).
     Target,
     /// The major version of HTTP is not 1.
     Version,
@@ -39,7 +39,7 @@ pub enum Violation {
     FieldName,
     /// The value of a field has control characters, CR included.
     FieldValue,
-    /// A field goes on in a second line (RFC 9112 §5.2).
+    /// A field continues on a second line (RFC 9112 §5.2).
     FoldedLine,
     /// HTTP/1.1 without `Host`.
     HostMissing,
@@ -53,17 +53,17 @@ pub enum Violation {
     ContentLengthRepeated,
     /// `Content-Length` together with `Transfer-Encoding`.
     LengthAndEncoding,
-    /// A CONNECT with a body, which a tunnel has no place for (RFC 9110 §9.3.6).
+    /// A CONNECT with a body: a tunnel has none (RFC 9110 §9.3.6).
     ConnectBody,
-    /// `Transfer-Encoding` in HTTP/1.0, or more than one, or one that is empty.
+    /// `Transfer-Encoding` in HTTP/1.0, more than one `Transfer-Encoding`, or an empty one.
     TransferEncoding,
-    /// `chunked` is not the last transfer coding, or is there twice.
+    /// `chunked` is not the last transfer coding, or occurs twice.
     ChunkedNotLast,
-    /// A transfer coding other than `chunked`, in front of that.
+    /// A transfer coding other than `chunked`, before `chunked`.
     CodingUnknown,
     /// An expectation other than `100-continue`.
     ExpectationUnknown,
-    /// No length where the server demands one.
+    /// No body length, and the server requires one.
     LengthRequired,
     /// The size of a chunk is not one to sixteen hexadecimal digits, or its extension has control characters.
     ChunkSize,
@@ -71,15 +71,15 @@ pub enum Violation {
     ChunkEnd,
     /// A trailer is not a field.
     Trailer,
-    /// A trailer is a field that has to come before the body (RFC 9110 §6.5.1).
+    /// A trailer is a field that must come before the body (RFC 9110 §6.5.1).
     TrailerForbidden,
     /// The peer stopped sending within a request.
     Truncated,
-    /// A body behind a status that has none.
+    /// A body after a status that has none.
     BodyForbidden,
-    /// A response, or bytes of one, and no request waits for it.
+    /// A response, or bytes of one, that no request waits for.
     ResponseUnasked,
-    /// 101, and the request did not ask for another protocol, or the response does not name one.
+    /// 101 to a request that did not request another protocol, or without the name of a protocol.
     SwitchUnasked,
     /// The peer stopped sending within a response.
     ResponseTruncated,
@@ -107,58 +107,59 @@ pub enum Exceeded {
     Trailer,
     /// The head took too long.
     HeadTime,
-    /// No byte of the body came for too long, or too few.
+    /// No byte of the body arrived for too long, or too few.
     BodyTime,
     /// Too many interim responses to one request.
     Interim,
 }
 
-/// What the application asked for and cannot have.
+/// How the application misused the codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Misuse {
-    /// A response, and no request waits for one.
+    /// A response, but no request waits for one.
     NoRequest,
-    /// A second head, while a response is under way.
+    /// A second head, while a response is in progress.
     ResponseUnderWay,
-    /// A piece of a body or its end, and no response is under way.
+    /// A piece of a body or its end, but no response is in progress.
     NoResponse,
-    /// A final response was expected, and the status is an interim one.
+    /// An interim status in a final response, or a status that is not an interim one in an interim response.
     InterimStatus,
-    /// A body, and the status does not allow one.
+    /// A body with a status that does not allow one.
     BodyForbidden,
-    /// More body than was announced.
+    /// The body is longer than announced.
     BodyTooLong,
-    /// Less body than was announced: the connection closes, or the peer would take the next response for the rest.
+    /// The body is shorter than announced. The connection closes, since the peer would read the next message as the
+    /// rest.
     BodyTooShort,
-    /// `100 Continue`, and the peer does not wait for it.
+    /// `100 Continue`, but the peer does not wait for it.
     ContinueUnexpected,
-    /// A trailer that has to come before the body; see [`Violation::TrailerForbidden`].
+    /// A trailer that must come before the body; see [`Violation::TrailerForbidden`].
     TrailerForbidden,
-    /// A request without a host, and the client has none either.
+    /// A request without a host, on a client without a configured host.
     HostMissing,
-    /// A second request, while the body of one is under way.
+    /// A second request, while the body of one is in progress.
     RequestUnderWay,
-    /// A piece of a body or its end, and no request is under way.
+    /// A piece of a body or its end, but no request is in progress.
     NoRequestUnderWay,
-    /// More requests wait for their responses than [`pipeline_max`](crate::client::Limits::pipeline_max) allows, or one
-    /// that may end in another protocol.
+    /// As many requests wait for their responses as [`pipeline_max`](crate::client::Limits::pipeline_max) allows, or
+    /// one of them may switch to another protocol.
     PipelineFull,
-    /// The connection takes no more requests: it closes, or is of another protocol.
+    /// The connection takes no more requests: it closes, or has switched to another protocol.
     NoMoreRequests,
-    /// Another protocol is asked for with HEAD or CONNECT, or by a field and not by
+    /// A HEAD or CONNECT that requests another protocol, or a request that does so by a field instead of
     /// [`Request::upgrade`](crate::Request::upgrade).
     UpgradeForbidden,
-    /// Another protocol is granted before all of the request has come.
+    /// 101 before the whole request has arrived.
     SwitchTooEarly,
-    /// 101 without `Upgrade`, which says what protocol is granted (RFC 9110 §7.8).
+    /// 101 without `Upgrade`, the field with the name of the protocol (RFC 9110 §7.8).
     SwitchUnnamed,
-    /// A body without a length, an expectation, or another protocol, and the peer speaks HTTP/1.0 (RFC 9112 §6.1).
+    /// A body without a length, an expectation, or another protocol, for a peer that speaks HTTP/1.0 (RFC 9112 §6.1).
     PeerTooOld,
 }
 
 impl Error {
-    /// What the peer is told, if it is told anything.
+    /// The status that the peer receives, if it receives a response.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         Some(match self {
@@ -166,7 +167,7 @@ impl Error {
             Self::Peer(Violation::CodingUnknown) | Self::Limit(Exceeded::Method) => Status::NOT_IMPLEMENTED,
             Self::Peer(Violation::ExpectationUnknown) => Status::EXPECTATION_FAILED,
             Self::Peer(Violation::LengthRequired) => Status::LENGTH_REQUIRED,
-            // Whoever stopped sending is not waiting for an answer, and nobody answers a response.
+            // A peer that stopped sending does not wait for a response, and a client never answers a response.
             Self::Peer(
                 Violation::Truncated
                 | Violation::ResponseTruncated
@@ -232,7 +233,7 @@ impl Violation {
             Self::LengthAndEncoding => "there are both Content-Length and Transfer-Encoding",
             Self::ConnectBody => "a CONNECT has a body",
             Self::TransferEncoding => "Transfer-Encoding is empty, repeated, or in HTTP/1.0",
-            Self::ChunkedNotLast => "chunked is not the last transfer coding, or is there twice",
+            Self::ChunkedNotLast => "chunked is not the last transfer coding, or occurs twice",
             Self::CodingUnknown => "the transfer coding is unknown",
             Self::ExpectationUnknown => "the expectation is unknown",
             Self::LengthRequired => "the length of the body is missing",
@@ -243,8 +244,8 @@ impl Violation {
             Self::Truncated => "the peer stopped sending within a request",
             Self::ResponseTruncated => "the peer stopped sending within a response",
             Self::BodyForbidden => "a body follows a status that has none",
-            Self::ResponseUnasked => "a response came that nobody asked for",
-            Self::SwitchUnasked => "the peer switched to a protocol that nobody asked for",
+            Self::ResponseUnasked => "a response arrived that no request waits for",
+            Self::SwitchUnasked => "the peer switched to a protocol that was not requested",
             Self::Unanswered => "the peer stopped sending before it answered",
         }
     }
@@ -285,12 +286,12 @@ impl Misuse {
             Self::PipelineFull => "too many requests wait for their responses",
             Self::NoMoreRequests => "the connection takes no more requests",
             Self::UpgradeForbidden => "neither HEAD nor CONNECT asks for another protocol, nor does a field alone",
-            Self::SwitchTooEarly => "the request is not complete, and what follows it is of no other protocol yet",
+            Self::SwitchTooEarly => "the request is not complete, so the connection cannot switch protocols yet",
             Self::SwitchUnnamed => "no protocol is named to switch to",
             Self::PeerTooOld => "the peer speaks HTTP/1.0",
         }
     }
 }
 
-// One word, moved as one: as two bytes it made the compiler take apart every message it moved, byte by byte.
+// One word, moved as one: with two bytes the compiler splits every message that it moves, byte by byte.
 const _: () = assert!(size_of::<Error>() == 8);

@@ -1,5 +1,5 @@
-//! The usual response: 200, with a type, without fields, short, to a connection that stays. Most are, so there is a way of
-//! its own for them, without the questions of `encode.rs`; what it writes is the same.
+//! The fast path of the most common response: 200, with a content type, without fields, with a short body, on a
+//! connection that stays open. It writes the same bytes as `encode.rs`, without the checks there.
 
 use tidegate_buffer::Short;
 use tidegate_codec::Output;
@@ -12,8 +12,9 @@ use crate::server::{CLOSING, CONNECT, DRAINING, HEAD, HTTP_10, KEEPS_ALIVE, Outb
 use crate::status::Status;
 
 impl Server {
-    /// Writes a message, if it is the time for it. A response is not moved out of its message: it is large. Where it is made
-    /// and sent in one place most of the questions are answered by the compiler, so all of them are asked there.
+    /// Writes a message, if it is valid now. A response is not moved out of its message, since it is large. Where a
+    /// caller creates and sends a response in one place the compiler evaluates most of the checks, so all of them are
+    /// inlined there.
     #[inline(always)]
     pub(crate) fn send(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
         if self.takes_fast_path()
@@ -21,7 +22,7 @@ impl Server {
             && let Some((content_type, body)) = response.fast_path()
         {
             self.send_fast_path(content_type, body, out);
-            // Spares the walk over what it might have owned.
+            // Saves the drop code of a message that owns nothing.
             if response.owns_nothing() {
                 std::mem::forget(message);
             } else {
@@ -32,7 +33,7 @@ impl Server {
         self.send_any(message, out)
     }
 
-    /// Whether nothing is special about the connection, and about the request that is to be answered.
+    /// Whether the connection and its request allow the fast path.
     #[inline(always)]
     fn takes_fast_path(&self) -> bool {
         const SPECIAL: u16 = HTTP_10 | HEAD | CONNECT | WILL_CLOSE | CLOSING | DRAINING;
@@ -41,8 +42,8 @@ impl Server {
             && self.flags & (KEEPS_ALIVE | SPECIAL) == KEEPS_ALIVE
     }
 
-    /// What `send_response` does as well, for most of what is sent: in one go, without a question. Apart, since it is the
-    /// same wherever a response is made.
+    /// Writes the same as `send_response`, in one piece and without checks. It is not inlined, since it is the same for
+    /// every caller.
     #[inline(never)]
     fn send_fast_path(&mut self, content_type: ContentType, body: &[u8], out: &mut Output<'_>) {
         let (start, content_type) = (self.config.ok_start(), content_type.as_str().as_bytes());
@@ -63,17 +64,18 @@ impl Server {
 }
 
 impl Response {
-    /// What it is made of, if it is one as most are: 200, with a type, without fields, and with a short body.
+    /// Content type and body of a response for the fast path: 200, with a content type, without fields, and with a
+    /// short body.
     #[inline(always)]
     fn fast_path(&self) -> Option<(ContentType, &[u8])> {
         let Parts { fields, content_type, status, close } = &self.parts;
         let body = self.body.short()?;
-        let is_usual = *status == Status::OK && !close && fields.is_empty();
-        content_type.filter(|_| is_usual).map(|content_type| (content_type, body))
+        let is_plain = *status == Status::OK && !close && fields.is_empty();
+        content_type.filter(|_| is_plain).map(|content_type| (content_type, body))
     }
 }
 
-/// The length of a short body in digits, with the end of the head behind them.
+/// The length of a short body in digits, followed by the end of the head.
 #[inline]
 fn length_and_end(length: usize) -> Short {
     const END: u64 = u32::from_le_bytes(*b"\r\n\r\n") as u64;

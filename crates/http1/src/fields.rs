@@ -1,15 +1,15 @@
-//! `Fields`: the extra fields of a message, serialised when they are made.
+//! `Fields`: the extra fields of a message, serialised on creation.
 
 use std::fmt;
 
 use crate::head::Headers;
 use crate::runs;
 
-/// Fields of a message beside those that the codec writes by itself. They are checked when they are put in, and kept
-/// as they go out: encoding copies them in one piece, and a block from a static text costs nothing to make.
+/// Fields of a message beside those that the codec writes by itself. They are validated when they are added, and stored
+/// as they are sent: encoding copies them in one piece, and a block from a static text is free to create.
 ///
-/// `Upgrade` comes before all others: so a response that has it is known at a glance, and says `Connection: upgrade`
-/// (RFC 9110 §7.8). A request asks for a protocol by [`Request::upgrade`](crate::Request::upgrade) instead.
+/// `Upgrade` comes before all other fields, so the encoder detects it by the first bytes and writes
+/// `Connection: upgrade` (RFC 9110 §7.8). A request uses [`Request::upgrade`](crate::Request::upgrade) instead.
 ///
 /// ```
 /// use tidegate_http1::{Fields, InvalidField};
@@ -32,21 +32,21 @@ enum Lines {
     Owned(Vec<u8>),
 }
 
-/// Why a field cannot be sent. Nothing was put in.
+/// Why a field cannot be sent. Nothing was added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InvalidField {
-    /// Its name is not a token.
+    /// The name is not a token.
     Name,
-    /// Its value has control characters.
+    /// The value has control characters.
     Value,
-    /// The codec writes it: `Connection`, `Content-Length`, `Date`, `Expect`, `Host`, `Server`, `Transfer-Encoding`; or
-    /// it has no use for it: `TE`.
+    /// The codec writes this field itself: `Connection`, `Content-Length`, `Date`, `Expect`, `Host`, `Server`,
+    /// `Transfer-Encoding`; or does not support it: `TE`.
     Reserved,
 }
 
 impl Fields {
-    /// Whether dropping them does nothing.
+    /// Whether they own no memory, so that dropping them does nothing.
     #[inline]
     pub(crate) fn owns_nothing(&self) -> bool {
         matches!(self.lines, Lines::Static(_))
@@ -58,11 +58,10 @@ impl Fields {
         Self { lines: Lines::Static("") }
     }
 
-    /// Whole lines, each with its line end: `Name: value\r\n`.
+    /// Fields from whole lines, each with its line end: `Name: value\r\n`.
     ///
     /// # Panics
-    /// If they are not fields that can be sent, or `Upgrade` stands behind others; at compile time, if it is called
-    /// there.
+    /// If one cannot be sent, or if `Upgrade` comes after other fields. In a const context this fails at compile time.
     #[must_use]
     pub const fn from_static(lines: &'static str) -> Self {
         check_lines(lines.as_bytes());
@@ -72,7 +71,7 @@ impl Fields {
     /// Adds a field.
     ///
     /// # Errors
-    /// If it cannot be sent; see [`InvalidField`].
+    /// If the field cannot be sent; see [`InvalidField`].
     pub fn push(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), InvalidField> {
         let value = value.as_ref();
         if name.is_empty() || runs::token_end(name.as_bytes(), 0) != name.len() {
@@ -105,7 +104,7 @@ impl Fields {
         self.bytes().is_empty()
     }
 
-    /// Whether all of them may come behind a body.
+    /// Whether all of them may be trailers.
     pub(crate) fn are_trailers(&self) -> bool {
         let lines = self.bytes();
         Headers::new(lines).all(|(name, _)| !is_forbidden_in_trailers(name))
@@ -156,12 +155,12 @@ impl fmt::Display for InvalidField {
     }
 }
 
-/// Whether bytes can be the value of a field as they are.
+/// Whether `value` can be the value of a field.
 pub(crate) fn is_value(value: &[u8]) -> bool {
     runs::value_end(value, 0) == value.len()
 }
 
-/// What `is_value` says, at compile time.
+/// The same as `is_value`, at compile time.
 pub(crate) const fn is_static_value(value: &[u8]) -> bool {
     let mut index = 0;
     while index < value.len() {
@@ -186,7 +185,7 @@ fn begins_with_upgrade(lines: &[u8]) -> bool {
     lines.first_chunk::<8>().is_some_and(|start| start.eq_ignore_ascii_case(b"upgrade:"))
 }
 
-/// Where the lines with `Upgrade` end, which come first.
+/// The end of the `Upgrade` lines, which come first.
 fn upgrades_end(lines: &[u8]) -> usize {
     let mut end = 0;
     while begins_with_upgrade(&lines[end..]) {
@@ -206,14 +205,14 @@ const fn is_reserved(name: &[u8]) -> bool {
         || name.eq_ignore_ascii_case(b"transfer-encoding")
 }
 
-/// Whether a field of this name would change how a message is framed, routed, authorised or understood, and so has to
-/// come before its body (RFC 9110 §6.5.1).
+/// Whether a field of this name affects the framing, routing, authorisation or meaning of a message, and so must come
+/// before the body (RFC 9110 §6.5.1).
 pub(crate) fn is_forbidden_in_trailers(name: &[u8]) -> bool {
     is_reserved(name) && !name.eq_ignore_ascii_case(b"date") && !name.eq_ignore_ascii_case(b"server")
         || NO_TRAILERS.iter().any(|forbidden| name.eq_ignore_ascii_case(forbidden.as_bytes()))
 }
 
-/// No trailers either, beside those that frame a message.
+/// Fields that cannot be trailers either, beside those that frame a message.
 const NO_TRAILERS: [&str; 24] = [
     "authorization",
     "cache-control",

@@ -1,20 +1,20 @@
-//! `RequestHead`: a request head that was parsed once and is read where it lies.
+//! `RequestHead`: a request head that is parsed once and read in place.
 
 use std::fmt;
 
 use tidegate_codec::Slice;
 
-/// A request head (RFC 9112 §3, §5): 32 bytes that own a view of the head's bytes, and know where the target is.
+/// A request head (RFC 9112 §3, §5): 32 bytes that own a view of the head's bytes and the position of the target.
 ///
-/// Fields are looked up when they are asked for, in bytes that were validated when they were parsed. The view keeps
-/// what was received alive; [`detach`](RequestHead::detach) a head that is to be kept.
+/// Fields are looked up on demand, in bytes that were validated by the parser. The view keeps the received memory
+/// alive; [`detach`](RequestHead::detach) a head that is to be kept.
 #[derive(Clone)]
 pub struct RequestHead {
     pub(crate) bytes: Slice,
     pub(crate) spans: Spans,
 }
 
-/// What parsing found out.
+/// The result of parsing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Spans {
     /// A length, or [`CHUNKED`].
@@ -35,7 +35,7 @@ impl RequestHead {
         self.spans.method
     }
 
-    /// The method as it was sent; the only way to tell extension methods apart.
+    /// The method as it was sent; the only way to distinguish extension methods.
     #[must_use]
     pub fn method_text(&self) -> &str {
         text(&self.bytes[..self.spans.target_start as usize - 1])
@@ -55,7 +55,7 @@ impl RequestHead {
         text(self.target_bytes())
     }
 
-    /// The request target, as it was sent: cheaper where bytes will do.
+    /// The request target as bytes, which is cheaper.
     #[must_use]
     #[inline]
     pub fn target_bytes(&self) -> &[u8] {
@@ -69,7 +69,7 @@ impl RequestHead {
         text(self.path_bytes())
     }
 
-    /// The path of the target, not decoded: cheaper where bytes will do.
+    /// The path of the target as bytes, not decoded, which is cheaper.
     #[must_use]
     #[inline]
     pub fn path_bytes(&self) -> &[u8] {
@@ -77,13 +77,13 @@ impl RequestHead {
         if path.first() == Some(&b'/') { path } else { path_behind_authority(path) }
     }
 
-    /// What follows the `?` of the target.
+    /// The part of the target after the `?`.
     #[must_use]
     pub fn query(&self) -> Option<&str> {
         self.target_bytes().get(usize::from(self.spans.path_length) + 1..).map(text)
     }
 
-    /// The host that is asked, with its port: from the target if that names one, else from `Host` (RFC 9112 §3.2.2).
+    /// The host of the request, with its port: from the target if that names one, else from `Host` (RFC 9112 §3.2.2).
     #[must_use]
     pub fn host(&self) -> &str {
         let target = self.target();
@@ -109,21 +109,21 @@ impl RequestHead {
         Headers::new(&self.bytes[start..])
     }
 
-    /// How the end of the body is told.
+    /// How the body is framed.
     #[must_use]
     #[inline]
     pub fn body(&self) -> BodyLength {
         BodyLength::from_span(self.spans.body)
     }
 
-    /// Whether a body follows: pieces, and their end.
+    /// Whether a body follows: pieces, and the end.
     #[must_use]
     #[inline]
     pub fn has_body(&self) -> bool {
         self.spans.body != 0
     }
 
-    /// Whether the peer would like the connection to stay open.
+    /// Whether the peer wants the connection to stay open.
     #[must_use]
     pub fn keeps_alive(&self) -> bool {
         self.spans.flags & KEEP_ALIVE != 0
@@ -159,7 +159,7 @@ impl fmt::Debug for RequestHead {
     }
 }
 
-/// The path of a target that does not begin with one: that of an absolute target, or all of it.
+/// The path of a target that does not begin with a slash: that of an absolute target, or the whole target.
 #[cold]
 fn path_behind_authority(target: &[u8]) -> &[u8] {
     let Some(scheme_end) = target.windows(3).position(|three| three == b"://") else { return target };
@@ -174,7 +174,7 @@ pub struct Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// The fields of lines that were checked, up to an empty one or the end.
+    /// The fields of validated lines, up to an empty line or the end.
     pub(crate) fn new(rest: &'a [u8]) -> Self {
         Self { rest }
     }
@@ -184,7 +184,7 @@ impl<'a> Iterator for Headers<'a> {
     type Item = (&'a [u8], &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        // The lines were checked: the first colon ends a name, and the next CR its line.
+        // The lines are valid: the first colon ends a name, and the next CR its line.
         let name_end = self.rest.iter().position(|byte| *byte == b':')?;
         let value_end = name_end + 1 + memchr::memchr(b'\r', &self.rest[name_end + 1..])?;
         let field = (&self.rest[..name_end], trim(&self.rest[name_end + 1..value_end]));
@@ -206,12 +206,12 @@ pub enum Method {
     Options,
     Trace,
     Patch,
-    /// Any other; [`RequestHead::method_text`] has its name.
+    /// Any other method; [`RequestHead::method_text`] has its name.
     Extension,
 }
 
 impl Method {
-    /// Its name, unless it is an extension.
+    /// The name, unless it is an extension.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
@@ -253,16 +253,16 @@ pub enum Version {
     Http11,
 }
 
-/// How the end of a body is told (RFC 9112 §6.3).
+/// How a body is framed (RFC 9112 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BodyLength {
-    /// There is none.
+    /// No body.
     None,
-    /// After this many bytes, at least one.
+    /// This many bytes, at least one.
     Known(u64),
-    /// By its last chunk.
+    /// Chunks, up to the last one.
     Chunked,
-    /// By the end of the connection; of responses only.
+    /// All bytes up to the end of the connection; in responses only.
     UntilClose,
 }
 
@@ -278,12 +278,12 @@ impl BodyLength {
     }
 }
 
-/// The bytes are visible ASCII, which `parse` made sure of.
+/// The bytes as text. `parse` has checked that they are visible ASCII.
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
 
-/// Without the optional white space around a value (RFC 9110 §5.6.3).
+/// Removes the optional white space around a value (RFC 9110 §5.6.3).
 #[inline]
 pub(crate) fn trim(value: &[u8]) -> &[u8] {
     let is_space = |byte: u8| matches!(byte, b' ' | b'\t');
@@ -297,21 +297,21 @@ pub(crate) fn trim(value: &[u8]) -> &[u8] {
     &value[start..end]
 }
 
-/// In place of a length: the body comes in chunks, ...
+/// In place of a length: the body is chunked, ...
 pub(crate) const CHUNKED: u64 = u64::MAX;
 /// ... or ends with the connection.
 pub(crate) const UNTIL_CLOSE: u64 = u64::MAX - 1;
 
 /// Flags of a head: HTTP/1.0, ...
 pub(crate) const HTTP_10: u8 = 1;
-/// ... the peer would like the connection to stay open, ...
+/// ... the peer wants the connection to stay open, ...
 pub(crate) const KEEP_ALIVE: u8 = 2;
-/// ... and waits for `100 Continue`.
+/// ... the peer waits for `100 Continue`, ...
 pub(crate) const EXPECTS_CONTINUE: u8 = 4;
 /// ... or a response names the protocol that it switches to.
 pub(crate) const UPGRADE: u8 = 8;
 
-/// What stands between a target and the first field: ` HTTP/1.1` and a line end.
+/// The bytes between a target and the first field: ` HTTP/1.1` and a line end.
 pub(crate) const VERSION_BYTES: usize = 11;
 
 const _: () = assert!(size_of::<RequestHead>() == 32);

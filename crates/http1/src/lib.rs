@@ -1,20 +1,20 @@
-//! HTTP/1.1 (RFC 9112) for servers and clients, free of I/O: bytes in, messages out, and the other way round.
+//! HTTP/1.1 (RFC 9112) for servers and clients, free of I/O: it decodes bytes into messages, and encodes messages.
 //!
 //! [`Server`] is a [`Codec`](tidegate_codec::Codec). It yields [`Incoming`] and takes [`Outgoing`]. A request head is
-//! parsed once, strictly, into a [`RequestHead`] of 32 bytes: a view of its bytes and a few spans. Fields are read
-//! when they are asked for. A [`Response`] is encoded straight into the outbound queue. Neither allocates.
-//! [`Client`] is the same seen from the other end: it takes [`client::Outgoing`], a [`Request`] say, and yields
+//! parsed once, strictly, into a [`RequestHead`] of 32 bytes: a view of its bytes and a few spans. Fields are looked up
+//! on demand. A [`Response`] is encoded straight into the outbound queue. Neither allocates.
+//! [`Client`] is the other role: it takes [`client::Outgoing`], such as a [`Request`], and yields
 //! [`client::Incoming`], which begins with a [`ResponseHead`].
 //!
-//! What this crate refuses to do: repair a message. What RFC 9112 leaves open between two readings is an error that
-//! closes the connection, because the next hop may read it the other way.
+//! This crate never repairs a message. Where RFC 9112 permits two readings the message is an error that closes the
+//! connection, because the next hop may read it the other way.
 //!
-//! On a server one request at a time is under way on a connection. Pipelined requests wait in the input until the response
-//! before them is complete, so responses cannot get out of order, and nothing has to be queued for them. A client may have
-//! several requests under way, as many as its limits allow.
+//! On a server, one request at a time is in progress on a connection. Pipelined requests wait in the input until the
+//! response before them is complete, so responses stay in order and need no queue. A client may have several requests
+//! in progress, up to its limits.
 //!
-//! Read next: `server.rs`, the state machine; then `parse.rs` and `body.rs` for what comes in, `encode.rs` for what
-//! goes out; and `client.rs` for the other role. `error.rs` says which error tells the peer what.
+//! Read next: `server.rs`, the state machine; then `parse.rs` and `body.rs` for decoding, `encode.rs` for encoding; and
+//! `client.rs` for the other role. `error.rs` maps each error to the status that the peer receives.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What a server accepts, and what all its connections share.
+//! The limits of a server, and the configuration that its connections share.
 
 use std::time::Duration;
 
@@ -7,8 +7,9 @@ use crate::status::Status;
 
 /// What a server accepts from a peer. Every default protects.
 ///
-/// The fields add up: a connection holds at most `head_bytes_max` bytes of an incomplete head; a body is yielded piece
-/// by piece as it arrives, so `body_bytes_max` bounds what an application sees, not what the codec holds.
+/// The memory of a connection has a bound: the codec buffers at most `head_bytes_max` bytes of an incomplete head. It
+/// yields a body piece by piece as it arrives, so `body_bytes_max` bounds what an application receives, not what the
+/// codec buffers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a request line without its line end; beyond it 414, or 501 if its method has more than 32 bytes. 8 KiB.
@@ -17,31 +18,30 @@ pub struct Limits {
     pub head_bytes_max: u32,
     /// Fields of a head; beyond it 431. 100.
     pub headers_max: u32,
-    /// Bytes of a body; beyond it 413. What chunk extensions take counts. 1 MiB.
+    /// Bytes of a body, chunk extensions included; beyond it 413. 1 MiB.
     pub body_bytes_max: u64,
     /// Bytes of one chunk extension. 256.
     pub chunk_extension_bytes_max: u32,
     /// Bytes of all trailer fields; beyond it 431. 4 KiB, and never 64 KiB or more.
     pub trailer_bytes_max: u32,
-    /// Bytes of a body that are skipped, for the sake of the next request, when nobody wants them; beyond it the
-    /// connection closes. 64 KiB.
+    /// Bytes of an unread body that the codec skips to reach the next request; beyond it the connection closes. 64 KiB.
     pub skip_bytes_max: u64,
     /// From the first byte of a head to its last; beyond it 408. 30 seconds.
     pub head_timeout: Duration,
-    /// How far a body may fall behind the least rate; beyond it 408. From one piece to the next at most. Lateness adds up:
-    /// who sends nothing is given up after as long, who sends at half the rate after twice as long, and who sends at little
-    /// less than that only in the end. 30 seconds.
+    /// How far a body may fall behind `body_rate_min`; beyond it 408. It also bounds the gap between two pieces.
+    /// Lateness adds up: a peer that sends nothing times out after this long, a peer at half the rate after twice as
+    /// long, and a peer just below the rate much later. 30 seconds.
     pub body_timeout: Duration,
-    /// The least rate at which a body has to come, in bytes per second; 0 if any byte is as good as many. To have been
-    /// faster is no reserve: each piece makes up for lateness that is there, and for none that is to come. 240.
+    /// The minimum rate of a body, in bytes per second; 0 means that any byte restarts the time-out. Each piece reduces
+    /// lateness by its size over this rate, and earns no credit for later. 240.
     pub body_rate_min: u32,
-    /// From a response to the first byte of the next request; beyond it the connection closes without a word. Also from a
-    /// response that grants another protocol to when the application puts that in place. 75 seconds.
+    /// From a response to the first byte of the next request; beyond it the connection closes without a response. Also
+    /// from a response that grants another protocol until the application installs that protocol. 75 seconds.
     pub idle_timeout: Duration,
-    /// How long a connection that waits for a request goes on waiting for one when the server drains: one that is on its
-    /// way already is answered, and that answer is the last. It counts from the beginning of the drain, or from the
-    /// response that could not say so any more, and `idle_timeout` is kept as well. 1 second, which is several round trips
-    /// around the world.
+    /// How long an idle connection waits for one more request when the server drains: a request that is in flight
+    /// already gets a response, and that response is the last. The time counts from the start of the drain, or from a
+    /// response that was sent too early to announce the close. `idle_timeout` applies as well. 1 second, which is
+    /// several round trips around the world.
     pub drain_grace: Duration,
 }
 
@@ -74,8 +74,8 @@ impl Limits {
     }
 }
 
-/// What all connections of a server share: limits, its name, and how it treats two questions that RFC 9110 leaves to
-/// the server. Connections hold it by `Arc`.
+/// The configuration that all connections of a server share by `Arc`: limits, the server's name, and two choices that
+/// RFC 9110 leaves to the server.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -89,16 +89,16 @@ impl Limits {
 #[derive(Debug, Clone)]
 pub struct Config {
     limits: Limits,
-    /// What follows a status line, up to the date.
+    /// The bytes after a status line, up to the date.
     after_status: Box<[u8]>,
-    /// The same after the status line of a 200, which is most of them.
+    /// The status line of a 200, the most common one, and the same bytes after it.
     ok_start: Box<[u8]>,
     continue_by_hand: bool,
     length_required: bool,
 }
 
 impl Config {
-    /// These limits, and the name `Tidegate`.
+    /// A configuration with these limits and the server name `Tidegate`.
     ///
     /// # Panics
     /// If the limits contradict each other.
@@ -115,10 +115,10 @@ impl Config {
         nameless.server_name("Tidegate")
     }
 
-    /// The value of the `Server` field; an empty name leaves the field out.
+    /// Sets the value of the `Server` field; an empty name omits the field.
     ///
     /// # Panics
-    /// If it cannot be the value of a field.
+    /// If `name` cannot be the value of a field.
     #[must_use]
     pub fn server_name(self, name: &str) -> Self {
         assert!(is_value(name.as_bytes()), "a server's name is the value of a field");
@@ -129,15 +129,15 @@ impl Config {
     }
 
     /// Leaves `100 Continue` to the application, which sends [`Outgoing::Continue`](crate::Outgoing::Continue). Unless
-    /// this is set the codec answers at once. The application has to make up its mind within
-    /// [`body_timeout`](Limits::body_timeout), or the peer is told 408.
+    /// this is set the codec sends it at once. The application must decide within
+    /// [`body_timeout`](Limits::body_timeout), or the peer receives 408.
     #[must_use]
     pub fn continue_by_hand(self, by_hand: bool) -> Self {
         Self { continue_by_hand: by_hand, ..self }
     }
 
-    /// Refuses POST, PUT and PATCH that do not say how long their body is with 411, instead of taking them as without
-    /// body, as RFC 9112 §6.3 has it.
+    /// Refuses POST, PUT and PATCH without a body length with 411. By default such a request has no body (RFC 9112
+    /// §6.3).
     #[must_use]
     pub fn length_required(self, required: bool) -> Self {
         Self { length_required: required, ..self }
@@ -172,7 +172,7 @@ impl Default for Config {
     }
 }
 
-/// Spans within a head are 16 bits wide.
+/// Spans within a head have 16 bits.
 pub(crate) const HEAD_BYTES_CEILING: u32 = u16::MAX as u32;
 
 /// `GET / HTTP/1.1`.

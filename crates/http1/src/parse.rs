@@ -1,8 +1,8 @@
 //! From bytes to a request head: one strict pass (RFC 9112 §2.2 to §6.3).
 //!
-//! `parse` takes bytes that may hold a whole head, and finds its end by itself: the usual head is read once. Whether
-//! an incomplete head can still become a good one is not asked here, so that the answer to a peer does not depend on
-//! how its bytes were cut into packets; see `head_end` for what is.
+//! `parse` takes bytes that may contain a whole head, and finds the end by itself: a head that arrives whole is read
+//! once. It does not check whether an incomplete head can still become valid, so that the response to a peer does not
+//! depend on how its bytes were split into packets. `head_end` has the checks of an incomplete head.
 
 use tidegate_scan::{Field, Flaw, Scanner, Task};
 
@@ -13,12 +13,12 @@ use crate::head::{
 use crate::limits::{Config, Limits};
 use crate::runs;
 
-/// Why there is no head.
+/// Why parsing returned no head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParseStop {
     /// The bytes ended first.
     Partial,
-    /// They are none.
+    /// The bytes are no valid head.
     Broken(Error),
 }
 
@@ -38,8 +38,8 @@ impl From<Exceeded> for ParseStop {
     }
 }
 
-/// Parses the head with which `bytes` begins, and gives its spans and its length. Bytes beyond the largest head are
-/// not looked at.
+/// Parses the head at the start of `bytes`, and returns its spans and its length. Bytes beyond the largest head are
+/// not read.
 #[inline]
 pub(crate) fn parse(bytes: &[u8], config: &Config) -> Result<(Spans, usize), ParseStop> {
     tidegate_scan::run(Parse { bytes, config })
@@ -87,7 +87,7 @@ impl Task for Parse<'_> {
     }
 }
 
-/// Why there is no head, in the words of this crate.
+/// Converts the scanner's reason into that of this crate.
 #[cold]
 pub(crate) fn stopped(stop: tidegate_scan::Stop<ParseStop>) -> ParseStop {
     match stop {
@@ -102,7 +102,7 @@ pub(crate) fn stopped(stop: tidegate_scan::Stop<ParseStop>) -> ParseStop {
     }
 }
 
-/// The method, and where the target begins.
+/// The method, and the start of the target.
 #[inline(always)]
 fn method<S: Scanner>(scanner: S, bytes: &[u8]) -> Result<(Method, usize), ParseStop> {
     if bytes.first_chunk().is_some_and(|first| first == b"GET ") {
@@ -116,7 +116,7 @@ fn method<S: Scanner>(scanner: S, bytes: &[u8]) -> Result<(Method, usize), Parse
     }
 }
 
-/// Where a target and its path end, and whether the version behind it is HTTP/1.0.
+/// The ends of a target and of its path, and whether the version after it is HTTP/1.0.
 struct TargetEnds {
     path_end: usize,
     target_end: usize,
@@ -137,7 +137,8 @@ fn target_ends<S: Scanner>(scanner: S, bytes: &[u8], at: usize) -> Result<Target
     }
 }
 
-/// The same for a target with `%`, or before a version other than HTTP/1.1 and HTTP/1.0. All bytes before `at` belong to its path.
+/// The same for a target with `%`, or before a version other than HTTP/1.1 and HTTP/1.0. All bytes before `at` belong
+/// to its path.
 #[inline(never)]
 fn target_ends_slow_path(bytes: &[u8], at: usize) -> Result<TargetEnds, ParseStop> {
     let (path_end, target_end) = tidegate_scan::run(Target { bytes, at });
@@ -145,7 +146,7 @@ fn target_ends_slow_path(bytes: &[u8], at: usize) -> Result<TargetEnds, ParseSto
     Ok(TargetEnds { path_end, target_end, old })
 }
 
-/// Where the path ends that goes on at `at`, and the target.
+/// Finds the ends of a path that continues at `at`, and of its target.
 struct Target<'b> {
     bytes: &'b [u8],
     at: usize,
@@ -163,7 +164,7 @@ impl Task for Target<'_> {
     }
 }
 
-/// Whether the version behind a target is HTTP/1.0, if it is that or HTTP/1.1.
+/// Whether the version after a target is HTTP/1.0; none if it is neither that nor HTTP/1.1.
 #[inline(always)]
 fn version(bytes: &[u8], target_end: usize) -> Option<bool> {
     let found = bytes.get(target_end..target_end.wrapping_add(VERSION_BYTES))?.first_chunk::<VERSION_BYTES>()?;
@@ -178,8 +179,8 @@ fn version(bytes: &[u8], target_end: usize) -> Option<bool> {
     }
 }
 
-/// Whether a version other than HTTP/1.1 and HTTP/1.0 behind a target is read as HTTP/1.0. A higher minor version is read as
-/// HTTP/1.1 (RFC 9110 §2.5).
+/// Whether another version after a target is read as HTTP/1.0. A higher minor version is read as HTTP/1.1 (RFC 9110
+/// §2.5).
 #[cold]
 fn other_version(bytes: &[u8], target_end: usize) -> Result<bool, ParseStop> {
     let rest = &bytes[target_end..];
@@ -202,7 +203,8 @@ fn if_target(ended_by: u8) -> Violation {
     if matches!(ended_by, b'\r' | b'\n') { Violation::RequestLine } else { Violation::Target }
 }
 
-/// A target that does not begin with a slash: absolute, an authority, or the asterisk (RFC 9112 §3.2.2 to §3.2.4).
+/// Checks a target that does not begin with a slash: absolute, an authority, or the asterisk (RFC 9112 §3.2.2 to
+/// §3.2.4).
 #[cold]
 fn check_target(method: Method, target: &[u8]) -> Result<(), ParseStop> {
     let good = match method {
@@ -228,12 +230,12 @@ pub(crate) fn is_target(method: Method, target: &[u8]) -> bool {
     is_whole && (is_origin || check_target(method, target).is_ok())
 }
 
-/// A host that is not empty (RFC 9110 §4.2.1), with an optional port.
+/// Whether this is a host that is not empty (RFC 9110 §4.2.1), with an optional port.
 fn is_authority(bytes: &[u8]) -> bool {
     !matches!(bytes, [] | [b':', ..]) && is_host(bytes)
 }
 
-/// What CONNECT asks for: a host and a port (RFC 9110 §9.3.6).
+/// Whether this is a target of CONNECT: a host and a port (RFC 9110 §9.3.6).
 fn is_authority_with_port(bytes: &[u8]) -> bool {
     let Some(colon) = memchr::memrchr(b':', bytes) else { return false };
     let (host, port) = (&bytes[..colon], &bytes[colon + 1..]);
@@ -242,7 +244,7 @@ fn is_authority_with_port(bytes: &[u8]) -> bool {
     is_one && is_authority(host) && port.iter().all(u8::is_ascii_digit) && number.is_some_and(|number| number > 0)
 }
 
-/// A host with an optional port (RFC 9110 §7.2); it may be empty.
+/// Whether this is a host with an optional port (RFC 9110 §7.2). The host may be empty.
 #[inline(never)]
 pub(crate) fn is_host(bytes: &[u8]) -> bool {
     let host_end = match bytes {
@@ -255,13 +257,13 @@ pub(crate) fn is_host(bytes: &[u8]) -> bool {
     bytes.len() == host_end || is_port(&bytes[host_end..])
 }
 
-/// What may follow a host: a colon, and digits or none.
+/// Whether this may follow a host: a colon and optional digits.
 #[inline(always)]
 fn is_port(bytes: &[u8]) -> bool {
     matches!(bytes, [b':', port @ ..] if port.iter().all(u8::is_ascii_digit))
 }
 
-/// The name of a field line, which comes without its line end, if it is one.
+/// The name in a field line, which is given without its line end, if the line is valid.
 pub(crate) fn field_name(line: &[u8]) -> Option<&[u8]> {
     let name_end = runs::token_end(line, 0);
     let is_good =
@@ -269,7 +271,7 @@ pub(crate) fn field_name(line: &[u8]) -> Option<&[u8]> {
     is_good.then_some(&line[..name_end])
 }
 
-/// What the fields say about framing and about the connection.
+/// What the fields of a head determine about framing and about the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     length: u64,
@@ -296,7 +298,7 @@ impl Facts {
         }
     }
 
-    /// Those of a response, or of one behind which a tunnel begins.
+    /// The facts of a response; `is_tunnel` if a tunnel begins after it.
     pub(crate) fn of_response(is_tunnel: bool) -> Self {
         Self { seen: if is_tunnel { TUNNEL } else { 0 }, ..Self::default() }
     }
@@ -308,7 +310,7 @@ impl Facts {
                 self.connection(value);
                 Ok(())
             }
-            // A tunnel has no body, whatever is said of one (RFC 9112 §6.3).
+            // A tunnel has no body, whatever these fields declare (RFC 9112 §6.3).
             14 | 17 if self.seen & TUNNEL != 0 => Ok(()),
             14 if is(name, b"content-length") => self.content_length(value),
             17 if is(name, b"transfer-encoding") => self.transfer_encoding(value),
@@ -327,7 +329,7 @@ impl Facts {
         }
         // One space, a name or an address of four numbers, and perhaps a port.
         let is_plain = bytes.get(field.name_end() + 1) == Some(&b' ') && {
-            // Among all bytes, which are enough to be looked at many at a time.
+            // Scans all bytes and not the value alone: the scanner needs enough bytes to process many at a time.
             let host_end = scanner.host_end(bytes, field.name_end() + 2);
             host_end == field.value_end() || bytes.get(host_end..field.value_end()).is_some_and(is_port)
         };
@@ -384,7 +386,7 @@ impl Facts {
 
     #[inline(never)]
     fn expect(&mut self, value: &[u8]) -> Result<(), ParseStop> {
-        // Empty members of a list are none (RFC 9110 §5.6.1.2).
+        // Empty members of a list are ignored (RFC 9110 §5.6.1.2).
         for expectation in value.split(|&byte| byte == b',').map(trim).filter(|member| !member.is_empty()) {
             if !expectation.eq_ignore_ascii_case(b"100-continue") {
                 return Err(Violation::ExpectationUnknown.into());
@@ -394,7 +396,7 @@ impl Facts {
         Ok(())
     }
 
-    /// How long the body is (RFC 9112 §6.3).
+    /// The length of the body (RFC 9112 §6.3).
     #[inline]
     fn body(&self, method: Method, old: bool, config: &Config) -> Result<u64, ParseStop> {
         if self.seen & (LENGTH | CODED) == 0 {
@@ -417,7 +419,7 @@ impl Facts {
         if old { Err(Violation::TransferEncoding.into()) } else { Ok(CHUNKED) }
     }
 
-    /// How long the body of a response is, unless the request it answers has none in its response (RFC 9112 §6.3).
+    /// The length of the body of a response, unless its request permits none (RFC 9112 §6.3).
     pub(crate) fn body_of_response(&self, code: u16, old: bool) -> Result<u64, ParseStop> {
         let (has_length, is_coded) = (self.seen & LENGTH != 0, self.seen & CODED != 0);
         if is_coded && has_length {
@@ -444,7 +446,7 @@ impl Facts {
     #[inline]
     fn flags(&self, old: bool) -> Result<u8, ParseStop> {
         if old {
-            // To HTTP/1.0, an expectation means nothing (RFC 9110 §10.1.1), and closing is the default.
+            // In HTTP/1.0 an expectation is ignored (RFC 9110 §10.1.1), and closing is the default.
             let keep = self.seen & (KEEP | CLOSE) == KEEP;
             return Ok(HTTP_10 | if keep { KEEP_ALIVE } else { 0 });
         }
@@ -454,7 +456,7 @@ impl Facts {
         Ok((self.seen ^ CLOSE) & (KEEP_ALIVE | EXPECTS_CONTINUE))
     }
 
-    /// Notes what may be there once; says whether it was the first time.
+    /// Records a field that may occur once; returns whether this is its first occurrence.
     #[inline]
     fn note(&mut self, what: u8) -> bool {
         let first = self.seen & what == 0;
@@ -463,9 +465,9 @@ impl Facts {
     }
 }
 
-/// Whether `found` is this, which is given in lower case, and made of letters, dashes and spaces, four to twenty-four.
-/// Compared in words: as many as fit, and one that ends with the last letter. But for bit 5 nothing that a name or a
-/// value may have is like one of these, but for what differs in case alone.
+/// Whether `found` is `name` in any case. `name` is in lower case and has four to twenty-four letters, dashes and
+/// spaces. Compared in words: as many as fit, and one that ends with the last letter. Bit 5 is ignored. No byte that a
+/// name or a value may have differs from one of these in that bit only, except a letter of the other case.
 #[inline(always)]
 fn is<const N: usize>(found: &[u8], name: &[u8; N]) -> bool {
     let Ok(found) = <&[u8; N]>::try_from(found) else { return false };
@@ -484,11 +486,11 @@ fn is<const N: usize>(found: &[u8], name: &[u8; N]) -> bool {
     }
 }
 
-/// What letters of both cases differ in.
+/// The bit in which the two cases of a letter differ.
 const CASE: u64 = u64::from_le_bytes([0x20; 8]);
 
 const HOST: u8 = 1;
-/// In the place of [`KEEP_ALIVE`], whose contrary it is.
+/// The same bit as [`KEEP_ALIVE`], inverted.
 const CLOSE: u8 = KEEP_ALIVE;
 const EXPECTS: u8 = EXPECTS_CONTINUE;
 const KEEP: u8 = 8;
@@ -497,26 +499,26 @@ const CODED: u8 = 32;
 const UPGRADES: u8 = 64;
 const TUNNEL: u8 = 128;
 
-/// Nineteen digits cannot overflow, nor be taken for [`CHUNKED`].
+/// Nineteen digits cannot overflow, nor reach [`CHUNKED`].
 const LENGTH_DIGITS_MAX: usize = 19;
 
-/// Whether a request line may begin so. Whoever speaks another protocol, TLS say, is refused at its first bytes: it
-/// would never send the empty line that ends a head, and wait as long as we.
+/// Whether a request line may begin with these bytes. A peer that speaks another protocol, such as TLS, is refused at
+/// its first bytes: it would never send the empty line that ends a head, and both sides would wait.
 fn may_begin_method(bytes: &[u8]) -> bool {
     let end = runs::token_end(bytes, 0);
-    // A CR may be the first byte of an empty line; an LF is refused as what it is.
+    // A CR may be the first byte of an empty line; an LF is refused later, as a bare LF.
     matches!((&bytes[end..], end), ([], _) | ([b' ', ..], 1..) | ([b'\n', ..], _) | ([b'\r'], 0))
 }
 
-/// A method is looked at early as far as this.
+/// How many bytes of a method are checked early.
 const METHOD_BYTES_CHECKED: usize = 32;
 
-/// Where a request line is too long, a method above this is to blame, and else the target. Registered methods have at
-/// most 17 bytes.
+/// If a request line is too long, a method longer than this is to blame, otherwise the target. Registered methods have
+/// at most 17 bytes.
 const METHOD_BYTES_MAX: usize = 32;
 
-/// The search for the end of a head that did not arrive at once. Each byte is looked at once, however many packets
-/// they came in. What it refuses depends on the bytes alone, not on how they were cut.
+/// Searches for the end of a head that did not arrive at once. Each byte is scanned once, in however many packets it
+/// arrives. What is refused depends on the bytes alone, not on how they were split.
 pub(crate) fn head_end(bytes: &[u8], seen: usize, limits: &Limits) -> Result<Option<usize>, Error> {
     if seen < METHOD_BYTES_CHECKED && !may_begin_method(&bytes[..bytes.len().min(METHOD_BYTES_CHECKED)]) {
         return Err(Error::Peer(Violation::RequestLine));
@@ -530,7 +532,7 @@ pub(crate) fn head_end(bytes: &[u8], seen: usize, limits: &Limits) -> Result<Opt
     empty_line(bytes, seen, limits.head_bytes_max as usize)
 }
 
-/// Where a head ends, beginning the search where the last one ended.
+/// Searches for the empty line that ends a head, from where the last search ended.
 pub(crate) fn empty_line(bytes: &[u8], seen: usize, head_max: usize) -> Result<Option<usize>, Error> {
     let window = &bytes[..bytes.len().min(head_max)];
     for end in memchr::memchr_iter(b'\n', &window[seen.min(window.len())..]) {

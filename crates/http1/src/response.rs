@@ -1,4 +1,4 @@
-//! What an application answers.
+//! The messages that a server application sends.
 
 use bytes::Bytes;
 use tidegate_codec::{FileRegion, Slice};
@@ -7,25 +7,26 @@ use crate::encode::INLINE_BYTES_MAX;
 use crate::fields::{Fields, InvalidField, is_static_value};
 use crate::status::Status;
 
-/// What a server sends: a whole response at once, or a head, pieces of a body and their end.
+/// What a server sends: a whole response at once, or a head, pieces of a body and the end.
 #[derive(Debug)]
 pub enum Outgoing {
-    /// Head and body at once: the usual and the fastest way.
+    /// Head and body at once: the most common and the fastest way.
     Response(Response),
-    /// The head of a response whose body follows.
+    /// The head of a response; its body follows.
     Head(StreamedResponse),
-    /// A piece of the body. An empty one is nothing.
+    /// A piece of the body. An empty piece writes nothing.
     Data(Body),
-    /// A piece of the body that was framed once, for many connections.
+    /// A piece of the body that is framed once for many connections.
     Chunk(Chunk),
-    /// The end of a body in chunks, and fields behind it. Where the body is not in chunks they are left out.
+    /// The end of a chunked body, and the fields after it. If the body is not chunked the fields are omitted.
     Trailers(Fields),
     /// The end of the body.
     End,
-    /// The peer shall go on and send its body; only with [`Config::continue_by_hand`](crate::Config::continue_by_hand).
+    /// `100 Continue`: the peer may send its body. Only with
+    /// [`Config::continue_by_hand`](crate::Config::continue_by_hand).
     Continue,
-    /// An interim response, such as 103 with links for the peer to fetch early; a final one has to follow. HTTP/1.0, which
-    /// has none, gets nothing.
+    /// An interim response, such as 103 with links for the peer to fetch early; a final one must follow. Nothing is
+    /// written to an HTTP/1.0 peer, since HTTP/1.0 has no interim responses.
     Interim(Interim),
 }
 
@@ -45,13 +46,13 @@ pub struct Interim {
 }
 
 impl Interim {
-    /// One without fields. 100 is said by [`Outgoing::Continue`], and 101 is no interim response.
+    /// An interim response without fields. 100 is [`Outgoing::Continue`], and 101 is no interim response.
     #[must_use]
     pub const fn new(status: Status) -> Self {
         Self { status, fields: Fields::new() }
     }
 
-    /// Puts these fields in place of those it has.
+    /// Replaces the fields.
     #[must_use]
     pub fn fields(mut self, fields: Fields) -> Self {
         self.fields = fields;
@@ -75,18 +76,18 @@ pub struct Response {
     pub(crate) parts: Parts,
 }
 
-/// The head of a response whose body follows piece by piece.
+/// The head of a response; its body follows piece by piece.
 ///
-/// With a length, exactly as many bytes have to follow. Without one the body is chunked, or, to HTTP/1.0, ends with
-/// the connection. [`Outgoing::End`] ends it; what has no body for its status, 101, 204, and 304 without a length, is
-/// complete with its head, unless it answers HEAD.
+/// With a length, exactly as many bytes must follow. Without one the body is chunked; to an HTTP/1.0 peer it ends with
+/// the connection. [`Outgoing::End`] ends the body. A response whose status has no body, 101, 204, and 304 without a
+/// length, is complete with its head, unless it answers HEAD.
 #[derive(Debug)]
 pub struct StreamedResponse {
     pub(crate) length: Option<u64>,
     pub(crate) parts: Parts,
 }
 
-/// What both have.
+/// The parts that both have.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) fields: Fields,
@@ -104,7 +105,7 @@ impl Parts {
 macro_rules! parts_builder {
     ($name:ident) => {
         impl $name {
-            /// Says what the body is.
+            /// Sets the media type of the body.
             #[must_use]
             #[inline]
             pub fn content_type(mut self, content_type: ContentType) -> Self {
@@ -112,7 +113,7 @@ macro_rules! parts_builder {
                 self
             }
 
-            /// Adds a field. A block of fields that is always the same is better made once: [`fields`](Self::fields).
+            /// Adds a field. Create a constant block of fields only once, and use [`fields`](Self::fields).
             ///
             /// # Errors
             /// If the field cannot be sent.
@@ -121,7 +122,7 @@ macro_rules! parts_builder {
                 Ok(self)
             }
 
-            /// Puts these fields in place of those it has.
+            /// Replaces the fields.
             #[must_use]
             #[inline]
             pub fn fields(mut self, fields: Fields) -> Self {
@@ -156,7 +157,7 @@ impl Response {
         Self { body: Body::Empty, parts: Parts::new(status) }
     }
 
-    /// 200 with a text.
+    /// A 200 with a text.
     #[must_use]
     #[inline]
     pub fn text(body: impl Into<Body>) -> Self {
@@ -164,7 +165,7 @@ impl Response {
         Self { body: body.into(), parts }
     }
 
-    /// Puts this body in place of the one it has.
+    /// Replaces the body.
     #[must_use]
     #[inline(always)]
     pub fn body(mut self, body: impl Into<Body>) -> Self {
@@ -174,7 +175,7 @@ impl Response {
 }
 
 impl Response {
-    /// Whether dropping it does nothing.
+    /// Whether it owns no memory, so that dropping it does nothing.
     #[inline(always)]
     pub(crate) fn owns_nothing(&self) -> bool {
         matches!(self.body, Body::Empty | Body::Static(_)) && self.parts.fields.owns_nothing()
@@ -182,13 +183,13 @@ impl Response {
 }
 
 impl StreamedResponse {
-    /// The head of a response without fields, its length not known.
+    /// The head of a response without fields, with a body of unknown length.
     #[must_use]
     pub const fn new(status: Status) -> Self {
         Self { length: None, parts: Parts::new(status) }
     }
 
-    /// Announces how many bytes the body will have.
+    /// Sets the length of the body.
     #[must_use]
     pub fn length(mut self, bytes: u64) -> Self {
         self.length = Some(bytes);
@@ -215,12 +216,12 @@ impl From<Chunk> for Outgoing {
     }
 }
 
-/// A body, or a piece of one. Short ones are copied into the outbound queue, long ones linked.
+/// A body, or a piece of one. The outbound queue copies short bodies, and links long ones.
 #[derive(Debug, Clone)]
 pub enum Body {
     /// Nothing.
     Empty,
-    /// Bytes of the program.
+    /// Static bytes of the program.
     Static(&'static [u8]),
     /// Shared bytes.
     Bytes(Bytes),
@@ -231,7 +232,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// How many bytes it has.
+    /// The number of bytes.
     #[must_use]
     #[inline]
     pub fn len(&self) -> u64 {
@@ -241,20 +242,20 @@ impl Body {
         }
     }
 
-    /// Whether it has none.
+    /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Its bytes, if they are so few that they are copied behind their head.
+    /// The bytes, if they are few enough to be copied after their head.
     #[inline(always)]
     pub(crate) fn short(&self) -> Option<&[u8]> {
         let bytes = self.memory();
         (bytes.len() <= INLINE_BYTES_MAX && !matches!(self, Self::File(_))).then_some(bytes)
     }
 
-    /// The bytes that are in memory, which are none of a file.
+    /// The bytes in memory; none for a file.
     #[inline(always)]
     pub(crate) fn memory(&self) -> &[u8] {
         match self {
@@ -319,7 +320,7 @@ impl From<FileRegion> for Body {
 
 /// A piece of a body in the chunked coding, framed once: a broadcast clones it for every connection.
 ///
-/// Where the body is not chunked, what it frames is sent without the frame.
+/// If the body is not chunked, only the data is sent, without the framing.
 #[derive(Debug, Clone)]
 pub struct Chunk {
     framed: Bytes,
@@ -354,7 +355,7 @@ impl Chunk {
     }
 }
 
-/// A media type, checked when it is made.
+/// A media type, validated on creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ContentType(&'static str);
 
@@ -370,17 +371,17 @@ impl ContentType {
     /// `text/event-stream`
     pub const EVENTS: Self = Self("text/event-stream");
 
-    /// Any other. One that is only known at run time is put in with [`Response::field`].
+    /// Any other media type. For one that is only known at run time use [`Response::field`].
     ///
     /// # Panics
-    /// If it cannot be the value of a field; at compile time, if it is called there.
+    /// If `name` cannot be the value of a field. In a const context this fails at compile time.
     #[must_use]
     pub const fn from_static(name: &'static str) -> Self {
         assert!(!name.is_empty() && is_static_value(name.as_bytes()), "a media type is the value of a field");
         Self(name)
     }
 
-    /// Its name.
+    /// The name.
     #[must_use]
     #[inline]
     pub const fn as_str(self) -> &'static str {

@@ -1,6 +1,6 @@
-//! Where runs of allowed bytes end, in what is short or rare: heads have a scanner of their own, `tidegate-scan`.
+//! The ends of runs of allowed bytes, in short or rare input. Heads use the scanner of `tidegate-scan` instead.
 //!
-//! Each function gives the first position, from `at` on, of a byte that does not belong, or the length of `bytes`.
+//! Each function returns the first position, from `at` on, of a byte that is not allowed, or the length of `bytes`.
 
 use tidegate_scan::{is_control, is_host, is_token};
 
@@ -9,12 +9,12 @@ pub(crate) fn token_end(bytes: &[u8], at: usize) -> usize {
     end(bytes, at, |byte| !is_token(byte))
 }
 
-/// The end of what may be the value of a field.
+/// The end of a run of bytes that a field value may have.
 pub(crate) fn value_end(bytes: &[u8], at: usize) -> usize {
     end(bytes, at, is_control)
 }
 
-/// The end of what a registered name or an address may be made of.
+/// The end of a run of bytes that a registered name or an address may have.
 pub(crate) fn host_end(bytes: &[u8], at: usize) -> usize {
     end(bytes, at, |byte| !is_host(byte))
 }

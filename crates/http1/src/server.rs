@@ -1,11 +1,11 @@
 //! `Server`: the state of one connection, and its inbound half.
 //!
-//! Two small machines. *Inbound* reads a head, then its body, then waits until the response is complete. *Outbound*
-//! is idle, owes a response, or is within one. Invariants:
-//! - The inbound side is at a head only while the outbound side is idle: one request is under way at a time.
-//! - Once inbound is closed nothing more is read; outbound then finishes what it is within, and the connection ends.
-//! - `since` is when the peer was last known to owe nothing: since then it has been idle, or sending a head, or
-//!   letting a body wait. Only the time in which a body is waited for counts, and `late` is what that came to.
+//! Two small state machines. *Inbound* reads a head, then its body, then waits until the response is complete.
+//! *Outbound* is idle, owes a response, or is within one. Invariants:
+//! - The inbound side is at a head only while the outbound side is idle: one request is in progress at a time.
+//! - Once inbound is closed nothing more is read; outbound then completes its response, and the connection ends.
+//! - `since` is when the peer last owed nothing: since then it has been idle, or is sending a head, or is late with a
+//!   body. Only the time in which the codec waits for the body counts as lateness; `late` stores it between waits.
 //!
 //! Read next: `parse.rs` for heads, `body.rs` for bodies, `encode.rs` for the outbound half.
 
@@ -24,12 +24,13 @@ use crate::response::Outgoing;
 
 /// The server's side of HTTP/1.1 on one connection: 56 bytes, and no heap of its own.
 ///
-/// Each request is answered with one response before the next is yielded, however many the peer has sent. A request
-/// without body is its [`Head`](Incoming::Head) alone; with one, [`Data`](Incoming::Data), [`Trailers`](Incoming::Trailers)
-/// if the peer has sent some, and at last [`End`](Incoming::End) follow, unless the response is complete before: then the rest is skipped.
+/// Each request needs one complete response before the codec yields the next request, however many the peer has sent. A
+/// request without a body is its [`Head`](Incoming::Head) alone. With a body, [`Data`](Incoming::Data),
+/// [`Trailers`](Incoming::Trailers) if the peer has sent some, and finally [`End`](Incoming::End) follow, unless the
+/// response is complete earlier: then the codec skips the rest of the body.
 ///
-/// After a response that completes, call [`decode`](Codec::decode) again: the next request may be in the input.
-/// Decode once when a connection opens, too: its idle time begins then.
+/// After a complete response, call [`decode`](Codec::decode) again: the next request may be in the input. Call it once
+/// when a connection opens, too: this starts the idle time-out.
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};
@@ -55,11 +56,11 @@ pub struct Server {
     pub(crate) since: Option<Instant>,
     /// What is left of the body or of the chunk.
     pub(crate) remaining: u64,
-    /// How much more body may come.
+    /// How many more bytes of the body the limits allow.
     pub(crate) budget: u64,
-    /// How much more body of the response has to follow.
+    /// How many more bytes of the response's body must follow.
     pub(crate) owed: u64,
-    /// Bytes of the input in which the end of a line or head was looked for in vain.
+    /// How many bytes of the input are known to have no end of a line or head.
     pub(crate) seen: u16,
     /// How late the body was when the last piece of it came.
     pub(crate) late: Late,
@@ -71,22 +72,22 @@ pub struct Server {
 /// What a server receives.
 #[derive(Debug)]
 pub enum Incoming {
-    /// A request; its body follows if [`RequestHead::has_body`].
+    /// The head of a request; its body follows if [`RequestHead::has_body`].
     Head(RequestHead),
-    /// A piece of its body.
+    /// A piece of the body.
     Data(Slice),
-    /// The fields behind a body in chunks, if there are some.
+    /// The fields after a chunked body, if there are some.
     Trailers(Trailers),
-    /// The end of its body.
+    /// The end of the body.
     End,
 }
 
-/// Where the outbound side is.
+/// The state of the outbound side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outbound {
     /// No request waits for a response.
     Idle,
-    /// One does.
+    /// A request waits for its response.
     Owed,
     /// Within a body of known length.
     Length,
@@ -94,8 +95,8 @@ pub(crate) enum Outbound {
     Chunked,
     /// Within a body that ends with the connection.
     UntilClose,
-    /// Within a body that is not sent, as to HEAD.
-    Mute,
+    /// Within a body that is not sent, as in a response to HEAD.
+    Suppressed,
 }
 
 impl Server {
@@ -116,7 +117,7 @@ impl Server {
         }
     }
 
-    /// What all connections share.
+    /// The configuration that all connections share.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
@@ -148,7 +149,7 @@ impl Server {
     #[inline(never)]
     fn expect_body(&mut self, length: u64, arrived: usize, reply: &mut Output<'_>) {
         if length >= arrived as u64 {
-            // What is there is its body, as far as anybody knows.
+            // The bytes after the head belong to the body, as far as the codec knows.
             self.flags &= !FOLLOWED;
         }
         if length == CHUNKED {
@@ -166,12 +167,12 @@ impl Server {
         }
     }
 
-    /// Whatever there is to be decoded but a head that is whole and good.
+    /// Decodes everything but a complete and valid head.
     #[inline(never)]
-    fn decode_otherwise(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
+    fn decode_slow_path(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         match self.inbound {
             Inbound::Head if input.is_empty() && self.flags & CLOSING == 0 => {
-                // Between two requests, as a connection is most of the time.
+                // Between two requests, the most common state of a connection.
                 self.since.get_or_insert(reply.now());
                 Ok(Step::NeedMore)
             }
@@ -187,10 +188,10 @@ impl Server {
         }
     }
 
-    /// A head that is incomplete, or wrong, or begins behind an empty line.
+    /// Decodes a head that is incomplete or malformed, or that begins after an empty line.
     #[cold]
     fn decode_head_slow_path(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
-        // The first byte of an empty line may have come alone.
+        // The first byte of an empty line may have arrived alone.
         while self.seen < 2 && input.bytes().starts_with(b"\r\n") && self.flags & EMPTY_LINES != EMPTY_LINES {
             input.consume(2);
             self.seen = 0;
@@ -202,13 +203,13 @@ impl Server {
         }
         let found = parse::head_end(input.bytes(), self.seen as usize, self.config.limits());
         match found.map_err(|error| self.refuse(error, reply))? {
-            // The last response was under way when that was decided, so it could not say so.
+            // The decision to close came during the last response, so that response could not announce it.
             None if input.is_empty() && self.flags & CLOSING != 0 => {
                 self.inbound = Inbound::Closed;
                 Ok(Step::End)
             }
             None => {
-                // Shorter than a head may be, and so than 64 KiB.
+                // Shorter than the largest head, and so than 64 KiB.
                 self.seen = input.len() as u16;
                 if !input.is_empty() && self.flags & DRAINING != 0 {
                     self.begin_another_batch();
@@ -221,15 +222,15 @@ impl Server {
                 match parse::parse(&input.bytes()[..end], &self.config) {
                     Ok((spans, length)) => Ok(Step::Message(Incoming::Head(self.accept(input, spans, length, reply)))),
                     Err(ParseStop::Broken(error)) => Err(self.refuse(error, reply)),
-                    // An empty line in place of a request line, and no more of them allowed.
+                    // An empty line in place of a request line, after the last one that is tolerated.
                     Err(ParseStop::Partial) => Err(self.refuse(Error::Peer(Violation::RequestLine), reply)),
                 }
             }
         }
     }
 
-    /// What the peer had sent ends within a head. While the server drains this happens only so often: of a peer that
-    /// never stops sending, some request has to be the last.
+    /// The received bytes end within a head. While the server drains this may happen only a few times: a peer that
+    /// never stops sending must have a last request.
     fn begin_another_batch(&mut self) {
         if self.flags & BEGUN != 0 {
             return;
@@ -253,7 +254,7 @@ impl Server {
     fn decode_body(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         match self.next_piece(input).map_err(|error| self.refuse(error, reply))? {
             Piece::Data(data) => {
-                // Whoever sends a body no longer waits for leave to do so.
+                // A peer that sends its body no longer waits for `100 Continue`.
                 self.flags &= !EXPECTS;
                 self.feed(data.len(), reply);
                 Ok(Step::Message(Incoming::Data(data)))
@@ -290,12 +291,12 @@ impl Server {
         }
     }
 
-    /// Nobody has waited for the body up to now: it is as late as before.
+    /// The codec begins to wait for the body again: its lateness continues where it was.
     fn resume_body(&mut self, now: Instant) {
         self.since = self.late.resumed(self.since, now, self.config.limits().body_timeout);
     }
 
-    /// Some of the body has come.
+    /// Counts a received piece of the body.
     fn feed(&mut self, bytes: usize, reply: &Output<'_>) {
         let now = reply.now();
         if self.flags & AWAITING_BODY == 0 {
@@ -307,7 +308,7 @@ impl Server {
         self.late = Late::new(self.since, now, limits.body_timeout);
     }
 
-    /// Reads over a body that nobody wants, up to the next request.
+    /// Skips a body that the application did not read, up to the next request.
     #[inline(never)]
     fn decode_skipped(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         loop {
@@ -323,7 +324,7 @@ impl Server {
                     self.wait_for_body(reply);
                     return Ok(Step::NeedMore);
                 }
-                // Its response was sent; that there is more of it than is skipped is no error.
+                // The response was sent, so a body that is too long to skip is no error.
                 Err(Error::Limit(Exceeded::Body)) => {
                     self.inbound = Inbound::Closed;
                     return Ok(Step::End);
@@ -336,7 +337,7 @@ impl Server {
         }
     }
 
-    /// Whether what is left of the body is little enough to be skipped, and is coming at all.
+    /// Whether the rest of the body is short enough to be skipped, and the peer will send it at all.
     pub(crate) fn can_skip(&self) -> bool {
         let is_coming = self.flags & EXPECTS == 0;
         let is_counted = matches!(self.inbound, Inbound::Length | Inbound::ChunkData);
@@ -371,7 +372,7 @@ impl Server {
                 (limits.idle_timeout.min(limits.drain_grace), Deadline::Idle)
             }
             Inbound::Head => (limits.idle_timeout, Deadline::Idle),
-            // Who says yes to everything says it to CONNECT as well, and then speaks no other protocol.
+            // An application that answers every request with 200 does so to CONNECT as well, and then never switches.
             Inbound::Switched => (limits.idle_timeout, Deadline::Idle),
             Inbound::Await | Inbound::Closed => return None,
             _ if self.flags & AWAITING_BODY == 0 => return None,
@@ -386,7 +387,7 @@ impl Codec for Server {
     type Out = Outgoing;
     type Error = Error;
 
-    // Where a loop decodes; what is not the usual head is elsewhere.
+    // The fast path of a loop: a complete and valid head. Everything else is on the slow path.
     #[inline(always)]
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         if self.inbound == Inbound::Head
@@ -396,7 +397,7 @@ impl Codec for Server {
         {
             return Ok(Step::Message(Incoming::Head(self.accept(input, spans, length, reply))));
         }
-        self.decode_otherwise(input, reply)
+        self.decode_slow_path(input, reply)
     }
 
     #[inline(always)]
@@ -404,8 +405,8 @@ impl Codec for Server {
         self.send(message, out).map_err(Error::Caller)
     }
 
-    /// Refused, always: a response answers the one request that it was encoded for, and says of its own connection whether
-    /// that goes on.
+    /// Always refused: a response answers one request, and announces whether its own connection closes, so it cannot be
+    /// encoded once for several connections.
     #[cold]
     fn encoded(&mut self, _: Slice, _: &mut Output<'_>) -> Result<(), Error> {
         Err(Error::Caller(match self.outbound {
@@ -414,8 +415,8 @@ impl Codec for Server {
         }))
     }
 
-    /// Yields what is complete. While a response is owed it says [`Step::NeedMore`]: what the peer sent before it stopped
-    /// is decoded once that response is complete.
+    /// Decodes what is complete. While a response is owed it returns [`Step::NeedMore`]: the remaining input is decoded
+    /// once that response is complete.
     #[cold]
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         let step = self.decode(input, reply)?;
@@ -452,7 +453,7 @@ impl Codec for Server {
         true
     }
 
-    /// 500, if a response is owed and nothing of it was said.
+    /// Sends a 500, if a response is owed and none of it was written.
     #[cold]
     fn fail(&mut self, out: &mut Output<'_>) {
         self.give_up(out);
@@ -474,8 +475,8 @@ impl Codec for Server {
         }
     }
 
-    /// The response to the last request that has arrived says that it is the last. To close in silence between two
-    /// requests would fail a request that is on its way, so first there is a grace: see `drain_grace` of
+    /// The response to the last request that has arrived announces the close. Closing an idle connection at once would
+    /// fail a request that is in flight, so there is a grace period first: see `drain_grace` of
     /// [`Limits`](crate::Limits).
     #[cold]
     fn drain(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
@@ -535,15 +536,15 @@ pub(crate) const EXPECTS: u16 = head::EXPECTS_CONTINUE as u16;
 pub(crate) const HEAD: u16 = 8;
 /// The request is a CONNECT.
 pub(crate) const CONNECT: u16 = 16;
-/// The connection closes after the response that is under way.
+/// The connection closes after the response in progress.
 pub(crate) const WILL_CLOSE: u16 = 32;
 /// The next response is the last one.
 pub(crate) const CLOSING: u16 = 64;
-/// The body is read over.
+/// The codec skips the body.
 const SKIPPING: u16 = 128;
-/// Decoding the body has stopped for want of bytes.
+/// The codec waits for more bytes of the body.
 const AWAITING_BODY: u16 = 256;
-/// Some bytes of a head are there.
+/// Some bytes of a head have arrived.
 const BEGUN: u16 = 512;
 /// Empty lines before a request line (RFC 9112 §2.2), counted in two bits: three are tolerated.
 const EMPTY_LINE: u16 = 1024;
@@ -552,11 +553,11 @@ const EMPTY_LINES: u16 = 3 * EMPTY_LINE;
 pub(crate) const FOLLOWED: u16 = 4096;
 /// The server drains: the response to a request that is not followed by another is the last one.
 pub(crate) const DRAINING: u16 = 8192;
-/// How often, since then, what had arrived ended within a head: counted in two bits.
+/// How often since the drain the received bytes ended within a head: counted in two bits.
 const BATCH: u16 = 16384;
 const BATCHES: u16 = 3 * BATCH;
 
-/// What outlives a request.
+/// The flags that outlive a request.
 const LASTING: u16 = CLOSING | DRAINING | BATCHES;
 
 const _: () = assert!(size_of::<Server>() == 56);

@@ -19,13 +19,13 @@ impl Status {
         self.0
     }
 
-    /// Whether it is an interim one, 1xx; 101, after which the protocol is another, is none.
+    /// Whether it is an interim status, 1xx. 101 is not: after it the connection uses another protocol.
     #[must_use]
     pub const fn is_interim(self) -> bool {
         self.0 < 200 && self.0 != 101
     }
 
-    /// Whether a response with it may have a body (RFC 9110 §6.4.1).
+    /// Whether a response with this status may have a body (RFC 9110 §6.4.1).
     #[must_use]
     pub const fn allows_body(self) -> bool {
         !matches!(self.0, 100..=199 | 204 | 205 | 304)
@@ -113,7 +113,7 @@ impl fmt::Debug for Status {
 }
 
 impl fmt::Display for Status {
-    /// The code, and the reason where there is one: `404 Not Found`.
+    /// The code, and the reason if it has one: `404 Not Found`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason() {
             Some(reason) => write!(f, "{} {reason}", self.0),

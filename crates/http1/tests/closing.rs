@@ -1,5 +1,5 @@
-//! What RFC 9112 §9 says about requests in a row: they are answered in their order, and those behind the last one are
-//! not processed.
+//! Pipelined requests, RFC 9112 §9: they are answered in their order, and requests after the last one are not
+//! processed.
 
 mod support;
 

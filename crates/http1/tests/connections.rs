@@ -1,4 +1,4 @@
-//! The life of a connection: order, persistence, bodies that nobody wants, time, and its end.
+//! The life of a connection: order, persistence, unread bodies, time-outs, and the end.
 
 mod support;
 
@@ -174,7 +174,7 @@ fn expectations_are_a_list() {
 }
 
 #[test]
-fn an_error_within_a_body_is_told_if_nothing_else_was() {
+fn an_error_within_a_body_is_answered_unless_a_response_has_begun() {
     let head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     let mut talk = Talk::new();
     talk.hear(head).expect("the head is good");
@@ -192,7 +192,7 @@ fn an_error_within_a_body_is_told_if_nothing_else_was() {
 }
 
 #[test]
-fn an_idle_connection_ends_without_a_word() {
+fn an_idle_connection_is_closed_without_a_response() {
     let mut talk = Talk::new();
     talk.hear(b"").expect("nothing came");
     talk.wait(74).expect("there is time");
@@ -213,9 +213,9 @@ fn an_idle_connection_ends_without_a_word() {
     assert!(talk.is_finished());
 }
 
-/// `body_timeout` is 30 seconds, and the least rate 240 bytes in each.
+/// `body_timeout` is 30 seconds, and the minimum rate 240 bytes per second.
 #[test]
-fn a_body_that_comes_at_the_least_rate_may_take_any_time_and_a_slower_one_may_not() {
+fn a_body_at_the_minimum_rate_never_times_out_and_a_slower_one_does() {
     let lasts = |piece: usize| {
         let mut talk = Talk::new();
         talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n").expect("the request is good");
@@ -229,9 +229,9 @@ fn a_body_that_comes_at_the_least_rate_may_take_any_time_and_a_slower_one_may_no
     );
 }
 
-/// What comes at once is not a reserve for later.
+/// Bytes that arrive at once earn no credit for later.
 #[test]
-fn who_was_fast_is_as_late_as_others() {
+fn a_fast_start_earns_no_credit() {
     let mut talk = Talk::new();
     talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n").expect("the request is good");
     talk.hear(&[b'a'; 60_000]).expect("fast");
@@ -245,7 +245,7 @@ fn who_was_fast_is_as_late_as_others() {
 }
 
 #[test]
-fn a_suspension_between_two_pieces_does_not_make_a_slow_peer_punctual() {
+fn a_suspension_between_two_pieces_does_not_reset_lateness() {
     let lasts = |piece: usize, pause: u64| {
         let mut talk = Talk::new();
         talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n").expect("the request is good");
@@ -258,12 +258,12 @@ fn a_suspension_between_two_pieces_does_not_make_a_slow_peer_punctual() {
     };
     for pause in [0, 1, 3600] {
         assert_eq!((lasts(1, pause), lasts(240 * 5 + 1, pause)), (3, 5), "a byte is late whatever happens meanwhile");
-        assert_eq!(lasts(240 * 10, pause), 50, "who keeps to the rate is not late for our own pauses");
+        assert_eq!(lasts(240 * 10, pause), 50, "a peer at the rate is not late by our own pauses");
     }
 }
 
 #[test]
-fn nobody_is_late_with_a_body_before_leave_to_send_it() {
+fn a_body_is_not_late_before_100_continue() {
     let mut talk = Talk::with(Config::default().continue_by_hand(true));
     talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").expect("it is good");
     talk.wait(29).expect("there is time");
@@ -274,14 +274,14 @@ fn nobody_is_late_with_a_body_before_leave_to_send_it() {
 }
 
 #[test]
-fn a_piece_that_was_there_is_not_late_however_late_it_is_taken() {
+fn a_piece_that_has_arrived_is_not_late_however_late_it_is_decoded() {
     let mut talk = Talk::new();
     talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").expect("the request is good");
     talk.stand.receive(&b"1\r\na\r\n".repeat(10));
     for _ in 0..10 {
         assert!(matches!(talk.stand.step(), Ok(Step::Message(Incoming::Data(_)))));
-        // Nobody asks for the next piece for as long.
-        talk.wait(300).expect("no time counts that nobody waits");
+        // The application does not decode the next piece in this time.
+        talk.wait(300).expect("only time in which the codec waits counts");
     }
     talk.listen().expect("nothing came");
     talk.wait(29).expect("now it is waited for");
@@ -307,7 +307,7 @@ fn a_body_has_a_deadline_from_piece_to_piece() {
     let mut talk = Talk::new();
     talk.hear(POST).expect("the request is good");
     talk.wait(29).expect("there is time");
-    // A byte is no reason to wait for as long again: it has earned what it takes at the least rate.
+    // A byte does not restart the time-out: it earns the time that it takes at the minimum rate.
     talk.hear(b"h").expect("a piece");
     assert_eq!(talk.wait(2), Err(Error::Limit(Exceeded::BodyTime)));
     assert!(talk.sent().starts_with("HTTP/1.1 408 "));
@@ -326,7 +326,7 @@ fn drain(talk: &mut Talk) {
     tidegate_codec::Codec::drain(codec, &mut out).expect("draining cannot fail");
 }
 
-/// Answers, and says whether that was the last answer.
+/// Answers, and returns whether that was the last response.
 fn is_last(talk: &mut Talk) -> bool {
     let last = ok(talk).contains("\r\nConnection: close\r\n");
     assert_eq!(talk.is_finished(), last);
@@ -353,7 +353,7 @@ fn a_drained_connection_waits_for_one_more_request_and_answers_it() {
 }
 
 #[test]
-fn a_drained_connection_that_stays_idle_ends_in_silence_after_its_grace() {
+fn an_idle_drained_connection_is_closed_after_its_grace() {
     for busy in [false, true] {
         let mut talk = Talk::new();
         talk.listen().expect("nothing came");
@@ -370,7 +370,7 @@ fn a_drained_connection_that_stays_idle_ends_in_silence_after_its_grace() {
 }
 
 #[test]
-fn a_drained_connection_ends_with_the_response_to_the_last_request_that_has_arrived() {
+fn a_drained_connection_ends_with_the_last_response_to_arrived_requests() {
     let mut talk = Talk::new();
     talk.hear(&GET.repeat(3)).expect("the request is good");
     drain(&mut talk);
@@ -379,7 +379,7 @@ fn a_drained_connection_ends_with_the_response_to_the_last_request_that_has_arri
         talk.listen().expect("there may be more");
     }
 
-    // What follows arrives while the response is owed.
+    // The following bytes arrive while the response is owed.
     let mut talk = Talk::new();
     talk.hear(GET).expect("the request is good");
     drain(&mut talk);
@@ -415,9 +415,9 @@ fn a_body_is_not_taken_for_another_request_by_a_drain() {
     }
 }
 
-/// Batches that end within a head never end with a whole one: there has to be a last one all the same.
+/// Batches that end within a head never end with a whole one: there must be a last one all the same.
 #[test]
-fn who_never_stops_sending_gets_a_last_answer_too() {
+fn a_drained_peer_that_never_stops_sending_gets_a_last_response() {
     let mut talk = Talk::new();
     talk.hear(&GET[..5]).expect("incomplete");
     drain(&mut talk);
@@ -434,7 +434,7 @@ fn who_never_stops_sending_gets_a_last_answer_too() {
 }
 
 #[test]
-fn a_connection_drained_within_a_response_ends_with_the_next_one_or_after_its_grace() {
+fn a_connection_drained_within_a_response_ends_with_the_next_or_its_grace() {
     for pipelined in [1, 2] {
         let mut talk = Talk::new();
         talk.hear(&GET.repeat(pipelined)).expect("the requests are good");
@@ -463,7 +463,7 @@ fn an_application_that_fails_is_500_unless_something_was_said() {
         assert!(talk.is_finished());
         talk.sent()
     };
-    assert_eq!(fail(&mut Talk::new()), "", "nobody asked");
+    assert_eq!(fail(&mut Talk::new()), "", "no request waits");
 
     let mut talk = Talk::new();
     talk.hear(GET).expect("the request is good");
@@ -483,7 +483,7 @@ fn an_application_that_fails_is_500_unless_something_was_said() {
     assert_eq!(fail(&mut talk), "", "a second head would be taken for a part of the body");
 }
 
-/// Nobody has to wait for the end of a head that will never come.
+/// Neither side waits for the end of a head that will never arrive.
 #[test]
 fn another_protocol_is_refused_at_its_first_bytes() {
     for wire in [&b"\x16\x03\x01"[..], b"SSH-2.0-OpenSSH_9.2\r", b"{\"", b" ", b"\r\r", b"GET\r", b"\0"] {
@@ -546,9 +546,9 @@ fn a_tunnel_that_was_granted_is_another_protocol_too() {
     assert!(!talk.stand.codec().is_switched());
 }
 
-/// It stayed for ever once, even when the peer was gone: nothing is received meanwhile.
+/// Regression: it stayed for ever, even after the peer had closed, since nothing is received meanwhile.
 #[test]
-fn a_tunnel_that_nobody_speaks_through_is_closed_when_it_was_idle_for_long() {
+fn an_idle_tunnel_is_closed_after_the_idle_timeout() {
     let mut talk = Talk::new();
     talk.hear(b"CONNECT b.example:443 HTTP/1.1\r\nHost: b.example:443\r\n\r\n").expect("it is good");
     talk.say(Response::text("yes, whatever it was")).expect("a response is owed");

@@ -1,4 +1,4 @@
-//! What RFC 9112 says about where the body of a request ends, §6 to §8.
+//! The end of a request's body, RFC 9112 §6 to §8.
 
 mod support;
 
@@ -10,7 +10,7 @@ fn chunked(body: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}")
 }
 
-/// An error in the framing is 400, and the connection ends: what follows cannot be told from a body.
+/// An error in the framing is 400, and the connection ends: following bytes cannot be distinguished from a body.
 fn faulty(wire: &str, violation: Violation) {
     let seen = seen(&[wire.as_bytes(), GET].concat());
     assert_eq!(seen.error, Some(Error::Peer(violation)), "{wire:?}: {seen:?}");
@@ -39,7 +39,7 @@ fn a_chunked_body_is_read_whatever_its_chunks() {
         let wire = [chunked(body).as_bytes(), GET].concat();
         assert_eq!(bodies(&seen(&wire)), [expected, ""], "{body:?}");
     }
-    // What looks like an end is data where it is within a chunk.
+    // An apparent end is data where it is within a chunk.
     let wire = [chunked("9\r\n0\r\n\r\nGET \r\n0\r\n\r\n").as_bytes(), GET].concat();
     assert_eq!(bodies(&seen(&wire)), ["0\r\n\r\nGET ", ""]);
     for name in ["chunked", "Chunked", "CHUNKED"] {

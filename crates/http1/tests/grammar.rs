@@ -1,5 +1,5 @@
-//! Whatever is asked and however it is answered: what goes out is a message of RFC 9112, and its body can be read in
-//! one way only. Every request is answered in every manner with every status, and the bytes are read as a client reads.
+//! For every request and every answer the codec writes a valid message of RFC 9112, and its body can be read in one way
+//! only. Every request is answered in every manner with every status, and the bytes are read as a client reads them.
 
 mod support;
 
@@ -22,7 +22,7 @@ const REQUESTS: &[&str] = &[
     "CONNECT a:1 HTTP/1.0\r\n\r\n",
 ];
 
-/// In a request whose body never comes and is too long to be waited for.
+/// In a request whose body never arrives and is too long to be skipped.
 const LONG: &str = "Content-Length: 1000000\r\n";
 
 /// Requests that the codec answers by itself.
@@ -43,7 +43,7 @@ const STATUSES: &[u16] = &[101, 200, 201, 204, 205, 206, 299, 304, 404, 500, 599
 
 /// A response in all the ways in which an application may send it, each with its body.
 fn manners(status: Status) -> Vec<(String, Vec<Outgoing>)> {
-    // 101 says which protocol it grants.
+    // 101 names the protocol that it grants.
     let mut fields = Fields::new();
     if status == Status::SWITCHING_PROTOCOLS {
         fields.push("Upgrade", "tide").expect("a good field");
@@ -72,11 +72,11 @@ struct Exchange {
     request: &'static str,
     sent: String,
     ended: bool,
-    /// What the body has to be; what the codec answers by itself may have any.
+    /// The required body; a response that the codec writes by itself may have any.
     payload: Option<String>,
 }
 
-/// A message as a client sees it; `rest` is what comes behind its head.
+/// A message as a client sees it; `rest` has the bytes after its head.
 #[derive(Debug)]
 struct Message<'a> {
     status_line: &'a str,
@@ -100,7 +100,7 @@ fn exchanges() -> Vec<Exchange> {
     exchanges
 }
 
-/// `None` for what the codec does not send: a whole response that may not have its body, another protocol within a
+/// `None` for responses that the codec refuses: a whole response that may not have its body, another protocol within a
 /// request or to HTTP/1.0.
 fn exchange(request: &'static str, status: Status, (body, messages): (String, Vec<Outgoing>)) -> Option<Exchange> {
     let mut talk = Talk::new();
@@ -121,7 +121,7 @@ fn exchange(request: &'static str, status: Status, (body, messages): (String, Ve
     Some(Exchange { request, sent: talk.sent(), ended: talk.is_finished(), payload })
 }
 
-/// Whether a response ends with its head whatever its fields say (RFC 9112 §6.3).
+/// Whether a response ends with its head whatever its fields declare (RFC 9112 §6.3).
 fn is_bodiless(request: &str, code: u16) -> bool {
     request.starts_with("HEAD") || matches!(code, 100..=199 | 204 | 304) || is_tunnel(request, code)
 }
@@ -131,7 +131,7 @@ fn is_tunnel(request: &str, code: u16) -> bool {
 }
 
 impl Exchange {
-    /// All messages that were sent: interim ones, and one that is final.
+    /// All messages that were sent: interim ones, and a final one.
     fn messages(&self) -> Vec<Message<'_>> {
         let (mut messages, mut sent) = (Vec::new(), self.sent.as_str());
         loop {
@@ -172,7 +172,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The body behind a final message, read as RFC 9112 §6.3 has it; nothing may be left behind it.
+/// The body after a final message, read by RFC 9112 §6.3; no bytes may follow it.
 fn body(exchange: &Exchange) -> String {
     let message = exchange.last();
     let (lengths, codings) = (message.values("content-length"), message.values("transfer-encoding"));
@@ -301,13 +301,13 @@ fn a_connection_that_ends_with_a_response_says_so_in_it() {
         if message.code() == 101 || is_tunnel(exchange.request, message.code()) {
             continue;
         }
-        // Whether a long body still comes is known at the end of a response, and not yet in its head.
+        // Whether a long body still arrives is known at the end of a response, and not yet in its head.
         let may_come = exchange.request.contains(LONG);
         assert_eq!(message.says_close() || (may_come && exchange.ended), exchange.ended, "{exchange:?}");
     }
 }
 
-/// The request was never understood, but that it was a HEAD can be seen, and a client that sent one expects no body.
+/// The request is malformed, but it is recognisably a HEAD, and a client that sent one expects no body.
 #[test]
 fn a_head_request_that_is_refused_gets_no_body_either() {
     for exchange in exchanges().iter().filter(|exchange| exchange.request.starts_with("HEAD")) {

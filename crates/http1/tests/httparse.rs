@@ -1,4 +1,4 @@
-//! Another parser's opinion: what this codec accepts, `httparse` accepts too, and sees the same in it.
+//! Another parser as a second opinion: `httparse` accepts what this codec accepts, with the same meaning.
 
 mod support;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use support::seen;
 
-/// Pieces of heads, good and bad; a head is some of them in a row.
+/// Pieces of heads, valid and malformed; a head is some of them in a row.
 const PIECES: &[&str] = &[
     "GET",
     "POST",
@@ -64,7 +64,7 @@ proptest! {
     })]
 
     #[test]
-    fn what_is_accepted_here_is_accepted_there_and_means_the_same(wire in head()) {
+    fn accepted_heads_are_accepted_by_httparse_with_the_same_meaning(wire in head()) {
         let seen = seen(&wire);
         if let Some(request) = seen.requests.first() {
             support::agreement::of_request(request, &wire);

@@ -1,16 +1,16 @@
-//! The ledger of RFC 9112 and of what it rests on, `docs/rfc9112.md`, tells the truth: each row has a test that exists,
-//! or a reason.
+//! The ledger of RFC 9112 and of the RFCs that it builds on, `docs/rfc9112.md`, is correct: each row has a test that
+//! exists, or a reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What the rows of a ledger say, counted.
+/// Counts of the rows of a ledger.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     rows: usize,
-    /// Every test that is named exists.
+    /// Rows whose tests all exist.
     held: usize,
-    /// Some test is still to be written.
+    /// Rows with a test that is still to be written.
     open: usize,
     not_kept: usize,
     not_ours: usize,
@@ -35,7 +35,7 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// Counts the rows of a ledger, or tells everything that is wrong with it.
+/// Counts the rows of a ledger, or returns all of its errors.
 fn check(ledger: &str, tests: &BTreeSet<String>) -> Result<Counts, Vec<String>> {
     let (mut counts, mut wrong) = (Counts::default(), Vec::new());
     for row in ledger.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| § |")) {
@@ -46,7 +46,7 @@ fn check(ledger: &str, tests: &BTreeSet<String>) -> Result<Counts, Vec<String>> 
         };
         let mut say = |what: &str| wrong.push(format!("§{section}, {must}: {what}"));
         if section.split('.').any(|part| part.parse::<u8>().is_err()) || must.is_empty() || whom.is_empty() {
-            say("no section, no demand, or nobody whom it concerns");
+            say("no section, no requirement, or no role");
         }
         counts.rows += 1;
         match Cell::read(held_by) {
@@ -96,7 +96,7 @@ fn each_demand_of_the_rfcs_has_a_test_or_a_reason() {
 }
 
 #[test]
-fn a_ledger_that_does_not_tell_the_truth_is_noticed() {
+fn a_wrong_ledger_is_detected() {
     let tests = BTreeSet::from(["a.rs::it_holds".to_owned()]);
     let check = |held_by: &str| check(&format!("| § | must | whom | held by |\n|---|---|---|---|\n{held_by}"), &tests);
     let row = |held_by: &str| check(&format!("| 2.2 | do | server in | {held_by} |\n"));
@@ -126,7 +126,7 @@ fn a_ledger_that_does_not_tell_the_truth_is_noticed() {
     assert!(check("| two | do | server in | not ours: no |\n").is_err());
 }
 
-/// The tests of a folder and of those within: `file.rs::name`. One that is not run is none.
+/// The tests of a folder and of its subfolders: `file.rs::name`. An ignored test does not count.
 fn tests(folder: &Path, within: &str) -> BTreeSet<String> {
     let mut tests = BTreeSet::new();
     for entry in std::fs::read_dir(folder).expect("a folder of tests") {
@@ -165,5 +165,5 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// How many demands were found in the RFCs. Fewer are a mistake.
+/// How many requirements were found in the RFCs. Fewer are a mistake.
 const ROWS_MIN: usize = 140;

@@ -1,10 +1,10 @@
-//! The cases of llhttp, the parser of Node.js, as a second opinion: what to accept, and what is in it.
+//! The test cases of llhttp, the parser of Node.js, as a second opinion on what to accept and how to read it.
 //!
-//! They lie beside the repository, in `../shared/vectors/llhttp`, and are left out with a line where they are not.
-//! Compared are the verdict and, of each message, its start line, fields and body. llhttp parses messages one by one
-//! and does not ask for `Host`, so a `Host` is put into requests that have none. It knows many protocols and leaves to
-//! its user what this crate decides: [`DEVIATIONS`] says where the two differ, and why, and [`EXCLUDED`] which cases
-//! cannot be compared.
+//! They lie beside the repository, in `../shared/vectors/llhttp`; without them the tests print a line and pass.
+//! The tests compare the verdict and, of each message, its start line, fields and body. llhttp parses messages one by
+//! one and does not require `Host`, so a `Host` is added to requests that have none. It knows many protocols and leaves
+//! to its user what this crate decides: [`DEVIATIONS`] lists where the two differ, and why, and [`EXCLUDED`] the cases
+//! that cannot be compared.
 
 mod support;
 #[path = "support/vectors.rs"]
@@ -19,7 +19,7 @@ use tidegate_http1::{Version, Violation, client};
 use tidegate_testkit::CodecHarness;
 use vectors::{Account, Case, GUIDED, LENIENT, Message, OTHER_PROTOCOL, PAUSING, Verdict};
 
-/// Where our answer differs on purpose: file, case, our verdict, and the reason.
+/// Where our verdict differs on purpose: file, case, our verdict, and the reason.
 const DEVIATIONS: &[(&str, &str, Verdict, &str)] = &[
     ("request/invalid", "HTTP protocol and ANNOUNCE method", Verdict::Accepted, METHODS),
     ("request/invalid", "Invalid method", Verdict::Accepted, METHODS),
@@ -95,10 +95,10 @@ const UNASKED: &str = "a client reads nothing that it has not asked for (RFC 911
 const FRAMED_101: &str = "101 says nothing of a length or a coding (RFC 9112 §6.1, RFC 9110 §8.6)";
 const EMPTY_LINES: &str =
     "an empty line comes before a request, not a response (RFC 9112 §2.2): it may be dropped there (§9.2), and is not";
-const CODINGS: &str = "what ends with the connection could be read (RFC 9112 §6.3), but nobody asked for it (§7.4)";
+const CODINGS: &str = "what ends with the connection could be read (RFC 9112 §6.3), but was not requested (§7.4)";
 const ZONES: &str = "an address in a target has no zone (RFC 9112 §3.2.2, RFC 3986 §3.2.2)";
 
-/// What cannot be compared: file, case, and why.
+/// The cases that cannot be compared: file, case, and the reason.
 const EXCLUDED: &[(&str, &str, &str)] = &[
     ("request/connection", "Resetting flags when keep-alive is off (1.0, lenient)", LENIENT),
     ("request/connection", "CRLF between requests, explicit `close` (lenient)", LENIENT),
@@ -178,7 +178,7 @@ const EXCLUDED: &[(&str, &str, &str)] = &[
     ("response/transfer-encoding", "Invalid OBS fold after chunked value", LENIENT),
 ];
 
-/// A codec under test: what it says to bytes, which are those of a case or more.
+/// A codec under test: returns its account of the bytes of a case, or of more.
 type Ours = fn(&Case, &[u8]) -> (Account, Option<Error>);
 
 /// The server, which answers each request, and grants every other protocol.
@@ -237,7 +237,7 @@ fn message(head: &RequestHead) -> Message {
     }
 }
 
-/// A client that has asked as often as llhttp has final responses, and for another protocol if one is granted.
+/// A client that has sent a request for each final response of llhttp, with an upgrade if one is granted.
 fn asked(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
     let finals = case.account.messages.iter().filter(|message| !is_interim(message)).count();
     let limits = client::Limits { pipeline_max: 32, ..client::Limits::default() };
@@ -305,8 +305,8 @@ fn upgrades(head: &RequestHead) -> bool {
     is_asked && head.header("upgrade").is_some() && head.method() != Method::Connect
 }
 
-/// Asks `ours` what it says to a case, and what llhttp says in the same words. llhttp refuses at the first wrong byte,
-/// and some cases end there; this codec waits for the end of a line or a head.
+/// The account of `ours` of a case, and that of llhttp in the same form. llhttp refuses at the first wrong byte, and
+/// some cases end there; this codec waits for the end of a line or a head.
 fn accounts(case: &Case, ours: Ours) -> (Account, Account, Option<Error>) {
     let (wire, mut theirs) = case.with_hosts();
     let (mut account, mut error) = ours(case, &wire);
@@ -317,14 +317,14 @@ fn accounts(case: &Case, ours: Ours) -> (Account, Account, Option<Error>) {
                 (account, error) = longer;
             }
         }
-        // Before a wrong byte, one may have told more than the other.
+        // Before a wrong byte, one may have yielded more than the other.
         theirs.messages.retain(|message| message.is_complete);
         account.messages.retain(|message| message.is_complete);
     }
     (account, theirs, error)
 }
 
-/// Compares all cases of a folder, but for those that cannot be.
+/// Compares all cases of a folder, except those that cannot be compared.
 fn compare(folder: &str, ours: Ours) {
     let Some(cases) = vectors::cases(folder) else { return };
     let (mut compared, mut different, mut used) = (0, Vec::new(), BTreeSet::new());
@@ -362,7 +362,7 @@ fn responses_are_what_llhttp_makes_of_them() {
 }
 
 #[test]
-fn what_is_left_out_is_listed_with_its_reason_and_nothing_else_is() {
+fn exactly_the_skipped_vectors_are_listed_with_a_reason() {
     let mut excluded = BTreeSet::new();
     for folder in ["request", "response"] {
         let Some(cases) = vectors::cases(folder) else { return };

@@ -1,4 +1,4 @@
-//! What RFC 9112 says about the head of a request, §2 to §5: how it is read, and what is never taken for a part of it.
+//! The head of a request, RFC 9112 §2 to §5: how it is read, and which bytes are never part of it.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn head(wire: &str) -> RequestHead {
     }
 }
 
-/// Read as text in some encoding, each of these would hold a line end, a colon or white space.
+/// Decoded as text in some encoding, each of these has a line end, a colon or white space.
 const DISGUISED: &[&[u8]] = &[
     b"\xc4\x8a",     // U+010A, whose low byte is LF
     b"\xe0\xa0\x8d", // a byte that is CR but for its high bit
@@ -118,7 +118,7 @@ fn escaped_octets_and_brackets_stay_in_a_target_as_they_were_sent() {
     }
 }
 
-/// An `http` URI has a host that is not empty (RFC 9110 §4.2.1), and what has no `//` may as well be a host and a port.
+/// An `http` URI has a host that is not empty (RFC 9110 §4.2.1). Without `//` it may as well be a host and a port.
 #[test]
 fn an_absolute_target_that_names_no_host_is_refused() {
     for target in ["http://", "http:///x", "http://:80/", "http://?x", "https://:443", "http:/x", "urn:a:b", "a:80"] {
@@ -175,7 +175,7 @@ fn a_higher_minor_version_is_read_as_http_1_1() {
 }
 
 #[test]
-fn methods_and_versions_are_told_apart_by_case_and_names_of_fields_are_not() {
+fn methods_and_versions_are_case_sensitive_and_field_names_are_not() {
     assert_eq!(head("get / HTTP/1.1\r\nhOST: a\r\n\r\n").method(), tidegate_http1::Method::Extension);
     refused(b"GET / Http/1.1\r\nHost: a\r\n\r\n", Violation::RequestLine);
     assert_eq!(head("GET / HTTP/1.1\r\nhOST: a\r\n\r\n").host(), "a");

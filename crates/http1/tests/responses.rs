@@ -1,4 +1,4 @@
-//! What goes out: framing, the fields that the codec adds, and what it refuses to say.
+//! Encoded responses: framing, the fields that the codec adds, and the messages that it refuses.
 
 mod support;
 
@@ -15,7 +15,7 @@ use tidegate_http1::{
 
 const DATE: &str = "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
 
-/// What is sent for `request`, answered with these messages.
+/// The bytes that are sent for `request`, answered with these messages.
 fn sent(request: &str, messages: impl IntoIterator<Item = Outgoing>) -> String {
     let mut talk = Talk::new();
     talk.hear(request.as_bytes()).expect("the request is good");
@@ -181,7 +181,7 @@ fn an_announced_length_is_kept() {
 }
 
 #[test]
-fn what_comes_at_the_wrong_time_is_refused_and_writes_nothing() {
+fn messages_at_the_wrong_time_are_refused_and_write_nothing() {
     let mut talk = Talk::new();
     assert_eq!(talk.say(Response::text("x")), misuse(Misuse::NoRequest));
     assert_eq!(talk.say(Outgoing::Data("x".into())), misuse(Misuse::NoResponse));
@@ -265,7 +265,7 @@ fn interim_responses_come_before_the_final_one() {
 }
 
 #[test]
-fn what_is_no_interim_response_is_refused() {
+fn interim_responses_need_an_interim_status() {
     let mut talk = Talk::new();
     let interim = |code| Outgoing::Interim(Interim::new(Status::new(code).expect("a status")));
     assert_eq!(talk.say(interim(103)), misuse(Misuse::NoRequest));
@@ -356,7 +356,7 @@ fn whoever_expects_100_and_another_protocol_gets_both_in_this_order() {
     talk.hear(b"hello").expect("a good body");
     talk.say(switch()).expect("it is complete");
     assert!(talk.sent().starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 "));
-    // Who sends nothing has nothing to wait for, but may have asked.
+    // A client without a body does not wait for 100, but may have requested it.
     let text = sent(&asked(0), [switch().into()]);
     assert!(text.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 "), "{text}");
 }

@@ -1,4 +1,4 @@
-//! Shapes behind fifteen years of request smuggling: each is an error that closes the connection, and each error has
+//! The messages of fifteen years of request smuggling: each is an error that closes the connection, and each error has
 //! its status.
 
 mod support;
@@ -94,7 +94,8 @@ fn targets_have_one_of_four_forms() {
     bad("CONNECT /a HTTP/1.1\r\nHost: a\r\n\r\n".replace("/a", "a").as_str(), Violation::Target);
 }
 
-/// Two readers may take them for different characters: one decodes, mends or cuts what the other does not (RFC 3986 §2).
+/// Two readers may read them as different characters: one decodes, repairs or truncates them, the other does not (RFC
+/// 3986 §2).
 #[test]
 fn targets_have_the_characters_of_a_uri_and_whole_escapes() {
     let escapes = ["%", "%4", "%4g", "%g4", "%%41", "%u0041", "%-1", "%+1", "%41%"];
@@ -275,7 +276,7 @@ fn a_request_line_that_is_too_long_is_blamed_on_its_method_or_its_target() {
 }
 
 #[test]
-fn what_just_fits_is_accepted() {
+fn requests_at_the_limits_are_accepted() {
     let wire = b"GET /234567 HTTP/1.1\r\nHost: 34567\r\nA:\r\n\r\n";
     assert_eq!(wire.len(), 41);
     let limits = |line: u32, head: u32, headers: u32| {
@@ -291,7 +292,7 @@ fn what_just_fits_is_accepted() {
 }
 
 #[test]
-fn a_length_is_demanded_only_where_the_server_says_so() {
+fn a_length_is_required_only_where_the_server_is_configured_so() {
     let wire = b"POST / HTTP/1.1\r\nHost: a\r\n\r\n";
     assert_eq!(seen(wire).requests.len(), 1);
     let strict = seen_with(Config::default().length_required(true), wire);

@@ -86,7 +86,7 @@ fn random_bytes_are_judged_alike() {
 }
 
 #[test]
-fn what_is_wrong_is_told_apart() {
+fn each_flaw_is_reported_as_its_own() {
     let flaw = |head: &[u8]| match agreed(From(head, 0)).end {
         Err(Stop::Flawed(flaw)) => flaw,
         other => panic!("{other:?}"),
@@ -107,7 +107,7 @@ fn what_is_wrong_is_told_apart() {
 }
 
 #[test]
-fn whoever_refuses_a_field_hears_of_no_other() {
+fn no_field_is_reported_after_a_refused_one() {
     /// Refuses a field after so many.
     struct Few(usize);
 

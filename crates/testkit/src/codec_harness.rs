@@ -1,4 +1,4 @@
-//! `CodecHarness`: what an event loop does with one connection, without the loop and without the network.
+//! `CodecHarness`: drives one codec as an event loop drives it for a connection, without a loop and without a network.
 
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant, SystemTime};
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant, SystemTime};
 use tidegate_buffer::{RECEIVE_BYTES_MAX, Scratch};
 use tidegate_codec::{Codec, FileRegion, Input, Outbound, Output, Pool, Step, Time, WritePosition};
 
-/// A codec on a test stand: bytes are received as a loop receives them, through a [`Scratch`] and an [`Input`], and
-/// what the codec writes is read back.
+/// A codec in a test harness. The harness receives bytes as a loop does, through a [`Scratch`] and an [`Input`], and
+/// returns the bytes that the codec writes.
 ///
 /// ```
 /// use tidegate_codec::framing::Lines;
 /// use tidegate_testkit::CodecHarness;
 ///
-/// let mut stand = CodecHarness::new(Lines::new());
-/// let lines = stand.visit(b"ebb\nflow\nsla")?;
+/// let mut harness = CodecHarness::new(Lines::new());
+/// let lines = harness.visit(b"ebb\nflow\nsla")?;
 /// assert_eq!(lines.len(), 2);
-/// stand.encode("flood".into())?;
-/// stand.flush()?;
-/// assert_eq!(stand.take_sent(), b"flood\n");
+/// harness.encode("flood".into())?;
+/// harness.flush()?;
+/// assert_eq!(harness.take_sent(), b"flood\n");
 /// # Ok::<(), tidegate_codec::framing::FramingError>(())
 /// ```
 #[derive(Debug)]
@@ -33,13 +33,13 @@ pub struct CodecHarness<C> {
 }
 
 impl<C: Codec> CodecHarness<C> {
-    /// Puts `codec` on a stand with a pool of its own.
+    /// A harness for `codec` with a pool of its own.
     #[must_use]
     pub fn new(codec: C) -> Self {
         Self::with_pool(codec, &Pool::new())
     }
 
-    /// Puts `codec` on a stand that takes its memory from `pool`.
+    /// A harness for `codec` that takes its memory from `pool`.
     #[must_use]
     pub fn with_pool(codec: C, pool: &Pool) -> Self {
         let now = Instant::now();
@@ -54,10 +54,11 @@ impl<C: Codec> CodecHarness<C> {
         }
     }
 
-    /// Receives `bytes` and decodes all that is complete, then flushes and settles: a whole visit of a connection.
+    /// Receives `bytes`, decodes every complete message, then flushes and compacts: all that a loop does in one
+    /// dispatch of a connection.
     ///
     /// # Errors
-    /// That of decoding or flushing; the messages before it are lost. [`step`](CodecHarness::step) keeps them apart.
+    /// That of decoding or flushing; the messages before it are lost. [`step`](CodecHarness::step) returns them singly.
     ///
     /// # Panics
     /// As [`receive`](CodecHarness::receive).
@@ -72,23 +73,23 @@ impl<C: Codec> CodecHarness<C> {
         Ok(messages)
     }
 
-    /// Receives `bytes` into the scratch and puts them behind what is unread.
+    /// Receives `bytes` into the scratch and appends them to the unread input.
     ///
     /// # Panics
-    /// If there are more than a loop receives at once, [`RECEIVE_BYTES_MAX`].
+    /// If there are more bytes than a loop receives at once, [`RECEIVE_BYTES_MAX`].
     pub fn receive(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= RECEIVE_BYTES_MAX, "a loop receives at most {RECEIVE_BYTES_MAX} bytes at once");
         self.scratch.space(bytes.len())[..bytes.len()].copy_from_slice(bytes);
         self.input.append(self.scratch.received(bytes.len()), &self.pool);
     }
 
-    /// Decodes once. After an error, what the codec had to say to the peer is flushed.
+    /// Decodes once. After an error, flushes what the codec has written to the peer.
     ///
     /// # Errors
     /// Those of the codec.
     pub fn step(&mut self) -> Result<Step<C::In>, C::Error> {
         let step = self.codec.decode(&mut self.input, &mut Output::new(&mut self.queue, &self.pool, &self.time));
-        self.last_word(step)
+        self.flush_on_error(step)
     }
 
     /// Decodes once after the peer has shut down its sending side.
@@ -97,20 +98,20 @@ impl<C: Codec> CodecHarness<C> {
     /// Those of the codec.
     pub fn decode_eof(&mut self) -> Result<Step<C::In>, C::Error> {
         let step = self.codec.decode_eof(&mut self.input, &mut Output::new(&mut self.queue, &self.pool, &self.time));
-        self.last_word(step)
+        self.flush_on_error(step)
     }
 
-    /// Lets the codec make progress that nobody asked for.
+    /// Drives the codec's handshake, as a loop does without a message to decode or to encode.
     ///
     /// # Errors
     /// Those of the codec.
     pub fn drive_handshake(&mut self) -> Result<(), C::Error> {
         let done =
             self.codec.drive_handshake(&mut self.input, &mut Output::new(&mut self.queue, &self.pool, &self.time));
-        self.last_word(done)
+        self.flush_on_error(done)
     }
 
-    /// Encodes a message and says up to where it reaches.
+    /// Encodes a message and returns its write position.
     ///
     /// # Errors
     /// Those of the codec.
@@ -119,7 +120,7 @@ impl<C: Codec> CodecHarness<C> {
         Ok(self.codec.mark(&self.queue))
     }
 
-    /// Flushes the codec and the queue; pieces of files that a filter must see are read in bounded pieces.
+    /// Flushes the codec and the queue. Files that a filter transforms are read in bounded pieces.
     ///
     /// # Errors
     /// Those of the codec.
@@ -131,13 +132,13 @@ impl<C: Codec> CodecHarness<C> {
             self.codec.flush(&mut Output::new(&mut self.queue, &self.pool, &self.time))?;
             let Some(files) = self.codec.file_to_load() else { break };
             let loaded = files.load_file(FILE_PIECE_BYTES, read_file);
-            assert!(loaded.expect("the file is as long as its region"), "a file to load is one that comes first");
+            assert!(loaded.expect("the file is as long as its region"), "a file to load comes first in its queue");
         }
         self.queue.flush();
         Ok(())
     }
 
-    /// Says goodbye: the codec's last word, flushed.
+    /// Closes the codec in order and flushes what it writes for that.
     ///
     /// # Errors
     /// Those of the codec.
@@ -147,7 +148,7 @@ impl<C: Codec> CodecHarness<C> {
         done
     }
 
-    /// Ends a visit: what is unread moves into memory of its own.
+    /// Ends a dispatch: unread input moves out of the scratch into memory of its own.
     pub fn compact(&mut self) {
         self.input.compact(&self.pool);
         self.codec.compact(&self.pool);
@@ -177,13 +178,13 @@ impl<C: Codec> CodecHarness<C> {
         sent
     }
 
-    /// Whether everything up to `mark` has been sent.
+    /// Whether everything up to `position` has been sent.
     #[must_use]
-    pub fn is_flushed(&self, mark: WritePosition) -> bool {
-        self.codec.wire_offset(mark).is_some_and(|offset| self.queue.sent().0 >= offset)
+    pub fn is_flushed(&self, position: WritePosition) -> bool {
+        self.codec.wire_offset(position).is_some_and(|offset| self.queue.sent().0 >= offset)
     }
 
-    /// Calls the codec if the time it waits for has come.
+    /// Advances the clock, and calls the codec if its deadline has passed.
     ///
     /// # Errors
     /// Those of the codec.
@@ -194,21 +195,22 @@ impl<C: Codec> CodecHarness<C> {
             return Ok(());
         }
         let done = self.codec.handle_timeout(&mut Output::new(&mut self.queue, &self.pool, &self.time));
-        self.last_word(done)
+        self.flush_on_error(done)
     }
 
-    /// Lets time pass in which decoding is suspended: the codec is told when it goes on, and is not asked meanwhile.
+    /// Advances the clock while decoding is suspended: the codec's deadline is not checked meanwhile, and the codec
+    /// restarts its timeouts when decoding resumes.
     pub fn suspend(&mut self, by: Duration) {
         self.now += by;
         self.time.advance(self.now, || SystemTime::UNIX_EPOCH);
         self.codec.restart_timeouts(self.now);
     }
 
-    /// Whether nothing keeps what was received last. After [`compact`](CodecHarness::compact), and with everything sent and
-    /// every message dropped, it has to be so.
+    /// Whether nothing refers to the bytes that were received last. This must hold after
+    /// [`compact`](CodecHarness::compact), once everything is sent and every message dropped.
     #[must_use]
     pub fn scratch_is_free(&mut self) -> bool {
-        // A scratch that somebody still looks at is replaced, at another address, since the old one lives.
+        // A scratch that still has a view is replaced. The new one has another address, since the old one lives.
         let before = std::ptr::from_ref(&self.scratch.received(0)[..]).cast::<u8>();
         std::ptr::eq(before, self.scratch.space(0).as_ptr())
     }
@@ -218,14 +220,14 @@ impl<C: Codec> CodecHarness<C> {
         self.scratch.release();
     }
 
-    /// Puts another codec in place of this one; bytes that were read come along.
+    /// Replaces the codec by what `to` makes of it; input and queue stay.
     #[must_use]
     pub fn map<D: Codec>(self, to: impl FnOnce(C) -> D) -> CodecHarness<D> {
         let Self { codec, input, queue, scratch, pool, time, now } = self;
         CodecHarness { codec: to(codec), input, queue, scratch, pool, time, now }
     }
 
-    /// The codec, and a view of the queue for it to write to.
+    /// The codec, and an output over the queue.
     pub fn parts(&mut self) -> (&mut C, Output<'_>) {
         (&mut self.codec, Output::new(&mut self.queue, &self.pool, &self.time))
     }
@@ -235,29 +237,29 @@ impl<C: Codec> CodecHarness<C> {
         &self.codec
     }
 
-    /// What is unread.
+    /// The unread input.
     pub fn input(&self) -> &Input {
         &self.input
     }
 
-    /// What waits to be sent.
+    /// The outbound queue.
     pub fn queue(&self) -> &Outbound {
         &self.queue
     }
 
-    /// Where the memory comes from.
+    /// The pool that the memory comes from.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// The time on this stand.
+    /// The time of this harness.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// After an error the engine sends what is there, so what stages hold back is flushed. That this may fail again
-    /// changes nothing.
-    fn last_word<T>(&mut self, done: Result<T, C::Error>) -> Result<T, C::Error> {
+    /// After an error the engine sends what is queued, so the stages flush what they buffer. A second error here is
+    /// ignored.
+    fn flush_on_error<T>(&mut self, done: Result<T, C::Error>) -> Result<T, C::Error> {
         if done.is_err() {
             let _ = self.flush();
             self.queue.flush();

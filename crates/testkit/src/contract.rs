@@ -1,9 +1,9 @@
 //! The contract that every codec keeps, as tests.
 //!
-//! Bytes come from a network in whatever pieces it likes. So the same bytes, whole, byte by byte, at every split in
-//! two, and in random pieces to a reader that pauses at random, have to give the same messages, the same error and
-//! the same replies; and when all is over, no memory may be held. A codec on its own and a stack of filters under one
-//! are tested alike, since both are a [`Codec`].
+//! A network delivers bytes in arbitrary pieces. So the same bytes, whole, byte by byte, at every split in two, and in
+//! random pieces to a reader that pauses at random, must give the same messages, the same error and the same replies.
+//! At the end no memory may be in use. A codec alone and a codec over a stack of filters are tested alike, since both
+//! are a [`Codec`].
 //!
 //! ```
 //! use tidegate_codec::framing::Lines;
@@ -17,9 +17,9 @@
 //! contract::refuses_before_allocating(make, &[b'x'; 100]);
 //! ```
 //!
-//! What else a codec needs, a request that it sends first or answers of an application, is set on a [`Contract`].
+//! A [`Contract`] sets what else a codec needs, such as a request that it sends first or answers of an application.
 //!
-//! A failure names the split, or the seed of the pieces; `TIDEGATE_SEED` in the environment replays that seed.
+//! A failure prints the split, or the seed of the pieces; `TIDEGATE_SEED` in the environment replays that seed.
 
 mod mutate;
 mod transcript;
@@ -34,15 +34,15 @@ use crate::random::{Random, seed};
 
 pub use transcript::{Outcome, Transcript};
 
-/// Checks that `wire` is decoded the same in whatever pieces it comes; says what was decoded.
+/// Checks that `wire` is decoded the same in whatever pieces it arrives; returns what was decoded.
 ///
 /// # Panics
-/// If it is not, or if memory is held when all is over.
+/// If it is not, or if memory is still in use at the end.
 pub fn check<C: Codec<In: Debug>>(make: impl Fn() -> C, wire: &[u8]) -> Transcript {
     Contract::new(make).check(wire)
 }
 
-/// Checks that the codec errs on `wire`, which declares or begins something too large, without taking memory for it.
+/// Checks that the codec refuses `wire`, which declares or begins something too large, without taking memory for it.
 ///
 /// # Panics
 /// If it does not.
@@ -50,8 +50,8 @@ pub fn refuses_before_allocating<C: Codec<In: Debug>>(make: impl Fn() -> C, wire
     Contract::new(make).refuses_before_allocating(wire)
 }
 
-/// Checks that neither random bytes nor mutations of `valid` make the codec panic, run on without end, leak, or
-/// decode differently in other pieces.
+/// Checks that neither random bytes nor mutations of `valid` make the codec panic, loop without end, leak, or decode
+/// differently in other pieces.
 ///
 /// # Panics
 /// If one does.
@@ -59,7 +59,7 @@ pub fn never_panics<C: Codec<In: Debug>>(make: impl Fn() -> C, valid: &[u8], rou
     Contract::new(make).never_panics(valid, rounds);
 }
 
-/// How one kind of codec is put through the contract.
+/// How one kind of codec is checked against the contract.
 ///
 /// ```
 /// use tidegate_codec::framing::Lines;
@@ -68,7 +68,7 @@ pub fn never_panics<C: Codec<In: Debug>>(make: impl Fn() -> C, valid: &[u8], rou
 ///
 /// // A server that echoes, with lines rendered as text.
 /// let echo = Contract::rendered(Lines::new, |line| String::from_utf8_lossy(line).into_owned())
-///     .answer(|line, lines, out| lines.encode(line.into(), out).expect("a line that came may be sent"));
+///     .answer(|line, lines, out| lines.encode(line.into(), out).expect("a received line may be sent"));
 /// let seen = echo.check(b"ebb\nflow\n");
 /// assert_eq!(seen.messages, ["ebb", "flow"]);
 /// assert_eq!(seen.replies, b"ebb\nflow\n");
@@ -98,7 +98,7 @@ impl<'a, C: Codec<In: Debug>> Contract<'a, C> {
 }
 
 impl<'a, C: Codec> Contract<'a, C> {
-    /// Codecs come from `make`, and messages are compared by what `render` says of them.
+    /// Codecs come from `make`, and messages are compared by the text that `render` makes of them.
     #[must_use]
     pub fn rendered(make: impl Fn() -> C + 'a, render: impl Fn(&C::In) -> String + 'a) -> Self {
         Self {
@@ -127,15 +127,15 @@ impl<'a, C: Codec> Contract<'a, C> {
         self
     }
 
-    /// Replies are compared as `normal` makes them: for stacks in which the bytes depend on when they are flushed, as
-    /// the records of TLS do.
+    /// Replies are compared after `normal` has normalised them: for stacks whose bytes depend on when they are flushed,
+    /// as TLS records do.
     #[must_use]
     pub fn replies(mut self, normal: impl Fn(&[u8]) -> Vec<u8> + 'a) -> Self {
         self.replies = Box::new(normal);
         self
     }
 
-    /// The peer does not end after the last byte.
+    /// The peer does not shut down its sending side after the last byte.
     #[must_use]
     pub fn stays_open(mut self) -> Self {
         self.ends = false;
@@ -149,19 +149,19 @@ impl<'a, C: Codec> Contract<'a, C> {
         self
     }
 
-    /// How often [`check`](Contract::check) cuts into random pieces; 64 times unless set.
+    /// How often [`check`](Contract::check) splits the bytes into random pieces; 64 times unless set.
     #[must_use]
     pub fn rounds(mut self, rounds: usize) -> Self {
         self.rounds = rounds;
         self
     }
 
-    /// Decodes `wire` whole, byte by byte, at every split in two (of a long one, at those near its ends and at
-    /// random ones) and in random pieces; says what was decoded.
+    /// Decodes `wire` whole, byte by byte, at every split in two (of a long wire, at the splits near its ends and at
+    /// random ones) and in random pieces; returns what was decoded.
     ///
     /// # Panics
-    /// If two ways give different messages, errors or replies; if after a visit something keeps the scratch; if
-    /// memory is held when all is over; if there are more messages than the bytes can mean.
+    /// If two ways give different messages, errors or replies; if something refers to the scratch after a dispatch; if
+    /// memory is in use at the end; if there are more messages than the bytes can encode.
     pub fn check(&self, wire: &[u8]) -> Transcript {
         let whole = self.run(wire, CheckPlan::whole(wire.len()));
         self.compare(wire, &whole, CheckPlan::bytewise(wire.len()));
@@ -175,8 +175,8 @@ impl<'a, C: Codec> Contract<'a, C> {
         whole
     }
 
-    /// Decodes `wire` whole and once in random pieces, from the [`seed`](Contract::seed); says what was decoded. It is
-    /// what there is time for where somebody else, a fuzzer, sees to it that many bytes and seeds are tried.
+    /// Decodes `wire` whole and once in random pieces, from the [`seed`](Contract::seed); returns what was decoded.
+    /// This is the cheap check for a caller that itself tries many bytes and seeds, such as a fuzzer.
     ///
     /// # Panics
     /// As [`check`](Contract::check).
@@ -186,23 +186,24 @@ impl<'a, C: Codec> Contract<'a, C> {
         whole
     }
 
-    /// Decodes `wire`, whole and byte by byte, and checks that it is refused before the peer ends, with the blame on
-    /// the peer or on a limit, and that at no time more memory is in use than the bytes themselves explain. Memory
-    /// that does not come from the [`Pool`] is not seen.
+    /// Decodes `wire`, whole and byte by byte, and checks two things: the codec refuses it before the peer ends, and at
+    /// no time is more memory in use than the bytes themselves explain. Memory that does not come from the [`Pool`] is
+    /// not counted.
     ///
     /// # Panics
-    /// If it is not so.
+    /// If one of them is not so.
     pub fn refuses_before_allocating(&self, wire: &[u8]) -> Transcript {
         let whole = self.refused(wire, CheckPlan::whole(wire.len()));
         assert_eq!(whole, self.refused(wire, CheckPlan::bytewise(wire.len())), "refused whole, and byte by byte");
         whole
     }
 
-    /// Decodes random bytes and mutations of `valid`, `rounds` of them, each whole and in random pieces. Both have to
-    /// give the same messages and either both an error or neither; which one is free where several things are wrong.
+    /// Decodes random bytes and mutations of `valid`, `rounds` of them, each whole and in random pieces. Both ways must
+    /// give the same messages, and either both or neither an error. The errors may differ, since several things can be
+    /// wrong.
     ///
     /// # Panics
-    /// If it is not so, or if anything panics, leaks or runs on; the seed and the bytes are printed.
+    /// If it is not so, or if the codec panics, leaks or does not end; the seed and the bytes are printed.
     pub fn never_panics(&self, valid: &[u8], rounds: usize) {
         let mut random = Random::new(self.seed);
         for round in 0..rounds {
@@ -223,23 +224,23 @@ impl<'a, C: Codec> Contract<'a, C> {
     }
 
     fn run(&self, wire: &[u8], mut plan: CheckPlan) -> Transcript {
-        let _told = TellOnPanic { name: plan.name.clone(), wire, seed: self.seed };
+        let _report = PrintOnPanic { name: plan.name.clone(), wire, seed: self.seed };
         let pool = Pool::new();
         let mut run = self.begin(&pool, wire.len());
         let (mut rest, mut paused) = (wire, false);
         while !rest.is_empty() && run.is_open() {
             let (piece, after) = rest.split_at(plan.next_piece(rest.len()));
             rest = after;
-            run.stand.receive(piece);
+            run.harness.receive(piece);
             paused = plan.pauses();
             if paused {
-                run.pause(plan.pumps());
+                run.pause(plan.drives_handshake());
             } else {
-                run.visit(plan.random.as_mut());
+                run.dispatch(plan.random.as_mut());
             }
         }
         if paused && !self.ends {
-            run.visit(None);
+            run.dispatch(None);
         }
         if self.ends {
             run.end();
@@ -250,23 +251,23 @@ impl<'a, C: Codec> Contract<'a, C> {
     }
 
     fn refused(&self, wire: &[u8], mut plan: CheckPlan) -> Transcript {
-        let _told = TellOnPanic { name: plan.name.clone(), wire, seed: self.seed };
+        let _report = PrintOnPanic { name: plan.name.clone(), wire, seed: self.seed };
         let pool = Pool::new();
         let mut run = self.begin(&pool, wire.len());
         let mut rest = wire;
         while !rest.is_empty() && run.is_open() {
             let (piece, after) = rest.split_at(plan.next_piece(rest.len()));
             rest = after;
-            run.stand.receive(piece);
+            run.harness.receive(piece);
             let received = pool.ledger().used();
-            run.visit(None);
-            // Every stage may hold the bytes once, and as much again while they grow.
+            run.dispatch(None);
+            // Every stage may buffer the bytes once, and as much again while its buffer grows.
             let explained = 4 * wire.len() + ALLOWANCE_BYTES;
             let taken = pool.ledger().used().saturating_sub(received);
-            assert!(taken <= explained, "{taken} bytes of memory were taken for {} that had come", wire.len());
-            run.stand.release_scratch();
-            let held = pool.ledger().used();
-            assert!(held <= explained, "{held} bytes of memory are held for {} that had come", wire.len());
+            assert!(taken <= explained, "{taken} bytes of memory were taken for {} received", wire.len());
+            run.harness.release_scratch();
+            let used = pool.ledger().used();
+            assert!(used <= explained, "{used} bytes of memory are in use for {} received", wire.len());
         }
         let transcript = run.finish();
         assert!(transcript.has_failed(), "it was not refused: {transcript}");
@@ -274,20 +275,20 @@ impl<'a, C: Codec> Contract<'a, C> {
     }
 
     fn begin<'r>(&'r self, pool: &Pool, bytes: usize) -> Run<'r, 'a, C> {
-        let mut stand = CodecHarness::with_pool((self.make)(), pool);
-        let (codec, mut out) = stand.parts();
+        let mut harness = CodecHarness::with_pool((self.make)(), pool);
+        let (codec, mut out) = harness.parts();
         (self.open)(codec, &mut out);
         let mut run =
-            Run { contract: self, stand, seen: Transcript::default(), messages_max: bytes + EXTRA_MESSAGES_MAX };
+            Run { contract: self, harness, seen: Transcript::default(), messages_max: bytes + EXTRA_MESSAGES_MAX };
         run.flush();
         run
     }
 }
 
-/// One connection on its way through the contract.
+/// One connection under test.
 struct Run<'r, 'a, C: Codec> {
     contract: &'r Contract<'a, C>,
-    stand: CodecHarness<C>,
+    harness: CodecHarness<C>,
     seen: Transcript,
     messages_max: usize,
 }
@@ -297,39 +298,39 @@ impl<C: Codec> Run<'_, '_, C> {
         self.seen.outcome == Outcome::Open
     }
 
-    /// What a loop does when it has received: decode all, flush, settle.
-    fn visit(&mut self, mut random: Option<&mut Random>) {
+    /// What a loop does after a receive: decode all, flush, compact.
+    fn dispatch(&mut self, mut random: Option<&mut Random>) {
         while self.is_open() {
-            match self.stand.step() {
+            match self.harness.step() {
                 Ok(Step::Message(message)) => self.message(message),
                 Ok(Step::NeedMore) => break,
                 Ok(Step::End) => self.seen.outcome = Outcome::Ended,
                 Err(error) => self.fail(&error),
             }
-            // A handler that pauses leaves the rest for a later visit.
+            // A handler that pauses leaves the rest for a later dispatch.
             if random.as_mut().is_some_and(|random| random.once_in(8)) {
-                self.stand.compact();
+                self.harness.compact();
             }
         }
         self.flush();
-        self.stand.compact();
-        if self.stand.codec().buffered_bytes() == 0 {
-            assert!(self.stand.scratch_is_free(), "after `settle` something still keeps the loop's scratch");
+        self.harness.compact();
+        if self.harness.codec().buffered_bytes() == 0 {
+            assert!(self.harness.scratch_is_free(), "after `compact` something still refers to the loop's scratch");
         }
     }
 
-    /// What a loop does when it has received for a reader that does not read.
-    fn pause(&mut self, pumps: bool) {
-        if pumps && let Err(error) = self.stand.drive_handshake() {
+    /// What a loop does after a receive while the application has paused reading.
+    fn pause(&mut self, drives_handshake: bool) {
+        if drives_handshake && let Err(error) = self.harness.drive_handshake() {
             self.fail(&error);
         }
         self.flush();
-        self.stand.compact();
+        self.harness.compact();
     }
 
     fn end(&mut self) {
         while self.is_open() {
-            match self.stand.decode_eof() {
+            match self.harness.decode_eof() {
                 Ok(Step::Message(message)) => self.message(message),
                 Ok(Step::NeedMore) => self.seen.outcome = Outcome::Waiting,
                 Ok(Step::End) => self.seen.outcome = Outcome::Ended,
@@ -337,14 +338,14 @@ impl<C: Codec> Run<'_, '_, C> {
             }
         }
         self.flush();
-        self.stand.compact();
+        self.harness.compact();
     }
 
     fn message(&mut self, message: C::In) {
         self.seen.messages.push((self.contract.render)(&message));
         let count = self.seen.messages.len();
         assert!(count <= self.messages_max, "{count} messages and no end: {}", self.seen);
-        let (codec, mut out) = self.stand.parts();
+        let (codec, mut out) = self.harness.parts();
         (self.contract.answer)(message, codec, &mut out);
     }
 
@@ -353,12 +354,12 @@ impl<C: Codec> Run<'_, '_, C> {
     }
 
     fn flush(&mut self) {
-        if let Err(error) = self.stand.flush()
+        if let Err(error) = self.harness.flush()
             && self.is_open()
         {
             self.fail(&error);
         }
-        self.seen.replies.extend(self.stand.take_sent());
+        self.seen.replies.extend(self.harness.take_sent());
     }
 
     fn finish(mut self) -> Transcript {
@@ -367,7 +368,7 @@ impl<C: Codec> Run<'_, '_, C> {
     }
 }
 
-/// In what pieces bytes come.
+/// The pieces in which bytes arrive.
 struct CheckPlan {
     name: String,
     first: usize,
@@ -410,7 +411,7 @@ impl CheckPlan {
         self.random.as_mut().is_some_and(|random| random.once_in(4))
     }
 
-    fn pumps(&mut self) -> bool {
+    fn drives_handshake(&mut self) -> bool {
         self.random.as_mut().is_some_and(|random| random.once_in(2))
     }
 }
@@ -425,33 +426,33 @@ fn splits(length: usize, random: &mut Random) -> Vec<usize> {
     (1..edge).chain(middle).chain(length - edge..length).collect()
 }
 
-/// Says what ran when a codec panics, which has no idea of it.
-struct TellOnPanic<'w> {
+/// Prints the bytes, the pieces and the seed when a codec panics, since the codec's message has none of them.
+struct PrintOnPanic<'w> {
     name: String,
     wire: &'w [u8],
     seed: u64,
 }
 
-impl Drop for TellOnPanic<'_> {
+impl Drop for PrintOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let wire = transcript::shortened(self.wire, WIRE_TOLD_MAX);
+            let wire = transcript::shortened(self.wire, WIRE_PRINTED_MAX);
             eprintln!("bytes: {wire}\npieces: {}\nreplay: TIDEGATE_SEED={:#x}", self.name, self.seed);
         }
     }
 }
 
-/// How often a wire is cut into random pieces.
+/// How often a wire is split into random pieces.
 const ROUNDS: usize = 64;
 
 /// Up to this length, bytes are split in two at every place.
 const EVERY_SPLIT_BYTES_MAX: usize = 4 * 1024;
 
-/// What a codec may yield beyond one message a byte: ends, and messages that it makes up.
+/// How many messages a codec may return beyond one a byte: ends, and messages that it generates itself.
 const EXTRA_MESSAGES_MAX: usize = 64;
 
-/// Memory that a few bytes may cost: some segments, for replies and for the stages of a stack.
+/// Memory that a few bytes may take: some segments, for replies and for the stages of a stack.
 const ALLOWANCE_BYTES: usize = 16 * 1024;
 
 /// How many bytes are printed when a codec panics.
-const WIRE_TOLD_MAX: usize = 4 * 1024;
+const WIRE_PRINTED_MAX: usize = 4 * 1024;

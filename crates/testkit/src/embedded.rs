@@ -1,7 +1,8 @@
 //! `Embedded`: a codec and its application, a handler or a channel, on a real event loop, without a network.
 //!
-//! The loop, the outbound queue, the water marks and the timers are those that serve a real connection; only the
-//! driver is made of byte vectors, and its clock stands still until it is moved. Read next: `wire.rs`, that driver.
+//! The loop, the outbound queue, the water marks and the timers are those that serve a real connection. Only the
+//! driver differs: it reads and writes byte vectors, and its clock moves only when the test advances it. Read next:
+//! `wire.rs`, that driver.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -19,9 +20,9 @@ use tidegate_sys::Socket;
 
 use crate::wire::{State, Wire, peer};
 
-/// A connection whose peer is the test: it sends byte slices, looks at what was written, and moves the time.
+/// A connection whose peer is the test: the test sends byte slices, reads what was written, and advances the clock.
 ///
-/// Whatever makes something happen turns the loop until it has come to rest, and panics if it does not.
+/// Every method that causes work turns the loop until it is idle, and panics if it does not become idle.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,7 +31,7 @@ use crate::wire::{State, Wire, peer};
 /// use tidegate_engine::{Context, Event, Handler, Outcome};
 /// use tidegate_testkit::Embedded;
 ///
-/// /// Greets, and hangs up on who stays silent for a minute.
+/// /// Greets each name, and closes a connection that is silent for a minute.
 /// struct Greeter;
 ///
 /// impl Handler<Lines> for Greeter {
@@ -68,15 +69,15 @@ use crate::wire::{State, Wire, peer};
 pub struct Embedded<P: Send + 'static> {
     event_loop: EventLoop,
     state: State,
-    /// `None` if a channel is served.
+    /// `None` if a channel serves the connection.
     remote: Option<Remote<P>>,
     pool: Pool,
 }
 
 impl Embedded<Infallible> {
-    /// A connection that has just been accepted and is served by a task with its channel, as by
-    /// [`Server::serve`](tidegate_engine::Server::serve), with the default limits. The task sees the test's time:
-    /// [`advance`](Embedded::advance) moves its sleeps and deadlines.
+    /// A newly accepted connection that a task serves through its channel, as with
+    /// [`Server::serve`](tidegate_engine::Server::serve), with the default limits. The task's sleeps and deadlines
+    /// follow the test's clock, which [`advance`](Embedded::advance) moves.
     ///
     /// ```
     /// use std::time::Duration;
@@ -84,7 +85,7 @@ impl Embedded<Infallible> {
     /// use tidegate_engine::{Channel, ChannelError, task};
     /// use tidegate_testkit::Embedded;
     ///
-    /// /// Answers each line a second later, and says goodbye to who stays silent for a minute.
+    /// /// Answers each line a second later, and sends `goodbye` after a minute of silence.
     /// async fn patient_echo(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
     ///     loop {
     ///         match channel.recv().within(Duration::from_secs(60)).await {
@@ -147,13 +148,13 @@ impl Embedded<Infallible> {
 }
 
 impl<P: Send + 'static> Embedded<P> {
-    /// A connection that has just been accepted, with the default limits.
+    /// A newly accepted connection, with the default limits.
     #[must_use]
     pub fn new<C: Codec, H: Handler<C, Post = P>>(codec: C, handler: H) -> Self {
         Self::with_limits(codec, handler, Limits::default())
     }
 
-    /// A connection that has just been accepted.
+    /// A newly accepted connection.
     #[must_use]
     pub fn with_limits<C: Codec, H: Handler<C, Post = P>>(codec: C, handler: H, limits: Limits) -> Self {
         let mut embedded = Self::without_connection(&limits);
@@ -171,20 +172,20 @@ impl<P: Send + 'static> Embedded<P> {
         Self { event_loop, state, remote: None, pool }
     }
 
-    /// Starts a task on the loop, beside whatever serves the connection, and lets it run.
+    /// Starts a task on the loop, beside the application of the connection, and runs it until the loop is idle.
     pub fn spawn<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> Task<T> {
         let task = self.event_loop.spawn(future);
         self.run_until_idle();
         task
     }
 
-    /// Lets the loop run until it has come to rest: after something was done to it that it was not told of, such as a
-    /// waker used by the test.
+    /// Turns the loop until it is idle: for work that the test caused without a method of this type, such as through a
+    /// waker.
     pub fn run(&mut self) {
         self.run_until_idle();
     }
 
-    /// The peer sends bytes, in one piece. What the connection does not want to receive yet waits.
+    /// The peer sends bytes, in one piece. Bytes wait while the connection does not receive.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.state.change(|wire| wire.inbound.extend(bytes));
         self.run_until_idle();
@@ -207,31 +208,31 @@ impl<P: Send + 'static> Embedded<P> {
         self.run_until_idle();
     }
 
-    /// From now on the peer takes only so many bytes more, until this is called again: how a slow reader is played. At
-    /// first it takes everything.
+    /// From now on the peer takes at most `bytes` more, until the next call: this simulates a slow reader. Without a
+    /// call the peer takes everything.
     pub fn take_at_most(&mut self, bytes: usize) {
         self.state.change(|wire| wire.window = bytes);
         self.run_until_idle();
     }
 
-    /// Of the bytes that the peer took, so many still lie unread in its kernel: how a peer is played that reads too
-    /// slowly for the connection to notice. At first nothing is known about it.
+    /// Of the bytes that the peer took, `bytes` are still unacknowledged as far as the driver reports: this simulates a
+    /// peer that reads slowly behind large kernel buffers. Without a call the driver reports no number.
     pub fn leave_unread(&mut self, bytes: u64) {
         self.state.change(|wire| wire.unread = Some(bytes));
     }
 
     /// Another thread posts to the handler.
     pub fn post(&mut self, post: P) {
-        // The loop lives as long as `self`, and takes a million letters at once.
+        // The loop lives as long as `self`, and takes a million messages at once.
         let _ = self.remote().post(post);
         self.run_until_idle();
     }
 
-    /// Time passes. Whatever is due on the way happens when it is due.
+    /// Advances the clock. Each deadline on the way expires at its own time.
     pub fn advance(&mut self, time: Duration) {
         let end = self.state.read(|wire| wire.now) + time;
         loop {
-            // The wheel's precision is a millisecond; steps of one would be exact, and slow for hours.
+            // The timer wheel is precise to a millisecond. Steps of one would be exact, but slow over hours.
             let left = end.saturating_duration_since(self.state.read(|wire| wire.now));
             let step = self.state.read(|wire| wire.sleep).unwrap_or(left).max(Duration::from_millis(1)).min(left);
             if left.is_zero() {
@@ -242,30 +243,30 @@ impl<P: Send + 'static> Embedded<P> {
         }
     }
 
-    /// What was written since this was last asked.
+    /// The bytes written since the last call.
     pub fn written(&mut self) -> Vec<u8> {
         self.state.change(|wire| std::mem::take(&mut wire.outbound))
     }
 
-    /// Whether our side sends no more: it was shut down or closed.
+    /// Whether the connection sends no more: its sending side was shut down, or it was closed.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.state.read(|wire| wire.we_ended || wire.closed.is_some())
     }
 
-    /// Whether the connection is gone.
+    /// Whether the connection is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.state.read(|wire| wire.closed.is_some())
     }
 
-    /// Whether the connection is gone, and was cut off rather than ended.
+    /// Whether the connection is closed, and was reset rather than ended.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
         self.state.read(|wire| wire.closed == Some(true))
     }
 
-    /// Whether the connection wants to receive: it does not while it is paused, or its outbound queue is too full.
+    /// Whether the connection receives: it does not while it is paused, or while its outbound queue is too full.
     #[must_use]
     pub fn is_receiving(&self) -> bool {
         self.state.read(|wire| wire.receiving)
@@ -277,7 +278,7 @@ impl<P: Send + 'static> Embedded<P> {
         self.run_until_idle();
     }
 
-    /// Whether a drain has come to its end: nobody is left whom it waits for.
+    /// Whether a drain is complete: no connection or task is left that it waits for.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.event_loop.is_drained()
@@ -286,7 +287,7 @@ impl<P: Send + 'static> Embedded<P> {
     /// A handle for other threads.
     ///
     /// # Panics
-    /// If a channel is served: nothing can be posted to that.
+    /// If a channel serves the connection: a channel takes no posts.
     #[must_use]
     pub fn remote(&self) -> Remote<P> {
         self.remote.clone().expect("a handler has a remote, a channel has none")
@@ -298,14 +299,14 @@ impl<P: Send + 'static> Embedded<P> {
         self.event_loop.counts()
     }
 
-    /// The loop's memory; its ledger says what the connection holds.
+    /// The loop's memory; its ledger counts what the connection uses.
     #[must_use]
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// Turns the loop until nothing happens any more: nothing is asked of the driver, no message is decoded, and the
-    /// loop would sleep. It would not while there is a task to run, so a task may take many turns.
+    /// Turns the loop until it is idle: the loop submits no operation, decodes no message, and would sleep. It does not
+    /// sleep while a task is ready, so a task may take many turns.
     fn run_until_idle(&mut self) {
         let mut quiet = 0;
         for _ in 0..TURNS_MAX {
@@ -324,8 +325,8 @@ impl<P: Send + 'static> Embedded<P> {
 
 const ONE_STREAM: &str = "a wire of bytes is one stream";
 
-/// After so many turns in which nothing happened it has come to rest.
+/// After this many turns without work the loop counts as idle.
 const QUIET_TURNS: usize = 3;
 
-/// A handler or a task that keeps itself busy for ever is a bug of its test.
+/// Bound of the turns until the loop is idle: a handler or a task that never becomes idle is a bug of its test.
 const TURNS_MAX: usize = 100_000;

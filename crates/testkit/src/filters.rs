@@ -1,33 +1,33 @@
-//! Two filters made for tests: between them they use all that `Over` offers.
+//! Two filters for tests: together they use every feature of `Over`.
 //!
-//! [`ToyTls`] changes every byte, in records, after a handshake, and holds bytes back. [`StripPrefix`] looks at the
-//! first bytes only and passes everything else on without copying it.
+//! [`ToyTls`] transforms every byte, in records, after a handshake, and buffers bytes. [`StripPrefix`] inspects the
+//! first bytes only and passes all others on without copying them.
 
 use std::fmt;
 use std::time::Instant;
 
 use tidegate_codec::{Blame, Fault, Filter, Input, Outbound, Output, Step};
 
-/// A toy of a TLS, without any secrecy.
+/// A toy TLS, without any secrecy.
 ///
-/// The client says `TOY?`, the server answers `TOY!`; then both send records: two bytes of length, big endian, and as
-/// many bytes, at most [`RECORD_BYTES_MAX`], each XORed with the key. A record without bytes says that no more will
-/// follow; a peer that just ends is an error.
+/// The client sends `TOY?`, the server answers `TOY!`. Then both send records: two bytes of length, big endian, and as
+/// many bytes, at most [`RECORD_BYTES_MAX`], each XORed with the key. An empty record is the goodbye: it announces the
+/// end, as TLS's `close_notify` does. A peer that ends without one causes an error.
 #[derive(Debug)]
 pub struct ToyTls {
     is_client: bool,
     key: u8,
-    said_hello: bool,
+    hello_sent: bool,
     established: bool,
     peer_closed: bool,
     closed: bool,
-    /// What was taken from above and not yet sealed into a record.
-    held: Vec<u8>,
+    /// Plain bytes that are not yet sealed into a record.
+    buffered: Vec<u8>,
     deadline: Option<Instant>,
 }
 
 impl ToyTls {
-    /// The side that speaks first.
+    /// The side that sends its hello first.
     #[must_use]
     pub const fn client(key: u8) -> Self {
         Self::new(true, key)
@@ -43,23 +43,23 @@ impl ToyTls {
         Self {
             is_client,
             key,
-            said_hello: false,
+            hello_sent: false,
             established: false,
             peer_closed: false,
             closed: false,
-            held: Vec::new(),
+            buffered: Vec::new(),
             deadline: None,
         }
     }
 
-    /// The handshake has to be over by then.
+    /// The handshake fails if it is not complete at `at`.
     #[must_use]
     pub const fn with_deadline(mut self, at: Instant) -> Self {
         self.deadline = Some(at);
         self
     }
 
-    /// Everything that a client sends to say `plain`, in records of at most `record` bytes, with its goodbye.
+    /// Everything that a client sends to transfer `plain`, in records of at most `record` bytes, with its goodbye.
     ///
     /// # Panics
     /// If `record` is zero or exceeds [`RECORD_BYTES_MAX`].
@@ -77,10 +77,10 @@ impl ToyTls {
         [&SERVER_HELLO[..], &records(key, plain, record), &GOODBYE].concat()
     }
 
-    /// What `wire`, all that one side sent, meant: the plain bytes, and whether it said goodbye.
+    /// Decodes `wire`, everything that one side sent: the plain bytes, and whether the goodbye was sent.
     ///
     /// # Panics
-    /// If it is not in order.
+    /// If `wire` is malformed.
     #[must_use]
     pub fn opened(key: u8, wire: &[u8]) -> (Vec<u8>, bool) {
         if wire.is_empty() {
@@ -101,38 +101,38 @@ impl ToyTls {
         (plain, goodbye)
     }
 
-    fn say_hello(&mut self, out: &mut Output<'_>) {
-        if !std::mem::replace(&mut self.said_hello, true) {
+    fn send_hello(&mut self, out: &mut Output<'_>) {
+        if !std::mem::replace(&mut self.hello_sent, true) {
             out.write(if self.is_client { &CLIENT_HELLO } else { &SERVER_HELLO });
         }
     }
 
-    fn shake_hands(&mut self, wire: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, ToyTlsError> {
+    fn handshake(&mut self, wire: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, ToyTlsError> {
         if self.is_client {
-            self.say_hello(reply);
+            self.send_hello(reply);
         }
         let expected = if self.is_client { &SERVER_HELLO } else { &CLIENT_HELLO };
-        let come = &wire.bytes()[..wire.len().min(HELLO_BYTES)];
-        if !expected.starts_with(come) {
+        let received = &wire.bytes()[..wire.len().min(HELLO_BYTES)];
+        if !expected.starts_with(received) {
             return Err(ToyTlsError::BadHello);
         }
-        if come.len() < HELLO_BYTES {
+        if received.len() < HELLO_BYTES {
             return Ok(Step::NeedMore);
         }
         wire.consume(HELLO_BYTES);
-        self.say_hello(reply);
+        self.send_hello(reply);
         self.established = true;
         Ok(Step::Message(()))
     }
 
     fn seal(&mut self, out: &mut Output<'_>) {
-        if self.held.is_empty() {
+        if self.buffered.is_empty() {
             return;
         }
-        out.write(&(self.held.len() as u16).to_be_bytes());
-        self.held.iter_mut().for_each(|byte| *byte ^= self.key);
-        out.write(&self.held);
-        self.held.clear();
+        out.write(&(self.buffered.len() as u16).to_be_bytes());
+        self.buffered.iter_mut().for_each(|byte| *byte ^= self.key);
+        out.write(&self.buffered);
+        self.buffered.clear();
     }
 }
 
@@ -146,7 +146,7 @@ impl Filter for ToyTls {
         reply: &mut Output<'_>,
     ) -> Result<Step<()>, ToyTlsError> {
         if !self.established {
-            return self.shake_hands(wire, reply);
+            return self.handshake(wire, reply);
         }
         if self.peer_closed {
             return Ok(Step::End);
@@ -169,16 +169,16 @@ impl Filter for ToyTls {
 
     fn outbound(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> Result<(), ToyTlsError> {
         if self.is_client {
-            self.say_hello(out);
+            self.send_hello(out);
         }
         if !self.established || self.closed {
             return Ok(());
         }
         while let Some(front) = plain.front() {
-            let count = front.len().min(RECORD_BYTES_MAX - self.held.len());
-            self.held.extend_from_slice(&front[..count]);
+            let count = front.len().min(RECORD_BYTES_MAX - self.buffered.len());
+            self.buffered.extend_from_slice(&front[..count]);
             plain.advance(count as u64);
-            if self.held.len() == RECORD_BYTES_MAX {
+            if self.buffered.len() == RECORD_BYTES_MAX {
                 self.seal(out);
             }
         }
@@ -203,7 +203,7 @@ impl Filter for ToyTls {
     }
 
     fn buffered_bytes(&self) -> usize {
-        self.held.len()
+        self.buffered.len()
     }
 
     fn is_established(&self) -> bool {
@@ -223,7 +223,7 @@ impl Filter for ToyTls {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToyTlsError {
-    /// The peer does not speak it.
+    /// The peer does not speak this protocol.
     BadHello,
     /// The peer declared a record of more than [`RECORD_BYTES_MAX`] bytes.
     RecordTooLong {
@@ -258,14 +258,14 @@ impl fmt::Display for ToyTlsError {
 
 impl std::error::Error for ToyTlsError {}
 
-/// Takes a prefix off the inbound bytes and passes on everything else, both ways, without copying it.
+/// Removes a prefix from the inbound bytes and passes on all others, in both directions, without copying them.
 #[derive(Debug)]
 pub struct StripPrefix {
     missing: &'static [u8],
 }
 
 impl StripPrefix {
-    /// Inbound bytes have to begin with `prefix`.
+    /// A filter that requires inbound bytes to begin with `prefix`.
     #[must_use]
     pub const fn new(prefix: &'static [u8]) -> Self {
         Self { missing: prefix }
@@ -281,12 +281,12 @@ impl Filter for StripPrefix {
         plain: &mut Input,
         reply: &mut Output<'_>,
     ) -> Result<Step<()>, PrefixError> {
-        let come = wire.len().min(self.missing.len());
-        if wire.bytes()[..come] != self.missing[..come] {
+        let received = wire.len().min(self.missing.len());
+        if wire.bytes()[..received] != self.missing[..received] {
             return Err(PrefixError::Different);
         }
-        wire.consume(come);
-        self.missing = &self.missing[come..];
+        wire.consume(received);
+        self.missing = &self.missing[received..];
         if wire.is_empty() {
             return Ok(Step::NeedMore);
         }
@@ -316,9 +316,9 @@ impl Filter for StripPrefix {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PrefixError {
-    /// The peer said something else.
+    /// The peer sent other bytes.
     Different,
-    /// The peer ended before it had said all of it.
+    /// The peer ended within the prefix.
     Missing,
 }
 

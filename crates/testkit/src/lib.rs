@@ -1,15 +1,15 @@
 //! What tests of protocols and applications need, without a real network.
 //!
-//! - [`contract`] puts any codec through the contract that all codecs share: the same bytes in whatever pieces give
-//!   the same messages, nothing leaks, nothing panics, nothing is allocated because a peer declared it.
-//! - [`CodecHarness`] does with one codec what an event loop does with a connection, step by step.
-//! - [`Embedded`] runs a codec and its application, a handler or a channel, on a real event loop, with the test as the
-//!   peer and as the clock: what users test their protocols with.
+//! - [`contract`] checks any codec against the contract that all codecs share: the same bytes in whatever pieces give
+//!   the same messages, nothing leaks, nothing panics, and a declared length alone allocates nothing.
+//! - [`CodecHarness`] drives one codec step by step, as an event loop does for a connection.
+//! - [`Embedded`] runs a codec and its application, a handler or a channel, on a real event loop; the test is the peer
+//!   and moves the clock. Users test their protocols with it.
 //! - [`network`] runs several event loops on hosts of a simulated network, with virtual time and seeded faults.
-//! - [`shim`] is a driver around any other, in which calls to the system fail as planned.
-//! - [`filters`] holds two filters made for tests, a toy TLS among them.
-//! - [`Random`] is small, seeded, and the same everywhere. A failing test names the seed, and [`replay`]
-//!   is the command that runs it again.
+//! - [`shim`] is a driver that wraps another one and fails system calls as planned.
+//! - [`filters`] has two filters for tests, one of them a toy TLS.
+//! - [`Random`] is a small seeded generator, the same on every machine. A failing test prints its seed, and [`replay`]
+//!   returns the command that runs it again.
 //!
 //! Only tests and examples may depend on this crate.
 //!

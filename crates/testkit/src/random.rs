@@ -20,7 +20,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// The sequence that belongs to `seed`.
+    /// The sequence of `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { state: seed }
@@ -63,8 +63,8 @@ impl Random {
     }
 }
 
-/// The seed of this run: what the environment variable `TIDEGATE_SEED` says, in decimal or after `0x` in
-/// hexadecimal, and a fresh one otherwise. A test that uses it prints it when it fails.
+/// The seed of this run: the value of the environment variable `TIDEGATE_SEED`, in decimal or after `0x` in
+/// hexadecimal, otherwise a fresh one. A test that uses it prints it when it fails.
 ///
 /// # Panics
 /// If the variable is set to something that is no number.
@@ -73,9 +73,8 @@ pub fn seed() -> u64 {
     given().unwrap_or_else(|| RandomState::new().hash_one("seed"))
 }
 
-/// The seeds of a test that goes through `count` of them: the first numbers, and only the one that `TIDEGATE_SEED` says
-/// if that is set. A test that goes through them prints the one that fails, as a [`Network`](crate::network::Network)
-/// does.
+/// The seeds of a test that runs `count` of them: the numbers from zero, or only the value of `TIDEGATE_SEED` if that
+/// is set. Such a test prints the seed that fails, as a [`Network`](crate::network::Network) does.
 ///
 /// # Panics
 /// If the variable is set to something that is no number.

@@ -1,13 +1,13 @@
-//! `replay`: the command that runs a test again with the seed it has failed with.
+//! `replay`: the command that runs a failed test again with its seed.
 
 use std::env;
 use std::path::Path;
 use std::thread;
 
-/// The command that runs the test of this thread again, it alone and with this seed.
+/// The command that runs only the test of this thread again, with this seed.
 ///
-/// Package and target are known if `cargo` runs the test, and the test's name if it has a thread of its own: with
-/// `--test-threads=1` it has none, and the command runs all tests of the target.
+/// The command names package and target if `cargo` runs the test. It names the test if the test has a thread of its
+/// own: with `--test-threads=1` it has none, and the command runs all tests of the target.
 ///
 /// ```
 /// assert!(tidegate_testkit::replay(42).starts_with("TIDEGATE_SEED=0x2a cargo test"));
@@ -25,7 +25,7 @@ pub fn replay(seed: u64) -> String {
     command
 }
 
-/// Which package, which profile, which target.
+/// The options that select package, profile and target.
 fn options(package: &str, root: &Path, executable: &Path) -> String {
     // As in `target/debug/deps/network-0123456789abcdef`.
     let file = executable.file_name().unwrap_or_default().to_string_lossy();
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_an_executable_says_which_target_it_is_of() {
+    fn the_executable_name_selects_the_target() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let of = |path: &str| options("tidegate-testkit", root, Path::new(path));
         assert_eq!(of("/target/debug/deps/network-0123456789abcdef"), " -p tidegate-testkit --test network");

@@ -1,8 +1,8 @@
-//! `Shim`: a driver around any other, in which one call after the other goes wrong.
+//! `Shim`: a driver that wraps another one and injects errors into its calls.
 //!
-//! It stands where a kernel stands for the loop: what it lets fail is what a driver may tell of a kernel that is out of
-//! descriptors, out of memory, interrupted, or whose peer is gone. What the driver beneath did meanwhile is kept where
-//! a kernel would keep it, in the queue of a listener, say, or undone.
+//! To the loop the shim acts as a kernel would: it injects the errors that a driver reports when the kernel is out of
+//! descriptors or memory, when a call is interrupted, or when the peer is gone. The shim keeps the results of the
+//! wrapped driver where a kernel would keep them, such as in the queue of a listener, or undoes them.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -13,30 +13,30 @@ use std::time::{Duration, Instant, SystemTime};
 use tidegate_buffer::Outbound;
 use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Waker};
 
-/// What a driver asks of a system, one kind of call after the other.
+/// The kinds of system calls that a driver makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
-    /// Taking a connection out of a listener's queue.
+    /// Accepting a connection from a listener's queue.
     Accept,
     /// Receiving bytes.
     Receive,
-    /// Sending bytes out of memory.
+    /// Sending bytes from memory.
     Send,
     /// Sending bytes of a file.
     SendFile,
-    /// The end of connecting.
+    /// Completing a connect.
     Connect,
-    /// Taking a socket over.
+    /// Registering a socket with the driver.
     Register,
-    /// Waiting for something to happen.
+    /// Waiting for events.
     Wait,
-    /// Making a socket, to connect with it.
+    /// Creating a socket for a connect.
     Socket,
 }
 
 impl Call {
-    /// Whether this can happen to it in a way that is noticed: a short count is one of bytes, and a call that is made only
-    /// once, to make or to register a socket, is not told to try again.
+    /// Whether this error can occur in this call with an effect. A short count needs a call that counts bytes. A call
+    /// that is made only once, to create or to register a socket, is never retried.
     #[must_use]
     pub const fn meets(self, trouble: InjectedError) -> bool {
         match trouble {
@@ -46,7 +46,7 @@ impl Call {
         }
     }
 
-    /// All there are.
+    /// All calls.
     pub const ALL: [Self; 8] = [
         Self::Accept,
         Self::Receive,
@@ -59,18 +59,18 @@ impl Call {
     ];
 }
 
-/// What becomes of a call.
+/// What the shim does to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectedError {
-    /// It fails with an error of the system. Interrupted, or told to try again, it is tried again in the next turn, as
-    /// drivers do.
+    /// The call fails with a system error. After `EINTR` and `EAGAIN` the shim retries it in the next turn, as drivers
+    /// do.
     Errno(i32),
-    /// It does one byte of its work.
+    /// The call transfers one byte.
     Short,
 }
 
 impl InjectedError {
-    /// What a system answers when it cannot do what it was asked, and a short count.
+    /// The errors of a system that cannot perform a call, and a short count.
     pub const ALL: [Self; 10] = [
         Self::Errno(ECONNRESET),
         Self::Errno(EPIPE),
@@ -91,26 +91,26 @@ impl InjectedError {
         }
     }
 
-    /// The call is made again later, and nobody hears of it.
-    const fn passes(self) -> bool {
+    /// Whether the shim retries the call later without reporting the error.
+    const fn is_retried(self) -> bool {
         matches!(self, Self::Errno(EINTR | EAGAIN) | Self::Short)
     }
 }
 
-/// Which calls meet with trouble.
+/// Which calls fail, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct ShimPlan {
-    /// What kind of call.
+    /// The kind of call.
     pub call: Call,
-    /// The first that does, counted from one.
+    /// The first call that fails, counted from one.
     pub first: u64,
-    /// How many do, one after the other.
+    /// How many consecutive calls fail.
     pub count: u64,
-    /// What becomes of them.
+    /// The error of these calls.
     pub trouble: InjectedError,
 }
 
-/// The driver. [`Host::station_over`](crate::network::Host::station_over) puts it beneath a loop of a simulated network.
+/// The driver. [`Host::station_over`](crate::network::Host::station_over) puts it under a loop of a simulated network.
 ///
 /// ```
 /// use std::time::Duration;
@@ -126,7 +126,7 @@ pub struct ShimPlan {
 ///     Ok(())
 /// }
 ///
-/// // The first three attempts to accept find no descriptor.
+/// // The first three accepts fail with `EMFILE`.
 /// let plan = ShimPlan { call: Call::Accept, first: 1, count: 3, trouble: InjectedError::Errno(24) };
 /// let network = Network::new(7);
 /// let server = network.host("10.0.0.1").station_over(|driver| Box::new(Shim::new(driver, plan)));
@@ -143,38 +143,38 @@ pub struct ShimPlan {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Shim {
-    beneath: Box<dyn Driver>,
+    inner: Box<dyn Driver>,
     waker: Waker,
     plan: ShimPlan,
     /// Calls of the planned kind so far.
     calls: u64,
     struck: Rc<Cell<u64>>,
-    /// What is told before anything else.
-    told: VecDeque<(Token, Completion)>,
-    /// What is told in the next turn.
+    /// Completions of this turn, which are reported first.
+    due: VecDeque<(Token, Completion)>,
+    /// Completions of the next turn.
     later: VecDeque<(Token, Completion)>,
-    /// Streams that the kernel would have kept in its queue.
+    /// Streams that a kernel would have kept in the queue of a listener.
     queued: VecDeque<(Token, Accepted)>,
-    /// Who was told of a failure, and hears nothing more but the last word.
+    /// Sockets whose failure was reported. The only completion that follows is that of their close.
     failed: Vec<Token>,
 }
 
 impl Shim {
-    /// A driver that does what the one beneath does, except for the calls that are planned otherwise.
+    /// A driver that forwards to `inner`, except for the calls that are planned to fail.
     #[must_use]
-    pub fn new(beneath: Box<dyn Driver>, plan: ShimPlan) -> Self {
-        let (told, later, queued) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        let waker = beneath.waker();
-        Self { beneath, waker, plan, calls: 0, struck: Rc::default(), told, later, queued, failed: Vec::new() }
+    pub fn new(inner: Box<dyn Driver>, plan: ShimPlan) -> Self {
+        let (due, later, queued) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        let waker = inner.waker();
+        Self { inner, waker, plan, calls: 0, struck: Rc::default(), due, later, queued, failed: Vec::new() }
     }
 
-    /// How often a call has met with trouble, also when the loop has the driver.
+    /// How many calls have failed as planned. The count stays readable while the loop owns the driver.
     #[must_use]
     pub fn struck(&self) -> Rc<Cell<u64>> {
         self.struck.clone()
     }
 
-    /// Counts a call, and says whether it is one of those.
+    /// Counts a call, and returns whether it fails as planned.
     fn strikes(&mut self, call: Call) -> bool {
         let is_planned = self.plan.call == call;
         self.calls += u64::from(is_planned);
@@ -189,7 +189,7 @@ impl Shim {
         completion(self.plan.trouble.error())
     }
 
-    /// What comes of a completion of the driver beneath, if anything is told now.
+    /// Filters a completion of the wrapped driver. Returns the completion to report now, if any.
     fn pass(&mut self, token: Token, completion: Completion) -> Option<(Token, Completion)> {
         if self.failed.contains(&token) {
             return None;
@@ -197,24 +197,24 @@ impl Shim {
         let trouble = self.plan.trouble;
         let completion = match completion {
             Completion::Accepted(Ok(accepted)) => {
-                // Those that came before are accepted first.
+                // Streams that came before are accepted first.
                 self.queued.push_back((token, accepted));
                 return self.accept(token);
             }
             Completion::Received(bytes) if !bytes.is_empty() && self.strikes(Call::Receive) => match trouble {
                 InjectedError::Short if bytes.len() > 1 => {
-                    self.told.push_back((token, Completion::Received(bytes.slice(1..))));
+                    self.due.push_back((token, Completion::Received(bytes.slice(1..))));
                     Completion::Received(bytes.slice(..1))
                 }
-                trouble if trouble.passes() => {
-                    // The scratch is the driver's own: what is told later must not keep it.
+                trouble if trouble.is_retried() => {
+                    // The scratch is the driver's own: a later completion must not refer to it.
                     self.put_off(token, Completion::Received(bytes.detach()));
                     return None;
                 }
                 _ => self.fail(token, Completion::Failed),
             },
             Completion::Connected(Ok(())) if self.strikes(Call::Connect) => {
-                if trouble.passes() {
+                if trouble.is_retried() {
                     self.put_off(token, Completion::Connected(Ok(())));
                     return None;
                 }
@@ -222,7 +222,7 @@ impl Shim {
             }
             completion => completion,
         };
-        // Nothing overtakes what is late.
+        // No completion overtakes a late one of the same socket.
         if self.is_late(token) {
             self.put_off(token, completion);
             return None;
@@ -230,7 +230,7 @@ impl Shim {
         Some((token, completion))
     }
 
-    /// Tells something in the next turn, of which there must be one.
+    /// Reports a completion in the next turn, and wakes the loop so that there is one.
     fn put_off(&mut self, token: Token, completion: Completion) {
         self.later.push_back((token, completion));
         self.waker.wake();
@@ -240,11 +240,11 @@ impl Shim {
         self.later.iter().any(|(late, _)| *late == token)
     }
 
-    /// Accepts the next of those that wait in a listener's queue.
+    /// Accepts the next stream in a listener's queue.
     fn accept(&mut self, listener: Token) -> Option<(Token, Completion)> {
         let index = self.queued.iter().position(|(token, _)| *token == listener)?;
         if self.strikes(Call::Accept) && self.plan.trouble != InjectedError::Short {
-            if !self.plan.trouble.passes() {
+            if !self.plan.trouble.is_retried() {
                 return Some((listener, Completion::Accepted(Err(self.plan.trouble.error()))));
             }
             let (_, accepted) = self.queued.remove(index)?;
@@ -256,12 +256,12 @@ impl Shim {
     }
 
     fn register(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
-        if !self.strikes(Call::Register) || self.plan.trouble.passes() {
-            return self.beneath.submit(token, operation);
+        if !self.strikes(Call::Register) || self.plan.trouble.is_retried() {
+            return self.inner.submit(token, operation);
         }
-        self.beneath.submit(token, operation);
-        self.beneath.submit(token, Operation::Close { reset: true });
-        // Its token is free again, so nothing may be told of it, not even the last word. Tokens do not come back.
+        self.inner.submit(token, operation);
+        self.inner.submit(token, Operation::Close { reset: true });
+        // The token is free again, so no completion may follow, not even that of the close. Tokens are not reused.
         self.failed.push(token);
         Some(Completion::Failed(self.plan.trouble.error()))
     }
@@ -269,11 +269,11 @@ impl Shim {
     fn send(&mut self, token: Token, queue: &mut Outbound, bytes_max: usize) -> Option<Completion> {
         let call = if queue.starts_with_file() { Call::SendFile } else { Call::Send };
         if !queue.has_flushed() || !self.strikes(call) {
-            return self.beneath.submit(token, Operation::Send { queue, bytes_max });
+            return self.inner.submit(token, Operation::Send { queue, bytes_max });
         }
         match self.plan.trouble {
-            InjectedError::Short => self.beneath.submit(token, Operation::Send { queue, bytes_max: 1 }),
-            trouble if trouble.passes() => {
+            InjectedError::Short => self.inner.submit(token, Operation::Send { queue, bytes_max: 1 }),
+            trouble if trouble.is_retried() => {
                 self.put_off(token, Completion::Sent(Ok(0)));
                 None
             }
@@ -282,19 +282,19 @@ impl Shim {
     }
 
     fn connect(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
-        if self.strikes(Call::Socket) && !self.plan.trouble.passes() {
+        if self.strikes(Call::Socket) && !self.plan.trouble.is_retried() {
             return Some(self.fail(token, |error| Completion::Connected(Err(error))));
         }
-        let completion = self.beneath.submit(token, operation)?;
+        let completion = self.inner.submit(token, operation)?;
         self.pass(token, completion).map(|(_, completion)| completion)
     }
 
-    /// Lets go of whatever is still to be told of a socket.
+    /// Discards the pending completions of a socket, and closes it.
     fn close(&mut self, token: Token, reset: bool) -> Option<Completion> {
         self.failed.retain(|failed| *failed != token);
         let mut left = Vec::new();
-        for told in [&mut self.told, &mut self.later] {
-            told.retain_mut(|(of, completion)| {
+        for completions in [&mut self.due, &mut self.later] {
+            completions.retain_mut(|(of, completion)| {
                 if *of == token
                     && let Completion::Accepted(Ok(_)) = completion
                     && let Completion::Accepted(Ok(accepted)) = std::mem::replace(completion, Completion::Woken)
@@ -308,26 +308,26 @@ impl Shim {
             left.extend(self.queued.remove(index).map(|(_, accepted)| accepted.socket));
         }
         left.into_iter().for_each(|socket| self.discard(socket));
-        self.beneath.submit(token, Operation::Close { reset })
+        self.inner.submit(token, Operation::Close { reset })
     }
 
-    /// Closes a stream that was accepted beneath, and here was not.
+    /// Closes a stream that the wrapped driver has accepted and the loop has not.
     fn discard(&mut self, socket: Socket) {
-        // A descriptor is closed when it is dropped.
+        // Dropping a descriptor closes it.
         if let Socket::Simulated(_) = socket {
-            self.beneath.submit(NOBODY, Operation::Adopt(socket));
-            self.beneath.submit(NOBODY, Operation::Close { reset: true });
+            self.inner.submit(NO_TOKEN, Operation::Adopt(socket));
+            self.inner.submit(NO_TOKEN, Operation::Close { reset: true });
         }
     }
 }
 
 impl Driver for Shim {
     fn name(&self) -> &'static str {
-        self.beneath.name()
+        self.inner.name()
     }
 
     fn waker(&self) -> Waker {
-        self.beneath.waker()
+        self.inner.waker()
     }
 
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
@@ -344,33 +344,33 @@ impl Driver for Shim {
                         break;
                     }
                 }
-                self.beneath.submit(token, operation)
+                self.inner.submit(token, operation)
             }
-            operation => self.beneath.submit(token, operation),
+            operation => self.inner.submit(token, operation),
         }
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let mut timeout = timeout;
         if self.strikes(Call::Wait) {
-            if !self.plan.trouble.passes() {
+            if !self.plan.trouble.is_retried() {
                 return Err(self.plan.trouble.error());
             }
-            // Interrupted, it comes back without anything.
+            // An interrupted wait returns without events.
             timeout = Some(Duration::ZERO);
         }
-        self.told.append(&mut self.later);
-        let busy = !self.told.is_empty();
-        self.beneath.wait(if busy { Some(Duration::ZERO) } else { timeout })
+        self.due.append(&mut self.later);
+        let busy = !self.due.is_empty();
+        self.inner.wait(if busy { Some(Duration::ZERO) } else { timeout })
     }
 
     fn next(&mut self, class: Class) -> Option<(Token, Completion)> {
         loop {
-            if let Some(told) = self.told.pop_front() {
-                return Some(told);
+            if let Some(due) = self.due.pop_front() {
+                return Some(due);
             }
-            let (token, completion) = self.beneath.next(class)?;
-            if token == NOBODY {
+            let (token, completion) = self.inner.next(class)?;
+            if token == NO_TOKEN {
                 continue;
             }
             if let Some(passed) = self.pass(token, completion) {
@@ -380,35 +380,35 @@ impl Driver for Shim {
     }
 
     fn has_ready(&self) -> bool {
-        self.beneath.has_ready()
+        self.inner.has_ready()
     }
 
     fn has_input(&mut self, token: Token) -> bool {
-        !self.told.is_empty() || !self.later.is_empty() || self.beneath.has_input(token)
+        !self.due.is_empty() || !self.later.is_empty() || self.inner.has_input(token)
     }
 
-    fn pause_receives(&mut self, hold: bool) {
-        self.beneath.pause_receives(hold);
+    fn pause_receives(&mut self, pause: bool) {
+        self.inner.pause_receives(pause);
     }
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {
-        self.beneath.unacknowledged(token)
+        self.inner.unacknowledged(token)
     }
 
     fn is_sending(&self, token: Token) -> bool {
-        self.beneath.is_sending(token)
+        self.inner.is_sending(token)
     }
 
     fn now(&self) -> Instant {
-        self.beneath.now()
+        self.inner.now()
     }
 
     fn system_time(&self) -> SystemTime {
-        self.beneath.system_time()
+        self.inner.system_time()
     }
 
     fn address(&self, token: Token, side: Side) -> io::Result<Address> {
-        self.beneath.address(token, side)
+        self.inner.address(token, side)
     }
 }
 
@@ -418,10 +418,10 @@ impl std::fmt::Debug for Shim {
     }
 }
 
-/// No loop has a slot of this number; what has no owner here has it beneath.
-const NOBODY: Token = Token { slot: u32::MAX - 1, generation: u32::MAX };
+/// The owner of discarded streams in the wrapped driver. No loop has a slot of this number.
+const NO_TOKEN: Token = Token { slot: u32::MAX - 1, generation: u32::MAX };
 
-// Numbers of Linux, the same on all its machines.
+// Error numbers of Linux, the same on all of its architectures that we support.
 const EINTR: i32 = 4;
 const EAGAIN: i32 = 11;
 const ENOMEM: i32 = 12;

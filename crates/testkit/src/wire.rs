@@ -1,4 +1,4 @@
-//! `Wire`: a driver of byte vectors, for one connection, with a clock that a test moves.
+//! `Wire`: a driver over byte vectors, for one connection, with a clock that the test advances.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,7 +10,7 @@ use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Gathered, Outbound, Pool, Scratch};
 use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
-/// What the test and the driver share.
+/// The state that the test and the driver share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State(Rc<RefCell<WireState>>);
 
@@ -18,28 +18,28 @@ pub(crate) struct State(Rc<RefCell<WireState>>);
 #[derive(Debug)]
 pub(crate) struct WireState {
     pub(crate) now: Instant,
-    /// How long the loop would have slept.
+    /// How long the loop would have slept in its last wait.
     pub(crate) sleep: Option<Duration>,
     /// Bytes on their way to the connection.
     pub(crate) inbound: Vec<u8>,
-    /// Bytes that it wrote.
+    /// Bytes that the connection has written.
     pub(crate) outbound: Vec<u8>,
-    /// How many more the peer takes.
+    /// How many more bytes the peer takes.
     pub(crate) window: usize,
-    /// How many of the bytes that it took the peer has not read, if the system tells.
+    /// How many of the bytes taken by the peer are unacknowledged, if the system reports that.
     pub(crate) unread: Option<u64>,
     pub(crate) peer_ended: bool,
     pub(crate) we_ended: bool,
     pub(crate) reset: bool,
     pub(crate) receiving: bool,
-    /// Whether it was closed, and if so, whether it was cut off.
+    /// Whether the connection was closed, and if so, whether by a reset.
     pub(crate) closed: Option<bool>,
-    /// Counts everything that is asked of the driver or comes from it.
+    /// Counts operations submitted to the driver and completions from it.
     pub(crate) activity: u64,
     start: Instant,
     blocked: bool,
-    end_told: bool,
-    reset_told: bool,
+    end_reported: bool,
+    reset_reported: bool,
     receives_paused: bool,
 }
 
@@ -71,8 +71,8 @@ impl Default for WireState {
             activity: 0,
             start,
             blocked: false,
-            end_told: false,
-            reset_told: false,
+            end_reported: false,
+            reset_reported: false,
             receives_paused: false,
         }
     }
@@ -83,10 +83,10 @@ impl Default for WireState {
 pub(crate) struct Wire {
     state: State,
     scratch: Scratch,
-    /// A listener to which the one stream has not been given yet.
+    /// A listener that has not accepted the one stream yet.
     listener: Option<Token>,
     token: Option<Token>,
-    /// Completions of this turn that may still come.
+    /// How many more completions this turn may return.
     turn: u32,
 }
 
@@ -102,7 +102,7 @@ impl Driver for Wire {
     }
 
     fn waker(&self) -> Waker {
-        Waker::new(Arc::new(Nobody))
+        Waker::new(Arc::new(NoWake))
     }
 
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
@@ -111,7 +111,7 @@ impl Driver for Wire {
             return None;
         }
         if let Operation::Connect { .. } = operation {
-            // At once, and not when a test has waited for the connect time-out.
+            // Fail at once, so that a test need not wait for the connect time-out.
             return Some(Completion::Failed(io::ErrorKind::Unsupported.into()));
         }
         if !matches!(operation, Operation::Adopt(_)) && self.token != Some(token) {
@@ -128,7 +128,7 @@ impl Driver for Wire {
                 (ends.closed, ends.receiving, self.token) = (Some(reset), false, None);
                 return Some(Completion::Closed);
             }
-            // Seen to above, all but `Accept`, which nobody asks of the one stream.
+            // `Listen` and `Connect` are handled above; a loop never submits `Accept` for the one stream.
             Operation::Listen(_) | Operation::Accept(_) | Operation::Connect { .. } => {
                 return Some(Completion::Failed(io::ErrorKind::Unsupported.into()));
             }
@@ -157,8 +157,8 @@ impl Driver for Wire {
         false
     }
 
-    fn pause_receives(&mut self, hold: bool) {
-        self.state.change(|ends| ends.receives_paused = hold);
+    fn pause_receives(&mut self, pause: bool) {
+        self.state.change(|ends| ends.receives_paused = pause);
     }
 
     fn has_input(&mut self, _: Token) -> bool {
@@ -187,7 +187,7 @@ impl Driver for Wire {
 impl WireState {
     fn next(&mut self, scratch: &mut Scratch) -> Option<Completion> {
         let completion = if self.reset {
-            if std::mem::replace(&mut self.reset_told, true) {
+            if std::mem::replace(&mut self.reset_reported, true) {
                 return None;
             }
             Completion::Failed(io::ErrorKind::ConnectionReset.into())
@@ -197,7 +197,7 @@ impl WireState {
         } else if !self.receiving || self.receives_paused {
             return None;
         } else if self.inbound.is_empty() {
-            if !self.peer_ended || std::mem::replace(&mut self.end_told, true) {
+            if !self.peer_ended || std::mem::replace(&mut self.end_reported, true) {
                 return None;
             }
             Completion::Ended
@@ -212,7 +212,7 @@ impl WireState {
         Some(completion)
     }
 
-    /// Sends as much as the peer takes, or nothing and promises to try again.
+    /// Sends as much as the peer takes. If it takes nothing, returns `None`, and a completion follows later.
     fn send(&mut self, queue: &Outbound, bytes_max: usize) -> Option<io::Result<usize>> {
         if self.reset {
             return Some(Err(io::ErrorKind::BrokenPipe.into()));
@@ -232,7 +232,7 @@ impl WireState {
     }
 }
 
-/// Copies what is to be sent next, at most `bytes_max` bytes of it, as one gathering write would. Says how many.
+/// Copies the bytes to send next, at most `bytes_max`, as one gathering write does. Returns how many.
 pub(crate) fn copy_front(queue: &Outbound, bytes_max: usize, to: &mut Vec<u8>) -> io::Result<usize> {
     let mut parts = [const { std::mem::MaybeUninit::uninit() }; PARTS];
     let before = to.len();
@@ -259,15 +259,15 @@ pub(crate) fn copy_front(queue: &Outbound, bytes_max: usize, to: &mut Vec<u8>) -
     Ok(to.len() - before)
 }
 
-/// Who is at the other end.
+/// The address of the peer.
 pub(crate) fn peer() -> Address {
     Address::Ip(([192, 0, 2, 1], 49152).into())
 }
 
-/// The loop is turned by hand, so nobody has to wake it.
-struct Nobody;
+/// The test turns the loop itself, so no wake-up is needed.
+struct NoWake;
 
-impl Wake for Nobody {
+impl Wake for NoWake {
     fn wake(&self) {}
 }
 

@@ -1,4 +1,4 @@
-//! The contract finds what is wrong: one broken codec for each promise.
+//! The contract detects broken codecs: one for each of its checks.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use tidegate_codec::framing::{Lines, Payload};
 use tidegate_codec::{Blame, Codec, Fault, Input, Output, Slice, Step};
 use tidegate_testkit::contract::{Contract, Outcome, check, never_panics, refuses_before_allocating};
 
-/// A codec that is only a function; what it keeps, it keeps in `State`.
+/// A codec that is only a function, with its state in `State`.
 struct Broken(State, fn(&mut State, &mut Input, &mut Output<'_>) -> Result<Step<Slice>, Refused>);
 
 #[derive(Default)]
@@ -52,7 +52,7 @@ fn broken(decode: fn(&mut State, &mut Input, &mut Output<'_>) -> Result<Step<Sli
 
 #[test]
 #[should_panic(expected = "when they came byte by byte, 4 of them: message 0 is b\"e\" instead of b\"ebb\\n\"")]
-fn a_codec_that_takes_what_happens_to_be_there_is_found() {
+fn a_codec_that_decodes_partial_messages_is_detected() {
     let make =
         broken(|_, input, _| Ok(if input.is_empty() { Step::NeedMore } else { Step::Message(input.take_all()) }));
     check(make, b"ebb\n");
@@ -60,7 +60,7 @@ fn a_codec_that_takes_what_happens_to_be_there_is_found() {
 
 #[test]
 #[should_panic(expected = "the replies differ from byte 2 on")]
-fn a_codec_that_replies_once_a_visit_is_found() {
+fn a_codec_that_replies_once_per_dispatch_is_detected() {
     let make = broken(|_, input, reply| {
         reply.write(b"+");
         input.consume(input.len());
@@ -71,7 +71,7 @@ fn a_codec_that_replies_once_a_visit_is_found() {
 
 #[test]
 #[should_panic(expected = "open instead of failed with Refused, to blame: Peer")]
-fn a_codec_that_overlooks_an_error_is_found() {
+fn a_codec_that_misses_an_error_is_detected() {
     let make = broken(|_, input, _| {
         let failed = input.bytes().starts_with(b"\r\n");
         input.consume(input.len());
@@ -82,10 +82,10 @@ fn a_codec_that_overlooks_an_error_is_found() {
 
 #[test]
 #[should_panic(expected = "split in two at byte 2")]
-fn a_codec_that_fails_at_one_split_only_is_found() {
+fn a_codec_that_fails_at_one_split_only_is_detected() {
     let make = broken(|state, input, _| {
         state.calls += usize::from(!input.is_empty());
-        // Wrong when it sees the beginning of its end alone, and only then.
+        // Wrong only when the first byte of its end arrives alone.
         if input.bytes() == b"ab" && state.calls == 1 {
             return Err(Refused);
         }
@@ -96,7 +96,7 @@ fn a_codec_that_fails_at_one_split_only_is_found() {
 
 #[test]
 #[should_panic(expected = "still keeps the loop's scratch")]
-fn a_codec_that_keeps_the_scratch_is_found() {
+fn a_codec_that_keeps_the_scratch_is_detected() {
     let make = broken(|state, input, _| {
         if !input.is_empty() {
             state.kept = Some(input.take_all());
@@ -108,7 +108,7 @@ fn a_codec_that_keeps_the_scratch_is_found() {
 
 #[test]
 #[should_panic(expected = "bytes of memory are held though everything was dropped")]
-fn a_codec_that_leaks_is_found() {
+fn a_codec_that_leaks_is_detected() {
     let make = broken(|_, input, reply| {
         if input.is_empty() {
             return Ok(Step::NeedMore);
@@ -122,13 +122,13 @@ fn a_codec_that_leaks_is_found() {
 
 #[test]
 #[should_panic(expected = "messages and no end")]
-fn a_codec_that_never_comes_to_an_end_is_found() {
+fn a_codec_that_never_ends_is_detected() {
     never_panics(broken(|_, _, reply| Ok(Step::Message(reply.pool().copy(b"again")))), b"ebb\n", 1);
 }
 
 #[test]
 #[should_panic(expected = "bytes of memory")]
-fn a_codec_that_allocates_what_was_declared_is_found() {
+fn a_codec_that_allocates_a_declared_length_is_detected() {
     let make = broken(|state, input, reply| {
         let Some(&declared) = input.bytes().first() else { return Ok(Step::NeedMore) };
         state.kept = Some(reply.pool().copy(&vec![0; usize::from(declared) << 12]));
@@ -139,13 +139,13 @@ fn a_codec_that_allocates_what_was_declared_is_found() {
 
 #[test]
 #[should_panic(expected = "it was not refused: 0 messages")]
-fn a_codec_that_waits_for_what_was_declared_is_found() {
+fn a_codec_that_waits_for_a_declared_length_is_detected() {
     refuses_before_allocating(broken(|_, _, _| Ok(Step::NeedMore)), b"\xff\xff\xff\xff");
 }
 
 #[test]
 #[should_panic(expected = "never below three")]
-fn a_codec_that_panics_is_found() {
+fn a_codec_that_panics_is_detected() {
     let make = broken(|_, input, _| {
         assert!(input.bytes().iter().all(|byte| *byte > 2), "a length is never below three");
         input.consume(input.len());
@@ -155,7 +155,7 @@ fn a_codec_that_panics_is_found() {
 }
 
 #[test]
-fn a_transcript_says_what_was_decoded_and_how_it_ended() {
+fn a_transcript_has_the_messages_and_the_outcome() {
     let seen = check(Lines::new, b"ebb\nflow");
     assert_eq!(seen.messages, [r#"b"ebb""#]);
     let error = "Truncated { bytes: 4 }".to_owned();
@@ -166,7 +166,7 @@ fn a_transcript_says_what_was_decoded_and_how_it_ended() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    // What the codec sees, in whatever pieces, is written down and has to be the same from the same seed.
+    // The log of all messages, in whatever pieces they arrive, must be the same with the same seed.
     let log = |seed| {
         let seen = std::cell::RefCell::new(Vec::new());
         let contract = Contract::rendered(Lines::new, |line| {

@@ -1,4 +1,4 @@
-//! `Embedded` is a peer and a clock in the hands of a test.
+//! `Embedded`: the test is the peer and moves the clock.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,7 @@ use tidegate_codec::framing::Lines;
 use tidegate_engine::{Client, CloseReason, Context, Event, Handler, Limits, Outcome};
 use tidegate_testkit::Embedded;
 
-/// Answers lines with themselves; `later` after ten seconds, `die` never.
+/// Echoes lines; `later` after ten seconds, `die` never.
 #[derive(Default)]
 struct Echo {
     late: u32,
@@ -52,7 +52,7 @@ fn pipe() -> Embedded<&'static str> {
 }
 
 #[test]
-fn what_was_written_is_shown_once() {
+fn written_bytes_are_returned_once() {
     let mut pipe = pipe();
     pipe.receive(b"ebb\n");
     assert_eq!(pipe.written(), b"ebb\n");
@@ -62,7 +62,7 @@ fn what_was_written_is_shown_once() {
 }
 
 #[test]
-fn what_the_connection_does_not_want_yet_waits() {
+fn bytes_wait_while_the_connection_does_not_receive() {
     let mut pipe = pipe();
     pipe.receive(b"pause\n");
     assert!(!pipe.is_receiving());
@@ -88,7 +88,7 @@ fn the_peer_takes_as_much_as_the_test_lets_it() {
 }
 
 #[test]
-fn time_stands_still_until_it_is_moved_and_stops_at_whatever_is_due() {
+fn the_clock_moves_only_when_advanced_and_stops_at_each_deadline() {
     let mut pipe = pipe();
     pipe.receive(b"later\n");
     assert_eq!(pipe.written(), b"");
@@ -111,9 +111,9 @@ fn the_date_begins_with_1970_and_moves_with_the_time() {
 }
 
 #[test]
-fn it_comes_to_rest_only_when_every_message_was_handled() {
+fn the_loop_is_idle_only_after_every_message_is_handled() {
     let mut pipe = pipe();
-    // Of these the driver hears nothing, however many turns they take.
+    // The driver sees none of these, however many turns they take.
     pipe.receive(&b"silence\n".repeat(50_000));
     assert_eq!(pipe.counts().messages, 50_000);
     pipe.receive(b"ebb\n");
@@ -121,7 +121,7 @@ fn it_comes_to_rest_only_when_every_message_was_handled() {
 }
 
 #[test]
-fn the_ways_to_end_are_told_apart() {
+fn each_way_to_end_is_distinguished() {
     let mut ended = pipe();
     ended.end();
     assert!(ended.is_ended() && ended.is_closed() && !ended.is_cut_off());
@@ -176,7 +176,7 @@ fn connecting_from_an_embedded_loop_fails_at_once() {
 }
 
 #[test]
-fn a_connection_that_is_gone_takes_whatever_the_test_still_does() {
+fn a_closed_connection_ignores_later_actions_of_the_test() {
     let mut pipe = pipe();
     pipe.end();
     pipe.receive(b"ebb\n");
@@ -191,10 +191,10 @@ fn a_connection_that_is_gone_takes_whatever_the_test_still_does() {
 }
 
 #[test]
-fn the_handler_is_told_when_the_test_drops_the_connection() {
-    struct Told(std::sync::mpsc::Sender<String>);
+fn dropping_the_connection_notifies_the_handler() {
+    struct Closing(std::sync::mpsc::Sender<String>);
 
-    impl Handler<Lines> for Told {
+    impl Handler<Lines> for Closing {
         type Post = ();
 
         fn message(&mut self, _: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
@@ -206,14 +206,14 @@ fn the_handler_is_told_when_the_test_drops_the_connection() {
         }
     }
 
-    let (tell, told) = std::sync::mpsc::channel();
-    drop(Embedded::new(Lines::new(), Told(tell)));
-    assert_eq!(told.recv().unwrap(), "the event loop ended");
+    let (sender, receiver) = std::sync::mpsc::channel();
+    drop(Embedded::new(Lines::new(), Closing(sender)));
+    assert_eq!(receiver.recv().unwrap(), "the event loop ended");
 }
 
 #[test]
 #[should_panic(expected = "has not come to rest")]
-fn a_handler_that_never_rests_is_a_bug_of_its_test() {
+fn a_handler_that_never_becomes_idle_fails_its_test() {
     struct Restless;
 
     impl Handler<Lines> for Restless {

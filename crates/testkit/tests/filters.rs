@@ -1,4 +1,4 @@
-//! `Over`, proved with the two test filters, and the filters themselves.
+//! `Over`, tested with the two test filters, and the filters themselves.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn texts(messages: Vec<Slice>) -> Vec<String> {
     messages.into_iter().map(|message| message.escape_ascii().to_string()).collect()
 }
 
-/// What decoding to the end of the stream comes to.
+/// The result of decoding to the end of the stream.
 fn ended<C: Codec<In = Slice>>(stand: &mut CodecHarness<C>) -> Result<Vec<String>, C::Error> {
     let mut messages = Vec::new();
     while let Step::Message(message) = stand.decode_eof()? {
@@ -64,7 +64,7 @@ fn a_handshake_is_made_and_messages_go_both_ways() {
 }
 
 #[test]
-fn the_handshake_is_made_though_nobody_wants_a_message() {
+fn the_handshake_runs_without_a_pending_receive() {
     let (mut client, mut server) = (client(), server());
     assert!(server.codec().wants_input());
     server.receive(&client.take_sent());
@@ -76,7 +76,7 @@ fn the_handshake_is_made_though_nobody_wants_a_message() {
 }
 
 #[test]
-fn what_is_written_during_the_handshake_waits_and_counts() {
+fn writes_during_the_handshake_wait_and_are_counted() {
     let (mut client, mut server) = (client(), server());
     let mark = client.encode("early".into()).unwrap();
     client.flush().unwrap();
@@ -135,7 +135,7 @@ fn another_codec_takes_over_what_was_already_read() {
     server.receive(&client.take_sent());
     let Step::Message(line) = server.step().unwrap() else { panic!("a line is complete") };
     assert_eq!(&*line, b"switch");
-    // Bytes that were read and opened, and bytes that wait to be sealed, come along.
+    // Bytes that were read and opened, and bytes that wait to be sealed, are kept.
     server.encode("last".into()).unwrap();
     let mut server = server.map(|stack| stack.map(|_| Fixed::new(4)));
     server.encode("four".into()).unwrap();
@@ -181,7 +181,7 @@ fn a_stream_that_just_ends_was_cut_off() {
     let error = ended(&mut server).unwrap_err();
     assert!(matches!(error, OverError::Filter(ToyTlsError::Truncated)));
     assert_eq!(error.blame(), Blame::Peer);
-    // In the midst of the handshake as well.
+    // Within the handshake as well.
     let mut server = self::server();
     server.receive(b"TO");
     assert!(matches!(ended(&mut server), Err(OverError::Filter(ToyTlsError::Truncated))));
@@ -196,7 +196,7 @@ fn a_goodbye_within_a_line_cuts_the_line_off() {
 }
 
 #[test]
-fn what_was_answered_before_an_error_is_sent_through_the_filter() {
+fn replies_before_an_error_are_sent_through_the_filter() {
     let mut server = server();
     server.receive(&[&ToyTls::client_wire(KEY, b"ebb\n", 4)[..10], b"\xff\xff"].concat());
     let line = step_message(&mut server);
@@ -245,7 +245,7 @@ fn a_prefix_is_stripped_and_a_different_one_refused() {
 }
 
 #[test]
-fn what_follows_the_prefix_is_passed_on_without_copying() {
+fn bytes_after_the_prefix_are_passed_on_without_copying() {
     let mut stand =
         CodecHarness::new(Over::new(StripPrefix::new(b"P"), Over::new(StripPrefix::new(b"Q"), Fixed::new(20_000))));
     stand.receive(&[b"PQ", &[b'x'; 20_000][..]].concat());
@@ -298,7 +298,7 @@ fn region() -> (FileRegion, Vec<u8>) {
 }
 
 #[test]
-fn a_file_passes_unseen_where_it_may() {
+fn a_file_bypasses_a_filter_that_allows_it() {
     let (region, bytes) = region();
     let mut stand = CodecHarness::new(Over::new(StripPrefix::new(b""), Files));
     stand.encode(Err("head".into())).unwrap();
@@ -348,7 +348,7 @@ fn after_the_end_of_a_filter_its_codec_goes_on_without_it() {
 }
 
 #[test]
-fn what_a_codec_has_not_decoded_comes_out_of_its_stack() {
+fn undecoded_bytes_come_out_of_the_stack() {
     let mut stand = server();
     stand.receive(&ToyTls::client_wire(KEY, b"ebb\nflo", 7));
     assert_eq!(stand.step().unwrap(), Step::Message(stand.pool().copy(b"ebb")));
@@ -373,7 +373,7 @@ fn messages_of_a_stack_escape_where_its_input_does() {
     let mut input = Input::new();
     for on in [true, false] {
         input.set_escaping(on);
-        // So long that what the filter passes on is a view, not a copy.
+        // Long enough that the filter passes on a view, not a copy.
         let wire = [&[b'<', b'>'][..], &[7; 10_000]].concat();
         let wire = if on { &wire[..] } else { &wire[2..] };
         scratch.space(wire.len())[..wire.len()].copy_from_slice(wire);

@@ -1,4 +1,4 @@
-//! Every framing through the contract: alone, and under stacks of filters, which must not make a difference.
+//! The contract of every framing, alone and under stacks of filters, which must not make a difference.
 
 use std::convert::Infallible;
 
@@ -10,10 +10,10 @@ use tidegate_testkit::filters::{RECORD_BYTES_MAX, StripPrefix, ToyTls};
 const KEY: u8 = 0x5a;
 const PREFIX: &[u8] = b"PROXY UNKNOWN\r\n";
 
-/// Lengths of records: as short as can be, odd, and as long as can be.
+/// Lengths of records: the shortest, an odd one, and the longest.
 const RECORDS: [usize; 3] = [1, 7, RECORD_BYTES_MAX];
 
-/// Puts an application that echoes over `make` through the contract.
+/// Checks the contract with an application that echoes over `make`.
 fn echo<C>(make: impl Fn() -> C, wire: &[u8], replies: impl Fn(&[u8]) -> Vec<u8>) -> Transcript
 where
     C: Codec<In = Slice, Out = Payload>,
@@ -29,9 +29,9 @@ fn opened(wire: &[u8]) -> Vec<u8> {
     ToyTls::opened(KEY, wire).0
 }
 
-/// [`Raw`] with each of its messages cut into bytes. How many bytes arrive together is nothing that a contract could
-/// compare; which ones, and in what order, is. That it refuses nothing leaves only one part of the contract out, that
-/// what is too large is refused in time.
+/// [`Raw`] with each of its messages split into bytes. The contract cannot compare how many bytes arrive together, but
+/// it compares the bytes and their order. `Raw` refuses nothing, so only one part of the contract does not apply: that
+/// oversized messages are refused in time.
 #[derive(Default)]
 struct Bytewise {
     rest: Option<Slice>,
@@ -164,7 +164,7 @@ fn messages_longer_than_a_record_and_a_receive_come_whole() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_before_memory_is_taken() {
+fn oversized_messages_are_refused_before_memory_is_taken() {
     let huge: [(&str, &[u8]); 3] = [
         ("4 GiB", b"\xff\xff\xff\xff"),
         ("just too long", b"\0\x10\0\0"),

@@ -1,4 +1,4 @@
-//! Handshakes that come to nothing, on a simulated network: whoever waits is told.
+//! Handshakes that fail, on a simulated network: every waiting operation and every handler gets the error.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ fn tls() -> Tls {
     Over::new(ToyTls::client(7), Raw)
 }
 
-/// A network, and on one of its hosts a server that ends every connection before it has said anything.
+/// A network, and on one of its hosts a server that ends every connection before it has sent anything.
 fn in_vain() -> (Network, SimNode, SimNode, Address) {
     let network = Network::new(1);
     let (server, client) = (network.host("10.0.0.1").station(), network.host("10.0.0.2").station());
@@ -26,9 +26,9 @@ fn in_vain() -> (Network, SimNode, SimNode, Address) {
     (network, server, client, address)
 }
 
-/// They waited for ever once: nobody asked for the message that would have been the error.
+/// Regression: they waited for ever, since no pending receive decoded the message that would have been the error.
 #[test]
-fn who_waits_for_a_flush_or_for_room_is_told_that_the_peer_has_ended_within_the_handshake() {
+fn flush_and_room_fail_when_the_peer_ends_within_the_handshake() {
     for bytes in [1, 100_000] {
         let (network, _server, client, address) = in_vain();
         let waits = client.spawn(async move {
@@ -44,7 +44,7 @@ fn who_waits_for_a_flush_or_for_room_is_told_that_the_peer_has_ended_within_the_
     }
 }
 
-/// A handler that has said more than there is room for.
+/// A handler that has sent more than there is room for.
 struct Talkative(Rc<Cell<u32>>);
 
 impl Handler<Tls> for Talkative {
@@ -65,11 +65,11 @@ impl Handler<Tls> for Talkative {
 }
 
 #[test]
-fn a_handler_that_may_not_write_is_told_too() {
+fn a_blocked_handler_learns_of_the_end_within_the_handshake() {
     let (network, _server, client, address) = in_vain();
-    let told = Rc::new(Cell::new(0));
-    let handler = Talkative(Rc::clone(&told));
+    let closed = Rc::new(Cell::new(0));
+    let handler = Talkative(Rc::clone(&closed));
     drop(client.spawn(async move { Client::at(address).connect_with(tls(), handler).await.map(drop) }));
-    assert!(network.run_until(Duration::from_secs(1), || told.get() == 1));
+    assert!(network.run_until(Duration::from_secs(1), || closed.get() == 1));
     assert!(network.run_until(Duration::from_secs(5), || client.counts().connections == 0));
 }

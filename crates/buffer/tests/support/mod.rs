@@ -89,7 +89,7 @@ pub(crate) fn entries(queue: &Outbound) -> usize {
     (queue.cost() - queue.pending()) as usize / ENTRY_BYTES
 }
 
-/// Bytes that tell where they come from.
+/// Bytes that identify their source.
 pub(crate) fn bytes(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (((seed + 1) * 2_654_435_761 + at * 40_503) >> 7) as u8).collect()
 }

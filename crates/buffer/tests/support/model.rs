@@ -1,6 +1,6 @@
 //! Queues that share a pool, and beside them a plain model: the bytes that have to come out, and when.
 //!
-//! Whoever runs operations here chooses them: `model.rs` lets proptest do so, `fuzz/src/outbound.rs` a fuzzer.
+//! The caller chooses the operations: in `model.rs` proptest does so, in `fuzz/src/outbound.rs` a fuzzer.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -335,7 +335,7 @@ impl World {
     }
 }
 
-/// What regions are of, and what is in it. One is enough for all: nobody writes there.
+/// The file of all regions, and its content. One file is enough, since no test writes to it.
 pub(crate) static FILE: LazyLock<(Arc<File>, Vec<u8>)> = LazyLock::new(|| {
     let in_file = bytes(77, FILE_BYTES);
     (file(&in_file), in_file)

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_last_delimiter_is_cut_off() {
+    fn bytes_after_the_last_delimiter_are_a_truncated_frame() {
         assert_eq!(run(Delimiter::new("--"), b"a--b-").1, Err(FramingError::Truncated { bytes: 2 }));
     }
 

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_last_end_is_cut_off_unless_configured() {
+    fn bytes_after_the_last_line_end_are_truncated_unless_configured() {
         assert_eq!(run(Lines::new(), b"a\nbc").1, Err(FramingError::Truncated { bytes: 2 }));
         assert_eq!(run(Lines::new(), b"a\n").1, Ok(()));
         let open = Lines::new().with_open_end();

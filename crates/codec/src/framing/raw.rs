@@ -64,7 +64,7 @@ mod tests {
     use crate::output::Time;
 
     #[test]
-    fn what_has_arrived_is_one_message_and_nothing_is_none() {
+    fn arrived_bytes_are_one_message_and_no_bytes_are_none() {
         let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
         let (mut queue, mut input) = (Outbound::new(&pool), Input::new());
         let mut reply = Output::new(&mut queue, &pool, &time);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_goes_in_and_out_without_being_copied() {
+    fn large_messages_are_received_and_sent_without_copying() {
         let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
         let (mut queue, mut input) = (Outbound::new(&pool), Input::new());
         let received = pool.copy(&[7; LINK_BYTES_MIN]);

@@ -1,4 +1,4 @@
-//! What a client accepts, and what all its connections share.
+//! The limits of a client, and the configuration that its connections share.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct Limits {
     pub head_bytes_max: u32,
     /// Fields of a head. 100.
     pub headers_max: u32,
-    /// Bytes of a body; what chunk extensions take counts. The codec yields a body piece by piece and holds none of it.
+    /// Bytes of a body, chunk extensions included. The codec yields a body piece by piece and buffers none of it.
     /// 1 GiB.
     pub body_bytes_max: u64,
     /// Bytes of one chunk extension. 256.
@@ -22,21 +22,20 @@ pub struct Limits {
     pub trailer_bytes_max: u32,
     /// Interim responses to one request. 16.
     pub interim_max: u8,
-    /// Requests that wait for their responses at a time, up to 32. 1: the next request waits for the response before. More
-    /// is pipelining, which is for requests that may be sent twice (RFC 9112 §9.3.2).
+    /// How many requests may wait for their responses at a time, up to 32. 1: the next request waits for the previous
+    /// response. More is pipelining, which is only for requests that may be sent twice (RFC 9112 §9.3.2).
     pub pipeline_max: u8,
-    /// From the end of a request, or the response before, to the end of a response's head. 60 seconds. A request has ended
-    /// when none of it waits in the queue that it was written to: what a filter below or the kernel still has to send is
-    /// not seen from here.
+    /// From the end of a request, or of the previous response, to the end of a response's head. 60 seconds. A request
+    /// ends when its queue is empty: the codec does not see bytes that a filter below or the kernel still has to send.
     pub head_timeout: Duration,
-    /// How long a body may make us wait from one piece to the next; with a least rate, how far it may fall behind that. 30
+    /// The longest gap between two pieces of a body; with a minimum rate, how far the body may fall behind it. 30
     /// seconds.
     pub body_timeout: Duration,
-    /// The least rate at which a body has to come, in bytes per second; 0 if any byte is as good as many. 0: a client chooses
-    /// whom it asks, and streams of events, watches and long polls say little for long.
+    /// The minimum rate of a body, in bytes per second; 0 means that any byte restarts the time-out. 0: a client
+    /// chooses its servers, and event streams, watches and long polls send little for a long time.
     pub body_rate_min: u32,
-    /// How long a connection stays that has nothing to do. 60 seconds: less than most servers wait, since a request that
-    /// meets the end of its connection fails.
+    /// How long an idle connection stays open. 60 seconds: less than most servers wait, since a request fails if the
+    /// server closes the connection at the same time.
     pub idle_timeout: Duration,
 }
 
@@ -67,16 +66,16 @@ impl Limits {
     }
 }
 
-/// What all connections of a client to one host share. Connections hold it by `Arc`.
+/// The configuration that all connections of a client to one host share by `Arc`.
 #[derive(Debug, Clone)]
 pub struct Config {
     limits: Limits,
-    /// `Host: ` and its line end, or nothing.
+    /// The line of the `Host` field, or nothing.
     host: Box<[u8]>,
 }
 
 impl Config {
-    /// These limits, and no host: each request has to say which it asks.
+    /// A configuration with these limits and without a host: each request must name its host.
     ///
     /// # Panics
     /// If the limits contradict each other.
@@ -86,10 +85,10 @@ impl Config {
         Self { limits, host: Box::default() }
     }
 
-    /// The host that requests ask unless they say otherwise, with its port unless that is the usual one.
+    /// Sets the host of requests that name none, with its port unless that is the default one.
     ///
     /// # Errors
-    /// If it is no host.
+    /// If `host` is no valid host.
     pub fn host(self, host: &str) -> Result<Self, InvalidRequest> {
         Ok(Self { host: host_line(host)?.into(), ..self })
     }
@@ -111,10 +110,10 @@ impl Default for Config {
     }
 }
 
-/// The field that names a host, which may be empty where the target has no authority (RFC 9112 §3.2).
+/// The line of the `Host` field. The host may be empty where the target has no authority (RFC 9112 §3.2).
 pub(super) fn host_line(host: &str) -> Result<Vec<u8>, InvalidRequest> {
     if parse::is_host(host.as_bytes()) { Ok(format!("Host: {host}\r\n").into()) } else { Err(InvalidRequest::Host) }
 }
 
-/// Who waits for which response is noted in two bits each.
+/// The kinds of the waiting requests are 2 bits each in a `u64`.
 pub(super) const PIPELINE_CEILING: u8 = 32;

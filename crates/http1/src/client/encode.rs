@@ -1,9 +1,9 @@
-//! The outbound half: requests to bytes, straight into the outbound queue.
+//! The outbound half: encodes requests straight into the outbound queue.
 
 use tidegate_codec::Output;
 
 use super::request::{Outgoing, Parts, Request, StreamedRequest};
-use super::{Asked, CLOSING, Client, EXPECTS, LAST, Outbound, PEER_OLD, STRAY, WRITE_FAILED};
+use super::{CLOSING, Client, EXPECTS, Kind, LAST, Outbound, PEER_HTTP_10, UNSOLICITED, WRITE_FAILED};
 use crate::body::Inbound;
 use crate::encode::{INLINE_BYTES_MAX, link, write_chunk, write_trailers};
 use crate::error::Misuse;
@@ -31,12 +31,12 @@ impl Client {
         if self.outbound != Outbound::Idle {
             return Err(Misuse::RequestUnderWay);
         }
-        if self.flags & (CLOSING | STRAY) != 0 {
+        if self.flags & (CLOSING | UNSOLICITED) != 0 {
             return Err(Misuse::NoMoreRequests);
         }
-        // Between the head of a response and its end the next request would be pipelined, too.
+        // Between the head of a response and its end the next request would be pipelined as well.
         let in_response = u8::from(self.inbound != Inbound::Head);
-        let switches = matches!(self.last_asked(), Some(Asked::Connect | Asked::Upgrade));
+        let switches = matches!(self.last_kind(), Some(Kind::Connect | Kind::Upgrade));
         if switches || self.count + in_response >= self.config.limits().pipeline_max {
             return Err(Misuse::PipelineFull);
         }
@@ -54,9 +54,9 @@ impl Client {
         }
         match framing {
             Framing::None => Ok(()),
-            // What a TRACE would be echoed with, and what would become the first bytes in a tunnel.
+            // A peer echoes a TRACE with its body, and would read a body of CONNECT as the first bytes in the tunnel.
             _ if matches!(parts.method, Method::Trace | Method::Connect) => Err(Misuse::BodyForbidden),
-            Framing::Chunked if self.flags & PEER_OLD != 0 => Err(Misuse::PeerTooOld),
+            Framing::Chunked if self.flags & PEER_HTTP_10 != 0 => Err(Misuse::PeerTooOld),
             _ => Ok(()),
         }
     }
@@ -64,7 +64,7 @@ impl Client {
     fn send_request(&mut self, request: Request, out: &mut Output<'_>) -> Result<(), Misuse> {
         let Request { body, parts } = request;
         let framing = match body.len() {
-            // Whoever sends nothing where something is usual says so (RFC 9110 §8.6).
+            // A method that usually has a body announces an empty one (RFC 9110 §8.6).
             0 if matches!(parts.method, Method::Post | Method::Put | Method::Patch) => Framing::Length(0),
             0 => Framing::None,
             length => Framing::Length(length),
@@ -85,11 +85,11 @@ impl Client {
         let StreamedRequest { length, expects, parts } = head;
         let framing = length.map_or(Framing::Chunked, Framing::Length);
         self.check(parts, framing)?;
-        if *expects && self.flags & PEER_OLD != 0 {
+        if *expects && self.flags & PEER_HTTP_10 != 0 {
             return Err(Misuse::PeerTooOld);
         }
         self.begin(parts, out);
-        // Who sends no body has nothing to wait for (RFC 9110 §10.1.1).
+        // A request without a body must not wait for `100 Continue` (RFC 9110 §10.1.1).
         let expects = *expects && *length != Some(0);
         self.write_head(parts, framing, expects, &[], out);
         if expects {
@@ -104,11 +104,11 @@ impl Client {
         if self.count == 0 && self.inbound == Inbound::Head {
             self.since = Some(out.now());
         }
-        self.ask(match parts.method {
-            _ if parts.upgrade.is_some() => Asked::Upgrade,
-            Method::Head => Asked::Head,
-            Method::Connect => Asked::Connect,
-            _ => Asked::Usual,
+        self.push_kind(match parts.method {
+            _ if parts.upgrade.is_some() => Kind::Upgrade,
+            Method::Head => Kind::Head,
+            Method::Connect => Kind::Connect,
+            _ => Kind::Usual,
         });
         if parts.close {
             self.flags |= LAST;
@@ -118,8 +118,8 @@ impl Client {
     fn send_data(&mut self, data: Body, out: &mut Output<'_>) -> Result<(), Misuse> {
         let length = data.len();
         match self.outbound {
-            Outbound::Idle => return self.swallow(false),
-            // It would be the last chunk.
+            Outbound::Idle => return self.discard(false),
+            // An empty chunk would be the last one.
             _ if length == 0 => return Ok(()),
             Outbound::Length if length > self.owed => return Err(Misuse::BodyTooLong),
             Outbound::Length => {
@@ -128,7 +128,7 @@ impl Client {
             }
             Outbound::Chunked => write_chunk(data, out),
         }
-        // Whoever sends the body no longer waits for leave to do so.
+        // Once the body is sent the request no longer waits for `100 Continue`.
         self.flags &= !EXPECTS;
         Ok(())
     }
@@ -142,8 +142,8 @@ impl Client {
         self.send_data(Body::Bytes(chunk.into_data()), out)
     }
 
-    /// A piece of a body that is not sent: because the peer has closed meanwhile, or because there is none.
-    fn swallow(&mut self, is_end: bool) -> Result<(), Misuse> {
+    /// Discards a piece of a body that is no longer sent, since the peer has closed. Otherwise it is an error.
+    fn discard(&mut self, is_end: bool) -> Result<(), Misuse> {
         if self.flags & WRITE_FAILED == 0 {
             return Err(Misuse::NoRequestUnderWay);
         }
@@ -158,7 +158,7 @@ impl Client {
             return Err(Misuse::TrailerForbidden);
         }
         if self.outbound != Outbound::Chunked || fields.is_empty() {
-            // Nothing but a chunked body has a place for them.
+            // Only a chunked body can have trailers.
             return self.send_end(out);
         }
         write_trailers(fields, out);
@@ -168,9 +168,9 @@ impl Client {
 
     fn send_end(&mut self, out: &mut Output<'_>) -> Result<(), Misuse> {
         match self.outbound {
-            Outbound::Idle => return self.swallow(true),
+            Outbound::Idle => return self.discard(true),
             Outbound::Length if self.owed > 0 => {
-                // The peer would take the next request for the rest.
+                // The peer would read the next request as the rest of this body.
                 self.outbound = Outbound::Idle;
                 self.close_down();
                 return Err(Misuse::BodyTooShort);
@@ -186,7 +186,7 @@ impl Client {
         self.flags &= !EXPECTS;
         self.outbound = Outbound::Idle;
         if self.inbound == Inbound::Head && self.count <= 1 {
-            // From now on the peer has to answer.
+            // From now on the peer owes a response.
             self.since = Some(out.now());
         }
         if self.flags & LAST != 0 && self.is_idle() {
@@ -194,7 +194,7 @@ impl Client {
         }
     }
 
-    /// Everything up to the body, and the body where it is short: in one piece of memory.
+    /// Writes the head, and a short body after it, into one piece of memory.
     fn write_head(&self, parts: &Parts, framing: Framing, expects: bool, body: &[u8], out: &mut Output<'_>) {
         let host: &[u8] = if parts.has_host { b"" } else { self.config.host_line() };
         let fields = parts.fields.bytes();
@@ -234,7 +234,7 @@ impl Client {
     }
 }
 
-/// How the end of a request's body is told.
+/// How the body of a request is framed.
 #[derive(Debug, Clone, Copy)]
 enum Framing {
     None,
@@ -242,5 +242,5 @@ enum Framing {
     Chunked,
 }
 
-/// What a head has at most beside its start, its fields and its body.
+/// The most bytes of a head beside its start, its fields and its body.
 const HEAD_SLACK_BYTES: usize = 160;

@@ -1,4 +1,4 @@
-//! `ResponseHead`: a response head that was parsed once and is read where it lies; and the parsing of its first line.
+//! `ResponseHead`: a response head that is parsed once and read in place; and the parsing of its first line.
 
 use std::fmt;
 
@@ -11,20 +11,20 @@ use crate::parse::{self, Facts, ParseStop};
 use crate::runs;
 use crate::status::Status;
 
-/// A response head (RFC 9112 §4, §5): 32 bytes that own a view of the head's bytes, and know where the fields are.
+/// A response head (RFC 9112 §4, §5): 32 bytes that own a view of the head's bytes and the position of the fields.
 ///
-/// Fields are looked up when they are asked for, in bytes that were validated when they were parsed. The view keeps
-/// what was received alive; [`detach`](ResponseHead::detach) a head that is to be kept.
+/// Fields are looked up on demand, in bytes that were validated by the parser. The view keeps the received memory
+/// alive; [`detach`](ResponseHead::detach) a head that is to be kept.
 #[derive(Clone)]
 pub struct ResponseHead {
     pub(super) bytes: Slice,
     pub(super) spans: Spans,
 }
 
-/// What parsing found out.
+/// The result of parsing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spans {
-    /// A length, or what stands for one.
+    /// A length, [`CHUNKED`](crate::head::CHUNKED) or [`UNTIL_CLOSE`](crate::head::UNTIL_CLOSE).
     pub(super) body: u64,
     pub(super) status: Status,
     fields_start: u16,
@@ -38,7 +38,7 @@ impl ResponseHead {
         self.spans.status
     }
 
-    /// The reason phrase, which nobody should go by (RFC 9112 §4).
+    /// The reason phrase. A client should ignore it (RFC 9112 §4).
     #[must_use]
     pub fn reason(&self) -> &[u8] {
         let line_end = usize::from(self.spans.fields_start) - 2;
@@ -63,14 +63,13 @@ impl ResponseHead {
         Headers::new(&self.bytes[usize::from(self.spans.fields_start)..])
     }
 
-    /// How the end of the body is told. There is none in response to HEAD, whatever the fields say that a GET would have
-    /// had.
+    /// How the body is framed. A response to HEAD has no body, whatever its fields declare for a GET.
     #[must_use]
     pub fn body(&self) -> BodyLength {
         BodyLength::from_span(self.spans.body)
     }
 
-    /// Whether a body follows: pieces, and their end.
+    /// Whether a body follows: pieces, and the end.
     #[must_use]
     pub fn has_body(&self) -> bool {
         self.spans.body != 0
@@ -105,8 +104,8 @@ impl fmt::Debug for ResponseHead {
     }
 }
 
-/// Parses the head with which `bytes` begins, and gives its spans and its length. Bytes beyond the largest head are
-/// not looked at.
+/// Parses the head at the start of `bytes`, and returns its spans and its length. Bytes beyond the largest head are
+/// not read.
 pub(super) fn parse(bytes: &[u8], connects: bool, limits: &Limits) -> Result<(Spans, usize), ParseStop> {
     let bytes = &bytes[..bytes.len().min(limits.head_bytes_max as usize)];
     let (status, old, start) = status_line(bytes)?;
@@ -125,8 +124,8 @@ pub(super) fn parse(bytes: &[u8], connects: bool, limits: &Limits) -> Result<(Sp
     Ok((Spans { body, status, fields_start: start as u16, flags: facts.flags_of_response(old) }, end))
 }
 
-/// The status, whether the version is HTTP/1.0, and where the fields begin (RFC 9112 §4). A reason may be missing together
-/// with the space before it, as it often is.
+/// The status, whether the version is HTTP/1.0, and the start of the fields (RFC 9112 §4). The reason may be missing
+/// together with the space before it, which is common.
 fn status_line(bytes: &[u8]) -> Result<(Status, bool, usize), ParseStop> {
     let Some(start) = bytes.first_chunk::<STATUS_END>() else { return Err(ParseStop::Partial) };
     let (version, code) = start.split_at(VERSION_BYTES);
@@ -162,9 +161,9 @@ fn status_line(bytes: &[u8]) -> Result<(Status, bool, usize), ParseStop> {
     }
 }
 
-/// The search for the end of a head that did not arrive at once; see [`parse::head_end`].
+/// Searches for the end of a head that did not arrive at once; see [`parse::head_end`].
 pub(super) fn head_end(bytes: &[u8], seen: usize, limits: &Limits) -> Result<Option<usize>, Error> {
-    // Who speaks another protocol would never send an empty line.
+    // A peer that speaks another protocol would never send an empty line.
     let start = &bytes[..bytes.len().min(START.len())];
     if !START.starts_with(start) {
         return Err(Error::Peer(Violation::StatusLine));
@@ -177,10 +176,10 @@ const START: &[u8] = b"HTTP/";
 /// `HTTP/1.1 `.
 const VERSION_BYTES: usize = 9;
 
-/// Where a status ends.
+/// The end of the status.
 const STATUS_END: usize = VERSION_BYTES + 3;
 
-/// Where a reason begins.
+/// The start of the reason.
 const REASON_START: usize = STATUS_END + 1;
 
 const _: () = assert!(size_of::<ResponseHead>() == 32);

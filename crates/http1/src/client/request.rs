@@ -1,4 +1,4 @@
-//! What an application asks.
+//! The messages that a client application sends.
 
 use std::fmt;
 
@@ -9,24 +9,24 @@ use crate::parse;
 use crate::response::{Body, Chunk, ContentType};
 use crate::runs;
 
-/// What a client sends: a whole request at once, or a head, pieces of a body and their end.
+/// What a client sends: a whole request at once, or a head, pieces of a body and the end.
 #[derive(Debug)]
 pub enum Outgoing {
     /// Head and body at once.
     Request(Request),
-    /// The head of a request whose body follows.
+    /// The head of a request; its body follows.
     Head(StreamedRequest),
-    /// A piece of the body. An empty one is nothing.
+    /// A piece of the body. An empty piece writes nothing.
     Data(Body),
-    /// A piece of the body that was framed before.
+    /// A piece of the body that is framed already.
     Chunk(Chunk),
-    /// The end of a body in chunks, and fields behind it. Where the body has a length they are left out.
+    /// The end of a chunked body, and the fields after it. If the body has a length the fields are omitted.
     Trailers(Fields),
     /// The end of the body.
     End,
 }
 
-/// A request with its whole body. It is checked when it is made, and may be sent again by a clone.
+/// A request with its whole body. It is validated on creation; clone it to send it again.
 ///
 /// ```
 /// use tidegate_http1::{Method, Request};
@@ -42,10 +42,10 @@ pub struct Request {
     pub(super) parts: Parts,
 }
 
-/// The head of a request whose body follows piece by piece.
+/// The head of a request; its body follows piece by piece.
 ///
-/// With a length, exactly as many bytes have to follow. Without one the body is chunked: that is for a peer that is
-/// known to speak HTTP/1.1 (RFC 9112 §6.1). Once it has answered in HTTP/1.0, such a request is refused.
+/// With a length, exactly as many bytes must follow. Without one the body is chunked: that is for a peer that is known
+/// to speak HTTP/1.1 (RFC 9112 §6.1). Once the peer has answered in HTTP/1.0, such a request is refused.
 #[derive(Debug, Clone)]
 pub struct StreamedRequest {
     pub(super) length: Option<u64>,
@@ -53,17 +53,17 @@ pub struct StreamedRequest {
     pub(super) parts: Parts,
 }
 
-/// What both have.
+/// The parts that both have.
 #[derive(Debug, Clone)]
 pub(super) struct Parts {
-    /// The request line, and then the host if it is not the usual one.
+    /// The request line, and then the `Host` line if the request names a host.
     pub(super) start: Vec<u8>,
     pub(super) fields: Fields,
     pub(super) content_type: Option<ContentType>,
     pub(super) method: Method,
-    /// It says which host it asks.
+    /// The request names its host.
     pub(super) has_host: bool,
-    /// Its target does.
+    /// The target names the host.
     names_host: bool,
     pub(super) close: bool,
     pub(super) upgrade: Option<&'static str>,
@@ -75,10 +75,11 @@ pub(super) struct Parts {
 pub enum InvalidRequest {
     /// The method is not a token.
     Method,
-    /// The target is none of the four forms of RFC 9112 §3.2, or not the one that the method has. Or it has a character
-    /// that no URI has, a `%` without two hexadecimal digits behind it, or `%00` in its path (RFC 3986 §2, §7.3).
+    /// The target is none of the four forms of RFC 9112 §3.2, or not the form that the method requires. Or it has a
+    /// character that no URI has, a `%` without two hexadecimal digits after it, or `%00` in its path (RFC 3986 §2,
+    /// §7.3).
     Target,
-    /// The host is not a host with an optional port, or not the one that the target names.
+    /// The host is not a host with an optional port, or differs from the host that the target names.
     Host,
 }
 
@@ -112,7 +113,7 @@ impl Parts {
 
     fn set_host(&mut self, host: &str) -> Result<(), InvalidRequest> {
         let line = host_line(host)?;
-        // A target that names a host has brought it along, and `Host` says the same (RFC 9112 §3.2).
+        // A target that names a host has set the `Host` line already, and `Host` must be the same (RFC 9112 §3.2).
         if self.names_host && !self.start.ends_with(&[b"\r\n", line.as_slice()].concat()) {
             return Err(InvalidRequest::Host);
         }
@@ -132,7 +133,7 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && runs::token_end(text.as_bytes(), 0) == text.len()
 }
 
-/// The host that a good target names by itself.
+/// The host that a valid target names.
 fn authority(method: Method, target: &str) -> Option<&str> {
     if method == Method::Connect {
         return Some(target);
@@ -144,18 +145,18 @@ fn authority(method: Method, target: &str) -> Option<&str> {
 macro_rules! parts_builder {
     ($name:ident, $make:expr) => {
         impl $name {
-            /// A request with a method that has a name of its own.
+            /// A request with one of the named methods.
             ///
             /// # Errors
-            /// If the target is none; and for [`Method::Extension`], which [`extension`](Self::extension) makes.
+            /// If the target is invalid; and for [`Method::Extension`]: use [`extension`](Self::extension).
             pub fn new(method: Method, target: &str) -> Result<Self, InvalidRequest> {
                 Parts::new(method, method.name().ok_or(InvalidRequest::Method)?, target).map($make)
             }
 
-            /// GET.
+            /// A GET request.
             ///
             /// # Errors
-            /// If the target is none.
+            /// If the target is invalid.
             pub fn get(target: &str) -> Result<Self, InvalidRequest> {
                 Self::new(Method::Get, target)
             }
@@ -163,21 +164,21 @@ macro_rules! parts_builder {
             /// A request with any method.
             ///
             /// # Errors
-            /// If the method is not a token, or the target none.
+            /// If the method is not a token, or the target is invalid.
             pub fn extension(method: &str, target: &str) -> Result<Self, InvalidRequest> {
                 Parts::new(Method::from_token(method.as_bytes()), method, target).map($make)
             }
 
-            /// The host that is asked, in place of that of the [`Config`](super::Config).
+            /// Sets the host of this request, in place of that of the [`Config`](super::Config).
             ///
             /// # Errors
-            /// If it is no host.
+            /// If `host` is no valid host.
             pub fn host(mut self, host: &str) -> Result<Self, InvalidRequest> {
                 self.parts.set_host(host)?;
                 Ok(self)
             }
 
-            /// Says what the body is.
+            /// Sets the media type of the body.
             #[must_use]
             pub fn content_type(mut self, content_type: ContentType) -> Self {
                 self.parts.content_type = Some(content_type);
@@ -193,7 +194,7 @@ macro_rules! parts_builder {
                 Ok(self)
             }
 
-            /// Puts these fields in place of those it has.
+            /// Replaces the fields.
             #[must_use]
             pub fn fields(mut self, fields: Fields) -> Self {
                 self.parts.fields = fields;
@@ -214,18 +215,18 @@ parts_builder!(Request, |parts| Self { body: Body::Empty, parts });
 parts_builder!(StreamedRequest, |parts| Self { length: None, expects: false, parts });
 
 impl Request {
-    /// Puts this body in place of the one it has.
+    /// Replaces the body.
     #[must_use]
     pub fn body(mut self, body: impl Into<Body>) -> Self {
         self.body = body.into();
         self
     }
 
-    /// Asks for another protocol on this connection (RFC 9110 §7.8), `websocket` say. The peer takes it up with 101; compare
-    /// its `Upgrade` with what was asked for. Neither HEAD nor CONNECT can ask for one.
+    /// Requests another protocol on this connection (RFC 9110 §7.8), for example `websocket`. The peer accepts it with
+    /// 101; compare its `Upgrade` with `protocol`. HEAD and CONNECT cannot request another protocol.
     ///
     /// # Panics
-    /// If it is not the name of a protocol: a token, or two with a slash between, the second of which is a version.
+    /// If `protocol` is not the name of a protocol: a token, or a token, a slash, and a version that is a token.
     #[must_use]
     pub fn upgrade(mut self, protocol: &'static str) -> Self {
         let is_protocol = match protocol.split_once('/') {
@@ -239,16 +240,16 @@ impl Request {
 }
 
 impl StreamedRequest {
-    /// Announces how many bytes the body will have.
+    /// Sets the length of the body.
     #[must_use]
     pub fn length(mut self, bytes: u64) -> Self {
         self.length = Some(bytes);
         self
     }
 
-    /// Asks the peer to say `100 Continue` before the body is sent (RFC 9110 §10.1.1). Wait for
-    /// [`Interim`](super::Incoming::Interim) with that status, and for no longer than you like; a final response may come
-    /// instead, and then the body is not sent.
+    /// Requests `100 Continue` before the body is sent (RFC 9110 §10.1.1). Wait for
+    /// [`Interim`](super::Incoming::Interim) with that status, as long as the application chooses. If a final response
+    /// arrives instead, the body is not sent.
     #[must_use]
     pub fn expect_continue(mut self) -> Self {
         self.expects = true;

@@ -5,7 +5,7 @@ use tidegate_http1::client::Limits;
 
 use crate::stage::contract;
 
-/// What was asked, and what came.
+/// Requests, and the bytes that came back.
 const GOOD: &[(&[&str], &[u8])] = &[
     (&["GET /"], b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
     (&["GET /"], b"HTTP/1.1 200 OK\r\n\r\nup to the end"),

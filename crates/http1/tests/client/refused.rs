@@ -1,4 +1,4 @@
-//! What a peer may not send, by name: each is an error, and ends the connection.
+//! What a server may not send: each is an error of its own, and ends the connection.
 
 use tidegate_http1::client::Limits;
 use tidegate_http1::{Error, Exceeded, Violation};
@@ -10,7 +10,7 @@ fn refused(wire: &str, violation: Violation) {
     let mut talk = Talk::asked();
     assert_eq!(talk.hear(wire), broken(violation), "{wire:?}");
     assert!(talk.is_finished(), "{wire:?}");
-    assert_eq!(talk.sent(), "", "nobody answers a response");
+    assert_eq!(talk.sent(), "", "a client never answers a response");
 }
 
 #[track_caller]
@@ -141,12 +141,12 @@ fn a_response_that_nobody_asked_for_is_refused() {
     // A body in answer to HEAD is such a response.
     let mut talk = Talk::new();
     talk.say(tidegate_http1::Request::new(tidegate_http1::Method::Head, "/").unwrap()).unwrap();
-    let told = talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
-    assert_eq!(told, broken(Violation::ResponseUnasked));
+    let seen = talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!(seen, broken(Violation::ResponseUnasked));
 }
 
 #[test]
-fn a_switch_that_nobody_asked_for_is_refused() {
+fn an_unsolicited_switch_is_refused() {
     refused("HTTP/1.1 101 Switching Protocols\r\nUpgrade: tide\r\n\r\n", Violation::SwitchUnasked);
     let mut talk = Talk::new();
     talk.say(get("/").upgrade("tide")).unwrap();

@@ -1,4 +1,4 @@
-//! Requests as they go out, and when they may.
+//! Encoded requests, and when a request may be sent.
 
 use tidegate_http1::client::{Limits, Outgoing};
 use tidegate_http1::{
@@ -213,7 +213,7 @@ fn who_asks_to_close_asks_nothing_more() {
     talk.say(get("/").close()).unwrap();
     assert_eq!(talk.sent(), "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert_eq!(talk.say(get("/")), misuse(Misuse::NoMoreRequests));
-    // Even if the peer does not say that it closes.
+    // Even if the peer does not announce the close.
     talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
     assert!(talk.is_finished());
 }
@@ -225,7 +225,7 @@ fn an_upgrade_is_asked_for_by_name() {
     assert_eq!(talk.sent(), "GET / HTTP/1.1\r\nHost: a\r\nConnection: close, upgrade\r\nUpgrade: websocket\r\n\r\n");
 }
 
-/// A field of this name would go out without its connection option, and nobody would wait for 101.
+/// A field of this name would be sent without its connection option, and the codec would not expect 101.
 #[test]
 fn an_upgrade_is_not_asked_for_by_a_field() {
     for request in [get("/"), get("/").upgrade("websocket")] {
@@ -278,20 +278,20 @@ fn an_expectation_is_met_by_100_or_by_a_final_response() {
     talk.say(Outgoing::End).unwrap();
     assert_eq!(talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap(), ["204"]);
     assert!(talk.is_ready());
-    // The body was not asked for, and is not sent; the connection cannot go on without it.
+    // The peer did not send 100, so the body is not sent; without it the connection cannot continue.
     let mut talk = expecting();
     assert_eq!(
         talk.hear("HTTP/1.1 417 No\r\nContent-Length: 2\r\n\r\nno").unwrap(),
         ["417", "data no", "end", "end of connection"]
     );
     talk.say(Outgoing::Data("ebb".into())).expect("it is swallowed");
-    // Who does not wait is not held to it.
+    // A client need not wait for 100.
     let mut talk = expecting();
     talk.say(Outgoing::Data("ebb".into())).unwrap();
     talk.say(Outgoing::End).unwrap();
     talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
     assert!(talk.is_ready());
-    // There is nothing to wait for before nothing.
+    // Before an empty body there is nothing to wait for.
     let mut talk = Talk::new();
     talk.say(streamed().length(0).expect_continue()).unwrap();
     assert!(!talk.sent().contains("Expect"));
@@ -308,7 +308,7 @@ fn a_client_that_drains_takes_no_request_and_ends_after_the_last_response() {
     let mut idle = Talk::new();
     idle.drain();
     assert!(idle.is_finished());
-    // One whose body is under way is sent to its end.
+    // A request whose body is in progress is sent to its end.
     let mut talk = Talk::new();
     talk.say(streamed().length(1)).unwrap();
     talk.drain();
@@ -327,7 +327,7 @@ fn a_refused_request_leaves_no_trace() {
     assert_eq!((talk.sent().as_str(), talk.stand.codec().unanswered()), ("", before));
 }
 
-/// An empty line was once sent behind a body, and before the next request (RFC 9112 §2.2).
+/// Old clients sent an empty line after a body, before the next request (RFC 9112 §2.2).
 #[test]
 fn nothing_goes_out_before_or_behind_a_request() {
     let mut talk = Talk::new();
@@ -377,7 +377,7 @@ fn the_host_is_the_authority_of_the_target() {
     }
 }
 
-/// The codec takes no coding but chunked, which is always taken, and writes `Connection` by itself: `TE` has no place.
+/// The codec accepts only chunked, which needs no `TE`, and writes `Connection` by itself: so it never sends `TE`.
 #[test]
 fn te_never_names_chunked_and_goes_with_its_connection_option() {
     for value in ["trailers", "chunked", "gzip"] {
@@ -386,7 +386,7 @@ fn te_never_names_chunked_and_goes_with_its_connection_option() {
 }
 
 #[test]
-fn neither_head_nor_connect_asks_for_another_protocol() {
+fn head_and_connect_cannot_request_another_protocol() {
     for (method, target) in [(Method::Head, "/"), (Method::Connect, "a:1")] {
         let mut talk = Talk::new();
         let request = Request::new(method, target).unwrap().upgrade("websocket");
@@ -396,7 +396,7 @@ fn neither_head_nor_connect_asks_for_another_protocol() {
 }
 
 #[test]
-fn an_empty_piece_is_nothing_and_does_not_end_the_wait_for_leave() {
+fn an_empty_piece_writes_nothing_and_keeps_waiting_for_100_continue() {
     for empty in [Outgoing::Data("".into()), Chunk::new(b"").into()] {
         let mut talk = Talk::new();
         talk.say(streamed().length(3).expect_continue()).unwrap();

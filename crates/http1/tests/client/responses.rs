@@ -1,4 +1,4 @@
-//! Responses as they come in.
+//! Decoded responses.
 
 use tidegate_codec::Step;
 use tidegate_http1::client::{Incoming, Limits, Outgoing};
@@ -68,7 +68,7 @@ fn obs_text_in_values_is_kept() {
 }
 
 #[test]
-fn the_end_of_a_body_is_told_in_one_of_four_ways() {
+fn a_body_is_framed_in_one_of_four_ways() {
     for (lines, body) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", BodyLength::Known(5)),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", BodyLength::Chunked),
@@ -91,9 +91,9 @@ fn a_body_of_known_length_ends_after_so_many_bytes() {
 #[test]
 fn a_chunked_body_ends_with_its_last_chunk_and_trailers() {
     let mut talk = Talk::asked();
-    let told =
+    let seen =
         talk.hear("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nebb\r\n0\r\nDigest: 7\r\nX:\r\n\r\n");
-    assert_eq!(told.unwrap(), ["200", "data ebb", "Trailers(\"Digest: 7\\r\\nX:\\r\\n\")", "end"]);
+    assert_eq!(seen.unwrap(), ["200", "data ebb", "Trailers(\"Digest: 7\\r\\nX:\\r\\n\")", "end"]);
     assert!(talk.is_ready());
 }
 
@@ -153,8 +153,8 @@ fn some_responses_have_no_body_whatever_their_fields_say() {
         (Method::Get, "204 No Content\r\nContent-Length: 0"),
     ] {
         let mut talk = asked(method);
-        let told = talk.hear(format!("HTTP/1.1 {status}\r\n\r\n")).unwrap();
-        assert_eq!(told, [&status[..3]], "{status}");
+        let seen = talk.hear(format!("HTTP/1.1 {status}\r\n\r\n")).unwrap();
+        assert_eq!(seen, [&status[..3]], "{status}");
         assert!(talk.is_ready(), "{status}");
     }
 }
@@ -162,10 +162,10 @@ fn some_responses_have_no_body_whatever_their_fields_say() {
 #[test]
 fn interim_responses_come_before_the_final_one() {
     let mut talk = Talk::asked();
-    let told =
+    let seen =
         talk.hear("HTTP/1.1 102 Wait\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No\r\n\r\n");
-    assert_eq!(told.unwrap(), ["interim 102", "interim 103", "204"]);
-    // Nobody knows what this one says, but its class is known.
+    assert_eq!(seen.unwrap(), ["interim 102", "interim 103", "204"]);
+    // This status is not registered, but its class is known.
     let mut talk = Talk::asked();
     assert_eq!(talk.hear("HTTP/1.1 199 \r\n\r\nHTTP/1.1 204 No\r\n\r\n").unwrap(), ["interim 199", "204"]);
 }
@@ -189,8 +189,8 @@ fn an_interim_response_may_say_that_the_final_one_closes() {
     talk.say(get("/")).unwrap();
     talk.hear("HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\n").unwrap();
     assert_eq!(talk.say(get("/")), misuse(Misuse::NoMoreRequests));
-    let told = talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
-    assert_eq!(told, ["200", "data ok", "end", "end of connection"]);
+    let seen = talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+    assert_eq!(seen, ["200", "data ok", "end", "end of connection"]);
     assert!(talk.is_finished());
 }
 
@@ -213,8 +213,8 @@ fn who_was_not_answered_before_the_connection_closed_is_known() {
     for _ in 0..3 {
         talk.say(get("/")).unwrap();
     }
-    let told = talk.hear("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n");
-    assert_eq!(told.unwrap(), ["200", "end of connection"]);
+    let seen = talk.hear("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n");
+    assert_eq!(seen.unwrap(), ["200", "end of connection"]);
     assert_eq!(talk.stand.codec().unanswered(), 2);
     assert!(talk.is_finished());
 }
@@ -239,9 +239,9 @@ fn a_connection_stays_if_both_want_it_to() {
 fn bytes_behind_a_switch_are_left_for_the_other_protocol() {
     let mut talk = Talk::new();
     talk.say(get("/").upgrade("tide")).unwrap();
-    let told =
+    let seen =
         talk.hear("HTTP/1.1 101 Switching Protocols\r\nUpgrade: tide\r\nConnection: upgrade\r\n\r\nebb").unwrap();
-    assert_eq!(told, ["101"]);
+    assert_eq!(seen, ["101"]);
     assert!(talk.stand.codec().is_switched());
     assert_eq!(talk.stand.input().bytes(), b"ebb");
     let mut talk = asked(Method::Connect);
@@ -293,11 +293,11 @@ fn a_million_empty_chunks_are_one_end() {
     let mut talk = Talk::asked();
     let mut wire = String::from("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     wire.push_str(&"0\r\n\r\n".repeat(1_000_000));
-    // The first of them is the last chunk, and what follows it nobody has asked for.
+    // The first of them is the last chunk, and no request waits for the bytes after it.
     assert_eq!(talk.hear(&wire), broken(Violation::ResponseUnasked));
     let mut talk = Talk::asked();
     let wire = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}", "1\r\na\r\n".repeat(100_000));
-    assert_eq!(talk.hear(&wire).map(|told| told.len()), Ok::<_, Error>(100_001));
+    assert_eq!(talk.hear(&wire).map(|seen| seen.len()), Ok::<_, Error>(100_001));
 }
 
 /// Lengths and codings mean nothing there, however malformed they are (RFC 9112 §6.3).
@@ -313,8 +313,8 @@ fn a_tunnel_begins_behind_the_head_whatever_its_fields_say() {
     ] {
         for line in ["HTTP/1.1 200 OK", "HTTP/1.1 204 No Content", "HTTP/1.0 299 Yes"] {
             let mut talk = asked(Method::Connect);
-            let told = talk.hear(format!("{line}\r\n{fields}\r\n\r\nebb"));
-            assert_eq!(told, Ok(vec![line[9..12].to_owned()]), "{line} {fields}");
+            let seen = talk.hear(format!("{line}\r\n{fields}\r\n\r\nebb"));
+            assert_eq!(seen, Ok(vec![line[9..12].to_owned()]), "{line} {fields}");
             assert!(talk.stand.codec().is_switched(), "{line} {fields}");
             assert_eq!(talk.stand.input().bytes(), b"ebb", "{line} {fields}");
         }
@@ -335,7 +335,7 @@ fn large_chunk_sizes_lose_none_of_their_digits() {
     }
 }
 
-/// Whatever came before a request was sent is no response to it (RFC 9112 §9.2).
+/// Bytes that arrived before a request was sent are no response to it (RFC 9112 §9.2).
 #[test]
 fn what_came_too_early_is_not_taken_for_the_next_response() {
     for (first, messages) in [
@@ -349,7 +349,7 @@ fn what_came_too_early_is_not_taken_for_the_next_response() {
         for _ in 0..messages {
             assert!(matches!(talk.stand.step(), Ok(Step::Message(_))), "{first}");
         }
-        // The application has not looked further, and asks again.
+        // The application has not decoded further, and sends another request.
         assert!(!talk.is_ready(), "{first}");
         assert_eq!(talk.say(get("/")), misuse(Misuse::NoMoreRequests), "{first}");
         assert_eq!(talk.hear(""), broken(Violation::ResponseUnasked), "{first}");
@@ -357,13 +357,13 @@ fn what_came_too_early_is_not_taken_for_the_next_response() {
 }
 
 #[test]
-fn the_rest_of_a_body_is_swallowed_once_the_peer_has_closed() {
+fn the_rest_of_a_body_is_discarded_once_the_peer_has_closed() {
     let mut talk = Talk::new();
     talk.say(StreamedRequest::new(Method::Put, "/").unwrap()).unwrap();
     talk.hear("HTTP/1.1 413 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").unwrap();
     assert!(talk.is_finished());
     talk.sent();
-    talk.say(Outgoing::Data("ebb".into())).expect("nobody could have known");
+    talk.say(Outgoing::Data("ebb".into())).expect("the close is not decoded yet");
     talk.say(Outgoing::End).expect("nor here");
     assert_eq!(talk.sent(), "");
     assert_eq!(talk.say(Outgoing::End), misuse(Misuse::NoRequestUnderWay));

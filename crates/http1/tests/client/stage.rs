@@ -1,4 +1,4 @@
-//! What the tests share: a connection to talk on, and a codec of whole responses.
+//! Shared by the tests: a connection that a test drives, and a codec of whole responses.
 
 #![allow(dead_code, reason = "fuzzing uses a part of it")]
 
@@ -30,7 +30,7 @@ impl Talk {
         Self { stand: CodecHarness::new(Client::new(Arc::new(config(limits)))) }
     }
 
-    /// One that has asked for `/`.
+    /// A connection that has sent a GET for `/`.
     pub(crate) fn asked() -> Self {
         let mut talk = Self::new();
         talk.say(get("/")).expect("it is ready");
@@ -47,16 +47,16 @@ impl Talk {
         String::from_utf8(self.stand.take_sent()).expect("requests are text")
     }
 
-    /// What decoding `bytes` yields, up to where more is needed.
+    /// The result of decoding `bytes`, up to where more is needed.
     pub(crate) fn hear(&mut self, bytes: impl AsRef<[u8]>) -> Result<Vec<String>, Error> {
         let bytes = bytes.as_ref();
         let mut messages = Vec::new();
-        // Nothing at all is a visit, too.
+        // No bytes at all are a dispatch, too.
         for received in bytes.chunks(RECEIVE_BYTES_MAX).chain(bytes.is_empty().then_some(&b""[..])) {
             self.stand.receive(received);
             loop {
                 match self.stand.step()? {
-                    Step::Message(message) => messages.push(told(&message)),
+                    Step::Message(message) => messages.push(describe(&message)),
                     Step::NeedMore => break,
                     Step::End => {
                         messages.push("end of connection".into());
@@ -69,12 +69,12 @@ impl Talk {
         Ok(messages)
     }
 
-    /// What decoding yields when the peer has stopped sending.
+    /// The result of decoding after the peer has stopped sending.
     pub(crate) fn hang_up(&mut self) -> Result<Vec<String>, Error> {
         let mut messages = Vec::new();
         loop {
             match self.stand.decode_eof()? {
-                Step::Message(message) => messages.push(told(&message)),
+                Step::Message(message) => messages.push(describe(&message)),
                 Step::NeedMore => return Ok(messages),
                 Step::End => {
                     messages.push("end of connection".into());
@@ -102,7 +102,7 @@ impl Talk {
     }
 }
 
-pub(crate) fn told(message: &Incoming) -> String {
+pub(crate) fn describe(message: &Incoming) -> String {
     match message {
         Incoming::Interim(head) => format!("interim {}", head.status().code()),
         Incoming::Head(head) => head.status().code().to_string(),
@@ -124,7 +124,7 @@ pub(crate) fn broken<T>(violation: Violation) -> Result<T, Error> {
     Err(Error::Peer(violation))
 }
 
-/// A response with its whole body, as text: pieces of a body depend on how it came.
+/// A response with its whole body, as text: the pieces of a body depend on how it arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) interim: Vec<u16>,
@@ -134,7 +134,7 @@ pub(crate) struct Reply {
     pub(crate) trailers: Vec<(String, String)>,
 }
 
-/// A [`Client`] that gathers responses.
+/// A [`Client`] that collects responses.
 #[derive(Debug, Default)]
 pub(crate) struct Gathering {
     client: Client,
@@ -235,7 +235,7 @@ impl Codec for Gathering {
     }
 }
 
-/// The contract of a client that has asked with these requests, one behind the other.
+/// The contract of a client that has sent these requests, one after the other.
 pub(crate) fn contract<'a>(limits: &Limits, requests: &'a [&str]) -> Contract<'a, Gathering> {
     let config = Arc::new(config(Limits { pipeline_max: 8, ..limits.clone() }));
     Contract::new(move || Gathering::new(Client::new(Arc::clone(&config)))).open(move |client, out| {

@@ -1,4 +1,4 @@
-//! How long a client waits, and for what.
+//! The time-outs of a client.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn too_long(exceeded: Exceeded) -> Result<(), Error> {
 fn a_response_has_a_minute_to_begin() {
     let mut talk = Talk::asked();
     talk.wait(59).unwrap();
-    // A byte now and then is not a head.
+    // Single bytes now and then do not extend the time-out of a head.
     talk.hear("HTTP").unwrap();
     assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
     assert!(talk.is_finished());
@@ -43,7 +43,7 @@ fn a_body_has_half_a_minute_for_each_piece() {
 }
 
 #[test]
-fn an_idle_connection_ends_in_silence() {
+fn an_idle_connection_is_closed_without_an_error() {
     let mut talk = Talk::new();
     talk.hear("").unwrap();
     talk.wait(61).unwrap();
@@ -71,13 +71,13 @@ fn time_counts_from_the_end_of_the_request() {
 }
 
 #[test]
-fn leave_to_send_a_body_has_to_come_in_time() {
+fn the_wait_for_100_continue_has_a_deadline() {
     let mut talk = Talk::new();
     talk.say(StreamedRequest::new(Method::Put, "/").unwrap().expect_continue()).unwrap();
     talk.sent();
     talk.wait(59).unwrap();
     assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
-    // Who does not wait for it has all the time that the peer leaves.
+    // A client that does not wait for 100 has no deadline of its own.
     let mut talk = Talk::new();
     talk.say(StreamedRequest::new(Method::Put, "/").unwrap().expect_continue()).unwrap();
     talk.say(Outgoing::Data("a".into())).unwrap();
@@ -98,7 +98,7 @@ fn the_time_of_the_next_request_begins_with_it() {
 }
 
 #[test]
-fn who_would_wait_for_ever_has_no_deadline() {
+fn an_unlimited_timeout_gives_no_deadline() {
     let forever = Duration::MAX;
     let limits = Limits { head_timeout: forever, body_timeout: forever, idle_timeout: forever, ..Limits::default() };
     let mut talk = Talk::limited(limits);
@@ -110,7 +110,7 @@ fn who_would_wait_for_ever_has_no_deadline() {
     assert!(!talk.is_finished());
 }
 
-/// One that has asked, of a client that wants bodies at 240 bytes a second at least.
+/// A connection that has sent a GET, with a minimum rate of 240 bytes per second.
 fn asked_in_a_hurry() -> Talk {
     let mut talk = Talk::limited(Limits { body_rate_min: 240, ..Limits::default() });
     talk.say(get("/")).unwrap();
@@ -118,9 +118,9 @@ fn asked_in_a_hurry() -> Talk {
     talk
 }
 
-/// Events that are rare, for as long as the peer likes.
+/// Rare events, for as long as the peer sends them.
 #[test]
-fn a_client_asks_for_no_least_rate_unless_told_to() {
+fn a_client_has_no_minimum_rate_by_default() {
     let mut talk = Talk::asked();
     talk.hear("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
     for _ in 0..1000 {
@@ -130,7 +130,7 @@ fn a_client_asks_for_no_least_rate_unless_told_to() {
 }
 
 #[test]
-fn a_body_that_comes_at_less_than_the_least_rate_is_given_up() {
+fn a_body_below_the_minimum_rate_times_out() {
     let mut talk = asked_in_a_hurry();
     talk.hear("HTTP/1.1 200 OK\r\n\r\n").unwrap();
     for _ in 0..20 {
@@ -145,7 +145,7 @@ fn a_body_that_comes_at_less_than_the_least_rate_is_given_up() {
 }
 
 #[test]
-fn a_suspension_between_two_pieces_does_not_make_a_slow_peer_punctual() {
+fn a_suspension_between_two_pieces_does_not_reset_lateness() {
     let lasts = |piece: usize, pause: u64| {
         let mut talk = asked_in_a_hurry();
         talk.hear("HTTP/1.1 200 OK\r\n\r\n").unwrap();
@@ -162,7 +162,7 @@ fn a_suspension_between_two_pieces_does_not_make_a_slow_peer_punctual() {
 }
 
 #[test]
-fn nobody_is_late_with_the_answer_to_what_has_not_left() {
+fn a_response_is_not_late_before_its_request_has_left() {
     let mut talk = Talk::new();
     talk.say(get("/")).unwrap();
     talk.stand.flush().unwrap();

@@ -1,10 +1,10 @@
-//! Another parser's opinion of what was accepted: `httparse` accepts it too, and sees the same in it.
+//! Another parser as a second opinion: `httparse` accepts what was accepted, with the same meaning.
 
 use tidegate_http1::ResponseHead;
 
 use super::Request;
 
-/// Of the first request in `wire`.
+/// Checks the first request in `wire`.
 ///
 /// # Panics
 /// If `httparse` refuses it, or sees something else.
@@ -18,7 +18,7 @@ pub(crate) fn of_request(request: &Request, wire: &[u8]) {
     assert_eq!(request.headers, other.headers.iter().map(text).collect::<Vec<_>>());
 }
 
-/// Of the response head that is all of `wire`.
+/// Checks the response head that is all of `wire`.
 ///
 /// # Panics
 /// If `httparse` refuses it, or sees something else.

@@ -1,4 +1,4 @@
-//! What the tests share: a codec of whole requests, and a connection to talk to.
+//! Shared by the tests: a codec of whole requests, and a connection that a test drives.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -12,7 +12,7 @@ use tidegate_http1::{Config, Error, Incoming, Limits, Outgoing, RequestHead, Res
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::contract::Contract;
 
-/// A request with its whole body, as text: pieces of a body depend on how it came.
+/// A request with its whole body, as text: the pieces of a body depend on how it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) method: String,
@@ -22,7 +22,7 @@ pub(crate) struct Request {
     pub(crate) trailers: Vec<(String, String)>,
 }
 
-/// A [`Server`] that gathers bodies.
+/// A [`Server`] that collects bodies.
 #[derive(Debug, Default)]
 pub(crate) struct Gathering {
     pub(crate) server: Server,
@@ -128,7 +128,7 @@ pub(crate) fn contract(config: Config) -> Contract<'static, Gathering> {
         .answer(|_, codec, out| codec.encode(Response::text("ok").into(), out).expect("a response is owed"))
 }
 
-/// What became of some bytes; cut off is what was not complete, or not read.
+/// The result of decoding some bytes; cut off if a request was incomplete, or not read.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) requests: Vec<Request>,
@@ -168,7 +168,7 @@ pub(crate) fn seen(wire: &[u8]) -> Seen {
     seen_with(Config::default(), wire)
 }
 
-/// A connection that is answered by hand.
+/// A connection that the test answers itself.
 pub(crate) struct Talk {
     pub(crate) stand: CodecHarness<Server>,
 }
@@ -186,18 +186,18 @@ impl Talk {
         Self::with(Config::new(limits))
     }
 
-    /// What decoding `bytes` yields, up to where more is needed.
+    /// The result of decoding `bytes`, up to where more is needed.
     pub(crate) fn hear(&mut self, bytes: &[u8]) -> Result<Vec<String>, Error> {
         self.stand.receive(bytes);
         self.listen()
     }
 
-    /// What decoding yields without further bytes.
+    /// The result of decoding without further bytes.
     pub(crate) fn listen(&mut self) -> Result<Vec<String>, Error> {
         let mut messages = Vec::new();
         loop {
             match self.stand.step()? {
-                Step::Message(message) => messages.push(told(&message)),
+                Step::Message(message) => messages.push(describe(&message)),
                 Step::NeedMore => break,
                 Step::End => {
                     messages.push("end of connection".into());
@@ -209,12 +209,12 @@ impl Talk {
         Ok(messages)
     }
 
-    /// What decoding yields when the peer has stopped sending.
+    /// The result of decoding after the peer has stopped sending.
     pub(crate) fn hang_up(&mut self) -> Result<Vec<String>, Error> {
         let mut messages = Vec::new();
         loop {
             match self.stand.decode_eof()? {
-                Step::Message(message) => messages.push(told(&message)),
+                Step::Message(message) => messages.push(describe(&message)),
                 Step::NeedMore => return Ok(messages),
                 Step::End => {
                     messages.push("end of connection".into());
@@ -228,7 +228,7 @@ impl Talk {
         self.stand.encode(message.into()).map(drop)
     }
 
-    /// Hands over what was encoded elsewhere.
+    /// Sends bytes that were encoded elsewhere.
     pub(crate) fn say_encoded(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let bytes = self.stand.pool().copy(bytes);
         let (server, mut out) = self.stand.parts();
@@ -249,7 +249,7 @@ impl Talk {
     }
 }
 
-fn told(message: &Incoming) -> String {
+fn describe(message: &Incoming) -> String {
     match message {
         Incoming::Head(head) => format!("{} {}", head.method_text(), head.target()),
         Incoming::Data(data) => format!("data {}", String::from_utf8_lossy(data)),

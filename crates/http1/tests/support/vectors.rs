@@ -1,36 +1,36 @@
-//! llhttp's cases. In Markdown, a heading is followed by a comment with the mode, by the bytes, and by a log of what
-//! llhttp says to them: spans of them with their offsets, and events.
+//! llhttp's cases. They are Markdown: a heading, a comment with the mode, the bytes, and llhttp's log of them: spans of
+//! the bytes with their offsets, and events.
 //!
-//! A log is turned into an [`Account`], messages and a verdict, which is what our own codecs are asked for as well.
+//! A log is converted into an [`Account`], messages and a verdict. Our own codecs give the same.
 
 use std::path::{Path, PathBuf};
 
-/// A case, and what llhttp says to it.
+/// A case, and llhttp's log of it.
 #[derive(Debug)]
 pub(crate) struct Case {
-    /// Folder and file, without its ending: `request/sample`.
+    /// Folder and file, without the extension: `request/sample`.
     pub(crate) file: String,
     pub(crate) title: String,
     /// Which parser, and how lenient it is: `request`, or `response-lenient-all`.
     mode: String,
-    /// How the test leads llhttp by the hand: it pauses, or says that there is no body.
+    /// How the test controls llhttp: it pauses, or declares that there is no body.
     guidance: Option<&'static str>,
     pub(crate) wire: Vec<u8>,
     pub(crate) account: Account,
-    /// Requests for which llhttp has seen no host, by their place in the account, and where they begin.
+    /// Requests without a host, by their index in the account, and their starts.
     hostless: Vec<(usize, usize)>,
     protocol: Vec<u8>,
 }
 
-/// What a parser makes of some bytes.
+/// A parser's result for some bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// Those whose head is complete.
+    /// The messages whose head is complete.
     pub(crate) messages: Vec<Message>,
     pub(crate) verdict: Verdict,
 }
 
-/// A message: its start line in three parts, its fields, and as much of its body as there is.
+/// A message: its start line in three parts, its fields, and as much of its body as has arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Message {
     /// Method, target and version, or version, status and reason.
@@ -42,22 +42,22 @@ pub(crate) struct Message {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
-    /// All is in order, as far as it goes.
+    /// The bytes are valid, as far as they go.
     Accepted,
     /// The bytes are wrong.
     Refused,
-    /// The messages are in order; what follows the last one is left, because that closes the connection.
+    /// The messages are valid; bytes after the last one are left, because that one closes the connection.
     Closed,
-    /// The messages are in order; this many bytes that follow are of another protocol.
+    /// The messages are valid; this many bytes after them belong to another protocol.
     Switched(usize),
-    /// The bytes end within a message, and that is all that comes.
+    /// The bytes end within a message, and no more follow.
     CutOff,
 }
 
 /// Why a case cannot be compared.
 pub(crate) const LENIENT: &str = "a lenient mode: this codec has none";
 pub(crate) const PAUSING: &str = "pauses on a callback: this codec stops between messages by itself";
-pub(crate) const GUIDED: &str = "its user says that there is no body: RFC 9112 §6.3 leaves nobody the choice";
+pub(crate) const GUIDED: &str = "its user declares that there is no body: RFC 9112 §6.3 leaves no such choice";
 pub(crate) const OTHER_PROTOCOL: &str = "not HTTP: RTSP or ICE";
 
 impl Case {
@@ -69,12 +69,12 @@ impl Case {
         self.mode.starts_with("request")
     }
 
-    /// Whether the peer stops sending behind the bytes.
+    /// Whether the peer stops sending after the bytes.
     pub(crate) fn finishes(&self) -> bool {
         self.mode.ends_with("-finish")
     }
 
-    /// Why the case cannot be compared, if that is so.
+    /// Why the case cannot be compared, if it cannot.
     pub(crate) fn exclusion(&self) -> Option<&'static str> {
         if self.mode.contains("-lenient") {
             return Some(LENIENT);
@@ -83,15 +83,15 @@ impl Case {
         self.guidance.or(is_other.then_some(OTHER_PROTOCOL))
     }
 
-    /// The bytes, and what llhttp says to them, with a `Host` in each request of HTTP/1.1 that has none: llhttp does
-    /// not ask for it.
+    /// The bytes, and llhttp's account of them, with a `Host` in each HTTP/1.1 request that has none: llhttp does not
+    /// require it.
     pub(crate) fn with_hosts(&self) -> (Vec<u8>, Account) {
         let (mut wire, mut account) = (self.wire.clone(), self.account.clone());
         for &(message, begin) in self.hostless.iter().rev() {
             let line = wire[begin..].split_inclusive(|&byte| byte == b'\n').next().unwrap_or_default();
             let line_end = begin + line.len();
             let complete = account.messages.get_mut(message);
-            // It may be named behind the place where llhttp stops.
+            // The field may come after the place where llhttp stops.
             let follows = wire[line_end..].to_ascii_lowercase().windows(5).any(|bytes| bytes == b"\nhost");
             if !line.ends_with(b" HTTP/1.1\r\n") || (complete.is_none() && follows) {
                 continue;
@@ -142,7 +142,7 @@ fn root() -> Option<PathBuf> {
     None
 }
 
-/// Headings, and what stands below them.
+/// Headings, and the text below each.
 fn sections(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.split("\n##").skip(1).map(|section| {
         let section = section.trim_start_matches('#');
@@ -175,7 +175,7 @@ fn fenced<'t>(section: &'t str, language: &str) -> Option<&'t str> {
     rest.split_once("\n```").map(|(block, _)| block)
 }
 
-/// Line ends are CR LF, those behind a backslash are none, and there are a few escapes.
+/// Line ends are CR LF, a line end after a backslash is none, and there are a few escapes.
 fn unescape(block: &str) -> Vec<u8> {
     let text = block.replace("\\\n", "").replace('\n', "\r\n");
     let text = text.replace("\\r", "\r").replace("\\n", "\n").replace("\\t", "\t").replace("\\f", "\x0c");
@@ -183,7 +183,7 @@ fn unescape(block: &str) -> Vec<u8> {
     numbers(&text, "\\", 8, 3).into_bytes()
 }
 
-/// Puts characters in the place of their numbers, which have at most so many digits behind a prefix.
+/// Replaces numbers, which have at most this many digits after a prefix, by their characters.
 fn numbers(text: &str, prefix: &str, radix: u32, digits_max: usize) -> String {
     let mut parts = text.split(prefix);
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -203,7 +203,7 @@ fn numbers(text: &str, prefix: &str, radix: u32, digits_max: usize) -> String {
 struct Reader<'w> {
     wire: &'w [u8],
     is_request: bool,
-    /// What has been seen of the parts of a message that come in spans: kind and bytes.
+    /// The parts of a message that come in spans, as far as they were read: kind and bytes.
     spans: Vec<(String, Vec<u8>)>,
     headers: Vec<(String, String)>,
     protocol: Vec<u8>,
@@ -290,7 +290,7 @@ impl Reader<'_> {
             let status = event.split_once("status=")?.1.split(' ').next()?.to_owned();
             [version, status, self.take("status")]
         };
-        // What comes from here on is a trailer.
+        // From here on fields are trailers.
         let headers = std::mem::take(&mut self.headers);
         self.messages.push(Message { start, headers, ..Message::default() });
         Some(())

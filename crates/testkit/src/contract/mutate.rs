@@ -1,8 +1,9 @@
-//! Bytes that nobody wrote with good intent.
+//! Hostile input: random bytes, and mutations of valid ones.
 
 use crate::random::Random;
 
-/// The bytes of one round: by turns random, random of the bytes that occur in `valid`, and twice `valid`, mutated.
+/// The bytes of one round. Of four rounds one is random, one is random over the bytes that occur in `valid`, and two
+/// are mutations of `valid`.
 pub(super) fn bytes(round: usize, valid: &[u8], random: &mut Random) -> Vec<u8> {
     let length = random.below(RANDOM_BYTES_MAX);
     match round % 4 {
@@ -38,11 +39,11 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
-/// Random bytes are fewer than so many.
+/// Bound of the number of random bytes, exclusive.
 const RANDOM_BYTES_MAX: usize = 512;
 
 /// Mutations of one round.
 const MUTATIONS_MAX: usize = 4;
 
-/// Bytes that are taken out or doubled at once.
+/// How many bytes one mutation removes or doubles at most.
 const SPAN_BYTES_MAX: usize = 256;

@@ -1,11 +1,11 @@
-//! `Transcript`: what came of decoding some bytes, and how two of them differ.
+//! `Transcript`: the result of decoding some bytes, and how two of them differ.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use tidegate_codec::Blame;
 
-/// What came of decoding some bytes.
+/// The result of decoding some bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transcript {
     /// The messages, as text.
@@ -19,18 +19,18 @@ pub struct Transcript {
 /// How decoding ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Outcome {
-    /// It could go on.
+    /// The connection is open and can continue.
     #[default]
     Open,
-    /// There will be no further message.
+    /// There are no further messages.
     Ended,
-    /// The peer has ended, and the codec waits for the application before it says more.
+    /// The peer has ended, and the codec waits for the application before it decodes on.
     Waiting,
-    /// It failed.
+    /// Decoding failed.
     Failed {
         /// The error, as its `Debug` text.
         error: String,
-        /// Whose fault it is.
+        /// The side that is to blame.
         blame: Blame,
     },
 }
@@ -51,7 +51,7 @@ impl Transcript {
         }
     }
 
-    /// Whose fault the error was, if there was one.
+    /// The blame of the error, if there was one.
     #[must_use]
     pub fn blame(&self) -> Option<Blame> {
         match &self.outcome {
@@ -60,13 +60,13 @@ impl Transcript {
         }
     }
 
-    /// The first difference, and what is needed to see it again.
+    /// The first difference, and what is needed to reproduce it.
     pub(super) fn difference(&self, other: &Self, name: &str, wire: &[u8], seed: u64) -> String {
         format!(
             "the same bytes gave something else when they came {name}: {}\n  bytes:  {}\n  whole:  {self}\n  pieces: \
              {other}\n  replay: TIDEGATE_SEED={seed:#x}",
             self.first_difference(other),
-            shortened(wire, TOLD_MAX),
+            shortened(wire, PRINTED_MAX),
         )
     }
 
@@ -88,11 +88,11 @@ impl Transcript {
 
 impl fmt::Display for Transcript {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = self.messages.len().min(MESSAGES_TOLD_MAX);
+        let shown = self.messages.len().min(MESSAGES_PRINTED_MAX);
         let messages: Vec<_> = self.messages[..shown].iter().map(|message| part(message)).collect();
         let rest = if shown < self.messages.len() { ", …" } else { "" };
         write!(f, "{} messages [{}{rest}], ", self.messages.len(), messages.join(", "))?;
-        write!(f, "{}, replies {}", self.outcome, shortened(&self.replies, TOLD_MAX))
+        write!(f, "{}, replies {}", self.outcome, shortened(&self.replies, PRINTED_MAX))
     }
 }
 
@@ -107,7 +107,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Bytes as text, the middle left out where there are many.
+/// Bytes as text, without the middle where there are more than `bytes_max`.
 pub(super) fn shortened(bytes: &[u8], bytes_max: usize) -> String {
     if bytes.len() <= bytes_max {
         return format!("\"{}\"", bytes.escape_ascii());
@@ -118,14 +118,14 @@ pub(super) fn shortened(bytes: &[u8], bytes_max: usize) -> String {
 
 /// The beginning of a message.
 fn part(message: &str) -> Cow<'_, str> {
-    match message.char_indices().nth(TOLD_MAX) {
+    match message.char_indices().nth(PRINTED_MAX) {
         Some((end, _)) => format!("{}…", &message[..end]).into(),
         None => message.into(),
     }
 }
 
-/// How many bytes of each kind are told.
-const TOLD_MAX: usize = 240;
+/// How many bytes of each kind are printed.
+const PRINTED_MAX: usize = 240;
 
-/// How many messages are told.
-const MESSAGES_TOLD_MAX: usize = 16;
+/// How many messages are printed.
+const MESSAGES_PRINTED_MAX: usize = 16;

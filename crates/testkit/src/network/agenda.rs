@@ -1,4 +1,4 @@
-//! `Agenda`: what is going to happen, by its time and, within that, in the order in which it was put there.
+//! `Agenda`: scheduled events, ordered by time and, at the same time, by the order in which they were added.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -9,40 +9,40 @@ use tidegate_sys::Token;
 
 use super::world::Place;
 
-/// What is going to happen.
+/// A scheduled event.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// Somebody wants to be connected.
-    Knock { from: u64 },
-    /// Connecting has come to an end.
-    Decided { end: u64, outcome: Result<(), io::ErrorKind> },
+    /// A connection request arrives at its host.
+    Syn { from: u64 },
+    /// A connect succeeds or fails.
+    ConnectDone { end: u64, outcome: Result<(), io::ErrorKind> },
     /// Bytes arrive.
     Data { to: u64, bytes: Vec<u8> },
-    /// The peer sends no more. `joined` is told in one turn with the last bytes.
+    /// The peer's FIN arrives. If `joined`, the driver reports it in the same turn as the last bytes.
     Fin { to: u64, joined: bool },
-    /// The stream is cut off.
+    /// The stream is reset.
     Reset { to: u64 },
-    /// The other end has so many bytes.
+    /// The other end acknowledges `count` bytes.
     Acknowledged { end: u64, count: usize },
-    /// A fault that held sending back is over.
+    /// A fault that blocked sending ends.
     Unstalled { end: u64 },
-    /// The send buffer is as large again as it was.
-    Roomy { end: u64 },
-    /// A send that was taken a while ago is told.
+    /// The send buffer returns to its full size.
+    BufferRestored { end: u64 },
+    /// The completion of a late send is due.
     SendDue { end: u64 },
-    /// Nothing that was on its way can come any more.
+    /// A cancelled receive or accept can no longer complete.
     Cancelled { place: Place },
-    /// What was held back for a while is told.
-    Attend { place: Place },
-    /// The last word on a socket is due.
-    Closed { desk: usize, token: Token },
+    /// The driver polls a socket whose completion was delayed.
+    Poll { place: Place },
+    /// The completion of a close is due.
+    Closed { driver: usize, token: Token },
 }
 
-/// The events to come.
+/// The scheduled events.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     entries: BinaryHeap<Reverse<Entry>>,
-    /// Counts events.
+    /// How many events were added so far.
     number: u64,
 }
 
@@ -59,12 +59,12 @@ impl Agenda {
         self.entries.push(Reverse(Entry { at, number: self.number, event }));
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     pub(super) fn next_time(&self) -> Option<Duration> {
         self.entries.peek().map(|Reverse(entry)| entry.at)
     }
 
-    /// What is due by then.
+    /// The next event, if it is due by then.
     pub(super) fn pop(&mut self, by: Duration) -> Option<Event> {
         self.next_time().filter(|at| *at <= by)?;
         self.entries.pop().map(|Reverse(entry)| entry.event)

@@ -13,7 +13,7 @@ use super::stream::{BACKLOG_MAX, End, Listener, Owner};
 use super::world::{Place, World};
 
 impl World {
-    /// Listens on a host. A Unix path, or abstract name, belongs to the network.
+    /// Listens on a host. Unix paths and abstract names are shared by the whole network.
     pub(super) fn listen(&mut self, ip: IpAddr, address: &Address) -> io::Result<u64> {
         match address {
             Address::Ip(there) if there.ip() != ip => return Err(io::ErrorKind::AddrNotAvailable.into()),
@@ -30,11 +30,11 @@ impl World {
         self.addresses.get(address).copied().filter(|id| self.listeners.get(*id).is_some())
     }
 
-    /// A listener is let go of, and with it who waits to be accepted.
+    /// Closes a listener, and resets the connections in its backlog.
     pub(super) fn close_listener(&mut self, id: u64) {
         let Some(listener) = self.listeners.remove(id) else { return };
         if !matches!(listener.address, Address::Unix(_)) {
-            // A socket file stays where it was.
+            // A socket file stays in the file system.
             self.addresses.remove(&listener.address);
         }
         for end in listener.backlog {
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Begins to connect.
+    /// Starts a connect.
     pub(super) fn connect(&mut self, owner: Owner, to: &Address, local: Option<&Address>) -> Option<Completion> {
         match to {
             Address::Ip(to) => {
@@ -55,9 +55,9 @@ impl World {
         }
     }
 
-    /// Connects over the wire.
+    /// Starts a connect over IP: the request takes the link's latency.
     fn connect_to_ip(&mut self, owner: Owner, to: SocketAddr, local: Option<SocketAddr>) {
-        let here = self.driver_states[owner.desk].ip;
+        let here = self.driver_states[owner.driver].ip;
         let ip = local.map_or(here, |local| local.ip());
         let port = local.map_or(0, |local| local.port());
         let port = if port == 0 { self.free_port() } else { port };
@@ -66,17 +66,17 @@ impl World {
         end.connecting = true;
         let id = self.place(owner, end);
         if self.strikes(Fault::TimedOut) {
-            return self.answers_nobody(id);
+            return self.time_out_later(id);
         }
         let at = self.arrival(id, 0);
         if self.strikes(Fault::Refused) {
-            self.put_at(at, Event::Decided { end: id, outcome: Err(io::ErrorKind::ConnectionRefused) });
+            self.put_at(at, Event::ConnectDone { end: id, outcome: Err(io::ErrorKind::ConnectionRefused) });
         } else {
-            self.put_at(at, Event::Knock { from: id });
+            self.put_at(at, Event::Syn { from: id });
         }
     }
 
-    /// Connects to a Unix path or an abstract name, which as on Linux succeeds or fails at once.
+    /// Connects to a Unix path or an abstract name. As on Linux this succeeds or fails at once.
     fn connect_to_name(&mut self, owner: Owner, address: &Address, local: Option<&Address>) -> io::Result<()> {
         if matches!(address, Address::Unix(_)) && !self.addresses.contains_key(address) {
             return Err(io::ErrorKind::NotFound.into());
@@ -91,52 +91,52 @@ impl World {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let local = local.cloned().unwrap_or_else(|| Address::Unix(PathBuf::new()));
-        let here = self.driver_states[owner.desk].ip;
+        let here = self.driver_states[owner.driver].ip;
         let id = self.place(owner, End::new(local, address.clone(), (here, there)));
-        self.queue_up(listener, id);
+        self.add_to_backlog(listener, id);
         Ok(())
     }
 
-    /// Gives a driver a new end.
+    /// Assigns a new end to a driver.
     fn place(&mut self, owner: Owner, mut end: End) -> u64 {
         end.owner = Some(owner);
         let id = self.open(end);
-        self.driver_states[owner.desk].sockets.put(owner.token, Place::End(id));
+        self.driver_states[owner.driver].sockets.put(owner.token, Place::End(id));
         id
     }
 
-    /// A request to connect has come to its host.
-    pub(super) fn knock(&mut self, from: u64) {
-        let Some(client) = self.ends.get(from).filter(|client| client.is_undecided()) else { return };
+    /// A connection request has arrived at its host.
+    pub(super) fn handle_syn(&mut self, from: u64) {
+        let Some(client) = self.ends.get(from).filter(|client| client.is_connect_pending()) else { return };
         let (here, there) = client.route;
         let listener = self.listener_at(&client.remote);
         let is_full = |id: u64| self.listeners.get(id).is_none_or(|found| found.backlog.len() >= BACKLOG_MAX);
         let Some(listener) = listener.filter(|id| !is_full(*id)) else {
             let outcome = Err(io::ErrorKind::ConnectionRefused);
             let back = self.link_between((there, here)).latency;
-            return self.put(back, Event::Decided { end: from, outcome });
+            return self.put(back, Event::ConnectDone { end: from, outcome });
         };
-        let id = self.queue_up(listener, from);
+        let id = self.add_to_backlog(listener, from);
         let at = self.arrival(id, 0);
-        self.put_at(at, Event::Decided { end: from, outcome: Ok(()) });
+        self.put_at(at, Event::ConnectDone { end: from, outcome: Ok(()) });
     }
 
-    /// Nobody will say anything to who connects, who gives up one day.
-    pub(super) fn answers_nobody(&mut self, end: u64) {
-        self.put(CONNECT_PATIENCE, Event::Decided { end, outcome: Err(io::ErrorKind::TimedOut) });
+    /// Schedules the kernel's connect time-out, since no answer will arrive.
+    pub(super) fn time_out_later(&mut self, end: u64) {
+        self.put(CONNECT_TIMEOUT, Event::ConnectDone { end, outcome: Err(io::ErrorKind::TimedOut) });
     }
 
-    /// Connecting has come to an end.
-    pub(super) fn decided(&mut self, end: u64, outcome: Result<(), io::ErrorKind>) {
-        if let Some(found) = self.ends.get_mut(end).filter(|found| found.is_undecided()) {
+    /// A connect has succeeded or failed.
+    pub(super) fn connect_done(&mut self, end: u64, outcome: Result<(), io::ErrorKind>) {
+        if let Some(found) = self.ends.get_mut(end).filter(|found| found.is_connect_pending()) {
             found.outcome = Some(outcome);
-            self.line_up(Place::End(end));
+            self.enqueue(Place::End(end));
         }
     }
 
-    /// Makes the other end of a stream, which waits to be accepted.
-    fn queue_up(&mut self, listener: u64, from: u64) -> u64 {
-        let client = self.ends.get(from).expect("it was looked at a moment ago");
+    /// Creates the other end of a stream, and adds it to the listener's backlog.
+    fn add_to_backlog(&mut self, listener: u64, from: u64) -> u64 {
+        let client = self.ends.get(from).expect("the caller has just found it");
         let (here, there) = client.route;
         let mut end = End::new(client.remote.clone(), client.local.clone(), (there, here));
         end.peer = Some(from);
@@ -147,7 +147,7 @@ impl World {
         if let Some(found) = self.listeners.get_mut(listener) {
             found.backlog.push_back(id);
         }
-        self.line_up(Place::Listener(listener));
+        self.enqueue(Place::Listener(listener));
         id
     }
 
@@ -158,8 +158,8 @@ impl World {
     }
 }
 
-/// The first port that is given to who connects.
+/// The first ephemeral port of a connecting socket.
 pub(super) const PORT_FIRST: u16 = 49_152;
 
-/// How long a kernel tries to connect to who does not answer.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(127);
+/// How long a kernel tries to connect to a host that does not answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(127);

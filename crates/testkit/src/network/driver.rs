@@ -15,18 +15,19 @@ use super::faults::Fault;
 use super::stream::Owner;
 use super::world::{Place, World};
 
-/// The driver. It keeps nothing but memory: what it has to say is looked up in the world when it is asked.
+/// The driver. It has no state but its memory: it looks up each completion in the world when the loop asks for one.
 pub(super) struct Simulated {
     world: Rc<RefCell<World>>,
-    desk: usize,
+    /// The number of this driver.
+    driver: usize,
     woken: Arc<AtomicBool>,
     scratch: Scratch,
 }
 
 impl Simulated {
-    pub(super) fn new(world: Rc<RefCell<World>>, desk: usize, pool: &Pool) -> Self {
-        let woken = world.borrow().driver_states[desk].woken.clone();
-        Self { world, desk, woken, scratch: Scratch::new(pool) }
+    pub(super) fn new(world: Rc<RefCell<World>>, driver: usize, pool: &Pool) -> Self {
+        let woken = world.borrow().driver_states[driver].woken.clone();
+        Self { world, driver, woken, scratch: Scratch::new(pool) }
     }
 
     fn adopt(world: &mut World, owner: Owner, socket: &Socket, listens: bool) -> Option<Completion> {
@@ -38,17 +39,17 @@ impl Simulated {
             Socket::Descriptor(_) => None,
         };
         let Some(place) = place else { return Some(Completion::Failed(io::ErrorKind::Unsupported.into())) };
-        world.driver_states[owner.desk].sockets.put(owner.token, place);
-        // Much may have happened to it before.
-        world.line_up(place);
+        world.driver_states[owner.driver].sockets.put(owner.token, place);
+        // Completions may be ready already.
+        world.enqueue(place);
         None
     }
 
     fn close(world: &mut World, owner: Owner, reset: bool) -> Option<Completion> {
         let mut in_flight = false;
-        match world.driver_states[owner.desk].sockets.remove(owner.token) {
+        match world.driver_states[owner.driver].sockets.remove(owner.token) {
             Some(Place::End(id)) => {
-                // The bytes are the loop's until that send is over, and the last word comes after it.
+                // The kernel uses the bytes until that send completes, so the completion of the close comes after it.
                 in_flight = world.ends.get(id).is_some_and(|end| end.taken.is_some());
                 world.close(id, reset);
             }
@@ -57,7 +58,7 @@ impl Simulated {
         }
         if in_flight || world.strikes(Fault::LateClose) {
             let later = world.some_time(CLOSE_MAX);
-            world.put(later, Event::Closed { desk: owner.desk, token: owner.token });
+            world.put(later, Event::Closed { driver: owner.driver, token: owner.token });
             return None;
         }
         Some(Completion::Closed)
@@ -75,17 +76,17 @@ impl Driver for Simulated {
 
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
         let world = &mut *self.world.borrow_mut();
-        let owner = Owner { desk: self.desk, token };
-        let desk = &mut world.driver_states[self.desk];
-        desk.activity += 1;
-        let place = desk.sockets.get(token);
+        let owner = Owner { driver: self.driver, token };
+        let state = &mut world.driver_states[self.driver];
+        state.activity += 1;
+        let place = state.sockets.get(token);
         let completion = match (operation, place) {
             (Operation::Listen(socket), _) => Self::adopt(world, owner, &socket, true),
             (Operation::Adopt(socket), _) => Self::adopt(world, owner, &socket, false),
             (Operation::Connect { address, local, .. }, _) => world.connect(owner, address, local),
             (Operation::Accept(on), Some(place @ Place::Listener(_)))
             | (Operation::Receive(on), Some(place @ Place::End(_))) => {
-                world.go_on(place, on);
+                world.set_on(place, on);
                 None
             }
             (Operation::Send { queue, bytes_max }, Some(Place::End(id))) => {
@@ -99,67 +100,68 @@ impl Driver for Simulated {
             _ => None,
         };
         if let Some(completion) = &completion {
-            world.told(owner, completion);
+            world.report(owner, completion);
         }
         completion
     }
 
-    /// Nobody waits: what the loop would have waited for is noted, and the network moves the clock.
+    /// Does not block: records how long the loop would have slept, and the network moves the clock.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let world = &mut *self.world.borrow_mut();
         let now = world.now;
-        let several = world.driver_states[self.desk].ready.len() > 1;
+        let several = world.driver_states[self.driver].ready.len() > 1;
         if several && world.strikes(Fault::Reordered) {
-            let World { driver_states: desks, random, .. } = world;
-            for order in desks[self.desk].ready.orders() {
+            let World { driver_states: states, random, .. } = world;
+            for order in states[self.driver].ready.orders() {
                 for last in (1..order.len()).rev() {
                     order.swap(last, random.below(last + 1));
                 }
             }
         }
-        let desk = &mut world.driver_states[self.desk];
-        desk.ready.begin_turn();
-        desk.sleep = timeout.and_then(|timeout| now.checked_add(timeout));
-        desk.slept = desk.ready.is_empty() && timeout != Some(Duration::ZERO) && !desk.woken.load(Ordering::Acquire);
+        let state = &mut world.driver_states[self.driver];
+        state.ready.begin_turn();
+        state.sleep = timeout.and_then(|timeout| now.checked_add(timeout));
+        state.slept =
+            state.ready.is_empty() && timeout != Some(Duration::ZERO) && !state.woken.load(Ordering::Acquire);
         Ok(())
     }
 
     fn next(&mut self, class: Class) -> Option<(Token, Completion)> {
         let world = &mut *self.world.borrow_mut();
         if self.woken.swap(false, Ordering::AcqRel) {
-            world.told(Owner { desk: self.desk, token: NOBODY }, &Completion::Woken);
-            return Some((NOBODY, Completion::Woken));
+            world.report(Owner { driver: self.driver, token: NO_TOKEN }, &Completion::Woken);
+            return Some((NO_TOKEN, Completion::Woken));
         }
-        while let Some(place) = world.driver_states[self.desk].ready.next(class) {
-            if let Some(said) = world.poll_socket(self.desk, place, &mut self.scratch) {
-                return Some(said);
+        while let Some(place) = world.driver_states[self.driver].ready.next(class) {
+            if let Some(completion) = world.poll_socket(self.driver, place, &mut self.scratch) {
+                return Some(completion);
             }
         }
         None
     }
 
-    fn pause_receives(&mut self, hold: bool) {
+    fn pause_receives(&mut self, pause: bool) {
         let world = &mut *self.world.borrow_mut();
-        let held = std::mem::replace(&mut world.driver_states[self.desk].receives_paused, hold);
-        if held && !hold {
-            let places = world.driver_states[self.desk].sockets.places();
-            places.into_iter().for_each(|place| world.line_up(place));
+        let was_paused = std::mem::replace(&mut world.driver_states[self.driver].receives_paused, pause);
+        if was_paused && !pause {
+            let places = world.driver_states[self.driver].sockets.places();
+            places.into_iter().for_each(|place| world.enqueue(place));
         }
     }
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {
         let world = self.world.borrow();
-        let Some(Place::End(id)) = world.driver_states[self.desk].sockets.get(token) else { return None };
+        let Some(Place::End(id)) = world.driver_states[self.driver].sockets.get(token) else { return None };
         world.ends.get(id).map(|end| (end.unsent.len() + end.unacknowledged) as u64)
     }
 
     fn has_ready(&self) -> bool {
-        !self.world.borrow().driver_states[self.desk].ready.is_empty()
+        !self.world.borrow().driver_states[self.driver].ready.is_empty()
     }
 
     fn has_input(&mut self, token: Token) -> bool {
         let world = self.world.borrow();
-        let Some(Place::End(id)) = world.driver_states[self.desk].sockets.get(token) else { return false };
+        let Some(Place::End(id)) = world.driver_states[self.driver].sockets.get(token) else { return false };
         world.ends.get(id).is_some_and(|end| end.receiving && !end.broken && !end.inbound.is_empty())
     }
 
@@ -170,12 +172,12 @@ impl Driver for Simulated {
 
     fn system_time(&self) -> SystemTime {
         let world = self.world.borrow();
-        SystemTime::UNIX_EPOCH + world.wall_ahead + world.now
+        SystemTime::UNIX_EPOCH + world.clock_offset + world.now
     }
 
     fn address(&self, token: Token, side: Side) -> io::Result<Address> {
         let world = self.world.borrow();
-        let address = match (world.driver_states[self.desk].sockets.get(token), side) {
+        let address = match (world.driver_states[self.driver].sockets.get(token), side) {
             (Some(Place::Listener(id)), Side::Local) => {
                 world.listeners.get(id).map(|listener| listener.address.clone())
             }
@@ -190,10 +192,10 @@ impl Driver for Simulated {
 }
 
 impl Drop for Simulated {
-    /// A process is gone, and with it its sockets; also those that it has accepted and done nothing with.
+    /// The process ends and its sockets are closed, those that it accepted and never adopted included.
     fn drop(&mut self) {
         if let Ok(mut world) = self.world.try_borrow_mut() {
-            world.leave_desk(self.desk);
+            world.remove_driver(self.driver);
         }
     }
 }
@@ -207,7 +209,7 @@ impl Wake for Flag {
 }
 
 /// No loop has a slot of this number.
-const NOBODY: Token = Token { slot: u32::MAX, generation: u32::MAX };
+const NO_TOKEN: Token = Token { slot: u32::MAX, generation: u32::MAX };
 
-/// How late the last word on a socket may be.
+/// How late the completion of a close may be.
 const CLOSE_MAX: Duration = Duration::from_millis(50);

@@ -1,51 +1,51 @@
-//! `Faults`: what goes wrong in a network, how often, and how often it did.
+//! `Faults`: the faults of a network, how often each is to strike, and how often it did.
 
 use std::fmt;
 use std::ops::AddAssign;
 
 use crate::random::seeds;
 
-/// A way in which a network or a kernel makes things hard.
+/// A fault of a network or a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A segment takes longer than usual. Those behind it wait: bytes keep their order.
+    /// A segment takes longer than usual. The segments behind it wait: bytes stay in order.
     Jitter,
-    /// A receive yields less than has arrived.
+    /// A receive returns fewer bytes than have arrived.
     ShortRead,
     /// A segment arrives in two pieces, one later than the other.
     SplitRead,
-    /// A send takes less than there is room for.
+    /// A send takes fewer bytes than there is room for.
     ShortWrite,
     /// A send takes nothing though there is room.
     WouldBlock,
-    /// Both ends of a stream are told that it was reset.
+    /// Both ends of a stream receive a reset.
     Reset,
-    /// Connecting is refused though somebody listens.
+    /// A connect is refused although a listener exists.
     Refused,
-    /// Nothing answers when a host connects.
+    /// A connect gets no answer.
     TimedOut,
-    /// Accepting fails for want of a descriptor.
+    /// An accept fails for lack of a descriptor.
     NoDescriptor,
-    /// A send buffer has room for few bytes only, for a while: one to two thousand.
+    /// A send buffer shrinks for a while, to between 1 and 2000 bytes.
     FullBuffer,
-    /// The end of a stream arrives together with its last bytes, and is told in the same turn as they are.
+    /// The end of a stream arrives together with its last bytes, and the driver reports both in the same turn.
     FinWithData,
-    /// A send is taken, and only some time later told to have been, as io_uring does.
+    /// The completion of a send comes some time after its bytes were taken, as with io_uring.
     LateSend,
-    /// What happened to a socket is told some time later.
+    /// A completion of a socket is delayed.
     Delayed,
-    /// A completion was on its way when receiving or accepting was stopped, and still comes, as with io_uring: one.
+    /// One completion still comes after receiving or accepting was stopped, as with io_uring.
     LateCancel,
-    /// The driver's last word on a socket comes some time after it was closed.
+    /// The completion of a close comes some time after the close.
     LateClose,
-    /// Sockets of a driver get their say in another order than things happened to them.
+    /// The driver reports completions of different sockets in another order than they occurred.
     Reordered,
-    /// The clock leaps ahead, and the time of day leaps either way.
+    /// The monotonic clock jumps ahead, and the system time jumps in either direction.
     ClockJump,
 }
 
 impl Fault {
-    /// All there are.
+    /// All faults.
     pub const ALL: [Self; FAULTS] = [
         Self::Jitter,
         Self::ShortRead,
@@ -66,7 +66,7 @@ impl Fault {
         Self::ClockJump,
     ];
 
-    /// Those that no connection may break of.
+    /// The faults that must not break any connection.
     pub const BENIGN: [Self; 14] = [
         Self::Jitter,
         Self::ShortRead,
@@ -106,14 +106,14 @@ impl Faults {
         Self { once_in: [0; FAULTS] }
     }
 
-    /// Those of [`Fault::BENIGN`], each often enough to matter.
+    /// The faults of [`Fault::BENIGN`], each often enough to matter.
     #[must_use]
     pub fn benign() -> Self {
         let faults = Fault::BENIGN.into_iter().fold(Self::none(), |faults, fault| faults.with(fault, 6));
         faults.with(Fault::NoDescriptor, 3).with(Fault::ClockJump, 200)
     }
 
-    /// One occasion in `once_in`, on average, brings this fault; zero is never.
+    /// The fault strikes at one occasion in `once_in`, on average; zero is never.
     #[must_use]
     pub const fn with(mut self, fault: Fault, once_in: usize) -> Self {
         self.once_in[fault as usize] = once_in;
@@ -146,7 +146,7 @@ impl Default for Faults {
 /// }
 /// println!("{fired}");
 /// # assert_eq!(fired.to_string().lines().count(), Fault::ALL.len());
-/// // A suite that never met what it is for has shown nothing.
+/// // A suite in which its faults never struck has shown nothing.
 /// # if false {
 /// fired.assert_all(&[Fault::Jitter]);
 /// # }
@@ -157,17 +157,17 @@ pub struct Fired {
 }
 
 impl Fired {
-    /// How often this one has.
+    /// How often `fault` has struck.
     #[must_use]
     pub const fn count(&self, fault: Fault) -> u64 {
         self.counts[fault as usize]
     }
 
-    /// Fails a suite in which one of these never struck. If `TIDEGATE_SEED` asks for one seed only, it does not: one run
-    /// need not meet everything.
+    /// Asserts that each of these faults has struck. It asserts nothing if `TIDEGATE_SEED` selects a single seed, since
+    /// one run need not meet every fault.
     ///
     /// # Panics
-    /// With the names of those that have not struck.
+    /// With the names of the faults that have not struck.
     pub fn assert_all(&self, faults: &[Fault]) {
         let missing: Vec<_> = faults.iter().filter(|fault| self.count(**fault) == 0).collect();
         let is_suite = seeds(2).count() > 1;

@@ -1,4 +1,4 @@
-//! How bytes get from one end of a stream to the other, and how a stream ends.
+//! How bytes travel from one end of a stream to the other, and how a stream ends.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::world::{Place, World};
 use crate::wire::copy_front;
 
 impl World {
-    /// Takes what there is room for into the send buffer.
+    /// Moves as many bytes into the send buffer as it has room for.
     pub(super) fn send(&mut self, id: u64, queue: &Outbound, bytes_max: usize) -> Option<io::Result<usize>> {
         let end = self.ends.get_mut(id)?;
         if std::mem::replace(&mut end.in_flight, true) {
@@ -29,10 +29,10 @@ impl World {
         sent
     }
 
-    /// Sends, or says nothing: then a completion follows.
+    /// Sends and returns the result, or returns `None`: then a completion follows.
     fn try_to_send(&mut self, id: u64, queue: &Outbound, bytes_max: usize) -> Option<io::Result<usize>> {
         let end = self.ends.get_mut(id)?;
-        if end.broken && !std::mem::replace(&mut end.break_told, true) {
+        if end.broken && !std::mem::replace(&mut end.break_reported, true) {
             return Some(Err(io::ErrorKind::ConnectionReset.into()));
         }
         if end.broken || end.shut {
@@ -77,16 +77,16 @@ impl World {
         Some(Ok(bytes.len()))
     }
 
-    /// There is little room for a while.
+    /// Shrinks the send buffer for a while.
     fn shrink(&mut self, id: u64) {
         let (bytes, pause) = (1 + self.random.below(SMALL_BUFFER_BYTES_MAX), self.some_time(SMALL_BUFFER_MAX));
         if let Some(end) = self.ends.get_mut(id) {
             end.send_buffer = bytes;
-            self.put(pause, Event::Roomy { end: id });
+            self.put(pause, Event::BufferRestored { end: id });
         }
     }
 
-    /// Takes nothing more for a while, whatever room there is.
+    /// Blocks sending for a while, whatever room there is.
     fn stall(&mut self, id: u64) {
         let pause = self.some_time(STALL_MAX);
         if let Some(end) = self.ends.get_mut(id) {
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// Sends segments for as long as the other end has room, and then the end, if it is due.
+    /// Sends segments while the other end has room, and then the FIN, if it is due.
     pub(super) fn transmit(&mut self, id: u64) {
         loop {
             let Some(end) = self.ends.get(id).filter(|end| !end.broken) else { return };
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// The end follows the last bytes, or comes with them if they are still on their way.
+    /// Sends the FIN. It follows the last bytes, or arrives with them if they are still in flight.
     fn send_fin(&mut self, id: u64, to: u64) {
         let Some(end) = self.ends.get_mut(id) else { return };
         end.fin_left = true;
@@ -137,7 +137,7 @@ impl World {
         self.put_at(at, Event::Fin { to, joined });
     }
 
-    /// Bytes come to an end, which may not be there any more.
+    /// Bytes arrive at an end, which may be closed.
     pub(super) fn arrive(&mut self, to: u64, bytes: &[u8]) {
         let Some(end) = self.ends.get_mut(to) else { return };
         let (from, length) = (end.peer, bytes.len());
@@ -152,13 +152,13 @@ impl World {
             self.put(back, Event::Acknowledged { end: from, count: length });
         }
         if closed && !broken {
-            // Nobody will read it, and the sender has to know.
+            // No application will read these bytes, so the sender must get a reset.
             self.reset(to);
         }
-        self.line_up(Place::End(to));
+        self.enqueue(Place::End(to));
     }
 
-    /// An end is let go of.
+    /// Closes an end.
     pub(super) fn close(&mut self, id: u64, reset: bool) {
         let Some(end) = self.ends.get_mut(id).filter(|end| !end.closed) else { return };
         (end.owner, end.closed, end.shut) = (None, true, true);
@@ -172,22 +172,22 @@ impl World {
         self.forget(id);
     }
 
-    /// A driver is gone.
-    pub(super) fn leave_desk(&mut self, desk: usize) {
-        self.driver_states[desk].is_turned = false;
-        for place in self.driver_states[desk].sockets.places() {
+    /// Removes a driver, and closes all of its sockets.
+    pub(super) fn remove_driver(&mut self, driver: usize) {
+        self.driver_states[driver].is_turned = false;
+        for place in self.driver_states[driver].sockets.places() {
             match place {
                 Place::End(id) => self.close(id, false),
                 Place::Listener(id) => self.close_listener(id),
                 Place::Closed(_) => {}
             }
         }
-        let is_lost = |end: &End| end.accepted_by == Some(desk) && end.owner.is_none() && !end.closed;
+        let is_lost = |end: &End| end.accepted_by == Some(driver) && end.owner.is_none() && !end.closed;
         let lost: Vec<_> = self.ends.iter().filter(|(_, end)| is_lost(end)).map(|(id, _)| id).collect();
         lost.into_iter().for_each(|id| self.close(id, false));
     }
 
-    /// Nothing more will be sent.
+    /// Shuts down the sending side of an end.
     pub(super) fn shut(&mut self, id: u64) {
         if let Some(end) = self.ends.get_mut(id) {
             end.shut = true;
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// Breaks an end off and tells the other one.
+    /// Breaks an end, and sends a reset to the other one.
     fn reset(&mut self, id: u64) {
         let Some(end) = self.ends.get(id).filter(|end| !end.broken) else { return };
         match end.peer {
@@ -204,13 +204,13 @@ impl World {
         }
     }
 
-    /// The network cuts a stream: both ends hear of it.
+    /// The network breaks a stream: both ends get a reset.
     fn cut(&mut self, id: u64, to: u64) {
         self.leave(id, End::break_off, Event::Reset { to });
-        self.line_up(Place::End(id));
+        self.enqueue(Place::End(id));
     }
 
-    /// Sends something without bytes, behind everything that is on the way.
+    /// Sends an event without bytes, behind everything that is in flight.
     fn leave(&mut self, id: u64, change: impl FnOnce(&mut End), event: Event) {
         let at = self.arrival(id, 0);
         if let Some(end) = self.ends.get_mut(id) {
@@ -219,7 +219,7 @@ impl World {
         self.put_at(at, event);
     }
 
-    /// When what leaves an end now will arrive.
+    /// The arrival time of a segment that leaves an end now.
     pub(super) fn arrival(&mut self, id: u64, bytes: usize) -> Duration {
         let Some(end) = self.ends.get(id) else { return self.now };
         let link = self.link_between(end.route);
@@ -236,7 +236,7 @@ impl World {
         self.ends.get(id).map_or(Duration::ZERO, |end| self.link_between(end.route).latency)
     }
 
-    /// Forgets both ends of a stream when nobody has either: what is on the way concerns nobody any more.
+    /// Removes both ends of a stream once both are closed: what is in flight then concerns no driver.
     fn forget(&mut self, id: u64) {
         let Some(end) = self.ends.get(id) else { return };
         let peer = end.peer;
@@ -249,20 +249,20 @@ impl World {
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// How long a segment may take beyond what it usually does.
+/// How much longer than usual a segment may take.
 const JITTER_MAX: Duration = Duration::from_millis(40);
 
-/// How few bytes a kernel may keep for a while.
+/// The largest size of a shrunken send buffer.
 const SMALL_BUFFER_BYTES_MAX: usize = 2000;
 
-/// How long that may last.
+/// How long a send buffer may stay shrunken.
 const SMALL_BUFFER_MAX: Duration = Duration::from_millis(100);
 
-/// How much later than it was done a send may be told.
+/// How late the completion of a send may be.
 const LATE_SEND_MAX: Duration = Duration::from_millis(10);
 
-/// How long sending may be held back though there is room.
+/// How long sending may be blocked although there is room.
 const STALL_MAX: Duration = Duration::from_millis(20);
 
-/// What is between the two pieces of a segment.
+/// The delay between the two pieces of a split segment.
 const SPLIT_GAP: Duration = Duration::from_millis(1);

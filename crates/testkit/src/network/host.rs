@@ -20,7 +20,7 @@ use super::Network;
 use super::driver::Simulated;
 use super::world::SimDriverState;
 
-/// A host of a [`Network`]: an IP address that loops listen at and connect from.
+/// A host of a [`Network`]: an IP address at which loops listen and from which they connect.
 #[derive(Debug, Clone)]
 pub struct Host {
     pub(super) network: Network,
@@ -34,9 +34,8 @@ impl Host {
         self.ip
     }
 
-    /// A driver on this host, which receives into memory of `pool`. It never blocks, and what it would wait for does not
-    /// move the clock: whoever has it turns its loop between other things. [`station`](Host::station) makes a loop that
-    /// the network turns.
+    /// A driver on this host, which receives into memory of `pool`. It never blocks, and its wait time-outs do not move
+    /// the clock: the caller turns its loop. [`station`](Host::station) makes a loop that the network turns.
     #[must_use]
     pub fn driver(&self, pool: &Pool) -> Box<dyn Driver> {
         Box::new(self.new_driver(pool).0)
@@ -48,19 +47,19 @@ impl Host {
         self.station_over(|driver| driver)
     }
 
-    /// An event loop on this host over a driver of the test's, which is to pass what it is asked on to the one that it
-    /// is given: a shim that counts, or that breaks something of its own.
+    /// An event loop on this host over a driver of the test. That driver wraps the given one and forwards to it: a shim
+    /// that counts, or that injects errors.
     #[must_use]
     pub fn station_over(&self, wrap: impl FnOnce(Box<dyn Driver>) -> Box<dyn Driver>) -> SimNode {
         let pool = Pool::new();
-        let (driver, desk) = self.new_driver(&pool);
-        self.network.world.borrow_mut().driver_states[desk].is_turned = true;
+        let (driver, number) = self.new_driver(&pool);
+        self.network.world.borrow_mut().driver_states[number].is_turned = true;
         let event_loop = Rc::new(RefCell::new(EventLoop::new(wrap(Box::new(driver)), pool.clone())));
-        self.network.loops.borrow_mut().push((desk, event_loop.clone()));
-        SimNode { host: self.clone(), event_loop, desk, pool }
+        self.network.loops.borrow_mut().push((number, event_loop.clone()));
+        SimNode { host: self.clone(), event_loop, driver: number, pool }
     }
 
-    /// A listener at a port of this host, for a loop of it.
+    /// A listener at a port of this host, for a loop on this host.
     ///
     /// # Errors
     /// `AddrInUse` if there is one.
@@ -68,9 +67,9 @@ impl Host {
         self.listener_at(&Address::Ip(SocketAddr::new(self.ip, port)))
     }
 
-    /// A listener at an address of this host or at a Unix path, for a loop of this host. All hosts of a network share
-    /// the paths, and a path stays when its listener is gone, as a socket file does: who connects to it then is refused,
-    /// and `NotFound` is for a path at which nobody has ever listened.
+    /// A listener at an address of this host or at a Unix path, for a loop on this host. All hosts of a network share
+    /// the paths. A path stays when its listener closes, as a socket file does: a connect to it is then refused. A
+    /// connect to a path that never had a listener fails with `NotFound`.
     ///
     /// # Errors
     /// `AddrInUse` if there is a listener, `AddrNotAvailable` if the address is another host's, and `InvalidInput` if
@@ -81,28 +80,28 @@ impl Host {
 
     fn new_driver(&self, pool: &Pool) -> (Simulated, usize) {
         let mut world = self.network.world.borrow_mut();
-        let desk = world.driver_states.len();
+        let number = world.driver_states.len();
         world.driver_states.push(SimDriverState::new(self.ip));
         drop(world);
-        (Simulated::new(self.network.world.clone(), desk, pool), desk)
+        (Simulated::new(self.network.world.clone(), number, pool), number)
     }
 }
 
-/// An event loop on a host of a [`Network`], which turns it. What is done here happens at the present time of the
-/// network, and its consequences when the network runs.
+/// An event loop on a host of a [`Network`], which turns it. A method acts at the current time of the network; its
+/// consequences occur when the network runs.
 #[derive(Debug)]
 pub struct SimNode {
     host: Host,
     event_loop: Rc<RefCell<EventLoop>>,
-    desk: usize,
+    driver: usize,
     pool: Pool,
 }
 
 impl SimNode {
-    /// Listens at a port, with a handler for each connection: [`EventLoop::listen`]. Says at which address.
+    /// Listens at a port, with a handler for each connection: [`EventLoop::listen`]. Returns the address.
     ///
     /// # Errors
-    /// `AddrInUse` if somebody does already.
+    /// `AddrInUse` if the port has a listener.
     ///
     /// # Panics
     /// As [`with`](Self::with), and so do the methods below.
@@ -117,10 +116,10 @@ impl SimNode {
         Ok(self.address(port))
     }
 
-    /// Listens at a port, with a task for each connection: [`EventLoop::serve`]. Says at which address.
+    /// Listens at a port, with a task for each connection: [`EventLoop::serve`]. Returns the address.
     ///
     /// # Errors
-    /// `AddrInUse` if somebody does already.
+    /// `AddrInUse` if the port has a listener.
     pub fn serve<C, F, E, M, S>(&self, port: u16, limits: Limits, codec: M, serve: S) -> io::Result<Address>
     where
         C: Codec,
@@ -134,7 +133,7 @@ impl SimNode {
         Ok(self.address(port))
     }
 
-    /// Starts a task: a client, say, which connects with [`Client`](tidegate_engine::Client).
+    /// Starts a task: for example a client, which connects with [`Client`](tidegate_engine::Client).
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Task<T> {
         self.with(|event_loop| event_loop.spawn(future))
     }
@@ -144,7 +143,7 @@ impl SimNode {
         self.with(|event_loop| event_loop.drain(deadline));
     }
 
-    /// Whether a drain has come to its end.
+    /// Whether a drain is complete.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.event_loop.borrow().is_drained()
@@ -162,12 +161,12 @@ impl SimNode {
         &self.pool
     }
 
-    /// Does something with the loop that there is no method for here.
+    /// Calls `act` with the loop, for what this type has no method for.
     ///
     /// # Panics
-    /// If the loop is being turned: only a test may call this, nothing that runs on the loop.
+    /// If the loop is being turned: only a test may call this, not code that runs on the loop.
     pub fn with<T>(&self, act: impl FnOnce(&mut EventLoop) -> T) -> T {
-        self.host.network.world.borrow_mut().driver_states[self.desk].restless = true;
+        self.host.network.world.borrow_mut().driver_states[self.driver].may_have_work = true;
         act(&mut self.event_loop.borrow_mut())
     }
 

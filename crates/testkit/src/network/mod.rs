@@ -1,24 +1,24 @@
-//! `Network`: event loops on several hosts, in one thread, with a clock that does not wait and faults from a seed.
+//! `Network`: event loops on several hosts, in one thread, with virtual time and seeded faults.
 //!
-//! Loops, queues, timers and closing are those that serve real connections; beneath them is a driver that looks
-//! everything up in a world that they share. Time passes only when no loop has anything left to do: then the clock
-//! moves to whatever comes next, so that a minute's time-out costs no time. All randomness comes from the seed, so a
-//! run that fails can be had again.
+//! Loops, queues, timers and closing are those that serve real connections. Beneath them is a driver that looks up
+//! everything in a world that all drivers share. Time advances only when every loop is idle: then the clock moves to
+//! the next event, so a time-out of a minute takes no real time. All randomness comes from the seed, so a failed run
+//! can be repeated.
 //!
 //! | what | where |
 //! |---|---|
-//! | who runs where | `host.rs` |
-//! | the clock, what happens when it moves, who has which socket | `world.rs`, `table.rs` |
-//! | what happens later | `agenda.rs` |
+//! | hosts and their loops | `host.rs` |
+//! | the clock, the events it triggers, the owner of each socket | `world.rs`, `table.rs` |
+//! | scheduled events | `agenda.rs` |
 //! | listening and connecting | `connect.rs` |
-//! | bytes on their way, and the ends of streams | `flow.rs`, and what a kernel knows of an end: `stream.rs` |
-//! | what a socket has to say | `poll_socket.rs` |
+//! | bytes in flight, and the ends of streams | `flow.rs`, and the kernel's state of an end: `stream.rs` |
+//! | the completions of a socket | `poll_socket.rs` |
 //! | the driver | `driver.rs` |
-//! | what goes wrong | `faults.rs` |
+//! | faults | `faults.rs` |
 //! | whether two runs were the same | `trace.rs` |
 //!
-//! Kernels here have buffers of fixed size, know no Nagle and lose no segment: a real one repeats what was lost, which
-//! is a delay to those above. To connect to a Unix path takes no time, and its bytes travel as others do.
+//! Simulated kernels have buffers of fixed size, no Nagle algorithm, and lose no segment: a real kernel retransmits a
+//! lost segment, which its users see as a delay. Connecting to a Unix path takes no time; its bytes travel as others.
 
 mod agenda;
 mod connect;
@@ -78,28 +78,27 @@ use crate::replay::replay;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// When a handle goes while the thread panics, the [command](replay) that runs this test again with this seed is printed,
-/// once.
+/// If the thread panics, dropping a handle prints the [command](replay) that runs this test again with this seed, once.
 #[derive(Clone)]
 pub struct Network {
     world: Rc<RefCell<World>>,
     loops: Rc<RefCell<Vec<Turned>>>,
 }
 
-/// A loop that the network turns, and its driver's number.
+/// The number of a driver, and its loop, which the network turns.
 type Turned = (usize, Rc<RefCell<EventLoop>>);
 
-/// How bytes travel from one host to another.
+/// How fast bytes travel from one host to another.
 #[derive(Debug, Clone, Copy)]
 pub struct Link {
     /// How long a segment takes.
     pub latency: Duration,
-    /// How many bytes of a stream leave in a second; at least one.
+    /// How many bytes of a stream leave per second; at least one.
     pub bytes_per_second: u64,
 }
 
 impl Default for Link {
-    /// A millisecond, and a hundred megabytes in a second.
+    /// One millisecond, and 100 MB per second.
     fn default() -> Self {
         Self { latency: Duration::from_millis(1), bytes_per_second: 100_000_000 }
     }
@@ -115,36 +114,36 @@ impl Network {
     /// The host at an address.
     ///
     /// # Panics
-    /// If it is no IP address.
+    /// If `ip` is no IP address.
     #[must_use]
     pub fn host(&self, ip: &str) -> Host {
         let ip: IpAddr = ip.parse().unwrap_or_else(|_| panic!("`{ip}` is no IP address"));
         Host { network: self.clone(), ip }
     }
 
-    /// From now on these faults strike, and no others.
+    /// Replaces the faults: from now on only these strike.
     pub fn set_faults(&self, faults: Faults) {
         self.world.borrow_mut().faults = faults;
     }
 
-    /// How bytes travel, unless it is told for two hosts.
+    /// Sets the link of all pairs of hosts without a link of their own.
     pub fn set_link(&self, link: Link) {
         self.world.borrow_mut().link = link;
     }
 
-    /// How bytes travel from one host to another; the way back is another link.
+    /// Sets the link from one host to another; the opposite direction is another link.
     pub fn set_link_between(&self, from: &Host, to: &Host, link: Link) {
         self.world.borrow_mut().links.insert((from.ip, to.ip), link);
     }
 
-    /// Two hosts hear nothing of each other until they are [healed](Self::heal). Nothing is lost: a real network would
-    /// repeat it. Who connects times out after two minutes, if not before by a time-out of its own; streams
-    /// that were there wait, without an end of their kernels' patience.
+    /// Cuts two hosts off from each other until they are [healed](Self::heal). Nothing is lost, as a real kernel would
+    /// retransmit it. A connect times out after two minutes, or earlier by a time-out of its own. Established streams
+    /// wait, and their kernels never give up.
     pub fn cut(&self, one: &Host, other: &Host) {
         self.world.borrow_mut().cut_between(one.ip, other.ip);
     }
 
-    /// What two hosts have sent each other since they were [cut](Self::cut) arrives.
+    /// Delivers what two hosts have sent each other since they were [cut](Self::cut), and reconnects them.
     pub fn heal(&self, one: &Host, other: &Host) {
         self.world.borrow_mut().heal_between(one.ip, other.ip);
     }
@@ -155,59 +154,60 @@ impl Network {
         self.world.borrow().fired
     }
 
-    /// A hash of everything that drivers have told their loops, and of when, bytes included. With the same seed and the same test it is the same.
+    /// A hash of all completions that the drivers returned, with their times and bytes. The same test with the same
+    /// seed gives the same hash.
     #[must_use]
     pub fn trace(&self) -> u64 {
         self.world.borrow().trace.hash()
     }
 
-    /// What time it is.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Instant {
         let world = self.world.borrow();
         world.start + world.now
     }
 
-    /// How much time has passed.
+    /// The time since the start.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.world.borrow().now
     }
 
-    /// Ends of streams that somebody still has, or has yet to accept. A socket that was accepted and that no loop has
-    /// adopted is one of them: it is a number, which is not closed by being dropped, but with its driver.
+    /// How many ends of streams are open or wait in a backlog. An accepted socket that no loop has adopted is one of
+    /// them: it is a number, so dropping it does not close it; dropping its driver does.
     #[must_use]
     pub fn open_ends(&self) -> usize {
         self.world.borrow().open_ends
     }
 
-    /// Lets so much time pass. Whatever is due on the way happens when it is due.
+    /// Advances the clock by `time`. Each event on the way occurs at its own time.
     ///
     /// # Panics
-    /// If the loops do not come to rest, if one fails to wait again and again, which only a driver over the network's
-    /// own may make it, and if one sends while an earlier send of the same socket is in flight.
+    /// If the loops do not become idle, if a loop fails to wait repeatedly, which only a driver that wraps the
+    /// network's can cause, and if a loop sends while an earlier send of the same socket is in flight.
     pub fn run_for(&self, time: Duration) {
         self.run_until(time, || false);
     }
 
-    /// All hosts stand still for so long, as machines that are suspended: the clock moves at once, and what is on its way
-    /// arrives, before any loop is turned again.
+    /// Suspends all hosts for `time`, as machines are suspended: the clock moves at once, and what is in flight arrives
+    /// before any loop is turned again.
     pub fn suspend(&self, time: Duration) {
         let mut world = self.world.borrow_mut();
         let until = world.now.saturating_add(time);
         world.advance(until);
     }
 
-    /// Lets time pass until something is so, which is looked at whenever all loops have come to rest; or until so much
-    /// time is over. Says whether it is so.
+    /// Advances the clock until `is_so` returns true, which is checked whenever all loops are idle, or until `patience`
+    /// is over. Returns whether the condition is true.
     ///
     /// # Panics
-    /// If the loops do not come to rest, if one fails to wait again and again, which only a driver over the network's
-    /// own may make it, and if one sends while an earlier send of the same socket is in flight.
+    /// If the loops do not become idle, if a loop fails to wait repeatedly, which only a driver that wraps the
+    /// network's can cause, and if a loop sends while an earlier send of the same socket is in flight.
     pub fn run_until(&self, patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
         let end = self.elapsed().saturating_add(patience);
-        // Something may have been posted to a loop since the network last ran, and the world knows nothing of letters.
-        self.world.borrow_mut().driver_states.iter_mut().for_each(|desk| desk.restless = true);
+        // The test may have posted to a loop since the network last ran, and the world sees no posted messages.
+        self.world.borrow_mut().driver_states.iter_mut().for_each(|state| state.may_have_work = true);
         loop {
             self.run_until_idle();
             if is_so() {
@@ -224,7 +224,7 @@ impl Network {
         }
     }
 
-    /// Lets time pass until a task has ended, and returns what it came to.
+    /// Advances the clock until a task has ended, and returns its value.
     ///
     /// ```
     /// use std::time::Duration;
@@ -239,7 +239,7 @@ impl Network {
     /// ```
     ///
     /// # Panics
-    /// If it has not ended when so much time is over, if it was cancelled, and if it has panicked.
+    /// If the task has not ended when `patience` is over, if it was cancelled, and if it has panicked.
     pub fn run_task<T>(&self, patience: Duration, mut task: Task<T>) -> T {
         assert!(self.run_until(patience, || task.is_finished()), "a task has not ended after {patience:?}");
         match Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())) {
@@ -249,17 +249,17 @@ impl Network {
         }
     }
 
-    /// Turns all loops until none has anything to do at this time.
+    /// Turns all loops until none has work left at the current time.
     fn run_until_idle(&self) {
         for _ in 0..ROUNDS_MAX {
             let mut at_rest = true;
             for number in 0..self.loops.borrow().len() {
-                let desk = self.loops.borrow()[number].0;
+                let driver = self.loops.borrow()[number].0;
                 let is_busy = self.loops.borrow()[number].1.borrow().is_busy();
-                if self.has_work(desk) || is_busy {
+                if self.has_work(driver) || is_busy {
                     at_rest = false;
                     let event_loop = self.loops.borrow()[number].1.clone();
-                    self.turn(desk, &event_loop);
+                    self.turn(driver, &event_loop);
                 }
             }
             if at_rest {
@@ -269,24 +269,24 @@ impl Network {
         panic!("the loops have not come to rest after {ROUNDS_MAX} rounds");
     }
 
-    fn has_work(&self, desk: usize) -> bool {
+    fn has_work(&self, driver: usize) -> bool {
         let world = self.world.borrow();
-        let desk = &world.driver_states[desk];
-        let is_due = desk.sleep.is_some_and(|until| until <= world.now);
-        desk.restless || is_due || !desk.ready.is_empty() || desk.woken.load(Ordering::Acquire)
+        let state = &world.driver_states[driver];
+        let is_due = state.sleep.is_some_and(|until| until <= world.now);
+        state.may_have_work || is_due || !state.ready.is_empty() || state.woken.load(Ordering::Acquire)
     }
 
-    /// One turn of a loop. It is at rest only after a turn in which it would have slept and nothing happened, and which
-    /// was not its first at this time: a loop measures its sleep from the end of the turn before.
-    fn turn(&self, desk: usize, event_loop: &RefCell<EventLoop>) {
-        let before = self.world.borrow().driver_states[desk].activity;
+    /// One turn of a loop. The loop is idle only after a turn in which it would have slept and did no work, and which
+    /// was not its first at the current time: a loop measures its sleep from the end of the previous turn.
+    fn turn(&self, driver: usize, event_loop: &RefCell<EventLoop>) {
+        let before = self.world.borrow().driver_states[driver].activity;
         event_loop.borrow_mut().turn(None).expect("a loop has failed to wait again and again");
         let world = &mut *self.world.borrow_mut();
-        // Not where it was found out: a loop takes a panic there for one of its user's.
+        // Asserted here and not where it was detected: there a loop takes a panic for one of the application's.
         assert!(world.violation.is_none(), "{}", world.violation.unwrap_or_default());
-        let desk = &mut world.driver_states[desk];
-        let turned_before = desk.turned_at.replace(world.now) == Some(world.now);
-        desk.restless = !(turned_before && desk.slept && desk.activity == before);
+        let state = &mut world.driver_states[driver];
+        let turned_before = state.turned_at.replace(world.now) == Some(world.now);
+        state.may_have_work = !(turned_before && state.slept && state.activity == before);
     }
 }
 
@@ -294,7 +294,7 @@ impl Drop for Network {
     fn drop(&mut self) {
         if std::thread::panicking()
             && let Ok(mut world) = self.world.try_borrow_mut()
-            && !std::mem::replace(&mut world.replay_told, true)
+            && !std::mem::replace(&mut world.replay_printed, true)
         {
             eprintln!("replay: {}", replay(world.seed));
         }
@@ -307,5 +307,5 @@ impl std::fmt::Debug for Network {
     }
 }
 
-/// A loop that keeps itself busy for ever at one time is a bug of its test.
+/// Bound of the rounds at one time: a loop that never becomes idle is a bug of its test.
 const ROUNDS_MAX: usize = 100_000;

@@ -1,4 +1,4 @@
-//! What the kernels of a simulated network know of their sockets.
+//! The state that the kernels of a simulated network keep for their sockets.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,77 +7,78 @@ use std::time::Duration;
 
 use tidegate_sys::{Address, Load, Token};
 
-/// Who has a socket: a driver, by its number, and what the socket is called there.
+/// The owner of a socket: the number of a driver, and the socket's token there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Owner {
-    pub(super) desk: usize,
+    pub(super) driver: usize,
     pub(super) token: Token,
 }
 
-/// From which host to which.
+/// The source host and the destination host.
 pub(super) type Route = (IpAddr, IpAddr);
 
 /// One end of a stream.
 ///
-/// What is sent passes through four places: `unsent` here, the agenda while it travels, `inbound` of the other end,
-/// and the driver's scratch. The first two are bounded by the send buffer, the second and third by the receive buffer.
+/// Sent bytes pass through four places: `unsent` here, the agenda while they travel, `inbound` of the other end, and
+/// the driver's scratch. The send buffer bounds the first two, the receive buffer the second and third.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) local: Address,
     pub(super) remote: Address,
-    /// From which host to which.
+    /// From the host of this end to that of the other one.
     pub(super) route: Route,
-    /// The other end; none until the network has found it.
+    /// The other end; none until the connection request has arrived there.
     pub(super) peer: Option<u64>,
-    /// None until it was adopted, and after it was closed.
+    /// None until a driver has adopted the end, and after it was closed.
     pub(super) owner: Option<Owner>,
-    /// The driver that has accepted it.
+    /// The driver that has accepted the end.
     pub(super) accepted_by: Option<usize>,
-    pub(super) lined_up: bool,
+    /// The end is in the ready queue of its driver.
+    pub(super) queued: bool,
     pub(super) load: Load,
     pub(super) connecting: bool,
-    /// What connecting came to, until that is told.
+    /// The result of connecting, until it is reported.
     pub(super) outcome: Option<Result<(), io::ErrorKind>>,
 
     /// Bytes that the other end has no room for yet.
     pub(super) unsent: VecDeque<u8>,
-    /// Bytes that left and have not arrived.
+    /// Bytes that were transmitted and have not arrived.
     pub(super) travelling: usize,
-    /// Bytes that left and that the other end has not acknowledged.
+    /// Bytes that were transmitted and that the other end has not acknowledged.
     pub(super) unacknowledged: usize,
     /// When the line is free for the next segment.
     pub(super) free_at: Duration,
-    /// When the last segment arrives: none may overtake it.
+    /// When the last segment arrives: no later one may overtake it.
     pub(super) last_arrival: Duration,
-    /// How many bytes it keeps that the other end has not acknowledged.
+    /// The size of the send buffer, which holds unsent and unacknowledged bytes.
     pub(super) send_buffer: usize,
-    /// A send was begun, and nothing was said of it yet.
+    /// A send was submitted, and its completion was not reported yet.
     pub(super) in_flight: bool,
-    /// The bytes of that send, if they were taken, and only saying so is late.
+    /// The bytes of that send, if they were taken and only the completion is late.
     pub(super) taken: Option<usize>,
-    /// Now it is to be said.
+    /// The completion of that send is due.
     pub(super) send_is_due: bool,
-    /// The driver promised to say when sending can be tried again.
+    /// The driver must report when sending can be tried again.
     pub(super) blocked: bool,
-    /// A fault holds it back, whatever room there is.
+    /// A fault blocks sending, whatever room there is.
     pub(super) stalled: bool,
-    /// Nothing more will be sent than what is there.
+    /// The sending side is shut down; unsent bytes still leave.
     pub(super) shut: bool,
     pub(super) fin_left: bool,
 
     /// Bytes that have arrived and were not read.
     pub(super) inbound: VecDeque<u8>,
-    pub(super) fin_came: bool,
-    /// It came with the last bytes, and is told with them.
+    pub(super) fin_received: bool,
+    /// The FIN came with the last bytes, and is reported with them.
     pub(super) fin_joined: bool,
-    pub(super) end_told: bool,
+    pub(super) end_reported: bool,
     pub(super) receiving: bool,
-    /// Receiving was stopped, and one completion is on its way.
+    /// Receiving was stopped, and one completion may still come.
     pub(super) one_more: bool,
-    /// It was reset.
+    /// The stream was reset.
     pub(super) broken: bool,
-    pub(super) break_told: bool,
-    /// Nobody has it any more; what is unsent still leaves.
+    pub(super) break_reported: bool,
+    /// The owner has closed the end; unsent bytes still leave.
     pub(super) closed: bool,
 }
 
@@ -91,7 +92,7 @@ impl End {
             peer: None,
             owner: None,
             accepted_by: None,
-            lined_up: false,
+            queued: false,
             load,
             connecting: false,
             outcome: None,
@@ -109,19 +110,19 @@ impl End {
             shut: false,
             fin_left: false,
             inbound: VecDeque::new(),
-            fin_came: false,
+            fin_received: false,
             fin_joined: false,
-            end_told: false,
+            end_reported: false,
             receiving: false,
             one_more: false,
             broken: false,
-            break_told: false,
+            break_reported: false,
             closed: false,
         }
     }
 
-    /// Whether it is not known yet what connecting comes to.
-    pub(super) const fn is_undecided(&self) -> bool {
+    /// Whether connecting has no result yet.
+    pub(super) const fn is_connect_pending(&self) -> bool {
         self.connecting && self.outcome.is_none()
     }
 
@@ -130,32 +131,32 @@ impl End {
         self.send_buffer.saturating_sub(self.unsent.len() + self.unacknowledged)
     }
 
-    /// Whether who was told to wait may be told to go on. As in a kernel there has to be some room, not just any.
+    /// Whether a blocked sender may continue. As in a kernel this takes a minimum of room: a third of the buffer.
     pub(super) fn is_writable_again(&self) -> bool {
         let waits = self.blocked && !self.stalled && !self.connecting && self.taken.is_none();
         waits && (self.broken || self.room() >= (self.send_buffer / 3).max(1))
     }
 
-    /// Whether the loop wants what arrives, or cannot be spared it.
-    pub(super) const fn may_receive(&self, held: bool) -> bool {
-        (self.receiving && !held) || self.one_more
+    /// Whether the driver may report received bytes: the loop receives, or a late completion is still possible.
+    pub(super) const fn may_receive(&self, paused: bool) -> bool {
+        (self.receiving && !paused) || self.one_more
     }
 
-    /// Whether there is anything to tell.
-    pub(super) fn has_a_say(&self, held: bool) -> bool {
+    /// Whether there is a completion to report.
+    pub(super) fn is_ready(&self, paused: bool) -> bool {
         if self.connecting {
             return self.outcome.is_some();
         }
-        let breaks = self.broken && !self.break_told;
-        self.send_is_due || self.is_writable_again() || breaks || (self.may_receive(held) && self.is_readable())
+        let breaks = self.broken && !self.break_reported;
+        self.send_is_due || self.is_writable_again() || breaks || (self.may_receive(paused) && self.is_readable())
     }
 
-    /// Whether there is something to receive, bytes or the end.
+    /// Whether there are bytes to receive, or the end.
     pub(super) fn is_readable(&self) -> bool {
-        !self.broken && !self.connecting && (!self.inbound.is_empty() || (self.fin_came && !self.end_told))
+        !self.broken && !self.connecting && (!self.inbound.is_empty() || (self.fin_received && !self.end_reported))
     }
 
-    /// It is over, at once.
+    /// Breaks the stream at once, and discards all bytes.
     pub(super) fn break_off(&mut self) {
         self.broken = true;
         self.inbound.clear();
@@ -169,9 +170,9 @@ pub(super) struct Listener {
     pub(super) address: Address,
     pub(super) ip: IpAddr,
     pub(super) owner: Option<Owner>,
-    pub(super) lined_up: bool,
+    pub(super) queued: bool,
     pub(super) accepting: bool,
-    /// Accepting was stopped, and one completion is on its way.
+    /// Accepting was stopped, and one completion may still come.
     pub(super) one_more: bool,
     /// Ends that wait to be accepted.
     pub(super) backlog: VecDeque<u64>,
@@ -179,24 +180,24 @@ pub(super) struct Listener {
 
 impl Listener {
     pub(super) const fn new(address: Address, ip: IpAddr) -> Self {
-        Self { address, ip, owner: None, lined_up: false, accepting: true, one_more: false, backlog: VecDeque::new() }
+        Self { address, ip, owner: None, queued: false, accepting: true, one_more: false, backlog: VecDeque::new() }
     }
 }
 
 impl Listener {
-    pub(super) fn has_a_say(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         (self.accepting || self.one_more) && !self.backlog.is_empty()
     }
 }
 
-/// Bytes that a kernel keeps until the other end has acknowledged them.
+/// The size of a send buffer.
 pub(super) const SEND_BUFFER_BYTES: usize = 48 * 1024;
 
-/// Bytes that a kernel keeps until they are read.
+/// The size of a receive buffer.
 pub(super) const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
 
-/// Bytes that travel together.
+/// The largest segment.
 pub(super) const SEGMENT_BYTES: usize = 16 * 1024;
 
-/// Connections that wait to be accepted.
+/// The size of a listener's backlog.
 pub(super) const BACKLOG_MAX: usize = 128;

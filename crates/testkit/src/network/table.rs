@@ -1,6 +1,6 @@
-//! `Table`: things by number, where the number of one that is gone leads nowhere.
+//! `Table`: values by id, where the id of a removed value finds nothing.
 
-/// A table. Numbers are given in the same order in every run, and none is given twice.
+/// A table. Ids are assigned in the same order in every run, and none twice.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     places: Vec<Spot<T>>,
@@ -9,9 +9,9 @@ pub(super) struct Table<T> {
 
 #[derive(Debug)]
 struct Spot<T> {
-    /// Counts the things that were here.
+    /// How many values this spot has had before.
     generation: u32,
-    thing: Option<T>,
+    value: Option<T>,
 }
 
 impl<T> Table<T> {
@@ -19,34 +19,34 @@ impl<T> Table<T> {
         Self { places: Vec::new(), free: Vec::new() }
     }
 
-    pub(super) fn insert(&mut self, thing: T) -> u64 {
+    pub(super) fn insert(&mut self, value: T) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Spot { generation: 0, thing: None });
+            self.places.push(Spot { generation: 0, value: None });
             (self.places.len() - 1) as u32
         });
         let spot = &mut self.places[index as usize];
-        spot.thing = Some(thing);
+        spot.value = Some(value);
         number(index, spot.generation)
     }
 
     pub(super) fn get(&self, id: u64) -> Option<&T> {
-        self.places.get(index_of(id)).filter(|spot| spot.generation == generation_of(id))?.thing.as_ref()
+        self.places.get(index_of(id)).filter(|spot| spot.generation == generation_of(id))?.value.as_ref()
     }
 
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
-        self.places.get_mut(index_of(id)).filter(|spot| spot.generation == generation_of(id))?.thing.as_mut()
+        self.places.get_mut(index_of(id)).filter(|spot| spot.generation == generation_of(id))?.value.as_mut()
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Option<T> {
         let spot = self.places.get_mut(index_of(id)).filter(|spot| spot.generation == generation_of(id))?;
-        let thing = spot.thing.take()?;
+        let value = spot.value.take()?;
         spot.generation += 1;
         self.free.push(index_of(id) as u32);
-        Some(thing)
+        Some(value)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
-        (0..).zip(&self.places).filter_map(|(index, spot)| Some((number(index, spot.generation), spot.thing.as_ref()?)))
+        (0..).zip(&self.places).filter_map(|(index, spot)| Some((number(index, spot.generation), spot.value.as_ref()?)))
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_what_is_gone_leads_nowhere() {
+    fn the_id_of_a_removed_value_finds_nothing() {
         let mut table = Table::new();
         let (ebb, flow) = (table.insert("ebb"), table.insert("flow"));
         assert_eq!(table.remove(ebb), Some("ebb"));

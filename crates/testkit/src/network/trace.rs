@@ -1,10 +1,10 @@
-//! `Trace`: a hash of everything that drivers were told, in order.
+//! `Trace`: a hash of all completions that drivers returned, in order.
 
 use std::io;
 
 use tidegate_sys::{Address, Completion, Token};
 
-/// Two runs with the same hash went the same way: the same things were told at the same times, with the same bytes.
+/// Two runs with the same hash were the same: the same completions at the same times, with the same bytes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trace {
     hash: u64,
@@ -15,7 +15,7 @@ impl Trace {
         self.hash
     }
 
-    /// Takes note of what a driver is told, and when.
+    /// Adds a completion of a driver and its time.
     pub(super) fn note(&mut self, nanos: u64, driver: usize, token: Token, completion: &Completion) {
         self.mix(nanos);
         self.mix(driver as u64);
@@ -74,7 +74,7 @@ impl Trace {
     }
 
     const fn mix(&mut self, word: u64) {
-        // Each step can be undone, so no difference gets lost on the way.
+        // Each step is invertible, so no difference is lost.
         self.hash = (self.hash ^ word).wrapping_add(0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         self.hash ^= self.hash >> 29;
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_accepted_and_what_was_received_make_a_difference() {
+    fn peer_address_and_received_bytes_change_the_hash() {
         let address = |port| Address::Ip(([10, 0, 0, 1], port).into());
         let paths = ["/a", "/b"].map(|path| Address::Unix(path.into()));
         let hash = |note: &dyn Fn(&mut Trace)| {

@@ -1,7 +1,7 @@
-//! `World`: the clock, what happens when it moves, and who has which socket.
+//! `World`: the clock, the events that it triggers, and the owner of each socket.
 //!
-//! All randomness is that of the seed and nothing is done in the order of a hash map, so one seed is one course of
-//! events. What happens to bytes is in `flow.rs`, how streams begin in `connect.rs`.
+//! All randomness comes from the seed, and no code iterates a hash map, so one seed gives one sequence of events. The
+//! transfer of bytes is in `flow.rs`, the start of streams in `connect.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -24,36 +24,36 @@ use crate::random::Random;
 /// Everything that the hosts of a network share.
 pub(super) struct World {
     pub(super) seed: u64,
-    pub(super) replay_told: bool,
+    pub(super) replay_printed: bool,
     pub(super) random: Random,
     pub(super) faults: Faults,
     pub(super) fired: Fired,
     pub(super) trace: Trace,
     pub(super) start: Instant,
-    /// What time it is, since the start.
+    /// The current time, since the start.
     pub(super) now: Duration,
-    /// How far the time of day is from what it would be.
-    pub(super) wall_ahead: Duration,
+    /// The system time at the start, since the Unix epoch; faults move it.
+    pub(super) clock_offset: Duration,
     pub(super) link: Link,
     pub(super) links: BTreeMap<Route, Link>,
-    /// Ways that are cut.
+    /// Routes that are cut.
     cuts: BTreeSet<Route>,
-    /// What would have arrived there.
-    held_back: Vec<Event>,
+    /// Events that would have arrived over a route that is cut.
+    undelivered: Vec<Event>,
     pub(super) ends: Table<End>,
-    /// Ends that somebody has, or has yet to accept.
+    /// How many ends are open or wait in a backlog.
     pub(super) open_ends: usize,
     pub(super) listeners: Table<Listener>,
-    /// Who listens where. A path stays when its listener is gone. Nobody walks over these, so their order is no matter.
+    /// The listener at each address. A path stays when its listener closes. No code iterates this map.
     pub(super) addresses: HashMap<Address, u64>,
     pub(super) driver_states: Vec<SimDriverState>,
     agenda: Agenda,
     pub(super) next_port: u16,
-    /// What a loop has asked for that no driver could do.
+    /// An operation of a loop that violates the contract of a driver.
     pub(super) violation: Option<&'static str>,
 }
 
-/// What the world knows of a driver.
+/// The world's state of a driver.
 pub(super) struct SimDriverState {
     pub(super) ip: IpAddr,
     pub(super) sockets: Sockets,
@@ -63,16 +63,16 @@ pub(super) struct SimDriverState {
     pub(super) woken: Arc<AtomicBool>,
     /// The network turns the loop, so that its sleep moves the clock.
     pub(super) is_turned: bool,
-    /// Until when the loop would sleep; none is until something happens.
+    /// Until when the loop would sleep; none means until an event.
     pub(super) sleep: Option<Duration>,
-    /// The loop would have slept when it was last turned.
+    /// Whether the loop would have slept in its last turn.
     pub(super) slept: bool,
     /// When the loop was last turned.
     pub(super) turned_at: Option<Duration>,
-    /// Counts what is asked of the driver and what it tells.
+    /// Counts operations submitted to the driver and completions from it.
     pub(super) activity: u64,
-    /// The loop may have something to do of which the world knows nothing.
-    pub(super) restless: bool,
+    /// The loop may have work that the world does not see.
+    pub(super) may_have_work: bool,
 }
 
 impl SimDriverState {
@@ -88,7 +88,7 @@ impl SimDriverState {
             slept: false,
             turned_at: None,
             activity: 0,
-            restless: true,
+            may_have_work: true,
         }
     }
 }
@@ -122,12 +122,12 @@ impl Sockets {
     }
 }
 
-/// Where a token leads, and who is to be attended to.
+/// What a token refers to, and what a driver is to poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     End(u64),
     Listener(u64),
-    /// Not a socket any more: its driver's last word is due.
+    /// A closed socket: the completion of its close is due.
     Closed(Token),
 }
 
@@ -135,18 +135,18 @@ impl World {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             seed,
-            replay_told: false,
+            replay_printed: false,
             random: Random::new(seed),
             faults: Faults::none(),
             fired: Fired::default(),
             trace: Trace::default(),
             start: Instant::now(),
             now: Duration::ZERO,
-            wall_ahead: Duration::from_secs(1_800_000_000),
+            clock_offset: Duration::from_secs(1_800_000_000),
             link: Link::default(),
             links: BTreeMap::new(),
             cuts: BTreeSet::new(),
-            held_back: Vec::new(),
+            undelivered: Vec::new(),
             ends: Table::new(),
             open_ends: 0,
             listeners: Table::new(),
@@ -167,7 +167,7 @@ impl World {
         strikes
     }
 
-    /// Whether a fault may strike, which whoever asks takes note of when it does.
+    /// Whether a fault may strike. The caller counts it if it does.
     pub(super) fn threatens(&mut self, fault: Fault) -> bool {
         let once_in = self.faults.once_in(fault);
         once_in > 0 && self.random.once_in(once_in)
@@ -179,7 +179,7 @@ impl World {
         self.ends.insert(end)
     }
 
-    /// Some time up to `most`, and not none.
+    /// A random time up to `most`, never zero.
     pub(super) fn some_time(&mut self, most: Duration) -> Duration {
         Duration::from_nanos(1 + self.random.below(most.as_nanos() as usize) as u64)
     }
@@ -192,60 +192,60 @@ impl World {
         self.agenda.put(at, event);
     }
 
-    /// When something happens next, or a loop has slept enough.
+    /// The time of the next event, or of the next end of a loop's sleep.
     pub(super) fn next_time(&self) -> Option<Duration> {
         let event = self.agenda.next_time();
-        let sleeps = self.driver_states.iter().filter(|desk| desk.is_turned).filter_map(|desk| desk.sleep);
+        let sleeps = self.driver_states.iter().filter(|state| state.is_turned).filter_map(|state| state.sleep);
         sleeps.chain(event).min()
     }
 
-    /// Moves the clock, and lets everything happen that is due.
+    /// Moves the clock, and handles all events that are due.
     pub(super) fn advance(&mut self, to: Duration) {
         self.now = self.now.max(to);
         if self.strikes(Fault::ClockJump) {
             let ahead = self.some_time(LEAP_MAX);
             self.now += ahead;
-            let leap = self.some_time(WALL_LEAP_MAX);
+            let leap = self.some_time(SYSTEM_TIME_LEAP_MAX);
             let back = self.random.once_in(2);
-            self.wall_ahead = if back { self.wall_ahead.saturating_sub(leap) } else { self.wall_ahead + leap };
+            self.clock_offset = if back { self.clock_offset.saturating_sub(leap) } else { self.clock_offset + leap };
         }
         while let Some(event) = self.agenda.pop(self.now) {
-            self.happen(event);
+            self.handle(event);
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         if self.is_cut(&event) {
-            return self.hold_back(event);
+            return self.defer(event);
         }
         match event {
-            Event::Knock { from } => self.knock(from),
-            Event::Decided { end, outcome } => self.decided(end, outcome),
+            Event::Syn { from } => self.handle_syn(from),
+            Event::ConnectDone { end, outcome } => self.connect_done(end, outcome),
             Event::Data { to, bytes } => self.arrive(to, &bytes),
-            Event::Fin { to, joined } => self.change(to, |end| (end.fin_came, end.fin_joined) = (true, joined)),
+            Event::Fin { to, joined } => self.change(to, |end| (end.fin_received, end.fin_joined) = (true, joined)),
             Event::Reset { to } => self.change(to, End::break_off),
             Event::Acknowledged { end, count } => self.change(end, |end| end.unacknowledged -= count),
             Event::Unstalled { end } => self.change(end, |end| end.stalled = false),
-            Event::Roomy { end } => self.change(end, |end| end.send_buffer = SEND_BUFFER_BYTES),
+            Event::BufferRestored { end } => self.change(end, |end| end.send_buffer = SEND_BUFFER_BYTES),
             Event::SendDue { end } => self.change(end, |end| end.send_is_due = end.taken.is_some()),
             Event::Cancelled { place } => self.set_one_more(place, false),
-            Event::Attend { place } => {
+            Event::Poll { place } => {
                 match place {
-                    Place::End(id) => self.ends.get_mut(id).into_iter().for_each(|end| end.lined_up = false),
-                    Place::Listener(id) => self.listeners.get_mut(id).into_iter().for_each(|it| it.lined_up = false),
+                    Place::End(id) => self.ends.get_mut(id).into_iter().for_each(|end| end.queued = false),
+                    Place::Listener(id) => self.listeners.get_mut(id).into_iter().for_each(|it| it.queued = false),
                     Place::Closed(_) => {}
                 }
-                self.line_up(place);
+                self.enqueue(place);
             }
-            Event::Closed { desk, token } => {
-                self.driver_states[desk].ready.push(Place::Closed(token), Load::LIGHT);
+            Event::Closed { driver, token } => {
+                self.driver_states[driver].ready.push(Place::Closed(token), Load::LIGHT);
             }
         }
     }
 
-    /// Goes on with receiving or accepting, or stops; then one completion may be on its way.
-    pub(super) fn go_on(&mut self, place: Place, on: bool) {
-        let (goes_on, one_more) = match place {
+    /// Resumes receiving or accepting, or stops it; after a stop one completion may still come.
+    pub(super) fn set_on(&mut self, place: Place, on: bool) {
+        let (is_on, one_more) = match place {
             Place::End(id) => match self.ends.get_mut(id) {
                 Some(end) => (&mut end.receiving, &mut end.one_more),
                 None => return,
@@ -257,12 +257,12 @@ impl World {
             Place::Closed(_) => return,
         };
         *one_more = false;
-        if std::mem::replace(goes_on, on) && !on && self.threatens(Fault::LateCancel) {
+        if std::mem::replace(is_on, on) && !on && self.threatens(Fault::LateCancel) {
             let pause = self.some_time(CANCEL_MAX);
             self.set_one_more(place, true);
             self.put(pause, Event::Cancelled { place });
         }
-        self.line_up(place);
+        self.enqueue(place);
     }
 
     fn set_one_more(&mut self, place: Place, one_more: bool) {
@@ -273,19 +273,19 @@ impl World {
         }
     }
 
-    /// Something about an end is otherwise, and it may have something to say for that reason.
+    /// Changes an end, and queues it, since the change may cause a completion.
     fn change(&mut self, id: u64, change: impl FnOnce(&mut End)) {
         if let Some(end) = self.ends.get_mut(id) {
             change(end);
-            self.line_up(Place::End(id));
+            self.enqueue(Place::End(id));
         }
     }
 
-    /// The way that an event takes, unless it stays within its host.
+    /// The route that an event takes, unless it stays within its host.
     fn route_of(&self, event: &Event) -> Option<Route> {
         match *event {
-            Event::Knock { from } => self.ends.get(from).map(|end| end.route),
-            Event::Decided { end, outcome: Ok(()) | Err(io::ErrorKind::ConnectionRefused) }
+            Event::Syn { from } => self.ends.get(from).map(|end| end.route),
+            Event::ConnectDone { end, outcome: Ok(()) | Err(io::ErrorKind::ConnectionRefused) }
             | Event::Data { to: end, .. }
             | Event::Fin { to: end, .. }
             | Event::Reset { to: end }
@@ -298,45 +298,45 @@ impl World {
         !self.cuts.is_empty() && self.route_of(event).is_some_and(|route| self.cuts.contains(&route))
     }
 
-    fn hold_back(&mut self, event: Event) {
-        // Neither who asks in vain nor who is answered in vain waits for ever.
-        if let Event::Knock { from: end } | Event::Decided { end, .. } = event {
-            self.answers_nobody(end);
+    fn defer(&mut self, event: Event) {
+        // A connect times out whether its request or the answer is not delivered.
+        if let Event::Syn { from: end } | Event::ConnectDone { end, .. } = event {
+            self.time_out_later(end);
         }
-        self.held_back.push(event);
+        self.undelivered.push(event);
     }
 
-    /// Two hosts hear nothing of each other any more.
+    /// Cuts both routes between two hosts.
     pub(super) fn cut_between(&mut self, one: IpAddr, other: IpAddr) {
         self.cuts.extend([(one, other), (other, one)]);
     }
 
-    /// They do again, and what they have sent meanwhile arrives, in the order in which it would have.
+    /// Restores both routes, and delivers what was sent meanwhile, in its original order.
     pub(super) fn heal_between(&mut self, one: IpAddr, other: IpAddr) {
         self.cuts.remove(&(one, other));
         self.cuts.remove(&(other, one));
-        for event in std::mem::take(&mut self.held_back) {
+        for event in std::mem::take(&mut self.undelivered) {
             if self.is_cut(&event) {
-                self.held_back.push(event);
+                self.undelivered.push(event);
             } else {
-                self.happen(event);
+                self.handle(event);
             }
         }
     }
 
-    /// Queues a socket at its driver, unless it is queued, or no driver has it.
-    pub(super) fn line_up(&mut self, place: Place) {
+    /// Queues a socket at its driver, unless it is queued already or has no driver.
+    pub(super) fn enqueue(&mut self, place: Place) {
         let socket = match place {
-            Place::End(id) => self.ends.get_mut(id).map(|end| (end.owner, &mut end.lined_up, end.load)),
+            Place::End(id) => self.ends.get_mut(id).map(|end| (end.owner, &mut end.queued, end.load)),
             Place::Listener(id) => {
-                self.listeners.get_mut(id).map(|found| (found.owner, &mut found.lined_up, Load::default()))
+                self.listeners.get_mut(id).map(|found| (found.owner, &mut found.queued, Load::default()))
             }
             Place::Closed(_) => None,
         };
-        if let Some((Some(owner), lined_up, load)) = socket
-            && !std::mem::replace(lined_up, true)
+        if let Some((Some(owner), queued, load)) = socket
+            && !std::mem::replace(queued, true)
         {
-            let ready = &mut self.driver_states[owner.desk].ready;
+            let ready = &mut self.driver_states[owner.driver].ready;
             match place {
                 Place::Listener(_) => ready.push_listener(place),
                 Place::End(_) | Place::Closed(_) => ready.push(place, load),
@@ -344,10 +344,10 @@ impl World {
         }
     }
 
-    /// Takes note of what a driver tells its loop.
-    pub(super) fn told(&mut self, owner: Owner, completion: &Completion) {
-        self.driver_states[owner.desk].activity += 1;
-        self.trace.note(self.now.as_nanos() as u64, owner.desk, owner.token, completion);
+    /// Records a completion that a driver returns to its loop.
+    pub(super) fn report(&mut self, owner: Owner, completion: &Completion) {
+        self.driver_states[owner.driver].activity += 1;
+        self.trace.note(self.now.as_nanos() as u64, owner.driver, owner.token, completion);
     }
 
     pub(super) fn link_between(&self, route: Route) -> Link {
@@ -355,11 +355,11 @@ impl World {
     }
 }
 
-/// How long something may be on its way after receiving or accepting was stopped.
+/// How late a completion may come after receiving or accepting was stopped.
 const CANCEL_MAX: Duration = Duration::from_millis(5);
 
-/// How far the clock leaps at most.
+/// How far the clock jumps at most.
 const LEAP_MAX: Duration = Duration::from_millis(300);
 
-/// How far the time of day leaps at most.
-const WALL_LEAP_MAX: Duration = Duration::from_secs(3600);
+/// How far the system time jumps at most.
+const SYSTEM_TIME_LEAP_MAX: Duration = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! Unix paths, and loops over drivers of the test's own.
+//! Unix paths, and loops over drivers of the test.
 
 use std::cell::Cell;
 use std::io;
@@ -12,7 +12,7 @@ use tidegate_sys::Address;
 use tidegate_testkit::network::{Fault, Faults, Network};
 use tidegate_testkit::seeds;
 
-use crate::journal::{Asked, Journal, Seen, Told};
+use crate::journal::{Begun, Done, Journal, Seen};
 use crate::pair::{Echo, Pair, SECOND, echo, exchange};
 
 fn path() -> Address {
@@ -30,7 +30,7 @@ fn a_path_is_an_address_like_any_other() {
         let peers = Rc::new(Cell::new(0));
         let (gone, seen) = (pair.gone.clone(), peers.clone());
         let make = move |peer: &Address| {
-            assert_eq!(*peer, Address::Unix(PathBuf::new()), "whoever connects has no name");
+            assert_eq!(*peer, Address::Unix(PathBuf::new()), "a connecting socket has no name");
             seen.set(seen.get() + 1);
             (Raw, Echo(gone.clone()))
         };
@@ -45,15 +45,15 @@ fn a_path_is_an_address_like_any_other() {
         });
         assert!(pair.network.run_until(SECOND * 60, || whole.is_there() && named.is_there()), "seed {seed}");
         assert!(whole.take().is_ok_and(|come| come == [7; 100_000]), "seed {seed}");
-        assert_eq!(named.take().expect("somebody listens"), (Address::Unix(PathBuf::new()), path()));
-        // Who was gone before is accepted all the same.
+        assert_eq!(named.take().expect("a server listens"), (Address::Unix(PathBuf::new()), path()));
+        // A client that has closed already is accepted all the same.
         pair.ends_clean();
         assert_eq!(peers.get(), 2);
     }
 }
 
 #[test]
-fn a_path_at_which_nobody_listens_any_more_refuses_and_another_is_not_found() {
+fn a_path_without_a_listener_refuses_and_an_unknown_path_is_not_found() {
     let pair = Pair::new(1, Faults::none());
     let outcome = || {
         let place = pair.start(async { Client::at(path()).connect(Raw).await.map(drop) });
@@ -80,7 +80,7 @@ fn a_path_at_which_nobody_listens_any_more_refuses_and_another_is_not_found() {
 }
 
 #[test]
-fn who_listens_at_what_is_not_his_is_told_so() {
+fn listening_at_a_foreign_address_or_an_empty_path_fails() {
     let host = Network::new(1).host("10.0.0.1");
     let others: Address = "10.0.0.2:7".parse().expect("it is one");
     assert_eq!(host.listener_at(&others).unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
@@ -97,8 +97,8 @@ fn a_test_may_have_a_driver_of_its_own_over_that_of_the_network() {
     let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
     let come = client.spawn(exchange(to, vec![1; 1000], 1000));
     assert_eq!(network.run_task(SECOND, come).expect("nothing breaks"), [1; 1000]);
-    let told = |kind| journal.count(|seen| matches!(seen, Seen::Told(_, found, _) if *found == kind));
-    let asked = |kind| journal.count(|seen| matches!(seen, Seen::Asked(_, found) if *found == kind));
-    assert_eq!((told(Told::Accepted), told(Told::Received), told(Told::Ended)), (1, 1, 1));
-    assert_eq!((asked(Asked::Listen), asked(Asked::Adopt), asked(Asked::Close)), (1, 1, 1));
+    let done = |kind| journal.count(|seen| matches!(seen, Seen::Done(_, found, _) if *found == kind));
+    let begun = |kind| journal.count(|seen| matches!(seen, Seen::Begun(_, found) if *found == kind));
+    assert_eq!((done(Done::Accepted), done(Done::Received), done(Done::Ended)), (1, 1, 1));
+    assert_eq!((begun(Begun::Listen), begun(Begun::Adopt), begun(Begun::Close)), (1, 1, 1));
 }

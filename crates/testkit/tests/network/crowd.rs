@@ -1,4 +1,4 @@
-//! Many connections that do not all behave: each of them ends, and is accounted for.
+//! Many connections, some of which misbehave: each of them ends, and is accounted for.
 //!
 //! `TIDEGATE_CONNECTIONS=1000000 cargo test --release -p tidegate-testkit --test network crowd` is the long run.
 
@@ -21,30 +21,30 @@ use crate::pair::{Echo, SECOND, Served, echo, exchange, weather};
 /// What a client does with its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Behaviour {
-    /// Has a few bytes sent back.
+    /// Sends a few bytes to an echo.
     Small,
-    /// Has many bytes sent back.
+    /// Sends many bytes to an echo.
     Large,
-    /// Talks to a server that ends its side first.
+    /// Connects to a server that ends its side first.
     Heard,
-    /// Goes away without a word while bytes are on their way.
+    /// Closes at once while bytes are in flight.
     Aborts,
     /// Sends, and never reads.
     NeverReads,
-    /// Says nothing for a while.
+    /// Sends nothing for a while.
     Idles,
 }
 
-/// What came of it.
+/// The outcome of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
-    /// Everything that was to be said and heard was.
+    /// All bytes were sent and received.
     Whole,
-    /// It was not connected.
+    /// The connect failed.
     Unconnected,
-    /// It ended in good order, but early.
+    /// The connection ended in good order, but early.
     Short,
-    /// It broke.
+    /// The connection broke.
     Broken,
 }
 
@@ -118,7 +118,7 @@ async fn idles(to: Address, random: &mut Random) -> Behaved {
     let ended = match task::timeout(silence, channel.recv()).await {
         Err(_) => false,
         Ok(received) => {
-            assert!(received?.is_none(), "nobody said anything");
+            assert!(received?.is_none(), "no bytes were sent");
             true
         }
     };
@@ -128,7 +128,7 @@ async fn idles(to: Address, random: &mut Random) -> Behaved {
 
 const HERALD: &[u8] = b"hear ye";
 
-/// Says something, ends its side, and hears the other out.
+/// Sends bytes, ends its side, and receives up to the other end.
 async fn herald(mut channel: Channel<Raw>) -> Served {
     channel.send(HERALD.into())?;
     channel.shutdown_write();
@@ -136,17 +136,17 @@ async fn herald(mut channel: Channel<Raw>) -> Served {
     Ok(())
 }
 
-/// What happens to everybody after a second.
+/// What happens to all connections after a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mishap {
     None,
     /// A server drains.
     Drain,
-    /// Two hosts hear nothing of each other for three seconds, which nothing breaks of that is not late already.
+    /// Two hosts are cut off from each other for three seconds, which breaks only connections that are late already.
     Cut,
 }
 
-/// A round: so many connections between two servers of two loops each and two hosts of clients.
+/// A round: a number of connections between two servers of two loops each and two hosts of clients.
 struct Round {
     network: Network,
     servers: Vec<SimNode>,
@@ -225,13 +225,13 @@ impl Round {
         (tally, self.network.fired(), self.ends_clean())
     }
 
-    /// Nothing is left, anywhere.
+    /// Asserts that no connection, socket, slot or memory is left.
     fn ends_clean(self) -> Counts {
         let Self { network, servers, clients, made, gone } = self;
         let stations = || servers.iter().chain(&clients);
         let left = || network.open_ends() as u64 + stations().map(|station| station.counts().connections).sum::<u64>();
         assert!(network.run_until(SECOND * 300, || left() == 0), "{} ends or connections are left", left());
-        assert_eq!(made.get(), gone.get(), "handlers that were made, and those that were told of their end");
+        assert_eq!(made.get(), gone.get(), "handlers that were made, and those that were notified of their end");
         stations().for_each(|station| station.drain(SECOND));
         assert!(network.run_until(SECOND * 2, || stations().all(SimNode::is_drained)), "a slot is left");
         let counts = servers.iter().map(SimNode::counts).reduce(add).expect("there are servers");
@@ -263,7 +263,7 @@ fn every_connection_of_a_crowd_ends_and_is_accounted_for() {
     let wanted: u64 = std::env::var("TIDEGATE_CONNECTIONS").map_or(2_000, |number| number.parse().expect("a number"));
     let (mut sum, mut fired, mut counts) = (Tally::new(), Fired::default(), Counts::default());
     for seed in seeds(wanted.div_ceil(ROUND)) {
-        // In every other round nothing may break.
+        // In every second round nothing may break.
         let harsh = seed % 2 == 1;
         let faults = match harsh {
             false => weather(seed, &[0, 4, 8, 30]),
@@ -297,7 +297,7 @@ fn every_connection_of_a_crowd_ends_and_is_accounted_for() {
 /// Connections of a round.
 const ROUND: u64 = 250;
 
-/// Short connections one after the other, beside many that say nothing: what a simulated connection costs.
+/// Short connections one after the other, beside many silent ones: the cost of a simulated connection.
 #[test]
 fn short_connections_take_their_turns() {
     let wanted: usize = std::env::var("TIDEGATE_CONNECTIONS").map_or(2_000, |number| number.parse().expect("a number"));
@@ -310,11 +310,11 @@ fn short_connections_take_their_turns() {
     for number in 0..wanted / 20 {
         let (client, idle) = (client.clone(), idle.clone());
         drop(stations[1 + number % 3].spawn(async move {
-            let mut channel = client.connect(Raw).await.expect("somebody listens");
+            let mut channel = client.connect(Raw).await.expect("a server listens");
             idle.set(idle.get() + 1);
             drop(channel.recv().await);
         }));
-        // No more at once than the backlog holds.
+        // No more at once than the size of the backlog.
         if number % 100 == 99 {
             network.run_for(Duration::from_millis(10));
         }
@@ -327,7 +327,7 @@ fn short_connections_take_their_turns() {
         let (client, done) = (client.clone(), done.clone());
         drop(stations[1 + number % 3].spawn(async move {
             for _ in 0..wanted / 100 {
-                let mut channel = client.connect(Raw).await.expect("somebody listens");
+                let mut channel = client.connect(Raw).await.expect("a server listens");
                 channel.send("ebb and flow".into()).expect("there is room");
                 let come = channel.recv().await.expect("nothing breaks").expect("it is sent back");
                 assert_eq!(&come[..], b"ebb and flow");

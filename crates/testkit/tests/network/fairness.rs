@@ -1,8 +1,8 @@
-//! With any number of heavy peers, a light one waits for one slice of them at most.
+//! With any number of heavy peers, a light one waits for at most one slice of them.
 //!
-//! A slice is what heavy connections may move in one turn. So the claims are those of each turn of the server's loop: it
-//! dispatches every light connection whose bytes were there when it began, and those come before any heavy one; and heavy
-//! connections move a bounded number of bytes.
+//! A slice is the number of bytes that heavy connections may move in one turn. So there are two claims for each turn of
+//! the server's loop: it dispatches every light connection whose bytes had arrived when the turn began, before any
+//! heavy connection; and heavy connections move a bounded number of bytes.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -18,21 +18,21 @@ use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Token, W
 use tidegate_testkit::network::{Fault, Faults, Link, Network};
 use tidegate_testkit::seeds;
 
-/// What the watch has seen of the server's turns.
+/// The record of the server's turns.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Light connections whose bytes were there when this turn began, and that were not dispatched yet.
+    /// Light connections whose bytes had arrived when this turn began, and that were not dispatched yet.
     waiting: Vec<Token>,
     /// Bytes that heavy connections have received in this turn.
     heavy_bytes: usize,
-    /// The heavy connections that were received from.
+    /// The heavy connections that have received bytes.
     heavy: BTreeSet<Token>,
     light_receives: usize,
-    /// Turns in which heavy connections had a whole slice.
+    /// Turns in which heavy connections used a whole slice.
     slices: usize,
 }
 
-/// A driver that holds the turns of its loop to the claims.
+/// A driver that checks the claims in each turn of its loop.
 struct Watch {
     below: Box<dyn Driver>,
     adopted: Vec<Token>,
@@ -115,7 +115,7 @@ impl Driver for Watch {
     }
 }
 
-/// Answers a few bytes, and swallows many.
+/// Echoes short messages, and discards long ones.
 struct Sink;
 
 impl Handler<Raw> for Sink {
@@ -149,7 +149,7 @@ async fn ping(to: Address) -> usize {
 
 fn play(seed: u64, heavy: usize, light: usize) -> Seen {
     let network = Network::new(seed);
-    // None that has a socket report something else first, which takes a turn of its own.
+    // No fault that makes a socket report another completion first, which takes a turn of its own.
     let faults = [Fault::Reordered, Fault::Jitter, Fault::SplitRead];
     network.set_faults(faults.into_iter().fold(Faults::none(), |faults, fault| faults.with(fault, 5)));
     network.set_link(Link { bytes_per_second: 1_000_000_000, ..Link::default() });
@@ -168,7 +168,7 @@ fn play(seed: u64, heavy: usize, light: usize) -> Seen {
     let pings: Vec<_> = (0..light).map(|_| pings.spawn(ping(address.clone()))).collect();
     while pings.iter().any(|ping| !ping.is_finished()) {
         network.run_for(Duration::from_millis(3));
-        // What is on its way comes all at once, as it does for a loop that is short of time.
+        // All bytes in flight arrive at once, as for a loop that is overloaded.
         network.suspend(Duration::from_millis(5));
     }
     for ping in pings {
@@ -192,5 +192,5 @@ fn a_light_connection_waits_for_one_slice_of_any_number_of_heavy_ones() {
 /// The host of the light peers.
 const LIGHT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 3));
 
-/// What heavy connections may move in one turn.
+/// How many bytes heavy connections may move in one turn.
 const SLICE_BYTES: usize = 1024 * 1024;

@@ -1,4 +1,4 @@
-//! Each fault does what it says, and no benign one does harm, whatever else there is.
+//! Each fault has its documented effect, and no benign one does harm in any combination.
 
 use std::error::Error;
 use std::io;
@@ -12,7 +12,7 @@ use tidegate_testkit::network::{Fault, Faults, Fired, Network, SimNode};
 use tidegate_testkit::seeds;
 
 use crate::exchange_all;
-use crate::journal::{Asked, Journal, Seen, Told};
+use crate::journal::{Begun, Done, Journal, Seen};
 use crate::pair::{Pair, SECOND, Served, echo, exchange};
 
 #[test]
@@ -20,7 +20,7 @@ fn no_benign_fault_does_harm_however_often_it_strikes() {
     let mut sum = Fired::default();
     for fault in Fault::BENIGN {
         for often in [2, 3] {
-            // A clock that leaps at every step is later than any time-out.
+            // A clock that jumps at every step is later than any time-out.
             let faults = Faults::none().with(fault, if fault == Fault::ClockJump { 50 } else { often });
             for seed in seeds(10) {
                 let (_, fired, whole) = exchange_all(seed, faults.clone());
@@ -31,12 +31,12 @@ fn no_benign_fault_does_harm_however_often_it_strikes() {
             }
         }
     }
-    // Alone it has no occasion: nobody here is so slow that a loop stops receiving. See below.
+    // Alone it cannot strike: no peer here is so slow that a loop stops receiving. See below.
     let others = Fault::BENIGN.into_iter().filter(|fault| *fault != Fault::LateCancel);
     sum.assert_all(&others.collect::<Vec<_>>());
 }
 
-/// A client that writes down what passes its driver, and a server.
+/// A client whose driver records its operations and completions, and a server.
 fn journalled(faults: Faults) -> (Network, SimNode, SimNode, Journal) {
     let network = Network::new(1);
     network.set_faults(faults);
@@ -45,7 +45,7 @@ fn journalled(faults: Faults) -> (Network, SimNode, SimNode, Journal) {
     (network.clone(), network.host("10.0.0.1").station(), client, journal)
 }
 
-/// Has so many bytes sent back, and says what passed the client's driver.
+/// Exchanges `length` bytes with an echo, and returns the journal of the client's driver.
 fn exchanged(faults: Faults, length: usize) -> (Network, Vec<Seen>) {
     let (network, server, client, journal) = journalled(faults);
     let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
@@ -60,7 +60,7 @@ fn a_full_buffer_takes_few_bytes_at_a_time() {
     let sends = |faults: Faults| {
         let (_, seen) = exchanged(faults, 30_000);
         let sent = seen.into_iter().filter_map(|seen| match seen {
-            Seen::Told(_, Told::Sent(count), _) if count > 0 => Some(count),
+            Seen::Done(_, Done::Sent(count), _) if count > 0 => Some(count),
             _ => None,
         });
         sent.collect::<Vec<_>>()
@@ -72,7 +72,7 @@ fn a_full_buffer_takes_few_bytes_at_a_time() {
 }
 
 #[test]
-fn an_end_may_come_and_be_told_with_the_last_bytes() {
+fn the_end_may_arrive_and_be_reported_with_the_last_bytes() {
     let joined = |faults: Faults| {
         let (network, server, client, journal) = journalled(faults);
         let parting = |mut channel: Channel<Raw>| async move {
@@ -88,29 +88,29 @@ fn an_end_may_come_and_be_told_with_the_last_bytes() {
             Ok::<_, Box<dyn Error>>(())
         });
         network.run_task(SECOND * 60, heard).expect("nothing breaks");
-        let told = journal
+        let done = journal
             .read()
             .into_iter()
-            .filter(|seen| matches!(seen, Seen::Turn | Seen::Told(_, Told::Received | Told::Ended, _)));
-        let told: Vec<_> = told.collect();
-        told.windows(2).any(|two| matches!(two, [Seen::Told(_, Told::Received, _), Seen::Told(_, Told::Ended, _)]))
+            .filter(|seen| matches!(seen, Seen::Turn | Seen::Done(_, Done::Received | Done::Ended, _)));
+        let done: Vec<_> = done.collect();
+        done.windows(2).any(|two| matches!(two, [Seen::Done(_, Done::Received, _), Seen::Done(_, Done::Ended, _)]))
     };
-    // The more so where everything that travels is late by a different time.
+    // Even where every segment is late by a different time.
     assert!(!joined(Faults::none().with(Fault::Jitter, 1)));
     assert!(joined(Faults::none().with(Fault::Jitter, 1).with(Fault::FinWithData, 1)));
 }
 
 #[test]
-fn a_late_send_is_told_in_a_later_turn_and_none_is_begun_before() {
+fn a_late_send_completes_in_a_later_turn_before_the_next_send() {
     let (network, seen) = exchanged(Faults::none().with(Fault::LateSend, 1), 100_000);
     assert!(network.fired().count(Fault::LateSend) > 2);
     let mut in_flight = false;
     let mut sent = 0;
     for seen in seen {
         match seen {
-            Seen::Asked(_, Asked::Send) => assert!(!std::mem::replace(&mut in_flight, true)),
-            Seen::Told(_, Told::Sent(count), promptly) => {
-                assert!(!promptly || count == 0, "{count} bytes were told to be sent at once");
+            Seen::Begun(_, Begun::Send) => assert!(!std::mem::replace(&mut in_flight, true)),
+            Seen::Done(_, Done::Sent(count), promptly) => {
+                assert!(!promptly || count == 0, "{count} bytes were reported as sent at once");
                 in_flight = false;
                 sent += count;
             }
@@ -122,7 +122,7 @@ fn a_late_send_is_told_in_a_later_turn_and_none_is_begun_before() {
 
 #[test]
 fn after_receiving_was_stopped_one_more_completion_may_come_and_not_two() {
-    // A client that reads a little at a time, with pauses, from a server that never stops sending.
+    // The client reads a little at a time, with pauses, from a server that never stops sending.
     let stops = |faults: Faults, seed| {
         let network = Network::new(seed);
         network.set_faults(faults);
@@ -147,8 +147,8 @@ fn after_receiving_was_stopped_one_more_completion_may_come_and_not_two() {
         let (mut receives, mut late, mut told_late) = (false, 0, 0);
         for seen in journal.read() {
             match seen {
-                Seen::Asked(_, Asked::Receive(on)) => (receives, late) = (on, 0),
-                Seen::Told(_, Told::Received | Told::Ended, _) if !receives => {
+                Seen::Begun(_, Begun::Receive(on)) => (receives, late) = (on, 0),
+                Seen::Done(_, Done::Received | Done::Ended, _) if !receives => {
                     late += 1;
                     told_late += 1;
                 }
@@ -182,8 +182,8 @@ fn after_accepting_was_stopped_one_more_stream_may_come() {
     let (mut accepts, mut late) = (true, 0);
     for seen in journal.read() {
         match seen {
-            Seen::Asked(_, Asked::Accept(on)) => accepts = on,
-            Seen::Told(_, Told::Accepted, _) if !accepts => late += 1,
+            Seen::Begun(_, Begun::Accept(on)) => accepts = on,
+            Seen::Done(_, Done::Accepted, _) if !accepts => late += 1,
             _ => {}
         }
     }
@@ -191,7 +191,7 @@ fn after_accepting_was_stopped_one_more_stream_may_come() {
 }
 
 #[test]
-fn what_is_delayed_is_told_later_than_the_links_would_have_it() {
+fn delayed_completions_come_later_than_the_links_require() {
     let takes = |faults: Faults| {
         let (network, _) = exchanged(faults, 1000);
         network.elapsed()
@@ -199,7 +199,7 @@ fn what_is_delayed_is_told_later_than_the_links_would_have_it() {
     assert!(takes(Faults::none().with(Fault::Delayed, 2)) > takes(Faults::none()));
 }
 
-/// A driver whose loop is the test, something that it has connected to an echo, and bytes to send there.
+/// A driver that the test drives itself, a socket that is connected to an echo, and bytes to send there.
 fn connected(network: &Network) -> (Box<dyn Driver>, Token, Outbound) {
     let pool = Pool::new();
     let mut driver = network.host("10.0.0.1").driver(&pool);
@@ -230,27 +230,27 @@ fn a_second_send_while_one_is_in_flight_fails_the_test() {
     network.run_for(SECOND);
 }
 
-/// Until a send is told of, its bytes are the driver's: nothing may end the connection before.
+/// Until a send completes the driver owns its bytes: nothing may end the connection before.
 #[test]
-fn a_break_is_told_after_the_send_that_is_in_flight_or_by_it() {
+fn a_reset_is_reported_by_or_after_the_send_in_flight() {
     let (mut after, mut by) = (0, 0);
     for seed in 0..20 {
         let network = Network::new(seed);
         network.set_faults(Faults::none().with(Fault::LateSend, 1));
         let (mut driver, token, mut queue) = connected(&network);
         assert!(driver.submit(token, Operation::Send { queue: &mut queue, bytes_max: 100 }).is_none());
-        // What the echo sends back cuts the stream.
+        // The bytes that the echo sends back reset the stream.
         network.set_faults(Faults::none().with(Fault::Reset, 1));
-        let mut told = Vec::new();
+        let mut done = Vec::new();
         network.run_until(SECOND, || {
             driver.wait(None).expect("nothing is waited for");
-            told.extend(std::iter::from_fn(|| driver.next_of_any()).map(|(_, completion)| completion));
+            done.extend(std::iter::from_fn(|| driver.next_of_any()).map(|(_, completion)| completion));
             false
         });
-        match &told[..] {
+        match &done[..] {
             [Completion::Sent(Ok(3)), Completion::Failed(_)] => after += 1,
             [Completion::Sent(Err(error))] if error.kind() == io::ErrorKind::ConnectionReset => by += 1,
-            told => panic!("{told:?} with seed {seed}"),
+            done => panic!("{done:?} with seed {seed}"),
         }
         queue.clear();
     }
@@ -258,7 +258,7 @@ fn a_break_is_told_after_the_send_that_is_in_flight_or_by_it() {
 }
 
 #[test]
-fn the_last_word_on_a_socket_comes_after_a_send_that_was_in_flight() {
+fn a_close_completes_after_the_send_in_flight() {
     let network = Network::new(1);
     network.set_faults(Faults::none().with(Fault::LateSend, 1));
     let (mut driver, token, mut queue) = connected(&network);
@@ -272,7 +272,7 @@ fn the_last_word_on_a_socket_comes_after_a_send_that_was_in_flight() {
 }
 
 #[test]
-fn a_stream_that_nobody_adopts_is_open_until_its_driver_goes() {
+fn an_unadopted_stream_is_open_until_its_driver_is_dropped() {
     let network = Network::new(1);
     let host = network.host("10.0.0.1");
     let mut driver = host.driver(&Pool::new());
@@ -295,7 +295,7 @@ fn a_stream_that_nobody_adopts_is_open_until_its_driver_goes() {
 }
 
 #[test]
-fn hosts_that_are_cut_off_hear_each_other_again_when_they_are_healed() {
+fn hosts_that_are_cut_off_communicate_again_when_healed() {
     for seed in seeds(20) {
         let pair = Pair::new(seed, Faults::benign());
         let hosts = ["10.0.0.1", "10.0.0.2"].map(|ip| pair.network.host(ip));
@@ -316,14 +316,14 @@ fn hosts_that_are_cut_off_hear_each_other_again_when_they_are_healed() {
 }
 
 #[test]
-fn who_connects_to_a_host_that_is_cut_off_gives_up_when_a_kernel_does() {
+fn connecting_to_a_host_that_is_cut_off_times_out() {
     let pair = Pair::new(1, Faults::none());
     let to = pair.serve_with_tasks();
     pair.network.cut(&pair.network.host("10.0.0.1"), &pair.network.host("10.0.0.2"));
     let client = Client::at(to).connect_timeout(SECOND * 3600);
     let place = pair.start(async move { client.connect(Raw).await.map(drop) });
     assert!(pair.network.run_until(SECOND * 200, || place.is_there()));
-    let Err(ConnectError::Failed(_, error)) = place.take() else { panic!("nobody answers") };
+    let Err(ConnectError::Failed(_, error)) = place.take() else { panic!("no host answers") };
     assert_eq!((error.kind(), pair.network.elapsed().as_secs()), (io::ErrorKind::TimedOut, 127));
     pair.network.heal(&pair.network.host("10.0.0.1"), &pair.network.host("10.0.0.2"));
     pair.ends_clean();

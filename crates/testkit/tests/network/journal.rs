@@ -1,4 +1,4 @@
-//! A driver over the network's that writes down what passes.
+//! A driver that wraps the network's and records operations and completions.
 
 use std::cell::RefCell;
 use std::io;
@@ -7,21 +7,21 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Token, Waker};
 
-/// What has passed.
+/// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// The loop has waited.
     Turn,
-    Asked(Token, Asked),
-    /// At once, or later.
-    Told(Token, Told, Promptly),
+    Begun(Token, Begun),
+    /// A completion, returned by the operation itself or later.
+    Done(Token, Done, Promptly),
 }
 
-/// Whether something was told by the operation itself.
+/// Whether the operation itself returned the completion.
 pub(crate) type Promptly = bool;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Begun {
     Listen,
     Accept(bool),
     Adopt,
@@ -33,7 +33,7 @@ pub(crate) enum Asked {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Done {
     Accepted,
     Connected,
     Received,
@@ -44,12 +44,12 @@ pub(crate) enum Told {
     Woken,
 }
 
-/// What shims have written down. Clones are the same journal.
+/// The records of shims. Clones share one journal.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal(Rc<RefCell<Vec<Seen>>>);
 
 impl Journal {
-    /// Makes a driver over another one.
+    /// Wraps a driver.
     pub(crate) fn shim(&self) -> impl FnOnce(Box<dyn Driver>) -> Box<dyn Driver> + 'static {
         let journal = self.clone();
         |below| Box::new(Shim { below, journal })
@@ -67,18 +67,18 @@ impl Journal {
         self.0.borrow_mut().push(seen);
     }
 
-    fn told(&self, token: Token, completion: &Completion, promptly: Promptly) {
-        let told = match completion {
-            Completion::Accepted(_) => Told::Accepted,
-            Completion::Connected(_) => Told::Connected,
-            Completion::Received(_) => Told::Received,
-            Completion::Ended => Told::Ended,
-            Completion::Sent(sent) => Told::Sent(*sent.as_ref().unwrap_or(&0)),
-            Completion::Failed(_) => Told::Failed,
-            Completion::Closed => Told::Closed,
-            Completion::Woken => Told::Woken,
+    fn done(&self, token: Token, completion: &Completion, promptly: Promptly) {
+        let done = match completion {
+            Completion::Accepted(_) => Done::Accepted,
+            Completion::Connected(_) => Done::Connected,
+            Completion::Received(_) => Done::Received,
+            Completion::Ended => Done::Ended,
+            Completion::Sent(sent) => Done::Sent(*sent.as_ref().unwrap_or(&0)),
+            Completion::Failed(_) => Done::Failed,
+            Completion::Closed => Done::Closed,
+            Completion::Woken => Done::Woken,
         };
-        self.note(Seen::Told(token, told, promptly));
+        self.note(Seen::Done(token, done, promptly));
     }
 }
 
@@ -97,19 +97,19 @@ impl Driver for Shim {
     }
 
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
-        let asked = match operation {
-            Operation::Listen(_) => Asked::Listen,
-            Operation::Accept(on) => Asked::Accept(on),
-            Operation::Adopt(_) => Asked::Adopt,
-            Operation::Connect { .. } => Asked::Connect,
-            Operation::Receive(on) => Asked::Receive(on),
-            Operation::Send { .. } => Asked::Send,
-            Operation::ShutdownWrite => Asked::Shut,
-            Operation::Close { .. } => Asked::Close,
+        let begun = match operation {
+            Operation::Listen(_) => Begun::Listen,
+            Operation::Accept(on) => Begun::Accept(on),
+            Operation::Adopt(_) => Begun::Adopt,
+            Operation::Connect { .. } => Begun::Connect,
+            Operation::Receive(on) => Begun::Receive(on),
+            Operation::Send { .. } => Begun::Send,
+            Operation::ShutdownWrite => Begun::Shut,
+            Operation::Close { .. } => Begun::Close,
         };
-        self.journal.note(Seen::Asked(token, asked));
+        self.journal.note(Seen::Begun(token, begun));
         let completion = self.below.submit(token, operation)?;
-        self.journal.told(token, &completion, true);
+        self.journal.done(token, &completion, true);
         Some(completion)
     }
 
@@ -120,7 +120,7 @@ impl Driver for Shim {
 
     fn next(&mut self, class: Class) -> Option<(Token, Completion)> {
         let (token, completion) = self.below.next(class)?;
-        self.journal.told(token, &completion, false);
+        self.journal.done(token, &completion, false);
         Some((token, completion))
     }
 

@@ -1,4 +1,4 @@
-//! Loops on hosts of a simulated network: what they exchange arrives, and what breaks is told to both sides.
+//! Loops on hosts of a simulated network: the bytes that they exchange arrive, and a break is reported to both sides.
 
 mod addresses;
 mod crowd;
@@ -55,7 +55,7 @@ pub(crate) fn exchange_all(seed: u64, faults: Faults) -> (u64, Fired, usize) {
     let (made, gone) = (pair.made.clone(), pair.gone.clone());
     drop(network);
     let (trace, fired) = pair.ends_clean();
-    assert_eq!(made.get(), gone.get(), "handlers that were made, and those that were told of their end");
+    assert_eq!(made.get(), gone.get(), "handlers that were made, and those that were notified of their end");
     (trace, fired, whole)
 }
 
@@ -84,7 +84,7 @@ fn under_resets_every_connection_ends_and_nothing_is_left() {
 }
 
 #[test]
-fn a_reset_is_told_to_both_sides() {
+fn a_reset_is_reported_to_both_sides() {
     let pair = Pair::new(1, Faults::none());
     let to = pair.serve_with_handlers(Limits::default());
     let place = pair.start(async move {
@@ -129,12 +129,12 @@ impl Handler<Raw> for Late {
 }
 
 #[test]
-fn either_side_may_end_first_and_the_other_still_be_heard() {
+fn either_side_may_end_first_and_still_receive() {
     for seed in seeds(20) {
         let pair = Pair::new(seed, Faults::benign());
         let to = pair.server.listen(7, Limits::default(), |_| (Raw, Late(0))).expect("the port is free");
         let counted = pair.start(exchange(to, vec![1; 100_000], 1000));
-        // A server that ends first, and hears the client out.
+        // The server ends first, and receives up to the client's end.
         let heard = Rc::new(Cell::new(0));
         let hears = heard.clone();
         let serve = move |mut channel: Channel<Raw>| {
@@ -149,7 +149,7 @@ fn either_side_may_end_first_and_the_other_still_be_heard() {
             }
         };
         let to = pair.server.serve(8, Limits::default(), || Raw, serve).expect("the port is free");
-        let told = pair.start(async move {
+        let seen = pair.start(async move {
             let mut channel = Client::at(to).connect(Raw).await?;
             let mut come = Vec::new();
             while let Some(bytes) = channel.recv().await? {
@@ -160,9 +160,9 @@ fn either_side_may_end_first_and_the_other_still_be_heard() {
             Ok::<_, Box<dyn Error>>(come)
         });
         let network = pair.network.clone();
-        assert!(network.run_until(SECOND * 60, || counted.is_there() && told.is_there()), "seed {seed}");
+        assert!(network.run_until(SECOND * 60, || counted.is_there() && seen.is_there()), "seed {seed}");
         assert_eq!(counted.take().expect("nothing breaks"), b"100000");
-        assert_eq!(told.take().expect("nothing breaks"), b"hello");
+        assert_eq!(seen.take().expect("nothing breaks"), b"hello");
         drop(network);
         pair.ends_clean();
         assert_eq!(heard.get(), "and goodbye".len());
@@ -170,19 +170,19 @@ fn either_side_may_end_first_and_the_other_still_be_heard() {
 }
 
 #[test]
-fn who_connects_to_nobody_is_refused() {
+fn connecting_without_a_listener_is_refused() {
     let pair = Pair::new(1, Faults::none());
-    let nobody: Address = "10.0.0.1:9".parse().expect("it is one");
-    let place = pair.start(async move { Client::at(nobody).connect(Raw).await.map(drop) });
+    let unused: Address = "10.0.0.1:9".parse().expect("it is one");
+    let place = pair.start(async move { Client::at(unused).connect(Raw).await.map(drop) });
     assert!(pair.network.run_until(SECOND, || place.is_there()));
-    let Err(ConnectError::Failed(_, error)) = place.take() else { panic!("nobody listens") };
+    let Err(ConnectError::Failed(_, error)) = place.take() else { panic!("no server listens") };
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     assert_eq!(pair.network.elapsed(), Link::default().latency * 2);
     pair.ends_clean();
 }
 
 #[test]
-fn who_gets_no_answer_gives_up_by_a_clock_that_does_not_wait() {
+fn an_unanswered_connect_times_out_in_virtual_time() {
     let begun = Instant::now();
     let pair = Pair::new(1, Faults::none().with(Fault::TimedOut, 1));
     let to = pair.serve_with_tasks();
@@ -193,14 +193,14 @@ fn who_gets_no_answer_gives_up_by_a_clock_that_does_not_wait() {
     assert!(matches!(impatient.take(), Err(ConnectError::Timeout(_))));
     assert!((SECOND * 10..SECOND * 11).contains(&pair.network.elapsed()));
     assert!(pair.network.run_until(SECOND * 200, || patient.is_there()));
-    let Err(ConnectError::Failed(_, error)) = patient.take() else { panic!("nobody answers") };
+    let Err(ConnectError::Failed(_, error)) = patient.take() else { panic!("no host answers") };
     assert_eq!((error.kind(), pair.network.elapsed()), (io::ErrorKind::TimedOut, SECOND * 127));
     pair.ends_clean();
     assert!(begun.elapsed() < SECOND * 30, "time was waited for");
 }
 
 #[test]
-fn a_drain_ends_connections_that_have_nothing_left_to_say() {
+fn a_drain_ends_idle_connections() {
     let pair = Pair::new(1, Faults::benign());
     let to = pair.serve_with_handlers(Limits::default());
     let place = pair.start(async move {
@@ -221,7 +221,7 @@ fn a_drain_ends_connections_that_have_nothing_left_to_say() {
     pair.ends_clean();
 }
 
-/// It spun once, from the drain's deadline until the last socket was closed.
+/// Regression: the loop spun from the drain's deadline until the last socket was closed.
 #[test]
 fn past_a_drains_deadline_the_loop_sleeps_until_the_driver_has_let_go() {
     let pair = Pair::new(1, Faults::none().with(Fault::LateClose, 1));
@@ -254,16 +254,16 @@ fn a_peer_that_never_reads_is_cut_off_when_the_write_deadline_has_come() {
     });
     pair.network.run_for(SECOND * 39);
     assert_eq!(pair.server.counts().closed_write_timeout, 0);
-    // What was acknowledged after the last send counts as progress, once.
+    // Bytes that were acknowledged after the last send count as progress, once.
     pair.network.run_for(SECOND * 42);
     assert_eq!(pair.server.counts().closed_write_timeout, 1);
-    let told = place.take().expect("it was connected");
-    assert!(told.contains("reset"), "{told}");
+    let seen = place.take().expect("it was connected");
+    assert!(seen.contains("reset"), "{seen}");
     pair.ends_clean();
 }
 
 #[test]
-fn bytes_take_as_long_as_their_link_says_in_either_direction() {
+fn bytes_take_the_time_of_their_link_in_either_direction() {
     let network = Network::new(1);
     let (here, there) = (network.host("10.0.0.1"), network.host("10.0.0.2"));
     network.set_link_between(&here, &there, Link { latency: SECOND, bytes_per_second: 1000 });
@@ -273,7 +273,7 @@ fn bytes_take_as_long_as_their_link_says_in_either_direction() {
     let finished = Rc::new(Cell::new(None));
     let finishes = finished.clone();
     drop(client.spawn(async move {
-        let mut channel = Client::at(to).connect(Raw).await.expect("somebody listens");
+        let mut channel = Client::at(to).connect(Raw).await.expect("a server listens");
         channel.send(vec![0; 4000].into()).expect("there is room");
         let mut come = 0;
         while come < 4000 {
@@ -283,8 +283,8 @@ fn bytes_take_as_long_as_their_link_says_in_either_direction() {
     }));
     let start = network.now();
     assert!(network.run_until(SECOND * 60, || finished.get().is_some()));
-    // Connecting takes three seconds, and there and back take as long; four thousand bytes take four, and hardly any
-    // on the way back.
+    // Connecting takes three seconds, and a round trip takes as long. Four thousand bytes take four seconds one way,
+    // and almost no time on the way back.
     assert_eq!(finished.get().map(|at| at - start), Some(SECOND * 10 + Duration::from_millis(4)));
 }
 
@@ -328,7 +328,7 @@ fn a_loop_that_the_test_turns_itself_is_on_the_network_as_well() {
     assert!(turned, "{:?}", server.counts());
 }
 
-/// Receiving is held back while memory is used up, and goes on when who did not read was shed.
+/// Receives are paused while the memory is used up, and resume when the peer that did not read was shed.
 #[test]
 fn a_loop_whose_memory_is_used_up_sheds_and_goes_on() {
     for seed in seeds(20) {
@@ -347,7 +347,7 @@ fn a_loop_whose_memory_is_used_up_sheds_and_goes_on() {
         }
         let shed = || pair.server.counts().closed_shed > 0;
         assert!(pair.network.run_until(SECOND * 60, shed), "seed {seed}");
-        // The others are cut off when they have taken nothing for a minute, if not before.
+        // The other connections are reset when they have taken nothing for a minute, or earlier.
         let alone = || (pair.server.counts().accepted, pair.server.counts().connections) == (8, 0);
         assert!(pair.network.run_until(SECOND * 200, alone), "seed {seed}");
         let whole = pair.start(exchange(to, vec![1; 20_000], 500));

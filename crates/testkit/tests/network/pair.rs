@@ -16,8 +16,8 @@ pub(crate) type Served = Result<(), Box<dyn Error>>;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// A weather of its own for each seed: each benign fault strikes as often as one of these says. So some meet that are
-/// rarely together otherwise, and some are missing.
+/// Different faults for each seed: each benign fault strikes at one of these rates. So rare combinations occur, and
+/// some faults are missing.
 pub(crate) fn weather(seed: u64, once_in: &[usize]) -> Faults {
     // Not the numbers that the network draws.
     let mut random = Random::new(!seed);
@@ -26,7 +26,7 @@ pub(crate) fn weather(seed: u64, once_in: &[usize]) -> Faults {
         faults.with(
             fault,
             match fault {
-                // What strikes each time lets nothing happen at all.
+                // A fault that strikes each time lets nothing happen at all.
                 Fault::ClockJump => often * 50,
                 Fault::NoDescriptor | Fault::WouldBlock | Fault::Delayed if often == 1 => 2,
                 _ => often,
@@ -35,7 +35,7 @@ pub(crate) fn weather(seed: u64, once_in: &[usize]) -> Faults {
     })
 }
 
-/// Sends back whatever comes, and counts those of its kind that are gone.
+/// Echoes all bytes, and counts the handlers of its kind that have closed.
 pub(crate) struct Echo(pub(crate) Rc<Cell<usize>>);
 
 impl Handler<Raw> for Echo {
@@ -58,7 +58,7 @@ pub(crate) async fn echo(mut channel: Channel<Raw>) -> Served {
     Ok(())
 }
 
-/// Sends bytes in pieces of this size, ends, and says what comes back until the other side ends.
+/// Sends bytes in pieces of this size, ends, and returns the bytes that come back until the other side ends.
 pub(crate) async fn exchange(to: Address, bytes: Vec<u8>, piece: usize) -> Result<Vec<u8>, Box<dyn Error>> {
     let (mut reader, mut writer) = Client::at(to).connect(Raw).await?.split();
     let sending = task::spawn(async move {
@@ -85,7 +85,7 @@ pub(crate) struct Pair {
     pub(crate) network: Network,
     pub(crate) server: SimNode,
     pub(crate) client: SimNode,
-    /// Handlers of the server that were told of their end.
+    /// How many handlers of the server were notified of their end.
     pub(crate) gone: Rc<Cell<usize>>,
     pub(crate) made: Rc<Cell<usize>>,
 }
@@ -111,16 +111,16 @@ impl Pair {
         self.server.serve(8, Limits::default(), || Raw, echo).expect("the port is free")
     }
 
-    /// Starts a client's task; what it comes to will be in the place.
+    /// Starts a client's task; its result will be in the place.
     pub(crate) fn start<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Place<T> {
         let place = Place::default();
         let there = place.clone();
-        // A task that is let go of goes on.
+        // A task continues when its handle is dropped.
         drop(self.client.spawn(async move { *there.0.borrow_mut() = Some(future.await) }));
         place
     }
 
-    /// Nothing is left of what was connected, neither in the network nor in memory.
+    /// Asserts that no connection is left, neither in the network nor in memory.
     pub(crate) fn ends_clean(self) -> (u64, Fired) {
         let Self { network, server, client, .. } = self;
         let over = network.run_until(SECOND * 200, || {
@@ -140,7 +140,7 @@ impl Pair {
     }
 }
 
-/// Where a task leaves what it came to.
+/// Where a task stores its result.
 pub(crate) struct Place<T>(Rc<RefCell<Option<T>>>);
 
 impl<T> Place<T> {

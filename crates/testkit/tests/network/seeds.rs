@@ -1,4 +1,4 @@
-//! A run is a function of its seed, a failing one says how to have it again, and a suite says what it has met.
+//! A run is a function of its seed, a failed run prints the command that repeats it, and a suite reports its faults.
 
 use std::env;
 use std::panic::catch_unwind;
@@ -11,7 +11,7 @@ use crate::exchange_all;
 use crate::pair::{Pair, SECOND, exchange};
 
 #[test]
-fn the_same_seed_is_the_same_course_of_events_and_another_is_another() {
+fn the_same_seed_gives_the_same_events_and_another_seed_others() {
     let faults = Faults::benign().with(Fault::Reset, 100);
     let traces: Vec<_> = (0..20).map(|seed| exchange_all(seed, faults.clone()).0).collect();
     let again: Vec<_> = (0..20).map(|seed| exchange_all(seed, faults.clone()).0).collect();
@@ -23,7 +23,7 @@ fn the_same_seed_is_the_same_course_of_events_and_another_is_another() {
 }
 
 #[test]
-fn other_bytes_are_another_course_of_events() {
+fn other_bytes_change_the_trace() {
     let trace = |byte: u8| {
         let pair = Pair::new(1, Faults::none());
         let to = pair.serve_with_handlers(tidegate_engine::Limits::default());
@@ -35,13 +35,13 @@ fn other_bytes_are_another_course_of_events() {
     assert_ne!(trace(1), trace(2));
 }
 
-/// Fails only when it is asked to: see below.
+/// Fails only on request: see below.
 #[test]
 fn fails_on_purpose() {
     if env::var_os(FAILS).is_some() {
         for seed in seeds(50) {
             let network = Network::new(seed);
-            // Not the last handle, which a loop may have for ever.
+            // Not the last handle: a loop may keep that for ever.
             std::mem::forget(network.clone());
             assert!(seed < 42, "on purpose");
         }
@@ -72,7 +72,7 @@ fn a_test_that_fails_prints_the_command_that_runs_it_again() {
 }
 
 #[test]
-fn a_suite_says_which_faults_it_has_met_and_fails_for_want_of_one() {
+fn a_suite_fails_if_one_of_its_faults_never_struck() {
     let mut fired = Fired::default();
     for seed in seeds(20) {
         fired += exchange_all(seed, Faults::benign()).1;

@@ -1,5 +1,5 @@
-//! Whatever an application may do with its connections, done at random under all faults: requests that wait, watch,
-//! fail, panic and change the handler; files; a filter that holds bytes back; a group; a budget of memory.
+//! Everything that an application may do with its connections, at random under all faults: requests that wait, watch,
+//! fail, panic and change the handler; files; a filter that buffers bytes; a group; a memory budget.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -48,18 +48,18 @@ impl Codec for Mixed {
     }
 }
 
-/// What a client may ask for, and what it is told.
+/// A request of a client; it determines the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
-    /// Something is said.
+    /// Answers with some bytes.
     Say(usize),
-    /// So many lines of a file.
+    /// Answers with this many lines of a file.
     File(u64),
-    /// Something is said after so many milliseconds.
+    /// Answers after this many milliseconds.
     Later(u64),
-    /// Something is said, and once it is with the kernel something else.
+    /// Answers once, and again when the kernel has the first answer.
     Watch,
-    /// Another handler goes on.
+    /// Continues with another handler.
     Switch,
     Panic,
     Fail,
@@ -109,7 +109,7 @@ impl Request {
         }
     }
 
-    /// Whether nothing follows it.
+    /// Whether no request may follow it.
     fn is_last(self) -> bool {
         matches!(self, Self::Panic | Self::Fail | Self::End)
     }
@@ -137,7 +137,7 @@ fn file_line(number: u64) -> String {
 
 const FILE_LINE_BYTES: u64 = 64;
 
-/// The file, of which nothing is left in the end.
+/// The file, already unlinked.
 fn file() -> Arc<File> {
     static FILE: OnceLock<Arc<File>> = OnceLock::new();
     FILE.get_or_init(make_file).clone()
@@ -171,7 +171,7 @@ impl<C: Codec<In = Slice, Out = Say>> Handler<C> for Clerk {
                 let remote = cx.remote();
                 drop(task::spawn(async move {
                     task::sleep(Duration::from_millis(millis)).await;
-                    // Nobody may be there any more.
+                    // The connection may be closed already.
                     let _ = remote.post(millis);
                 }));
                 Outcome::Continue
@@ -246,18 +246,18 @@ async fn attend<C: Codec<In = Slice, Out = Say>>(mut channel: Channel<C>, file: 
     Ok(())
 }
 
-/// Sends all requests ahead and reads at its leisure. Says what it was told, and whether that ended in good order.
+/// Sends all requests at once and reads slowly. Returns the answers, and the error if the connection broke.
 async fn ask<C>(client: Client, codec: C, requests: Vec<Request>, leisure: u64) -> (String, Option<Box<dyn Error>>)
 where
     C: Codec<In = Slice>,
     C::Out: From<String>,
 {
-    let told = RefCell::new(String::new());
+    let lines = RefCell::new(String::new());
     let asks = async {
         let (mut reader, mut writer) = client.connect(codec).await?.split();
         let sending = task::spawn(async move {
             for request in requests {
-                // The other side may have ended already, and what it said is worth reading all the same.
+                // The other side may have ended already, but its answers are still to be read.
                 if writer.ready().await.is_err() || writer.send(request.line().into()).is_err() {
                     return;
                 }
@@ -266,7 +266,7 @@ where
         });
         while let Some(line) = reader.recv().await? {
             let line = String::from_utf8_lossy(&line).into_owned();
-            writeln!(told.borrow_mut(), "{line}")?;
+            writeln!(lines.borrow_mut(), "{line}")?;
             if leisure > 0 && line.len().is_multiple_of(16) {
                 task::sleep(Duration::from_millis(leisure)).await;
             }
@@ -275,7 +275,7 @@ where
         Ok::<_, Box<dyn Error>>(())
     };
     let error = asks.await.err();
-    (told.into_inner(), error)
+    (lines.into_inner(), error)
 }
 
 /// A server of handlers and of channels, each plain and below the toy TLS.
@@ -294,7 +294,7 @@ fn serve(server: &SimNode, file: &Arc<File>) -> [Address; 4] {
     .map(|address| address.expect("the port is free"))
 }
 
-/// Who listens to a group hears numbers that rise, and none twice.
+/// A member of a group receives rising numbers, and none twice.
 async fn listen(client: Client) -> Result<usize, Box<dyn Error>> {
     let mut channel = client.connect(Lines::new()).await?;
     let (mut last, mut heard) = (None, 0);
@@ -306,7 +306,7 @@ async fn listen(client: Client) -> Result<usize, Box<dyn Error>> {
     Ok(heard)
 }
 
-/// Makes a group whose members hear a number from time to time, until they are hung up on.
+/// Creates a group whose members receive a number from time to time, until their connections are closed.
 fn broadcast(server: &SimNode) -> Address {
     let group = Group::new(Slow::Skip);
     let joins = group.clone();
@@ -328,7 +328,7 @@ fn broadcast(server: &SimNode) -> Address {
     address
 }
 
-/// A round; in a harsh one something may break. Says how many were told everything, and its trace.
+/// A round; in a harsh one connections may break. Returns how many clients got all answers, the faults and the trace.
 fn round(seed: u64, faults: Faults, harsh: bool) -> (usize, Fired, u64) {
     let network = Network::new(seed);
     network.set_faults(faults);
@@ -349,26 +349,26 @@ fn round(seed: u64, faults: Faults, harsh: bool) -> (usize, Fired, u64) {
         let expected: String = requests.iter().map(|request| request.answer()).collect();
         let leisure = if random.once_in(3) { random.below(3) as u64 } else { 0 };
         let client = Client::at(addresses[number % 4].clone()).limits(patient.clone());
-        let told = match number % 2 {
+        let lines = match number % 2 {
             0 => other.spawn(ask(client, Lines::new(), requests.clone(), leisure)),
             _ => other.spawn(ask(client, Over::new(ToyTls::client(7), Lines::new()), requests.clone(), leisure)),
         };
-        asked.push((told, expected, requests));
+        asked.push((lines, expected, requests));
     }
     let listeners: Vec<_> = (0..4).map(|_| other.spawn(listen(Client::at(group.clone())))).collect();
 
     let mut whole = 0;
     for (number, (task, expected, requests)) in asked.into_iter().enumerate() {
-        let (told, error) = network.run_task(SECOND * 600, task);
-        let at = (0..).zip(told.bytes().zip(expected.bytes())).find(|(_, (one, other))| one != other);
+        let (lines, error) = network.run_task(SECOND * 600, task);
+        let at = (0..).zip(lines.bytes().zip(expected.bytes())).find(|(_, (one, other))| one != other);
         assert!(
-            expected.starts_with(&told),
+            expected.starts_with(&lines),
             "seed {seed}, client {number}: other answers from {at:?} on, {requests:?}"
         );
-        whole += usize::from(told == expected);
+        whole += usize::from(lines == expected);
         let cut_short = requests.last().is_some_and(|last| matches!(last, Request::Panic | Request::Fail));
-        let context = || format!("seed {seed}, client {number}: {error:?} after {} of {}", told.len(), expected.len());
-        assert!(harsh || told == expected, "{} of {requests:?}", context());
+        let context = || format!("seed {seed}, client {number}: {error:?} after {} of {}", lines.len(), expected.len());
+        assert!(harsh || lines == expected, "{} of {requests:?}", context());
         assert!(harsh || cut_short || error.is_none(), "{} of {requests:?}", context());
     }
     for listener in listeners {
@@ -388,13 +388,13 @@ fn round(seed: u64, faults: Faults, harsh: bool) -> (usize, Fired, u64) {
     result
 }
 
-/// How many rounds there are, unless `TIDEGATE_ROUNDS` says otherwise.
+/// The number of rounds, unless `TIDEGATE_ROUNDS` sets it.
 fn rounds() -> u64 {
     std::env::var("TIDEGATE_ROUNDS").map_or(60, |number| number.parse().expect("a number"))
 }
 
 #[test]
-fn whatever_is_asked_for_is_answered_whatever_is_slow_short_or_late() {
+fn every_request_is_answered_under_every_benign_fault() {
     let mut fired = Fired::default();
     for seed in seeds(rounds()) {
         let (whole, struck, _) = round(seed, weather(seed, &[0, 1, 2, 4, 8, 30]), false);
@@ -405,7 +405,7 @@ fn whatever_is_asked_for_is_answered_whatever_is_slow_short_or_late() {
 }
 
 #[test]
-fn whatever_is_asked_for_a_run_is_a_function_of_its_seed() {
+fn every_run_is_a_function_of_its_seed() {
     let trace = |seed| round(seed, Faults::benign().with(Fault::Reset, 300), true).2;
     let traces: Vec<_> = (0..8).map(trace).collect();
     assert_eq!(traces, (0..8).map(trace).collect::<Vec<_>>());
@@ -413,7 +413,7 @@ fn whatever_is_asked_for_a_run_is_a_function_of_its_seed() {
 }
 
 #[test]
-fn under_resets_and_for_want_of_memory_what_is_answered_is_right_and_nothing_is_left() {
+fn under_resets_and_without_memory_answers_are_right_and_nothing_leaks() {
     let (mut fired, mut sum) = (Fired::default(), 0);
     for seed in seeds(rounds()) {
         let faults = weather(seed, &[0, 1, 2, 4, 8, 30])
@@ -424,6 +424,6 @@ fn under_resets_and_for_want_of_memory_what_is_answered_is_right_and_nothing_is_
         fired += struck;
         sum += whole;
     }
-    println!("{sum} were told everything\n{fired}");
+    println!("{sum} got all answers\n{fired}");
     fired.assert_all(&Fault::ALL);
 }

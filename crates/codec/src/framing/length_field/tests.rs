@@ -102,7 +102,7 @@ fn a_length_that_the_field_cannot_hold_is_refused() {
 }
 
 #[test]
-fn what_is_left_at_the_end_is_cut_off() {
+fn bytes_left_at_the_end_are_a_truncated_frame() {
     for wire in [&b"\0"[..], b"\0\x03", b"\0\x03eb"] {
         assert_eq!(run(LengthField::new(2), wire).1, Err(FramingError::Truncated { bytes: wire.len() }));
     }
