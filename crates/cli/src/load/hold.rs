@@ -17,15 +17,15 @@ use super::worker::{CONNECTING_MAX, Part, TICK, Worker, WorkerConfig};
 type Sources = Rc<RefCell<VecDeque<Option<IpAddr>>>>;
 
 /// Makes the idle connections of a thread: until all are there, or the server has none for us, or the user has enough.
-pub(crate) async fn hold(worker: &Rc<Worker>, orders: &WorkerConfig, part: Part) {
+pub(crate) async fn hold(worker: &Rc<Worker>, config: &WorkerConfig, part: Part) {
     let indices = part.idle_before..part.idle_before + part.idle;
-    let sources = Rc::new(RefCell::new(indices.map(|index| source(&orders.addresses, index)).collect()));
+    let sources = Rc::new(RefCell::new(indices.map(|index| source(&config.addresses, index)).collect()));
     let lanes: Vec<_> =
         (0..part.idle.min(CONNECTING_MAX)).map(|_| task::spawn(lane(worker.clone(), Rc::clone(&sources)))).collect();
     for mut lane in lanes {
         // None is cancelled, and one that panicked has held what it has held.
         while task::timeout(TICK, &mut lane).await.is_err() {
-            if orders.is_stopped() {
+            if config.is_stopped() {
                 return;
             }
         }
@@ -41,11 +41,11 @@ async fn lane(worker: Rc<Worker>, sources: Sources) {
         if let Some(source) = source {
             client = client.local(SocketAddr::new(source, 0));
         }
-        let door = Rc::new(Connector::default());
-        if worker.connect(&client, Role::Idle, door.clone()).await {
-            door.pass().await;
+        let connector = Rc::new(Connector::default());
+        if worker.connect(&client, Role::Idle, connector.clone()).await {
+            connector.pass().await;
         }
-        if !door.has_served.get() {
+        if !connector.has_served.get() {
             return;
         }
     }

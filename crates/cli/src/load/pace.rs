@@ -15,17 +15,17 @@ use tidegate::{Remote, task};
 /// When requests are due, and who is free to send them.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Volleys a second. An interval in whole nanoseconds would be wrong by a thousandth where there are millions.
+    /// Batches a second. An interval in whole nanoseconds would be wrong by a thousandth where there are millions.
     per_second: f64,
     begun: Cell<Instant>,
-    /// Volleys that were sent.
+    /// Batches that were sent.
     sent: Cell<u64>,
     free: RefCell<Vec<Remote<Instant>>>,
     waiting: RefCell<Option<Waker>>,
 }
 
 impl Pace {
-    /// So many volleys a second.
+    /// So many batches a second.
     pub(crate) fn new(per_second: f64) -> Self {
         Self {
             per_second,
@@ -42,17 +42,17 @@ impl Pace {
         self.sent.set(0);
     }
 
-    /// When the next volley is due.
+    /// When the next batch is due.
     fn due(&self) -> Instant {
         self.due_of(self.sent.get())
     }
 
-    /// When the volley of this number is due.
+    /// When the batch of this number is due.
     fn due_of(&self, number: u64) -> Instant {
         self.begun.get() + Duration::from_secs_f64(number as f64 / self.per_second)
     }
 
-    /// The time of a volley that should have been sent by now, if there is one; it counts as sent.
+    /// The time of a batch that should have been sent by now, if there is one; it counts as sent.
     pub(crate) fn take_due(&self, now: Instant) -> Option<Instant> {
         let due = self.due();
         if due > now {
@@ -70,7 +70,7 @@ impl Pace {
         }
     }
 
-    /// Hands out volleys at their times, for as long as somebody asks.
+    /// Hands out batches at their times, for as long as somebody asks.
     pub(crate) async fn keep(&self) {
         loop {
             self.somebody_is_free().await;
@@ -112,13 +112,13 @@ impl Pace {
         .await;
     }
 
-    /// Volleys that should have been sent by `now` and were not, since nobody was free.
+    /// Batches that should have been sent by `now` and were not, since nobody was free.
     pub(crate) fn unsent(&self, now: Instant) -> u64 {
         let due = now.saturating_duration_since(self.begun.get()).as_secs_f64() * self.per_second;
         (due as u64).saturating_sub(self.sent.get())
     }
 
-    /// How long those have waited by `now`: so many volleys at least so long, the oldest first.
+    /// How long those have waited by `now`: so many batches at least so long, the oldest first.
     pub(crate) fn waits(&self, now: Instant) -> impl Iterator<Item = (u64, Duration)> {
         let (sent, unsent) = (self.sent.get(), self.unsent(now));
         let steps = unsent.min(WAITS_MAX);
@@ -145,7 +145,7 @@ async fn another_turn() {
 /// How much too late a timer may be.
 const TIMER_GRAIN: Duration = Duration::from_millis(2);
 
-/// Different waits of volleys that were not sent: as exact as latencies are kept, however many volleys there are.
+/// Different waits of batches that were not sent: as exact as latencies are kept, however many batches there are.
 const WAITS_MAX: u64 = 10_000;
 
 #[cfg(test)]
