@@ -17,7 +17,7 @@ pub(crate) struct Figures {
     /// Bytes received, heads included.
     pub(crate) bytes_read: u64,
     /// From the request to the end of its response, in nanoseconds. With a rate, latency starts at the scheduled send
-    /// time, unanswered requests included.
+    /// time, and unanswered requests are included.
     pub(crate) latency: Histogram<u64>,
     /// Errors by kind.
     pub(crate) errors: Errors,
@@ -25,7 +25,7 @@ pub(crate) struct Figures {
     pub(crate) idle: Held,
     /// Connections that have sent requests and never read.
     pub(crate) stuck: Held,
-    /// CPU time of the load generator itself. If it is as long as the elapsed time, the load generator was the bottleneck.
+    /// CPU time of the load generator. If it is as long as the elapsed time, the load generator was the bottleneck.
     pub(crate) cpu: CpuTime,
     /// The results of each interval, oldest first, summed over the threads.
     pub(crate) over_time: Vec<Interval>,

@@ -62,7 +62,7 @@ pub(crate) struct Pipeline {
     owed: u32,
     /// The client codec is within a response.
     reading: bool,
-    /// The input has bytes beyond the last outstanding response. They must not count as the response to a later request.
+    /// The input has bytes beyond the last outstanding response. They must not count as a response to a later request.
     stray: bool,
     /// The server has closed with no response outstanding.
     ended: bool,

@@ -1,5 +1,5 @@
-//! `Worker`: one thread of a load: its loop, its connections, and the timer that samples its counts. `hold.rs` opens the
-//! idle connections before the load begins.
+//! `Worker`: one thread of a load: its loop, its connections, and the timer that samples its counts. `hold.rs` opens
+//! the idle connections before the load begins.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
