@@ -82,7 +82,7 @@ impl Child {
         }
     }
 
-    /// Waits until the process has exited, and returns its standard output and standard error, as far as they are piped.
+    /// Waits until the process has exited, and returns its standard output and error, as far as they are piped.
     ///
     /// # Errors
     /// As [`Child::wait`].

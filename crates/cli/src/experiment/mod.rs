@@ -35,7 +35,7 @@ pub(crate) struct Options {
     /// Duration of the load on each server in each round: 10, 30s, 2m
     #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = crate::load::duration)]
     duration: Duration,
-    /// Requests that a connection sends at once (pipelining), and responses of a burst in the memory probe
+    /// Requests that a connection sends at once (pipelining), and responses per burst in the memory probe
     #[arg(long, value_name = "N", default_value = "256", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     depth: u32,
     /// Connections of the load

@@ -45,8 +45,8 @@ impl fmt::Display for Origin {
 }
 
 impl Programs {
-    /// Uses the given programs, and builds the others from the source tree around the current directory. Without a source
-    /// tree, the running program is the server with our queue.
+    /// Uses the given programs, and builds the others from the source tree around the current directory. Without a
+    /// source tree, the running program is the server with our queue.
     ///
     /// # Errors
     /// If a build is needed and there is no source tree, or cargo fails, or `stop` is set before.

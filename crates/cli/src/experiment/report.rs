@@ -1,4 +1,4 @@
-//! The results of the experiment: a table of medians, then the same in wrk's form next to the figures published in 2014.
+//! The results of the experiment: a table of medians, and the same in wrk's form with the figures published in 2014.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
