@@ -11,7 +11,7 @@ use crate::peer::{Peer, assert_same, letters};
 use crate::program::{Directory, Program, VARIABLE, can_use_uring, refused, strace, tidegate};
 
 #[test]
-fn a_name_given_by_the_user_beats_the_environment_which_beats_auto() {
+fn backend_precedence_is_flag_then_environment_then_auto() {
     // The flag, the variable, and what comes of them.
     for (flag, variable, backend) in [
         (Some("epoll"), Some("uring"), "epoll"),
@@ -39,7 +39,7 @@ fn a_name_given_by_the_user_beats_the_environment_which_beats_auto() {
 }
 
 #[test]
-fn a_name_that_is_no_backend_is_one_line_and_exit_2() {
+fn an_unknown_backend_is_one_error_line_and_exit_code_2() {
     for (flag, variable, named) in [
         (None, Some(OsStr::new("pigeon")), "TIDEGATE_BACKEND is 'pigeon'"),
         (Some("auto"), Some(OsStr::new("io_uring")), "TIDEGATE_BACKEND is 'io_uring'"),
@@ -55,7 +55,7 @@ fn a_name_that_is_no_backend_is_one_line_and_exit_2() {
 }
 
 #[test]
-fn where_there_is_no_io_uring_auto_is_epoll_and_one_line_says_why() {
+fn without_io_uring_auto_falls_back_to_epoll_and_logs_one_line() {
     if !can_trace() {
         return;
     }
@@ -81,7 +81,7 @@ fn where_there_is_no_io_uring_auto_is_epoll_and_one_line_says_why() {
 
 /// A filter of system calls need not know them all.
 #[test]
-fn where_io_uring_lacks_something_auto_is_epoll_as_well() {
+fn with_io_uring_incomplete_auto_falls_back_to_epoll() {
     if !can_trace() || !can_use_uring() {
         return;
     }
@@ -92,7 +92,7 @@ fn where_io_uring_lacks_something_auto_is_epoll_as_well() {
 }
 
 #[test]
-fn where_there_is_no_io_uring_who_asks_for_it_is_told_and_gets_exit_2() {
+fn without_io_uring_the_uring_backend_is_an_error_and_exit_code_2() {
     if !can_trace() {
         return;
     }
@@ -117,7 +117,7 @@ fn where_there_is_no_io_uring_who_asks_for_it_is_told_and_gets_exit_2() {
 }
 
 #[test]
-fn with_any_limit_of_descriptors_the_program_starts_or_says_why_not() {
+fn with_any_descriptor_limit_the_server_starts_or_reports_why_not() {
     for backend in ["epoll", "uring", "auto"] {
         if backend == "uring" && !can_use_uring() {
             continue;
@@ -144,7 +144,7 @@ fn with_any_limit_of_descriptors_the_program_starts_or_says_why_not() {
 
 /// Kernels before 5.12 lock the rings, others only what the program does not use; and nobody who is root has a limit.
 #[test]
-fn with_no_memory_to_lock_the_program_serves_or_says_why_not() {
+fn without_lockable_memory_the_server_starts_or_reports_why_not() {
     for backend in ["auto", "uring"] {
         if backend == "uring" && !can_use_uring() {
             continue;

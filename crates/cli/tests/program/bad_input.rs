@@ -91,7 +91,7 @@ fn malformed_requests_are_400() {
 }
 
 #[test]
-fn lengths_that_are_none_are_400() {
+fn invalid_content_lengths_are_400() {
     let mut stage = Stage::new();
     for length in ["-1", "+1", "0x10", "1e3", "1 1", "1,1", "", "a", "18446744073709551616", &"9".repeat(1000)] {
         stage.refuses(format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n0123456789"), 400);
@@ -118,7 +118,7 @@ fn refuses_within_a_body(stage: &mut Stage, wire: &str) {
 
 /// What two servers could read in two ways is read by neither.
 #[test]
-fn requests_that_could_be_smuggled_are_400() {
+fn ambiguous_framing_is_400() {
     let mut stage = Stage::new();
     let smuggled = "0\r\n\r\nGET /json HTTP/1.1\r\nHost: a\r\n\r\n";
     for fields in [
@@ -140,7 +140,7 @@ fn requests_that_could_be_smuggled_are_400() {
 }
 
 #[test]
-fn what_is_too_long_is_told_what_was() {
+fn parts_over_a_limit_get_the_matching_status() {
     let mut stage = Stage::new();
     let megabyte = "a".repeat(1024 * 1024);
     stage.refuses(format!("GET / HTTP/1.1\r\nHost: a\r\nA: {megabyte}\r\n\r\n"), 431);
@@ -157,7 +157,7 @@ fn what_is_too_long_is_told_what_was() {
 
 /// A megabyte that never comes to an end of line, nor to anything else.
 #[test]
-fn a_megabyte_of_nothing_is_refused() {
+fn a_megabyte_without_a_line_end_is_refused() {
     let mut stage = Stage::new();
     for byte in *b"aA \r\n\0\xff:" {
         let mut peer = Peer::connect(&stage.program);
@@ -170,7 +170,7 @@ fn a_megabyte_of_nothing_is_refused() {
 }
 
 #[test]
-fn targets_that_no_uri_has_are_400() {
+fn invalid_request_targets_are_400() {
     let mut stage = Stage::new();
     for target in ["/%", "/%zz", "/a%0", "/%00", "/?a=%", "/a\\b", "/<a>", "/\"a\"", "/{a}", "/a|b", "/?a=^", "/`"] {
         stage.refuses(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"), 400);
@@ -180,7 +180,7 @@ fn targets_that_no_uri_has_are_400() {
 }
 
 #[test]
-fn what_is_not_spoken_here_is_told_so() {
+fn unsupported_protocol_features_get_the_matching_status() {
     let mut stage = Stage::new();
     for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/2.1", "HTTP/3.0"] {
         stage.refuses(format!("GET / {version}\r\nHost: a\r\n\r\n"), 505);
@@ -208,7 +208,7 @@ fn other_protocols_are_refused() {
 
 /// What came before the bad request is answered, what comes behind it is not.
 #[test]
-fn a_bad_request_in_a_batch_ends_the_batch() {
+fn a_bad_request_ends_its_pipelined_batch() {
     let mut stage = Stage::new();
     let mut peer = Peer::connect(&stage.program);
     let good = request("GET", "/bytes/100000");
@@ -225,7 +225,7 @@ fn a_bad_request_in_a_batch_ends_the_batch() {
 }
 
 #[test]
-fn random_bytes_are_refused_or_waited_for() {
+fn random_bytes_are_refused_or_incomplete() {
     let mut stage = Stage::new();
     let mut random = Random(0x7469_6465);
     for round in 0..300 {
@@ -250,7 +250,7 @@ fn random_bytes_are_refused_or_waited_for() {
 }
 
 #[test]
-fn half_a_request_and_then_the_end_is_an_end() {
+fn end_of_input_within_a_request_closes_cleanly() {
     let mut stage = Stage::new();
     let wire = b"POST /plaintext HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
     for end in 1..wire.len() - 1 {
@@ -269,7 +269,7 @@ fn half_a_request_and_then_the_end_is_an_end() {
 }
 
 #[test]
-fn half_a_request_holds_nobody_up() {
+fn incomplete_requests_do_not_delay_other_connections() {
     let mut stage = Stage::new();
     let mut halves: Vec<_> = (0..100).map(|_| Peer::connect(&stage.program)).collect();
     for (number, half) in halves.iter_mut().enumerate() {
@@ -288,7 +288,7 @@ fn half_a_request_holds_nobody_up() {
 }
 
 #[test]
-fn a_connection_without_a_word_is_no_event() {
+fn a_connection_without_bytes_is_not_logged() {
     let stage = Stage::new();
     for _ in 0..100 {
         drop(Peer::connect(&stage.program));
@@ -302,7 +302,7 @@ fn a_connection_without_a_word_is_no_event() {
 
 /// Whoever sends on after being refused still gets to read why.
 #[test]
-fn a_refusal_is_not_lost_to_a_reset() {
+fn a_peer_that_keeps_sending_still_reads_the_refusal() {
     let mut stage = Stage::new();
     for _ in 0..20 {
         let mut peer = Peer::connect(&stage.program);

@@ -9,7 +9,7 @@ use crate::peer::{LAST, Peer, request};
 use crate::program::{Directory, Program, until};
 
 #[test]
-fn whoever_finds_the_server_full_waits_and_is_served_once_somebody_goes() {
+fn connections_over_the_limit_wait_and_are_served_in_turn() {
     for loops in ["1", "2"] {
         let program = Program::serve(&["--loops", loops, "--max-connections", "3"]);
         let mut served: Vec<_> = (0..3).map(|_| Peer::connect(&program)).collect();
@@ -39,7 +39,7 @@ fn whoever_finds_the_server_full_waits_and_is_served_once_somebody_goes() {
 }
 
 #[test]
-fn everybody_gets_their_turn_at_a_server_that_is_always_full() {
+fn every_connection_is_served_by_a_server_that_is_always_full() {
     for loops in ["1", "2"] {
         let program = Program::serve(&["--loops", loops, "--max-connections", "5"]);
         let mut peers: Vec<_> = (0..100).map(|_| Peer::connect(&program)).collect();
@@ -51,7 +51,7 @@ fn everybody_gets_their_turn_at_a_server_that_is_always_full() {
 }
 
 #[test]
-fn a_server_without_descriptors_goes_on_with_the_connections_it_has() {
+fn without_descriptors_existing_connections_are_served() {
     let program = Program::with_descriptors(64, &["--loops", "1", "--max-connections", "1000"]);
     let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();
     for peer in &mut peers {
@@ -82,7 +82,7 @@ fn a_server_without_descriptors_goes_on_with_the_connections_it_has() {
 
 /// More descriptors are to be had by a restart, so that must not need one.
 #[test]
-fn a_server_without_descriptors_can_be_taken_over() {
+fn takeover_works_without_free_descriptors() {
     let directory = Directory::new();
     let path = directory.path("takeover");
     let arguments = ["--loops", "1", "--max-connections", "1000", "--takeover", &path];
@@ -104,7 +104,7 @@ fn a_server_without_descriptors_can_be_taken_over() {
 
 /// Whoever waits to take over must not make a flood of lines of it.
 #[test]
-fn a_server_without_descriptors_says_once_that_it_cannot_be_taken_over() {
+fn a_takeover_that_fails_for_lack_of_descriptors_is_logged_once() {
     let directory = Directory::new();
     let path = directory.path("takeover");
     let program = Program::with_descriptors(64, &["--loops", "1", "--max-connections", "1000", "--takeover", &path]);
@@ -133,7 +133,7 @@ fn a_server_without_descriptors_says_once_that_it_cannot_be_taken_over() {
 }
 
 #[test]
-fn a_server_without_descriptors_ends_as_it_is_asked_to() {
+fn a_server_without_descriptors_drains_on_a_signal() {
     let mut program = Program::with_descriptors(64, &["--loops", "2", "--max-connections", "1000"]);
     let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();
     for peer in &mut peers {
@@ -145,7 +145,7 @@ fn a_server_without_descriptors_ends_as_it_is_asked_to() {
 }
 
 #[test]
-fn a_server_counts_its_descriptors_before_it_promises_connections() {
+fn the_default_connection_limit_fits_the_descriptor_limit() {
     // By default there is room for three quarters of the descriptors, so nothing ever runs out.
     let program = Program::with_descriptors(64, &["--loops", "2"]);
     let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();

@@ -12,7 +12,7 @@ use crate::peer::{LAST, Peer, assert_same, letters, post, request};
 use crate::program::{Program, until};
 
 #[test]
-fn a_crowd_that_rests_and_asks_and_goes_leaves_nothing() {
+fn many_idle_then_active_connections_leak_nothing() {
     let count = crowd();
     let scene = Scene::new(&["--loops", "1"]);
     let mut peers = scene.connect(count);
@@ -48,7 +48,7 @@ fn a_crowd_that_rests_and_asks_and_goes_leaves_nothing() {
 }
 
 #[test]
-fn a_crowd_that_is_reset_at_once_leaves_nothing() {
+fn many_simultaneous_resets_leak_nothing() {
     let count = crowd();
     for loops in ["1", "2"] {
         let scene = Scene::new(&["--loops", loops]);
@@ -70,7 +70,7 @@ fn a_crowd_that_is_reset_at_once_leaves_nothing() {
 }
 
 #[test]
-fn a_crowd_that_falls_silent_within_its_requests_is_let_go() {
+fn many_stalled_requests_are_closed_by_deadlines() {
     let count = crowd();
     let scene = Scene::new(&["--loops", "1", "--request-timeout", "1"]);
     let mut peers = scene.connect(count);
@@ -90,7 +90,7 @@ fn a_crowd_that_falls_silent_within_its_requests_is_let_go() {
 }
 
 #[test]
-fn a_crowd_that_comes_one_after_the_other_leaves_nothing() {
+fn many_sequential_connections_leak_nothing() {
     let count = crowd() / 3 * 4;
     let scene = Scene::new(&["--loops", "1"]);
     let accepted = scene.count("accepted");
@@ -101,7 +101,7 @@ fn a_crowd_that_comes_one_after_the_other_leaves_nothing() {
             // Who goes first: the peer, the server, or neither in good order.
             0 => assert_eq!(peer.get("/plaintext").status, 200),
             1 => {
-                assert_eq!(peer.tell(LAST).status, 200);
+                assert_eq!(peer.exchange(LAST).status, 200);
                 peer.expect_end();
             }
             2 => {

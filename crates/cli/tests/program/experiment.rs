@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::program::{VARIABLE, backend, run, until};
 
 #[test]
-fn the_report_says_what_the_servers_wait_on_and_where_they_come_from() {
+fn the_report_names_backend_and_origin_of_the_servers() {
     let arguments = [&EXPERIMENT[..], &["--rounds", "2", "--duration", "100ms"]].concat();
     let (code, output, errors) = run(&arguments);
     assert_eq!(code, Some(0), "{errors:?}");
@@ -19,7 +19,7 @@ fn the_report_says_what_the_servers_wait_on_and_where_they_come_from() {
 }
 
 #[test]
-fn a_signal_ends_the_experiment_and_what_it_has_started() {
+fn a_signal_ends_the_experiment_and_its_children() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         // Whoever runs the tests may ignore the end of the terminal, and would pass that on.
         let mut command = Command::new("env");

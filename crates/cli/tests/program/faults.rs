@@ -21,7 +21,7 @@ use crate::peer::{LAST, Peer, assert_same, letters, pattern, post, request};
 use crate::program::{Directory, PATIENCE, Program, can_use, refused, strace, until};
 
 #[test]
-fn accepting_goes_on_after_any_error() {
+fn accept_continues_after_any_error() {
     // The first fails, and then every seventh.
     for error in ["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "ECONNABORTED", "EINTR", "EPROTO", "ENETDOWN", "EPERM"] {
         let broken = ask_on_epoll(&[&format!("accept4:error={error}:when=1+7")]);
@@ -31,7 +31,7 @@ fn accepting_goes_on_after_any_error() {
 }
 
 #[test]
-fn accepting_that_fails_for_as_long_as_it_is_tried_costs_no_time() {
+fn a_persistently_failing_accept_costs_no_cpu_time() {
     if !can_trace() {
         return;
     }
@@ -51,7 +51,7 @@ fn accepting_that_fails_for_as_long_as_it_is_tried_costs_no_time() {
 }
 
 #[test]
-fn a_receive_that_fails_ends_its_connection_only() {
+fn a_failed_receive_closes_its_connection_only() {
     for error in ["ECONNRESET", "ETIMEDOUT", "EHOSTUNREACH", "ENOMEM", "ENOBUFS"] {
         let broken = ask_on_epoll(&[&format!("recvfrom:error={error}:when=1+7")]);
         assert!(broken.is_none_or(|broken| broken > 0), "{error} broke nothing");
@@ -59,7 +59,7 @@ fn a_receive_that_fails_ends_its_connection_only() {
 }
 
 #[test]
-fn a_send_that_fails_ends_its_connection_only() {
+fn a_failed_send_closes_its_connection_only() {
     for error in ["EPIPE", "ECONNRESET", "ENOBUFS", "ENOMEM", "EHOSTUNREACH"] {
         for call in ["sendto", "sendmsg"] {
             let broken = ask_on_epoll(&[&format!("{call}:error={error}:when=1+7")]);
@@ -69,7 +69,7 @@ fn a_send_that_fails_ends_its_connection_only() {
 }
 
 #[test]
-fn a_signal_in_any_call_costs_nothing() {
+fn an_interrupted_call_breaks_no_connection() {
     for call in ["accept4", "recvfrom", "sendto", "sendmsg", "epoll_wait"] {
         let broken = ask_on_epoll(&[&format!("{call}:error=EINTR:when=1+2")]);
         assert!(broken.is_none_or(|broken| broken == 0), "{call}: {broken:?} broke");
@@ -78,7 +78,7 @@ fn a_signal_in_any_call_costs_nothing() {
 
 /// The first two calls of a loop are for its waker and its listener, without which it does not start.
 #[test]
-fn a_stream_that_epoll_does_not_take_is_closed_and_the_next_one_served() {
+fn a_failed_epoll_registration_closes_its_connection_only() {
     for error in ["ENOMEM", "ENOSPC"] {
         let broken = ask_on_epoll(&[&format!("epoll_ctl:error={error}:when=3+7")]);
         assert!(broken.is_none_or(|broken| broken > 0), "{error} broke nothing");
@@ -87,14 +87,14 @@ fn a_stream_that_epoll_does_not_take_is_closed_and_the_next_one_served() {
 
 /// It fails where the peer has gone already, and then there is nobody to be told.
 #[test]
-fn a_shutdown_that_fails_changes_nothing() {
+fn a_failed_shutdown_breaks_no_connection() {
     let broken = ask_on_epoll(&["shutdown:error=ENOTCONN:when=1+2"]);
     assert!(broken.is_none_or(|broken| broken == 0), "{broken:?} broke");
 }
 
 /// The first lines are its address, and the first of the loop.
 #[test]
-fn a_log_that_cannot_be_written_changes_nothing() {
+fn a_failed_log_write_breaks_no_connection() {
     for error in ["ENOSPC", "EAGAIN", "EIO"] {
         let broken = ask_on_epoll(&[&format!("write:error={error}:when=2+1")]);
         assert!(broken.is_none_or(|broken| broken == 0), "{error}: {broken:?} broke");
@@ -103,14 +103,14 @@ fn a_log_that_cannot_be_written_changes_nothing() {
 
 /// Once is not for ever: it waits again.
 #[test]
-fn a_loop_that_could_not_wait_goes_on() {
+fn a_loop_continues_after_one_failed_wait() {
     let broken = ask_on_epoll(&["epoll_wait:error=ENOMEM:when=3+5"]);
     assert!(broken.is_none_or(|broken| broken == 0), "{broken:?} broke");
 }
 
 /// It never is so unless the driver has a bug. But then nobody should wait for a server that hangs.
 #[test]
-fn a_loop_that_cannot_wait_ends_the_program_and_says_so() {
+fn a_loop_that_cannot_wait_ends_the_program_with_an_error() {
     if !can_trace() {
         return;
     }
@@ -131,7 +131,7 @@ pub(crate) fn assert_ends_where_it_cannot_wait(backend: &str, fault: &str) {
 }
 
 #[test]
-fn everything_may_fail_at_once() {
+fn the_server_survives_all_faults_at_once() {
     ask_on_epoll(&[
         "accept4:error=EMFILE:when=1+7",
         "recvfrom:error=ECONNRESET:when=3+11",
@@ -143,7 +143,7 @@ fn everything_may_fail_at_once() {
 }
 
 #[test]
-fn a_start_that_fails_is_one_line_and_exit_2() {
+fn a_failed_start_is_one_error_line_and_exit_code_2() {
     if !can_trace() {
         return;
     }
@@ -200,7 +200,7 @@ pub(crate) fn ask_under(backend: &str, faults: &[&str]) -> Option<usize> {
         // Two that come for once: one that goes by itself, and one that the server ends.
         broken += ask(&program, &mut None);
         let mut last = Peer::connect(&program);
-        broken += usize::from(try_tell(&mut last, LAST, b"Hello, World!").is_err());
+        broken += usize::from(try_exchange(&mut last, LAST, b"Hello, World!").is_err());
         let gone = Peer::try_to(&program.address(), None).unwrap();
         if round % 2 == 0 { drop(gone) } else { gone.reset() }
     }
@@ -208,7 +208,7 @@ pub(crate) fn ask_under(backend: &str, faults: &[&str]) -> Option<usize> {
     until("descriptors to be given back", || program.descriptors() <= descriptors);
     assert_idle(&program, faults);
     // It still serves, at once, as often as nothing fails.
-    let answers = (0..10).filter(|_| try_tell(&mut Peer::connect(&program), LAST, b"Hello, World!").is_ok());
+    let answers = (0..10).filter(|_| try_exchange(&mut Peer::connect(&program), LAST, b"Hello, World!").is_ok());
     assert!(answers.count() > 1, "{faults:?}");
     until("descriptors to be given back", || program.descriptors() <= descriptors);
     assert!(program.is_running(), "{faults:?}: {:?}", program.log());
@@ -236,13 +236,13 @@ fn hits(log: &str, call: &str) -> usize {
 fn ask(program: &Program, kept: &mut Option<Peer>) -> usize {
     let mut peer = kept.take().unwrap_or_else(|| Peer::connect(program));
     for (target, body) in [("/plaintext", b"Hello, World!".to_vec()), ("/bytes/300000", letters(300_000))] {
-        if try_tell(&mut peer, request("GET", target), &body).is_err() {
+        if try_exchange(&mut peer, request("GET", target), &body).is_err() {
             return 1;
         }
     }
     // The server receives it while it sends it.
     let body = pattern(100_000);
-    if try_tell(&mut peer, post("/echo", &body), &body).is_err() {
+    if try_exchange(&mut peer, post("/echo", &body), &body).is_err() {
         return 1;
     }
     *kept = Some(peer);
@@ -251,7 +251,7 @@ fn ask(program: &Program, kept: &mut Option<Peer>) -> usize {
 
 /// Sends a request and reads the answer, which has to be right as far as it comes. Silence is neither an answer nor a
 /// connection that broke.
-fn try_tell(peer: &mut Peer, request: impl AsRef<[u8]>, expected: &[u8]) -> io::Result<()> {
+fn try_exchange(peer: &mut Peer, request: impl AsRef<[u8]>, expected: &[u8]) -> io::Result<()> {
     peer.try_send(&request)?;
     let mut answer = Vec::new();
     let mut piece = [0; 64 * 1024];

@@ -102,7 +102,7 @@ pub(crate) fn requests(figures: &Value) -> u64 {
 }
 
 #[test]
-fn a_good_server_has_no_errors() {
+fn a_load_on_a_correct_server_has_no_errors() {
     let program = Program::serve(&["--loops", "1"]);
     for (target, arguments) in [
         ("plaintext", &["-c", "8"][..]),
@@ -125,7 +125,7 @@ fn a_good_server_has_no_errors() {
 }
 
 #[test]
-fn what_it_counts_is_what_the_server_has_served() {
+fn the_request_count_matches_the_servers_count() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/plaintext", program.ip());
     let (_, figures, _) = load(&["-c", "3", "-d", "300ms", "--pipeline", "16", &url]);
@@ -138,7 +138,7 @@ fn what_it_counts_is_what_the_server_has_served() {
 }
 
 #[test]
-fn a_rate_is_kept() {
+fn a_load_reaches_its_rate() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/plaintext", program.ip());
     let (code, figures, _) = load(&["-c", "4", "-d", "1s", "--rate", "400", "--pipeline", "2", &url]);
@@ -149,7 +149,7 @@ fn a_rate_is_kept() {
 }
 
 #[test]
-fn latencies_at_a_rate_count_from_when_requests_were_due() {
+fn with_a_rate_latency_starts_at_the_scheduled_send_time() {
     // It answers one request in 200 ms, and is asked for 50 a second.
     let server = Server::start(|mut stream| {
         while hears_request(&mut stream) {
@@ -167,7 +167,7 @@ fn latencies_at_a_rate_count_from_when_requests_were_due() {
 }
 
 #[test]
-fn what_is_never_answered_counts_at_a_rate_with_what_it_has_waited() {
+fn with_a_rate_unanswered_requests_count_with_their_wait() {
     // It answers five times, and then no more.
     let server = Server::start(|mut stream| {
         for answers in 0.. {
@@ -185,7 +185,7 @@ fn what_is_never_answered_counts_at_a_rate_with_what_it_has_waited() {
 }
 
 #[test]
-fn a_load_that_ends_before_anything_was_answered_has_failed() {
+fn a_load_without_any_response_fails() {
     let ends: [Serve; 3] = [
         |mut stream| while hears_request(&mut stream) {},
         |mut stream| {
@@ -215,7 +215,7 @@ fn a_load_that_ends_before_anything_was_answered_has_failed() {
 }
 
 #[test]
-fn who_reaches_somebody_is_not_alone() {
+fn one_connected_thread_keeps_an_unconnected_thread_retrying() {
     // One connection is accepted, and no other can be made from then on.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
@@ -231,7 +231,7 @@ fn who_reaches_somebody_is_not_alone() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_refused_load_ends_early_with_the_reason() {
     let closed = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
     let url = format!("http://{closed}/");
     let begun = Instant::now();
@@ -243,7 +243,7 @@ fn nobody_listens() {
 }
 
 #[test]
-fn every_kind_of_bad_answer_is_counted_by_its_name() {
+fn every_kind_of_bad_response_is_counted_by_kind() {
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nebbed";
     for (answer, kind) in [
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", "status"),
@@ -266,7 +266,7 @@ fn every_kind_of_bad_answer_is_counted_by_its_name() {
 }
 
 #[test]
-fn answers_of_another_length_than_the_first_are_errors_unless_they_may_be() {
+fn responses_of_another_length_are_errors_unless_allowed() {
     let server = Server::start(|mut stream| {
         for length in (1..).map(|number| 5 + usize::from(number % 4 == 0)) {
             let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{}", "x".repeat(length));
@@ -286,7 +286,7 @@ fn answers_of_another_length_than_the_first_are_errors_unless_they_may_be() {
 }
 
 #[test]
-fn a_server_that_goes_in_the_middle_is_told_from_one_that_says_so() {
+fn a_close_with_responses_outstanding_is_an_error_unless_announced() {
     let cases: [(&str, Serve); 4] = [
         ("closed", |mut stream| {
             hears_request(&mut stream);
@@ -333,7 +333,7 @@ fn a_server_that_goes_in_the_middle_is_told_from_one_that_says_so() {
 }
 
 #[test]
-fn it_ends_in_time_whatever_the_server_does() {
+fn a_load_on_a_silent_server_ends_in_time() {
     let silent = Server::start(|mut stream| {
         // Neither reads nor answers, until the load has gone.
         let _ = stream.set_read_timeout(Some(PATIENCE));
@@ -349,7 +349,7 @@ fn it_ends_in_time_whatever_the_server_does() {
 }
 
 #[test]
-fn what_the_user_has_to_mend_is_told_in_one_line() {
+fn usage_errors_of_load_are_one_line_and_exit_code_2() {
     for (arguments, expected) in [
         (&["http://127.0.0.1:1/", "-c", "0"][..], "no connections"),
         (&["http://127.0.0.1:1/", "-c", "2", "-t", "3"], "3 threads"),
@@ -383,7 +383,7 @@ fn what_the_user_has_to_mend_is_told_in_one_line() {
 }
 
 #[test]
-fn its_table_is_that_of_wrk() {
+fn the_table_has_wrks_format() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/plaintext", program.ip());
     let directory = Directory::new();
@@ -407,7 +407,7 @@ fn its_table_is_that_of_wrk() {
 }
 
 #[test]
-fn a_page_is_printed_if_it_is_wanted_so() {
+fn html_is_printed_on_standard_output_on_request() {
     let server = Server::saying(OK);
     let (code, lines, log) = run(&["load", "-c", "1", "-d", "500ms", "--html", "-", &server.url()]);
     assert_eq!((code, &log[..]), (Some(0), &[][..]));
@@ -415,7 +415,7 @@ fn a_page_is_printed_if_it_is_wanted_so() {
 }
 
 #[test]
-fn figures_that_cannot_be_written_are_an_error_that_names_where() {
+fn a_failed_write_of_the_figures_names_its_destination() {
     let server = Server::saying(OK);
     let url = server.url();
     let full = || std::fs::File::options().write(true).open("/dev/full").expect("it is there");
@@ -439,7 +439,7 @@ fn figures_that_cannot_be_written_are_an_error_that_names_where() {
 }
 
 #[test]
-fn ctrl_c_ends_it_early_with_the_figures_so_far() {
+fn ctrl_c_ends_a_load_early_and_prints_the_figures_so_far() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/plaintext", program.ip());
     let mut load = tidegate(&["load", "-c", "2", "-d", "1h", "--json", "-", &url]);

@@ -13,7 +13,7 @@ use crate::load::{OK, Server, errors, hears_request, load, only_errors, requests
 use crate::program::{PATIENCE, Program, run, tidegate, until};
 
 #[test]
-fn idle_connections_are_held_and_lost_ones_are_told() {
+fn idle_connections_are_reported_as_held_or_lost() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/plaintext", program.ip());
     let (code, figures, _) = load(&["-c", "2", "--idle", "90", "-d", "300ms", &url]);
@@ -28,7 +28,7 @@ fn idle_connections_are_held_and_lost_ones_are_told() {
 }
 
 #[test]
-fn who_never_reads_is_held() {
+fn a_never_reading_connection_is_reported_as_held() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/bytes/16384", program.ip());
     let (code, figures, _) = load(&["-c", "10", "--never-read", "--pipeline", "256", "-d", "500ms", &url]);
@@ -39,7 +39,7 @@ fn who_never_reads_is_held() {
 }
 
 #[test]
-fn an_idle_connection_that_is_not_answered_well_is_none_and_holds_nothing_up() {
+fn an_idle_connection_with_a_bad_response_is_closed() {
     let server = Server::saying("HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno");
     let begun = Instant::now();
     let (code, figures, _) = load(&["-c", "0", "-t", "1", "-d", "100ms", "--idle", "2", &server.url()]);
@@ -51,7 +51,7 @@ fn an_idle_connection_that_is_not_answered_well_is_none_and_holds_nothing_up() {
 }
 
 #[test]
-fn idle_connections_that_cannot_be_had_are_not_waited_for_one_after_the_other() {
+fn failing_idle_connections_do_not_time_out_one_by_one() {
     // A thousand of them at two seconds each, 64 side by side, would take half a minute.
     let server = Server::start(|mut stream| while hears_request(&mut stream) {});
     let begun = Instant::now();
@@ -72,7 +72,7 @@ fn idle_connections_that_cannot_be_had_are_not_waited_for_one_after_the_other() 
 }
 
 #[test]
-fn a_signal_ends_it_before_all_idle_connections_are_there() {
+fn a_signal_ends_a_load_while_idle_connections_open() {
     for signal in [Signal::INT, Signal::TERM] {
         let asked = Arc::new(AtomicBool::new(false));
         let hears = asked.clone();
@@ -96,7 +96,7 @@ fn a_signal_ends_it_before_all_idle_connections_are_there() {
 }
 
 #[test]
-fn who_is_never_read_and_closes_is_lost() {
+fn a_server_that_closes_a_never_reading_connection_is_reported() {
     let closing = Server::start(|mut stream| {
         hears_request(&mut stream);
         let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nuntil the end");
@@ -107,7 +107,7 @@ fn who_is_never_read_and_closes_is_lost() {
 }
 
 #[test]
-fn what_idle_connections_were_told_is_not_received_while_it_lasts() {
+fn responses_to_idle_connections_are_not_in_bytes_read() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/bytes/1000000", program.ip());
     let (code, figures, _) = load(&["-c", "1", "-t", "1", "-d", "1s", "--rate", "1", "--idle", "30", &url]);
@@ -117,7 +117,7 @@ fn what_idle_connections_were_told_is_not_received_while_it_lasts() {
 }
 
 #[test]
-fn threads_begin_together_once_all_idle_connections_are_there() {
+fn threads_start_together_after_all_idle_connections_are_open() {
     let (is_held, is_early) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (held, early) = (is_held.clone(), is_early.clone());
     let server = Server::start(move |mut stream| {
@@ -141,7 +141,7 @@ fn threads_begin_together_once_all_idle_connections_are_there() {
 }
 
 #[test]
-fn a_thread_that_asks_nothing_has_no_rate() {
+fn a_thread_with_idle_connections_only_has_no_rate() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/plaintext", program.ip());
     let (_, figures, _) = load(&["-c", "1", "-t", "4", "-d", "500ms", "--idle", "4", &url]);

@@ -48,7 +48,7 @@ fn a_server_without_connections_is_small() {
 }
 
 #[test]
-fn an_idle_connection_costs_next_to_nothing() {
+fn idle_connections_stay_within_their_memory_bound() {
     const CONNECTIONS: usize = 2_000;
     // Pages of the program itself come in when they come in, so the smallest growth of several servers is the one
     // that the connections cause.
@@ -72,7 +72,7 @@ fn an_idle_connection_costs_next_to_nothing() {
 }
 
 #[test]
-fn whoever_asks_and_never_reads_costs_little_and_gets_everything_in_the_end() {
+fn a_never_reading_connection_stays_small_and_loses_no_bytes() {
     const CONNECTIONS: usize = 200;
     let program = Program::serve(&["--loops", "1"]);
     warm_up(&program);
@@ -98,7 +98,7 @@ fn whoever_asks_and_never_reads_costs_little_and_gets_everything_in_the_end() {
 }
 
 #[test]
-fn under_a_budget_the_largest_are_shed_and_the_others_served() {
+fn over_the_memory_budget_the_largest_connections_are_shed() {
     const CONNECTIONS: usize = 400;
     const BUDGET: u64 = 2 << 20;
     let program = Program::serve(&["--loops", "1", "--memory-max", &BUDGET.to_string()]);
@@ -127,7 +127,7 @@ fn under_a_budget_the_largest_are_shed_and_the_others_served() {
 }
 
 #[test]
-fn connections_that_came_and_went_leave_nothing() {
+fn closed_connections_leave_no_memory_behind() {
     const CONNECTIONS: usize = 2_000;
     let program = Program::serve(&["--loops", "1"]);
     assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);

@@ -94,7 +94,7 @@ impl Stage {
 }
 
 #[test]
-fn a_handler_that_panics_answers_500_and_ends_its_connection_only() {
+fn a_panicking_handler_answers_500_and_closes_its_connection_only() {
     let mut stage = Stage::new(Config::default());
     for (number, wire) in [
         request("GET", "/panic").into_bytes(),
@@ -106,7 +106,7 @@ fn a_handler_that_panics_answers_500_and_ends_its_connection_only() {
     .enumerate()
     {
         let mut peer = stage.peer();
-        let reply = peer.tell(wire);
+        let reply = peer.exchange(wire);
         assert_eq!((reply.status, reply.field("connection")), (500, Some("close")));
         peer.expect_end();
         drop(peer);
@@ -115,7 +115,7 @@ fn a_handler_that_panics_answers_500_and_ends_its_connection_only() {
 }
 
 #[test]
-fn what_was_said_before_a_panic_arrives() {
+fn output_sent_before_a_panic_arrives() {
     let mut stage = Stage::new(Config::default());
     let mut peer = stage.peer();
     peer.send([request("GET", "/"), request("GET", "/panic/after-response"), request("GET", "/")].concat());
@@ -135,7 +135,7 @@ fn what_was_said_before_a_panic_arrives() {
 }
 
 #[test]
-fn panics_outside_of_requests_end_their_connection_only() {
+fn panics_outside_requests_close_their_connection_only() {
     let mut stage = Stage::new(Config::default());
     let mut peer = stage.peer();
     assert_eq!(peer.get("/panic/at-writable").body.len(), 1_000_000);
@@ -152,7 +152,7 @@ fn panics_outside_of_requests_end_their_connection_only() {
 }
 
 #[test]
-fn many_panics_leave_nothing_behind() {
+fn many_panics_leak_nothing() {
     let mut stage = Stage::new(Config::default());
     assert_eq!((stage.witness.get("/").text(), stage.witness.get("/").text()), ("ok", "ok"));
     let before = stage.running.counts()[0].memory_bytes;
@@ -171,7 +171,7 @@ fn many_panics_leave_nothing_behind() {
 }
 
 #[test]
-fn a_handler_that_fails_answers_500_and_is_counted() {
+fn a_failing_handler_answers_500_and_is_counted() {
     let mut stage = Stage::new(Config::default());
     let mut peer = stage.peer();
     assert_eq!(peer.get("/fail").status, 500);
@@ -187,7 +187,7 @@ fn hasty() -> Stage {
 }
 
 #[test]
-fn half_a_request_is_told_that_it_took_too_long() {
+fn an_incomplete_request_gets_408_at_its_deadline() {
     let mut stage = hasty();
     for (number, wire) in ["G", "GET / HTTP/1.1\r\nHost:", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab"]
         .into_iter()
@@ -196,9 +196,9 @@ fn half_a_request_is_told_that_it_took_too_long() {
         let mut peer = stage.peer();
         if wire.starts_with("POST") {
             // Answered before its body has come: that never comes, and nobody waits for it for ever.
-            assert_eq!(peer.tell(wire).status, 200);
+            assert_eq!(peer.exchange(wire).status, 200);
         } else {
-            assert_eq!(peer.tell(wire).status, 408);
+            assert_eq!(peer.exchange(wire).status, 408);
         }
         peer.expect_end();
         drop(peer);
@@ -210,7 +210,7 @@ fn half_a_request_is_told_that_it_took_too_long() {
 
 /// Byte by byte is not a way to have all the time in the world: the head as a whole has a deadline.
 #[test]
-fn a_head_that_trickles_is_told_that_it_took_too_long() {
+fn a_trickling_head_gets_408_at_its_deadline() {
     let stage = hasty();
     let mut peer = stage.peer();
     for byte in request("GET", "/").repeat(100).replace("\r\n\r\n", "\r\nA: ").bytes() {
@@ -223,7 +223,7 @@ fn a_head_that_trickles_is_told_that_it_took_too_long() {
 }
 
 #[test]
-fn an_idle_connection_ends_without_a_word() {
+fn an_idle_connection_is_closed_without_output() {
     let idle_timeout = Duration::from_millis(150);
     let stage = Stage::new(Config::new(http1::Limits { idle_timeout, ..http1::Limits::default() }));
     let mut peer = stage.peer();

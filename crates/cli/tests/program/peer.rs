@@ -84,7 +84,7 @@ impl Peer {
     }
 
     /// Sends the bytes and nothing more, and reads the answer to a GET.
-    pub(crate) fn tell(&mut self, bytes: impl AsRef<[u8]>) -> Reply {
+    pub(crate) fn exchange(&mut self, bytes: impl AsRef<[u8]>) -> Reply {
         self.send(bytes);
         self.reply()
     }

@@ -7,7 +7,7 @@ use crate::peer::{Peer, request};
 use crate::program::{Program, until};
 
 #[test]
-fn a_body_that_comes_byte_by_byte_is_given_up_unless_any_rate_will_do() {
+fn a_body_below_the_minimum_rate_gets_408() {
     let body = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
     let program = Program::serve(&["--loops", "1", "--request-timeout", "1", "--body-rate-min", "1000"]);
     let mut peer = Peer::connect(&program);
@@ -34,7 +34,7 @@ fn a_body_that_comes_byte_by_byte_is_given_up_unless_any_rate_will_do() {
 }
 
 #[test]
-fn who_reads_little_by_little_is_given_up_unless_any_rate_will_do() {
+fn a_reader_below_the_minimum_rate_is_closed() {
     let taste = |peer: &Peer| {
         let _ = (&peer.socket).read(&mut [0; 1024]);
     };

@@ -48,7 +48,7 @@ fn bodies_completed_while_the_process_was_stopped_are_answered() {
 }
 
 #[test]
-fn requests_on_idle_connections_sent_while_the_process_was_stopped_are_answered() {
+fn requests_sent_on_idle_connections_during_a_stop_are_answered() {
     for backend in backends() {
         let request = "GET /plaintext HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(statuses(backend, request, request), [200; PEERS], "{backend}");

@@ -105,7 +105,7 @@ fn a_hundred_restarts_under_load_fail_no_request() {
 
 /// A few times here; `.ci/long` asks for a hundred.
 #[test]
-fn restarts_of_servers_that_work_in_between_fail_no_request() {
+fn spaced_restarts_under_load_fail_no_request() {
     let times = std::env::var("TIDEGATE_RESTARTS").map_or(3, |times| times.parse().expect("a number of restarts"));
     for (connections, depth) in [(256, 1), (64, 16)] {
         restart(times, connections, depth, Duration::from_millis(500));
@@ -113,7 +113,7 @@ fn restarts_of_servers_that_work_in_between_fail_no_request() {
 }
 
 #[test]
-fn who_is_connected_is_served_to_the_end_and_newcomers_by_the_successor() {
+fn after_a_takeover_old_connections_finish_and_new_ones_go_to_the_new_server() {
     let directory = Directory::new();
     let path = directory.path("takeover");
     let mut old = Program::serve(&["--loops", "1", "--takeover", &path]);
@@ -137,7 +137,7 @@ fn who_is_connected_is_served_to_the_end_and_newcomers_by_the_successor() {
 }
 
 #[test]
-fn a_server_that_was_killed_is_replaced() {
+fn a_killed_server_is_replaced() {
     let directory = Directory::new();
     let path = directory.path("takeover");
     let old = Program::serve(&["--loops", "1", "--takeover", &path]);
@@ -151,7 +151,7 @@ fn a_server_that_was_killed_is_replaced() {
 
 /// Two at once where none serves yet: one of them is left, and the next finds it.
 #[test]
-fn of_two_first_starts_at_once_one_is_left() {
+fn of_two_simultaneous_first_starts_one_remains() {
     for _ in 0..10 {
         let directory = Directory::new();
         let path = directory.path("takeover");
@@ -178,7 +178,7 @@ fn activated(descriptor: OwnedFd, count: &str, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn a_listener_that_the_environment_passes_is_used() {
+fn a_listener_passed_by_the_environment_is_used() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     // Before there is a server: it waits in the queue.
@@ -195,7 +195,7 @@ fn a_listener_that_the_environment_passes_is_used() {
 }
 
 #[test]
-fn what_the_environment_passes_wrongly_is_one_line_and_exit_2() {
+fn invalid_listen_variables_are_one_error_line_and_exit_code_2() {
     let listener = || -> OwnedFd { TcpListener::bind("127.0.0.1:0").unwrap().into() };
     let file = std::fs::File::open("/dev/null").unwrap();
     for (descriptor, count) in [(listener(), "many"), (listener(), "9"), (listener(), "4000"), (file.into(), "1")] {
