@@ -1,4 +1,4 @@
-//! Which backend the program uses: who decides, and what happens where io_uring is not there.
+//! Backend selection: the precedence of flag, environment and default, and the fallback where io_uring is unavailable.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use crate::program::{Directory, Program, VARIABLE, can_use_uring, refused, strac
 
 #[test]
 fn backend_precedence_is_flag_then_environment_then_auto() {
-    // The flag, the variable, and what comes of them.
+    // The flag, the variable, and the expected backend.
     for (flag, variable, backend) in [
         (Some("epoll"), Some("uring"), "epoll"),
         (Some("epoll"), Some("pigeon"), "epoll"),
@@ -59,7 +59,7 @@ fn without_io_uring_auto_falls_back_to_epoll_and_logs_one_line() {
     if !can_trace() {
         return;
     }
-    // Sandboxes, kernels without, kernels that are too old, limits.
+    // Sandboxes, kernels without io_uring, kernels that are too old, limits.
     for (error, why) in [
         ("EPERM", "Operation not permitted"),
         ("EACCES", "Permission denied"),
@@ -73,13 +73,13 @@ fn without_io_uring_auto_falls_back_to_epoll_and_logs_one_line() {
         assert_serves(&mut program);
         assert_fallback(&program, why);
     }
-    // Whoever wants to hear of failures only hears nothing.
+    // With --quiet the fallback is not logged.
     let mut program = start_under("io_uring_setup:error=EPERM", &["--quiet"]);
     assert_serves(&mut program);
     assert_eq!(program.log(), Vec::<String>::new());
 }
 
-/// A filter of system calls need not know them all.
+/// A seccomp filter may block only some of the io_uring calls.
 #[test]
 fn with_io_uring_incomplete_auto_falls_back_to_epoll() {
     if !can_trace() || !can_use_uring() {
@@ -132,8 +132,8 @@ fn with_any_descriptor_limit_the_server_starts_or_reports_why_not() {
                     assert_eq!(program.until_ended().code(), Some(0), "{backend}, {count}: {:?}", program.log());
                 }
                 Err(said) => {
-                    assert!(!has_started, "{backend}: {count} descriptors are too few, and fewer are not: {said:?}");
-                    let last = said.last().expect("it says why");
+                    assert!(!has_started, "{backend}: {count} descriptors are too few, but fewer were enough: {said:?}");
+                    let last = said.last().expect("the reason is printed");
                     assert!(last.contains("Too many open files") || count < 6, "{backend}, {count}: {said:?}");
                 }
             }
@@ -142,7 +142,8 @@ fn with_any_descriptor_limit_the_server_starts_or_reports_why_not() {
     }
 }
 
-/// Kernels before 5.12 lock the rings, others only what the program does not use; and nobody who is root has a limit.
+/// Kernels before 5.12 charge the rings to RLIMIT_MEMLOCK; later ones charge only memory that the program does not use.
+/// The limit does not apply to root.
 #[test]
 fn without_lockable_memory_the_server_starts_or_reports_why_not() {
     for backend in ["auto", "uring"] {
@@ -179,7 +180,7 @@ fn limited(limit: &str, backend: &str) -> Command {
     command
 }
 
-/// A server that chooses by itself, some of whose calls fail.
+/// A server with the `auto` backend, some of whose system calls fail.
 fn start_under(fault: &str, arguments: &[&str]) -> Program {
     let directory = Directory::new();
     let mut command = strace(&[fault], &directory.path("strace"));
@@ -194,7 +195,7 @@ fn assert_fallback(program: &Program, why: &str) {
     assert!(log[0].contains(why) && log[0].contains(" INFO "), "{log:?}");
 }
 
-/// That it serves on both of its loops, and ends as it is asked to.
+/// Asserts that the server serves on both loops, and drains on a signal.
 fn assert_serves(program: &mut Program) {
     for _ in 0..20 {
         let mut peer = Peer::connect(program);

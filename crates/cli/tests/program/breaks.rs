@@ -1,11 +1,11 @@
-//! Connections that break, or that one side ends: at every place, and with whatever came along.
+//! Resets and half-closes: at every position, and together with data.
 
 use std::time::Duration;
 
 use crate::peer::{Peer, assert_same, letters, pattern, post, post_chunked, request};
 use crate::program::{Program, until};
 
-/// What a peer does before it cuts the connection off.
+/// What a peer sends before it resets the connection.
 const BEFORE_A_RESET: [(&str, &str); 8] = [
     ("nothing", ""),
     ("a part of a request line", "GET /pla"),
@@ -27,7 +27,7 @@ fn a_reset_at_any_point_affects_its_connection_only() {
         let lines = program.log().len();
         let mut peer = Peer::connect(&program);
         peer.send(wire);
-        // The server has seen all of it before the connection breaks.
+        // The server has read all input before the connection breaks.
         for _ in 0..3 {
             assert_eq!(witness.get("/plaintext").status, 200);
         }
@@ -71,7 +71,7 @@ fn a_storm_of_resets_leaks_nothing() {
             let mut peers: Vec<_> = (0..20).map(|_| Peer::connect(&program)).collect();
             for (number, peer) in peers.iter_mut().enumerate() {
                 let (_, wire) = BEFORE_A_RESET[(round + number) % BEFORE_A_RESET.len()];
-                // The server may not have seen any of it when the connection breaks, or all of it.
+                // The server may have read none, some or all of the input when the connection breaks.
                 peer.send(wire);
             }
             peers.into_iter().for_each(Peer::reset);
@@ -84,7 +84,7 @@ fn a_storm_of_resets_leaks_nothing() {
     assert!(second <= first + (1 << 20), "{first} bytes were resident, and then {second}");
 }
 
-/// On an edge-triggered socket, an end that comes together with data is reported once.
+/// On an edge-triggered socket, a FIN that arrives together with data is reported once.
 #[test]
 fn a_request_with_fin_in_the_same_segment_is_answered() {
     let program = Program::serve(&["--loops", "1"]);
@@ -102,7 +102,7 @@ fn a_request_with_fin_in_the_same_segment_is_answered() {
             if round % 2 == 0 {
                 peer.send(&wire);
             } else {
-                // The last byte comes with the end, what is before it does not.
+                // The last byte arrives with the FIN, the bytes before it do not.
                 peer.send(&wire[..wire.len() - 1]);
                 peer.send(&wire[wire.len() - 1..]);
             }
@@ -143,13 +143,13 @@ fn a_half_closed_slow_reader_gets_all_responses() {
     let mut peer = Peer::narrow(&program);
     peer.send(request("GET", "/bytes/5000000"));
     peer.finish();
-    // The server has met a full socket before the first byte is read.
+    // The server has filled the socket before the first byte is read.
     assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
     assert_same(&peer.reply().body, &letters(5_000_000));
     peer.expect_end();
 }
 
-/// Neither end of such a connection says anything for a long time; that must be no work.
+/// Neither side of such a connection sends anything for a long time. That must cost no CPU time.
 #[test]
 fn half_closed_connections_cost_no_cpu_time() {
     let program = Program::serve(&["--loops", "1"]);

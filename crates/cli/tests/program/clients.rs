@@ -1,4 +1,4 @@
-//! Clients that others wrote: curl, wrk, h2load. Where one is missing its tests are skipped and say so, unless
+//! Third-party clients: curl, wrk, h2load. If a client is missing, its tests are skipped with a message, unless
 //! `TIDEGATE_TOOLS_REQUIRED=1` is in the environment.
 
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::process::Command;
 use crate::peer::{assert_same, letters, pattern};
 use crate::program::{Directory, Program, skip};
 
-/// Runs a client to its end: its exit code and what it printed. `None` if it is not there.
+/// Runs a client to its end: its exit code and its output. `None` if the client is not installed.
 fn run(client: &str, arguments: &[&str]) -> Option<(i32, Vec<u8>)> {
-    // What a proxy in the environment would make of it is of no interest.
+    // Ignore a proxy in the environment.
     let output = Command::new(client).args(arguments).env("NO_PROXY", "*").output();
     match output {
         Ok(output) => {
@@ -25,7 +25,7 @@ fn run(client: &str, arguments: &[&str]) -> Option<(i32, Vec<u8>)> {
     }
 }
 
-/// What curl received. `None` if there is no curl.
+/// What curl received. `None` if curl is not installed.
 fn curl(arguments: &[&str]) -> Option<Vec<u8>> {
     let common = ["--silent", "--show-error", "--http1.1", "--max-time", "60", "--noproxy", "*"];
     let (code, output) = run("curl", &[&common, arguments].concat())?;
@@ -52,7 +52,7 @@ fn curl_gets_every_route() {
     let code = ["--output", "/dev/null", "--write-out", "%{http_code}"];
     assert_eq!(curl(&[&code[..], &[&url("/nothing")]].concat()).unwrap(), b"404");
     assert_eq!(curl(&[&code[..], &["--request", "DELETE", &url("/json")]].concat()).unwrap(), b"405");
-    // One connection for all of them.
+    // One connection for all requests.
     let three = [&url("/plaintext"), &*url("/json"), &url("/stream/10")];
     let verbose = curl(&[&["--write-out", "[%{num_connects}]"], &three[..]].concat()).unwrap();
     assert_eq!(text(verbose), "Hello, World![1]{\"message\":\"Hello, World!\"}[0]abcdefghij[0]");
@@ -91,7 +91,7 @@ fn curl_receives_its_echo() {
     assert_eq!(curl(&["--form", "part=whole", &url]).unwrap().windows(5).filter(|five| five == b"whole").count(), 1);
 }
 
-/// It asks for leave to send a body that nobody wants, and gets an answer.
+/// curl sends `Expect: 100-continue`; the server refuses the body, and curl reads the final response.
 #[test]
 fn curl_with_expect_continue_reads_a_refusal() {
     let program = Program::serve(&["--loops", "1"]);

@@ -1,16 +1,16 @@
-//! System calls that fail, on epoll; `faults_on_uring.rs` has those of the other driver. strace makes some of the server's calls come to an error, and lets most work, while clients
-//! ask it: whatever fails, it costs at most the connection that it happened to.
+//! Fault injection into system calls, on epoll; `faults_on_uring.rs` has those of the other driver. strace makes some
+//! of the server's calls fail while clients send requests: a fault costs at most the connection that it hits.
 //!
-//! Only what a kernel really does is injected, and it decides what may be claimed. Errors that concern one connection
-//! break that one; errors that concern nobody in particular (no descriptor, no memory, a signal) are waited out.
-//! What is left out, and why:
-//! - EAGAIN from `recvfrom` where bytes are waiting, from `accept4` where streams are, and from `sendto` and `sendmsg`
-//!   where there is room: on an edge-triggered socket it is a promise that an edge will come. A kernel that breaks it has
-//!   lost the wake-up, and nobody could find it again but by asking everybody, over and over.
-//! - an error from `close`: Linux gives the descriptor back all the same, whereas strace would leave the call out.
+//! Only errors that a real kernel returns are injected, and they determine the claims. Errors of one connection break
+//! that connection; errors without a connection (no descriptor, no memory, a signal) are retried.
+//! Left out, and why:
+//! - EAGAIN from `recvfrom` with bytes waiting, from `accept4` with connections waiting, and from `sendto` and
+//!   `sendmsg` with free space: on an edge-triggered socket EAGAIN promises a later edge. A kernel that breaks the
+//!   promise has lost the wake-up, and a driver could recover only by polling every socket.
+//! - an error from `close`: Linux frees the descriptor all the same, whereas strace would skip the call.
 //! - `sendfile`: the program sends no files.
 //!
-//! How many bytes a call takes is not changed either: short sends and receives come by themselves in other tests.
+//! The byte counts of calls are not changed either: short sends and receives occur naturally in other tests.
 
 use std::io::{self, ErrorKind, Read};
 use std::time::{Duration, Instant};
@@ -22,10 +22,10 @@ use crate::program::{Directory, PATIENCE, Program, can_use, refused, strace, unt
 
 #[test]
 fn accept_continues_after_any_error() {
-    // The first fails, and then every seventh.
+    // The first call fails, and then every seventh.
     for error in ["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "ECONNABORTED", "EINTR", "EPROTO", "ENETDOWN", "EPERM"] {
         let broken = ask_on_epoll(&[&format!("accept4:error={error}:when=1+7")]);
-        // A stream stays in the queue if accepting it fails.
+        // A connection stays in the backlog if `accept4` fails.
         assert!(broken.is_none_or(|broken| broken == 0), "{error}: {broken:?} broke");
     }
 }
@@ -44,7 +44,7 @@ fn a_persistently_failing_accept_costs_no_cpu_time() {
         program.until_logged("accepting failed", 1);
         assert_idle(&program, &[&fault]);
         assert_eq!(program.log().len(), 1, "{:?}", program.log());
-        // Whoever spins under strace mostly waits for strace, so the time alone would not tell.
+        // A busy loop under strace mostly waits for strace, so CPU time alone would not reveal it.
         let tried = hits(&log, "accept4");
         assert!(tried < 100, "accepting was tried {tried} times");
     }
@@ -76,7 +76,7 @@ fn an_interrupted_call_breaks_no_connection() {
     }
 }
 
-/// The first two calls of a loop are for its waker and its listener, without which it does not start.
+/// The first two calls of a loop register its waker and its listener, without which it does not start.
 #[test]
 fn a_failed_epoll_registration_closes_its_connection_only() {
     for error in ["ENOMEM", "ENOSPC"] {
@@ -85,14 +85,14 @@ fn a_failed_epoll_registration_closes_its_connection_only() {
     }
 }
 
-/// It fails where the peer has gone already, and then there is nobody to be told.
+/// `shutdown` fails if the peer has already closed, and then the peer needs no FIN.
 #[test]
 fn a_failed_shutdown_breaks_no_connection() {
     let broken = ask_on_epoll(&["shutdown:error=ENOTCONN:when=1+2"]);
     assert!(broken.is_none_or(|broken| broken == 0), "{broken:?} broke");
 }
 
-/// The first lines are its address, and the first of the loop.
+/// The first writes are the start-up line, and the first log line of the loop.
 #[test]
 fn a_failed_log_write_breaks_no_connection() {
     for error in ["ENOSPC", "EAGAIN", "EIO"] {
@@ -101,14 +101,14 @@ fn a_failed_log_write_breaks_no_connection() {
     }
 }
 
-/// Once is not for ever: it waits again.
+/// After a single error the loop waits again.
 #[test]
 fn a_loop_continues_after_one_failed_wait() {
     let broken = ask_on_epoll(&["epoll_wait:error=ENOMEM:when=3+5"]);
     assert!(broken.is_none_or(|broken| broken == 0), "{broken:?} broke");
 }
 
-/// It never is so unless the driver has a bug. But then nobody should wait for a server that hangs.
+/// Only a bug in the driver causes this. The program must then exit rather than hang.
 #[test]
 fn a_loop_that_cannot_wait_ends_the_program_with_an_error() {
     if !can_trace() {
@@ -159,7 +159,7 @@ fn a_failed_start_is_one_error_line_and_exit_code_2() {
         "epoll_ctl:error=ENOMEM:when=1",
         "epoll_ctl:error=ENOSPC:when=2",
         "socketpair:error=EMFILE:when=1",
-        // The first loop's thread, and the second's.
+        // The threads of the first and of the second loop.
         "clone3:error=EAGAIN:when=1",
         "clone3:error=EAGAIN:when=2",
     ] {
@@ -167,7 +167,7 @@ fn a_failed_start_is_one_error_line_and_exit_code_2() {
     }
 }
 
-/// That the program says in one line why it does not start. Gives the line.
+/// Asserts that the program prints in one line why it does not start. Returns the line.
 pub(crate) fn assert_no_start(backend: &str, fault: &str) -> String {
     let directory = Directory::new();
     let mut command = strace(&[fault], &directory.path("strace"));
@@ -182,7 +182,7 @@ fn ask_on_epoll(faults: &[&str]) -> Option<usize> {
     ask_under("epoll", faults)
 }
 
-/// Clients ask a server whose calls fail. Says how many connections broke, or `None` if there is no strace.
+/// Sends requests to a server whose calls fail. Returns how many connections broke, or `None` without strace.
 pub(crate) fn ask_under(backend: &str, faults: &[&str]) -> Option<usize> {
     if !can_trace() {
         return None;
@@ -197,7 +197,7 @@ pub(crate) fn ask_under(backend: &str, faults: &[&str]) -> Option<usize> {
         for peer in &mut kept {
             broken += ask(&program, peer);
         }
-        // Two that come for once: one that goes by itself, and one that the server ends.
+        // Two short connections: one that the peer closes, and one that the server closes.
         broken += ask(&program, &mut None);
         let mut last = Peer::connect(&program);
         broken += usize::from(try_exchange(&mut last, LAST, b"Hello, World!").is_err());
@@ -207,7 +207,7 @@ pub(crate) fn ask_under(backend: &str, faults: &[&str]) -> Option<usize> {
     drop(kept);
     until("descriptors to be given back", || program.descriptors() <= descriptors);
     assert_idle(&program, faults);
-    // It still serves, at once, as often as nothing fails.
+    // The server still answers every connection on which no call fails.
     let answers = (0..10).filter(|_| try_exchange(&mut Peer::connect(&program), LAST, b"Hello, World!").is_ok());
     assert!(answers.count() > 1, "{faults:?}");
     until("descriptors to be given back", || program.descriptors() <= descriptors);
@@ -225,14 +225,14 @@ pub(crate) fn ask_under(backend: &str, faults: &[&str]) -> Option<usize> {
     Some(broken)
 }
 
-/// How often strace made a call fail, as it has written down so far.
+/// How often strace has made a call fail, according to its log.
 fn hits(log: &str, call: &str) -> usize {
     let log = std::fs::read_to_string(log).unwrap();
     log.lines().filter(|line| line.contains(call) && line.ends_with("(INJECTED)")).count()
 }
 
-/// Asks for a small and for a large answer, and for the echo of a large request, on a connection that is kept if there is one, and otherwise on a new one,
-/// which is kept. Gives 1 if it broke.
+/// Requests a small and a large response, and the echo of a large request, on the kept connection if there is one, and
+/// otherwise on a new connection, which is then kept. Returns 1 if the connection broke.
 fn ask(program: &Program, kept: &mut Option<Peer>) -> usize {
     let mut peer = kept.take().unwrap_or_else(|| Peer::connect(program));
     for (target, body) in [("/plaintext", b"Hello, World!".to_vec()), ("/bytes/300000", letters(300_000))] {
@@ -240,7 +240,7 @@ fn ask(program: &Program, kept: &mut Option<Peer>) -> usize {
             return 1;
         }
     }
-    // The server receives it while it sends it.
+    // The server receives the body while it sends the echo.
     let body = pattern(100_000);
     if try_exchange(&mut peer, post("/echo", &body), &body).is_err() {
         return 1;
@@ -249,8 +249,8 @@ fn ask(program: &Program, kept: &mut Option<Peer>) -> usize {
     0
 }
 
-/// Sends a request and reads the answer, which has to be right as far as it comes. Silence is neither an answer nor a
-/// connection that broke.
+/// Sends a request and reads the response, of which every received byte must be right. A timeout is neither a response
+/// nor a broken connection, and panics.
 fn try_exchange(peer: &mut Peer, request: impl AsRef<[u8]>, expected: &[u8]) -> io::Result<()> {
     peer.try_send(&request)?;
     let mut answer = Vec::new();
@@ -275,7 +275,7 @@ fn try_exchange(peer: &mut Peer, request: impl AsRef<[u8]>, expected: &[u8]) -> 
     }
 }
 
-/// It comes to wait, and does not spin: strace itself makes calls slow, but there are none.
+/// Asserts that the server becomes idle and does not spin: strace makes calls slow, but an idle server makes none.
 fn assert_idle(program: &Program, faults: &[&str]) {
     let mut used = Vec::new();
     for _ in 0..LOOKS_MAX {
@@ -289,29 +289,29 @@ fn assert_idle(program: &Program, faults: &[&str]) {
     panic!("{faults:?}: it goes on doing something: {used:?} ticks");
 }
 
-/// strace is there, and may trace.
+/// Whether strace is installed, and is permitted to trace.
 pub(crate) fn can_trace() -> bool {
     can_use("strace", &["-f", "--seccomp-bpf", "-o", "/dev/null", "true"])
 }
 
-/// Calls that nobody makes but the loops. A signal comes to its thread through a socket of our own, and from there to a
+/// Calls that only the loops make. A signal reaches its thread through a socket of our own, and from there reaches a
 /// loop through an eventfd, which do not fail.
 const LOOPS_ONLY: [&str; 6] = ["accept4", "io_uring_enter", "epoll_wait", "epoll_ctl", "sendmsg", "shutdown"];
 
-/// Connections that are kept and asked again.
+/// Connections that are kept and reused.
 const KEPT: usize = 4;
 
-/// How often each of them is asked.
+/// The number of rounds of requests on each of them.
 const ROUNDS: usize = 6;
 
-/// How long the server is watched while it has nothing to do.
+/// How long the test observes the idle server.
 const WHILE: Duration = Duration::from_millis(400);
 
-/// A quarter of that time; waiting costs nothing, spinning all of it.
+/// A quarter of that time: waiting costs nothing, a busy loop all of it.
 const TICKS_MAX: u64 = 10;
 
-/// How often it is looked whether a program has come to wait: what it was asked for last may keep it for a moment.
+/// How often the test checks whether the program is idle: its last requests may keep it busy for a moment.
 const LOOKS_MAX: usize = 5;
 
-/// One line for each connection that breaks is right, one for each call that fails is not.
+/// The bound of log lines: one per broken connection is right, one per failed call is too many.
 const LINES_MAX: usize = 100;

@@ -1,5 +1,5 @@
-//! Handlers that panic, and peers that take too long: on a small server of our own, since the program has neither
-//! handlers that panic nor deadlines that a test could wait for.
+//! Handlers that panic, and requests that time out: on a small server of our own, since the program has neither
+//! panicking handlers nor deadlines that are short enough for a test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tidegate::{CloseReason, Context, Counts, Event, Handler, Outcome, Server, Se
 use crate::peer::{Peer, post, request};
 use crate::program::{PATIENCE, until};
 
-/// Panics where the target says.
+/// A handler that panics at the point that the target names.
 #[derive(Default)]
 struct Clumsy {
     at_body: bool,
@@ -63,7 +63,7 @@ impl Handler<http1::Server> for Clumsy {
     }
 }
 
-/// A server, and a connection to it that stays open through everything that others do.
+/// A server, and a witness: a connection that must stay open and be served whatever other connections do.
 struct Stage {
     running: ServerHandle,
     witness: Peer,
@@ -82,10 +82,10 @@ impl Stage {
         Peer::to(&self.running.address().ip().unwrap().into())
     }
 
-    /// Waits until one more connection was closed for the reason that `count` counts, and until only the witness is left.
+    /// Waits until `count` has counted one more closed connection, and until only the witness is left.
     fn until_counted(&mut self, before: u64, count: impl Fn(&Counts) -> u64) {
         until("the connection to be counted", || {
-            // The numbers are published once a turn, so there has to be one.
+            // The loop publishes counts once per iteration, so cause one.
             assert_eq!(self.witness.get("/").text(), "ok");
             let counts = self.running.counts()[0];
             count(&counts) == before + 1 && counts.connections == 1
@@ -124,7 +124,7 @@ fn output_sent_before_a_panic_arrives() {
     drop(peer);
     stage.until_counted(0, |counts| counts.closed_panicked);
 
-    // A second head within a response would be taken for its body.
+    // A second head within a response would be read as its body.
     let mut peer = stage.peer();
     peer.send(request("GET", "/panic/after-head"));
     let answer = String::from_utf8(peer.rest().expect("a clean end")).unwrap();
@@ -147,7 +147,7 @@ fn panics_outside_requests_close_their_connection_only() {
     assert_eq!(peer.get("/panic/at-closed").text(), "ok");
     peer.expect_end();
     drop(peer);
-    // It was closed in good order before its handler was told.
+    // The connection closed in good order before the handler's `closed` ran.
     stage.until_counted(0, |counts| counts.closed_done);
 }
 
@@ -180,7 +180,7 @@ fn a_failing_handler_answers_500_and_is_counted() {
     stage.until_counted(0, |counts| counts.closed_failed);
 }
 
-/// Deadlines that a test can wait for.
+/// A server with short deadlines.
 fn hasty() -> Stage {
     let soon = Duration::from_millis(150);
     Stage::new(Config::new(http1::Limits { head_timeout: soon, body_timeout: soon, ..http1::Limits::default() }))
@@ -195,7 +195,7 @@ fn an_incomplete_request_gets_408_at_its_deadline() {
     {
         let mut peer = stage.peer();
         if wire.starts_with("POST") {
-            // Answered before its body has come: that never comes, and nobody waits for it for ever.
+            // The response precedes the body, which never comes; the server must not wait for it without bound.
             assert_eq!(peer.exchange(wire).status, 200);
         } else {
             assert_eq!(peer.exchange(wire).status, 408);
@@ -208,7 +208,7 @@ fn an_incomplete_request_gets_408_at_its_deadline() {
     }
 }
 
-/// Byte by byte is not a way to have all the time in the world: the head as a whole has a deadline.
+/// The deadline applies to the whole head, so sending byte by byte does not extend it.
 #[test]
 fn a_trickling_head_gets_408_at_its_deadline() {
     let stage = hasty();

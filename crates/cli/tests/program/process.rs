@@ -1,4 +1,4 @@
-//! The program as a process: how it starts, what it says, and how it ends.
+//! The program as a process: start, output, signals and exit.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -72,7 +72,7 @@ fn usage_errors_are_one_line_and_exit_code_2() {
         (&["serve", "--listen", "harbour"], "harbour"),
         (&["serve", "--listen", "127.0.0.1"], "127.0.0.1"),
         (&["serve", "--listen", "127.0.0.1:65536"], "65536"),
-        // An address for documentation, which nobody has (RFC 5737).
+        // A documentation address, which no interface has (RFC 5737).
         (&["serve", "--listen", "192.0.2.1:80"], "192.0.2.1:80"),
         (&["serve", "--listen", &nowhere], "nowhere"),
         (&["serve", "--takeover"], "--takeover"),
@@ -130,7 +130,7 @@ fn help_and_version_are_printed_on_standard_output() {
 fn a_port_can_be_reused_right_after_exit() {
     let mut program = Program::serve(&["--loops", "1"]);
     let address = program.ip().to_string();
-    // The server closes first, so its side of these connections lingers in the kernel.
+    // The server closes first, so its side of these connections stays in TIME_WAIT.
     let mut peers: Vec<_> = (0..3).map(|_| Peer::connect(&program)).collect();
     for peer in &mut peers {
         assert_eq!(peer.exchange("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").status, 200);
@@ -156,21 +156,21 @@ fn a_signal_drains_and_exits_with_success() {
             assert_eq!(peer.get("/plaintext").status, 200);
         }
         let mut silent = Peer::connect(&program);
-        // More than the kernel's buffers take.
+        // More than the kernel's buffers hold.
         let mut slow = Peer::connect(&program);
         slow.send(request("GET", "/bytes/16000000"));
         assert!(slow.head().contains("Content-Length: 16000000\r\n"));
 
         program.signal(signal);
-        // Who waits between two requests, or before the first, is let go after a moment.
+        // Connections that are idle between two requests, or before the first, are closed after a moment.
         for peer in &mut idle {
             peer.expect_end();
         }
         silent.expect_end();
         drop((idle, silent));
         assert!(program.is_running());
-        refuses_newcomers(&program);
-        // Who is being answered gets all of it.
+        refuses_new_connections(&program);
+        // A response in progress is sent completely.
         assert_same(&slow.take(16_000_000), &letters(16_000_000));
         slow.expect_end();
         drop(slow);
@@ -179,7 +179,7 @@ fn a_signal_drains_and_exits_with_success() {
     }
 }
 
-/// Says `Connection: close` where there is still time to say it.
+/// The response has `Connection: close` if its head was not sent before the drain.
 #[test]
 fn a_request_in_progress_is_answered_during_the_drain() {
     let mut program = Program::serve(&["--loops", "1"]);
@@ -189,7 +189,7 @@ fn a_request_in_progress_is_answered_during_the_drain() {
     let mut body = Peer::connect(&program);
     body.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n01234");
     assert_eq!(super::peer::status(&body.head()), 200);
-    settle(&program);
+    await_progress(&program);
 
     program.signal(Signal::TERM);
     until("the listener to be gone", || Peer::try_to(&program.address(), None).is_err());
@@ -204,7 +204,7 @@ fn a_request_in_progress_is_answered_during_the_drain() {
     assert_eq!(program.until_ended().code(), Some(0));
 }
 
-/// The requests behind the one that is being answered were sent before anybody could know.
+/// The peer sent the later requests of the batch before it could know of the drain.
 #[test]
 fn a_drain_ends_a_pipelined_batch_with_a_complete_response() {
     let mut program = Program::serve(&["--loops", "1"]);
@@ -243,7 +243,7 @@ fn a_second_signal_exits_at_once() {
     }
 }
 
-/// It takes as long as the deadline of the drain is, and no longer than this test waits.
+/// The exit takes as long as the drain deadline, which is shorter than this test waits.
 #[test]
 fn a_never_reading_peer_cannot_prevent_exit() {
     let mut program = Program::serve(&["--loops", "2"]);
@@ -269,7 +269,7 @@ fn sigusr1_prints_the_counts_and_ends_nothing() {
     drop(peer);
     until("the connection to be counted out", || program.count("connections") == 0);
     assert_eq!(program.count("closed_done"), 1);
-    // It is no signal to end, and what follows it is the first.
+    // SIGUSR1 does not count as the first of two termination signals.
     program.signal(Signal::TERM);
     assert_eq!(program.until_ended().code(), Some(0));
 }
@@ -294,7 +294,7 @@ fn a_quiet_server_does_not_log_errors_of_peers() {
 fn closed_output_streams_do_not_stop_the_server() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    // Its address has to be known, since it cannot be told.
+    // A fixed address, since the start-up line cannot be read.
     let directory = Directory::new();
     let path = directory.path("http.sock");
     let mut command = tidegate(&["serve", "--loops", "1", "--listen", &format!("unix:{path}")]);
@@ -307,14 +307,14 @@ fn closed_output_streams_do_not_stop_the_server() {
     assert!(child.wait().unwrap().success());
 }
 
-fn refuses_newcomers(program: &Program) {
-    until("newcomers to be refused", || {
+fn refuses_new_connections(program: &Program) {
+    until("new connections to be refused", || {
         Peer::try_to(&program.address(), None).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
     });
 }
 
-/// Waits until the server has seen what was sent before.
-fn settle(program: &Program) {
+/// Waits until the server has processed input that was sent before.
+fn await_progress(program: &Program) {
     for _ in 0..3 {
         assert_eq!(Peer::connect(program).get("/plaintext").status, 200);
     }

@@ -1,4 +1,4 @@
-//! Peers that bring or take little at a time: whoever keeps below the least rate is given up.
+//! Minimum rates: a peer that sends a body or reads a response more slowly is closed.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ fn a_reader_below_the_minimum_rate_is_closed() {
     let program = Program::serve(&["--loops", "1", "--write-timeout", "1", "--write-rate-min", "10000000"]);
     let mut peer = Peer::narrow(&program);
     peer.send(request("GET", "/bytes/1000000000"));
-    until("the reader to be given up", || {
+    until("the reader to be closed", || {
         taste(&peer);
         program.count("closed_write_timeout") == 1
     });

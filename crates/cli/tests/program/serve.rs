@@ -1,4 +1,4 @@
-//! What `tidegate serve` answers.
+//! The responses of `tidegate serve`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -168,7 +168,7 @@ fn head_returns_the_head_of_get() {
     }
 }
 
-/// The length of a body that nobody sends is no work.
+/// A body that is not sent must cost no CPU time, whatever its length.
 #[test]
 fn head_of_the_longest_body_is_answered_at_once() {
     let program = Program::serve(&["--loops", "1"]);
@@ -213,7 +213,7 @@ fn http_1_0_connections_close_unless_the_peer_sends_keep_alive() {
         assert_eq!(reply.field("connection"), Some("close"));
         peer.expect_end();
     }
-    // No chunks for whom they are unknown: the body ends with the connection.
+    // HTTP/1.0 has no chunked coding: the end of the connection ends the body.
     let stream = Peer::connect(&program).exchange("GET /stream/100000 HTTP/1.0\r\n\r\n");
     assert_eq!(stream.field("transfer-encoding"), None);
     assert_same(&stream.body, &letters(100_000));
@@ -240,7 +240,7 @@ fn pipelined_requests_are_answered_in_order() {
             _ => wire.extend(request("GET", "/nothing").as_bytes()),
         }
     }
-    // Whole, and in pieces that end anywhere.
+    // Sent whole, and in pieces that end at any byte.
     for piece in [wire.len(), 1_000, 77] {
         let mut peer = Peer::connect(&program);
         let mut sender = peer.sender();
@@ -285,8 +285,9 @@ fn a_100_response_precedes_the_final_head() {
     let mut peer = Peer::connect(&program);
     let head = "POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n";
     assert_eq!(peer.exchange(head).status, 100);
-    // And alone: there are proxies that take the head of the response, if it comes with this, for the whole of it.
-    assert!(peer.hears_nothing(Duration::from_millis(50)));
+    // The interim response must arrive alone: some proxies take a final head that arrives with it for the whole
+    // response.
+    assert!(peer.receives_nothing(Duration::from_millis(50)));
     assert_eq!(peer.exchange("0123456789").text(), "0123456789");
     assert_eq!(peer.get("/plaintext").status, 200);
 }
@@ -328,7 +329,7 @@ fn a_unix_socket_is_served_and_named() {
     let directory = Directory::new();
     let path = directory.path("http.sock");
     for _ in 0..2 {
-        // The second one finds the file that the first one left.
+        // The second server finds the socket file that the first one left.
         let program = Program::at(&format!("unix:{path}"), &["--loops", "2"]);
         assert_eq!(program.line, format!("tidegate: listening on unix:{path} ({}, 2 loops)", backend()));
         let mut peer = Peer::connect(&program);
@@ -338,7 +339,7 @@ fn a_unix_socket_is_served_and_named() {
         assert_same(&peer.exchange(post("/echo", &body)).body, &body);
         let address = program.address();
         drop((program, peer));
-        // io_uring is closed behind the back of a process that was killed, a few milliseconds later.
+        // The kernel closes the io_uring of a killed process asynchronously, a few milliseconds later.
         until("the listener to be gone", || Peer::try_to(&address, None).is_err());
     }
 }
@@ -401,7 +402,7 @@ fn concurrent_streams_are_intact() {
         peer.send(request("GET", "/stream/1000000"));
     }
     let expected = letters(1_000_000);
-    // The last first: whoever does not read meanwhile must not hold the others up.
+    // In reverse order: peers that do not read yet must not delay the others.
     for peer in peers.iter_mut().rev() {
         assert_same(&peer.reply().body, &expected);
     }
@@ -416,7 +417,7 @@ fn assert_date(date: &str) {
     assert!(number.len() == 2 && year.len() == 4 && time.len() == 8, "{date}");
 }
 
-/// What is in a response beside what was asked for.
+/// The fields that the server adds to every response.
 #[test]
 fn a_response_repeats_no_field() {
     let program = Program::serve(&["--loops", "1"]);
