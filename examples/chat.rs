@@ -1,13 +1,13 @@
-//! Chat over lines: whoever connects says a name, then everybody hears what everybody says.
+//! Chat over lines: a client sends its name, then every member receives the lines of all members.
 //!
 //! ```text
 //! cargo run --example chat                      # two guests talk, and it ends
 //! cargo run --example chat -- 127.0.0.1:7002    # serves until it is killed: `nc 127.0.0.1 7002`
 //! ```
 //!
-//! A line is encoded once and linked to the queue of every member, on whichever loop that is. Who reads too slowly misses
-//! lines instead of holding anybody up. It is a channel and not a handler because a guest's life is a sequence: a name,
-//! then lines; a handler would have to remember where in it the guest is.
+//! A line is encoded once and linked to the queue of every member, on every loop. A member that reads too slowly misses
+//! lines instead of delaying the others. The example uses a channel and not a handler because a session is a sequence:
+//! a name, then lines; a handler would have to keep the position in this sequence as state.
 
 #![forbid(unsafe_code)]
 
@@ -21,13 +21,13 @@ use tidegate::{Channel, Group, Server, ServerHandle, Slice, Slow, StartError};
 
 type Any = Box<dyn Error>;
 
-/// A guest, from the name to the last word.
+/// A session, from the name to the last line.
 async fn guest(mut channel: Channel<Lines>, everybody: Group<Lines>) -> Result<(), Any> {
     channel.send("your name?".into())?;
     let Some(name) = channel.recv().within(PATIENCE).await? else { return Ok(()) };
     let name = text(&name);
-    // Whoever is in the room is in it until the connection is gone. Nobody's coming and going is announced: with ten
-    // thousand guests that would be a hundred million lines before the first word.
+    // A member stays in the group until its connection closes. Joins and leaves are not announced: with ten thousand
+    // members that would be a hundred million lines before the first message.
     channel.join(&everybody)?;
     channel.send(format!("welcome, {name}").into())?;
     while let Some(line) = channel.recv().await? {
@@ -41,14 +41,14 @@ fn say(everybody: &Group<Lines>, line: String) -> Result<(), Any> {
     Ok(everybody.publish(&mut Lines::new(), line.into())?)
 }
 
-/// Readable text, whatever came: no control characters that would reach the terminals of others.
+/// Readable text of any input: without control characters, which would reach the terminals of other members.
 fn text(line: &Slice) -> String {
     String::from_utf8_lossy(line).chars().filter(|char| !char.is_control()).collect()
 }
 
 fn start(address: &str) -> Result<ServerHandle, StartError> {
     let everybody = Group::new(Slow::Skip);
-    // What may come is shorter than what may be sent: a name and a line fit into one.
+    // Received lines are shorter than sent ones may be, so that a name and a line fit into one.
     let lines = || Lines::new().with_line_bytes_max(4096);
     Server::bind(address)?.loops(2).serve(lines, move |channel| guest(channel, everybody.clone()))
 }
@@ -95,5 +95,5 @@ impl Guest {
     }
 }
 
-/// How long somebody may take to say a name.
+/// The timeout of the name.
 const PATIENCE: Duration = Duration::from_secs(60);
