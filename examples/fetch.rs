@@ -44,7 +44,7 @@ async fn fetch_all(asked: &Asked) -> Result<Vec<Fetched>, Any> {
             Some(_) => StreamedRequest::new(Method::Post, target)?.into(),
         })?;
         let uploading = async {
-            // A server that refuses a body responds and closes before all of it was sent. The response matters, not this error.
+            // A server may refuse the body and close while it is being sent: the response matters, not this error.
             let _: Result<(), Any> = upload(&mut writer, asked.post).await;
             Ok(())
         };

@@ -5,8 +5,8 @@
 //! cargo run --example forwarder -- 127.0.0.1:7000 127.0.0.1:8080      # listens on the first, connects to the second
 //! ```
 //!
-//! Back-pressure: each direction receives only while its writer is ready, so it buffers little more than a water mark of
-//! bytes, and a fast sender waits for a slow reader. Large pieces are not copied.
+//! Back-pressure: each direction receives only while its writer is ready, so it buffers little more than a water mark
+//! of bytes, and a fast sender waits for a slow reader. Large pieces are not copied.
 //!
 //! A FIN is forwarded as a FIN, and a reset as a reset: otherwise a truncated stream would look complete on the other
 //! side.

@@ -5,9 +5,9 @@
 //! cargo run --example health -- 127.0.0.1:7000 example.com:7       # checks these: they should echo a line
 //! ```
 //!
-//! It runs on one thread. A check connects, sends a line and waits for one; the number of worker tasks bounds the checks
-//! in flight. The example's own servers accept few connections at a time and leave the others in the kernel's backlog,
-//! so that both sides together need about 1,200 descriptors.
+//! It runs on one thread. A check connects, sends a line and waits for one; the number of worker tasks bounds the
+//! checks in flight. The example's own servers accept few connections at a time and leave the others in the kernel's
+//! backlog, so that both sides together need about 1,200 descriptors.
 
 #![forbid(unsafe_code)]
 

@@ -6,8 +6,8 @@
 //! cargo run --example plaintext -- 127.0.0.1:8080 channel
 //! ```
 //!
-//! It answers `GET /plaintext`, `GET /bytes/N` and `POST /echo`: a constant body, a linked body, and a body that is sent
-//! back while it arrives. `TIDEGATE_BACKEND` selects the backend, epoll or uring.
+//! It answers `GET /plaintext`, `GET /bytes/N` and `POST /echo`: a constant body, a linked body, and a body that is
+//! sent back while it arrives. `TIDEGATE_BACKEND` selects the backend, epoll or uring.
 //!
 //! docs/figures.md has the cost of the difference.
 

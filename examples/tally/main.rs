@@ -49,8 +49,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// The counters belong to one loop, whose connections share them without a lock. With more loops each would have its own
-/// counters.
+/// The counters belong to one loop, whose connections share them without a lock. With more loops each would have its
+/// own counters.
 fn start(address: &str) -> Result<ServerHandle, tidegate::StartError> {
     Server::bind(address)?.loops(1).start_each(|_| {
         let tallies = Tallies::default();

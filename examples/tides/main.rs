@@ -85,7 +85,7 @@ fn serve(address: &str, path: &str) -> Result<(), StartError> {
     let running = server.limits(limits()).takeover(path).start(make)?;
     println!("listening on {}", running.address());
     if running.superseded().wait() {
-        println!("another server has taken over");
+        println!("another has taken over");
     }
     running.drain(Duration::from_secs(10));
     Ok(())
