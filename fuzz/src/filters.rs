@@ -67,7 +67,7 @@ impl Check<'_> {
             wire.truncate(wire.len().saturating_sub(1 + usize::from(self.seed & 7)));
             let stacked = self.run(make, &wire);
             let count = stacked.messages.len();
-            assert_eq!(alone.messages.get(..count), Some(&stacked.messages[..]), "truncated input decodes to other messages");
+            assert_eq!(alone.messages.get(..count), Some(&stacked.messages[..]), "truncated input decodes differently");
             return;
         }
         let stacked = self.run(make, &wire);

@@ -95,7 +95,8 @@ impl Pair {
                 match self.server.step().expect("the client's output is valid") {
                     Step::Message(Incoming::Head(head)) => {
                         let start = format!("{} {}", head.method_text(), head.target());
-                        received = Some(Message { start, fields: of_application(head.headers()), ..Message::default() });
+                        received =
+                            Some(Message { start, fields: of_application(head.headers()), ..Message::default() });
                     }
                     Step::Message(Incoming::Data(data)) => received.as_mut()?.body.extend_from_slice(&data),
                     Step::Message(Incoming::Trailers(trailers)) => received.as_mut()?.trailers = owned(trailers.iter()),

@@ -1,19 +1,19 @@
-//! The figures that are stored in the repository, as text that a difference of two commits shows well.
+//! The figures that are stored in the repository, in a text format with readable diffs.
 
 use std::fmt;
 use std::path::Path;
 
-/// Figures, and what they were counted with: those of another compiler, or of other instructions, are not comparable.
+/// Figures, with compiler and instruction set: figures with another compiler or instruction set are not comparable.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Figures {
     pub(crate) rustc: String,
     pub(crate) level: String,
-    /// Jobs by their names, and the instructions of one operation.
+    /// Job names, and the instructions of one operation.
     pub(crate) jobs: Vec<(String, f64)>,
 }
 
 impl Figures {
-    /// What is stored; `None` if nothing is.
+    /// Loads the stored figures; `None` if there are none.
     pub(crate) fn load() -> Option<Self> {
         Self::parse(&std::fs::read_to_string(path()).ok()?)
     }
@@ -57,7 +57,7 @@ fn path() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/stored.txt"))
 }
 
-/// The command that writes them.
+/// The command that stores the figures.
 pub(crate) const STORE: &str = "cargo run --release -p tidegate-instructions -- --store";
 
 #[cfg(test)]
