@@ -57,8 +57,8 @@ impl Bench {
         (&mut self.input, Output::new(&mut self.queue, &self.pool, &self.time))
     }
 
-    /// Discards all output and all consumed input.
-    fn settle(&mut self) {
+    /// Discards all output, and compacts the input.
+    fn discard(&mut self) {
         self.queue.flush();
         self.queue.advance(self.queue.pending());
         self.input.compact(&self.pool);
@@ -90,7 +90,7 @@ fn decode_requests(request: &[u8], rounds: usize) {
             drop(black_box(head));
             server.encode(answer(), &mut out).expect("a response is due");
         }
-        bench.settle();
+        bench.discard();
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn encode_response(rounds: usize) {
             count_this(|| server.encode(answer(), &mut out)).expect("a response is due");
         }
         assert_eq!(out.pending(), (DEPTH * RESPONSE.len()) as u64, "the response is the expected one");
-        bench.settle();
+        bench.discard();
     }
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn decode_response(rounds: usize) {
                 }
             });
         }
-        bench.settle();
+        bench.discard();
     }
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn encode_request(rounds: usize) {
         for _ in 0..3 * DEPTH {
             drop(client.decode(input, &mut out).expect("a good response"));
         }
-        bench.settle();
+        bench.discard();
     }
 }
 
