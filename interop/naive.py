@@ -2,7 +2,7 @@
 
 The proxy believes `Content-Length` before it believes anything else, and hands everything on as it came, over the one
 connection to the origin that all its clients share. The origin believes whatever looks like `Transfer-Encoding: chunked`.
-A judge that finds nothing between these two finds nothing anywhere. With our server in the origin's place the proxy is as
+A tool that finds nothing between these two finds nothing anywhere. With our server as the origin the proxy is as
 careless as before.
 """
 

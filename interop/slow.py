@@ -58,8 +58,8 @@ def attacks(options):
     once = options.deadline + GRACE_SECONDS
     # A piece each second extends the deadline by its size over the minimum rate.
     little_by_little = options.deadline / (1 - MORSEL_BYTES_MAX / options.least_rate) + GRACE_SECONDS
-    # The server checks the peer's progress when a deadline fires, so the progress may date from right after the previous
-    # check.
+    # The server checks the peer's progress when a deadline fires, so the progress may date from right after the
+    # previous check.
     twice = 2 * options.deadline + GRACE_SECONDS
     chosen = [
         # A head must be complete by its deadline, even while it grows.
