@@ -465,13 +465,13 @@ impl Outbound {
                 self.0.let_go_of_messages();
             }
         }
-        // All of it goes, so that nobody asks how much of it was flushed.
+        // Everything is dropped, so the flushed count needs no update.
         self.flushed = 0;
         Rest(self).pop_all();
     }
 
-    /// Takes out the messages in memory that come first, when everything goes. That runs nobody else's code, so what their
-    /// entries cost is given back once.
+    /// Removes the leading in-memory messages when everything is dropped. Their drop runs no foreign code, so one update
+    /// gives back the cost of their entries.
     fn pop_copies(&mut self) {
         let before = self.entries.len();
         while self.entries.pop_front_if(|part| matches!(part, Part::Copied { .. })).is_some() {}
