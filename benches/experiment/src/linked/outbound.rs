@@ -486,7 +486,7 @@ impl Outbound {
                 self.0.let_go_of_messages();
             }
         }
-        // Everything is dropped, so only the head of the list needs updates.
+        // Everything is dropped, so from here on only the head of the list is maintained.
         (self.list.unflushed, self.list.tail) = (NIL, NIL);
         Rest(self).pop_all();
     }
