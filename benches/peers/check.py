@@ -3,9 +3,9 @@
 
     benches/peers/check.py [PEER...]
 
-Starts every variant of the named peers, or of all built ones, and prints a line for each. It checks every endpoint on one
-persistent connection, bodies sent after their heads and in halves, pipelined requests in one write with responses in
-order, and the exit on SIGTERM. Exit code 1 if anything failed.
+Starts every variant of the named peers, or of all built ones, and prints a line for each. It checks every endpoint on
+one persistent connection, bodies sent after their heads and in halves, pipelined requests in one write with responses
+in order, and the exit on SIGTERM. Exit code 1 if anything failed.
 """
 
 import argparse

@@ -107,10 +107,7 @@ fn compare(check: bool) -> io::Result<ExitCode> {
     }
     let grows = if check && !growing.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     if let Some(stored) = stored.filter(|stored| !stored.is_comparable(&now)) {
-        println!(
-            "The stored figures are those of {}, {}: they are not comparable.",
-            stored.rustc, stored.level
-        );
+        println!("The stored figures are those of {}, {}: they are not comparable.", stored.rustc, stored.level);
         return Ok(grows);
     }
     if changed == 0 {

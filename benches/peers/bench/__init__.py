@@ -2,8 +2,8 @@
 
 `peers` reads the descriptions of the peers and builds them; `load` runs a load generator; `jobs` measures one server at
 one job; `campaign` lets servers take turns and yields plain data, which is all that is stored. The rest only renders:
-`figures` has medians and ratios, `gist` the selection for the README; `tables` writes Markdown, `charts` draws, and `page`
-assembles one page. `run.py` is the command.
+`figures` has medians and ratios, `gist` the selection for the README; `tables` writes Markdown, `charts` draws, and
+`page` assembles one page. `run.py` is the command.
 """
 
 import pathlib

@@ -132,7 +132,7 @@ fn with_any_descriptor_limit_the_server_starts_or_reports_why_not() {
                     assert_eq!(program.until_ended().code(), Some(0), "{backend}, {count}: {:?}", program.log());
                 }
                 Err(said) => {
-                    assert!(!has_started, "{backend}: {count} descriptors are too few, but fewer were enough: {said:?}");
+                    assert!(!has_started, "{backend}: {count} descriptors are too few, and fewer are not: {said:?}");
                     let last = said.last().expect("the reason is printed");
                     assert!(last.contains("Too many open files") || count < 6, "{backend}, {count}: {said:?}");
                 }

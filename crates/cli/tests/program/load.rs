@@ -179,7 +179,7 @@ fn with_a_rate_unanswered_requests_count_with_their_wait() {
     let (code, figures, _) = load(&["-c", "2", "-t", "1", "-d", "1900ms", "--rate", "100", &server.url()]);
     assert_eq!((code, requests(&figures)), (Some(0), 10), "{figures}");
     let latency = &figures["latency"];
-    assert!(latency["max"].as_f64() > Some(1_500_000.0), "the first unanswered request was due after a tenth of a second: {figures}");
+    assert!(latency["max"].as_f64() > Some(1_500_000.0), "the first was due after a tenth of a second: {figures}");
     assert!(latency["percentiles"]["50"].as_f64() > Some(500_000.0), "most requests wait: {figures}");
     assert_eq!(figures["unanswered"], 2, "{figures}");
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-use crate::load::{OK, Server, errors, read_request, load, only_errors, requests};
+use crate::load::{OK, Server, errors, load, only_errors, read_request, requests};
 use crate::program::{PATIENCE, Program, run, tidegate, until};
 
 #[test]
