@@ -65,14 +65,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stored_is_read_back() {
+    fn stored_figures_are_read_back() {
         let jobs = vec![("decode".to_owned(), 443.1), ("a-name-that-is-longer-than-others".to_owned(), 12_345.0)];
         let figures = Figures { rustc: "rustc 1.95.0 (0 2026)".into(), level: "avx2".into(), jobs };
         assert_eq!(Figures::parse(&figures.to_string()), Some(figures));
     }
 
     #[test]
-    fn what_makes_no_sense_is_not_read() {
+    fn malformed_figures_are_not_read() {
         for text in ["", "with rustc", "with rustc\non avx2\ndecode", "with rustc\non avx2\ndecode many"] {
             assert_eq!(Figures::parse(text), None, "{text:?}");
         }

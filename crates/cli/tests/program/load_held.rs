@@ -75,10 +75,10 @@ fn failing_idle_connections_do_not_time_out_one_by_one() {
 fn a_signal_ends_a_load_while_idle_connections_open() {
     for signal in [Signal::INT, Signal::TERM] {
         let asked = Arc::new(AtomicBool::new(false));
-        let hears = asked.clone();
+        let has_asked = asked.clone();
         let server = Server::start(move |mut stream| {
             while read_request(&mut stream) {
-                hears.store(true, Ordering::Relaxed);
+                has_asked.store(true, Ordering::Relaxed);
             }
         });
         let url = server.url();

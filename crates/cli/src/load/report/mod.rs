@@ -52,7 +52,7 @@ pub(crate) fn silence(figures: &Figures) -> Option<String> {
         return None;
     }
     let under_way: Vec<_> = [
-        (unanswered, "request was under way", "requests were under way"),
+        (unanswered, "request was in flight", "requests were in flight"),
         (connecting, "connection was being made", "connections were being made"),
     ]
     .into_iter()

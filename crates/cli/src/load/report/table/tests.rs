@@ -118,7 +118,7 @@ fn no_response_at_all_is_reported_with_the_requests_in_flight() {
         |figures: &Figures| table(figures, false).lines().find(|line| line.contains("answer")).map(str::to_owned);
     assert_eq!(said(&figures).as_deref(), Some("No good answer came"));
     (figures.unanswered, figures.connecting) = (16, 1);
-    let expected = "No good answer came; at the end 16 requests were under way and 1 connection was being made";
+    let expected = "No good answer came; at the end 16 requests were in flight and 1 connection was being made";
     assert_eq!(said(&figures).as_deref(), Some(expected));
     // No message if other requests were answered, or if connections never read.
     figures.requests = 1;
