@@ -1,7 +1,7 @@
 //! Chat over lines: a client sends its name, then every member receives the lines of all members.
 //!
 //! ```text
-//! cargo run --example chat                      # two guests talk, and it ends
+//! cargo run --example chat                      # checks itself with two members, and exits
 //! cargo run --example chat -- 127.0.0.1:7002    # serves until it is killed: `nc 127.0.0.1 7002`
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! Echo: the smallest server, with its own codec.
 //!
 //! ```text
-//! cargo run --example echo                      # talks to itself, says what happened and ends
+//! cargo run --example echo                      # checks itself, prints the results and exits
 //! cargo run --example echo -- 127.0.0.1:7000    # serves until it is killed
 //! ```
 

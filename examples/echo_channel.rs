@@ -2,7 +2,7 @@
 //! callbacks.
 //!
 //! ```text
-//! cargo run --example echo_channel                      # talks to itself, says what happened and ends
+//! cargo run --example echo_channel                      # checks itself, prints the results and exits
 //! cargo run --example echo_channel -- 127.0.0.1:7000    # serves until it is killed
 //! ```
 

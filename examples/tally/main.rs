@@ -4,7 +4,7 @@
 //! its test without a network; `client.rs` the client; this file is the server, and the command.
 //!
 //! ```text
-//! cargo run --example tally                                  # talks to itself, says what happened and ends
+//! cargo run --example tally                                  # checks itself, prints the results and exits
 //! cargo run --example tally -- 127.0.0.1:7001                # serves until it is killed
 //! cargo run --example tally -- 127.0.0.1:7001 add boat 5     # adds five boats
 //! cargo run --example tally -- 127.0.0.1:7001 ask boat       # how many boats?

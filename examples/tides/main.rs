@@ -1,7 +1,7 @@
 //! Tides: the server that grows from chapter to chapter of `docs/guide`; all code there is an excerpt of this.
 //!
 //! ```text
-//! cargo run --example tides                                   # talks to itself, says what happened and ends
+//! cargo run --example tides                                   # checks itself, prints the results and exits
 //! cargo run --example tides -- 127.0.0.1:7003                 # serves until it is killed
 //! cargo run --example tides -- 127.0.0.1:7003 tides.socket    # the same, and a later one takes over from it
 //! ```
