@@ -22,23 +22,23 @@ use tidegate::{Channel, Group, Server, ServerHandle, Slice, Slow, StartError};
 type Any = Box<dyn Error>;
 
 /// A session, from the name to the last line.
-async fn guest(mut channel: Channel<Lines>, everybody: Group<Lines>) -> Result<(), Any> {
+async fn session(mut channel: Channel<Lines>, members: Group<Lines>) -> Result<(), Any> {
     channel.send("your name?".into())?;
     let Some(name) = channel.recv().within(PATIENCE).await? else { return Ok(()) };
     let name = text(&name);
     // A member stays in the group until its connection closes. Joins and leaves are not announced: with ten thousand
     // members that would be a hundred million lines before the first message.
-    channel.join(&everybody)?;
+    channel.join(&members)?;
     channel.send(format!("welcome, {name}").into())?;
     while let Some(line) = channel.recv().await? {
-        say(&everybody, format!("{name}: {}", text(&line)))?;
+        say(&members, format!("{name}: {}", text(&line)))?;
     }
     Ok(())
 }
 
 /// Encodes a line once, for all members.
-fn say(everybody: &Group<Lines>, line: String) -> Result<(), Any> {
-    Ok(everybody.publish(&mut Lines::new(), line.into())?)
+fn say(members: &Group<Lines>, line: String) -> Result<(), Any> {
+    Ok(members.publish(&mut Lines::new(), line.into())?)
 }
 
 /// Readable text of any input: without control characters, which would reach the terminals of other members.
@@ -47,10 +47,10 @@ fn text(line: &Slice) -> String {
 }
 
 fn start(address: &str) -> Result<ServerHandle, StartError> {
-    let everybody = Group::new(Slow::Skip);
+    let members = Group::new(Slow::Skip);
     // Received lines are shorter than sent ones may be, so that a name and a line fit into one.
     let lines = || Lines::new().with_line_bytes_max(4096);
-    Server::bind(address)?.loops(2).serve(lines, move |channel| guest(channel, everybody.clone()))
+    Server::bind(address)?.loops(2).serve(lines, move |channel| session(channel, members.clone()))
 }
 
 fn main() -> Result<(), Any> {
@@ -62,35 +62,35 @@ fn main() -> Result<(), Any> {
         return Ok(());
     }
     let at = server.address().ip().ok_or("not an IP address")?;
-    let mut gull = Guest::enter(at, "gull")?;
-    let mut tern = Guest::enter(at, "tern")?;
+    let mut gull = TestClient::enter(at, "gull")?;
+    let mut tern = TestClient::enter(at, "tern")?;
     writeln!(tern.0.get_mut(), "the tide is out")?;
-    gull.hears("tern: the tide is out")?;
-    tern.hears("tern: the tide is out")?;
+    gull.expects("tern: the tide is out")?;
+    tern.expects("tern: the tide is out")?;
     drop(tern);
     writeln!(gull.0.get_mut(), "is anybody there?")?;
-    gull.hears("gull: is anybody there?")?;
+    gull.expects("gull: is anybody there?")?;
     server.drain(Duration::from_secs(1));
     Ok(())
 }
 
-/// A guest of the self-check.
-struct Guest(BufReader<TcpStream>);
+/// A client of the self-check.
+struct TestClient(BufReader<TcpStream>);
 
-impl Guest {
+impl TestClient {
     fn enter(at: SocketAddr, name: &str) -> Result<Self, Any> {
-        let mut guest = Self(BufReader::new(TcpStream::connect(at)?));
-        guest.hears("your name?")?;
-        writeln!(guest.0.get_mut(), "{name}")?;
-        guest.hears(&format!("welcome, {name}"))?;
-        Ok(guest)
+        let mut client = Self(BufReader::new(TcpStream::connect(at)?));
+        client.expects("your name?")?;
+        writeln!(client.0.get_mut(), "{name}")?;
+        client.expects(&format!("welcome, {name}"))?;
+        Ok(client)
     }
 
-    fn hears(&mut self, expected: &str) -> Result<(), Any> {
+    fn expects(&mut self, expected: &str) -> Result<(), Any> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
         assert_eq!(line.trim_end(), expected);
-        println!("heard: {expected}");
+        println!("received: {expected}");
         Ok(())
     }
 }

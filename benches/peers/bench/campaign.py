@@ -119,15 +119,15 @@ def play(results, variants, chosen_jobs, options, say, save):
         say(f"round {number}/{options.rounds}  {variant.name:23}  {job.name:13}  {said}")
 
     for number in range(1, options.rounds + 1):
-        with Crew(options) as crew:
+        with Servers(options) as servers:
             for job, variant in turns(number, loads):
-                take(number, job, variant, lambda: crew.measure(variant, job))
+                take(number, job, variant, lambda: servers.measure(variant, job))
         for job, variant in turns(number, crowds if number <= options.memory_rounds else []):
             take(number, job, variant, lambda: work.measure_crowd(variant, job, options))
         save(results)
 
 
-class Crew:
+class Servers:
     """The servers of one round, a context manager: each starts at its first measurement, and is stopped during others."""
 
     def __init__(self, options):

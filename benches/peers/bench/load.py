@@ -1,7 +1,7 @@
 """Runs one load against one server and reads its results: with `tidegate load`, or with wrk as a cross-check.
 
 Both send the same requests, with the fields that public comparisons send, and both give the same plain data.
-An error in a load (a refused connection, another status, a wrong length, a time-out) is a `Failure`: no figure comes of it.
+An error in a load (a refused connection, a wrong status or length, a timeout) is a `Failure`, never a figure.
 """
 
 import json
