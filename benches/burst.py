@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Thousands of connections at once: when all are answered, and what a light connection waits for meanwhile.
+"""Thousands of connections at once: the time until all are answered, and the latency of a light connection meanwhile.
 
-Each connection sends `GET /plaintext` as soon as it is made. The light client of `light.py` runs beside them for four
-seconds, from one second before the first. The clients come from several addresses, since each has ports of its own.
+Each connection sends `GET /plaintext` as soon as it is made. The light client of `light.py` runs concurrently for four
+seconds, from one second before the first. The clients use several source addresses, since each has its own ports.
 """
 
 import argparse
@@ -24,7 +24,7 @@ ADDRESSES = 200
 
 
 def burst(port, count, sockets):
-    """Connects, asks once on each connection, and returns how many seconds passed until the last answer. The connections
+    """Connects, sends one request on each connection, and returns the seconds until the last answer. The connections
     stay open, in `sockets`."""
     poller, begun = select.epoll(), time.monotonic()
     try:

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """System calls per request, on epoll and on io_uring, by strace.
 
-The server runs under strace from its start to its end, so the calls of starting and ending it are among them; beside those
-of a few seconds of load they do not show. strace makes every call dear, which makes batches larger than they are
-otherwise: what is compared is what the two backends need, not how fast they are. The README beside this file says how
-to repeat it.
+The server runs under strace from start to exit, so the counts include start-up and exit; next to a few seconds of load
+these are negligible. strace slows every call, which makes batches larger than usual: the comparison is of the number of
+calls of the two backends, not of their speed. The README in this folder describes how to repeat it.
 """
 
 import argparse
@@ -19,7 +18,7 @@ SHOWN = 3
 
 
 def calls_by_name(report):
-    """The table that `strace -c` writes: {name: calls}."""
+    """Parses the table of `strace -c`: {name: calls}."""
     counts = {}
     for line in report.splitlines():
         fields = line.split()
@@ -33,7 +32,7 @@ def calls_by_name(report):
 def measure(backend, depth, options):
     program = f"{HERE.parent}/target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 --quiet --backend {backend}"
     with tempfile.NamedTemporaryFile(mode="r") as report:
-        # With -D the server is the process that was started, and strace its grandchild.
+        # With -D the server is the child process, and strace its grandchild.
         command = f"strace -D -f -c -o {report.name} {program}"
         with servers.Server(command, core=options.server_core) as server:
             requests = compare.load(server, options.load_core, depth, options.seconds)

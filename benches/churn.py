@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Short connections, one request each, as fast as one core of load can open them: nothing may be left of them, and nobody
-may wait.
+"""Short connections, one request each, as fast as one core of load can open them, without leaks or delayed clients.
 
-Beside the load a client of its own comes again and again, and every time it has to be served at once. Afterwards the
-server has as many descriptors as before, and as much memory, but for what --growth-max allows. Works with any server that
-answers /plaintext. The README beside this file says how to repeat it.
+During the load a probe client connects repeatedly, and the server must answer it at once. Afterwards the server must
+have as many descriptors as before, and as much memory, plus at most --growth-max. Works with any server that answers
+/plaintext. The README in this folder describes how to repeat it.
 """
 
 import argparse
@@ -26,18 +25,18 @@ GONE_SECONDS_MAX = 10
 
 
 def come(server):
-    """A client that comes, asks and goes."""
+    """A client that connects, sends one request and closes."""
     with socket.create_connection(server.address, timeout=PROBE_SECONDS_MAX) as connection:
         connection.sendall(REQUEST)
         answer = b""
         while received := connection.recv(1 << 16):
             answer += received
     if not answer.startswith(b"HTTP/1.1 200 "):
-        raise Failure(f"it was answered {answer[:40]!r}")
+        raise Failure(f"the server answered {answer[:40]!r}")
 
 
 def load(server, options, seconds):
-    """Opens connections for so long; returns how many there were. Any that is not served is a failure."""
+    """Opens connections for so long; returns their number. A connection without an answer is a failure."""
     command = ["taskset", "-c", str(options.load_core), "wrk", "--threads", "1", "--connections", str(CONNECTIONS)]
     command += ["--duration", f"{seconds}s", "--header", "Connection: close", f"http://127.0.0.1:{server.port}/plaintext"]
     output = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True).stdout

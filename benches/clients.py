@@ -1,7 +1,7 @@
-"""Many connections to a server under test, from one thread: opened a few at a time, asked, held.
+"""Many connections to a server under test, from one thread: opened a few at a time, used, and kept open.
 
-`Clients` holds them; `fetch` and `probe` ask beside them, as somebody who waits for the answer. A server that closes a
-connection, is silent or answers anything but 200 is a `Failure`, never a figure.
+`Clients` owns the connections; `fetch` and `probe` send requests next to them and wait for the response. A server that
+closes a connection, is silent or answers with a status other than 200 is a `Failure`, never a figure.
 """
 
 import contextlib
@@ -13,16 +13,16 @@ import time
 import servers
 from servers import Failure
 
-# Spread over addresses, connections do not run out of ports.
+# Several addresses, so that connections do not run out of ports.
 CLIENT_ADDRESSES = [f"127.0.0.{last}" for last in range(1, 21)]
-# Connections on their way at a time: more than a server's accept queue holds would wait for retransmissions.
+# Concurrent connection attempts: more than a server's accept queue holds would wait for retransmissions.
 OPENING_MAX = 100
 SILENCE_SECONDS_MAX = 10
 DESCRIPTORS_SPARE = 64
 PROBE_ANSWER_SECONDS_MAX = 1
 STATUS_BYTES_SHOWN = 60
 
-# From Linux's headers: Python names neither. The first byte of TCP_INFO is the connection's state.
+# From Linux's headers: Python defines neither. The first byte of TCP_INFO is the connection's state.
 IP_BIND_ADDRESS_NO_PORT = 24
 TCP_ESTABLISHED = 1
 
@@ -37,7 +37,7 @@ def request(target, body=None):
 
 
 def split_response(data):
-    """Splits a response off the front of `data`: (body, rest), or None while it is not all there."""
+    """Splits a response off the front of `data`: (body, rest), or None while it is incomplete."""
     head, found, rest = data.partition(b"\r\n\r\n")
     if not found:
         return None
@@ -60,7 +60,7 @@ def is_response(data):
 
 
 class Client:
-    """One connection: connects, sends all of `outgoing`, then reads until `is_answer` says that it is answered.
+    """One connection: connects, sends all of `outgoing`, then reads until `is_answer` returns true.
 
     Without `is_answer` it never reads.
     """
@@ -71,7 +71,7 @@ class Client:
         self.is_answer = is_answer
         self.socket = socket.socket()
         self.socket.setblocking(False)
-        # The port is chosen at connect, when the other end is known: each pair of addresses has all ports to itself.
+        # The kernel chooses the port at connect, when the remote address is known: each address pair has all ports.
         self.socket.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
         self.socket.bind((source, 0))
         self.socket.connect_ex(server.address)
@@ -80,7 +80,7 @@ class Client:
         return self.socket.fileno()
 
     def handle_ready(self):
-        """Gets on as far as it can without waiting; returns the event to wait for, or None when done."""
+        """Makes progress without blocking; returns the event to wait for, or None when done."""
         try:
             while self.outgoing:
                 self.outgoing = self.outgoing[self.socket.send(self.outgoing) :]
@@ -89,7 +89,7 @@ class Client:
             while not self.is_answer(self.incoming):
                 received = self.socket.recv(1 << 16)
                 if not received:
-                    raise Failure("the server closed a connection that it should have answered")
+                    raise Failure("the server closed a connection without an answer")
                 self.incoming += received
         except BlockingIOError:
             return selectors.EVENT_WRITE if self.outgoing else selectors.EVENT_READ
@@ -100,7 +100,7 @@ class Client:
 
 
 class Clients:
-    """Connections that are opened a few at a time and driven until each is done; done ones stay open."""
+    """Opens connections a few at a time and drives each until it is done; done connections stay open."""
 
     def __init__(self):
         self.all = []
@@ -120,7 +120,7 @@ class Clients:
         self.selector.register(self.all[-1], selectors.EVENT_WRITE)
 
     def drive(self, seconds):
-        """Serves those that are ready within `seconds` and returns how many there were."""
+        """Handles the connections that are ready within `seconds`, and returns their number."""
         ready = self.selector.select(seconds)
         for key, _ in ready:
             wanted = key.fileobj.handle_ready()
@@ -139,7 +139,7 @@ class Clients:
                 time.sleep(left)
 
     def open(self, count, server, *client):
-        """Opens `count` connections and returns once all are done."""
+        """Opens `count` connections, and returns once all are done."""
         for _ in range(count):
             self.add(server, *client)
             while len(self.selector.get_map()) >= OPENING_MAX:
@@ -152,7 +152,7 @@ class Clients:
             raise Failure(f"{len(self.selector.get_map())} connections, and nothing in {SILENCE_SECONDS_MAX} seconds")
 
     def check_open(self):
-        """A server that closes connections saves memory, but not the way that is measured here."""
+        """Fails if the server has closed connections: that saves memory, but is not what is measured."""
         closed = sum(not is_established(client.socket) for client in self.all)
         if closed:
             raise Failure(f"the server closed {closed} of {len(self.all)} connections")
@@ -163,7 +163,7 @@ def is_established(connection):
 
 
 def fetch(connection, target, body=None):
-    """One request on a connection of its own, a blocking one; returns the answer's body."""
+    """Sends one request on a new, blocking connection; returns the body of the response."""
     connection.sendall(request(target, body))
     data = b""
     while not (parts := split_response(data)):
@@ -176,7 +176,7 @@ def fetch(connection, target, body=None):
 
 @contextlib.contextmanager
 def probe(server, seconds_max=PROBE_ANSWER_SECONDS_MAX):
-    """Asks for /plaintext again and again from beside the load, and demands every answer in time."""
+    """Requests /plaintext repeatedly during the load, and fails if a response is late."""
     with socket.create_connection(server.address, timeout=seconds_max) as connection:
         with servers.Probe(lambda: fetch(connection, "/plaintext"), seconds_max) as asking:
             yield asking

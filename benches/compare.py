@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""CPU seconds per million requests: Tidegate beside its peers and the floor, under wrk, one core each.
+"""CPU seconds per million requests: Tidegate, other servers and the floor, under wrk, one core each.
 
-Servers are measured in turn, round after round, and ratios are taken within a round: what slows the machine down for a
-while slows all of them down. The README beside this file says how to repeat it.
+Servers take turns, round by round, and ratios are taken within a round: a temporary slowdown of the machine affects all
+of them. The README in this folder describes how to repeat it.
 """
 
 import argparse
@@ -22,7 +22,7 @@ DEPTHS = [256, 16, 1]
 CONNECTIONS = 256
 WARM_UP_SECONDS = 1
 ANSWER_SECONDS_MAX = 10
-# What is sent besides the usual load: these parse alike, so they should cost alike.
+# Variants of the usual request: they parse alike, so they should cost alike.
 VARIANTS = {
     "plain": ["/plaintext"],
     "headers reversed": ["/plaintext", "reversed"],
@@ -31,7 +31,7 @@ VARIANTS = {
 
 
 def load(server, core, depth, seconds, variant="plain"):
-    """Runs wrk once and returns the number of requests answered. Any answer but a good one is a failure."""
+    """Runs wrk once and returns the number of answered requests. Any bad response is a failure."""
     command = ["taskset", "-c", str(core), "wrk", "--threads", "1", "--connections", str(CONNECTIONS)]
     command += ["--duration", f"{seconds}s", "--timeout", f"{ANSWER_SECONDS_MAX}s", "--script", f"{HERE}/load.lua"]
     command += [f"http://127.0.0.1:{server.port}/", "--", str(depth), *VARIANTS[variant]]
@@ -52,7 +52,7 @@ def load(server, core, depth, seconds, variant="plain"):
 
 
 def measure(server, options, depth, variant="plain"):
-    """CPU seconds of the server per million requests answered."""
+    """CPU seconds of the server per million answered requests."""
     before = server.cpu_seconds()
     requests = load(server, options.load_core, depth, options.seconds, variant)
     return (server.cpu_seconds() - before) / requests * 1e6
@@ -79,7 +79,7 @@ def ratio(costs, base):
 
 
 def table(title, rows, references):
-    """Prints what each row cost, and for each reference (a heading and a function of the costs) the ratio to it."""
+    """Prints the cost of each row, and its ratio to each reference (a heading and a function of the costs)."""
     print(f"\n{title}")
     width = max(len(name) for name in rows) + 2
     print(f"{'':{width}}{'median':>9}{'min':>9}{'max':>9}" + "".join(f"{heading:>18}" for heading, _ in references))
@@ -116,7 +116,7 @@ def compare_variants(name, command, options):
         with start(command, options) as server:
             warm_up(server, options)
             for depth, rows in costs.items():
-                # Each round begins with another one, so that none is always the one after a change of depth.
+                # Each round starts with another server, so that none always follows a change of depth.
                 order = list(VARIANTS)
                 for place in range(len(order)):
                     variant = order[(place + round_number) % len(order)]
@@ -146,7 +146,7 @@ def commands_from(options):
     for entry in options.server:
         name, given, command = entry.partition("=")
         if not given and name not in known:
-            raise Failure(f"{name} is none of {', '.join(known)}: give it as NAME=COMMAND")
+            raise Failure(f"{name} is not one of {', '.join(known)}: give it as NAME=COMMAND")
         if not given and not is_built(name):
             raise Failure(f"{name} is not built: {known[name].split()[0]}")
         chosen[name] = command if given else known[name]

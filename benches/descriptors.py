@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What a server does that has no descriptor left: what waiting costs it, and how soon it accepts again.
+"""A server without free descriptors: the CPU cost of waiting, and the time until it accepts again.
 
-The server gets few descriptors, and more clients than it has. Meanwhile others knock, so that accepting is tried for
-every reason there is. Works with any server that answers /plaintext and whose own limit of connections is above the
-limit of descriptors.
+The server has few descriptors, and more clients than that. Meanwhile further clients connect, so that the server has
+every reason to retry `accept`. Works with any server that answers /plaintext and whose connection limit is above the
+descriptor limit.
 """
 
 import argparse
@@ -23,12 +23,12 @@ KNOCKS_PER_SECOND = 50
 ROUNDS = 20
 FREED_EACH_ROUND = 5
 SILENCE_SECONDS_MAX = 10
-# After so long without an answer, the server has accepted whom it can.
+# After so long without an answer, the server has accepted as many clients as it can.
 FULL_SECONDS = 0.5
 
 
 class Queue:
-    """Clients in the order in which they came. Each has asked; some have been answered, and hold a descriptor."""
+    """Clients in the order of connecting. Each has sent a request; the answered ones use a descriptor of the server."""
 
     def __init__(self, server, stack):
         self.server = server
@@ -41,24 +41,24 @@ class Queue:
         client.sendall(REQUEST)
         self.selector.register(client, selectors.EVENT_READ)
 
-    def hear(self, seconds):
-        """Takes the answers that come within `seconds`; returns how many there were."""
+    def receive(self, seconds):
+        """Reads the answers that arrive within `seconds`; returns their number."""
         ready = self.selector.select(seconds)
         for key, _ in ready:
             if not key.fileobj.recv(1 << 16).startswith(b"HTTP/1.1 200 "):
-                raise Failure("a client was not answered, but let go")
+                raise Failure("a client was closed without an answer")
             self.selector.unregister(key.fileobj)
             self.answered.append(key.fileobj)
         return len(ready)
 
-    def hear_until(self, count):
-        """Takes answers until there were so many; returns how long that took."""
+    def receive_until(self, count):
+        """Reads `count` answers; returns the time that it took."""
         start = time.monotonic()
         while count > 0:
-            heard = self.hear(SILENCE_SECONDS_MAX)
-            if not heard:
+            answers = self.receive(SILENCE_SECONDS_MAX)
+            if not answers:
                 raise Failure(f"{count} were not accepted in {SILENCE_SECONDS_MAX} seconds")
-            count -= heard
+            count -= answers
         return time.monotonic() - start
 
     def free(self, count):
@@ -72,7 +72,7 @@ def measure(server, options):
         queue = Queue(server, stack)
         for _ in range(WAITING):
             queue.join()
-        while queue.hear(FULL_SECONDS):
+        while queue.receive(FULL_SECONDS):
             pass
         accepted = len(queue.answered)
         if not 0 < accepted < options.descriptors:
@@ -88,7 +88,7 @@ def measure(server, options):
         resumed = []
         for _ in range(ROUNDS):
             queue.free(FREED_EACH_ROUND)
-            resumed.append(queue.hear_until(FREED_EACH_ROUND))
+            resumed.append(queue.receive_until(FREED_EACH_ROUND))
     return {
         "accepted": accepted,
         "cpu_percent_waiting": round(100 * waiting, 2),
@@ -99,7 +99,7 @@ def measure(server, options):
 
 
 def cpu_share(server, seconds, act):
-    """The part of a core that the server uses for `seconds`, while `act` is done over and over."""
+    """The share of a core that the server uses in `seconds`, while `act` runs repeatedly."""
     start, cpu = time.monotonic(), server.cpu_seconds()
     while time.monotonic() < start + seconds:
         act()
@@ -109,11 +109,11 @@ def cpu_share(server, seconds, act):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", required=True, help="the server's command line")
-    parser.add_argument("--descriptors", type=int, default=64, help="how many it may have")
-    parser.add_argument("--seconds", type=float, default=5, help="how long it is watched, twice")
-    parser.add_argument("--cpu-max", type=float, metavar="PERCENT", help="fail above this much of a core")
-    parser.add_argument("--resume-max", type=float, metavar="SECONDS", help="fail if it accepts again later than this")
-    parser.add_argument("--lines-max", type=int, metavar="N", help="fail if it prints more lines than this")
+    parser.add_argument("--descriptors", type=int, default=64, help="the server's descriptor limit")
+    parser.add_argument("--seconds", type=float, default=5, help="duration of each of the two observations")
+    parser.add_argument("--cpu-max", type=float, metavar="PERCENT", help="fail above this share of a core")
+    parser.add_argument("--resume-max", type=float, metavar="SECONDS", help="fail if the server accepts again later than this")
+    parser.add_argument("--lines-max", type=int, metavar="N", help="fail if the server prints more lines than this")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     options = parser.parse_args()
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """CPU seconds per GiB of two TCP forwarders: examples/forwarder.rs, and HAProxy in TCP mode without splice.
 
-Each runs on one core and forwards to `tidegate serve`, from which curl fetches, both on the other core. They are measured
-in turn, round after round, and ratios are taken within a round. The README beside this file says how to repeat it.
+Each runs on one core and forwards to `tidegate serve`, from which curl fetches, both on the other core. They take turns,
+round by round, and ratios are taken within a round. The README in this folder describes how to repeat it.
 """
 
 import argparse
@@ -37,7 +37,7 @@ listen all
 
 
 def haproxy(source, directory):
-    """HAProxy does not choose a port, and prints none."""
+    """The command for HAProxy, which can neither choose a free port nor print it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -48,7 +48,7 @@ def haproxy(source, directory):
 
 
 def fetch(server, options):
-    """Fetches all bytes through a forwarder, over several connections at once."""
+    """Fetches all bytes through a forwarder, over several concurrent connections."""
     length = int(options.gib * GIB / options.connections)
     command = ["taskset", "-c", options.load_core, "curl", "--silent", "--fail", "--parallel", "--parallel-immediate"]
     command += ["--write-out", "%{size_download}\n"]

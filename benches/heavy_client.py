@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A heavy load that counts for each connection: pipelined `GET /plaintext`, or uploads to `/sum` without end.
+"""A heavy load with counts per connection: pipelined `GET /plaintext`, or endless uploads to `/sum`.
 
-It prints JSON: for each whole second, what the slowest connection got relative to the mean of all. It uses one thread and
-epoll. `tidegate load` is the faster generator, and counts for all connections together, so the latencies of
-`light.py` are measured beside that one; here only the proportions between connections matter.
+It prints JSON: for each full second, the throughput of the slowest connection relative to the mean. It uses one thread
+and epoll. `tidegate load` is the faster generator, but has no counts per connection, so `light.py` measures latencies
+under that one; here only the proportions between connections matter.
 """
 
 import argparse
@@ -25,13 +25,13 @@ UPLOAD_BYTES = 64 * 1024 * 1024
 SEND_BYTES = 256 * 1024
 SILENCE_SECONDS_MAX = 10
 REQUEST = request("/plaintext")
-# Two runs: a send starts within the first request, and covers up to a whole run from there.
+# Two batches: a send starts within the first request, and covers up to a whole batch from there.
 REQUESTS = memoryview(REQUEST * (DEPTH + 1))
 ZEROS = memoryview(bytes(SEND_BYTES))
 
 
 class Connection:
-    """A nonblocking connection; `done` counts responses, or bytes of uploads that the kernel took."""
+    """A nonblocking connection; `done` counts responses, or upload bytes that the kernel accepted."""
 
     def __init__(self, address):
         self.socket = socket.create_connection(address, timeout=SILENCE_SECONDS_MAX)
@@ -74,7 +74,7 @@ class Pipelined(Connection):
         self.unsent += answered * len(REQUEST)
 
     def handle_writable(self):
-        """Returns whether it waits for room."""
+        """Returns whether it waits for the socket to be writable."""
         if self.unsent:
             offset = self.sent % len(REQUEST)
             count = self.socket.send(REQUESTS[offset : offset + self.unsent])
@@ -84,7 +84,7 @@ class Pipelined(Connection):
 
 
 class Upload(Connection):
-    """Posts zeros to `/sum`, one body after the other."""
+    """Posts zeros to `/sum`, one body after another."""
 
     expected = b""
 
@@ -170,7 +170,7 @@ class Load:
 
 
 def shares(before, after):
-    """What the slowest and the fastest connection got in a second, relative to the mean."""
+    """The throughput of the slowest and of the fastest connection in a second, relative to the mean."""
     grown = [now - then for then, now in zip(before, after)]
     mean = statistics.mean(grown)
     return {"slowest": min(grown) / mean, "fastest": max(grown) / mean, "mean": mean} if mean else None
@@ -196,7 +196,7 @@ def main():
         windows.append(shares(before, after))
         before = after
     if not all(windows):
-        raise Failure("in one second the server answered nothing")
+        raise Failure("the server answered nothing for a second")
     print(json.dumps({"per_second": (sum(before) - done) / options.seconds, "windows": windows}))
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The latency of one light connection beside many heavy ones: p50, p99 and maximum, in milliseconds.
+"""The latency of one light connection among many heavy ones: p50, p99 and maximum, in milliseconds.
 
 One server loop runs on one core. On the other core run the heavy load and the light client, which sends `GET /plaintext`
-every 2 ms (`light_client.py` says how latencies are counted, and how the client gets its time on that core). Then
-`heavy_client.py` measures what the slowest heavy connection gets in a second, relative to the mean. Servers take turns
-round by round, each started afresh. The README beside this file says how to repeat it.
+every 2 ms (`light_client.py` describes how it counts latencies, and how it gets its share of that core). Then
+`heavy_client.py` measures the throughput of the slowest heavy connection in a second, relative to the mean. Servers take
+turns round by round, each started afresh. The README in this folder describes how to repeat it.
 
 Kinds: `plaintext`, heavy connections pipeline `GET /plaintext` 256 deep; `uploads`, heavy connections upload to `/sum`
 without end; `connect`, as `plaintext`, and the light client opens a new connection every 20 ms.
@@ -36,8 +36,8 @@ DEPTH = 256
 HEAVY = {"plaintext": 500, "uploads": 300, "connect": 500}
 INTERVAL_SECONDS = {"plaintext": 0.002, "uploads": 0.002, "connect": 0.02}
 WARM_UP_SECONDS = 1
-# The heavy load runs so long before the first light request, and at least so long after the last one was due. The light
-# client waits for a last answer that comes later than that: its latency has what it waited beside the load.
+# The heavy load runs so long before the first light request, and at least so long after the last one is due. The light
+# client waits for a last answer that is later than that: its latency then includes at least the wait under load.
 LEAD_SECONDS = 0.5
 TAIL_SECONDS = 1
 OVERTIME_SECONDS_MAX = 60
@@ -54,7 +54,7 @@ def python(core, script, *arguments):
 
 
 class LightClient:
-    """The light client, connected and ready to start, in a `with`."""
+    """The light client, connected and ready to start, a context manager."""
 
     def __init__(self, server, core, seconds, kind="plaintext", interval=INTERVAL_SECONDS["plaintext"]):
         arguments = ["--kind", kind, "--interval", interval, "--seconds", seconds, server.port]
@@ -86,7 +86,7 @@ class LightClient:
         return Failure(self.errors.read().strip()[-300:] or f"the light client ended with {code}")
 
     def run(self):
-        """Runs it to its end; returns what it printed."""
+        """Runs the client to its end; returns its output."""
         try:
             output, _ = self.process.communicate("\n", timeout=self.seconds_max)
         except subprocess.TimeoutExpired:
@@ -97,8 +97,8 @@ class LightClient:
 
 
 def beside(server, heavy, core, seconds, kind="plaintext", interval=INTERVAL_SECONDS["plaintext"]):
-    """Runs the light client beside the command `heavy`, which starts first and has to outlast it by itself, or beside
-    nothing. Returns what the light client printed with its priority, and the exit code and the output of `heavy`."""
+    """Runs the light client together with the command `heavy`, which starts first and has to outlast it, or alone.
+    Returns the output of the light client with its priority, and the exit code and the output of `heavy`."""
     with LightClient(server, core, seconds, kind, interval) as light, tempfile.TemporaryFile("w+") as output:
         if not heavy:
             return light.run() | {"priority": light.priority}, 0, ""
@@ -154,7 +154,7 @@ def measure(server, options):
 
 
 def fairness(server, options):
-    """What the slowest heavy connection gets in a second relative to the mean: the median and the least over seconds."""
+    """The throughput of the slowest heavy connection relative to the mean: median and minimum over seconds."""
     kind = "uploads" if options.kind == "uploads" else "plaintext"
     seconds = options.fairness_seconds
     command = python(options.load_core, "heavy_client.py", "--kind", kind, "--connections", options.heavy)
@@ -181,7 +181,7 @@ def print_table(rows):
 
 
 def commands_from(entries):
-    """{name: command} of `NAME=COMMAND` or `COMMAND`, which is named by its place and its program."""
+    """{name: command} of `NAME=COMMAND` or `COMMAND`, which is named by its position and its program."""
     chosen = {}
     for place, entry in enumerate(entries or [f"tidegate={TIDEGATE}"], 1):
         name, given, command = entry.partition("=")
@@ -201,7 +201,7 @@ def main():
     parser.add_argument("--interval", type=float, metavar="MS", help="between light requests; 2, and 20 for `connect`")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5, help="of light requests for each figure")
-    parser.add_argument("--fairness-seconds", type=int, default=3, metavar="N", help="0 leaves the fairness out")
+    parser.add_argument("--fairness-seconds", type=int, default=3, metavar="N", help="0 skips the fairness")
     parser.add_argument("--generator", choices=load.GENERATORS, default="tidegate", help="makes the heavy load")
     parser.add_argument("--load-program", type=pathlib.Path, help="another build of tidegate to make the load with")
     parser.add_argument("--server-core", default="0")

@@ -31,7 +31,7 @@ NICE = -20
 
 
 def raise_priority():
-    """Raises the priority of this process as far as the kernel permits; returns which it is now."""
+    """Raises the priority of this process as far as the kernel permits; returns the new priority."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))
         return "fifo"
@@ -51,14 +51,14 @@ def connected(address):
 
 
 def ask(connection):
-    """One request; the answer has status 200 and the whole body."""
+    """One request; checks that the response has status 200 and the whole body."""
     body = fetch(connection, "/plaintext")
     if body != BODY:
         raise Failure(f"the server answered /plaintext with {body[:40]!r}")
 
 
 def ask_anew(address):
-    """One request on a connection of its own."""
+    """One request on a new connection."""
     with connected(address) as connection:
         ask(connection)
 
@@ -101,7 +101,7 @@ def figures(latencies):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kind", choices=["plaintext", "connect"], default="plaintext", help="`connect`: each anew")
+    parser.add_argument("--kind", choices=["plaintext", "connect"], default="plaintext", help="`connect`: a new connection for each request")
     parser.add_argument("--interval", type=float, default=0.002, metavar="SECONDS")
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("port", type=int)
@@ -112,7 +112,7 @@ def main():
     else:
         connection = connected(address)
         exchange = lambda: ask(connection)
-    # The first request compiles, imports and allocates what the measured ones need.
+    # A warm-up request: it compiles, imports and allocates what the measured ones need.
     exchange()
     gc.disable()
     print("ready", raise_priority(), flush=True)

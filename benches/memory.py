@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What connections cost a server in memory: its resident bytes before and after, by the kernel's count.
+"""The memory cost of connections: the server's resident bytes before and after, as the kernel counts them.
 
-Works with any server that answers /plaintext (and /bytes/16384 for `stuck`). The README beside this file says how to
+Works with any server that answers /plaintext (and /bytes/16384 for `stuck`). The README in this folder describes how to
 repeat it.
 """
 
@@ -37,8 +37,8 @@ def is_echo(data):
 
 
 class Footprint:
-    """What a server's memory comes to before and with so many connections: resident, and of a collected runtime the live
-    heap as well, which it says after a collection."""
+    """A server's memory before and with so many connections: resident bytes, and for a garbage-collected runtime also
+    the live heap, which the server reports after a collection."""
 
     def __init__(self, server, options):
         self.server = server
@@ -49,7 +49,7 @@ class Footprint:
         sizes = {"": self.server.settled_rss(between)}
         if self.options.collected:
             sizes["heap_"] = live_heap(self.server)
-            # What is resident of garbage is nobody's.
+            # Resident garbage belongs to no connection.
             sizes[""] = self.server.settled_rss(between)
         return sizes
 
@@ -65,7 +65,7 @@ def live_heap(server):
     with socket.create_connection(server.address, timeout=COLLECTION_SECONDS_MAX) as connection:
         said = fetch(connection, HEAP_TARGET)
     if not said.strip().isdigit():
-        raise Failure(f"{HEAP_TARGET} says {said[:40]!r}, which is no number of bytes")
+        raise Failure(f"{HEAP_TARGET} returned {said[:40]!r}, which is no number of bytes")
     return int(said)
 
 
@@ -87,7 +87,7 @@ def echo(server, options):
 
 
 def await_accepted(server):
-    """Returns once all that have connected are accepted: they are in the order in which they came, and this is the last."""
+    """Returns once all earlier connections are accepted: the accept queue is ordered, and this one is the last."""
     with socket.create_connection(server.address, timeout=SILENCE_SECONDS_MAX) as connection:
         fetch(connection, "/plaintext")
 
@@ -105,7 +105,7 @@ def stuck(server, options):
                 clients.drive(0)
                 await_accepted(server)
                 server.bounded_rss()
-        # The server need not take in all that is sent, so some of these may never be done.
+        # The server need not read all requests, so some clients may never be done.
         figures = footprint.growth(between=clients.drive_for)
         clients.check_open()
         read_stuck(clients.all[0], expected)
@@ -114,7 +114,7 @@ def stuck(server, options):
 
 
 def shed(server, options):
-    """The same against a server whose memory is too little for all of them: some are cut off, nobody else waits."""
+    """The same with a memory budget below the need: the server sheds some connections, and the probe is not delayed."""
     start = peak = server.settled_rss()
     sockets = []
     with contextlib.ExitStack() as stack, probe(server) as asking:
@@ -138,16 +138,16 @@ def shed(server, options):
 
 
 def read_stuck(client, expected):
-    """Reads all that one stuck connection is owed, and checks every byte of it."""
+    """Reads all responses of one stuck connection, and checks every byte."""
     answered = 0
     data = b""
     with selectors.DefaultSelector() as selector:
         selector.register(client, selectors.EVENT_READ)
         while answered < STUCK_DEPTH:
-            # Some of its requests may still be waiting to be sent, for as long as nothing was read.
+            # Some requests may still be unsent, since nothing was read so far.
             selector.modify(client, selectors.EVENT_READ | (selectors.EVENT_WRITE if client.outgoing else 0))
             if not selector.select(SILENCE_SECONDS_MAX):
-                raise Failure(f"after {answered} responses, nothing more came")
+                raise Failure(f"nothing arrived after {answered} responses")
             client.handle_ready()
             try:
                 received = client.socket.recv(1 << 18)
@@ -160,7 +160,7 @@ def read_stuck(client, expected):
                 body, data = parts
                 answered += 1
                 if body != expected:
-                    raise Failure(f"response {answered} has another body than a plain request gets")
+                    raise Failure(f"response {answered} has another body than that of a single request")
     if data:
         raise Failure(f"{len(data)} bytes after the last response")
 
@@ -177,7 +177,7 @@ def waves(server, options):
 
 
 def broadcast(server, options):
-    """Lines of one guest to all the others of a chat: what the server grows by meanwhile, at most."""
+    """One chat member sends lines to all others: the maximum growth of the server meanwhile."""
     with Clients() as clients:
         clients.open(options.connections, server, b"reader\n", lambda data: data.count(b"\n") == 2)
         start = peak = server.settled_rss()
@@ -214,21 +214,21 @@ def main():
     for measure, default, help in [
         (idle, 10_000, "keep-alive connections that made one request each"),
         (echo, 10_000, "connections to an echo server that had 16 bytes echoed each"),
-        (stuck, 1_000, f"connections that ask {STUCK_DEPTH} times for {STUCK_TARGET} and never read"),
-        (shed, 1_000, "the same against a server with little memory: give it a budget, and --max"),
-        (waves, 10_000, "connections that came, made one request each, and went"),
-        (broadcast, 10_000, f"readers of a chat, to whom one other says {BROADCAST_LINES} lines of 1 KiB"),
+        (stuck, 1_000, f"connections that request {STUCK_TARGET} {STUCK_DEPTH} times and never read"),
+        (shed, 1_000, "as `stuck`, with a server that has a memory budget: give --max"),
+        (waves, 10_000, "connections that make one request each and close, in waves"),
+        (broadcast, 10_000, f"chat members that read {BROADCAST_LINES} lines of 1 KiB of one sender"),
     ]:
         command = commands.add_parser(measure.__name__, help=help, description=help)
         command.set_defaults(measure=measure)
         command.add_argument("--server", required=True, help="the server's command line")
         command.add_argument("--connections", type=int, default=default)
-        command.add_argument("--collected", action="store_true", help=f"the server has a heap to tell at {HEAP_TARGET}")
+        command.add_argument("--collected", action="store_true", help=f"the server reports its heap at {HEAP_TARGET}")
         command.add_argument("--json", action="store_true", help="print one line of JSON")
         whose = "in all" if measure in (waves, shed, broadcast) else "per connection"
         command.add_argument("--max", type=int, metavar="BYTES", help=f"fail above this growth, {whose}")
     commands.choices["stuck"].add_argument(
-        "--answer-seconds-max", type=float, default=PROBE_ANSWER_SECONDS_MAX, help="fail if others wait longer"
+        "--answer-seconds-max", type=float, default=PROBE_ANSWER_SECONDS_MAX, help="fail if a probe waits longer"
     )
     commands.choices["waves"].add_argument("--waves", type=int, default=2)
     options = parser.parse_args()

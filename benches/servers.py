@@ -1,7 +1,7 @@
-"""Starts a server under test, tells its address and what it costs, and ends it.
+"""Starts a server under test, provides its address and its costs, and ends it.
 
 A server is a command line. It is ready once it has printed its address, on either output: the first 127.0.0.1:PORT
-counts. Costs are read of that one process, so a command that goes through a shell has to `exec` the server.
+counts. Costs are those of this one process, so a command that goes through a shell has to `exec` the server.
 """
 
 import collections
@@ -17,7 +17,7 @@ import time
 START_SECONDS_MAX = 15
 END_SECONDS_MAX = 5
 SETTLE_SECONDS_MAX = 60
-# Memory has settled when it moved by no more than this for a second.
+# Memory is stable when it changes by no more than this in a second.
 SETTLED_BYTES = 64 * 1024
 SAMPLES_PER_SECOND = 10
 PROBE_INTERVAL_SECONDS = 0.1
@@ -25,11 +25,11 @@ ADDRESS = re.compile(r"127\.0\.0\.1:([1-9][0-9]*)")
 
 
 class Failure(Exception):
-    """A measurement that must not be reported as a figure."""
+    """A failed measurement, which must not become a figure."""
 
 
 class Server:
-    """A running server, to be used in a `with`: it is ended however the block is left."""
+    """A running server, a context manager: the server ends however the block exits."""
 
     def __init__(self, command, core=None, directory=None, resident_max=None):
         self.command = command
@@ -59,7 +59,7 @@ class Server:
         end(self.process)
 
     def hold(self):
-        """Nothing of it runs, whatever it has to do, until it is told to go on."""
+        """Stops the process (SIGSTOP) until `go_on`."""
         self.process.send_signal(signal.SIGSTOP)
 
     def go_on(self):
@@ -69,9 +69,9 @@ class Server:
         self.port = None
         self.lines = 0
         self.last_lines = collections.deque(maxlen=10)
-        told = threading.Event()
+        announced = threading.Event()
 
-        # Reads for as long as the server lives: a full pipe would stop it.
+        # Reads for as long as the server lives: a full pipe would block it.
         def read_output():
             for line in self.process.stdout:
                 self.lines += 1
@@ -79,11 +79,11 @@ class Server:
                 found = ADDRESS.search(line)
                 if found and self.port is None:
                     self.port = int(found[1])
-                    told.set()
-            told.set()
+                    announced.set()
+            announced.set()
 
         threading.Thread(target=read_output, daemon=True).start()
-        told.wait(START_SECONDS_MAX)
+        announced.wait(START_SECONDS_MAX)
         if self.port is None:
             raise Failure(f"{self.command}: printed no address\n{''.join(self.last_lines)}")
 
@@ -94,7 +94,7 @@ class Server:
     def cpu_times(self):
         """User and system seconds of all its threads so far."""
         with open(f"/proc/{self.process.pid}/stat") as stat:
-            # The second field is a name in brackets, which may hold anything.
+            # The second field is a name in parentheses, which may contain any character.
             fields = stat.read().rpartition(")")[2].split()
         ticks = os.sysconf("SC_CLK_TCK")
         return int(fields[11]) / ticks, int(fields[12]) / ticks
@@ -104,7 +104,7 @@ class Server:
         return sum(self.cpu_times())
 
     def rss(self):
-        """Resident bytes, counted page by page: `statm` may be off by what its per-CPU counters hold back."""
+        """Resident bytes, counted page by page: `statm` is inexact because of its per-CPU counters."""
         try:
             with open(f"/proc/{self.process.pid}/smaps_rollup") as rollup:
                 return next(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Rss:"))
@@ -112,27 +112,27 @@ class Server:
             raise Failure(f"{self.command}: it ended\n{''.join(self.last_lines)}") from None
 
     def bounded_rss(self):
-        """Resident bytes, of which there may be no more than so many."""
+        """Resident bytes. Fails above the maximum."""
         resident = self.rss()
         if self.resident_max is not None and resident > self.resident_max:
             raise Failure(f"{self.command}: it grew beyond {self.resident_max >> 20} MiB")
         return resident
 
     def settled_rss(self, between=time.sleep):
-        """Resident bytes once they have stopped moving. `between(seconds)` passes the time from sample to sample."""
+        """Resident bytes once they are stable. `between(seconds)` passes the time between samples."""
         samples = collections.deque(maxlen=SAMPLES_PER_SECOND)
         for _ in range(SETTLE_SECONDS_MAX * SAMPLES_PER_SECOND):
             samples.append(self.bounded_rss())
             if len(samples) == samples.maxlen and max(samples) - min(samples) <= SETTLED_BYTES:
                 return samples[-1]
             between(1 / SAMPLES_PER_SECOND)
-        raise Failure(f"{self.command}: its memory has not settled in {SETTLE_SECONDS_MAX} seconds")
+        raise Failure(f"{self.command}: its memory is not stable after {SETTLE_SECONDS_MAX} seconds")
 
 
 class Probe:
-    """Asks a server again and again from beside its load, in a `with`; `ask` raises where an answer is not as it should be.
+    """Probes a server repeatedly during its load, a context manager; `ask` raises if an answer is wrong.
 
-    Every answer has to come in time.
+    A late answer is a failure.
     """
 
     def __init__(self, ask, seconds_max):
@@ -157,7 +157,7 @@ class Probe:
     def check(self):
         if self.failure or not self.answers or self.slowest > self.seconds_max:
             answers = f"{self.answers} answers, the slowest after {self.slowest:.3f} s"
-            raise Failure(f"beside the load: {answers}, {self.failure or 'no failure'}")
+            raise Failure(f"during the load: {answers}, {self.failure or 'no failure'}")
 
     def __enter__(self):
         self.thread.start()
@@ -169,7 +169,7 @@ class Probe:
 
 
 def read_when_written(file):
-    """What another process writes into a file when it ends, which is about now."""
+    """Reads a file that another process writes when it exits, which is about now."""
     for _ in range(END_SECONDS_MAX * SAMPLES_PER_SECOND):
         file.seek(0)
         text = file.read()
@@ -180,8 +180,8 @@ def read_when_written(file):
 
 
 def complete(command, seconds_max, directory=None, environment=None):
-    """Runs a command to its end; returns its exit code and what it printed, on either output. Neither it nor what it has
-    started outlives this: it is a group of its own."""
+    """Runs a command to its end; returns its exit code and what it printed, on either output. It runs in its own process
+    group, so neither it nor its children outlive this call."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     pipes |= {"text": True, "errors": "replace"}
     process = subprocess.Popen(command, cwd=directory, env=environment, start_new_session=True, **pipes)
@@ -197,7 +197,7 @@ def complete(command, seconds_max, directory=None, environment=None):
 
 
 def end(process):
-    """Ends a process that was started here, by force if it does not go when asked or if the wait is broken off."""
+    """Ends a process that was started here: SIGTERM, then SIGKILL after a timeout or if the wait is interrupted."""
     process.terminate()
     try:
         process.wait(END_SECONDS_MAX)
@@ -210,7 +210,7 @@ def end(process):
 
 
 def run(main):
-    """Runs a script's `main` so that a failure is one line and exit code 1, and a signal still ends the servers."""
+    """Runs a script's `main`: a failure is one line and exit code 1, and a signal still ends the servers."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:

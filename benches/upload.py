@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""CPU seconds and memory per GiB of an upload: Tidegate beside hyper 1.
+"""CPU seconds and memory per GiB of an upload: Tidegate and hyper 1.
 
-Each runs on one core and adds up what is posted to /sum; curl sends zeros from the other core, once with a Content-Length
-and once in chunks. Memory is the highest while it lasts, above that of a server that has done nothing yet. Servers are
-measured in turn, round after round, and ratios are taken within a round. The README beside this file says how to repeat it.
+Each runs on one core and computes the checksum of the body posted to /sum; curl sends zeros from the other core, once
+with a Content-Length and once in chunks. Memory is the peak during the upload, above that of an idle server. Servers
+take turns, round by round, and ratios are taken within a round. The README in this folder describes how to repeat it.
 """
 
 import argparse
@@ -27,7 +27,7 @@ FRAMINGS = {"length": [], "chunked": ["--header", "Transfer-Encoding: chunked"]}
 
 
 def expected(length):
-    """What a server says of so many zeros."""
+    """The response of /sum to `length` zeros."""
     block, remainder = bytes(1 << 20), 0
     for start in range(0, length, len(block)):
         remainder = zlib.crc32(block[: length - start], remainder)
@@ -35,7 +35,7 @@ def expected(length):
 
 
 def upload(server, source, framing, answer, options):
-    """Uploads all of the file; gives the server's CPU seconds, and its bytes of memory at most above those before."""
+    """Uploads the file; returns the server's CPU seconds, and its peak memory above that before, in bytes."""
     command = ["taskset", "-c", options.load_core, "curl", "--silent", "--fail", "--http1.1", "--header", "Expect:"]
     command += [*FRAMINGS[framing], "--upload-file", source, "--request", "POST", f"http://127.0.0.1:{server.port}/sum"]
     before, memory = server.cpu_seconds(), server.settled_rss()
@@ -52,7 +52,7 @@ def upload(server, source, framing, answer, options):
     finally:
         servers.end(curl)
     if curl.returncode != 0 or said != answer:
-        raise Failure(f"{server.command}: curl ended with {curl.returncode} and heard {said!r} instead of {answer!r}")
+        raise Failure(f"{server.command}: curl ended with {curl.returncode} and received {said!r} instead of {answer!r}")
     return server.cpu_seconds() - before, highest - memory
 
 
@@ -67,14 +67,14 @@ def main():
     parser.add_argument("--load-core", default="1")
     options = parser.parse_args()
     if options.gib * GIB < 1:
-        parser.error("--gib: there has to be something to upload")
+        parser.error("--gib: must be positive")
 
     length = int(options.gib * GIB)
     answer = expected(length)
     commands = {"tidegate": options.server, "hyper1": HYPER.format(options.peers_dir)}
     figures = {(name, framing): [] for framing in FRAMINGS for name in commands}
     with tempfile.NamedTemporaryFile() as source:
-        # A file of nothing but a length: reading it costs the sender no disk.
+        # A sparse file: reading it needs no disk.
         source.truncate(length)
         for number in range(1, options.rounds + 1):
             for name, framing in figures:
@@ -86,7 +86,7 @@ def main():
     for (name, framing), each in figures.items():
         seconds = [second for second, _ in each]
         others = [second for second, _ in figures["hyper1", framing]]
-        # The system counts CPU time in hundredths of a second, of which a short upload takes none.
+        # The kernel counts CPU time in hundredths of a second; a short upload may take none.
         ratios = [one / other for one, other in zip(seconds, others) if other]
         ratio = f"{statistics.median(ratios):.2f}" if len(ratios) == len(seconds) else "-"
         middle, most = statistics.median(seconds), max(memory for _, memory in each)

@@ -1,7 +1,7 @@
-//! Echo: the smallest server there is, a codec of its own included.
+//! Echo: the smallest server, with its own codec.
 //!
 //! ```text
-//! cargo run --example echo                      # talks to itself, says what happened and ends
+//! cargo run --example echo                      # checks itself, prints the results and exits
 //! cargo run --example echo -- 127.0.0.1:7000    # serves until it is killed
 //! ```
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tidegate::{Codec, Context, Handler, Input, Outcome, Output, Server, Slice, Step};
 
-/// Bytes as they come, in whatever pieces they come in.
+/// Bytes, in the pieces in which they arrive.
 struct Raw;
 
 impl Codec for Raw {
@@ -24,27 +24,27 @@ impl Codec for Raw {
     type Error = Infallible;
 
     fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Slice>, Infallible> {
-        // Every call yields a message or needs more input: an empty message would be yielded for ever.
+        // A call returns a message or needs more input. Empty input must not become a message: the loop would not end.
         Ok(if input.is_empty() { Step::NeedMore } else { Step::Message(input.take_all()) })
     }
 
     fn encode(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), Infallible> {
-        // Short pieces are copied into the queue, long ones are linked: nothing is copied then.
+        // Short pieces are copied into the queue, long ones are linked without a copy.
         out.link(bytes);
         Ok(())
     }
 }
 
-/// Sends back what it gets. When the peer ends, the connection closes once everything was sent: that is what a handler
-/// does unless it says otherwise.
+/// Echoes every message. When the peer ends its side, the connection closes after everything was sent: the default of a
+/// handler.
 struct Echo;
 
 impl Handler<Raw> for Echo {
     type Post = ();
 
     fn message(&mut self, bytes: Slice, cx: &mut Context<'_, Raw>) -> Outcome<Raw> {
-        // What is sent may have to wait, and a few bytes must not keep the loop's receive buffer alive meanwhile. How
-        // much may wait is bounded: while too much does, no further message is decoded.
+        // Output may have to wait, and a few bytes must not keep the loop's receive buffer alive meanwhile. Pending
+        // output is bounded: above the bound, no further message is decoded.
         match cx.send(bytes.detach()) {
             Ok(_) => Outcome::Continue,
             Err(error) => Outcome::fail(error),
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::bind(address.as_deref().unwrap_or("127.0.0.1:0"))?.start(|| (Raw, Echo))?;
     println!("listening on {}", server.address());
     if address.is_some() {
-        // The loops have threads of their own; this one has nothing left to do.
+        // The loops have their own threads; this thread only waits.
         server.wait();
         return Ok(());
     }
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Talks to the server as a client would.
+/// A client that checks the server.
 fn check(server: std::net::SocketAddr) -> Result<(), Box<dyn Error>> {
     let mut stream = TcpStream::connect(server)?;
     stream.write_all(b"the tide is in")?;
@@ -75,7 +75,7 @@ fn check(server: std::net::SocketAddr) -> Result<(), Box<dyn Error>> {
     stream.read_exact(&mut answer)?;
     println!("sent and got back: {}", answer.escape_ascii());
 
-    // More than fits into any buffer, from a client that ends its side before it has read: all of it comes back.
+    // More than any buffer holds, from a client that ends its side before it has read: all of it comes back.
     let flood = vec![b'~'; 4 << 20];
     let mut reader = stream.try_clone()?;
     let rest = std::thread::spawn(move || {
@@ -97,7 +97,7 @@ mod tests {
     use super::{Echo, Raw};
 
     #[test]
-    fn what_comes_goes_back() {
+    fn input_is_echoed() {
         let mut echo = Embedded::new(Raw, Echo);
         echo.receive(b"ebb ");
         echo.receive(b"and flow");

@@ -1,7 +1,8 @@
-//! Echo again, as straight-line code: a channel is asked for each message, where the handler of `echo.rs` is called with it.
+//! Echo as straight-line code: an async task pulls messages from a channel, where the handler of `echo.rs` receives
+//! callbacks.
 //!
 //! ```text
-//! cargo run --example echo_channel                      # talks to itself, says what happened and ends
+//! cargo run --example echo_channel                      # checks itself, prints the results and exits
 //! cargo run --example echo_channel -- 127.0.0.1:7000    # serves until it is killed
 //! ```
 
@@ -15,8 +16,8 @@ use std::time::Duration;
 use tidegate::framing::Raw;
 use tidegate::{Channel, Server};
 
-/// Serves one connection. While the peer does not read its answers, `recv` waits: what is pending is bounded without a
-/// word about it here. Returning drops the channel, which sends what is left and closes.
+/// Serves one connection. While the peer does not read its answers, `recv` waits: pending output is bounded without
+/// code for it here. Returning drops the channel, which sends the remaining output and closes.
 async fn echo(mut channel: Channel<Raw>) -> Result<(), Box<dyn Error>> {
     while let Some(bytes) = channel.recv().await? {
         channel.send(bytes.into())?;

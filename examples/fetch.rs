@@ -1,12 +1,12 @@
-//! A client of HTTP/1.1: asks for URLs, one behind the other on one connection, and says what came.
+//! An HTTP/1.1 client: requests URLs in sequence on one connection, and prints the status and length of each response.
 //!
 //! ```text
-//! cargo run --example fetch                                           # asks a server of its own, and ends
-//! cargo run --example fetch -- http://127.0.0.1:8080/ /bytes/5000     # asks there, and then for another target
+//! cargo run --example fetch                                           # starts its own server, checks it, and exits
+//! cargo run --example fetch -- http://127.0.0.1:8080/ /bytes/5000     # requests the URL, and then another target
 //! cargo run --example fetch -- --post 1073741824 http://127.0.0.1:8080/echo
 //! ```
 //!
-//! `--post BYTES` sends so many bytes in chunks with each request, and waits for room whenever the peer does not read.
+//! `--post BYTES` sends a chunked body of this length with each request, and waits while the peer does not read.
 
 #![forbid(unsafe_code)]
 
@@ -19,14 +19,14 @@ use tidegate::{Backend, Channel, Client, EventLoop, ReadHalf, Server, WriteHalf,
 
 type Any = Box<dyn Error>;
 
-/// What is asked.
+/// The requests.
 struct Asked {
     host: String,
     targets: Vec<String>,
     post: Option<u64>,
 }
 
-/// What came.
+/// The status and length of a response.
 struct Fetched {
     status: u16,
     bytes: u64,
@@ -44,11 +44,11 @@ async fn fetch_all(asked: &Asked) -> Result<Vec<Fetched>, Any> {
             Some(_) => StreamedRequest::new(Method::Post, target)?.into(),
         })?;
         let uploading = async {
-            // Whoever refuses a body says so and closes, before all of it was sent: what is received tells.
+            // A server may refuse the body and close while it is being sent: the response matters, not this error.
             let _: Result<(), Any> = upload(&mut writer, asked.post).await;
             Ok(())
         };
-        // Side by side: a peer that echoes does not read on while nobody reads from it.
+        // Concurrently: a peer that echoes stops reading while we do not read from it.
         let ((), response) = task::try_join(uploading, receive(&mut reader)).await?;
         println!("{} {target} {} bytes", response.status, response.bytes);
         fetched.push(response);
@@ -56,7 +56,7 @@ async fn fetch_all(asked: &Asked) -> Result<Vec<Fetched>, Any> {
     Ok(fetched)
 }
 
-/// Sends a body of so many bytes, if there is one, as fast as the peer reads.
+/// Sends a body of `post` bytes, if there is one, as fast as the peer reads.
 async fn upload(writer: &mut WriteHalf<http1::Client>, post: Option<u64>) -> Result<(), Any> {
     let Some(mut rest) = post else { return Ok(()) };
     while rest > 0 {
@@ -69,7 +69,7 @@ async fn upload(writer: &mut WriteHalf<http1::Client>, post: Option<u64>) -> Res
     Ok(())
 }
 
-/// The response to one request.
+/// Receives the response to one request.
 async fn receive(reader: &mut ReadHalf<http1::Client>) -> Result<Fetched, Any> {
     let mut fetched = Fetched { status: 0, bytes: 0 };
     while let Some(incoming) = reader.recv().await? {
@@ -108,7 +108,7 @@ fn main() -> Result<(), Any> {
     EventLoop::on(Backend::Auto)?.block_on(fetch_all(&Asked { host, targets: names, post }))?.map(drop)
 }
 
-/// Asks a server of its own, which says how long what it got was.
+/// Checks a server of its own, which responds with the length of the body.
 fn demonstrate() -> Result<(), Any> {
     let server = Server::bind("127.0.0.1:0")?.loops(1).serve(http1::Server::default, serve)?;
     let asked = |targets: &[&str], post| Asked {
@@ -143,5 +143,5 @@ async fn serve(mut channel: Channel<http1::Server>) -> Result<(), Any> {
     Ok(())
 }
 
-/// What is sent, again and again.
+/// The content of uploads, repeated.
 static PIECE: [u8; 16 * 1024] = [b'~'; 16 * 1024];

@@ -1,15 +1,15 @@
-//! A TCP forwarder: whoever connects is connected to another address, and bytes go both ways.
+//! A TCP forwarder: it connects each client to another address, and copies bytes in both directions.
 //!
 //! ```text
-//! cargo run --example forwarder                                        # forwards to an echo of its own, and ends
+//! cargo run --example forwarder                                       # forwards to its own echo server, and exits
 //! cargo run --example forwarder -- 127.0.0.1:7000 127.0.0.1:8080      # listens on the first, connects to the second
 //! ```
 //!
-//! What one side sends faster than the other reads stays with that side: each direction receives nothing until its
-//! writer is ready, so little more than a water mark of bytes waits in it. Large pieces are not copied.
+//! Back-pressure: each direction receives only while its writer is ready, so it buffers little more than a water mark
+//! of bytes, and a fast sender waits for a slow reader. Large pieces are not copied.
 //!
-//! The end of one side is passed on as an end, and a reset as a reset: otherwise a stream that was cut off would look
-//! whole on the other side.
+//! A FIN is forwarded as a FIN, and a reset as a reset: otherwise a truncated stream would look complete on the other
+//! side.
 
 #![forbid(unsafe_code)]
 
@@ -23,8 +23,8 @@ use tidegate::{Channel, Client, ReadHalf, Server, ServerHandle, WriteHalf, task}
 
 type Any = Box<dyn Error>;
 
-/// One direction. When its source ends, so does its sink: dropping a writer ends that side in good order. When either of
-/// the two connections breaks, both are reset.
+/// Copies one direction. When its source ends, so does its sink: dropping a writer ends that side in good order. When
+/// either of the two connections breaks, both are reset.
 async fn pump(mut from: ReadHalf<Raw>, mut to: WriteHalf<Raw>) -> Result<(), Any> {
     let copied = copy(&mut from, &mut to).await;
     if copied.is_err() {
@@ -44,14 +44,14 @@ async fn copy(from: &mut ReadHalf<Raw>, to: &mut WriteHalf<Raw>) -> Result<(), A
 }
 
 async fn forward(mut near: Channel<Raw>, upstream: Client) -> Result<(), Any> {
-    // If nobody is there the error closes the near side, and is logged.
+    // If the connect fails, the error closes the near side, and is logged.
     let mut far = upstream.connect(Raw).await?;
-    // Only the two ends know when they are done.
+    // Only the two peers know when they are done.
     near.ignore_drain();
     far.ignore_drain();
     let (near_reader, near_writer) = near.split();
     let (far_reader, far_writer) = far.split();
-    // If one direction fails, since a connection broke, the other one ends with it.
+    // If one direction fails because a connection broke, the other direction ends too.
     task::try_join(pump(near_reader, far_writer), pump(far_reader, near_writer)).await?;
     Ok(())
 }
@@ -100,7 +100,7 @@ mod tests {
     use std::io::ErrorKind;
     use std::net::TcpListener;
 
-    /// A forwarder, its client, and the other server's end of the same stream.
+    /// A forwarder, its client, and the upstream server's socket of the same stream.
     fn forwarded() -> (ServerHandle, TcpStream, TcpStream) {
         let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
         let running = start("127.0.0.1:0", &upstream.local_addr().unwrap().to_string()).unwrap();
@@ -119,7 +119,7 @@ mod tests {
         drop(stream);
     }
 
-    /// How a stream ends, after everything that came before.
+    /// Reads a stream to its end, and returns how it ended.
     fn end(mut stream: &TcpStream) -> Result<(), ErrorKind> {
         loop {
             match stream.read(&mut [0; 4096]) {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_in_the_middle_of_a_stream_is_passed_on_as_a_reset() {
+    fn a_reset_is_forwarded_as_a_reset() {
         for round in 0..30 {
             let (_running, near, far) = forwarded();
             let (mut from, to) = if round % 2 == 0 { (near, far) } else { (far, near) };
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_passed_on_as_an_end_and_the_other_direction_goes_on() {
+    fn a_fin_is_forwarded_and_the_other_direction_stays_open() {
         let (running, mut near, mut far) = forwarded();
         near.write_all(b"question").unwrap();
         near.shutdown(Shutdown::Write).unwrap();

@@ -1,13 +1,13 @@
-//! A health checker: asks many addresses for an answer, a thousand at a time, each with deadlines.
+//! A health checker: sends a line to many addresses, a thousand at a time, and waits for the echo, with deadlines.
 //!
 //! ```text
-//! cargo run --example health                                       # checks five servers of its own, and ends
+//! cargo run --example health                                       # checks five servers of its own, and exits
 //! cargo run --example health -- 127.0.0.1:7000 example.com:7       # checks these: they should echo a line
 //! ```
 //!
-//! It is one thread. A check is a task that connects, sends a line and waits for one; the number of tasks is what bounds
-//! how many checks are under way. The servers of its own accept few connections at a time and leave the others to the
-//! kernel, so that both ends together need about 1,200 descriptors.
+//! It runs on one thread. A check connects, sends a line and waits for one; the number of worker tasks bounds the
+//! checks in flight. The example's own servers accept few connections at a time and leave the others in the kernel's
+//! backlog, so that both sides together need about 1,200 descriptors.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +26,7 @@ use tidegate::{
 
 type Any = Box<dyn Error>;
 
-/// One check, and what it came to.
+/// Performs one check, and returns its outcome.
 async fn check(client: &Client) -> &'static str {
     let mut channel = match client.connect(Lines::new()).await {
         Ok(channel) => channel,
@@ -45,7 +45,7 @@ async fn check(client: &Client) -> &'static str {
     }
 }
 
-/// How often each target came to what.
+/// The count of each outcome of each target.
 type Outcomes = BTreeMap<(usize, &'static str), usize>;
 
 /// What the workers share. They live on one thread, so cells are enough.
@@ -54,7 +54,7 @@ struct Round {
     total: usize,
     begun: Cell<usize>,
     ended: Cell<usize>,
-    /// How many checks were under way at once.
+    /// The maximum number of checks in flight.
     most: Cell<usize>,
     outcomes: RefCell<Outcomes>,
 }
@@ -74,17 +74,17 @@ async fn check_all(clients: Vec<Client>, times: usize) -> Rc<Round> {
     let total = clients.len() * times;
     let (begun, ended, most, outcomes) = Default::default();
     let round = Rc::new(Round { clients, total, begun, ended, most, outcomes });
-    // The default cap on connections is three quarters of the descriptors that there may be.
+    // The default limit of connections is three quarters of the descriptor limit.
     let workers = IN_FLIGHT.min(Limits::default().connections_max / 2).min(total);
     let workers: Vec<_> = (0..workers).map(|_| task::spawn(worker(round.clone()))).collect();
     for worker in workers {
-        // None is cancelled. One that panicked was logged, and its check is missed in the table.
+        // No task is cancelled. A panic was logged, and its check is missing from the table.
         let _ = worker.await;
     }
     round
 }
 
-/// A server that answers each line after a while, or never, and serves so many connections at a time.
+/// A server that echoes each line after `answer_after`, or never, and serves `connections_max` connections at a time.
 fn start(connections_max: usize, answer_after: Option<Duration>) -> Result<ServerHandle, StartError> {
     let limits = Limits { connections_max, ..Limits::default() };
     Server::bind("127.0.0.1:0")?.loops(1).limits(limits).serve(
@@ -101,7 +101,7 @@ fn start(connections_max: usize, answer_after: Option<Duration>) -> Result<Serve
     )
 }
 
-/// A listener that resets whoever connects: it closes with bytes unread.
+/// A listener that resets every connection: it closes with unread bytes.
 fn start_resetting() -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -117,7 +117,7 @@ fn main() -> Result<(), Any> {
     let well = start(50, Some(Duration::ZERO))?;
     let slow = start(100, Some(Duration::from_millis(50)))?;
     let silent = start(50, None)?;
-    // Bound once, so that nobody else has it, and closed again.
+    // A port that was bound and closed again, so that no other process listens on it.
     let closed = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let targets = [well.address(), slow.address(), silent.address(), &closed.into(), &start_resetting()?.into()];
     let targets = targets.map(ToString::to_string);

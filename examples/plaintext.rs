@@ -1,15 +1,15 @@
-//! One small HTTP server, written twice: as a handler, which is called, and as a loop over a channel, which asks.
+//! One small HTTP server, written twice: as a handler with callbacks, and as an async task that pulls messages.
 //!
 //! ```text
-//! cargo run --example plaintext                               # asks both, says what they answered and ends
+//! cargo run --example plaintext                               # checks both, prints their responses and exits
 //! cargo run --example plaintext -- 127.0.0.1:8080 handler     # serves until it is killed
 //! cargo run --example plaintext -- 127.0.0.1:8080 channel
 //! ```
 //!
-//! It answers `GET /plaintext`, `GET /bytes/N` and `POST /echo`: a body that is there, one that is linked, and one that
-//! goes back while it arrives. `TIDEGATE_BACKEND` names what it runs on, epoll or uring.
+//! It answers `GET /plaintext`, `GET /bytes/N` and `POST /echo`: a constant body, a linked body, and a body that is
+//! sent back while it arrives. `TIDEGATE_BACKEND` selects the backend, epoll or uring.
 //!
-//! What the difference costs is in docs/figures.md.
+//! docs/figures.md has the cost of the difference.
 
 #![forbid(unsafe_code)]
 
@@ -24,17 +24,17 @@ use tidegate::http1::{
 };
 use tidegate::{Channel, Context, Handler, Outcome, Server, ServerHandle, StartError};
 
-/// What is sent for a message, whoever receives it. `echoes` is all that is known of a request whose body is under way.
+/// The response to a message, for both versions. `echoes` is the only state of a request whose body is in progress.
 fn answer(message: Incoming, echoes: &mut bool) -> Option<Outgoing> {
     match message {
         Incoming::Head(head) => {
             *echoes = head.path_bytes() == b"/echo" && head.has_body();
             Some(if *echoes { echo(&head) } else { Outgoing::Response(page(head.path_bytes())) })
         }
-        // It goes back while it comes in. What is kept must not keep the receive buffer that it came in.
+        // Sent back while it arrives. Pending output must not keep the receive buffer alive, so detach it.
         Incoming::Data(data) if *echoes => Some(Outgoing::Data(data.detach().into())),
         Incoming::End if std::mem::take(echoes) => Some(Outgoing::End),
-        // A body that nobody wants is read and dropped, up to the limits of HTTP.
+        // Other bodies are read and dropped, up to the limits of HTTP.
         Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End => None,
     }
 }
@@ -42,9 +42,9 @@ fn answer(message: Incoming, echoes: &mut bool) -> Option<Outgoing> {
 fn page(path: &[u8]) -> Response {
     match path {
         b"/plaintext" => Response::text("Hello, World!"),
-        // No body, so none goes back.
+        // The request has no body, so neither has the response.
         b"/echo" => Response::new(Status::OK),
-        // The body is linked: no byte of it is copied here.
+        // The body is linked, not copied.
         _ => match bytes_asked_for(path).and_then(|count| BLOCK.get(..count)) {
             Some(bytes) => Response::new(Status::OK).content_type(ContentType::BYTES).body(bytes),
             None => Response::new(Status::NOT_FOUND),
@@ -56,7 +56,7 @@ fn bytes_asked_for(path: &[u8]) -> Option<usize> {
     str::from_utf8(path.strip_prefix(b"/bytes/")?).ok()?.parse().ok()
 }
 
-/// The head of an answer with a body as long as that of the request; one without a length goes back in chunks.
+/// The head of a response with a body as long as the request's; a body of unknown length is sent back chunked.
 fn echo(head: &RequestHead) -> Outgoing {
     let response = StreamedResponse::new(Status::OK).content_type(ContentType::BYTES);
     Outgoing::Head(match head.body() {
@@ -65,7 +65,7 @@ fn echo(head: &RequestHead) -> Outgoing {
     })
 }
 
-/// Called with each message.
+/// The handler, which receives callbacks.
 #[derive(Default)]
 struct Site {
     echoes: bool,
@@ -82,7 +82,7 @@ impl Handler<http1::Server> for Site {
     }
 }
 
-/// Asks for each message.
+/// The async task, which pulls messages.
 async fn site(mut channel: Channel<http1::Server>) -> Result<(), Box<dyn Error>> {
     let mut echoes = false;
     while let Some(message) = channel.recv().await? {
@@ -124,5 +124,5 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What `/bytes/N` is cut from.
+/// The content of `/bytes/N`.
 static BLOCK: [u8; 64 * 1024] = [b'x'; 64 * 1024];

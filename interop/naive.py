@@ -1,8 +1,8 @@
-"""A proxy and an origin that are as careless as they can be: between the two, requests can be smuggled.
+"""A deliberately careless proxy and origin: requests can be smuggled between the two.
 
 The proxy believes `Content-Length` before it believes anything else, and hands everything on as it came, over the one
 connection to the origin that all its clients share. The origin believes whatever looks like `Transfer-Encoding: chunked`.
-A judge that finds nothing between these two finds nothing anywhere. With our server in the origin's place the proxy is as
+A tool that finds nothing between these two finds nothing anywhere. With our server as the origin the proxy is as
 careless as before.
 """
 
@@ -14,15 +14,15 @@ import threading
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 CHUNKED = re.compile(rb"\r\n[^\r\n]*encoding[^\r\n]*chunked", re.IGNORECASE)
 CLIENT_SECONDS_MAX = 30
-# How long the proxy waits for a body. A judge that sends less than it has promised must not take waiting for a finding.
+# The proxy's timeout for a body. A tool that sends less than it has declared must not report a timeout as a finding.
 BODY_SECONDS_MAX = 0.5
-# How long the proxy waits for the origin.
+# The proxy's timeout for the origin.
 ORIGIN_SECONDS_MAX = 1.5
 PAGE = b"<html><title>Harbour</title><body>A page that is long enough to be told from an error.</body></html>\n"
 
 
 class Listener:
-    """Accepts at a free port, in a `with`; each connection is served on a thread of its own."""
+    """Listens on a free port, a context manager; serves each connection on a new thread."""
 
     def __enter__(self):
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -31,7 +31,7 @@ class Listener:
         return self
 
     def __exit__(self, *_):
-        # Otherwise the thread that waits in `accept` keeps it open.
+        # Otherwise the thread in `accept` keeps the socket open.
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
@@ -51,7 +51,7 @@ class Listener:
 
 
 def read_head(reader):
-    """A head with its empty line; nothing if the stream has ended."""
+    """A head with its empty line; empty at the end of the stream."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         line = reader.readline(1 << 16)
@@ -82,7 +82,7 @@ def response(status, body):
 
 
 class Origin(Listener):
-    """Takes GET and POST for anything, on connections that it keeps."""
+    """Accepts GET and POST for any path, on persistent connections."""
 
     def serve(self, client, reader):
         while head := read_head(reader):
@@ -95,7 +95,7 @@ class Origin(Listener):
 
 
 class Proxy(Listener):
-    """One request a client, one connection to the origin."""
+    """One request per client connection, one shared connection to the origin."""
 
     def __init__(self, origin_port):
         self.origin_port = origin_port

@@ -1,6 +1,6 @@
-"""What all interop share: our server and what it counts, tools that may be missing, and what runs in front of us.
+"""Shared by all interop scripts: our server and its counts, optional tools, and the proxies in front of the server.
 
-A judge is a program that others wrote. Servers are started and ended by `benches/servers.py`.
+Interop scripts run third-party programs against our server. `benches/servers.py` starts and ends servers.
 """
 
 import os
@@ -25,17 +25,17 @@ BACKENDS = ["epoll", "uring"]
 SCRIPT = str(ROOT / "benches/load.lua")
 COUNTS_SECONDS_MAX = 5
 LISTEN_SECONDS_MAX = 10
-# A port that was free may be taken by the time it is listened at.
+# A port that was free may be in use by the time the program listens on it.
 STARTS_MAX = 3
 LETTERS = b"abcdefghijklmnopqrstuvwxyz\n"
 
 
-# Where Debian has nginx and HAProxy, and where not everybody looks.
+# Debian's folder of nginx and HAProxy, which is not in every PATH.
 os.environ["PATH"] += os.pathsep + "/usr/sbin"
 
 
 def need(*tools):
-    """Ends the script well, and says so, where a tool is missing; with TIDEGATE_TOOLS_REQUIRED=1 that is a failure."""
+    """Skips the script with a message if a tool is missing; with TIDEGATE_TOOLS_REQUIRED=1 that is a failure."""
     missing = [tool for tool in tools if not shutil.which(tool)]
     if missing and os.environ.get("TIDEGATE_TOOLS_REQUIRED") == "1":
         raise Failure(f"not there: {', '.join(missing)}")
@@ -45,19 +45,19 @@ def need(*tools):
 
 
 def letters(length, start=0):
-    """The body of /bytes and of /stream, from its beginning or from somewhere within it."""
+    """The body of /bytes and /stream, from its start or from an offset."""
     skipped = start % len(LETTERS)
     return (LETTERS * (length // len(LETTERS) + 2))[skipped : skipped + length]
 
 
 def serve(backend, *flags, program=PROGRAM):
-    """Our server, to be used in a `with`."""
+    """Our server, a context manager."""
     words = [program, "serve", "--listen", "127.0.0.1:0", "--quiet", "--backend", backend, *flags]
     return servers.Server(shlex.join(words))
 
 
 def counts(server):
-    """What the server says that it has counted: {name: number}."""
+    """The counts of the server: {name: number}."""
     before = server.lines
     server.process.send_signal(signal.SIGUSR1)
     for _ in range(COUNTS_SECONDS_MAX * 100):
@@ -82,8 +82,8 @@ def free_ports(count):
 
 
 def run(command, seconds_max):
-    """Runs a client to its end: its exit code and what it printed."""
-    # What a proxy in the environment would make of it is of no interest.
+    """Runs a client to its end: its exit code and its output."""
+    # Ignore a proxy in the environment.
     environment = {**os.environ, "NO_PROXY": "*", "no_proxy": "*"}
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
@@ -98,7 +98,7 @@ def run(command, seconds_max):
 
 
 class Front:
-    """A program that listens at ports which it is told, in front of an origin. To be used in a `with`."""
+    """A program that listens on given ports in front of an origin, a context manager."""
 
     ports_needed = 1
 
@@ -143,7 +143,7 @@ class Front:
 
 
 class Nginx(Front):
-    """nginx at two ports: what passes the first is gathered before it goes on, what passes the second is not."""
+    """nginx on two ports: it buffers requests and responses on the first, and not on the second."""
 
     ports_needed = 2
     CONFIG = """
@@ -169,7 +169,7 @@ http {{
   proxy_http_version 1.1;
   proxy_set_header Connection "";
   proxy_set_header Host $http_host;
-  # What fails is to be seen, not asked again.
+  # Failures must be visible, so no retries.
   proxy_next_upstream off;
   server {{
     listen 127.0.0.1:{gathering};
@@ -207,7 +207,7 @@ global
 defaults
   mode http
   http-reuse always
-  # What fails is to be seen, not asked again.
+  # Failures must be visible, so no retries.
   retries 0
   timeout connect 5s
   timeout client 1m

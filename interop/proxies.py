@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""nginx and HAProxy in front of `tidegate serve`: is every answer right, and in order, through connections that are kept?
+"""nginx and HAProxy in front of `tidegate serve`: every answer must be right and in order, on persistent connections.
 
 curl, wrk, h2load and a raw socket ask: the server directly, which shows that the questions are fair, and through each
 front. Answers are compared to the byte. What the server counts says how often a front's connections were used again. The
@@ -25,8 +25,8 @@ MIB = 1 << 20
 CLIENT_SECONDS_MAX = 120
 ANSWER_SECONDS_MAX = 20
 PIPELINED = 200
-# How often a front uses a connection to the server, at least, for one client and for many. Now and then the server has to
-# close one.
+# The minimum number of requests per connection between proxy and server, for one client and for many. The server has to
+# close some connections.
 REUSED_MIN = 5
 REUSED_BY_LOAD_MIN = 20
 LOAD_CONNECTIONS = 64
@@ -69,7 +69,7 @@ def pattern(length, seed):
     return random.Random(seed).randbytes(length)
 
 
-# What is asked by curl.
+# The requests of curl.
 
 
 def ask_for_bodies(asked):
@@ -92,7 +92,7 @@ def ask_for_statuses(asked):
     code = ["--output", "/dev/null", "--write-out", "%{http_code}"]
     expect("nothing there", asked.curl(*code, asked.url("/nothing")), b"404")
     expect("a wrong method", asked.curl(*code, "--request", "DELETE", asked.url("/json")), b"405")
-    # A body that nobody wants, and more of it than is skipped: the connection to the server ends with it.
+    # An unwanted body above the server's skip limit: the server closes the connection after it.
     upload = asked.directory / "upload"
     upload.write_bytes(pattern(300_000, "unwanted"))
     expect("an upload that is refused", asked.curl(*code, "--upload-file", str(upload), asked.url("/json")), b"405")
@@ -116,7 +116,7 @@ def ask_for_echoes(asked):
 
 
 def ask_for_much(asked, mib, echoes):
-    """There, from there, and if it `echoes` both in one, by checksum."""
+    """A large upload, a large download, and if it `echoes` both at once, compared by checksum."""
     upload, download = asked.directory / "upload", asked.directory / "download"
     chance, crc, sha256, length = random.Random("much"), 0, hashlib.sha256(), mib * MIB
     with open(upload, "wb") as file:
@@ -147,11 +147,11 @@ def checksum(path):
     return sha256.hexdigest()
 
 
-# What is asked over a raw socket.
+# The requests over a raw socket.
 
 
 def read_answer(reader, is_head=False):
-    """The next response from a buffered reader: (status, body). Strict enough to lose its way where framing is wrong."""
+    """The next response from a buffered reader: (status, body). Strict, so that wrong framing is an error."""
     status_line = reader.readline()
     if not status_line.startswith(b"HTTP/1.1 "):
         raise Failure(f"in place of a response: {status_line[:80]!r}")
@@ -183,7 +183,7 @@ def read_exactly(reader, count):
 
 
 def ask_in_a_row(asked, pieces):
-    """Many requests of all kinds, sent without waiting, in pieces of so many bytes; each answer is told from all others."""
+    """Many pipelined requests of all kinds, in pieces of so many bytes; each answer is distinct from all others."""
     chance = random.Random(pieces)
     wire, expected = b"", []
     for number in range(PIPELINED):
@@ -228,12 +228,12 @@ def send_in_pieces(client, wire, size):
         for start in range(0, len(wire), size):
             client.sendall(wire[start : start + size])
     except OSError:
-        # The side that reads says what was wrong.
+        # The reading side reports the error.
         pass
 
 
 def ask_for_leave(asked):
-    """The body stays here until it is asked for."""
+    """With `Expect: 100-continue`: sends the body only after the interim response."""
     asked.requests += 1
     with asked.connect() as client, client.makefile("rb") as reader:
         client.sendall(b"POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
@@ -242,11 +242,11 @@ def ask_for_leave(asked):
         expect("what was sent with leave", read_answer(reader), (200, b"hello"))
 
 
-# What is asked by load generators.
+# The requests of load generators.
 
 
 def load(asked, seconds):
-    """By wrk, one at a time and in a row, and by h2load: how many requests were answered."""
+    """wrk, unpipelined and pipelined, and h2load: the number of answered requests."""
     answered = 0
     for depth in LOAD_DEPTHS:
         command = ["wrk", "-t", "1", "-c", str(LOAD_CONNECTIONS), "-d", f"{seconds}s", "--timeout", "10s"]
@@ -271,7 +271,7 @@ def load(asked, seconds):
 
 
 def judge(server, name, port, options):
-    """All questions to one address. `server` is behind it."""
+    """All requests to one address, with `server` behind it."""
     begun = time.monotonic()
     before = program.counts(server)
     with tempfile.TemporaryDirectory() as directory:
@@ -283,7 +283,7 @@ def judge(server, name, port, options):
         ask_for_leave(asked)
         for size in [1 << 20, 1000, 7]:
             ask_in_a_row(asked, size)
-        # nginx sends nothing more of a request, beyond what is in the kernel's buffers, once its response has begun.
+        # Once a response has started, nginx sends no more of its request than is in the kernel's buffers.
         ask_for_much(asked, options.mib, echoes="nginx" not in name)
         between = program.counts(server)
         answered = load(asked, options.seconds)
@@ -297,22 +297,22 @@ def judge(server, name, port, options):
         flush=True,
     )
     if after["closed_protocol"] != before["closed_protocol"]:
-        raise Failure(f"{name}: the server took offence {after['closed_protocol'] - before['closed_protocol']} times")
+        raise Failure(f"{name}: {after['closed_protocol'] - before['closed_protocol']} connections closed for a protocol error")
     if name == "direct":
         return
-    # None at all, if those of the address before were kept.
+    # Zero, if the connections of the previous address were reused.
     if asked.requests < REUSED_MIN * alone:
-        raise Failure(f"{name}: {alone} connections to the server for {asked.requests} requests: they are not kept")
+        raise Failure(f"{name}: {alone} connections to the server for {asked.requests} requests: they are not reused")
     if answered < REUSED_BY_LOAD_MIN * crowd:
-        raise Failure(f"{name}: {crowd} connections to the server for {answered} requests of load: they are not kept")
+        raise Failure(f"{name}: {crowd} connections to the server for {answered} requests of load: they are not reused")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=program.PROGRAM, help="the program `tidegate`")
     parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
-    parser.add_argument("--mib", type=int, default=32, help="MiB that go there and back")
-    parser.add_argument("--seconds", type=int, default=1, help="of load, for each depth")
+    parser.add_argument("--mib", type=int, default=32, help="MiB in each direction")
+    parser.add_argument("--seconds", type=int, default=1, help="duration of the load, for each depth")
     options = parser.parse_args()
     program.need("nginx", "haproxy", "curl", "wrk", "h2load")
     for backend in options.backends:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """slowhttptest against `tidegate serve`: slow heads, slow bodies, ranges and slow reading, a thousand connections at once.
 
-Beside each attack good clients ask, some on connections of their own and one that keeps its connection, and each answer
-has to be right and in time. The server's sockets are watched one by one: none may live longer than the deadline that
-its attack runs into, however patiently it sends or reads a little, and that while the attacker would still hold on to it.
-Only who keeps to the least rates may stay, and has to. The README beside this file says how to repeat it.
+During each attack good clients send requests, some on new connections and one on a persistent connection, and each
+answer has to be right and in time. The script watches each of the server's sockets: none may live longer than the
+deadline that applies to its attack, even if the attacker sends or reads a little at a time and would keep the connection
+open. A client that keeps the minimum rates must not be closed. The README in this folder describes how to repeat it.
 """
 
 import argparse
@@ -24,11 +24,11 @@ from program import Failure
 
 ANSWER_SECONDS_MAX = 1
 WATCH_INTERVAL_SECONDS = 0.2
-# How long a silent peer may take to end a connection that the server has ended: `linger_timeout` of its limits.
+# How long a silent peer may delay the close after the server has shut down: `linger_timeout` of its limits.
 LINGER_SECONDS = 2
-# Timers, a crowd's worth of work, and the interval at which is watched.
+# The granularity of timers, the work for a thousand connections, and the watch interval.
 GRACE_SECONDS = 1
-# What slowhttptest brings of a body in one go, unless told otherwise: a name and a value of at most 32 bytes each.
+# The default piece of a body in slowhttptest: a name and a value of at most 32 bytes each.
 MORSEL_BYTES_MAX = 1 + 32 + 1 + 32
 LEAVE_SECONDS_MAX = 10
 ALL_GONE = "No open connections left"
@@ -38,10 +38,10 @@ REQUEST = b"GET /plaintext HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Attack:
-    """One way to be slow: what slowhttptest is told, and what ends its connections.
+    """One attack: the flags of slowhttptest, and the reason why the server closes its connections.
 
-    `cause` is the counter of the server that says so, and `bound` the seconds that one connection may be there. Without
-    a cause it keeps to the least rates: nothing is to end it but itself.
+    `cause` is the server's counter of that reason, and `bound` the maximum lifetime of a connection in seconds. Without
+    a cause the attack keeps the minimum rates, and the server must not close its connections.
     """
 
     def __init__(self, name, path, flags, cause=None, bound=None):
@@ -53,50 +53,50 @@ class Attack:
 
 
 def attacks(options):
-    # What is sent next never comes.
+    # The next piece would be sent only after the attack.
     late = ["-i", str(options.seconds + 1)]
     once = options.deadline + GRACE_SECONDS
-    # A piece each second makes up for as long as it may take at the least rate.
+    # A piece each second extends the deadline by its size over the minimum rate.
     little_by_little = options.deadline / (1 - MORSEL_BYTES_MAX / options.least_rate) + GRACE_SECONDS
-    # What the peer has taken since the last look is seen when a deadline comes, so that all of it may have been taken right
-    # after the one before.
+    # The server checks the peer's progress when a deadline fires, so the progress may date from right after the
+    # previous check.
     twice = 2 * options.deadline + GRACE_SECONDS
     chosen = [
-        # A head has to be whole by its deadline, however busily it grows.
+        # A head must be complete by its deadline, even while it grows.
         Attack("slow heads", "/plaintext", ["-H", "-i", "1"], "closed_protocol", once),
         Attack("slow bodies", "/echo", ["-B", "-s", "8192", *late], "closed_protocol", once),
-        # Each piece comes well before the deadline.
+        # Each piece arrives well before the deadline.
         Attack("bodies by morsels", "/echo", ["-B", "-s", "8192", "-i", "1"], "closed_protocol", little_by_little),
-        # There are no ranges here: these are answered, and ended, since they ask for that.
+        # The server has no ranges: it answers and closes, as the requests say `Connection: close`.
         Attack("ranges", "/bytes/5000", ["-R"], "closed_done", once),
-        # Read five bytes a second: a response that the kernel's buffer does not hold, and one that it does, after which
-        # the connection is idle.
+        # Five bytes a second: of a response above the kernel's buffer, and of one below it, after which the connection
+        # is idle.
         Attack("slow reading", "/bytes/20000000", reading(5, 10), "closed_write_timeout", twice),
-        # Kernels make pieces of a thousand bytes of it: from look to look there is often something, and never enough.
+        # Kernels acknowledge pieces of a thousand bytes: most checks see some progress, but never enough.
         Attack("reading by morsels", "/bytes/20000000", reading(options.least_rate // 2, 1000), "closed_write_timeout", twice),
         Attack("slow reading of little", "/bytes/10000", reading(5, 10), "closed_done", once + LINGER_SECONDS),
     ]
     if options.patient:
-        # On average three times the least rate.
+        # On average three times the minimum rate.
         steady_body = ["-B", "-s", "100000000", "-x", str(3 * options.least_rate), "-i", "1"]
         chosen.append(Attack("steady bodies", "/sum", steady_body))
-        # A kernel acknowledges by pieces of up to half its buffer, which must not take longer than from look to look.
+        # A kernel acknowledges pieces of up to half its buffer; a piece must not take longer than the check interval.
         steady_reading = reading(2 * options.least_rate, 2 * options.least_rate)
         chosen.append(Attack("steady reading", "/bytes/20000000", steady_reading))
     return chosen
 
 
 def reading(rate, window):
-    """The flags of who reads so many bytes each second, out of a buffer for which so many were asked."""
+    """The flags of a reader with `rate` bytes a second and a receive buffer of `window` bytes."""
     return ["-X", "-w", str(window), "-y", str(window + 1), "-n", "1", "-z", str(rate)]
 
 
 class Watch:
-    """Looks at the server's sockets again and again, in a `with`: who is there, and since when."""
+    """Polls the server's sockets, a context manager: which are open, and since when."""
 
     def __init__(self, server):
         self.folder = f"/proc/{server.process.pid}/fd"
-        # The listener, and whoever is there before the attack.
+        # The listener, and sockets from before the attack.
         self.others = self.sockets()
         self.first_seen = {}
         self.last_seen = {}
@@ -112,7 +112,7 @@ class Watch:
             try:
                 target = os.readlink(f"{self.folder}/{descriptor}")
             except FileNotFoundError:
-                # It was closed meanwhile.
+                # The descriptor was closed meanwhile.
                 continue
             if target.startswith("socket:"):
                 found.add(target)
@@ -134,16 +134,16 @@ class Watch:
         self.most = max(self.most, len(self.now))
 
     def longest(self):
-        """How long the one was there that was there longest."""
+        """The longest lifetime of a connection."""
         return max((self.last_seen[each] - first for each, first in self.first_seen.items()), default=0.0)
 
     def last_long_one(self):
-        """When a connection was seen last that was there for more than a moment."""
+        """When a connection older than a moment was last seen."""
         long_ones = (seen for each, seen in self.last_seen.items() if seen > self.first_seen[each])
         return max(long_ones, default=0.0)
 
     def stayed(self, seconds, until):
-        """How many were there for so many seconds at least, and still at that time."""
+        """How many connections were at least so many seconds old, and still open at that time."""
         return sum(seen >= until and seen - self.first_seen[each] >= seconds for each, seen in self.last_seen.items())
 
     def __enter__(self):
@@ -156,7 +156,7 @@ class Watch:
 
 
 class GoodClient:
-    """Asks alternately on a connection that is kept and on one of its own."""
+    """Sends requests alternately on a persistent and on a new connection."""
 
     def __init__(self, server):
         self.address = server.address
@@ -182,7 +182,7 @@ def answer(client):
     while not got.endswith(b"\r\n\r\n" + BODY):
         piece = client.recv(1 << 16)
         if not piece:
-            raise Failure(f"a good client was let go, after {got!r}")
+            raise Failure(f"a good client was closed, after {got!r}")
         got += piece
     if not got.startswith(b"HTTP/1.1 200 "):
         raise Failure(f"a good client was answered {got!r}")
@@ -197,12 +197,12 @@ def start(server, attack, options, directory):
 
 
 def verdict(directory):
-    """How slowhttptest says that it has ended, and whether its own probe was always answered."""
+    """The end status that slowhttptest reports, and whether its own probe was always answered."""
     with open(pathlib.Path(directory, "log"), errors="replace") as log:
         said = COLOURS.sub("", log.read())
     ended = re.search(r"Exit status: *(.*)", said)
     if not ended:
-        raise Failure(f"slowhttptest does not say how it ended\n{said}")
+        raise Failure(f"slowhttptest reported no end status\n{said}")
     return ended[1].strip(), "service available:   NO" not in said
 
 
@@ -247,19 +247,19 @@ def judge(backend, attack, options):
     if left:
         raise Failure(f"{len(left)} connections are left when the attack is over")
     if not attack.cause:
-        # By then all of them were there for a while.
+        # By then all connections were open for a while.
         end = begun + options.seconds - GRACE_SECONDS
         if (stayed := watch.stayed(options.seconds / 2, end)) < options.connections:
-            raise Failure(f"{stayed} connections of {options.connections} were left alone, as all should be")
+            raise Failure(f"{stayed} connections of {options.connections} stayed open, as all should")
         return
     causes = {name: after[name] - before[name] for name in after if name.startswith("closed_")}
     if causes[attack.cause] < options.connections:
-        raise Failure(f"not all were ended by the server for the reason {attack.cause}: {causes}")
+        raise Failure(f"the server did not close all connections for the reason {attack.cause}: {causes}")
     if watch.longest() > attack.bound:
-        raise Failure(f"a connection was there for {watch.longest():.1f} s, and {attack.bound} are allowed")
-    # An attacker that does not look at what it gets does not see that it is gone; then the attack has to go on after it.
+        raise Failure(f"a connection was open for {watch.longest():.1f} s, and {attack.bound} are allowed")
+    # An attacker that does not read cannot notice the close; the attack then has to outlast its connections.
     if ended != ALL_GONE and gone > lasted - 2 * WATCH_INTERVAL_SECONDS:
-        raise Failure(f"{ended!r}, and until then connections were there")
+        raise Failure(f"{ended!r}, and until then connections were open")
 
 
 def main():
@@ -267,11 +267,11 @@ def main():
     parser.add_argument("--program", default=program.PROGRAM, help="the program `tidegate`")
     parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
     parser.add_argument("--connections", type=int, default=1000)
-    parser.add_argument("--rate", type=int, default=500, help="connections that are opened a second")
-    parser.add_argument("--seconds", type=int, default=12, help="how long an attack lasts that is not ended")
-    parser.add_argument("--deadline", type=int, default=3, help="seconds that the server gives: all its time-outs")
-    parser.add_argument("--least-rate", type=int, default=1000, help="bytes a second that the server asks for")
-    parser.add_argument("--patient", action="store_true", help="also who keeps to the least rates, and has to be left alone")
+    parser.add_argument("--rate", type=int, default=500, help="connections opened per second")
+    parser.add_argument("--seconds", type=int, default=12, help="duration of an attack")
+    parser.add_argument("--deadline", type=int, default=3, help="all timeouts of the server, in seconds")
+    parser.add_argument("--least-rate", type=int, default=1000, help="minimum rates of the server, in bytes a second")
+    parser.add_argument("--patient", action="store_true", help="also run clients that keep the minimum rates, and must stay open")
     options = parser.parse_args()
     if options.least_rate <= MORSEL_BYTES_MAX:
         parser.error(f"--least-rate: slow bodies bring up to {MORSEL_BYTES_MAX} bytes a second, and have to be slower than that")

@@ -17,15 +17,15 @@ import servers
 from program import Failure
 
 CHECKS = ["cl-te", "te-cl", "te-te", "h2c", "h2", "cl-edge", "cl-0", "0-cl", "parser-discrepancy"]
-# One path takes no body, and one takes any.
+# One path accepts no body, and one accepts any.
 PATHS = ["/", "/echo"]
 SCAN_SECONDS_MAX = 1200
-# What smugglex ends with.
+# The exit codes of smugglex.
 CLEAN, FOUND = 0, 1
 
 
 def scan(urls, options, *flags):
-    """What smugglex finds: lines that say what and where; and how many checks it has made."""
+    """Runs smugglex: its findings as lines with check and target, and the number of checks."""
     command = ["smugglex", "--json", "--timeout", str(options.timeout), "--concurrency", str(len(urls)), *flags, *urls]
     code, output, errors = program.run(command, SCAN_SECONDS_MAX)
     if code not in (CLEAN, FOUND):
@@ -41,7 +41,7 @@ def scan(urls, options, *flags):
         for check in result["checks"]:
             where = f"{check['check_type']} at {result['target']}"
             notes = check.get("diagnostics", [])
-            # A check that could not be made has found nothing, and says nothing.
+            # A check that could not run proves nothing.
             if any(note.startswith("check_failed") for note in notes):
                 raise Failure(f"smugglex: {where}: {notes}")
             if options.verbose and notes:
@@ -55,14 +55,14 @@ def scan(urls, options, *flags):
 
 
 def control(options):
-    """The careless pair. If nothing is found here, the judge is blind."""
+    """Control: smugglex must find something between the careless pair, or the test is void."""
     begun = time.monotonic()
     with naive.Origin() as origin, naive.Proxy(origin.port) as proxy:
         flags = ["--checks", "cl-te,te-cl", "--max-payloads", "3"]
         found, checks = scan([f"http://127.0.0.1:{proxy.port}/"], options, *flags)
     print(f"careless proxy, careless origin: {len(found)} found by {checks} checks; {time.monotonic() - begun:.1f} s")
     if len(found) != checks:
-        raise Failure(f"smugglex found only {found} where everything is to be found")
+        raise Failure(f"smugglex found only {found} between the careless pair")
 
 
 def judge(backend, options):
@@ -87,7 +87,7 @@ def judge(backend, options):
     if found:
         raise Failure("smugglex found\n" + "\n".join(found))
     if checks < len(urls) * len(CHECKS):
-        raise Failure(f"{checks} checks were made, and {len(urls) * len(CHECKS)} asked for")
+        raise Failure(f"{checks} checks ran, and {len(urls) * len(CHECKS)} were requested")
 
 
 def main():
@@ -95,7 +95,7 @@ def main():
     parser.add_argument("--program", default=program.PROGRAM, help="the program `tidegate`")
     parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
     parser.add_argument("--timeout", type=int, default=4, help="seconds that smugglex waits for an answer")
-    parser.add_argument("--verbose", action="store_true", help="what smugglex notes beside what it finds")
+    parser.add_argument("--verbose", action="store_true", help="print the notes of smugglex too")
     options = parser.parse_args()
     program.need("smugglex", "nginx", "haproxy")
     control(options)

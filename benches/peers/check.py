@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks that each peer answers as the comparison needs it: a figure of one that does not would compare nothing.
+"""Checks that each peer answers as the comparison requires: figures of different answers are not comparable.
 
     benches/peers/check.py [PEER...]
 
-Starts every variant of the peers named, or of all that are built, and prints a line for each. Asked for are every
-endpoint on one kept connection, bodies that come apart from their heads and in halves, pipelined requests in one write
-with their responses in order, and an end on SIGTERM. Exit code 1 if anything failed.
+Starts every variant of the named peers, or of all built ones, and prints a line for each. It checks every endpoint on
+one persistent connection, bodies sent after their heads and in halves, pipelined requests in one write with responses
+in order, and the exit on SIGTERM. Exit code 1 if anything failed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from bench import ROOT, peers
 import servers
 
 DEPTH = 256
-# As many as stay below 64 KiB, which is where some stop reading until they have answered.
+# Fewer than 64 KiB: at that size some servers stop reading until they have answered.
 ECHO_DEPTH = 8
 ECHO_BYTES = 4096
 BODIES = (1024, 16384)
@@ -35,7 +35,7 @@ RECEIVE_BYTES = 64 * 1024
 
 
 class Connection:
-    """A connection that is kept, and that insists on whole and right responses."""
+    """A persistent connection that fails on incomplete or wrong responses."""
 
     def __init__(self, address):
         self.socket = socket.create_connection(address, ANSWER_SECONDS_MAX)
@@ -69,7 +69,7 @@ class Connection:
         return data
 
     def expect(self, body, what):
-        """Reads one response, whose body has to be `body`, or any at all for `None`. Returns headers and body."""
+        """Reads one response, whose body has to be `body`, or any for `None`. Returns headers and body."""
         while (end := self.received.find(b"\r\n\r\n")) < 0:
             if len(self.received) > HEAD_BYTES_MAX:
                 raise servers.Failure(f"{what}: no end of a head in {len(self.received)} bytes")
@@ -104,7 +104,7 @@ def post(body):
 
 
 def echoed(seed):
-    """A body that differs from all others at every place."""
+    """A body that differs from all others at every offset."""
     return bytes((seed + i) % 251 for i in range(ECHO_BYTES))
 
 
@@ -116,7 +116,7 @@ def check_headers(headers, what):
 
 
 def check_bodies(connection):
-    """Which bytes they are is the server's choice; they are the same each time."""
+    """The server chooses the bytes, which must be the same each time."""
     for size in BODIES:
         what = f"GET /bytes/{size}"
         body = ask(connection, size)
@@ -152,7 +152,7 @@ def check_echo(connection):
 
 
 def check_pipelining(connection):
-    # Two lengths that alternate in no regular way: an answer out of its place shows.
+    # Two lengths that alternate irregularly, so that a misplaced answer shows.
     long = [at * at % 7 == 2 for at in range(DEPTH)]
     pipelined_body = ask(connection, PIPELINED_BODY)
     for kinds in ([False] * DEPTH, long):
@@ -164,7 +164,7 @@ def check_pipelining(connection):
 
 
 def check_peer(address, variant):
-    """Asks for everything on one connection."""
+    """Checks all endpoints on one connection."""
     with Connection(address) as connection:
         check_endpoints(connection, variant)
 
@@ -215,7 +215,7 @@ def check_variant(variant):
 
 
 def missing(peer, command):
-    """What keeps a variant from being started, or `None`."""
+    """The reason why a variant cannot start, or `None`."""
     if reason := peers.missing_tools(peer):
         return reason
     words = shlex.split(command)
@@ -231,7 +231,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("peer", nargs="*", help="a peer's folder, or a variant; all that are built unless said")
     named = parser.parse_args().peer
-    # Commands may say paths from the root of the repository.
+    # Commands may contain paths relative to the root of the repository.
     os.chdir(ROOT)
     known = peers.chosen(peers.read_all(), named)
     failures = 0
@@ -245,7 +245,7 @@ def main():
             try:
                 check_variant(variant)
             except (servers.Failure, OSError) as failure:
-                # A failure may quote lines of the server's.
+                # A failure may quote output of the server.
                 print(f"{name}: FAILED: {' '.join(str(failure).split())}", flush=True)
                 failures += 1
             else:

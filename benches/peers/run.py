@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Builds Tidegate and its peers, measures them side by side, and writes tables and charts of it.
 
-Servers take turns round by round, server and load on one core each. The README beside this file says what each job and
-each figure means, and how a peer is added.
+Servers take turns round by round, server and load on one core each. The README in this folder describes the jobs and
+figures, and how to add a peer.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def say(line):
 
 
 def build_generator(options):
-    """wrk has to be there; our own generator is built with the program."""
+    """Checks that wrk is installed; our own generator is built with the program."""
     if options.generator.name == "wrk":
         if not shutil.which("wrk"):
             raise Failure("wrk not found")
@@ -57,7 +57,7 @@ def chosen_jobs(options):
 
 
 def measure(options):
-    """Builds and plays; the results are on disk after each round, whatever happens in the next."""
+    """Builds and measures; the results are on disk after each round, whatever happens in the next."""
     wanted = chosen_jobs(options)
     known = peers.chosen(peers.read_all(), options.peers)
     clients.allow_descriptors(max(options.crowds.values()))
@@ -82,7 +82,7 @@ def added_to(directory, added, options):
 
 
 def write(path, text):
-    """All of it or nothing: what was there stays until the new text is complete."""
+    """Atomic write: the old file stays until the new text is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".part")
     unfinished.write_text(text + "\n")
@@ -124,7 +124,7 @@ def read_options():
     parser.add_argument(
         "--into", type=pathlib.Path, metavar="DIR", help="add the jobs that are measured, or are in FILE, to the results here"
     )
-    # What is given holds with `--quick` as well.
+    # Explicit options also override `--quick`.
     quick, _ = parser.parse_known_args()
     parser.set_defaults(**(QUICK if quick.quick else USUAL))
     options = parser.parse_args()
@@ -141,7 +141,7 @@ def read_options():
 def main():
     options = read_options()
     if options.into:
-        # A run of many minutes does not fail at its end for this.
+        # This must not fail a run of many minutes at its end.
         read(options.into / "results.json")
     results = read(options.source) if options.source else measure(options)
     if options.into:
@@ -156,6 +156,6 @@ def main():
 
 
 if __name__ == "__main__":
-    # The output may be a file that somebody watches.
+    # The output may be a file that a user follows.
     sys.stdout.reconfigure(line_buffering=True)
     servers.run(main)

@@ -1,4 +1,4 @@
-//! The client: one connection, on which a question waits for its answer.
+//! The client: one connection, with one request at a time.
 
 use std::error::Error;
 use std::time::Duration;
@@ -18,12 +18,12 @@ impl Counters {
         Ok(Self { channel: Client::to(target)?.connect(ClientSide::new()).await? })
     }
 
-    /// Adds to a counter, and says what it comes to.
+    /// Adds to a counter, and returns the total.
     pub(crate) async fn add(&mut self, name: &str, amount: u32) -> Result<u64, Box<dyn Error>> {
         self.ask_for(Request::Add { name: name.to_owned(), amount }).await
     }
 
-    /// What a counter stands at.
+    /// Returns the total of a counter.
     pub(crate) async fn ask(&mut self, name: &str) -> Result<u64, Box<dyn Error>> {
         self.ask_for(Request::Ask { name: name.to_owned() }).await
     }
@@ -38,5 +38,5 @@ impl Counters {
     }
 }
 
-/// A server that is there and does not answer is no better than none.
+/// The timeout of an answer: a server that does not answer is as bad as none.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,10 +1,10 @@
-//! Tally: a binary protocol of our own, from the bytes to a running server and its client.
+//! Tally: a custom binary protocol, from the codec to a running server and its client.
 //!
-//! Clients add to counters and ask for them. `protocol.rs` is the codec, one for each side; `service.rs` the handler and
+//! Clients add to counters and read them. `protocol.rs` has the codecs, one for each side; `service.rs` the handler and
 //! its test without a network; `client.rs` the client; this file is the server, and the command.
 //!
 //! ```text
-//! cargo run --example tally                                  # talks to itself, says what happened and ends
+//! cargo run --example tally                                  # checks itself, prints the results and exits
 //! cargo run --example tally -- 127.0.0.1:7001                # serves until it is killed
 //! cargo run --example tally -- 127.0.0.1:7001 add boat 5     # adds five boats
 //! cargo run --example tally -- 127.0.0.1:7001 ask boat       # how many boats?
@@ -49,8 +49,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// The counters belong to one loop, whose connections share them without a lock. With more loops each would have
-/// counters of its own.
+/// The counters belong to one loop, whose connections share them without a lock. With more loops each would have its
+/// own counters.
 fn start(address: &str) -> Result<ServerHandle, tidegate::StartError> {
     Server::bind(address)?.loops(1).start_each(|_| {
         let tallies = Tallies::default();
@@ -58,7 +58,7 @@ fn start(address: &str) -> Result<ServerHandle, tidegate::StartError> {
     })
 }
 
-/// A server, and a client that talks to it.
+/// Starts a server, and checks it with a client.
 fn check() -> Result<(), Box<dyn Error>> {
     let server = start("127.0.0.1:0")?;
     let address = server.address().to_string();

@@ -1,11 +1,11 @@
-//! The protocol: frames on the wire; requests and responses to those who speak it, one codec for each side.
+//! The protocol: frames on the wire, requests and responses as messages, one codec for each side.
 //!
 //! ```text
 //! length u16 | version u8 = 1 | kind u8 | body          all big endian, the length counts what follows it
 //!   request  0x01 add      amount u32, name
 //!            0x02 ask      name
 //!   response 0x81 total    u64
-//!            0x80 refused  why, as text; the connection closes
+//!            0x80 refused  the reason, as text; the connection closes
 //! ```
 
 use std::fmt;
@@ -13,22 +13,22 @@ use std::fmt;
 use tidegate::framing::{FramingError, LengthField};
 use tidegate::{Blame, Codec, Fault, Input, Output, Slice, Step};
 
-/// What a client wants. To the server a name is a view of what was received, and whoever keeps it copies it; a client
-/// has names of its own.
+/// A request. On the server a name is a view of the receive buffer, which the service copies to keep it; a client has
+/// owned names.
 #[derive(Debug)]
 pub(crate) enum Request<Name> {
     Add { name: Name, amount: u32 },
     Ask { name: Name },
 }
 
-/// What it is told.
+/// A response.
 #[derive(Debug)]
 pub(crate) enum Response {
     Total(u64),
     Refused(Slice),
 }
 
-/// The server's side: a framing that exists already, and what is in the frames.
+/// The server's side: a length-field framing, and the content of the frames.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerSide(LengthField);
 
@@ -37,7 +37,7 @@ impl ServerSide {
         Self(FRAMES)
     }
 
-    /// Says to the peer what it did wrong. The connection closes once that was sent.
+    /// Sends the reason to the peer. The connection closes once that was sent.
     fn refuse(error: Error, reply: &mut Output<'_>) -> Error {
         let why: &[u8] = match error {
             Error::Framing(_) => b"bad frame",
@@ -68,7 +68,7 @@ impl Codec for ServerSide {
     }
 
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Self::In>, Error> {
-        // Half a request: the client means to be done, and is not. The framing says so.
+        // An incomplete request at the end of input is an error of the framing.
         let frame = self.0.decode_eof(input, reply).map_err(Error::Framing)?;
         frame.try_map(|frame| parse_request(&frame)).map_err(|error| Self::refuse(error, reply))
     }
@@ -106,7 +106,7 @@ impl Codec for ClientSide {
     }
 }
 
-/// Parses into a type that cannot be wrong, so that the handler has nothing left to check.
+/// Parses into a type that is always valid, so that the handler needs no checks.
 fn parse_request(frame: &Slice) -> Result<Request<Slice>, Error> {
     let name = |start: usize| if start < frame.len() { Ok(frame.slice(start..)) } else { Err(Error::Malformed) };
     match *kind_and_body(frame)? {
@@ -139,7 +139,7 @@ fn checked(text: &[u8]) -> Result<&[u8], Error> {
     if text.len() <= TEXT_BYTES_MAX { Ok(text) } else { Err(Error::TooLong) }
 }
 
-/// Writes a frame straight into the connection's queue: no message is kept, and no buffer stands in between.
+/// Writes a frame directly into the connection's queue, without an intermediate message or buffer.
 fn write(kind: u8, body: &[&[u8]], out: &mut Output<'_>) {
     let length = 2 + body.iter().map(|part| part.len()).sum::<usize>();
     let mut writer = out.writer(2 + length);
@@ -150,7 +150,7 @@ fn write(kind: u8, body: &[&[u8]], out: &mut Output<'_>) {
     }
 }
 
-/// What can be wrong with what a peer sends, and with what is to be sent.
+/// Errors in received and in outgoing messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Error {
     Framing(FramingError),
@@ -173,8 +173,8 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Framing(error) => error.fmt(f),
-            Self::Version(version) => write!(f, "version {version} is not spoken here"),
-            Self::Malformed => f.write_str("a message that is not one"),
+            Self::Version(version) => write!(f, "version {version} is not supported"),
+            Self::Malformed => f.write_str("malformed message"),
             Self::TooLong => write!(f, "a name has at most {TEXT_BYTES_MAX} bytes"),
         }
     }
@@ -188,11 +188,11 @@ const ASK: u8 = 0x02;
 const TOTAL: u8 = 0x81;
 const REFUSED: u8 = 0x80;
 
-/// A longer frame is refused as soon as its length is there, before any of it is waited for.
+/// A longer frame is refused as soon as its length has arrived, before the rest is buffered.
 const FRAMES: LengthField = LengthField::builder(2).frame_bytes_max(FRAME_BYTES_MAX).build();
 
-/// Length included.
+/// The maximum length of a frame, the length field included.
 const FRAME_BYTES_MAX: usize = 128;
 
-/// What is left for a name beside an amount.
+/// The space for a name next to an amount.
 const TEXT_BYTES_MAX: usize = FRAME_BYTES_MAX - 8;

@@ -1,4 +1,4 @@
-//! The service: the handler of one connection, and its test without a network.
+//! The service: the handler of one connection, and its tests without a network.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -47,12 +47,12 @@ impl Handler<ServerSide> for Service {
         match self.total(&request).map(|total| cx.send(Response::Total(total))) {
             Some(Ok(_)) => Outcome::Continue,
             Some(Err(error)) => Outcome::fail(error),
-            None => Outcome::fail("there are as many tallies as there may be"),
+            None => Outcome::fail("the limit of tallies is reached"),
         }
     }
 }
 
-/// Whatever grows because peers say so has a bound.
+/// Peers can create tallies, so their number is bounded.
 const TALLIES_MAX: usize = 10_000;
 
 #[cfg(test)]
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_told() {
+    fn the_total_is_the_sum_of_the_amounts() {
         let mut pipe = open();
         pipe.receive(ADD_FIVE);
         pipe.receive(&[ADD_FIVE, ASK].concat());
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_wrong_is_told_why_and_the_connection_closes() {
+    fn an_invalid_request_gets_the_reason_and_closes_the_connection() {
         for (wire, why) in [
             (&b"\x00\x06\x07\x02boat"[..], &b"unsupported version"[..]),
             (b"\x00\x02\x01\x02", b"malformed request"),
@@ -96,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn the_side_of_the_server_keeps_the_contract_of_codecs() {
+    fn the_server_codec_keeps_the_contract_of_codecs() {
         let wire = [ADD_FIVE, ASK].concat();
         assert_eq!(contract::check(ServerSide::new, &wire).messages.len(), 2);
         contract::never_panics(ServerSide::new, &wire, 200);
         contract::refuses_before_allocating(ServerSide::new, b"\xff\xff\x01\x01");
     }
     #[test]
-    fn the_side_of_the_client_keeps_it_too() {
+    fn the_client_codec_keeps_the_contract_of_codecs() {
         let wire = b"\x00\x0a\x01\x81\0\0\0\0\0\0\0\x05\x00\x04\x01\x80no";
         assert_eq!(contract::check(ClientSide::new, wire).messages, ["Total(5)", r#"Refused(b"no")"#]);
         contract::never_panics(ClientSide::new, wire, 200);

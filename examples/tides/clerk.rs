@@ -1,4 +1,4 @@
-//! The service as a handler: called with one request after the other.
+//! The service as a handler, which receives a callback for each request.
 
 use std::time::Duration;
 
@@ -107,5 +107,5 @@ impl Handler<Tides> for Clerk {
     }
 }
 
-/// Who asks for nothing in this time, and watches nothing, has left.
+/// The idle timeout of a peer that does not watch.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(300);

@@ -1,4 +1,4 @@
-//! The client: one connection, on which a request waits for its answer.
+//! The client: one connection, with one request at a time.
 
 use std::error::Error;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Gauge {
         answer.ok_or_else(|| "the office has closed".into())
     }
 
-    /// All levels.
+    /// Returns all levels.
     pub(crate) async fn list(&mut self) -> Result<Vec<(Box<str>, i32)>, Box<dyn Error>> {
         self.channel.send(Request::List)?;
         let mut levels = Vec::new();

@@ -1,7 +1,7 @@
-//! Tides: the server that grows from chapter to chapter of `docs/guide`; every piece of code there is a piece of this.
+//! Tides: the server that grows from chapter to chapter of `docs/guide`; all code there is an excerpt of this.
 //!
 //! ```text
-//! cargo run --example tides                                   # talks to itself, says what happened and ends
+//! cargo run --example tides                                   # checks itself, prints the results and exits
 //! cargo run --example tides -- 127.0.0.1:7003                 # serves until it is killed
 //! cargo run --example tides -- 127.0.0.1:7003 tides.socket    # the same, and a later one takes over from it
 //! ```
@@ -45,7 +45,7 @@ fn office() -> Office {
     Office::new(office_path())
 }
 
-/// Where levels are saved.
+/// The file in which levels are saved.
 fn office_path() -> PathBuf {
     std::env::temp_dir().join(format!("tides-{}", std::process::id()))
 }
@@ -112,7 +112,7 @@ async fn talk(address: &str) -> Result<(), Box<dyn Error>> {
     assert_eq!(gauge.get("brest").await?, Answer::Unknown);
     assert_eq!(gauge.set("brest", 412).await?, Answer::Ok);
     assert_eq!(gauge.set("st-malo", 871).await?, Answer::Ok);
-    println!("the watcher hears: {:?}", watcher.next().await?);
+    println!("the watcher receives: {:?}", watcher.next().await?);
     println!("at brest: {:?}", gauge.get("brest").await?);
     assert_eq!(gauge.list().await?, [("brest".into(), 412), ("st-malo".into(), 871)]);
     assert_eq!(gauge.ask(Request::Save).await?, Answer::Ok);

@@ -1,4 +1,4 @@
-//! The office on a simulated network: what it promises holds whatever the network does, and a drain leaves nothing.
+//! The office on a simulated network: confirmed levels persist under all injected faults, and a drain leaves nothing.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ use crate::protocol::{Answer, Request, Tides};
 use crate::session::session;
 use crate::{limits, office};
 
-/// What a gauge knows of its station when it stops: the level that the office has confirmed, and the one that it
-/// asked for last.
+/// The levels of a station that a gauge has sent: the last one that the office has confirmed, and the last one that it
+/// has requested.
 struct Logbook {
     station: String,
     confirmed: Cell<i32>,
@@ -103,7 +103,7 @@ fn what_the_office_confirms_stays_true_whatever_the_network_does() {
         fired += day(seed, faults).1;
     }
     println!("{fired}");
-    // Nobody here sends so much ahead that a loop stops receiving in the middle of it.
+    // No client sends so much ahead that a loop pauses receives in the middle of it.
     let met = Fault::ALL.into_iter().filter(|fault| *fault != Fault::LateCancel);
     fired.assert_all(&met.collect::<Vec<_>>());
 }

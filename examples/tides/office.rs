@@ -1,4 +1,4 @@
-//! The office: what all connections share, on all loops.
+//! The office: the state that all connections share, on all loops.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -41,7 +41,7 @@ impl Office {
         Ok(Answer::Ok)
     }
 
-    /// The station that follows one in the alphabet; the first, if there is none.
+    /// The station after `station` in alphabetical order, or the first one if it is `None`.
     pub(crate) fn after(&self, station: Option<&str>) -> Option<(Box<str>, i32)> {
         let from = station.map_or(Bound::Unbounded, Bound::Excluded);
         let levels = self.levels();

@@ -1,14 +1,14 @@
-//! The protocol: lines of text; one codec for each side.
+//! The protocol: lines of text, one codec for each side.
 //!
 //! ```text
 //! SET brest 412     the water stands at 412 cm      OK, or FULL
 //! GET brest         where does it stand?            AT brest 412, or UNKNOWN
-//! LIST              all of them                     AT .. for each, then OK
-//! WATCH             whatever is set from now on     OK, then AT .. whenever it is
+//! LIST              all levels                      AT .. for each, then OK
+//! WATCH             every level set from now on     OK, then AT .. for each
 //! SAVE              to the server's disk            OK, or FAILED
 //! ```
 //!
-//! Who says anything else is told `ERROR`, and the connection closes.
+//! Any other line gets `ERROR`, and the connection closes.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The service as a channel: the same in straight-line code.
+//! The service as an async task, in straight-line code.
 
 use std::error::Error;
 

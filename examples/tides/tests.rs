@@ -1,4 +1,4 @@
-//! Tests without a network, and the promise that the guide shows this code and no other.
+//! Tests without a network, and a test that all code in the guide is an excerpt of these files.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -108,14 +108,14 @@ fn both_sides_keep_the_contract_of_codecs() {
     contract::never_panics(TidesClient::new, answers, 200);
 }
 
-/// Each block of Rust in the guide stands, line by line, in one of the files here. `// ...` leaves lines out.
+/// Each Rust block in the guide is an excerpt of one of these files, line by line. `// ...` stands for omitted lines.
 #[test]
 fn the_guide_shows_this_code() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR"));
     let sources = [texts(&examples.join("tides"), "rs"), texts(examples, "rs")].concat();
     let mut blocks = 0;
     for (chapter, text) in texts(&examples.join("../docs/guide"), "md") {
-        assert!(!text.contains("```rust,"), "{chapter}: a block with a flag would not be compared");
+        assert!(!text.contains("```rust,"), "{chapter}: this test would skip a block with a flag");
         for block in text.split("```rust\n").skip(1) {
             let block: Vec<_> = block.lines().map(str::trim).take_while(|line| *line != "```").collect();
             blocks += 1;
@@ -123,7 +123,7 @@ fn the_guide_shows_this_code() {
                 let part = part.trim();
                 assert!(
                     sources.iter().any(|(_, code)| code.contains(part)),
-                    "{chapter} shows what is not there:\n{part}"
+                    "{chapter} shows code that is in no file:\n{part}"
                 );
             }
         }
@@ -131,7 +131,7 @@ fn the_guide_shows_this_code() {
     assert!(blocks > 0, "the guide has examples");
 }
 
-/// The files in a folder, with the white space around their lines taken away.
+/// The files in a folder, with their lines trimmed.
 fn texts(folder: &Path, extension: &str) -> Vec<(String, String)> {
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files
@@ -144,9 +144,9 @@ fn texts(folder: &Path, extension: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-// Pieces of the guide that are no part of the server.
+// Excerpts in the guide that are not part of the server.
 
-/// Prints what the office says, and asks what other threads want to know.
+/// Prints the answers of the office, and sends the requests of other threads.
 struct Print;
 
 impl Handler<TidesClient> for Print {

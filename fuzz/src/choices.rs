@@ -1,9 +1,9 @@
-//! `Choices`: the bytes of a fuzzer as a row of decisions.
+//! `Choices`: the bytes of a fuzzer as a sequence of decisions.
 //!
-//! One byte is one decision, wherever it can be: a fuzzer that changes a byte then changes one thing. When the bytes
-//! are used up every decision is the first one.
+//! Where possible, one byte is one decision: a fuzzer that changes a byte then changes one thing. When the bytes are
+//! used up, every decision is the first choice.
 
-/// Decisions that are left.
+/// The remaining decisions.
 #[derive(Debug)]
 pub(crate) struct Choices<'a> {
     bytes: &'a [u8],
@@ -19,7 +19,7 @@ impl<'a> Choices<'a> {
         self.bytes.is_empty()
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub(crate) const fn rest(self) -> &'a [u8] {
         self.bytes
     }
@@ -44,7 +44,7 @@ impl<'a> Choices<'a> {
         &choices[self.below(choices.len())]
     }
 
-    /// A length up to `most`: every number up to 127, then ever coarser.
+    /// A length up to `most`: exact up to 127, then in growing steps.
     pub(crate) fn length(&mut self, most: usize) -> usize {
         let length = match usize::from(self.byte()) {
             short @ 0..128 => short,
@@ -53,7 +53,7 @@ impl<'a> Choices<'a> {
         length.min(most)
     }
 
-    /// At most so many bytes as they are.
+    /// At most `most` bytes, unchanged.
     pub(crate) fn take(&mut self, most: usize) -> &'a [u8] {
         let (taken, rest) = self.bytes.split_at(most.min(self.bytes.len()));
         self.bytes = rest;
@@ -66,14 +66,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn when_the_bytes_are_used_up_every_decision_is_the_first_one() {
+    fn without_bytes_every_decision_is_the_first_choice() {
         let mut choices = Choices::new(&[7]);
         assert_eq!((choices.below(4), choices.below(4), choices.pick(&["a", "b"])), (3, 0, &"a"));
         assert!(choices.is_over() && choices.length(99) == 0 && choices.rest().is_empty());
     }
 
     #[test]
-    fn lengths_reach_the_most_and_are_exact_while_short() {
+    fn lengths_are_exact_while_short_and_bounded_by_the_maximum() {
         assert_eq!(Choices::new(&[127]).length(1000), 127);
         assert_eq!(Choices::new(&[255]).length(10_000), 31 << 7);
         assert_eq!(Choices::new(&[255]).length(1000), 1000);

@@ -1,10 +1,10 @@
-//! Whole connections on a simulated network: a server that echoes, clients that do as they like, and faults.
+//! Complete connections on a simulated network: a server that echoes, clients with arbitrary steps, and faults.
 //!
-//! The bytes choose the seed and the faults, how the server treats its connections, and what each client does, step by
-//! step. Whatever that comes to: what comes back is the beginning of what was sent, every connection ends, every
-//! handler is told so once, and nothing is left, neither in the network nor in memory.
+//! The bytes choose the seed and the faults, the server's behaviour on a connection, and the steps of each client. In
+//! every case the echo is a prefix of the sent bytes, every connection closes, `closed` runs once per handler, and
+//! nothing is left in the network or in memory.
 //!
-//! Read next: `party.rs` in the folder of this name, for what the two sides do.
+//! Read next: `party.rs` in the folder of this name, which has both sides.
 
 mod party;
 
@@ -30,14 +30,14 @@ pub fn connections(data: &[u8]) {
     if choices.byte() & 1 == 0 {
         play(scene, choices, || Raw, || Raw);
     } else {
-        // Who does not shake hands in time is sent away.
+        // The filter closes connections whose handshake misses the deadline.
         let deadline = scene.network.now() + Duration::from_millis(choices.length(4096) as u64);
         let server = move || Over::new(ToyTls::server(KEY).with_deadline(deadline), Raw);
         play(scene, choices, server, || Over::new(ToyTls::client(KEY), Raw));
     }
 }
 
-/// Two hosts and what is between them.
+/// Two hosts and the network between them.
 pub(crate) struct Scene {
     pub(crate) network: Network,
     pub(crate) server: SimNode,
@@ -45,7 +45,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// A seed, how many faults, and each of them with how often it strikes; then how much memory the server has.
+    /// Reads the seed, the number of faults, each fault with its frequency, and the server's memory budget.
     pub(crate) fn new(choices: &mut Choices<'_>) -> Self {
         let network = Network::new(choices.byte().into());
         let mut faults = if choices.byte() & 1 == 0 { Faults::none() } else { Faults::benign() };
@@ -59,7 +59,7 @@ impl Scene {
         Self { network, server, client }
     }
 
-    /// Lets time pass until every connection is gone, and looks whether anything is left.
+    /// Lets time pass until every connection is closed, and asserts that nothing is left.
     pub(crate) fn end(self) {
         let Self { network, server, client } = self;
         let is_over = || network.open_ends() == 0 && server.counts().connections + client.counts().connections == 0;
@@ -70,7 +70,7 @@ impl Scene {
         let drained = network.run_until(Duration::from_secs(3), || server.is_drained() && client.is_drained());
         assert!(drained, "a slot is left");
         assert_eq!(server.counts().tasks_panicked + client.counts().tasks_panicked, 0, "a task panicked");
-        assert_eq!(server.counts().closed_panicked + client.counts().closed_panicked, 0, "somebody panicked");
+        assert_eq!(server.counts().closed_panicked + client.counts().closed_panicked, 0, "a handler panicked");
         let pools = [server.pool().clone(), client.pool().clone()];
         drop((network, server, client));
         for pool in pools {
@@ -90,14 +90,14 @@ fn play<C, D>(
 {
     let manners = Manners::new(&mut choices);
     let (limits, has_handlers) = (limits(&mut choices), choices.byte() & 1 == 0);
-    // Handlers that were made, and how often each was told of its end.
+    // The number of `closed` calls of each handler.
     let ends = Rc::new(std::cell::RefCell::new(Vec::<Rc<Cell<u32>>>::new()));
     let address = if has_handlers {
         let ends = Rc::clone(&ends);
         let make = move |_: &Address| {
-            let told = Rc::new(Cell::new(0));
-            ends.borrow_mut().push(Rc::clone(&told));
-            (server(), Echo::new(manners, told))
+            let closed = Rc::new(Cell::new(0));
+            ends.borrow_mut().push(Rc::clone(&closed));
+            (server(), Echo::new(manners, closed))
         };
         scene.server.listen(PORT, limits, make)
     } else {
@@ -125,17 +125,17 @@ fn play<C, D>(
     }
     let over = scene.network.run_until(PATIENCE, || exchanges.iter().all(|exchange| exchange.is_over()));
     let counts = || (scene.network.open_ends(), scene.server.counts(), scene.client.counts());
-    assert!(over, "a client waits for ever: {exchanges:?} {:?}", counts());
+    assert!(over, "a client never finishes: {exchanges:?} {:?}", counts());
     scene.end();
     for exchange in &exchanges {
         exchange.check();
     }
-    for told in ends.borrow().iter() {
-        assert_eq!(told.get(), 1, "how often a handler was told of its end");
+    for closed in ends.borrow().iter() {
+        assert_eq!(closed.get(), 1, "`closed` runs once per handler");
     }
 }
 
-/// Limits that are reached, some of them.
+/// Limits, some of which are reached.
 pub(crate) fn limits(choices: &mut Choices<'_>) -> Limits {
     let water = [WaterMarks::default(), WaterMarks::new(4096, 1024), WaterMarks::new(200, 1)];
     let timeout = Duration::from_secs(*choices.pick(&[60, 1, 5]));
@@ -151,8 +151,8 @@ pub(crate) fn limits(choices: &mut Choices<'_>) -> Limits {
 const KEY: u8 = 0x5a;
 const PORT: u16 = 7;
 
-/// What one client does.
+/// The maximum number of steps of a client.
 const STEPS_MAX: usize = 16;
 
-/// No sum of pauses and deadlines is longer.
+/// Longer than any sum of pauses and deadlines.
 const PATIENCE: Duration = Duration::from_secs(10_000);

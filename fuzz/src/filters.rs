@@ -1,7 +1,8 @@
-//! Stacks of filters: hostile bytes below them mean the same in whatever pieces, and what goes through them arrives.
+//! Stacks of filters: any split of hostile bytes below them decodes alike, and plain bytes arrive through them.
 //!
-//! The first byte is a seed of pieces and the second one chooses the stack. The rest is the wire below it; or the plain
-//! bytes above it, in records of a length that comes next, and then the stack has to mean what the codec alone means.
+//! The first byte is the seed of the split, the second one chooses the stack. The rest is the wire below the stack; or
+//! the plain bytes above it, in records whose length comes next, and then the stack must decode what the codec alone
+//! decodes.
 
 use tidegate_codec::framing::{Lines, Payload};
 use tidegate_codec::{Codec, Output, Over, Slice};
@@ -34,7 +35,7 @@ pub fn filters(data: &[u8]) {
             check.stack(make, &|wire| prefixed(&tls(wire)));
         }
         _ => {
-            // Two of a kind: what the outer one opens is the wire of the inner one.
+            // Two equal filters: the output of the outer one is the wire of the inner one.
             let make = || Over::new(ToyTls::server(KEY), Over::new(ToyTls::server(KEY), plain()));
             check.stack(make, &|wire| tls(&tls(wire)));
         }
@@ -50,7 +51,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Decodes the bytes below a stack, or what `wire` makes of them when they are the bytes above.
+    /// Decodes the bytes below a stack, or the bytes above it after `wire` has encoded them.
     fn stack<C>(&self, make: impl Fn() -> C, wire: &dyn Fn(&[u8]) -> Vec<u8>)
     where
         C: Codec<In = Slice, Out = Payload>,
@@ -62,15 +63,15 @@ impl Check<'_> {
         let mut wire = wire(self.bytes);
         let alone = self.run(plain, self.bytes);
         if self.cut_off {
-            // Some of the last bytes do not come: what comes is the beginning of the same.
+            // Some of the last bytes are missing: the messages are a prefix of the complete ones.
             wire.truncate(wire.len().saturating_sub(1 + usize::from(self.seed & 7)));
             let stacked = self.run(make, &wire);
             let count = stacked.messages.len();
-            assert_eq!(alone.messages.get(..count), Some(&stacked.messages[..]), "cut off, it means something else");
+            assert_eq!(alone.messages.get(..count), Some(&stacked.messages[..]), "truncated input decodes differently");
             return;
         }
         let stacked = self.run(make, &wire);
-        assert_eq!(stacked.messages, alone.messages, "the filters change what is said");
+        assert_eq!(stacked.messages, alone.messages, "the filters change the messages");
         if !self.open {
             assert_eq!(stacked.blame(), alone.blame(), "the filters change who is to blame");
         }
@@ -81,11 +82,10 @@ impl Check<'_> {
         C: Codec<In = Slice, Out = Payload>,
     {
         let answer = |line: Slice, codec: &mut C, out: &mut Output<'_>| {
-            // One that ends with CR is refused: it came with CRLF, and LF alone would not bring it back.
+            // A line that ends with CR is refused: with LF alone it would not decode to itself.
             let _ = codec.encode(line.into(), out);
         };
-        // Records depend on when they are flushed, and so on the pieces; that they are in order is looked at where
-        // they come from.
+        // Records depend on the time of the flush, and so on the split; their own tests check that they are valid.
         let contract =
             Contract::rendered(make, |line| text(line)).answer(answer).replies(|_| Vec::new()).seed(self.seed.into());
         let contract = if self.open { contract.stays_open() } else { contract };
@@ -103,7 +103,7 @@ const PREFIX: &[u8] = b"PROXY\r\n";
 /// Short, so that the limit is reached.
 const LINE_BYTES_MAX: usize = 40;
 
-/// The bytes are those above the stack.
+/// The bytes are the plain bytes above the stack.
 const IN_ORDER: u8 = 8;
 const CUT_OFF: u8 = 16;
 const STAYS_OPEN: u8 = 32;

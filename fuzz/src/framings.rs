@@ -1,7 +1,7 @@
-//! The framings: any split of any bytes gives the same frames, and what is encoded is decoded to the same.
+//! The framings: any split of any bytes gives the same frames, and every encoded frame decodes to itself.
 //!
-//! The first byte is a seed of pieces, the next ones choose the options, the rest is the wire. The same rest is then a
-//! message that is to be encoded: it is refused, or it comes back.
+//! The first byte is the seed of the split, the next ones choose the options, the rest is the wire. The same rest is
+//! then a message to encode: it is refused, or decodes to itself.
 
 use tidegate_codec::framing::{Delimiter, Fixed, FramingError, LengthField, Lines, Payload};
 use tidegate_codec::{Codec, Slice};
@@ -32,7 +32,7 @@ pub fn delimiter(data: &[u8]) {
     let mut choices = Choices::new(data);
     let seed = choices.byte();
     let options = choices.byte();
-    // Bytes of few kinds, so that delimiters that repeat themselves come up.
+    // Few different bytes, so that self-overlapping delimiters occur.
     let delimiter = match options & 7 {
         0 => choices.take(4),
         index => DELIMITERS[usize::from(index) - 1],
@@ -58,7 +58,7 @@ pub fn fixed(data: &[u8]) {
     check(&Fixed::new(length), encode, choices.rest(), seed);
 }
 
-/// Frames that declare their length, in each width, order and place.
+/// Frames that declare their length, in each width, byte order and offset.
 pub fn length_field(data: &[u8]) {
     let mut choices = Choices::new(data);
     let seed = choices.byte();
@@ -81,17 +81,17 @@ pub fn length_field(data: &[u8]) {
     check(&builder.build(), LengthField::encoded, choices.rest(), seed);
 }
 
-/// Puts `wire` through the contract, with an application that echoes, and then a frame of the same bytes.
+/// Checks the contract on `wire`, with an application that echoes, and then on a frame of the same bytes.
 fn check<C>(framing: &C, encoded: impl Fn(&C, &[u8]) -> Result<bytes::Bytes, FramingError>, wire: &[u8], seed: u8)
 where
     C: Codec<In = Slice, Out = Payload, Error = FramingError> + Clone,
 {
-    // The contract says twice what was sent, and a longer wire only costs time.
+    // A longer wire only costs time.
     let wire = &wire[..wire.len().min(WIRE_BYTES_MAX)];
     let contract = || {
         Contract::rendered(|| framing.clone(), |frame| text(frame))
             .answer(|frame, codec, out| {
-                // What was decoded with zeros in place of what is not known may be nothing that can be said.
+                // A frame decoded from input in which zeros replace unknown bytes may not be encodable.
                 let _ = codec.encode(frame.into(), out);
             })
             .seed(seed.into())
@@ -99,21 +99,21 @@ where
     contract().check_once(wire);
     if let Ok(framed) = encoded(framing, wire) {
         let seen = contract().check_once(&framed);
-        assert!(!seen.has_failed(), "what was encoded is refused: {seen}");
+        assert!(!seen.has_failed(), "the encoded frame is refused: {seen}");
         assert_eq!(seen.messages.len(), 1, "one frame was encoded: {seen}");
-        assert_eq!(*seen.replies, *framed, "what was decoded is encoded to the same");
+        assert_eq!(*seen.replies, *framed, "the decoded frame encodes to the same bytes");
     }
 }
 
-/// Bytes as text, each as one character: unlike an escaped text, made quickly.
+/// Bytes as text, one character each: cheaper than escaping.
 pub(crate) fn text(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }
 
-/// Delimiters that are easily found at the wrong place.
+/// Delimiters that a search easily finds at the wrong offset.
 const DELIMITERS: [&[u8]; 7] = [b"\0", b"\r\n.\r\n", b"aab", b"abab", b"aa", b"aba", b"--"];
 
 const FIXED_BYTES_MAX: usize = 300;
 
-/// A longer wire finds nothing that a shorter one does not.
+/// Longer input finds nothing more.
 pub(crate) const WIRE_BYTES_MAX: usize = 512;

@@ -1,7 +1,7 @@
-//! The server's side of HTTP/1.1: any split of any bytes gives the same requests, errors and responses, and what is
-//! accepted another parser accepts as well.
+//! The server's side of HTTP/1.1: any split of any bytes gives the same requests, errors and responses, and another
+//! parser accepts every accepted request.
 //!
-//! The first byte is a seed of pieces and the second one chooses the configuration; the rest is what a peer sends.
+//! The first byte is the seed of the split, the second one chooses the configuration; the rest is the peer's output.
 
 #[path = "../../crates/http1/tests/support/mod.rs"]
 pub(crate) mod support;
@@ -18,7 +18,7 @@ pub(crate) use self::support::seen_with;
 use self::support::{Gathering, Request, agreement, seen};
 use crate::choices::Choices;
 
-/// A server that gathers bodies and answers, or answers each head at once and reads over the body.
+/// A server that collects bodies and then answers, or answers each head at once and skips the body.
 pub fn http1(data: &[u8]) {
     let mut choices = Choices::new(data);
     let (seed, options) = (choices.byte(), choices.byte());
@@ -34,13 +34,13 @@ pub fn http1(data: &[u8]) {
     } else {
         let contract = Contract::rendered(make, |incoming| match incoming {
             Incoming::Head(head) => described(head),
-            // Pieces of a body that is under way when the response begins depend on how they came.
+            // Pieces of a body that is in progress when the response starts depend on the split.
             Incoming::Data(_) | Incoming::Trailers(_) | Incoming::End => String::new(),
         });
         let answer = |incoming, codec: &mut Server, out: &mut Output<'_>| {
             let Incoming::Head(head) = incoming else { panic!("the body of a request that was answered") };
             answer(options, codec, out);
-            assert_eq!(codec.is_switched(), head.method() == Method::Connect, "what is granted is a tunnel");
+            assert_eq!(codec.is_switched(), head.method() == Method::Connect, "only a granted CONNECT is a tunnel");
             let elsewhere = out.pool().copy(b"HTTP/1.1 200 OK");
             assert!(codec.encoded(elsewhere, out).is_err(), "a response that was not encoded for this request");
         };
@@ -54,7 +54,7 @@ fn run<C: Codec>(contract: Contract<'_, C>, options: u8, seed: u8, wire: &[u8]) 
     contract.check_once(wire)
 }
 
-/// A whole response, in the shape that was chosen.
+/// A complete response, of the kind that `options` chooses.
 fn answer<C: Codec<Out = Outgoing, Error = tidegate_http1::Error>>(options: u8, codec: &mut C, out: &mut Output<'_>) {
     let response = match options >> 6 {
         0 => Response::text("ok").into(),
@@ -64,19 +64,19 @@ fn answer<C: Codec<Out = Outgoing, Error = tidegate_http1::Error>>(options: u8, 
     };
     codec.encode(response, out).expect("a response is owed");
     if options >> 6 == 3 {
-        // Not to a CONNECT: it was granted, and what follows is not of this protocol.
+        // Fails for a CONNECT: the tunnel is open, and the bytes after the head are not HTTP.
         let _ = codec.encode(Chunk::new(b"piece by piece").into(), out);
         let _ = codec.encode(Outgoing::End, out);
     }
 }
 
-/// A request as its text, and all that can be asked of its head.
+/// A request as text.
 fn whole(request: &Request) -> String {
     let Request { method, target, headers, body, trailers } = request;
     format!("{method} {target} {headers:?} {body} {trailers:?}")
 }
 
-/// All that can be asked of a head; what is asked twice has to be the same twice.
+/// Calls all accessors of a head, and asserts that they agree.
 fn described(head: &RequestHead) -> String {
     let target = head.target();
     assert_eq!(target.as_bytes(), head.target_bytes(), "a target is text");
@@ -99,7 +99,7 @@ fn described(head: &RequestHead) -> String {
     )
 }
 
-/// The usual one, and some with limits that short wires reach.
+/// The default configuration, and some with limits that short wires reach.
 pub(crate) static CONFIGS: LazyLock<[Arc<Config>; 8]> = LazyLock::new(|| {
     std::array::from_fn(|index| {
         let limits = if index & 1 == 0 { Limits::default() } else { tight() };
@@ -124,5 +124,5 @@ fn tight() -> Limits {
 const ANSWERS_EARLY: u8 = 8;
 const STAYS_OPEN: u8 = 16;
 
-/// A longer wire finds nothing that a shorter one does not: the tight limits are below.
+/// Longer input finds nothing more: the tight limits are below this.
 const WIRE_BYTES_MAX: usize = 1024;

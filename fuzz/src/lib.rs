@@ -1,23 +1,23 @@
-//! Fuzz targets: functions that take any bytes and panic where a promise is broken.
+//! Fuzz targets: functions that take any bytes and panic if an invariant is violated.
 //!
 //! | target | what the bytes are | file |
 //! |---|---|---|
 //! | `lines` `delimiter` `fixed` `length_field` | a framing's options, then its wire | `framings.rs` |
-//! | `filters` | a stack of filters, then its wire, or what goes through it | `filters.rs` |
+//! | `filters` | a stack of filters, then its wire, or the plain bytes above it | `filters.rs` |
 //! | `http1` | a server's configuration, then requests | `http1.rs` |
-//! | `responses` | what was asked, then responses to a client | `responses.rs` |
-//! | `round_trips` | what a client asks and a server answers | `round_trips.rs` |
-//! | `scan` | a head, and where to begin in it | `scan.rs` |
+//! | `responses` | the requests, then responses to a client | `responses.rs` |
+//! | `round_trips` | requests of a client and responses of a server | `round_trips.rs` |
+//! | `scan` | a head, and the start offset in it | `scan.rs` |
 //! | `outbound` | operations on queues that share a pool | `outbound.rs` |
-//! | `connections` | two loops on a simulated network, and what they do | `connections.rs` |
+//! | `connections` | two loops on a simulated network, and their actions | `connections.rs` |
 //! | `requests` | requests to a server on a simulated network | `requests.rs` |
-//! | `rings` | what the peers of real sockets do, on io_uring | `rings.rs` |
+//! | `rings` | the actions of peers on real sockets, on io_uring | `rings.rs` |
 //!
-//! What they check are promises that tests check as well, with the same helpers: the contract of codecs, the model of
-//! queues, the simulated network. So a target is short, and what it finds is a bug of Tidegate and not of the target.
+//! The targets check invariants that tests check as well, with the same helpers: the contract of codecs, the model of
+//! queues, the simulated network. So a target is short, and a failure is a bug of Tidegate and not of the target.
 //!
-//! `targets/` makes a program of each for libFuzzer, `tests/corpora.rs` replays what was found before, and `README.md`
-//! tells how to run them. Read next: `choices.rs`.
+//! `targets/` has a program of each for libFuzzer, `tests/corpora.rs` replays the corpora, and `README.md` describes
+//! how to run them. Read next: `choices.rs`.
 
 #![forbid(unsafe_code)]
 
@@ -47,7 +47,7 @@ pub use scan::scan;
 /// A target.
 pub type Target = fn(&[u8]);
 
-/// All there are, by name.
+/// All targets, by name.
 pub const TARGETS: [(&str, Target); 13] = [
     ("lines", lines),
     ("delimiter", delimiter),

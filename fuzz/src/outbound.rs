@@ -1,6 +1,6 @@
-//! Outbound queues that share a pool: whatever is done to them, they do what the model does, and give everything back.
+//! Outbound queues that share a pool: after any sequence of operations they match the model, and free all memory.
 //!
-//! Every operation is a byte that says which one and on which queue, and bytes for lengths.
+//! Every operation is a byte for its kind and its queue, and bytes for lengths.
 
 #[path = "../../crates/buffer/tests/support/mod.rs"]
 mod support;
@@ -8,8 +8,8 @@ mod support;
 use self::support::model::{FILE_BYTES, LENGTH_MAX, Operation, QUEUES, World};
 use crate::choices::Choices;
 
-/// Operations on queues that share a pool, beside the model that the tests of the queue use. In the end everything is
-/// sent, or dropped as it is.
+/// Operations on queues that share a pool, compared with the model that the tests of the queue use. In the end
+/// everything is sent, or dropped.
 pub fn outbound(data: &[u8]) {
     let mut choices = Choices::new(data);
     let mut world = World::new();
@@ -54,5 +54,5 @@ fn operation(choices: &mut Choices<'_>) -> Operation {
     }
 }
 
-/// More of them find nothing that fewer do not.
+/// Longer sequences find nothing more.
 const OPERATIONS_MAX: usize = 64;

@@ -1,9 +1,10 @@
-//! Requests on a simulated network: a server of HTTP/1.1 with deadlines, drains and faults, and a client that sends
-//! anything.
+//! Requests on a simulated network: an HTTP/1.1 server with deadlines, drains and faults, and a client that sends
+//! arbitrary bytes.
 //!
-//! The bytes choose the network, whether there is a filter, and how the server answers; the rest is what the client
-//! sends, in pieces with pauses between them. Whatever comes of it, the handler sees the beginning of what the codec
-//! alone makes of the same bytes, and in the end everybody is gone and nothing is left, as in `connections.rs`.
+//! The bytes choose the network, whether there is a filter, and how the server answers; the rest is the client's
+//! output, in pieces with pauses between them. In every case the handler sees a prefix of the requests that the codec
+//! alone decodes from the same bytes, and in the end all connections are closed and nothing is left, as in
+//! `connections.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -55,13 +56,13 @@ fn play<C, D>(
 {
     let way = *choices.pick(&[Way::AtTheEnd, Way::AtOnce, Way::Later, Way::InPieces, Way::Fails]);
     let limits = limits(&mut choices);
-    let (made, told) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-    let heard: Rc<RefCell<Vec<String>>> = Rc::default();
+    let (made, closed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let seen: Rc<RefCell<Vec<String>>> = Rc::default();
     let make = {
-        let (made, told, heard) = (Rc::clone(&made), Rc::clone(&told), Rc::clone(&heard));
+        let (made, closed, seen) = (Rc::clone(&made), Rc::clone(&closed), Rc::clone(&seen));
         move |_: &Address| {
             made.set(made.get() + 1);
-            (server(), Answering { way, told: Rc::clone(&told), heard: Rc::clone(&heard) })
+            (server(), Answering { way, closed: Rc::clone(&closed), seen: Rc::clone(&seen) })
         }
     };
     let address = scene.server.listen(PORT, limits, make).expect("the port is free");
@@ -78,44 +79,44 @@ fn play<C, D>(
     let run = {
         let (come, is_over, wire) = (Rc::clone(&come), Rc::clone(&is_over), wire.to_vec());
         async move {
-            // That something breaks is as good an end as any.
+            // An error is a valid outcome.
             if let Ok(channel) = Client::at(address).limits(client_limits()).connect(client).await {
                 let _ = manner.send(channel, &wire, &come).await;
             }
             is_over.set(true);
         }
     };
-    // A task that is let go of goes on.
+    // Dropping the handle detaches the task.
     drop(scene.client.spawn(run));
     if let Some(after) = drain {
         scene.network.run_for(after);
         scene.server.drain(Duration::from_secs(100));
     }
-    assert!(scene.network.run_until(PATIENCE, || is_over.get()), "the client waits for ever");
+    assert!(scene.network.run_until(PATIENCE, || is_over.get()), "the client never finishes");
     scene.end();
-    assert_eq!(told.get(), made.get(), "how often handlers were told of their end");
-    check(config, wire, &heard.borrow(), &come.borrow());
+    assert_eq!(closed.get(), made.get(), "`closed` runs once per handler");
+    check(config, wire, &seen.borrow(), &come.borrow());
 }
 
-/// The handler has seen the beginning of what the bytes mean, and the client has been told of nothing else.
-fn check(config: &Config, wire: &[u8], heard: &[String], come: &[u8]) {
+/// The handler has seen a prefix of the requests in `wire`, and the client has received HTTP or nothing.
+fn check(config: &Config, wire: &[u8], seen: &[String], come: &[u8]) {
     let meant: Vec<_> = seen_with(config.clone(), wire)
         .requests
         .into_iter()
         .map(|request| format!("{} {}", request.method, request.target))
         .collect();
-    // The last one may have had no body to its end, and so be none to who gathers bodies.
-    let whole = heard.len().min(meant.len());
-    assert_eq!(heard[..whole], meant[..whole], "requests that are not those that were sent");
-    assert!(heard.len() <= meant.len() + 1, "more requests than were sent: {heard:?} {meant:?}");
-    assert!(come.is_empty() || b"HTTP/1.1 ".starts_with(&come[..come.len().min(9)]), "something else came back");
+    // The body of the last request may be incomplete; a codec that collects bodies does not report that request.
+    let whole = seen.len().min(meant.len());
+    assert_eq!(seen[..whole], meant[..whole], "the handler saw other requests than were sent");
+    assert!(seen.len() <= meant.len() + 1, "more requests than were sent: {seen:?} {meant:?}");
+    assert!(come.is_empty() || b"HTTP/1.1 ".starts_with(&come[..come.len().min(9)]), "the client received no HTTP");
 }
 
 /// When and how a request is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     AtTheEnd,
-    /// Before its body has come.
+    /// Before its body has arrived.
     AtOnce,
     Later,
     InPieces,
@@ -124,8 +125,8 @@ enum Way {
 
 struct Answering {
     way: Way,
-    told: Rc<Cell<u32>>,
-    heard: Rc<RefCell<Vec<String>>>,
+    closed: Rc<Cell<u32>>,
+    seen: Rc<RefCell<Vec<String>>>,
 }
 
 impl Answering {
@@ -140,7 +141,7 @@ impl Answering {
                 cx.deadline_after(PAUSE);
                 said(cx.send(StreamedResponse::new(Status::OK).into()))
             }
-            Way::Fails => Outcome::fail("as it was told"),
+            Way::Fails => Outcome::fail("as configured"),
         }
     }
 }
@@ -151,7 +152,7 @@ impl<C: Codec<In = Incoming, Out = Outgoing>> Handler<C> for Answering {
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, C>) -> Outcome<C> {
         match message {
             Incoming::Head(head) => {
-                self.heard.borrow_mut().push(format!("{} {}", head.method_text(), head.target()));
+                self.seen.borrow_mut().push(format!("{} {}", head.method_text(), head.target()));
                 if head.has_body() && self.way != Way::AtOnce { Outcome::Continue } else { self.begin(cx) }
             }
             Incoming::Data(_) | Incoming::Trailers(_) => Outcome::Continue,
@@ -171,12 +172,12 @@ impl<C: Codec<In = Incoming, Out = Outgoing>> Handler<C> for Answering {
     }
 
     fn closed(&mut self, _: &CloseReason) {
-        self.told.set(self.told.get() + 1);
+        self.closed.set(self.closed.get() + 1);
     }
 }
 
-/// What sending came to. Not everything may be said to every request, since a CONNECT that succeeds has no body; then
-/// the connection fails.
+/// The outcome of a send. Not every message is a valid response to every request, since a successful CONNECT has no
+/// body; then the connection fails.
 fn said<C: Codec, T, E: Error + 'static>(result: Result<T, SendError<Outgoing, E>>) -> Outcome<C> {
     result.into()
 }
@@ -186,9 +187,9 @@ fn said<C: Codec, T, E: Error + 'static>(result: Result<T, SendError<Outgoing, E
 struct Sending {
     piece: usize,
     pause: Duration,
-    /// It says that there is no more.
+    /// Shuts down its write half after the wire.
     ends: bool,
-    /// How long it waits for the server to end.
+    /// How long it waits for more from the server.
     patience: Duration,
 }
 
@@ -226,8 +227,8 @@ const KEY: u8 = 0x5a;
 const PORT: u16 = 80;
 const PAUSE: Duration = Duration::from_millis(1500);
 
-/// A longer wire finds nothing that a shorter one does not.
+/// Longer input finds nothing more.
 const WIRE_BYTES_MAX: usize = 1024;
 
-/// No sum of pauses and deadlines is longer.
+/// Longer than any sum of pauses and deadlines.
 const PATIENCE: Duration = Duration::from_secs(20_000);

@@ -1,8 +1,8 @@
-//! The client's side of HTTP/1.1: any split of any bytes gives the same responses and errors, and what is accepted another
-//! parser accepts as well.
+//! The client's side of HTTP/1.1: any split of any bytes gives the same responses and errors, and another parser
+//! accepts every accepted response.
 //!
-//! The first byte is a seed of pieces, the second one chooses the limits, and the third one what was asked; the rest is
-//! what a peer sends.
+//! The first byte is the seed of the split, the second one chooses the limits, and the third one the requests; the rest
+//! is the peer's output.
 
 #[path = "../../crates/http1/tests/client/stage.rs"]
 mod stage;
@@ -29,7 +29,7 @@ pub fn responses(data: &[u8]) {
     lives(asked.len(), usize::from(seed), wire);
 }
 
-/// Puts the first head to the other parser.
+/// Compares the first head with the other parser.
 fn agrees(wire: &[u8]) {
     let mut talk = Talk::new();
     talk.say(get("/")).expect("it is ready");
@@ -40,7 +40,7 @@ fn agrees(wire: &[u8]) {
     }
 }
 
-/// All that can be asked of a head.
+/// Calls all accessors of a head.
 fn described(head: &ResponseHead) {
     for (name, _) in head.headers() {
         let name = str::from_utf8(name).expect("a name is text");
@@ -51,15 +51,15 @@ fn described(head: &ResponseHead) {
     assert!(format!("{head:?}").contains(&head.status().to_string()));
 }
 
-/// Time passes between pieces, and then the client drains: whatever becomes of it, it ends.
+/// Time passes between pieces, and then the client drains: in every case it finishes.
 fn lives(asked: usize, pause: usize, wire: &[u8]) {
     let mut talk = Talk::limited(Limits { pipeline_max: 8, ..Limits::default() });
     (0..asked).for_each(|_| talk.say(get("/")).expect("there is room for it"));
-    // Who has not sent its requests waits for nothing yet.
+    // The response deadline starts only when the requests are sent.
     talk.sent();
     for piece in wire.chunks(1 + pause) {
-        let heard = talk.hear(piece).map(drop).and_then(|()| talk.wait(pause as u64));
-        assert!(heard.is_ok() || talk.is_finished(), "an error is the end");
+        let outcome = talk.hear(piece).map(drop).and_then(|()| talk.wait(pause as u64));
+        assert!(outcome.is_ok() || talk.is_finished(), "an error finishes the client");
         assert!(talk.stand.codec().unanswered() <= asked);
         if talk.is_finished() {
             return;
@@ -70,14 +70,14 @@ fn lives(asked: usize, pause: usize, wire: &[u8]) {
     assert!(client.encoded(elsewhere, &mut out).is_err(), "a request whose response could not be read");
     assert!(client.unanswered() <= usize::from(client.config().limits().pipeline_max));
     talk.drain();
-    assert!(!talk.is_ready() && talk.say(get("/")).is_err(), "who drains asks nothing more");
+    assert!(!talk.is_ready() && talk.say(get("/")).is_err(), "a draining client sends no request");
     while !talk.is_finished() {
         assert!(talk.stand.codec().poll_timeout().is_some(), "it waits for ever");
         let _ = talk.wait(61);
     }
 }
 
-/// What was asked, one behind the other.
+/// Sequences of requests.
 const ASKED: &[&[&str]] = &[
     &["GET /"],
     &["HEAD /"],
@@ -105,5 +105,5 @@ fn tight() -> Limits {
 const TIGHT: u8 = 1;
 const STAYS_OPEN: u8 = 2;
 
-/// A longer wire finds nothing that a shorter one does not: the tight limits are below.
+/// Longer input finds nothing more: the tight limits are below this.
 const WIRE_BYTES_MAX: usize = 1024;

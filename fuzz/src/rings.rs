@@ -1,12 +1,12 @@
-//! The driver on io_uring and a real kernel: sockets whose peers do as they like.
+//! The driver on io_uring and a real kernel: sockets whose peers act arbitrarily.
 //!
-//! The bytes choose, step by step, what the peers do and what the driver is told to: who writes how much, who reads, ends
-//! or leaves, when receiving is stopped, held back and taken up again, who sends, ends or is closed. The sockets are pairs
-//! of this process and nothing waits for a clock, so the same bytes give the same run. Whatever that comes to: bytes
-//! arrive whole and in order on both sides, views that are kept stay as they came, ends, failures and closes are told once
-//! and not too early, nobody is forgotten, and no memory is left.
+//! The bytes choose, step by step, the actions of the peers (write, read, shut down, close) and the operations of the
+//! driver (receive, stop, pause and resume receives, send, shut down, close). The sockets are pairs within this process
+//! and nothing waits for a clock, so the same bytes give the same run. In every case bytes arrive complete and in order
+//! on both sides, kept views do not change, the driver reports ends, failures and closes once and not too early, no
+//! socket starves, and no memory is left.
 //!
-//! Where there is no io_uring it says so, once, and does nothing.
+//! Without io_uring the target prints that once, and does nothing.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -41,7 +41,7 @@ fn is_there() -> bool {
     *THERE.get_or_init(|| match Uring::probe() {
         Ok(()) => true,
         Err(error) => {
-            println!("rings: there is no io_uring here, so nothing is tried: {error}");
+            println!("rings: skipped, io_uring is not available: {error}");
             false
         }
     })
@@ -53,26 +53,26 @@ struct Scene {
     ends: Vec<End>,
 }
 
-/// Both ends of a connection.
+/// Both sides of a connection.
 struct End {
     number: usize,
     queue: Outbound,
-    /// The other end, until it leaves.
+    /// The peer's socket, until it closes.
     peer: Option<UnixStream>,
-    /// Bytes that the peer has written, and those that were received of them.
+    /// Bytes that the peer has written, and how many of them the driver has received.
     written: usize,
     received: usize,
-    /// Bytes that were queued, and those that the peer has read of them.
+    /// Bytes that were queued, and how many of them the peer has read.
     queued: usize,
     read: usize,
-    /// Views that somebody keeps, and where they belong.
+    /// Kept views, with their offsets in the stream.
     kept: Vec<(usize, Slice)>,
     sending: bool,
-    /// What was not sent never will be.
-    deaf: bool,
-    /// The peer said that it writes no more.
+    /// A send has failed; the rest of the queue is never sent.
+    write_failed: bool,
+    /// The peer has shut down its write half.
     peer_ended: bool,
-    /// We said so.
+    /// We have shut down ours.
     shut: bool,
     ended: bool,
     failed: bool,
@@ -88,10 +88,10 @@ impl Scene {
             .map(|number| {
                 let (ours, theirs) = UnixStream::pair().expect("there are descriptors");
                 for stream in [&ours, &theirs] {
-                    stream.set_nonblocking(true).expect("a socket can be told so");
+                    stream.set_nonblocking(true).expect("it is a socket");
                 }
                 let adopt = Operation::Adopt(Socket::Descriptor(OwnedFd::from(ours)));
-                assert!(driver.submit(token(number), adopt).is_none(), "adopting comes to nothing");
+                assert!(driver.submit(token(number), adopt).is_none(), "adopting completes at once");
                 End::new(number, &pool, theirs)
             })
             .collect();
@@ -152,7 +152,7 @@ impl Scene {
 
     fn flush(&mut self, number: usize) {
         let end = &mut self.ends[number];
-        while end.queue.has_flushed() && !end.sending && !end.deaf && !end.closing {
+        while end.queue.has_flushed() && !end.sending && !end.write_failed && !end.closing {
             let send = Operation::Send { queue: &mut end.queue, bytes_max: 1 << 20 };
             end.sending = true;
             if let Some(completion) = self.driver.submit(token(number), send) {
@@ -161,7 +161,7 @@ impl Scene {
         }
     }
 
-    /// Once everything is sent.
+    /// Shuts down our write half, if everything is sent.
     fn shut(&mut self, number: usize) {
         let end = &mut self.ends[number];
         if end.queue.pending() == 0 && !end.sending && !end.failed && !end.closing {
@@ -179,14 +179,14 @@ impl Scene {
         }
     }
 
-    /// Everybody reads, writes no more, and has to come to an end.
+    /// All peers read and write no more; every connection must end.
     fn end(mut self) {
         self.driver.pause_receives(false);
         (0..self.ends.len()).for_each(|number| self.submit(number, Operation::Receive(true)));
         self.ends.iter_mut().for_each(End::end);
         self.turns_until("everything has arrived", |end| {
             end.read(usize::MAX);
-            end.closing || end.failed || (end.ended && (end.deaf || end.queue.pending() == 0))
+            end.closing || end.failed || (end.ended && (end.write_failed || end.queue.pending() == 0))
         });
         for number in 0..self.ends.len() {
             self.close(number, false);
@@ -203,19 +203,19 @@ impl Scene {
 
     fn turns_until(&mut self, what: &str, mut is_so: impl FnMut(&mut End) -> bool) {
         for turn in 0..TURNS_MAX {
-            // Each is asked: somebody may read meanwhile.
+            // Evaluate all: `is_so` may read from the peer.
             let left = self.ends.iter_mut().map(&mut is_so).filter(|is_so| !is_so).count();
             if left == 0 {
                 return;
             }
             if turn > TURNS_MAX / 2 {
-                // Nothing here takes time; but a kernel may think otherwise.
+                // Nothing here waits for time, but the kernel may complete work asynchronously.
                 std::thread::sleep(Duration::from_millis(1));
             }
             self.turn();
         }
-        let forgotten: Vec<_> = self.ends.iter_mut().filter_map(|end| (!is_so(end)).then(|| end.to_string())).collect();
-        panic!("it never happened that {what}: {forgotten:#?}");
+        let starved: Vec<_> = self.ends.iter_mut().filter_map(|end| (!is_so(end)).then(|| end.to_string())).collect();
+        panic!("it never happened that {what}: {starved:#?}");
     }
 }
 
@@ -231,7 +231,7 @@ impl End {
             read: 0,
             kept: Vec::new(),
             sending: false,
-            deaf: false,
+            write_failed: false,
             peer_ended: false,
             shut: false,
             ended: false,
@@ -241,7 +241,7 @@ impl End {
         }
     }
 
-    /// The peer writes as much as there is room for.
+    /// The peer writes as much as its socket buffer accepts.
     fn write(&mut self, length: usize) {
         let bytes: Vec<_> = (self.written..self.written + length).map(|at| byte(self.number, false, at)).collect();
         if let Some(peer) = &mut self.peer
@@ -251,7 +251,7 @@ impl End {
         }
     }
 
-    /// The peer reads what is there, at most so much.
+    /// The peer reads available bytes, at most `most`.
     fn read(&mut self, most: usize) {
         let mut space = [0; 16 * 1024];
         let mut left = most;
@@ -268,20 +268,20 @@ impl End {
             self.read += length;
             left -= length;
         }
-        assert!(self.read <= self.queued, "more was sent than there is: {self}");
+        assert!(self.read <= self.queued, "more was sent than was queued: {self}");
     }
 
-    /// The peer writes no more.
+    /// The peer shuts down its write half.
     fn end(&mut self) {
         if let Some(peer) = &self.peer {
             self.peer_ended = true;
-            // It fails where the connection is gone.
+            // Fails if the connection is closed.
             let _ = peer.shutdown(std::net::Shutdown::Write);
         }
     }
 
     fn complete(&mut self, completion: Completion) {
-        assert!(!self.closed, "something is told after the last word: {completion:?} {self}");
+        assert!(!self.closed, "a completion after `Closed`: {completion:?} {self}");
         let is_gone = self.peer.is_none();
         match completion {
             Completion::Received(bytes) => {
@@ -307,21 +307,21 @@ impl End {
                     Ok(count) => self.queue.advance(count as u64),
                     Err(error) => {
                         assert!(is_gone, "sending failed, {error}: {self}");
-                        self.deaf = true;
+                        self.write_failed = true;
                     }
                 }
             }
             Completion::Closed => {
-                assert!(self.closing, "nobody closes it: {self}");
+                assert!(self.closing, "a close without a request: {self}");
                 self.closed = true;
             }
-            completion => panic!("{completion:?} makes no sense: {self}"),
+            completion => panic!("unexpected {completion:?}: {self}"),
         }
     }
 
     fn check(&mut self) {
         for (at, bytes) in self.kept.drain(..) {
-            assert!(is(self.number, at, &bytes), "what was kept is not what came");
+            assert!(is(self.number, at, &bytes), "a kept view has changed");
         }
         self.queue.clear();
     }
@@ -336,12 +336,12 @@ impl std::fmt::Display for End {
     }
 }
 
-/// Whether these are the peer's bytes from there on.
+/// Whether `bytes` are the peer's bytes from offset `from` on.
 fn is(number: usize, from: usize, bytes: &[u8]) -> bool {
     bytes.iter().zip(from..).all(|(byte, at)| *byte == self::byte(number, false, at))
 }
 
-/// Bytes that tell whose they are, and where they belong.
+/// The byte at an offset of a stream, which identifies the stream and the offset.
 const fn byte(number: usize, ours: bool, at: usize) -> u8 {
     (at % 251) as u8 ^ (at / 251) as u8 ^ (number * 2 + ours as usize) as u8
 }
@@ -350,13 +350,13 @@ const fn token(number: usize) -> Token {
     Token { slot: number as u32, generation: 1 }
 }
 
-/// Twice as many as there are buffers to begin with.
+/// Twice the initial number of provided buffers.
 const SOCKETS_MAX: usize = 16;
 
 const STEPS_MAX: usize = 200;
 
-/// Views that are kept of one socket.
+/// The maximum number of kept views of a socket.
 const KEPT_MAX: usize = 8;
 
-/// Far more than anything here takes.
+/// Far more turns than any run needs.
 const TURNS_MAX: usize = 4000;

@@ -1,7 +1,7 @@
-//! Both roles of HTTP/1.1 against each other: whatever an application says, the other one hears just that, or the codec
-//! has refused to say it.
+//! Both roles of HTTP/1.1 against each other: the receiver decodes exactly the message that the sender has encoded, or
+//! the sender's codec has refused it.
 //!
-//! The bytes are decisions: what is asked, how it is cut, and what is answered.
+//! The bytes choose the requests, the splits and the responses.
 
 use std::sync::Arc;
 
@@ -29,36 +29,36 @@ struct Pair {
 }
 
 /// Fields, as pairs of name and value.
-type Said = Vec<(Vec<u8>, Vec<u8>)>;
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A message as one has said it, or the other has heard it.
+/// A message as it was encoded, or as it was decoded.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Heard {
+struct Message {
     start: String,
-    fields: Said,
+    fields: Pairs,
     body: Vec<u8>,
-    trailers: Said,
+    trailers: Pairs,
     interim: Vec<u16>,
 }
 
 impl Pair {
-    /// Says whether there was one: what cannot be said is not, and the connection goes on.
+    /// One request and its response. A request that the codec refuses is skipped. Returns whether HTTP continues.
     fn exchange(&mut self, choices: &mut Choices<'_>) -> bool {
         let Some(asked) = self.ask(choices) else { return true };
-        let Some(heard) = self.hear_request(choices) else { panic!("{asked:?} was not heard") };
-        assert_eq!(heard, asked, "what was asked");
+        let Some(received) = self.receive_request(choices) else { panic!("{asked:?} was not received") };
+        assert_eq!(received, asked, "the request changed");
         let is_head = asked.start.starts_with("HEAD ");
         let answered = self.answer(choices, is_head);
-        assert_eq!(self.hear_response(choices), answered, "what was answered");
+        assert_eq!(self.receive_response(choices), answered, "the response changed");
         !self.client.codec().is_switched()
     }
 
-    fn ask(&mut self, choices: &mut Choices<'_>) -> Option<Heard> {
+    fn ask(&mut self, choices: &mut Choices<'_>) -> Option<Message> {
         let method = *choices.pick(&["GET", "HEAD", "POST", "PUT", "OPTIONS", "TRACE", "TIDE", "DELETE"]);
         let target = text(choices, b"/ab?#%\r \n*:");
-        let (extra, said) = fields(choices);
+        let (extra, pairs) = fields(choices);
         let streams = choices.below(2) == 1;
-        let mut asked = Heard { start: format!("{method} {target}"), fields: said, ..Heard::default() };
+        let mut asked = Message { start: format!("{method} {target}"), fields: pairs, ..Message::default() };
         if streams {
             let head = StreamedRequest::extension(method, &target).ok()?.fields(extra);
             let pieces = pieces(choices);
@@ -74,8 +74,8 @@ impl Pair {
                     if piece.len() % 2 == 0 { client::Outgoing::Data(piece.into()) } else { Chunk::new(&piece).into() };
                 self.client.encode(message).expect("it is as long as announced");
             }
-            let (trailers, said) = trailers(choices);
-            asked.trailers = if length.is_none() { said } else { Vec::new() };
+            let (trailers, pairs) = trailers(choices);
+            asked.trailers = if length.is_none() { pairs } else { Vec::new() };
             self.client.encode(client::Outgoing::Trailers(trailers)).expect("they are trailers");
         } else {
             let body = pieces(choices).concat();
@@ -86,32 +86,33 @@ impl Pair {
         Some(asked)
     }
 
-    fn hear_request(&mut self, choices: &mut Choices<'_>) -> Option<Heard> {
+    fn receive_request(&mut self, choices: &mut Choices<'_>) -> Option<Message> {
         use tidegate_http1::Incoming;
-        let mut heard = None;
+        let mut received = None;
         for bytes in sent(&mut self.client, choices) {
             self.server.receive(&bytes);
             loop {
-                match self.server.step().expect("what a client says is good") {
+                match self.server.step().expect("the client's output is valid") {
                     Step::Message(Incoming::Head(head)) => {
                         let start = format!("{} {}", head.method_text(), head.target());
-                        heard = Some(Heard { start, fields: of_application(head.headers()), ..Heard::default() });
+                        received =
+                            Some(Message { start, fields: of_application(head.headers()), ..Message::default() });
                     }
-                    Step::Message(Incoming::Data(data)) => heard.as_mut()?.body.extend_from_slice(&data),
-                    Step::Message(Incoming::Trailers(trailers)) => heard.as_mut()?.trailers = owned(trailers.iter()),
+                    Step::Message(Incoming::Data(data)) => received.as_mut()?.body.extend_from_slice(&data),
+                    Step::Message(Incoming::Trailers(trailers)) => received.as_mut()?.trailers = owned(trailers.iter()),
                     Step::Message(Incoming::End) => {}
                     Step::NeedMore | Step::End => break,
                 }
             }
             self.server.compact();
         }
-        heard
+        received
     }
 
-    fn answer(&mut self, choices: &mut Choices<'_>, is_head: bool) -> Heard {
+    fn answer(&mut self, choices: &mut Choices<'_>, is_head: bool) -> Message {
         let status = Status::new(200 + choices.byte() as u16).expect("it is one");
-        let (extra, said) = fields(choices);
-        let mut answered = Heard { start: status.code().to_string(), fields: said, ..Heard::default() };
+        let (extra, pairs) = fields(choices);
+        let mut answered = Message { start: status.code().to_string(), fields: pairs, ..Message::default() };
         while choices.below(3) == 1 && answered.interim.len() < 16 {
             let interim = Interim::new(Status::EARLY_HINTS).fields(extra.clone());
             self.server.encode(Outgoing::Interim(interim)).expect("a response is owed");
@@ -134,8 +135,8 @@ impl Pair {
                 // A status without a body may have ended the response with its head.
                 let _ = self.server.encode(Outgoing::Data(piece.into()));
             }
-            let (trailers, said) = trailers(choices);
-            answered.trailers = if length.is_none() && has_body { said } else { Vec::new() };
+            let (trailers, pairs) = trailers(choices);
+            answered.trailers = if length.is_none() && has_body { pairs } else { Vec::new() };
             let _ = self.server.encode(Outgoing::Trailers(trailers));
         } else {
             let body = if status.allows_body() { pieces.concat() } else { Vec::new() };
@@ -148,54 +149,54 @@ impl Pair {
         answered
     }
 
-    fn hear_response(&mut self, choices: &mut Choices<'_>) -> Heard {
+    fn receive_response(&mut self, choices: &mut Choices<'_>) -> Message {
         use client::Incoming;
-        let mut heard = Heard::default();
+        let mut received = Message::default();
         for bytes in sent(&mut self.server, choices) {
             self.client.receive(&bytes);
             loop {
-                match self.client.step().expect("what a server says is good") {
-                    Step::Message(Incoming::Interim(head)) => heard.interim.push(head.status().code()),
+                match self.client.step().expect("the server's output is valid") {
+                    Step::Message(Incoming::Interim(head)) => received.interim.push(head.status().code()),
                     Step::Message(Incoming::Head(head)) => {
-                        assert_ne!(head.body(), BodyLength::UntilClose, "to HTTP/1.1 every end is told");
-                        heard.start = head.status().code().to_string();
-                        heard.fields = of_application(head.headers());
+                        assert_ne!(head.body(), BodyLength::UntilClose, "every HTTP/1.1 body is delimited");
+                        received.start = head.status().code().to_string();
+                        received.fields = of_application(head.headers());
                     }
-                    Step::Message(Incoming::Data(data)) => heard.body.extend_from_slice(&data),
-                    Step::Message(Incoming::Trailers(trailers)) => heard.trailers = owned(trailers.iter()),
+                    Step::Message(Incoming::Data(data)) => received.body.extend_from_slice(&data),
+                    Step::Message(Incoming::Trailers(trailers)) => received.trailers = owned(trailers.iter()),
                     Step::Message(Incoming::End) => {}
                     Step::NeedMore | Step::End => break,
                 }
             }
             self.client.compact();
         }
-        heard
+        received
     }
 }
 
-/// What one has sent, cut in two.
+/// The output of one side, split in two.
 fn sent<C: Codec<Error: std::fmt::Debug>>(stand: &mut CodecHarness<C>, choices: &mut Choices<'_>) -> [Vec<u8>; 2] {
-    stand.flush().expect("nothing is held back");
+    stand.flush().expect("no filter buffers output");
     let mut bytes = stand.take_sent();
     let rest = bytes.split_off(choices.length(bytes.len()));
     [bytes, rest]
 }
 
-/// Some fields, as far as they can be sent.
-fn fields(choices: &mut Choices<'_>) -> (Fields, Said) {
-    let (mut fields, mut said) = (Fields::new(), Vec::new());
+/// Some fields, those that are valid.
+fn fields(choices: &mut Choices<'_>) -> (Fields, Pairs) {
+    let (mut fields, mut pairs) = (Fields::new(), Vec::new());
     for _ in 0..choices.below(4) {
         let name = format!("X{}", text(choices, b"ab-:\r ~"));
         let value = text(choices, b"a \t\r\n,\"\0~");
         if fields.push(&name, &value).is_ok() {
-            said.push((name.into(), value.trim_matches([' ', '\t']).into()));
+            pairs.push((name.into(), value.trim_matches([' ', '\t']).into()));
         }
     }
-    (fields, said)
+    (fields, pairs)
 }
 
 /// Some trailers.
-fn trailers(choices: &mut Choices<'_>) -> (Fields, Said) {
+fn trailers(choices: &mut Choices<'_>) -> (Fields, Pairs) {
     if choices.below(2) == 0 { (Fields::new(), Vec::new()) } else { fields(choices) }
 }
 
@@ -209,11 +210,11 @@ fn pieces(choices: &mut Choices<'_>) -> Vec<Vec<u8>> {
     (0..choices.below(4)).map(|piece| vec![b'a' + piece as u8; choices.length(4000)]).collect()
 }
 
-/// The fields that the codec has not written by itself.
-fn of_application<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Said {
+/// The fields of the application, without those that the codec adds.
+fn of_application<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Pairs {
     owned(headers.filter(|(name, _)| name.starts_with(b"X")))
 }
 
-fn owned<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Said {
+fn owned<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Pairs {
     headers.map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
 }

@@ -1,6 +1,7 @@
-//! The scanner of heads: every level finds the same, which is what `httparse` finds but for its leniency.
+//! The scanner of heads: every instruction-set level returns the same result, which equals that of `httparse` except
+//! for its leniency.
 //!
-//! The first byte says where to begin, the rest is what there is.
+//! The first byte is the start offset, the rest is the input.
 
 #[path = "../../crates/scan/tests/support/opinion.rs"]
 mod opinion;
@@ -11,7 +12,7 @@ use self::opinion::{compare_fields, compare_request};
 use self::support::{From, agreed, check};
 use crate::choices::Choices;
 
-/// A head with its request line, and fields from some place on.
+/// A head with its request line, and fields from an offset on.
 pub fn scan(data: &[u8]) {
     let mut choices = Choices::new(data);
     let at = choices.below(BEGIN_MAX);
@@ -21,8 +22,8 @@ pub fn scan(data: &[u8]) {
     compare_request(bytes);
 }
 
-/// Where fields begin changes nothing but the places of windows.
+/// The start offset of fields changes only the alignment of windows.
 const BEGIN_MAX: usize = 4;
 
-/// Some windows; what is in them repeats itself behind.
+/// A few windows: longer input only repeats them.
 const WIRE_BYTES_MAX: usize = 320;

@@ -1,4 +1,4 @@
-//! Every input that is kept does what its target promises.
+//! Every input of the corpora passes its target.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,21 +12,21 @@ fn every_input_passes_its_target() {
         let inputs = inputs(name);
         assert!(!inputs.is_empty(), "{name} has no corpus");
         for input in inputs {
-            let told = TellOnPanic(&input);
+            let guard = PrintOnPanic(&input);
             target(&fs::read(&input).expect("a readable input"));
-            std::mem::forget(told);
+            std::mem::forget(guard);
         }
     }
 }
 
 #[test]
-fn every_target_has_a_program_and_every_program_and_corpus_a_target() {
+fn targets_programs_and_corpora_correspond() {
     let targets: BTreeSet<_> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(names("targets"), targets);
     assert_eq!(names("corpus"), targets);
 }
 
-/// Nobody wants to wait for a corpus, or to have it in every clone.
+/// The corpora are replayed by every test run, and are in every clone.
 #[test]
 fn a_corpus_is_small() {
     let mut sum = 0;
@@ -38,14 +38,14 @@ fn a_corpus_is_small() {
     assert!(sum <= CORPORA_BYTES_MAX, "the corpora have {sum} bytes");
 }
 
-/// In an order that is always the same.
+/// The inputs in a stable order.
 fn inputs(target: &str) -> BTreeSet<PathBuf> {
     let folder = folder("corpus").join(target);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     entries.map(|entry| entry.expect("a readable entry").path()).collect()
 }
 
-/// What is in a folder, without extensions.
+/// The names of the files in a folder, without extensions.
 fn names(of: &str) -> BTreeSet<String> {
     let entries = fs::read_dir(folder(of)).expect("a folder").map(|entry| entry.expect("a readable entry").path());
     entries.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect()
@@ -55,10 +55,10 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Says which input it was.
-struct TellOnPanic<'p>(&'p Path);
+/// Prints the failing input.
+struct PrintOnPanic<'p>(&'p Path);
 
-impl Drop for TellOnPanic<'_> {
+impl Drop for PrintOnPanic<'_> {
     fn drop(&mut self) {
         eprintln!("input: {}", self.0.display());
     }

@@ -1,13 +1,13 @@
-//! Instructions, counted by callgrind around runs of this very program.
+//! Instruction counts, by running this program under callgrind.
 
 use std::process::Command;
 
-/// The first argument of a run that is to be counted.
+/// The first argument of a run under callgrind.
 pub(crate) const COUNT: &str = "count";
 
-/// Instructions of a response in user space, from its bytes to a kernel that has taken them, over a thousand connections:
-/// the difference of two runs that differ in their length only. The shorter one visits every connection twice, so that
-/// growing is over in both. Nothing if valgrind is not installed.
+/// User-space instructions per response, from its bytes to the simulated kernel, over a thousand connections: the
+/// difference of two runs that differ only in length. The shorter run uses every connection twice, so that in both runs
+/// all buffers have reached their size. `None` without valgrind.
 pub(crate) fn instructions_per_response(depth: usize) -> Option<u64> {
     let short = collected(2 * CONNECTIONS, depth)?;
     let long = collected(3 * CONNECTIONS, depth)?;
@@ -26,5 +26,5 @@ fn collected(bursts: usize, depth: usize) -> Option<u64> {
     count.trim().parse().ok()
 }
 
-/// Connections of such a run.
+/// The number of connections in such a run.
 pub(crate) const CONNECTIONS: usize = 1_000;

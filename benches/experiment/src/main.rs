@@ -1,8 +1,8 @@
-//! The experiment that the outbound queue grew from: Netty's change #2693 (2014), and the next step after it.
+//! The experiment behind the outbound queue: Netty's change #2693 (2014), and our further step.
 //!
-//! This program measures the queue that it was built with, and prints what it costs as one JSON object: ours, or with
-//! `--cfg tidegate_queue="array"` or `"linked"` one of the two designs in `array/` and `linked/`, which then stand in the
-//! place of `tidegate_buffer::Outbound`, here as in the server. `docs/queue-experiment.md` explains it, and
+//! This program measures the queue that it was built with, and prints its costs as one JSON object: ours, or with
+//! `--cfg tidegate_queue="array"` or `"linked"` one of the two designs in `array/` and `linked/`, which then replace
+//! `tidegate_buffer::Outbound`, here and in the server. `docs/queue-experiment.md` explains it, and
 //! `tidegate experiment` runs all of it.
 //!
 //! ```text
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     match arguments[..] {
         [] => print(DEPTH),
         ["--depth", depth] if let Some(depth) = number(depth) => print(depth),
-        // What runs below callgrind.
+        // The process under callgrind.
         [callgrind::COUNT, bursts, depth] if let (Some(bursts), Some(depth)) = (number(bursts), number(depth)) => {
             run(bursts, depth);
         }
@@ -72,7 +72,7 @@ fn print(depth: usize) {
     println!("{figures}");
 }
 
-/// Does the work and prints nothing, so that somebody else can count it.
+/// Does the work and prints nothing, for external counters.
 fn run(bursts: usize, depth: usize) {
     let pool = Pool::new();
     let mut queues: Vec<_> = (0..callgrind::CONNECTIONS).map(|_| Outbound::new(&pool)).collect();
@@ -92,7 +92,7 @@ const DESIGN: &str = if cfg!(tidegate_queue = "array") {
     "ours"
 };
 
-/// Responses in a burst, unless something else is asked for.
+/// Responses in a burst by default.
 const DEPTH: usize = 256;
 
 const CONNECTIONS: [usize; 3] = [1, 1_000, 10_000];

@@ -1,26 +1,26 @@
-//! Bytes and allocations, as the counting allocator sees them.
+//! Bytes and allocations, as the counting allocator reports them.
 
 use tidegate_buffer::{Outbound, Pool};
 
 use crate::{ALLOCATOR, burst};
 
-/// What the queues of so many connections cost. Bytes are for one connection, its queue's own struct included, except
-/// where the field says otherwise.
+/// The costs of the queues of `connections` connections. Bytes are per connection, including the queue's struct, unless
+/// the field says otherwise.
 pub(crate) struct Memory {
     pub(crate) connections: usize,
     /// Before anything was sent.
     pub(crate) fresh: usize,
-    /// After every connection has sent one burst, one connection after the other.
+    /// After every connection has sent one burst, one after the other.
     pub(crate) idle: usize,
-    /// With one burst waiting on every connection, everything counted.
+    /// With one pending burst on every connection, everything included.
     pub(crate) burst: usize,
-    /// What the thread keeps when its connections are idle, for all of them together, to be used again.
+    /// The memory that the thread keeps for reuse while its connections are idle, in total.
     pub(crate) thread: usize,
-    /// Allocations for each response, on connections that have sent some before.
+    /// Allocations per response, on warm connections.
     pub(crate) allocations: f64,
 }
 
-/// Runs the experiment. The array of parts that a thread has once is not counted.
+/// Runs the experiment. The thread's array of parts is not counted.
 pub(crate) fn measure(connections: usize, depth: usize) -> Memory {
     let pool = Pool::new();
     let mut queues = Vec::with_capacity(connections);
@@ -43,8 +43,8 @@ pub(crate) fn measure(connections: usize, depth: usize) -> Memory {
         burst::write(queue, depth);
     }
     let waiting = heap() - before;
-    // What a connection has of its own goes when it is dropped; the rest is the thread's. A thread that had all of
-    // this waiting at once keeps more than it did above, so the same is done again from the start.
+    // Dropping the connections frees their own memory; the rest is the thread's. A thread with all bursts pending at
+    // once keeps more than above, so the measurement starts again from scratch.
     drop((queues, pool));
     let thread = thread_after_bursts(connections, depth);
     let each = |bytes: usize| bytes.div_ceil(connections) + size_of::<Outbound>();

@@ -1,15 +1,15 @@
-//! Where the messages of both old designs lie. It stands for the pooled allocator that servers of those designs have.
+//! The message memory of both old designs. It stands for the pooled allocator in servers with those designs.
 //!
-//! Each message is a range of its own, counted and recycled: one lies behind the other in segments that all connections
-//! of a loop share, so that a short message costs no more than its bytes. That is less work than what Netty's allocator
-//! has with classes of sizes; in return a message that stays keeps its segment, which holds thirty short ones.
+//! Each message has its own range, reference-counted and recycled. Ranges are adjacent in segments that all connections
+//! of a loop share, so that a short message costs no more than its bytes. That is less work than the size classes of
+//! Netty's allocator; in return a pending message keeps its segment alive, which has room for thirty short ones.
 
 use crate::part::Part;
 use crate::pieces::{Measured, Pieces};
 use crate::pool::Pool;
 use crate::segment::{SEGMENT_BYTES, Segment};
 
-/// The memory that the next messages of a loop get.
+/// The memory of the next messages of a loop.
 #[derive(Default)]
 pub(crate) struct Messages {
     current: Option<Segment>,
@@ -42,14 +42,14 @@ impl Messages {
         Part::Copied { segment, start, end: start }
     }
 
-    /// Lets go of the segment if no message is in it: called whenever a queue has become empty.
+    /// Frees the segment if it has no messages: called whenever a queue becomes empty.
     pub(crate) fn let_go(&mut self) {
         if self.current.as_ref().is_some_and(Segment::is_unique) {
             self.current = None;
         }
     }
 
-    /// Puts the next message elsewhere, whatever room there is left.
+    /// Starts a new segment for the next message.
     pub(crate) fn turn_over(&mut self) {
         self.current = None;
     }

@@ -1,7 +1,7 @@
-//! Counts a job by running this very program under callgrind, twice, with different numbers of rounds.
+//! Counts a job: runs this program under callgrind twice, with different numbers of rounds.
 //!
-//! Both runs are alike but for that: they have no environment, and arguments of the same length, so that even the stack
-//! lies where it lay before. What both have in common, the first rounds among it, is in the difference no more.
+//! The runs differ in nothing else: they have no environment, and arguments of the same length, so that even the stack
+//! addresses are equal. Work that both have in common, such as the warm-up, cancels out in the difference.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 use crate::counted;
 use crate::jobs::Job;
 
-/// The first argument of a run that is to be counted.
+/// The first argument of a run under callgrind.
 pub(crate) const RUN: &str = "run";
 
-/// What counting a job came to.
+/// The result of counting a job.
 pub(crate) struct Counted {
     /// Instructions of one operation.
     pub(crate) instructions: f64,
-    /// The instructions that the scanner could use: valgrind knows fewer than some processors have.
+    /// The instruction set that the scanner used: valgrind supports fewer than some processors.
     pub(crate) level: String,
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn is_there() -> bool {
 }
 
 /// # Errors
-/// The system's, and what a run says if it fails.
+/// A system error, or the error output of a failed run.
 pub(crate) fn count(job: &Job) -> io::Result<Counted> {
     let [short, long] = job.rounds();
     let (fewer, _) = collected(job, short)?;

@@ -1,4 +1,4 @@
-//! Decoding and encoding, without a loop around them.
+//! Decoding and encoding, without an event loop.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use tidegate_http1::{Incoming, Outgoing, Response, Server};
 
 use crate::counted::count_this;
 
-/// The least that a request has, as wrk sends it.
+/// A minimal request, as wrk sends it.
 pub(crate) const SHORT: &[u8] = b"GET /plaintext HTTP/1.1\r\nHost: localhost:8080\r\n\r\n";
 
-/// What `benches/compare.py` sends.
+/// The request of `benches/compare.py`.
 pub(crate) const REQUEST: &[u8] = b"GET /plaintext HTTP/1.1\r\n\
     Host: localhost\r\n\
     Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n\
     Connection: keep-alive\r\n\r\n";
 
-/// What it is answered.
+/// The response to it.
 pub(crate) const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nServer: tidegate\r\n\
     Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
     Content-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!";
@@ -28,7 +28,7 @@ pub(crate) const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nServer: tidegate\r\n\
 const BROWSER_LINE: &[u8] = b"GET /products/overview?category=books&page=3 HTTP/1.1\r\n";
 const BROWSER_FIELDS: &[u8] = include_bytes!("../../../crates/scan/tests/support/browser.txt");
 
-/// How many messages lie one behind the other, where it is not one.
+/// The number of pipelined messages, where it is not one.
 pub(crate) const DEPTH: usize = 16;
 
 /// A connection without a socket.
@@ -57,8 +57,8 @@ impl Bench {
         (&mut self.input, Output::new(&mut self.queue, &self.pool, &self.time))
     }
 
-    /// What was written is gone, and so is what was read.
-    fn settle(&mut self) {
+    /// Discards all output, and compacts the input.
+    fn discard(&mut self) {
         self.queue.flush();
         self.queue.advance(self.queue.pending());
         self.input.compact(&self.pool);
@@ -90,7 +90,7 @@ fn decode_requests(request: &[u8], rounds: usize) {
             drop(black_box(head));
             server.encode(answer(), &mut out).expect("a response is due");
         }
-        bench.settle();
+        bench.discard();
     }
 }
 
@@ -104,8 +104,8 @@ pub(crate) fn encode_response(rounds: usize) {
             drop(server.decode(input, &mut out).expect("a good head"));
             count_this(|| server.encode(answer(), &mut out)).expect("a response is due");
         }
-        assert_eq!(out.pending(), (DEPTH * RESPONSE.len()) as u64, "this is the response that is meant");
-        bench.settle();
+        assert_eq!(out.pending(), (DEPTH * RESPONSE.len()) as u64, "the response is the expected one");
+        bench.discard();
     }
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn decode_response(rounds: usize) {
                 }
             });
         }
-        bench.settle();
+        bench.discard();
     }
 }
 
@@ -150,11 +150,11 @@ pub(crate) fn encode_request(rounds: usize) {
         for _ in 0..3 * DEPTH {
             drop(client.decode(input, &mut out).expect("a good response"));
         }
-        bench.settle();
+        bench.discard();
     }
 }
 
-/// Kept busy as few clients are: usually one request is on its way.
+/// Deeper pipelining than most clients have, which keep one request in flight.
 fn pipelining() -> Client {
     let limits = Limits { pipeline_max: DEPTH as u8, ..Limits::default() };
     Client::new(Arc::new(Config::new(limits)))

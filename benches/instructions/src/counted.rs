@@ -1,14 +1,14 @@
-//! What is counted, and what is not: callgrind counts within [`switch`] only.
+//! Marks the counted code: callgrind counts within [`switch`] only.
 //!
-//! It switches on its way into that function, and back on its way out. So what is prepared for a job costs nothing,
-//! and neither does, within it, what a kernel would do.
+//! Callgrind toggles counting on entry to that function, and again on exit. So the setup of a job is not counted, and
+//! neither is, within a job, the work that a kernel would do.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// The function at which callgrind switches counting, however its names are written.
+/// The pattern of the function at which callgrind toggles counting, for every mangling.
 pub(crate) const PATTERN: &str = "*tidegate_instructions*counted*switch*";
 
-/// Does `work`, and has it counted.
+/// Runs `work`, counted.
 pub(crate) fn count_this<T>(work: impl FnOnce() -> T) -> T {
     IS_COUNTING.store(true, Relaxed);
     let done = switch(work);
@@ -16,7 +16,7 @@ pub(crate) fn count_this<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Does `work`, and has it not counted, also within work that is.
+/// Runs `work`, not counted, also within counted work.
 pub(crate) fn leave_out<T>(work: impl FnOnce() -> T) -> T {
     if IS_COUNTING.load(Relaxed) { switch(work) } else { work() }
 }

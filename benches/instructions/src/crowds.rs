@@ -1,4 +1,4 @@
-//! What an event loop does for one connection beside many that are idle: the count is the same for any number of them.
+//! The work of an event loop for one connection among many idle ones: independent of their number.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tidegate_sys::Socket;
 use crate::counted::count_this;
 use crate::wire::{Closing, Peer, Wire};
 
-/// Peers end, and their connections are closed, [`ENDS`] in one turn.
+/// Peers end their connections, [`ENDS`] in one turn, and the loop closes these.
 pub(crate) fn close<const CONNECTIONS: usize>(rounds: usize) {
     let mut crowd = Crowd::new(CONNECTIONS);
     for round in 0..rounds {
@@ -25,26 +25,27 @@ pub(crate) fn close<const CONNECTIONS: usize>(rounds: usize) {
     }
 }
 
-/// Memory is used up for one turn, so receiving is held back for one turn. No connection can be shed. The first such turn
-/// finds that in a walk over all connections, which the loop does not repeat within 10 ms: on this clock no time passes.
+/// The memory budget is exhausted for one turn, so the loop pauses receives for one turn. No connection can be shed.
+/// The loop finds that in the first such turn by a scan of all connections, which it does not repeat within 10 ms; the
+/// clock stands still here.
 pub(crate) fn hold<const CONNECTIONS: usize>(rounds: usize) {
     let mut crowd = Crowd::new(CONNECTIONS);
     let _memory_of_the_application = crowd.pool.segment();
     for _ in 0..rounds {
         crowd.pool.ledger().set_budget(1);
         count_this(|| crowd.event_loop.turn(None)).expect("nothing fails on a wire");
-        assert!(crowd.peer.holds_receives());
+        assert!(crowd.peer.has_paused_receives());
         crowd.pool.ledger().set_budget(usize::MAX);
         count_this(|| crowd.event_loop.turn(None)).expect("nothing fails on a wire");
-        assert!(!crowd.peer.holds_receives());
+        assert!(!crowd.peer.has_paused_receives());
     }
     assert_eq!(crowd.event_loop.counts().connections, CONNECTIONS as u64);
 }
 
-/// Memory is used up, and the connection that holds most of it is shed and waits for the driver's last completion.
+/// The memory budget is exhausted; the largest connection is shed, and waits for the driver's last completion.
 pub(crate) fn shed<const CONNECTIONS: usize>(rounds: usize) {
     let mut crowd = Crowd::new(CONNECTIONS);
-    crowd.peer.bring_to(1);
+    crowd.peer.deliver_to(1);
     crowd.turn();
     let ledger = crowd.pool.ledger();
     ledger.set_budget(ledger.used());
@@ -54,10 +55,10 @@ pub(crate) fn shed<const CONNECTIONS: usize>(rounds: usize) {
         crowd.peer.pass(Duration::from_millis(20));
         count_this(|| crowd.event_loop.turn(None)).expect("nothing fails on a wire");
     }
-    assert!(crowd.pool.ledger().is_exhausted(), "the memory has not come back");
+    assert!(crowd.pool.ledger().is_exhausted(), "the memory is not free yet");
     crowd.peer.close(Closing::Later);
     crowd.turn();
-    assert_eq!(crowd.event_loop.counts().closed_shed, 1, "one is enough");
+    assert_eq!(crowd.event_loop.counts().closed_shed, 1, "one shed connection is enough");
     assert!(!crowd.pool.ledger().is_exhausted());
 }
 
@@ -80,7 +81,7 @@ impl Crowd {
         let listening = event_loop.listen(Socket::Simulated(0), limits, Arc::default(), |_| {
             (LengthField::builder(4).frame_bytes_max(2 * HALF_BYTES + 4).build(), Idle)
         });
-        listening.expect("it listens to anybody");
+        listening.expect("the wire accepts any listener");
         let mut crowd = Self { event_loop, peer, pool };
         while crowd.event_loop.counts().connections < connections as u64 {
             crowd.turn();
@@ -104,7 +105,7 @@ impl Handler<LengthField> for Idle {
     }
 }
 
-/// Connections that are closed in one turn.
+/// The number of connections closed in one turn.
 pub(crate) const ENDS: usize = 16;
 
 const HALF_BYTES: usize = 48 * 1024;

@@ -1,5 +1,4 @@
-//! What a driver does for one socket beside many that receive and hear nothing. Callgrind does not count what the kernel
-//! does.
+//! The work of a driver for one socket among many idle ones. Callgrind does not count the kernel.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -13,7 +12,7 @@ use tidegate_sys::{Completion, Driver, Operation, Socket, Token};
 
 use crate::counted::count_this;
 
-/// Why jobs with so many sockets cannot run here, if they cannot.
+/// The reason why jobs with so many sockets cannot run here, if any.
 pub(crate) fn lack_of_descriptors() -> Option<String> {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
@@ -22,7 +21,7 @@ pub(crate) fn lack_of_descriptors() -> Option<String> {
     lacks.then(|| format!("{DESCRIPTORS} descriptors are needed, and the limit is {}", current.unwrap_or(u64::MAX)))
 }
 
-/// Why jobs on io_uring cannot run here, if they cannot.
+/// The reason why jobs on io_uring cannot run here, if any.
 pub(crate) fn lack_of_uring() -> Option<String> {
     Uring::probe().err().map(|error| format!("io_uring: {error}")).or_else(lack_of_descriptors)
 }
@@ -43,7 +42,7 @@ pub(crate) fn hold_on_uring<const SOCKETS: usize>(rounds: usize) {
     hold(&mut Uring::new(&Pool::new()).expect("io_uring was probed"), SOCKETS, rounds);
 }
 
-/// Each socket in turn is closed, until the driver's last completion, and another one takes its slot.
+/// Closes each socket in turn, up to the driver's last completion, and adopts another one in its slot.
 fn close(driver: &mut dyn Driver, sockets: usize, rounds: usize) {
     let (mut crowd, _peer) = crowd(driver, sockets);
     for round in 0..rounds {
@@ -63,10 +62,10 @@ fn close_one(driver: &mut dyn Driver, token: Token) {
         }
         look(driver, |closed, completion| is_closed |= closed == token && matches!(completion, Completion::Closed));
     }
-    panic!("a socket is closed soon");
+    panic!("the close did not complete");
 }
 
-/// Receiving is held back, a socket that hears something asks to receive, and receiving goes on.
+/// Pauses receives, requests a receive on a socket with input, and resumes receives.
 fn hold(driver: &mut dyn Driver, sockets: usize, rounds: usize) {
     let (crowd, _peer) = crowd(driver, sockets - 1);
     let (mut peer, ours) = UnixStream::pair().expect("descriptors are left");
@@ -91,11 +90,11 @@ fn hold(driver: &mut dyn Driver, sockets: usize, rounds: usize) {
             look(driver, &mut take);
             look(driver, &mut take);
         });
-        assert_eq!(received, 1, "what came is received when receiving goes on");
+        assert_eq!(received, 1, "input is received once receives resume");
     }
 }
 
-/// Waits for nothing, and takes what the driver has to report.
+/// Polls the driver without waiting, and takes its completions.
 fn look(driver: &mut dyn Driver, mut take: impl FnMut(Token, Completion)) {
     driver.wait(Some(Duration::ZERO)).expect("waiting does not fail");
     while let Some((token, completion)) = driver.next_of_any() {
@@ -103,14 +102,14 @@ fn look(driver: &mut dyn Driver, mut take: impl FnMut(Token, Completion)) {
     }
 }
 
-/// Sockets of a driver that hear nothing.
+/// Idle sockets of a driver.
 struct Crowd {
     tokens: Vec<Token>,
-    /// All of them are duplicates of this one, so each takes one descriptor.
+    /// All sockets are duplicates of this one, so each needs only one descriptor.
     stream: UnixStream,
 }
 
-/// So many sockets, and their peer.
+/// `sockets` sockets, and their peer.
 fn crowd(driver: &mut dyn Driver, sockets: usize) -> (Crowd, UnixStream) {
     let (peer, stream) = UnixStream::pair().expect("descriptors are left");
     let tokens: Vec<_> = (0..sockets as u32).map(|slot| Token { slot, generation: 1 }).collect();
@@ -129,10 +128,10 @@ fn adopt(driver: &mut dyn Driver, token: Token, stream: UnixStream) {
     driver.submit(token, Operation::Receive(true));
 }
 
-/// Waits until a socket is closed.
+/// The maximum number of polls until a socket is closed.
 const LOOKS_MAX: u32 = 8;
 
-/// Waits until the driver has nothing to do for many new sockets.
+/// The number of polls until the driver has finished its work for many new sockets.
 const SETTLING_LOOKS: u32 = 64;
 
 const DESCRIPTORS: u64 = 15_100;

@@ -1,21 +1,21 @@
-//! What is counted: each job by its name, and how often it does its operation in a round.
+//! The jobs: names, operations, and rounds.
 
 use crate::{codecs, crowds, drivers, queue, timers, turns};
 
-/// Something whose instructions are counted.
+/// A job whose instructions are counted.
 pub(crate) struct Job {
-    /// What it is stored under.
+    /// Its name among the stored figures.
     pub(crate) name: &'static str,
-    /// What one operation is.
+    /// A description of one operation.
     pub(crate) operation: &'static str,
     /// Operations in a round.
     per_round: usize,
-    /// Rounds until everything has grown to its size.
+    /// Warm-up rounds, until all buffers have their final size.
     warm_up: usize,
-    /// Rounds that are counted.
+    /// Counted rounds.
     counted: usize,
     run: fn(rounds: usize),
-    /// Why it cannot run here, if it cannot.
+    /// The reason why it cannot run here, if any.
     lack: fn() -> Option<String>,
 }
 
@@ -29,24 +29,24 @@ impl Job {
         (self.lack)()
     }
 
-    /// The job that does the same with few connections, if this one does it with many.
+    /// The same job with few connections, if this is the one with many.
     pub(crate) fn same_with_few(&self) -> Option<&'static Self> {
         let name = self.name.strip_suffix(MANY)?;
         JOBS.iter().find(|job| job.name.strip_suffix(FEW) == Some(name))
     }
 
-    /// The same job, which runs only where something is there.
+    /// The same job, with a check of its prerequisites.
     const fn unless(mut self, lack: fn() -> Option<String>) -> Self {
         self.lack = lack;
         self
     }
 
-    /// The rounds of a short run and of a long one. Their difference is what is counted.
+    /// The rounds of the short and of the long run, whose difference is counted.
     pub(crate) const fn rounds(&self) -> [usize; 2] {
         [self.warm_up, self.warm_up + self.counted]
     }
 
-    /// How many operations the long run has beyond the short one.
+    /// The operations of the long run beyond those of the short one.
     pub(crate) const fn operations(&self) -> usize {
         self.counted * self.per_round
     }
@@ -57,12 +57,12 @@ impl Job {
 }
 
 const fn job(name: &'static str, operation: &'static str, per_round: usize, run: fn(usize)) -> Job {
-    // As many operations for each, or nearly: what happens now and then, such as a segment that is full, counts alike.
+    // Nearly equal numbers of operations, so that infrequent work, such as a full segment, counts alike.
     let counted = 4_096 / per_round;
     Job { name, operation, per_round, warm_up: counted / 4, counted, run, lack: || None }
 }
 
-/// What the names of jobs with few connections end with, and with many.
+/// The suffixes of the names of jobs with few and with many connections.
 const FEW: &str = "-100";
 const MANY: &str = "-15000";
 

@@ -1,18 +1,18 @@
-//! How many instructions the data path takes, counted by callgrind, beside how many it took.
+//! Counts the instructions of the data path with callgrind, and compares them with stored figures.
 //!
 //! ```text
 //! cargo run --release -p tidegate-instructions              # a table
-//! cargo run --release -p tidegate-instructions -- --check   # exit code 1 if something has changed by more than 5 %
-//! cargo run --release -p tidegate-instructions -- --store   # these are the figures from now on
+//! cargo run --release -p tidegate-instructions -- --check   # exit code 1 if a figure has changed by more than 5 %
+//! cargo run --release -p tidegate-instructions -- --store   # stores the current figures
 //! ```
 //!
-//! Times vary from run to run, and mean nothing on a machine that others use; these figures are the same each time. They
-//! say nothing about what a cache or a kernel does.
+//! Times vary from run to run, and mean nothing on a shared machine; instruction counts are reproducible. They include
+//! neither cache effects nor the kernel.
 //!
-//! Some jobs run twice, beside few connections and beside many. `--check` fails also if their figures differ by more than
-//! 2 %: no work of theirs grows with the number of connections.
+//! Some jobs run twice, with few and with many idle connections. `--check` also fails if their figures differ by more
+//! than 2 %: their work must not grow with the number of connections.
 //!
-//! `jobs.rs` lists what is counted, `counted.rs` says where counting begins and ends, `callgrind.rs` does it.
+//! `jobs.rs` lists the jobs, `counted.rs` marks the counted code, `callgrind.rs` runs callgrind.
 
 #![forbid(unsafe_code)]
 
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         [] => compare(false),
         ["--check"] => compare(true),
         ["--store"] => store(),
-        // What runs below callgrind.
+        // The process under callgrind.
         [callgrind::RUN, name, rounds] => match (Job::find(name), rounds.parse()) {
             (Some(job), Ok(rounds)) => run(job, rounds),
             _ => return usage(),
@@ -75,7 +75,7 @@ fn store() -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints all figures beside those that are stored. If they are to be checked, too large a change is an error.
+/// Prints all figures next to the stored ones. With `check`, a change above the limit is an error.
 fn compare(check: bool) -> io::Result<ExitCode> {
     let stored = Figures::load();
     let Some(now) = count()? else {
@@ -101,16 +101,13 @@ fn compare(check: bool) -> io::Result<ExitCode> {
     println!();
     let growing = growing(&now);
     if !growing.is_empty() {
-        println!("The number of connections changes what these take, by more than {DIFFERENCE_PERCENT_MAX} %:");
+        println!("These figures depend on the number of connections, by more than {DIFFERENCE_PERCENT_MAX} %:");
         growing.iter().for_each(|line| println!("- {line}"));
         println!();
     }
     let grows = if check && !growing.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     if let Some(stored) = stored.filter(|stored| !stored.is_comparable(&now)) {
-        println!(
-            "The stored figures are those of {}, {}: nothing follows from a difference.",
-            stored.rustc, stored.level
-        );
+        println!("The stored figures are those of {}, {}: they are not comparable.", stored.rustc, stored.level);
         return Ok(grows);
     }
     if changed == 0 {
@@ -124,7 +121,7 @@ fn compare(check: bool) -> io::Result<ExitCode> {
     Ok(if check { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Counts every job that can run here; nothing, and a line that says so, if there is no valgrind.
+/// Counts every job that can run here. `None`, and a printed line, without valgrind.
 fn count() -> io::Result<Option<Figures>> {
     if cfg!(debug_assertions) {
         return Err(io::Error::other(
@@ -143,13 +140,13 @@ fn count() -> io::Result<Option<Figures>> {
         }
         let counted = callgrind::count(job)?;
         figures.level = counted.level;
-        // As precise as it is stored.
+        // Rounded to the precision of the stored figures.
         figures.jobs.push((job.name.into(), (counted.instructions * 10.0).round() / 10.0));
     }
     Ok(Some(figures))
 }
 
-/// The jobs that take another number of instructions beside many connections than beside few, as lines.
+/// The jobs whose figures differ between many and few connections, as lines.
 fn growing(figures: &Figures) -> Vec<String> {
     let pairs = JOBS.iter().filter_map(|job| Some((job.name, job.same_with_few()?.name)));
     let pairs = pairs.filter_map(|(many, few)| Some((many, figures.of(many)?, few, figures.of(few)?)));
@@ -160,10 +157,10 @@ fn growing(figures: &Figures) -> Vec<String> {
         .collect()
 }
 
-/// A larger change, either way, is one that its commit explains.
+/// The commit explains any larger change, in either direction.
 const CHANGE_PERCENT_MAX: f64 = 5.0;
 
-/// What a job takes beside many connections differs by no more from what it takes beside few.
+/// The maximum difference between the figures of a job with many and with few connections.
 const DIFFERENCE_PERCENT_MAX: f64 = 2.0;
 
 #[cfg(test)]
@@ -177,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_costs_more_beside_many_connections_is_reported() {
+    fn a_job_that_costs_more_with_many_connections_is_reported() {
         assert_eq!(growing(&with(1_019.0)), [""; 0]);
         let lines = growing(&with(1_021.0));
         assert_eq!(lines.len(), 7, "{lines:?}");

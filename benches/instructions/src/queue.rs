@@ -1,4 +1,4 @@
-//! The outbound queue: what is written, flushed, gathered and sent.
+//! The outbound queue: write, flush, gather and send.
 
 use std::hint::black_box;
 use std::mem::MaybeUninit;
@@ -31,12 +31,12 @@ fn push_and_flush(responses: usize, rounds: usize) {
             Gathered::Parts(parts) => parts.iter().map(|part| part.len()).sum(),
             Gathered::Nothing | Gathered::File(_) => 0,
         };
-        assert_eq!(sent, responses * RESPONSE.len(), "all of it goes at once");
+        assert_eq!(sent, responses * RESPONSE.len(), "one gather takes everything");
         count_this(|| queue.advance(sent as u64));
     }
 }
 
 pub(crate) const MANY: usize = 256;
 
-/// Parts of one gathering write, as many as a driver has.
+/// The parts of one gathering write, as many as in a driver.
 const PARTS: usize = 1024;

@@ -1,19 +1,19 @@
-//! The figures that are stored in the repository, as text that a difference of two commits shows well.
+//! The figures that are stored in the repository, in a text format with readable diffs.
 
 use std::fmt;
 use std::path::Path;
 
-/// Figures, and what they were counted with: those of another compiler, or of other instructions, are not comparable.
+/// Figures, with compiler and instruction set: figures with another compiler or instruction set are not comparable.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Figures {
     pub(crate) rustc: String,
     pub(crate) level: String,
-    /// Jobs by their names, and the instructions of one operation.
+    /// Job names, and the instructions of one operation.
     pub(crate) jobs: Vec<(String, f64)>,
 }
 
 impl Figures {
-    /// What is stored; `None` if nothing is.
+    /// Loads the stored figures; `None` if there are none.
     pub(crate) fn load() -> Option<Self> {
         Self::parse(&std::fs::read_to_string(path()).ok()?)
     }
@@ -57,7 +57,7 @@ fn path() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/stored.txt"))
 }
 
-/// The command that writes them.
+/// The command that stores the figures.
 pub(crate) const STORE: &str = "cargo run --release -p tidegate-instructions -- --store";
 
 #[cfg(test)]
@@ -65,14 +65,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stored_is_read_back() {
+    fn stored_figures_are_read_back() {
         let jobs = vec![("decode".to_owned(), 443.1), ("a-name-that-is-longer-than-others".to_owned(), 12_345.0)];
         let figures = Figures { rustc: "rustc 1.95.0 (0 2026)".into(), level: "avx2".into(), jobs };
         assert_eq!(Figures::parse(&figures.to_string()), Some(figures));
     }
 
     #[test]
-    fn what_makes_no_sense_is_not_read() {
+    fn malformed_figures_are_not_read() {
         for text in ["", "with rustc", "with rustc\non avx2\ndecode", "with rustc\non avx2\ndecode many"] {
             assert_eq!(Figures::parse(text), None, "{text:?}");
         }

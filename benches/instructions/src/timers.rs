@@ -1,4 +1,4 @@
-//! Timers, through those who set them: a handler's deadline, and a task that sleeps.
+//! Timers: the deadline of a handler, and a task that sleeps.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,8 +13,8 @@ use crate::counted::count_this;
 use crate::turns::wired;
 use crate::wire::address;
 
-/// Of each connection the deadline is armed, moved back, made sooner, and comes: three turns, in two of which it is
-/// brought a byte.
+/// The deadline of each connection is armed, postponed, moved forward, and fires: three turns, in two of which the
+/// connection receives a byte.
 pub(crate) fn deadline(rounds: usize) {
     let (mut event_loop, peer) = wired(vec![b'x'], 0);
     let fired = Rc::new(Cell::new(0));
@@ -25,25 +25,25 @@ pub(crate) fn deadline(rounds: usize) {
     }
     event_loop.turn(None).expect("nothing fails on a wire");
     for _ in 0..rounds {
-        // Twice they hear something, and then the time comes that was set last.
-        for brings in [true, true, false] {
+        // Two turns with input, and then the last deadline fires.
+        for deliveries in [true, true, false] {
             peer.pass(SOON);
-            if brings {
-                peer.bring();
+            if deliveries {
+                peer.deliver();
             }
             count_this(|| event_loop.turn(None)).expect("nothing fails on a wire");
         }
     }
-    assert_eq!(fired.get(), rounds * MANY, "each deadline comes in each round");
+    assert_eq!(fired.get(), rounds * MANY, "each deadline fires in each round");
 }
 
-/// Sets its deadline as one of many protocols would.
+/// Sets its deadline as a typical protocol does.
 struct Patient {
     ask: Ask,
     fired: Rc<Cell<usize>>,
 }
 
-/// What it asks for when it hears the next byte.
+/// The deadline that it sets on the next byte.
 enum Ask {
     Later,
     Sooner,
@@ -101,10 +101,10 @@ pub(crate) fn sleep(rounds: usize) {
         peer.pass(SOON);
         count_this(|| event_loop.turn(None)).expect("nothing fails on a wire");
     }
-    assert_eq!(slept.get(), rounds * MANY, "each of them wakes in each turn");
+    assert_eq!(slept.get(), rounds * MANY, "each task wakes in each turn");
 }
 
-/// So many share a turn.
+/// The number of connections or tasks in a turn.
 pub(crate) const MANY: usize = 64;
 
 const SOON: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! Whole turns of an event loop, from what was received to what was sent.
+//! Complete turns of an event loop, from received to sent bytes.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::codecs::{REQUEST, RESPONSE, SHORT};
 use crate::counted::count_this;
 use crate::wire::{Peer, Wire, address};
 
-/// So many requests in one turn, each answered by a handler.
+/// `DEPTH` requests in one turn, answered by a handler.
 pub(crate) fn handled<const DEPTH: usize>(rounds: usize) {
     handle(REQUEST, DEPTH, rounds);
 }
 
-/// The same with requests that say no more than they have to.
+/// The same with minimal requests.
 pub(crate) fn handled_short<const DEPTH: usize>(rounds: usize) {
     handle(SHORT, DEPTH, rounds);
 }
@@ -45,38 +45,38 @@ fn adopt(event_loop: &mut EventLoop, config: Arc<Config>) {
     adopted.expect("it takes any stream");
 }
 
-/// So many requests in one turn, each answered by a task over a channel.
+/// `DEPTH` requests in one turn, answered by a task over a channel.
 pub(crate) fn pulled<const DEPTH: usize>(rounds: usize) {
     let (mut event_loop, peer) = wired(REQUEST.repeat(DEPTH), 1);
     let (live, config) = (Arc::new(AtomicUsize::new(0)), Arc::new(Config::default()));
     let listening =
         event_loop.serve(Socket::Simulated(0), Limits::default(), live, move || Server::new(config.clone()), site);
-    listening.expect("it listens to anybody");
+    listening.expect("the wire accepts any listener");
     turn(&mut event_loop, &peer, DEPTH, rounds);
 }
 
-/// A loop over a wire on which so many streams arrive, each of which is brought these bytes.
+/// A loop over a wire with `arriving` streams, to each of which the wire delivers `bytes`.
 pub(crate) fn wired(bytes: Vec<u8>, arriving: u32) -> (EventLoop, Rc<Peer>) {
     let (pool, peer) = (Pool::new(), Peer::new());
     let wire = Wire::new(&peer, &pool, bytes, arriving);
     (EventLoop::new(Box::new(wire), pool), peer)
 }
 
-/// Turns the loop, which is brought so many requests each time.
+/// Turns the loop, which receives `requests` requests in each turn.
 fn turn(event_loop: &mut EventLoop, peer: &Peer, requests: usize, rounds: usize) {
-    // Opening, accepting, and whatever follows from that.
+    // Warm-up: accept and open the connections.
     for _ in 0..4 {
         event_loop.turn(None).expect("nothing fails on a wire");
     }
     for _ in 0..rounds {
         peer.pass(BETWEEN);
-        peer.bring();
+        peer.deliver();
         count_this(|| event_loop.turn(None)).expect("nothing fails on a wire");
     }
     assert_eq!(
         peer.received(),
         (rounds * requests * RESPONSE.len()) as u64,
-        "each turn answers all that it was brought"
+        "each turn answers all requests that it received"
     );
 }
 
@@ -87,7 +87,7 @@ impl Handler<Server> for Site {
 
     fn message(&mut self, message: Incoming, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         match message {
-            // Compared as a whole, as `tidegate serve` does it.
+            // One comparison of the whole path, as in `tidegate serve`.
             Incoming::Head(head) if head.path_bytes() == b"/plaintext" => {
                 cx.send(Response::text("Hello, World!").into()).into()
             }
@@ -110,5 +110,5 @@ async fn site(mut channel: Channel<Server>) -> Result<(), ChannelError> {
 
 pub(crate) const CROWD: usize = 64;
 
-/// The time from one turn to the next: now and then a second is over, and there is another date.
+/// The time between turns: in some turns a new second begins, and the date changes.
 const BETWEEN: Duration = Duration::from_micros(100);

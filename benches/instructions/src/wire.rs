@@ -1,8 +1,8 @@
-//! `Wire`: a driver without a system below it. What it does in a kernel's stead is not counted.
+//! `Wire`: a driver without a kernel. The work that a kernel would do is not counted.
 //!
-//! Every connection that receives is brought the same bytes, once each time that it is told to [`bring`](Peer::bring);
-//! what is sent is taken whole. Its clock stands still until it is moved. The work of the driver for one connection does
-//! not depend on the number of connections.
+//! Each call of [`deliver`](Peer::deliver) delivers the same bytes to every connection that receives; sends complete in
+//! full. The clock advances only on request. The driver's work for one connection does not depend on the number of
+//! connections.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,19 +17,19 @@ use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side
 
 use crate::counted::leave_out;
 
-/// Whoever is at the other end of all connections, and the time.
+/// The peer of all connections, and the clock.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// How many streams get the bytes of the wire in the next turn.
-    brings: Cell<usize>,
+    /// How many streams receive the bytes of the wire in the next turn.
+    deliveries: Cell<usize>,
     /// How many streams end in the next turn, the oldest first.
     ends: Cell<usize>,
     /// How many streams have not been accepted yet.
     arriving: Cell<u32>,
     /// How the driver closes.
     closing: Cell<Closing>,
-    /// Whether the loop holds receives back.
-    holds: Cell<bool>,
+    /// Whether the loop has paused receives.
+    paused: Cell<bool>,
     received: Cell<u64>,
     start: Instant,
     now: Cell<Instant>,
@@ -42,7 +42,7 @@ pub(crate) enum Closing {
     AtOnce,
     /// As a completion of the same turn, as io_uring does.
     Later,
-    /// Not before this is changed.
+    /// Not before the setting changes.
     Never,
 }
 
@@ -50,48 +50,48 @@ impl Peer {
     pub(crate) fn new() -> Rc<Self> {
         let start = Instant::now();
         Rc::new(Self {
-            brings: Cell::new(0),
+            deliveries: Cell::new(0),
             ends: Cell::new(0),
             arriving: Cell::new(0),
             closing: Cell::new(Closing::AtOnce),
-            holds: Cell::new(false),
+            paused: Cell::new(false),
             received: Cell::new(0),
             start,
             now: Cell::new(start),
         })
     }
 
-    /// Everybody who receives gets the bytes of the wire in the next turn.
-    pub(crate) fn bring(&self) {
-        self.bring_to(usize::MAX);
+    /// Delivers the bytes of the wire to every receiving stream in the next turn.
+    pub(crate) fn deliver(&self) {
+        self.deliver_to(usize::MAX);
     }
 
-    /// So many streams get the bytes of the wire in the next turn.
-    pub(crate) fn bring_to(&self, streams: usize) {
-        self.brings.set(streams);
+    /// Delivers the bytes of the wire to so many streams in the next turn.
+    pub(crate) fn deliver_to(&self, streams: usize) {
+        self.deliveries.set(streams);
     }
 
-    /// So many streams end in the next turn, the oldest first.
+    /// Ends so many streams in the next turn, the oldest first.
     pub(crate) fn end(&self, streams: usize) {
         self.ends.set(streams);
     }
 
-    /// So many more streams arrive.
+    /// Adds so many arriving streams.
     pub(crate) fn arrive(&self, streams: u32) {
         self.arriving.set(self.arriving.get() + streams);
     }
 
-    /// From now on the driver closes in this way.
+    /// Sets how the driver closes from now on.
     pub(crate) fn close(&self, closing: Closing) {
         self.closing.set(closing);
     }
 
-    /// Whether the loop holds receives back.
-    pub(crate) fn holds_receives(&self) -> bool {
-        self.holds.get()
+    /// Whether the loop has paused receives.
+    pub(crate) fn has_paused_receives(&self) -> bool {
+        self.paused.get()
     }
 
-    /// How many bytes it was sent.
+    /// The number of bytes that it was sent.
     pub(crate) fn received(&self) -> u64 {
         self.received.get()
     }
@@ -104,19 +104,19 @@ impl Peer {
 /// The driver.
 pub(crate) struct Wire {
     peer: Rc<Peer>,
-    /// What is brought.
+    /// The bytes that are delivered.
     bytes: Vec<u8>,
     scratch: Scratch,
     listener: Option<Token>,
     /// By slot.
     streams: Vec<Option<Stream>>,
-    /// In the order in which they came.
+    /// In order of arrival.
     oldest: VecDeque<Token>,
     /// Completions of this turn.
     completions: VecDeque<(Token, Completion)>,
-    /// Streams that get bytes in this turn.
-    brought: VecDeque<Token>,
-    /// Closed streams whose last completion is held back.
+    /// Streams that receive bytes in this turn.
+    delivered: VecDeque<Token>,
+    /// Closed streams whose last completion is delayed.
     closed: Vec<Token>,
 }
 
@@ -126,7 +126,7 @@ struct Stream {
 }
 
 impl Wire {
-    /// A wire on which so many streams come to whoever listens.
+    /// A wire with `arriving` streams for the listener to accept.
     pub(crate) fn new(peer: &Rc<Peer>, pool: &Pool, bytes: Vec<u8>, arriving: u32) -> Self {
         peer.arrive(arriving);
         Self {
@@ -137,7 +137,7 @@ impl Wire {
             streams: Vec::new(),
             oldest: VecDeque::new(),
             completions: VecDeque::new(),
-            brought: VecDeque::new(),
+            delivered: VecDeque::new(),
             closed: Vec::new(),
         }
     }
@@ -167,7 +167,7 @@ impl Wire {
         None
     }
 
-    /// Decides what happens in this turn.
+    /// Queues the completions of this turn.
     fn begin_turn(&mut self) {
         if let Some(listener) = self.listener {
             for number in 0..self.peer.arriving.take() {
@@ -176,14 +176,14 @@ impl Wire {
             }
         }
         for _ in 0..self.peer.ends.take() {
-            let token = self.oldest.pop_front().expect("so many streams are there");
+            let token = self.oldest.pop_front().expect("there are enough streams");
             self.completions.push_back((token, Completion::Ended));
         }
         if self.peer.closing.get() != Closing::Never {
             self.completions.extend(self.closed.drain(..).map(|token| (token, Completion::Closed)));
         }
         let receiving = self.streams.iter().flatten().filter(|stream| stream.receives).map(|stream| stream.token);
-        self.brought.extend(receiving.take(self.peer.brings.take()));
+        self.delivered.extend(receiving.take(self.peer.deliveries.take()));
     }
 }
 
@@ -193,7 +193,7 @@ impl Driver for Wire {
     }
 
     fn waker(&self) -> Waker {
-        Waker::new(Arc::new(Nobody))
+        Waker::new(Arc::new(NullWake))
     }
 
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
@@ -234,7 +234,7 @@ impl Driver for Wire {
         if let Some(completion) = self.completions.pop_front() {
             return Some(completion);
         }
-        let token = self.brought.pop_front()?;
+        let token = self.delivered.pop_front()?;
         let space = self.scratch.space(self.bytes.len());
         leave_out(|| space.copy_from_slice(&self.bytes));
         Some((token, Completion::Received(self.scratch.received(self.bytes.len()))))
@@ -244,8 +244,8 @@ impl Driver for Wire {
         false
     }
 
-    fn pause_receives(&mut self, hold: bool) {
-        self.peer.holds.set(hold);
+    fn pause_receives(&mut self, paused: bool) {
+        self.peer.paused.set(paused);
     }
 
     fn now(&self) -> Instant {
@@ -265,12 +265,12 @@ pub(crate) fn address() -> Address {
     Address::Ip(([192, 0, 2, 1], 49152).into())
 }
 
-/// Its loop is turned by hand.
-struct Nobody;
+/// Does nothing: the job itself turns the loop.
+struct NullWake;
 
-impl Wake for Nobody {
+impl Wake for NullWake {
     fn wake(&self) {}
 }
 
-/// Parts of one gathering write, as many as a real driver has.
+/// The parts of one gathering write, as many as in a real driver.
 const PARTS: usize = 1024;

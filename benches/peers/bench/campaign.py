@@ -1,8 +1,8 @@
-"""Lets servers take turns, round after round, and keeps what each came to as plain data.
+"""Lets servers take turns, round by round, and stores the results of each as plain data.
 
-A round takes one job after the other, and each of them with all servers in a row: what is compared lies a minute or two
-apart, and what slows the machine down for longer slows down both sides of a ratio. The order is drawn anew each time, so
-that none always comes after the same one.
+A round runs one job after the other, and each job with all servers in a row: compared figures are a minute or two apart,
+and a longer slowdown of the machine affects both sides of a ratio. The order is random each time, so that no server
+always follows the same one.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ GIT_SECONDS_MAX = 30
 
 
 def machine():
-    """What kind of machine this is; not which one."""
+    """The kind of this machine, without its identity."""
     with open("/proc/cpuinfo") as cpuinfo:
         models = [line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name")]
     with open("/proc/meminfo") as meminfo:
@@ -46,7 +46,7 @@ def revision():
 
 
 def description(variants, skipped, chosen_jobs, options):
-    """What there is to know of a run before its first figure."""
+    """The description of a run, without figures."""
     settings = {
         "rounds": options.rounds,
         "memory_rounds": options.memory_rounds,
@@ -87,19 +87,19 @@ def description(variants, skipped, chosen_jobs, options):
 
 
 def readable(results):
-    """What was written down before, if it is of this form."""
+    """Stored results, if they have this format."""
     if results.get("format") != FORMAT:
         raise Failure(f"these results are of form {results.get('format')}; this draws form {FORMAT}: measure again")
     return results
 
 
 def leaves_out(variant, job):
-    """A job is named as a whole or by what its name begins with: `echo` is `echo-4096`."""
+    """Finds jobs by name or prefix: `echo` is `echo-4096`."""
     return job.name in variant.without or job.name.partition("-")[0] in variant.without
 
 
 def play(results, variants, chosen_jobs, options, say, save):
-    """Plays all rounds; adds each figure to `results["runs"]` and calls `save` after each round."""
+    """Runs all rounds; adds each figure to `results["runs"]` and calls `save` after each round."""
     loads, crowds = ([job for job in chosen_jobs if kind(job)] for kind in (lambda job: job.work, lambda job: job.crowd))
 
     def turns(number, jobs):
@@ -119,16 +119,16 @@ def play(results, variants, chosen_jobs, options, say, save):
         say(f"round {number}/{options.rounds}  {variant.name:23}  {job.name:13}  {said}")
 
     for number in range(1, options.rounds + 1):
-        with Crew(options) as crew:
+        with Servers(options) as servers:
             for job, variant in turns(number, loads):
-                take(number, job, variant, lambda: crew.measure(variant, job))
+                take(number, job, variant, lambda: servers.measure(variant, job))
         for job, variant in turns(number, crowds if number <= options.memory_rounds else []):
             take(number, job, variant, lambda: work.measure_crowd(variant, job, options))
         save(results)
 
 
-class Crew:
-    """The servers of one round, in a `with`: each is started when it is first measured, and held while others are."""
+class Servers:
+    """The servers of one round, a context manager: each starts at its first measurement, and is stopped during others."""
 
     def __init__(self, options):
         self.options = options
@@ -143,7 +143,7 @@ class Crew:
                 stack.push(server)
 
     def measure(self, variant, job):
-        """What a failure leaves behind is not measured: after it, a server starts afresh."""
+        """After a failure the server starts afresh, so that later figures are unaffected."""
         warm_up_seconds = self.options.warm_up or variant.warm_up_seconds
         server = self.servers.pop(variant.name, None)
         if server:
@@ -161,13 +161,13 @@ class Crew:
 
 
 def reason(failure):
-    """A failure in one line, not too long a one."""
+    """A failure as one line of bounded length."""
     text = " ".join(without_root(str(failure) or type(failure).__name__).split())
     return text if len(text) <= REASON_CHARACTERS_MAX else f"{text[:REASON_CHARACTERS_MAX]}…"
 
 
 def without_root(text):
-    """Where the repository lies is nobody's concern."""
+    """Removes the path of the repository, which must not be published."""
     return text.replace(f"{ROOT}/", "")
 
 

@@ -1,7 +1,7 @@
-"""Draws charts as SVG text: bars that lie, with what each is at its end, and ranges of latency on a logarithmic axis.
+"""Draws charts as SVG text: horizontal bars with their values, and ranges of latency on a logarithmic axis.
 
-Colours are classes, which the style sheet of the page or of a chart that stands alone fills in for light and for dark.
-Nothing is measured and nothing is computed of the figures here, only where they lie.
+Colours are classes, which the style sheet of the page or of a standalone chart defines for light and dark. This module
+computes only positions, no figures.
 """
 
 import math
@@ -13,12 +13,12 @@ BAR_HEIGHT = 16
 LABEL_GAP = 12
 TITLE_HEIGHT = 14
 AXIS_HEIGHT = 30
-# Of the widest of the fonts that the style sheet names, in bold.
+# Measured with the widest font of the style sheet, in bold.
 CHARACTER_WIDTH = 7.6
 VALUE_GAP = 8
 LABEL_SHARE_MAX = 0.43
 MARKS_MAX = 6
-# A bar is cut if it is so many times as long as the middle one of its chart; the others leave it a little more room.
+# A bar is cut if it is so many times as long as the median of its chart.
 CUT_BEYOND = 4
 CUT_ROOM = 1.12
 
@@ -60,7 +60,7 @@ DARK = (
 
 
 class Bar(NamedTuple):
-    """One row of a chart. Parts are drawn one behind the other; without parts the row says why there are none."""
+    """One row of a chart. Parts are stacked; a row without parts shows the reason."""
 
     label: str
     tone: str
@@ -72,7 +72,7 @@ class Bar(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """One row of latencies: the middle, the slow hundredth and the slowest."""
+    """One row of latencies: median, 99th percentile and maximum."""
 
     label: str
     tone: str
@@ -83,7 +83,7 @@ class Reach(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One column of the summary: {row's key: (number, what is said)}."""
+    """One column of the summary: {row's key: (number, label)}."""
 
     title: str
     unit: str
@@ -91,7 +91,7 @@ class Column(NamedTuple):
 
 
 class Drawing:
-    """Collects elements; coordinates are rounded to a tenth, which nobody sees and which is shorter."""
+    """Collects elements; coordinates are rounded to a tenth, which is invisible and shorter."""
 
     def __init__(self, width, height, label):
         self.size = (width, height)
@@ -143,7 +143,7 @@ def steps(most, count=4):
 
 
 def scale_end(numbers):
-    """Where an axis ends. One or two that are far beyond all others would leave these no room: their bars are cut."""
+    """The end of an axis. One or two values far beyond all others would leave these no room: their bars are cut."""
     numbers = sorted(numbers)
     if not numbers:
         return 1.0
@@ -153,7 +153,7 @@ def scale_end(numbers):
 
 
 def draw_cut(drawing, at, middle):
-    """The gap in a bar that is longer than there is room for."""
+    """The gap in a cut bar."""
     top, bottom = middle - BAR_HEIGHT / 2 - 1, middle + BAR_HEIGHT / 2 + 1
     points = f"{at - 12:.1f},{bottom:.1f} {at - 6:.1f},{top:.1f} {at - 2:.1f},{top:.1f} {at - 8:.1f},{bottom:.1f}"
     drawing.add("polygon", points=points, class_="cut")
@@ -173,7 +173,7 @@ def bounds(least, most):
 
 
 def bars(title, rows, width, tick, unit=lambda most: 1):
-    """Bars from zero. `tick(number)` says a number at the axis, whose numbers are round ones of `unit(most)`."""
+    """Bars from zero. `tick(number)` formats a number at the axis; ticks are round numbers of `unit(most)`."""
     left = label_width(rows, width)
     said_width = max((text_width(row.said) for row in rows if row.parts), default=0) + VALUE_GAP + 6
     span = width - left - said_width
@@ -202,7 +202,7 @@ def bars(title, rows, width, tick, unit=lambda most: 1):
 
 
 def draw_bar(drawing, row, left, middle, scale, span):
-    """One part behind the other, no further than `span`, and over them the range from the least to the most."""
+    """Stacked parts, no further than `span`, with the range from the minimum to the maximum."""
     at, end = left, left + span
     for order, part in enumerate(row.parts):
         shade = " second" if order else ""
@@ -221,7 +221,7 @@ def draw_bar(drawing, row, left, middle, scale, span):
 
 
 def reaches(title, rows, width, tick):
-    """Latencies on a logarithmic axis: the middle as a dot, the slow hundredth as a ring, the slowest as a bar's end."""
+    """Latencies on a logarithmic axis: the median as a dot, p99 as a ring, the maximum as the end of a bar."""
     left = label_width(rows, width)
     said_width = max((text_width(row.said) for row in rows), default=0) + VALUE_GAP + 8
     span = width - left - said_width
@@ -237,7 +237,7 @@ def reaches(title, rows, width, tick):
     for number, row in enumerate(rows):
         if row.tone == "ours":
             drawing.rect(0, TITLE_HEIGHT + number * ROW_HEIGHT, width, ROW_HEIGHT, "band")
-    # As many as there is room for: all of them, or only the powers of ten.
+    # As many ticks as fit: all of them, or only the powers of ten.
     shown = marks if len(marks) <= MARKS_MAX else [mark for mark in marks if math.log10(mark).is_integer()]
     for mark in shown:
         drawing.line(place(mark), TITLE_HEIGHT - 4, place(mark), bottom, "grid")
@@ -303,6 +303,6 @@ def summary_column(drawing, column, rows, left, width):
 
 
 def alone(drawing):
-    """A chart with its own style sheet, for a page that has none: on a ground of its own, light or dark as the reader's."""
+    """A chart with its own style sheet and background, for a page without them, in the reader's colour scheme."""
     dark = f"@media (prefers-color-scheme: dark) {{ svg {{ {DARK} }} }}"
     return drawing.svg(f"svg {{ {LIGHT} }} {dark} .card {{ fill: var(--card); stroke: var(--edge); }} {STYLE}") + "\n"

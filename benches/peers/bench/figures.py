@@ -1,7 +1,7 @@
-"""Medians, spreads and ratios of what was measured. Plain data in, plain data out; nothing here knows how it is shown.
+"""Medians, spreads and ratios of the measurements. Plain data in, plain data out, independent of the presentation.
 
 A figure of a peer at a job is one number per round: {round: number}. A ratio is taken within each round, then the median
-of those: what slowed the machine down for a round slowed both sides down.
+of those: a slowdown of the machine in a round affects both sides.
 """
 
 import collections
@@ -13,7 +13,7 @@ NETTY = "netty"
 
 
 class Spread(NamedTuple):
-    """What several rounds come to."""
+    """The summary of several rounds."""
 
     median: float
     low: float
@@ -22,7 +22,7 @@ class Spread(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """What a figure of ours may be at most, as a multiple of others'; None where nothing is asked."""
+    """The maximum of our figure as a multiple of another server's; None without a target."""
 
     title: str
     job: str
@@ -32,7 +32,7 @@ class Aim(NamedTuple):
     floor: Optional[float] = None
 
 
-# `each` is what a connection holds; see `value`.
+# `each` is the memory of a connection; see `value`.
 AIMS = [
     Aim("CPU, 256 deep", "plaintext-256", "cpu", rival=0.7, netty=1 / 6, floor=2.2),
     Aim("CPU, 16 deep", "plaintext-16", "cpu", rival=0.8, netty=0.4, floor=1.22),
@@ -48,15 +48,16 @@ AIMS = [
 
 
 def kind(job):
-    """What a job measures: `crowd`, `light` or `load`."""
+    """The kind of a job: `crowd`, `light` or `load`."""
     return "crowd" if job in ("idle", "stuck") else "light" if job.startswith("light-") else "load"
 
 
 def value(job, key, figures):
     """One number of one round, or None."""
     if key == "each":
-        # An idle connection of a collected runtime is what is alive of it. What never reads is mostly buffers outside of
-        # the heap, of which a runtime may hold more than it has touched: there the kernel's count is the fair one.
+        # An idle connection of a garbage-collected runtime counts with its live memory. A never-reading connection is
+        # mostly buffers outside the heap, of which a runtime may reserve more than it has touched: there the kernel's
+        # count is fair.
         grown = figures.get("heap_each" if job == "idle" else "resident_each", figures.get("resident_each"))
         return None if grown is None else max(grown, 0)
     return figures.get(key)
@@ -74,7 +75,7 @@ def rounds(results, job, peer, key):
 
 
 def spread(numbers):
-    """Of some numbers; None if there are none."""
+    """The spread of numbers; None if there are none."""
     numbers = list(numbers)
     if not numbers:
         return None
@@ -86,12 +87,12 @@ def summed_up(results, job, peer, key):
 
 
 def ratio(own, reference):
-    """Of two figures, within each round that has both; None if no round has. What grew by nothing cannot be divided by."""
+    """The ratio of two figures, within each round that has both; None if no round has. A zero is no divisor."""
     return spread(own[number] / reference[number] for number in own if reference.get(number, 0) > 0)
 
 
 def failures(results, job, peer):
-    """Why rounds have no figure: [(reason, how many rounds)], and what was not to be measured at all."""
+    """Why rounds have no figure: [(reason, number of rounds)], including jobs that were not to be measured."""
     reasons = collections.Counter(
         run["failure"] for run in results["runs"] if run["job"] == job and run["peer"] == peer and "failure" in run
     )
@@ -105,7 +106,7 @@ def without_failures(results, job, peers):
 
 
 def without_any(results):
-    """Servers that came to nothing, and ours if one of their figures is missing: there the run has failed."""
+    """Servers without figures, and ours if one of its figures is missing: then the run has failed."""
     found = {run["peer"] for run in results["runs"] if "figures" in run}
     failed = {run["peer"] for run in results["runs"] if "failure" in run}
     ours = of_tone(results, "ours")
@@ -120,13 +121,13 @@ def ranked(results, job, key, among, highest_first=False):
 
 
 def best(results, job, key, among):
-    """The one with the lowest median, or None."""
+    """The peer with the lowest median, or None."""
     order = ranked(results, job, key, among)
     return order[0][0] if order else None
 
 
 def tone(results, peer):
-    """Whose side a peer is on: `ours`, `netty`, `floor` or `other`."""
+    """The group of a peer: `ours`, `netty`, `floor` or `other`."""
     entry = results["peers"][peer]
     if not entry["parses_headers"]:
         return "floor"
@@ -138,7 +139,7 @@ def of_tone(results, *tones):
 
 
 def references(results, job, key):
-    """Whom figures of a job are divided by: [(heading, peer)]."""
+    """The references of a job, by which figures are divided: [(heading, peer)]."""
     nettys = of_tone(results, "netty")
     found = [("Netty's best", best(results, job, key, nettys))]
     found.append(("Netty, epoll", best(results, job, key, [peer for peer in nettys if "epoll" in peer])))
@@ -171,7 +172,7 @@ def aims(results):
             others = rounds(results, aim.job, peer, aim.key) if peer else {}
             found = ratio(own, others)
             if found is None:
-                # Nobody is below what costs nothing.
+                # No figure is a multiple of zero.
                 reached = False if own and others else None
             else:
                 reached = found.median < at_most if at_most == 1 else found.median <= at_most

@@ -1,4 +1,4 @@
-"""The gist of what was measured, for the README: each peer at its best, a few figures of each."""
+"""The gist of the measurements, for the README: a few figures of each peer's best variant."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ class Column(NamedTuple):
     key: str
     title: str
     unit: str
-    # What each peer's best variant came to; a peer without a figure is not among them.
+    # The figure of each peer's best variant; peers without a figure are left out.
     medians: dict
 
 
@@ -28,7 +28,7 @@ COLUMNS = [
     ("stuck", "each", "Connection that never reads", "bytes each, of {stuck:,}"),
 ]
 
-# Both of a job are of the variant with the lowest p99.
+# Both columns of a job are of the variant with the lowest p99.
 LIGHT_COLUMNS = [
     ("light-256", "light_50", "p50, 256 heavy", "milliseconds"),
     ("light-256", "light_99", "p99, 256 heavy", "milliseconds"),
@@ -37,7 +37,7 @@ LIGHT_COLUMNS = [
 ]
 LIGHT_CHOSEN_BY = "light_99"
 
-# By what most servers meet most: a few requests at a time.
+# Ordered by the most common case: a few requests at a time.
 ORDER = "plaintext-16"
 
 

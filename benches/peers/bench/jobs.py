@@ -1,4 +1,4 @@
-"""The jobs, and what one server comes to at one of them: plain figures, or a `Failure` that says why there are none."""
+"""The jobs, and the measurement of one server at one job: plain figures, or a `Failure` with the reason."""
 
 import contextlib
 import socket
@@ -12,22 +12,21 @@ from servers import Failure, Server
 from . import ROOT, load
 
 CHECK_SECONDS_MAX = 5
-# Beyond this share of the memory that is free, a server that takes more and more is given up.
+# Beyond this share of free memory, a growing server is stopped.
 RESIDENT_SHARE_MAX = 0.5
-# Before each further job on a server that has run, for what that job is the first to need.
+# The warm-up before each further job on a running server.
 LATER_WARM_UP_SHARE = 0.25
 # Before connections are counted, a runtime that compiles is warmed up by so few that its pools and its garbage stay small.
 CROWD_WARM_UP_CONNECTIONS = 16
-# Heavy connections beside the light one, whatever `--connections` says: the jobs are named after them.
+# Heavy connections beside the light one, regardless of `--connections`: the jobs are named after them.
 HEAVY_CONNECTIONS = (256, 500)
 HEAVY_DEPTH = 256
-# A server that fills its memory for those who never read may keep others waiting; how long is told.
+# A server that fills its memory for never-reading connections may delay others; the report has the longest wait.
 PROBE_ANSWER_SECONDS_MAX = 10.0
 
 
 class Job(NamedTuple):
-    """One thing that every server is asked to do: a load, a light connection beside a load, or connections whose memory is
-    counted."""
+    """One measurement of every server: a load, a light connection during a load, or the memory of connections."""
 
     name: str
     title: str
@@ -39,7 +38,7 @@ class Job(NamedTuple):
 
 
 class Crowd(NamedTuple):
-    """How many connections of what kind, in the words of `memory`."""
+    """The number and kind of connections, as in `memory`."""
 
     connections: int
     collected: bool
@@ -47,7 +46,7 @@ class Crowd(NamedTuple):
 
 
 def all_jobs(connections):
-    """The jobs that are loads come first: they share a server."""
+    """All jobs. Loads come first: they share a server."""
     plaintext = [
         Job(f"plaintext-{depth}", title, load.Work("/plaintext", depth, connections))
         for depth, title in [(256, "plaintext, 256 deep"), (16, "plaintext, 16 deep"), (1, "plaintext, not pipelined")]
@@ -77,7 +76,7 @@ def free_bytes():
 
 @contextlib.contextmanager
 def blaming_its_end(server):
-    """What goes wrong because the server is gone is told as that."""
+    """Reports failures of an exited server as its exit."""
     try:
         yield
     except (Failure, OSError) as failure:
@@ -103,7 +102,7 @@ def check(server, job):
 
 
 def warm_up(server, work, options, seconds):
-    """What goes wrong here will go wrong again where it counts."""
+    """Warms up. Ignores failures: they will recur in the measurement."""
     try:
         load.run(options.generator, server, options.load_core, work, max(1, round(seconds)))
     except Failure:
@@ -121,12 +120,12 @@ def measure_load(server, job, options, warm_up_seconds):
         user, system = ((now - then) / figures["requests"] * 1e6 for then, now in zip(before, server.cpu_times()))
     rate = figures["requests"] / figures["seconds"]
     figures |= {"cpu": user + system, "cpu_user": user, "cpu_system": system, "requests_per_second": rate}
-    # When the load ends, the server has paid for some of these, and they are not counted.
+    # At the end of the load the server has spent CPU time on some requests that are not counted.
     return figures | {"under_way_max": job.work.connections * job.work.depth}
 
 
 def measure_light(server, job, options, warm_up_seconds):
-    """Latencies of the light connection in microseconds, and what the heavy load beside it came to."""
+    """Latencies of the light connection in microseconds, and the results of the heavy load."""
     url = f"http://127.0.0.1:{server.port}"
     with blaming_its_end(server):
         check(server, job)
@@ -149,7 +148,7 @@ def measure_light(server, job, options, warm_up_seconds):
 
 
 def measure_crowd(variant, job, options):
-    """Each crowd meets a fresh server; a collected one has to have compiled and loaded what it needs beforehand."""
+    """Each crowd gets a fresh server; a garbage-collected one is warmed up, so that it has compiled and loaded its code."""
     crowd = Crowd(options.crowds[job.crowd], variant.collected)
     with started(variant, options.server_core) as server:
         if variant.collected:

@@ -1,7 +1,7 @@
-"""Runs one load against one server and reads what it came to: by `tidegate load`, or by wrk as a second opinion.
+"""Runs one load against one server and reads its results: with `tidegate load`, or with wrk as a cross-check.
 
 Both send the same requests, with the fields that public comparisons send, and both give the same plain data.
-An error in a load (a refused connection, another status, a wrong length, a time-out) is a `Failure`: no figure comes of it.
+An error in a load (a refused connection, a wrong status or length, a timeout) is a `Failure`, never a figure.
 """
 
 import json
@@ -25,7 +25,7 @@ PERCENTILES = ["50", "90", "99", "99.9"]
 
 
 class Work(NamedTuple):
-    """What is asked for, on how many connections, so many requests in flight on each; with a body it is a POST."""
+    """The target, the number of connections, and the requests in flight on each; with a body it is a POST."""
 
     target: str
     depth: int
@@ -78,7 +78,7 @@ class Wrk:
             "requests": result.pop("requests"),
             "seconds": latency["seconds"],
             "latency_max": latency["max"],
-            # wrk loses count of its percentiles where it pipelines, and then says 0.
+            # With pipelining, wrk's percentiles are wrong, and it prints 0.
             **{f"latency_{each}": latency[each] or None for each in PERCENTILES},
         }
         return figures, {kind: count for kind, count in result.items() if count}
@@ -88,7 +88,7 @@ GENERATORS = {"tidegate": Tidegate, "wrk": Wrk}
 
 
 def json_object(output):
-    """The JSON object that an output has among lines of other kinds."""
+    """The JSON object in an output with other lines."""
     decoder = json.JSONDecoder()
     start = 0 if output.startswith("{") else output.index("\n{") + 1
     return decoder.raw_decode(output, start)[0]

@@ -1,4 +1,4 @@
-"""Puts what was measured on one page with charts, and the gist of it into one chart for the README."""
+"""Renders the measurements as one page with charts, and the gist as one chart for the README."""
 
 from html import escape
 
@@ -111,7 +111,7 @@ def aim_cell(results, check):
         return f"– ({units.aim(check['aim'])})"
     mark, verdict = ("✓", "yes") if check["reached"] else ("✗", "no")
     whose = results["peers"][check["peer"]]["title"]
-    # Of what costs nothing nobody is a multiple.
+    # No figure is a multiple of zero.
     number = units.ratio_beside(check["ratio"].median, check["aim"]) if check["ratio"] else ""
     found = f'<span class="{verdict}" title="to {escape(whose)}">{number} {mark}</span>'
     return f"{found} ({units.aim(check['aim'])})"
@@ -214,7 +214,7 @@ SECTIONS = {"crowd": crowd_section, "light": light_section, "load": load_section
 
 
 def missing_rows(results, job, key):
-    """Rows for those that should have a figure and have none, at the end of a chart."""
+    """Rows for servers without their figure, at the end of a chart."""
     for peer, entry in results["peers"].items():
         reasons = [failure for failure in figures.failures(results, job, peer) if failure[1]]
         if reasons and not figures.summed_up(results, job, peer, key):
@@ -225,7 +225,7 @@ def cost_rows(results, job):
     rows = []
     for peer, cost in figures.ranked(results, job, "cpu", results["peers"]):
         user = figures.summed_up(results, job, peer, "cpu_user").median
-        # Medians of the parts need not add up to the median of the whole, which is what is said.
+        # Medians of the parts need not add up to the median of the whole, which is the label.
         parts = (min(user, cost.median), max(cost.median - user, 0.0))
         title, tone = results["peers"][peer]["title"], figures.tone(results, peer)
         rows.append(charts.Bar(title, tone, parts, cost.low, cost.high, units.cpu(cost.median)))
@@ -241,7 +241,7 @@ def rate_rows(results, job):
 
 
 def latency_rows(results, job, prefix="latency", ranked_by="50"):
-    """Rows for `charts.reaches`; what is said is the maximum, and of a light connection p50 and p99."""
+    """Rows for `charts.reaches`; the label is the maximum, and for a light connection p50 and p99."""
     rows = []
     for peer, _ in figures.ranked(results, job, f"{prefix}_{ranked_by}", results["peers"]):
         found = [figures.summed_up(results, job, peer, f"{prefix}_{each}") for each in ("50", "99", "max")]

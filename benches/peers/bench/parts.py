@@ -1,4 +1,4 @@
-"""Adds jobs of one run to the results of another, and says which run a job's figures are from.
+"""Adds jobs of one run to the results of another, and records which run a job's figures are from.
 
 A ratio is taken within the rounds of one job, so a job is the least that can be added: all its figures come from one run,
 with the rounds, settings, machine and versions of that run. `results["parts"]` describes the added runs as a run describes
@@ -7,7 +7,7 @@ itself, with the jobs that were taken from each. Jobs in no part are from the ru
 
 from servers import Failure
 
-# What may differ between two runs of a server.
+# The properties of a server that may differ between two runs.
 OF_SERVERS = {"version": "version", "command": "command", "configured": "configuration"}
 
 
@@ -72,7 +72,7 @@ def not_measured(results, added, job):
 
 
 def differences(results, part):
-    """What differs between the servers of a part and those of the same names in `results`: texts for the reader."""
+    """The differences between the servers of a part and those of the same names in `results`, as texts."""
     found = []
     for name, peer in part["peers"].items():
         other = results["peers"].get(name, peer)

@@ -1,7 +1,7 @@
-"""Who is measured: reads `benches/peers/*/peer.json`, builds what can be built, and says why the others are skipped.
+"""The measured peers: reads `benches/peers/*/peer.json`, builds the available peers, and reports why others are skipped.
 
-A peer is a program in a folder of its own; its variants are the ways in which it is started, and each of them is measured
-as a server of its own. The README beside `run.py` says what the file holds.
+A peer is a program in its own folder; its variants are the ways to start it, and each is measured as a separate server.
+The README next to `run.py` describes the file.
 """
 
 import json
@@ -18,7 +18,7 @@ BUILD_SECONDS_MAX = 1800
 VERSION_SECONDS_MAX = 60
 OUTPUT_LINES_SHOWN = 5
 WARM_UP_SECONDS = 2
-# Runtimes that collect often compile while they run as well.
+# Garbage-collected runtimes often compile at run time as well.
 COLLECTED_WARM_UP_SECONDS = 10
 
 
@@ -52,7 +52,7 @@ def read_all(directory=PEERS):
 
 
 def chosen(peers, names):
-    """Those that are named by folder or by variant, with only the variants that are named; all of them if none is."""
+    """The peers named by folder or by variant, with only the named variants; all peers if none is named."""
     if not names:
         return peers
     known = set(peers) | {variant["name"] for peer in peers.values() for variant in peer["variants"]}
@@ -78,7 +78,7 @@ def missing_tools(peer):
 
 def build(name, peer):
     """Runs a peer's build commands in its folder."""
-    # What is built has to lie where the peer's command looks for it.
+    # The build output has to be where the peer's command expects it.
     environment = {key: value for key, value in os.environ.items() if key != "CARGO_TARGET_DIR"}
     for command in peer.get("build", []):
         code, output = run_in(PEERS / name, filled_in(command, name), BUILD_SECONDS_MAX, environment)
@@ -87,7 +87,7 @@ def build(name, peer):
 
 
 def built_version(name, peer):
-    """What a peer's own command says of its version; an empty text if it has none."""
+    """The version that a peer's own command prints; empty if it has none."""
     if "version" not in peer:
         return ""
     code, output = run_in(ROOT, filled_in(peer["version"], name), VERSION_SECONDS_MAX)
@@ -106,7 +106,7 @@ def last_lines(output):
 
 
 def filled_in(command, name):
-    """A command with the places of things put in; quoted, since it is split again."""
+    """A command with its placeholders replaced by paths; quoted, since it is split again."""
     places = {"dir": PEERS / name, "target": PEERS / "target/release", "root": ROOT}
     for key, path in places.items():
         command = command.replace("{" + key + "}", shlex.quote(str(path)))
@@ -136,7 +136,7 @@ def variants(name, peer, version=""):
 
 
 def prepare(peers, skip_build, say):
-    """Builds the peers; returns the variants that can be measured, and what is skipped: [{"peer", "title", "reason"}]."""
+    """Builds the peers; returns the variants to measure, and the skipped ones: [{"peer", "title", "reason"}]."""
     ready, skipped = [], []
     for name, peer in peers.items():
         reason = missing_tools(peer)

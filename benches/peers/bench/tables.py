@@ -1,4 +1,4 @@
-"""Writes what was measured as Markdown."""
+"""Writes the measurements as Markdown."""
 
 from . import figures, gist, parts, units
 
@@ -73,7 +73,7 @@ def heading(results):
 
 
 def table(headings, rows, left=1):
-    """Columns after the first `left` are numbers, and stand on the right."""
+    """Columns after the first `left` are numbers, and are right-aligned."""
     rule = ["---"] * left + ["--:"] * (len(headings) - left)
     return "\n".join("| " + " | ".join(row) + " |" for row in [headings, rule, *rows])
 
@@ -180,7 +180,7 @@ def load_table(results, job, title):
 
 
 def under_way(results, job):
-    """What is not counted of servers that answer few requests while a load lasts."""
+    """The note on servers that answer few requests during a load: which of their requests are not counted."""
     shares = {}
     for peer in results["peers"]:
         figures_of_rounds = (figures.rounds(results, job, peer, key) for key in ("under_way_max", "requests"))
@@ -259,7 +259,7 @@ def ratio_cell(results, job, peer, key, other):
 
 
 def missing(results, job):
-    """Who has no figure, or fewer than the others, and why: [(title, what is said)]."""
+    """The servers with no figures, or fewer than others, and the reasons: [(title, text)]."""
     lines = []
     for peer in results["peers"]:
         for reason, rounds in figures.failures(results, job, peer):

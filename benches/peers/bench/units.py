@@ -1,4 +1,4 @@
-"""Numbers as they are read: CPU seconds, bytes, rates, times and ratios, each with as many digits as mean something."""
+"""Formats CPU seconds, bytes, rates, times and ratios, with as many digits as are significant."""
 
 import math
 
@@ -42,13 +42,13 @@ def ratio(number):
 
 
 def ratio_beside(number, aim):
-    """A ratio with as many digits as tell it from an aim that it does not meet exactly."""
+    """A ratio with enough digits to differ from an aim that it does not meet exactly."""
     places = 2 if abs(number - aim) >= 0.005 else 3
     return f"{number:.{places}f}" if abs(number) < 10 else ratio(number)
 
 
 def size_unit(most):
-    """What an axis up to so many bytes counts in."""
+    """The unit of an axis up to so many bytes."""
     return max(scale for scale in (1, 1 << 10, 1 << 20, 1 << 30) if scale == 1 or most >= 2 * scale)
 
 
@@ -74,7 +74,7 @@ def aim(number):
     return "below" if number == 1 else f"≤ {number:g}"
 
 
-# What is read of a light connection first.
+# The main figure of a light connection.
 LIGHT = [("p50", "light_50"), ("p99", "light_99"), ("max", "light_max")]
 TIMES = ("latency_", "light_")
 

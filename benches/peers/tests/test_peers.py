@@ -1,4 +1,4 @@
-"""Who is measured and who is not."""
+"""Which peers are measured and which are skipped."""
 
 import unittest
 

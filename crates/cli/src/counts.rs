@@ -1,10 +1,10 @@
-//! What the loops have counted, as one line for whoever asks with SIGUSR1.
+//! Prints the counts of all loops as one line, on SIGUSR1.
 
 use std::io::{self, Write};
 
 use tidegate::{Counts, ServerHandle};
 
-/// Prints the sums over all loops, `name=value` each. They are of a moment ago, and each is right by itself.
+/// Prints the sums over all loops as `name=value`. Each is slightly stale; together they are no consistent snapshot.
 pub(crate) fn print(running: &ServerHandle) {
     let counts = running.counts();
     let mut line = String::from("tidegate: counts:");
@@ -13,7 +13,7 @@ pub(crate) fn print(running: &ServerHandle) {
         line.push_str(&format!(" {name}={sum}"));
     }
     line.push('\n');
-    // Serving goes on if nobody reads it.
+    // A closed standard output does not stop the server.
     let _ = io::stdout().write_all(line.as_bytes());
 }
 

@@ -1,9 +1,9 @@
 //! The program `tidegate`.
 //!
-//! `serve` starts a small HTTP/1.1 server, to look at and to measure; `serve.rs` is its life, `site.rs` what it
-//! answers, `counts.rs` what it says of itself. `load` is the other side, in `load/`; `experiment` runs
-//! both, with several queues, in `experiment/`. Each is an application like any other: it
-//! uses the facade, and nothing beneath it.
+//! `serve` starts a small HTTP/1.1 server for demonstrations and measurements: `serve.rs` starts and stops it,
+//! `site.rs` answers requests, `counts.rs` prints the server's counts. `load` generates load, in `load/`. `experiment`
+//! runs both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only the facade
+//! crate.
 
 #![forbid(unsafe_code)]
 
@@ -30,10 +30,10 @@ struct Arguments {
 enum Command {
     /// Serve /, /plaintext, /json, /bytes/N, /stream/N, /echo and /sum over HTTP/1.1; SIGUSR1 makes it print its counts
     Serve(serve::Options),
-    /// Put a load on an HTTP/1.1 server, and say how it bears it; exit code 1 if anything was not answered as it should be
+    /// Generate load on an HTTP/1.1 server and report throughput, latency and errors; exit code 1 if there were errors
     Load(load::Options),
-    /// Compare the outbound queue with two others, in the same server: with Netty's from before its change #2693, and with that
-    /// change as it was published; they are built from the source tree
+    /// Compare the outbound queue with two others in the same server: Netty's queue before its change #2693, and that
+    /// change as published; all are built from the source tree
     Experiment(experiment::Options),
 }
 
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
             eprintln!("tidegate: {}; see 'tidegate --help'", first_sentence(&error.to_string()));
             return ExitCode::from(USAGE);
         }
-        // Help and version were asked for. If nobody reads them, nobody misses them.
+        // The user requested help or the version. A closed standard output is no error.
         Err(error) => {
             let _ = error.print();
             return ExitCode::SUCCESS;
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is wrong, without the advice that follows it on further lines.
+/// The error itself, without the advice on the lines after it.
 fn first_sentence(text: &str) -> String {
     let mut lines = text.lines();
     let line = lines.next().unwrap_or_default();
@@ -73,12 +73,12 @@ fn first_sentence(text: &str) -> String {
     if !line.ends_with(':') {
         return line.to_owned();
     }
-    // What is missing stands below it, one in a line.
+    // Clap lists missing arguments on the following lines, one per line.
     let missing: Vec<_> = lines.map_while(|line| line.strip_prefix("  ")).collect();
     format!("{line} {}", missing.join(", "))
 }
 
-/// The exit code for what the user can mend: a flag, an address.
+/// The exit code for errors that the user can correct: a flag, an address.
 const USAGE: u8 = 2;
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_flag_is_told_in_one_line() {
+    fn a_usage_error_is_reported_in_one_line() {
         for (arguments, expected) in [
             (&["tidegate", "serve", "--bogus"][..], "--bogus"),
             (&["tidegate", "serve", "--loops", "many"], "many"),

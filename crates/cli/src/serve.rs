@@ -18,75 +18,75 @@ use crate::site::Site;
 /// The flags of `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Where to listen: IP:PORT, [IPV6]:PORT, localhost:PORT, unix:PATH or unix:@NAME (abstract); port 0 takes any that is free. Not used if
-    /// the environment passes listeners (LISTEN_FDS, LISTEN_PID), or if they are taken over
+    /// Address to listen on: IP:PORT, [IPV6]:PORT, localhost:PORT, unix:PATH or unix:@NAME (abstract); port 0 picks a
+    /// free port. Ignored if the environment passes listeners (LISTEN_FDS, LISTEN_PID) or --takeover provides them
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: Address,
-    /// Event loops, each on a thread of its own [default: one per core]
+    /// Number of event loops, each on its own thread [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     loops: Option<u16>,
-    /// What loops wait on: epoll, uring, or auto, which is what the environment names in TIDEGATE_BACKEND, if anything,
-    /// and otherwise uring where it is there
+    /// I/O backend: epoll, uring or auto; auto uses TIDEGATE_BACKEND from the environment if it is set, and otherwise
+    /// io_uring where the kernel supports it
     #[arg(long, value_name = "NAME", default_value = "auto")]
     backend: Backend,
-    /// Serve a new connection on the loop that has the fewest, wherever it was accepted: for few connections that last
-    /// long, and for listeners that loops share, such as Unix sockets
+    /// Assign each new connection to the loop with the fewest connections: for few, long-lived connections, and for
+    /// listeners that loops share, such as Unix sockets
     #[arg(long)]
     least_loaded: bool,
-    /// Connections at a time; further ones wait [default: three quarters of the descriptor limit]
+    /// Maximum concurrent connections; further ones wait in the kernel [default: 3/4 of the descriptor limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: Option<u32>,
-    /// Memory that connections may hold, in bytes [default: half of the machine's]
+    /// Maximum memory of all connections, in bytes [default: half of the machine's]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(MEMORY_MAX_FLOOR..))]
     memory_max: Option<u64>,
-    /// Seconds that a request's head may take, and that its body may be late [default: 30]
+    /// Timeout of a request's head, and grace period of its body, in seconds [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     request_timeout: Option<u32>,
-    /// Seconds that a connection may wait for its next request [default: 75]
+    /// Keep-alive timeout: seconds that a connection may be idle between requests [default: 75]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     idle_timeout: Option<u32>,
-    /// Seconds that a peer may take nothing of what waits to be sent to it [default: 60]
+    /// Write timeout: seconds without progress in sending pending output to a peer [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     write_timeout: Option<u32>,
-    /// The least rate of a request's body, in bytes per second: whoever sends less is late; 0 for none [default: 240]
+    /// Minimum rate at which a request's body must arrive, in bytes per second; 0 for none [default: 240]
     #[arg(long, value_name = "BYTES")]
     body_rate_min: Option<u32>,
-    /// The least rate at which a peer takes what waits to be sent to it, in bytes per second: who takes less has taken
-    /// nothing; 0 for none [default: 240]
+    /// Minimum rate at which a peer must read pending output, in bytes per second: a slower peer makes no progress for
+    /// --write-timeout; 0 for none [default: 240]
     #[arg(long, value_name = "BYTES")]
     write_rate_min: Option<u32>,
-    /// Restart without a gap: take the listeners of the server that was started with the same PATH over, if one runs,
-    /// which then drains and ends; and wait there for the next one
+    /// Zero-downtime restart: take over the listeners of the running server that was started with the same PATH, if
+    /// any; that server drains and exits. Then offer our listeners at PATH to the next server
     #[arg(long, value_name = "PATH")]
     takeover: Option<PathBuf>,
-    /// Print the start-up line and errors of our own, not what peers do wrong
+    /// Log only errors of the server itself, not errors of peers; the start-up line is always printed
     #[arg(long)]
     quiet: bool,
 }
 
-/// What a signal, or a server that takes over, asks for.
+/// What a signal, or a server that takes over, requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     End,
     Counts,
 }
 
-/// Serves until SIGTERM, Ctrl-C or a server that takes over, then drains. SIGUSR1 asks for the counts.
+/// Serves until SIGTERM, Ctrl-C or a takeover by another server, then drains. SIGUSR1 prints the counts.
 pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     log_to_stderr(options.quiet);
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;
-    // Before the server is there, so that no signal is missed once it has said so.
+    // Registered before the server starts, so that no signal is missed once the start-up line is printed.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(StartError::System)?;
     let running = start(options, inherited)?;
     announce(&running);
 
     let (asked, wait) = channel();
-    let (superseded, told) = (running.superseded(), asked.clone());
+    let (superseded, on_superseded) = (running.superseded(), asked.clone());
     let successor = move || {
         if superseded.wait() {
-            // Nobody waits any more only when the process is about to end.
-            let _ = told.send(Asked::End);
+            // The receiver is gone only when the process is about to exit.
+            let _ = on_superseded.send(Asked::End);
         }
     };
     std::thread::Builder::new().name("tidegate-successor".into()).spawn(successor).map_err(StartError::System)?;
@@ -95,15 +95,15 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
         for signal in signals.forever() {
             let what = if signal == SIGUSR1 { Asked::Counts } else { Asked::End };
             if what == Asked::End && std::mem::replace(&mut is_ending, true) {
-                // Whoever asks twice does not want to wait.
+                // The second signal exits without draining.
                 std::process::exit(130);
             }
-            // Nobody waits any more only when the process is about to end.
+            // The receiver is gone only when the process is about to exit.
             let _ = asked.send(what);
         }
     };
     std::thread::Builder::new().name("tidegate-signals".into()).spawn(watcher).map_err(StartError::System)?;
-    // A sender lives as long as the process, so what ends this is a signal or a successor.
+    // One sender lives as long as the process, so only a signal or a takeover ends this loop.
     loop {
         match wait.recv_timeout(LOOK_AGAIN) {
             Ok(Asked::End) => break,
@@ -159,13 +159,13 @@ fn start(options: &Options, inherited: Option<Server>) -> Result<ServerHandle, S
     server.start(move || (http1::Server::new(config.clone()), Site::new()))
 }
 
-/// The one line that says where.
+/// Prints the start-up line: address, backend, number of loops.
 fn announce(running: &ServerHandle) {
     let (address, loops) = (running.address(), running.loops());
     let scheme = if address.ip().is_some() { "http://" } else { "" };
     let plural = if loops == 1 { "" } else { "s" };
     let line = format!("tidegate: listening on {scheme}{address} ({}, {loops} loop{plural})\n", running.backend());
-    // Serving goes on if nobody reads it.
+    // A closed standard output does not stop the server.
     let _ = io::stdout().write_all(line.as_bytes());
 }
 
@@ -175,21 +175,21 @@ fn log_to_stderr(quiet: bool) {
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
-        // Whatever features others ask of the crate: lines are read by programs too.
+        // Programs read these lines too: no escape codes, whatever features other crates enable.
         .with_ansi(false)
         .with_writer(io::stderr)
         .log_internal_errors(false)
         .init();
 }
 
-/// How often the loops are looked after.
+/// How often the main thread checks that all loops are alive.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// How long connections may take to finish what is under way.
+/// How long connections may take to finish requests in progress.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
 
-/// A request may bring this much: /echo holds none of it.
+/// The maximum length of a request's body. /echo and /sum buffer none of it.
 const BODY_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// With less memory than this a loop could hold no connection's bytes.
+/// With less memory than this a loop could not buffer even one connection's input.
 const MEMORY_MAX_FLOOR: u64 = 1024 * 1024;

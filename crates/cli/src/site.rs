@@ -1,4 +1,4 @@
-//! What `tidegate serve` answers.
+//! `Site`: the handler of `tidegate serve`.
 
 use tidegate::http1::{
     ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, Server, Status, StreamedResponse,
@@ -12,14 +12,14 @@ pub(crate) struct Site {
     answer: Answer,
 }
 
-/// The response that is under way, if one is.
+/// The response in progress, if any.
 enum Answer {
     None,
-    /// So many bytes are left to be sent.
+    /// The number of bytes left to send.
     Stream(u64),
-    /// What arrives is sent back, behind the head, if that was not sent yet.
+    /// The request's body is sent back, after this head if it was not sent yet.
     Echo(Option<Box<StreamedResponse>>),
-    /// What arrives is added up.
+    /// The length and the checksum of the request's body are computed.
     Sum(Box<Sum>),
 }
 
@@ -30,7 +30,7 @@ impl Site {
 
     fn request(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         let (path, method) = (head.path_bytes(), head.method());
-        // Compared as a whole: a pattern would be compared byte by byte.
+        // One comparison of the whole path: a `match` pattern would compare byte by byte.
         if path == b"/plaintext" && matches!(method, Method::Get | Method::Head) {
             return send(cx, Outgoing::Response(Response::text("Hello, World!")));
         }
@@ -73,7 +73,7 @@ impl Site {
         method: Method,
         cx: &mut Context<'_, Server>,
     ) -> Outcome<Server> {
-        // What HEAD does not get is not walked through either: nothing would ever make the connection unwritable.
+        // HEAD skips the body: nothing is written, so the connection would never become unwritable.
         self.answer = Answer::Stream(if method == Method::Head { 0 } else { length });
         match cx.send(Outgoing::Head(head.content_type(ContentType::BYTES))) {
             Ok(_) => self.stream_on(cx),
@@ -81,7 +81,7 @@ impl Site {
         }
     }
 
-    /// Sends as much as the connection takes. The rest follows when it is writable again.
+    /// Sends as much as the connection accepts. The rest follows when the connection is writable again.
     fn stream_on(&mut self, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         while let Answer::Stream(left) = self.answer {
             if !cx.is_writable() {
@@ -102,7 +102,7 @@ impl Site {
         Outcome::Continue
     }
 
-    /// Begins to send the body of the request back, with its type and, if it said so, its length.
+    /// Starts to send the request's body back, with its type and, if known, its length.
     #[inline(never)]
     fn echo(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         use tidegate::http1::BodyLength;
@@ -116,7 +116,7 @@ impl Site {
         let mut response = StreamedResponse::new(Status::OK);
         match head.header("content-type") {
             None => response = response.content_type(ContentType::BYTES),
-            // It was a value when it came in, so it is one when it goes out.
+            // The value was valid when the request was parsed, so it is valid in the response.
             Some(value) => match response.field("Content-Type", value) {
                 Ok(with_type) => response = with_type,
                 Err(error) => return Outcome::fail(error),
@@ -133,7 +133,8 @@ impl Site {
                 Err(error) => Outcome::fail(error),
             };
         }
-        // Who waits for leave to send gets that alone first: HAProxy 2.6 forwards nothing of the body if both come at once.
+        // A client that sent `Expect: 100-continue` gets the interim response alone first: HAProxy 2.6 forwards none of
+        // the body if the interim and the final head arrive together.
         if head.expects_continue() {
             self.answer = Answer::Echo(Some(Box::new(response)));
             return Outcome::Continue;
@@ -142,8 +143,8 @@ impl Site {
         send(cx, Outgoing::Head(response))
     }
 
-    /// Begins to add up the body of the request: its length and its CRC-32. Nothing is said before all of it is here, which
-    /// is what proxies expect that do not send on once they have heard an answer.
+    /// Starts to compute the length and the CRC-32 of the request's body. The response follows the whole body: some
+    /// proxies stop sending the body once they receive a response.
     #[inline(never)]
     fn sum(&mut self, head: &RequestHead, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         if head.method() != Method::Post {
@@ -168,7 +169,7 @@ impl Site {
         send(cx, piece)
     }
 
-    /// A piece of the body of the request.
+    /// Handles a piece of the request's body.
     #[inline(never)]
     fn data(&mut self, data: Slice, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         match &mut self.answer {
@@ -181,7 +182,7 @@ impl Site {
         }
     }
 
-    /// The end of the body of the request.
+    /// Handles the end of the request's body.
     #[inline(never)]
     fn end(&mut self, cx: &mut Context<'_, Server>) -> Outcome<Server> {
         let outcome = match &self.answer {
@@ -240,11 +241,11 @@ fn number_behind(path: &[u8], prefix: &str) -> Option<u64> {
 const PAGE: &str = include_str!("index.html");
 
 const ALLOW_GET: Fields = Fields::from_static("Allow: GET, HEAD\r\n");
-/// The methods that some path allows, and OPTIONS of the server itself.
+/// The methods that any path allows, and OPTIONS, which applies to the server itself.
 const ALLOW_ANY: Fields = Fields::from_static("Allow: GET, HEAD, POST, OPTIONS\r\n");
 const ALLOW_POST: Fields = Fields::from_static("Allow: POST\r\n");
 
-/// What /bytes and /stream send, over and over: linked and not copied, shared by all connections.
+/// The content of /bytes and /stream, repeated: linked and not copied, shared by all connections.
 static BLOCK: [u8; BLOCK_BYTES] = {
     let mut block = [0; BLOCK_BYTES];
     let mut at = 0;
@@ -259,14 +260,14 @@ const BLOCK_BYTES: usize = 64 * 1024;
 
 const LETTERS: &[u8; 27] = b"abcdefghijklmnopqrstuvwxyz\n";
 
-/// What a client can be expected to count up to.
+/// The longest body, which fits a client's signed 64-bit counter.
 const LENGTH_MAX: u64 = i64::MAX as u64;
 
-/// A piece of a streamed response. Where one ends the next begins with the first letter, so that every response is
-/// the beginning of every longer one.
+/// The length of a piece of a streamed response: a multiple of the alphabet, so that each piece starts with its first
+/// letter, and every response is a prefix of every longer one.
 const PIECE_BYTES: usize = 600 * LETTERS.len();
 
 const _: () = assert!(PIECE_BYTES <= BLOCK_BYTES);
 
-// Every connection has one.
+// Every connection owns a `Site`.
 const _: () = assert!(size_of::<Site>() <= 16);

@@ -1,10 +1,10 @@
-//! `Sum`: what /sum says of a body, so that a client can tell whether it arrived.
+//! `Sum`: the length and checksum that /sum returns, so that a client can verify that its body arrived intact.
 
 use std::fmt;
 
 use crc32fast::Hasher;
 
-/// The length of what was added, and its CRC-32, which is that of zlib and gzip (ITU-T V.42).
+/// The length of the bytes added, and their CRC-32 as in zlib and gzip (ITU-T V.42).
 pub(crate) struct Sum {
     length: u64,
     remainder: Hasher,
@@ -21,7 +21,7 @@ impl Sum {
     }
 }
 
-/// `LENGTH CRC`, the one decimal and the other hexadecimal.
+/// `LENGTH CRC`: the length in decimal, the CRC in hexadecimal.
 impl fmt::Display for Sum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {:08x}", self.length, self.remainder.clone().finalize())
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sum_is_that_of_zlib_however_it_was_added_up() {
+    fn the_crc_equals_zlibs_for_every_split() {
         assert_eq!(Sum::new().to_string(), "0 00000000\n");
         for pieces in [&["123456789"][..], &["1234", "", "56789"]] {
             let mut sum = Sum::new();

@@ -17,7 +17,7 @@ use tidegate_codec::framing::Lines;
 use tidegate_engine::{Context, Event, EventLoop, Handler, Limits, Outcome, Remote};
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
-/// Fewer posts than a loop delivers in one turn.
+/// Fewer posts than a loop delivers in one turn, but for the time that a turn may take.
 const POSTS: usize = 1_000;
 
 #[test]
@@ -28,7 +28,7 @@ fn a_burst_of_posts_to_a_sleeping_loop_wakes_it_once() {
         let sender = std::thread::spawn(move || (0..POSTS).for_each(|_| remote.post(()).expect("the loop is there")));
         sender.join().expect("it does not panic");
     })));
-    event_loop.turn(None).expect("waiting does not fail");
+    turns_until_all_are_posted(&mut event_loop, &posted);
     assert_eq!((posted.get(), bed.bell.0.load(Ordering::Relaxed)), (POSTS, 1));
 }
 
@@ -40,7 +40,7 @@ fn a_burst_of_posts_to_an_awake_loop_is_read_without_a_wake_up() {
     event_loop.turn(None).expect("waiting does not fail");
     assert_eq!(bed.sleeps.get(), 1);
     (0..POSTS).for_each(|_| remote.post(()).expect("the loop is there"));
-    event_loop.turn(None).expect("waiting does not fail");
+    turns_until_all_are_posted(&mut event_loop, &posted);
     assert_eq!((posted.get(), bed.bell.0.load(Ordering::Relaxed)), (POSTS, 0));
     assert_eq!(bed.sleeps.get(), 1, "posts were there");
 }
@@ -94,6 +94,16 @@ impl Handler<Lines> for Clock {
             self.told.set(self.told.get() + 1);
         }
         Outcome::Continue
+    }
+}
+
+/// One turn, or a few on a machine that is too slow for one. The driver never sleeps between them.
+fn turns_until_all_are_posted(event_loop: &mut EventLoop, posted: &Cell<usize>) {
+    for _ in 0..POSTS {
+        event_loop.turn(None).expect("waiting does not fail");
+        if posted.get() == POSTS {
+            return;
+        }
     }
 }
 

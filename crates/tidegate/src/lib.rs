@@ -9,12 +9,12 @@
 //! | [`Filter`] | bytes to bytes, both ways, free of I/O; [`Over`] puts a codec over it |
 //! | [`Handler`] | the application on one connection: gets events, returns an [`Outcome`] |
 //! | [`Channel`] | the same connection as an async handle, for straight-line code |
-//! | [`task`] | futures on the loop's own thread: spawn, sleep, time-outs; [`blocking`] for what would hold it up |
+//! | [`task`] | futures on the loop's own thread: spawn, sleep, timeouts; [`blocking`] for work that would block it |
 //! | [`Server`] | an address and its event loops, one per core |
-//! | [`Client`] | where to connect to; yields a [`Channel`], or gives the connection a [`Handler`] |
+//! | [`Client`] | the address to connect to; returns a [`Channel`], or runs a [`Handler`] on the connection |
 //! | [`Group`] | connections on any loop that get the same messages |
 //!
-//! A server that answers every line with itself:
+//! A server that echoes every line:
 //!
 //! ```no_run
 //! use tidegate::framing::Lines;
@@ -38,7 +38,7 @@
 //! # }
 //! ```
 //!
-//! The same with a channel, which is asked for each line instead of being called with it:
+//! The same with a channel: an async task pulls each line instead of receiving a callback:
 //!
 //! ```no_run
 //! use tidegate::framing::Lines;
@@ -57,8 +57,8 @@
 //! # }
 //! ```
 //!
-//! Protocols and handlers are tested without a network: see `tidegate-testkit`. A guide from the first codec on is in
-//! the repository, under `docs/guide`.
+//! Protocols and handlers are tested without a network: see `tidegate-testkit`. The repository has a guide, which
+//! starts with a first codec, in `docs/guide`.
 
 #![forbid(unsafe_code)]
 
@@ -79,7 +79,7 @@ pub use tidegate_engine::{
 /// HTTP/1.1.
 #[cfg(feature = "http1")]
 pub use tidegate_http1 as http1;
-/// Sockets and drivers: for those who turn an [`EventLoop`] themselves.
+/// Sockets and drivers, for applications that run an [`EventLoop`] themselves.
 pub use tidegate_sys as sys;
 pub use tidegate_sys::{Address, BadAddress, ListenOptions, SocketOptions};
 

@@ -1,4 +1,4 @@
-//! A plaintext request costs no allocation: from the socket through codec, handler and queue, and back.
+//! A plaintext request allocates nothing: from the socket through codec, handler and queue, and back.
 
 use std::alloc::System;
 use std::io::{Read, Write};
@@ -31,7 +31,7 @@ impl Handler<Server> for Hello {
 const DEPTH: usize = 64;
 
 #[test]
-fn plaintext_requests_allocate_nothing_on_their_whole_path() {
+fn plaintext_requests_allocate_nothing() {
     let pool = Pool::new();
     let driver = Readiness::new(&pool).expect("there are descriptors");
     let mut event_loop = EventLoop::new(Box::new(driver), pool);
@@ -63,6 +63,6 @@ fn plaintext_requests_allocate_nothing_on_their_whole_path() {
     let region = Region::new(ALLOCATOR);
     (0..100).for_each(|_| round());
     let change = region.change();
-    // The test runner's own thread may allocate meanwhile; what allocates here would do so hundreds of times.
+    // The test runner's own thread may allocate meanwhile; an allocation per request would count hundreds of times.
     assert!(change.allocations + change.reallocations < 10, "{change:?}");
 }

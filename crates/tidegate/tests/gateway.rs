@@ -1,4 +1,4 @@
-//! A gateway of HTTP/1.1, made of both roles, over loopback.
+//! An HTTP/1.1 gateway, with the server and the client role, over loopback.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -19,8 +19,8 @@ async fn answer(mut channel: Channel<http1::Server>) -> Result<(), Any> {
     Ok(())
 }
 
-/// Asks the same behind itself, on a connection that is kept.
-async fn ask_behind(mut near: Channel<http1::Server>, backend: String) -> Result<(), Any> {
+/// Forwards each request to the backend, on one persistent connection.
+async fn forward(mut near: Channel<http1::Server>, backend: String) -> Result<(), Any> {
     let config = Arc::new(Config::default().host("backend")?);
     let mut far = Client::to(&backend)?.connect(http1::Client::new(config)).await?;
     while let Some(Incoming::Head(head)) = near.recv().await? {
@@ -50,14 +50,14 @@ fn ask(stream: &mut TcpStream, target: &str) -> String {
     String::from_utf8(answer).expect("answers are text")
 }
 
-/// What its tasks have connected themselves is told of the drain when none of them is left.
+/// The drain reaches connections that tasks have opened only after the last of these tasks has ended.
 #[test]
-fn a_gateway_that_drains_still_asks_behind_itself() {
+fn a_draining_gateway_still_forwards_to_its_backend() {
     let backend = Server::bind("127.0.0.1:0").expect("an address").loops(1).serve(http1::Server::default, answer);
     let backend = backend.expect("a server");
     let address = backend.address().to_string();
     let gateway = Server::bind("127.0.0.1:0").expect("an address").loops(1);
-    let gateway = gateway.serve(http1::Server::default, move |near| ask_behind(near, address.clone()));
+    let gateway = gateway.serve(http1::Server::default, move |near| forward(near, address.clone()));
     let gateway = gateway.expect("a server");
     let front = gateway.address().to_string();
     let mut near = TcpStream::connect(&front).expect("it accepts");
@@ -78,9 +78,9 @@ async fn refuse(mut channel: Channel<http1::Server>) -> Result<(), Any> {
     Ok(())
 }
 
-/// Its writer is told that the connection is closed, and its reader what was said before.
+/// The write half gets an error since the connection is closed; the read half still gets the response before it.
 #[test]
-fn a_client_hears_the_refusal_of_a_body_that_it_still_sends() {
+fn a_client_reads_the_refusal_of_a_body_that_it_is_still_sending() {
     let server = Server::bind("127.0.0.1:0").expect("an address").loops(1).serve(http1::Server::default, refuse);
     let server = server.expect("a server");
     let address = server.address().to_string();
@@ -94,15 +94,15 @@ fn a_client_hears_the_refusal_of_a_body_that_it_still_sends() {
                 writer.send(Outgoing::Data(vec![b'~'; 10_000].into()))?;
             }
         };
-        let hearing = async {
+        let receiving = async {
             let Some(client::Incoming::Head(head)) = reader.recv().await? else { return Err("no head".into()) };
             Ok::<_, Any>(head.status())
         };
         let sent = async { Ok::<Result<(), Any>, Any>(sending.await) };
-        task::try_join(sent, hearing).await
+        task::try_join(sent, receiving).await
     };
     let mut event_loop = EventLoop::on(Backend::Auto).expect("a loop");
-    let (sent, heard) = event_loop.block_on(upload).expect("no panic").expect("an answer");
-    assert_eq!(heard, Status::CONTENT_TOO_LARGE);
+    let (sent, status) = event_loop.block_on(upload).expect("no panic").expect("an answer");
+    assert_eq!(status, Status::CONTENT_TOO_LARGE);
     assert!(sent.is_err(), "the peer has closed");
 }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 on a real loop, with the test as the peer: what codec and engine owe each other.
+//! HTTP/1.1 on a real loop, with the test as the peer: the contract between codec and engine.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -11,7 +11,7 @@ use tidegate_testkit::Embedded;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// Answers when it is told to.
+/// A handler that answers on request of the test.
 struct Later;
 
 impl Handler<Server> for Later {
@@ -27,7 +27,7 @@ impl Handler<Server> for Later {
             Event::Posted(Post::Begin) => cx.send(StreamedResponse::new(Status::OK).into()).into(),
             Event::Posted(Post::Fill) => {
                 while cx.is_writable() {
-                    cx.send(Outgoing::Data(vec![b'x'; 1000].into())).expect("a response is under way");
+                    cx.send(Outgoing::Data(vec![b'x'; 1000].into())).expect("a response is in progress");
                 }
                 Outcome::Continue
             }
@@ -44,7 +44,7 @@ impl Handler<Server> for Later {
     }
 }
 
-/// What it is told.
+/// The requests of the test.
 #[derive(Debug)]
 enum Post {
     Answer,
@@ -55,18 +55,18 @@ enum Post {
 }
 
 #[test]
-fn what_follows_a_request_that_is_not_answered_yet_stays_with_the_kernel() {
+fn input_behind_an_unanswered_request_stays_in_the_kernel() {
     let mut pipe = Embedded::new(Server::default(), Later);
     pipe.receive(GET);
-    assert!(pipe.is_receiving(), "the peer's end would be heard");
+    assert!(pipe.is_receiving(), "the end of input would be noticed");
     (0..100).for_each(|_| pipe.receive(&[b'x'; 64 * 1024]));
     assert!(!pipe.is_receiving());
-    let held = pipe.pool().ledger().used();
-    assert!(held < 512 * 1024, "{held} bytes are held");
+    let used = pipe.pool().ledger().used();
+    assert!(used < 512 * 1024, "{used} bytes are buffered");
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order_however_late() {
+fn delayed_responses_to_pipelined_requests_are_sent_in_order() {
     let mut pipe = Embedded::new(Server::default(), Later);
     pipe.receive(&GET.repeat(3));
     for _ in 0..3 {
@@ -78,7 +78,7 @@ fn pipelined_requests_are_answered_in_order_however_late() {
 }
 
 #[test]
-fn the_idle_deadline_does_not_count_while_the_handler_has_paused() {
+fn the_idle_timeout_is_suspended_while_the_handler_has_paused() {
     let mut pipe = Embedded::new(Server::default(), Later);
     pipe.post(Post::Pause);
     pipe.receive(GET);
@@ -105,7 +105,7 @@ impl Handler<Server> for Prompt {
 }
 
 #[test]
-fn requests_that_have_arrived_are_not_forgotten_by_a_drain() {
+fn requests_received_before_a_drain_are_answered() {
     let limits = Limits { water: WaterMarks::new(100, 100), ..Limits::default() };
     let mut pipe = Embedded::with_limits(Server::default(), Prompt, limits);
     pipe.take_at_most(0);
@@ -120,7 +120,7 @@ fn requests_that_have_arrived_are_not_forgotten_by_a_drain() {
 }
 
 #[test]
-fn an_idle_connection_is_drained_after_a_grace() {
+fn an_idle_connection_is_drained_after_a_grace_period() {
     let mut pipe = Embedded::new(Server::default(), Later);
     pipe.advance(Duration::from_secs(60));
     pipe.drain(Duration::from_secs(10));
@@ -131,7 +131,7 @@ fn an_idle_connection_is_drained_after_a_grace() {
 }
 
 #[test]
-fn a_request_that_was_on_its_way_when_the_drain_began_is_answered() {
+fn a_request_in_flight_at_the_start_of_a_drain_is_answered() {
     let mut pipe = Embedded::new(Server::default(), Prompt);
     pipe.drain(Duration::from_secs(10));
     pipe.advance(Duration::from_millis(900));
@@ -143,7 +143,7 @@ fn a_request_that_was_on_its_way_when_the_drain_began_is_answered() {
 }
 
 #[test]
-fn a_body_that_ends_with_the_connection_is_cut_off_and_not_ended_when_it_is_not_whole() {
+fn an_incomplete_close_delimited_body_ends_with_a_reset() {
     let mut pipe = Embedded::new(Server::default(), Later);
     pipe.receive(b"GET / HTTP/1.0\r\n\r\n");
     pipe.post(Post::Begin);
@@ -153,7 +153,7 @@ fn a_body_that_ends_with_the_connection_is_cut_off_and_not_ended_when_it_is_not_
 }
 
 #[test]
-fn a_connection_closed_with_bytes_left_is_not_counted_as_done() {
+fn a_close_with_unsent_bytes_is_not_counted_as_done() {
     let limits = Limits { write_timeout: Duration::from_secs(5), ..Limits::default() };
     let mut pipe = Embedded::with_limits(Server::default(), Later, limits);
     pipe.take_at_most(0);
@@ -165,7 +165,7 @@ fn a_connection_closed_with_bytes_left_is_not_counted_as_done() {
 }
 
 #[test]
-fn a_peer_that_reads_slowly_is_not_taken_for_one_that_does_not_read_if_any_rate_will_do() {
+fn without_a_minimum_rate_a_slow_reader_does_not_time_out() {
     let limits = Limits { write_rate_min: 0, ..Limits::default() };
     let mut pipe = Embedded::with_limits(Server::default(), Prompt, limits);
     pipe.take_at_most(50);
@@ -177,13 +177,14 @@ fn a_peer_that_reads_slowly_is_not_taken_for_one_that_does_not_read_if_any_rate_
         pipe.leave_unread(unread);
     }
     pipe.advance(Duration::from_secs(121));
-    assert!(pipe.is_cut_off(), "it has stopped reading");
+    assert!(pipe.is_cut_off(), "the peer has stopped reading");
     assert_eq!(pipe.counts().closed_write_timeout, 1);
 }
 
-/// The edge is told once a turn, and one turn of 256 is taken for the one before: then it is told a turn later.
+/// The engine reports the edge once per iteration, and counts iterations modulo 256: in one of 256 cases the edge comes
+/// an iteration later.
 #[test]
-fn what_a_peer_has_sent_while_it_was_held_back_is_not_late_in_whatever_turn_it_reads_on() {
+fn input_sent_while_receives_were_paused_is_in_time_in_every_iteration() {
     for runs in 0..256 {
         let limits = Limits { water: WaterMarks::new(10_000, 5_000), write_timeout: 2 * HOUR, ..Limits::default() };
         let mut pipe = Embedded::with_limits(Server::default(), Later, limits);
@@ -194,19 +195,19 @@ fn what_a_peer_has_sent_while_it_was_held_back_is_not_late_in_whatever_turn_it_r
         assert!(!pipe.is_receiving());
         pipe.receive(b"hello");
         pipe.advance(HOUR);
-        // Three turns each, so that what comes then is in any of 256.
+        // Three iterations each, so that the next input falls into each of the 256.
         (0..runs).for_each(|_| pipe.run());
         pipe.take_at_most(usize::MAX);
         pipe.advance(Duration::from_secs(29));
         assert!(!pipe.is_ended(), "after {runs} runs, and {} turns", pipe.counts().turns);
         pipe.advance(Duration::from_secs(1));
-        assert!(pipe.is_ended(), "after {runs} runs: what is missing does not come");
+        assert!(pipe.is_ended(), "after {runs} runs: the missing input does not come");
     }
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Takes a body, and does something else for so long after each piece of it.
+/// A task that receives a body, and pauses for `pause` after each piece.
 fn taking(pause: Duration) -> Embedded<std::convert::Infallible> {
     let serve = async move |mut channel: Channel<Server>| {
         while let Some(incoming) = channel.recv().await? {
@@ -223,9 +224,9 @@ fn taking(pause: Duration) -> Embedded<std::convert::Infallible> {
     pipe
 }
 
-/// The least rate is 240 bytes a second, and half a minute late is too late.
+/// The minimum rate is 240 bytes a second, with a grace period of half a minute.
 #[test]
-fn a_task_that_pauses_between_two_pieces_is_not_kept_by_a_peer_that_hardly_sends() {
+fn the_pauses_of_a_task_do_not_extend_the_deadline_of_a_slow_sender() {
     let mut pipe = taking(Duration::from_secs(1));
     let comes = |_: &i32| {
         pipe.receive(b"a");
@@ -237,10 +238,10 @@ fn a_task_that_pauses_between_two_pieces_is_not_kept_by_a_peer_that_hardly_sends
 }
 
 #[test]
-fn nobody_is_late_for_the_sake_of_a_task_that_takes_its_time() {
+fn a_slow_task_does_not_make_its_peer_time_out() {
     let minutes = Duration::from_secs(300);
     let mut pipe = taking(minutes);
-    // All that the peer may send is there before it is asked for.
+    // The peer has sent everything before the task requests it.
     pipe.receive(&[b'a'; 1_000_000]);
     let mut pauses = 0;
     let answer = loop {
@@ -254,10 +255,10 @@ fn nobody_is_late_for_the_sake_of_a_task_that_takes_its_time() {
 }
 
 #[test]
-fn nor_for_the_sake_of_one_that_turns_away_when_a_piece_has_come() {
+fn a_task_that_drops_a_ready_recv_does_not_make_its_peer_time_out() {
     let serve = async move |mut channel: Channel<Server>| {
         channel.recv().await?;
-        // Waits until something has come, and leaves it where it is.
+        // Waits until input has arrived, and drops the future without taking the message.
         let (mut receiving, mut waits) = (Box::pin(channel.recv()), false);
         let turning_away = poll_fn(|cx| match std::mem::replace(&mut waits, true) {
             false => receiving.as_mut().poll(cx).map(drop),

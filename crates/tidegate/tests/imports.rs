@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md tells the truth: who imports whom, which files there are, and where `unsafe` is allowed.
+//! ARCHITECTURE.md matches the tree: imports between packages, source files, and where `unsafe` is allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ const UNSAFE_ALLOWED: &[&str] = &["tidegate-buffer", "tidegate-sys", "tidegate-s
 /// The package of the fuzz targets.
 const FUZZ: &str = "tidegate-fuzz";
 
-/// What a package imports from this workspace: itself, and in its tests.
+/// The imports of a package from this workspace: of the package itself, and of its tests.
 type Imports = (BTreeSet<String>, BTreeSet<String>);
 
 #[test]
-fn the_table_of_imports_is_that_of_the_manifests() {
+fn the_table_of_imports_matches_the_manifests() {
     let documented = documented_imports();
     let actual: BTreeMap<_, _> = metadata().packages.iter().map(|package| (name(package), imports(package))).collect();
     let names: BTreeSet<_> = documented.keys().chain(actual.keys()).collect();
@@ -26,7 +26,7 @@ fn the_table_of_imports_is_that_of_the_manifests() {
             None => format!("there is no package {name}"),
         })
         .collect();
-    assert!(rows.is_empty(), "the manifests say otherwise than ARCHITECTURE.md:\n{}", rows.join("\n"));
+    assert!(rows.is_empty(), "the manifests differ from ARCHITECTURE.md:\n{}", rows.join("\n"));
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn only_tests_import_the_testkit() {
 }
 
 #[test]
-fn unsafe_code_is_forbidden_outside_its_rooms() {
+fn unsafe_code_is_forbidden_outside_three_crates() {
     for package in metadata().packages {
         if UNSAFE_ALLOWED.contains(&package.name.as_str()) {
             continue;
@@ -57,16 +57,16 @@ fn unsafe_code_is_forbidden_outside_its_rooms() {
 }
 
 #[test]
-fn every_file_that_is_named_exists() {
+fn every_path_in_architecture_md_exists() {
     let missing: Vec<_> =
         code_spans(&architecture()).into_iter().filter(|name| is_path(name) && !root().join(name).exists()).collect();
-    assert!(missing.is_empty(), "ARCHITECTURE.md names what is not there: {missing:?}");
+    assert!(missing.is_empty(), "ARCHITECTURE.md names missing files: {missing:?}");
 }
 
 #[test]
-fn every_room_is_on_the_map() {
+fn every_source_file_is_on_the_map() {
     for (folder, listed) in maps() {
-        assert_eq!(listed, rooms(&folder), "{folder}: what ARCHITECTURE.md lists, and what there is");
+        assert_eq!(listed, sources(&folder), "{folder}: ARCHITECTURE.md, and the files");
     }
 }
 
@@ -83,7 +83,7 @@ fn documented_imports() -> BTreeMap<String, Imports> {
         .collect()
 }
 
-/// What the map lists, for each folder of sources.
+/// The files in the map of each source folder.
 fn maps() -> BTreeMap<String, BTreeSet<String>> {
     let text = architecture();
     let sections = text.split("\n### ").skip(1).filter_map(|section| section.split_once('\n'));
@@ -99,9 +99,9 @@ fn maps() -> BTreeMap<String, BTreeSet<String>> {
     maps
 }
 
-/// Files and folders of a folder of sources, but for the root of the crate, which tells of itself, and for a folder
-/// that belongs to the file of its name.
-fn rooms(folder: &str) -> BTreeSet<String> {
+/// Files and folders in a source folder, except the root of the crate, and a folder that belongs to the file of the
+/// same name.
+fn sources(folder: &str) -> BTreeSet<String> {
     let entries = std::fs::read_dir(root().join(folder)).expect("a folder of sources");
     let names = entries.map(|entry| entry.expect("a readable entry").file_name().into_string().expect("UTF-8"));
     let (files, folders): (BTreeSet<_>, BTreeSet<_>) = names.partition(|name| name.contains('.'));

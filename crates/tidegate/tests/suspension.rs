@@ -1,4 +1,4 @@
-//! A loop that stood still for longer than a deadline: what peers sent in time counts, and silence does not.
+//! A loop that is suspended for longer than a deadline: input that peers sent in time is in time, silence is not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ async fn ask(to: Address, first: &'static str, second: &'static str) -> String {
     String::from_utf8(answer).expect("answers are text")
 }
 
-/// What comes of many such peers beside a loop that stands still for `pause` when the second parts have just left.
+/// The output to many such peers from a loop that is suspended for `pause` while the second parts are in flight.
 fn suspended(seed: u64, faults: Faults, first: &'static str, second: &'static str, pause: Duration) -> Vec<String> {
     let network = Network::new(seed);
     network.set_faults(faults);
@@ -71,7 +71,7 @@ const BODY: (&str, &str) = ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n
 const IDLE: (&str, &str) = ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
 
 #[test]
-fn requests_completed_in_time_are_answered_after_the_loop_stood_still() {
+fn requests_completed_in_time_are_answered_after_a_suspension() {
     for seed in seeds(5) {
         for (first, second) in [HEAD, BODY, IDLE] {
             for faults in [Faults::none(), Faults::none().with(Fault::Reordered, 2)] {
@@ -86,7 +86,7 @@ fn requests_completed_in_time_are_answered_after_the_loop_stood_still() {
 }
 
 #[test]
-fn peers_that_sent_nothing_are_late_after_the_loop_stood_still() {
+fn silent_peers_time_out_after_a_suspension() {
     for (first, begins) in [(HEAD.0, "HTTP/1.1 408"), (BODY.0, "HTTP/1.1 408"), (IDLE.0, "HTTP/1.1 200")] {
         for answer in suspended(1, Faults::none(), first, "", TIMEOUT * 4) {
             assert!(answer.starts_with(begins) && answer.matches("HTTP/1.1").count() == 1, "{first:?} got {answer:?}");
@@ -94,9 +94,9 @@ fn peers_that_sent_nothing_are_late_after_the_loop_stood_still() {
     }
 }
 
-/// A peer cannot put its deadline off by a byte now and then.
+/// A peer cannot postpone its deadline by sending a byte now and then.
 #[test]
-fn a_head_that_trickles_is_late_although_the_loop_is_held_up_again_and_again() {
+fn a_trickling_head_times_out_despite_repeated_suspensions() {
     let network = Network::new(1);
     let address = serve(&network);
     let client = network.host("10.0.0.2").station();
@@ -127,7 +127,7 @@ fn a_head_that_trickles_is_late_although_the_loop_is_held_up_again_and_again() {
 }
 
 #[test]
-fn a_channel_receives_what_came_before_its_deadline_although_the_loop_stood_still() {
+fn a_channel_receives_input_sent_before_its_deadline_after_a_suspension() {
     async fn greet(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
         channel.set_deadline_after(TIMEOUT);
         let line = channel.recv().await?.ok_or("no line")?;
@@ -150,10 +150,10 @@ fn a_channel_receives_what_came_before_its_deadline_although_the_loop_stood_stil
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Connecting takes 40 ms, so the first part arrives after 60 ms, and the second one leaves after 940 ms.
+/// Connecting takes 40 ms, so the first part arrives after 60 ms, and the peer sends the second after 940 ms.
 const LINK: Link = Link { latency: Duration::from_millis(20), bytes_per_second: 100_000_000 };
 
-/// The second part is on its way, and the server's deadline is 110 ms away.
+/// The second part is in flight, and the server's deadline is 110 ms away.
 const UNTIL_IN_FLIGHT: Duration = Duration::from_millis(950);
 
 const PEERS: usize = 100;

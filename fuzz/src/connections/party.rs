@@ -1,4 +1,4 @@
-//! What the two sides of a connection do: a server that echoes in this manner or that, and a client with its steps.
+//! Both sides of a connection: an echo server with configurable behaviour, and a client with a list of steps.
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -12,7 +12,7 @@ use tidegate_sys::Address;
 
 use crate::choices::Choices;
 
-/// How a server treats a connection, once so many bytes have come.
+/// The server's behaviour on a connection after `after` received bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Manners {
     act: Act,
@@ -20,17 +20,17 @@ pub(super) struct Manners {
     pause: Duration,
 }
 
-/// What happens then.
+/// The action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     Nothing,
-    /// With every message from then on.
+    /// On every message from then on.
     Pause,
     Close,
     Fail,
-    /// It says no more, and hears the peer out.
+    /// Sends no more, and reads to the end.
     HalfClose,
-    /// It stops reading for good, and closes some time later.
+    /// Stops reading, and closes after a pause.
     Sulk,
 }
 
@@ -42,17 +42,17 @@ impl Manners {
     }
 }
 
-/// Sends back whatever comes, in its manner.
+/// Echoes every message, with this behaviour.
 pub(super) struct Echo {
     manners: Manners,
     come: usize,
-    /// How often it was told of its end.
-    told: Rc<Cell<u32>>,
+    /// The number of `closed` calls.
+    closed: Rc<Cell<u32>>,
 }
 
 impl Echo {
-    pub(super) fn new(manners: Manners, told: Rc<Cell<u32>>) -> Self {
-        Self { manners, come: 0, told }
+    pub(super) fn new(manners: Manners, closed: Rc<Cell<u32>>) -> Self {
+        Self { manners, come: 0, closed }
     }
 }
 
@@ -60,7 +60,7 @@ impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
     type Post = ();
 
     fn message(&mut self, bytes: Slice, cx: &mut Context<'_, C>) -> Outcome<C> {
-        assert_eq!(self.told.get(), 0, "a message after the end");
+        assert_eq!(self.closed.get(), 0, "a message after `closed`");
         self.come += bytes.len();
         if self.come > self.manners.after {
             match self.manners.act {
@@ -70,7 +70,7 @@ impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
                     cx.deadline_after(self.manners.pause);
                 }
                 Act::Close => return Outcome::Close,
-                Act::Fail => return Outcome::fail("as it was told"),
+                Act::Fail => return Outcome::fail("as configured"),
                 Act::HalfClose => {
                     cx.shutdown_write();
                     return Outcome::Continue;
@@ -81,7 +81,7 @@ impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
     }
 
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
-        assert_eq!(self.told.get(), 0, "an event after the end");
+        assert_eq!(self.closed.get(), 0, "an event after `closed`");
         if event == Event::Deadline {
             if self.manners.act == Act::Sulk {
                 return Outcome::Close;
@@ -92,12 +92,12 @@ impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Echo {
     }
 
     fn closed(&mut self, reason: &CloseReason) {
-        assert!(!reason.to_string().is_empty(), "an end without a word: {reason:?}");
-        self.told.set(self.told.get() + 1);
+        assert!(!reason.to_string().is_empty(), "a close reason without text: {reason:?}");
+        self.closed.set(self.closed.get() + 1);
     }
 }
 
-/// The same as a task.
+/// The same as an async task.
 pub(super) async fn echo<C>(mut channel: Channel<C>, manners: Manners) -> Result<(), Box<dyn Error>>
 where
     C: Codec<In = Slice, Out = Payload>,
@@ -114,7 +114,7 @@ where
                     return Ok(());
                 }
                 Act::Close => return Ok(channel.close().await?),
-                Act::Fail => return Err("as it was told".into()),
+                Act::Fail => return Err("as configured".into()),
                 Act::HalfClose => {
                     channel.shutdown_write();
                     continue;
@@ -127,24 +127,24 @@ where
     Ok(())
 }
 
-/// What a client does next.
+/// A step of a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Step {
-    /// Sends so many bytes as soon as there is room.
+    /// Sends so many bytes once the channel is ready.
     Send(usize),
-    /// Sends so many, room or not.
+    /// Sends so many bytes, ready or not.
     Push(usize),
-    /// Sends so many, and waits until they are with the kernel.
+    /// Sends so many bytes, and waits until the kernel has accepted them.
     Flush(usize),
-    /// Receives once, or gives up after some time.
+    /// Receives once, with a timeout.
     Receive,
     Sleep(Duration),
-    /// Does not read for some time, though somebody waits.
+    /// Pauses receives for some time.
     Pause(Duration),
-    /// Says no more.
+    /// Shuts down the write half.
     HalfClose,
     Close,
-    /// Lets go of it.
+    /// Drops the channel.
     Drop,
 }
 
@@ -165,7 +165,7 @@ impl Step {
     }
 }
 
-/// What a client has said and heard.
+/// What a client has sent and received.
 #[derive(Debug)]
 pub(super) struct Exchange {
     number: usize,
@@ -183,7 +183,7 @@ impl Exchange {
         self.is_over.get()
     }
 
-    /// Goes through its steps, then hears the server out.
+    /// Performs the steps, then reads to the end.
     pub(super) async fn run<C>(&self, address: Address, limits: Limits, codec: C, steps: &[Step])
     where
         C: Codec<In = Slice, Out = Payload>,
@@ -191,10 +191,10 @@ impl Exchange {
         if let Ok(channel) = Client::at(address).limits(limits).connect(codec).await
             && let Err(error) = self.go_through(channel, steps).await
         {
-            // That something breaks is as good an end as any, if it is told.
+            // An error is a valid outcome if it has a message.
             let mut cause: Option<&dyn Error> = Some(&error);
             while let Some(error) = cause {
-                assert!(!error.to_string().is_empty(), "an error without a word: {error:?}");
+                assert!(!error.to_string().is_empty(), "an error without text: {error:?}");
                 cause = error.source();
             }
         }
@@ -212,14 +212,14 @@ impl Exchange {
                     channel.send(self.next(length))?;
                 }
                 Step::Push(length) => {
-                    // What is refused for want of room was not sent.
+                    // A refused message was not sent.
                     if channel.send(self.next(length)).is_err() {
                         self.sent.set(self.sent.get() - length);
                     }
                 }
                 Step::Flush(length) => {
-                    let mark = channel.send(self.next(length))?;
-                    channel.flushed(mark).await?;
+                    let position = channel.send(self.next(length))?;
+                    channel.flushed(position).await?;
                 }
                 Step::Receive => {
                     if !self.receive(&mut channel).await? {
@@ -242,7 +242,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Receives once; says whether there may be more.
+    /// Receives once, and returns whether there may be more.
     async fn receive<C>(&self, channel: &mut Channel<C>) -> Result<bool, ChannelError>
     where
         C: Codec<In = Slice, Out = Payload>,
@@ -259,12 +259,12 @@ impl Exchange {
         (from..from + length).map(|at| self.byte(at)).collect::<Vec<_>>().into()
     }
 
-    /// The byte at this place of what it sends: all are different for a while, and from those of other clients.
+    /// The sent byte at this offset: different from its neighbours, and from those of other clients.
     fn byte(&self, at: usize) -> u8 {
         (at + at / 255 + self.number * 83) as u8
     }
 
-    /// What has come is the beginning of what was sent.
+    /// The received bytes are a prefix of the sent ones.
     pub(super) fn check(&self) {
         let come = self.come.borrow();
         assert!(come.len() <= self.sent.get(), "{} bytes came back of {}", come.len(), self.sent.get());
@@ -273,8 +273,8 @@ impl Exchange {
     }
 }
 
-/// The most that is sent at once.
+/// The maximum length of a send.
 const SEND_BYTES_MAX: usize = 4096;
 
-/// A server may sulk.
+/// Longer than the pauses of `Act::Sulk`.
 const RECEIVE_PATIENCE: Duration = Duration::from_secs(40);

@@ -1,11 +1,11 @@
 //! The array design: the outbound queue as Netty had it before its change #2693 (2014).
 //!
-//! A connection has two arrays of its own: a circular one of entries, and one that takes the parts of a gathering write.
-//! Both begin with four elements and double; neither shrinks while the connection lives. **Each message is an entry of its
-//! own, in memory of its own** (`../messages.rs`); what a message is, is said in `../linked/outbound.rs`, and the same here.
+//! A connection has two arrays of its own: a circular one of entries, and one for the parts of a gathering write. Both
+//! start with four elements and double; neither shrinks while the connection lives. **Each message is an entry of its
+//! own, in memory of its own** (`../messages.rs`); `../linked/outbound.rs` defines a message, and the same holds here.
 //!
-//! The drivers hand over an array for the parts, which this design has no need of: its own is filled first, as it was
-//! there, and copied. That copy, of 16 bytes a message, is the one thing that it has to do and would not have to.
+//! The drivers pass an array for the parts, which this design does not need: it fills its own first, as the original
+//! did, and copies that. This copy, of 16 bytes a message, is the only work that the original design did not have.
 //!
 //! The rest is the contract of `crates/buffer/src/outbound.rs`, and where a line is the same there, it says the same.
 
@@ -465,13 +465,13 @@ impl Outbound {
                 self.0.let_go_of_messages();
             }
         }
-        // All of it goes, so that nobody asks how much of it was flushed.
+        // Everything is dropped: no entry counts as flushed any more.
         self.flushed = 0;
         Rest(self).pop_all();
     }
 
-    /// Takes out the messages in memory that come first, when everything goes. That runs nobody else's code, so what their
-    /// entries cost is given back once.
+    /// Removes the leading in-memory messages when everything is dropped. Their drop runs no foreign code, so one
+    /// update gives back the cost of their entries.
     fn pop_copies(&mut self) {
         let before = self.entries.len();
         while self.entries.pop_front_if(|part| matches!(part, Part::Copied { .. })).is_some() {}

@@ -4,9 +4,9 @@
 //! the one array of parts is the loop's. **Each message is an entry of its own, in memory of its own**
 //! (`../messages.rs`).
 //!
-//! What a message is, the calls say: whoever encodes one into memory does so with one call of `write`, `write_pieces` or
-//! through one `writer`, so each of these makes one entry. What is handed over, as a body that is linked, is an entry as
-//! well, as a buffer that a Netty encoder passes on is, and nothing that is handed over is copied if it need not be.
+//! The calls delimit messages: a codec encodes a message into memory with one call of `write`, `write_pieces` or
+//! through one `writer`, so each of these makes one entry. Linked data, such as a body, is an entry as well, like a
+//! buffer that a Netty encoder passes on; linked data is not copied unless necessary.
 //!
 //! The rest is the contract of `crates/buffer/src/outbound.rs`, and where a line is the same there, it says the same.
 
@@ -486,13 +486,13 @@ impl Outbound {
                 self.0.let_go_of_messages();
             }
         }
-        // All of it goes, so that only where it begins is kept up.
+        // Everything is dropped, so from here on only the head of the list is maintained.
         (self.list.unflushed, self.list.tail) = (NIL, NIL);
         Rest(self).pop_all();
     }
 
-    /// Takes out the messages in memory that come first, when everything goes. That runs nobody else's code, so the store
-    /// stays borrowed meanwhile, and what their entries cost is given back once.
+    /// Removes the leading in-memory messages when everything is dropped. Their drop runs no foreign code, so the store
+    /// stays borrowed meanwhile, and one update gives back the cost of their entries.
     fn pop_copies(&mut self) {
         let (Some(pool), list) = (&self.pool, &mut self.list) else { return };
         let mut entries = pool.shared().entries.borrow_mut();

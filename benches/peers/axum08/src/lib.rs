@@ -51,16 +51,16 @@ async fn serve(address: SocketAddr) -> Result<(), Box<dyn error::Error>> {
         socket.set_nodelay(true)?;
         let service = TowerToHyperService::new(router.clone());
         let connection = http1::Builder::new().pipeline_flush(true).serve_connection(TokioIo::new(socket), service);
-        // A connection's error is its peer's: there is nobody to tell.
+        // An error of a connection is the peer's: it is not reported.
         tokio::spawn(async { drop(connection.await) });
     }
 }
 
-/// All of the program but its allocator, which is each binary's own.
+/// The whole program except its allocator, which each binary chooses.
 ///
 /// # Errors
 ///
-/// If there is no address to listen at, or none that is free.
+/// If there is no address to listen on, or it is in use.
 pub fn run() -> Result<(), Box<dyn error::Error>> {
     let address = env::args().nth(1).ok_or("usage: axum08 ADDRESS")?.parse()?;
     tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(serve(address))

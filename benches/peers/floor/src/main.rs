@@ -1,9 +1,9 @@
-//! The floor under an HTTP/1.1 server's cost: `recv`, `send`, finding the ends of requests, and nothing else.
+//! The lower bound of an HTTP/1.1 server's cost: `recv`, `send`, finding the ends of requests, and nothing else.
 //!
-//! One thread, bare epoll, one receive buffer for all connections. Every request, whatever it asks for, gets the same
-//! response, and all that one receive completes are answered with one send out of a run of responses built at start-up.
-//! `--body N` makes that response's body N bytes long, to stand under a server that is asked for as many.
-//! It parses nothing, refuses nothing and bounds nothing: it is no server to use, but one to divide by.
+//! One thread, bare epoll, one receive buffer for all connections. Every request gets the same response, and all
+//! requests that one receive completes are answered with one send from a run of responses built at start-up.
+//! `--body N` makes that response's body N bytes long, for comparison with servers that send as many.
+//! It parses nothing, refuses nothing and bounds nothing: it is a baseline, not a server to use.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};

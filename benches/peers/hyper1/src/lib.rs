@@ -33,12 +33,12 @@ async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hy
     Ok(response)
 }
 
-/// As many bytes as `/bytes/N` asks for.
+/// The body of `/bytes/N`.
 fn filler(path: &str) -> Option<&'static [u8]> {
     FILLER.get(..path.strip_prefix("/bytes/")?.parse().ok()?)
 }
 
-/// The length of a body and its CRC-32, as Tidegate says them.
+/// The length of a body and its CRC-32, in Tidegate's format.
 async fn sum(mut body: Incoming) -> Result<String, hyper::Error> {
     let (mut length, mut remainder) = (0, crc32fast::Hasher::new());
     while let Some(frame) = body.frame().await {
@@ -58,16 +58,16 @@ async fn serve(address: SocketAddr) -> Result<(), Box<dyn error::Error>> {
         socket.set_nodelay(true)?;
         let connection =
             http1::Builder::new().pipeline_flush(true).serve_connection(TokioIo::new(socket), service_fn(respond));
-        // A connection's error is its peer's: there is nobody to tell.
+        // An error of a connection is the peer's: it is not reported.
         tokio::spawn(async { drop(connection.await) });
     }
 }
 
-/// All of the program but its allocator, which is each binary's own.
+/// The whole program except its allocator, which each binary chooses.
 ///
 /// # Errors
 ///
-/// If there is no address to listen at, or none that is free.
+/// If there is no address to listen on, or it is in use.
 pub fn run() -> Result<(), Box<dyn error::Error>> {
     let address = env::args().nth(1).ok_or("usage: hyper1 ADDRESS")?.parse()?;
     tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(serve(address))

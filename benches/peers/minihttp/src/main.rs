@@ -30,7 +30,7 @@ impl HttpService for Endpoints {
     }
 }
 
-/// Copies a body that has come into the response, and waits for the rest of it.
+/// Copies the received part of a body into the response, and waits for the rest.
 fn echo(request: Request, response: &mut Response) -> io::Result<()> {
     let mut body = request.body();
     loop {
@@ -44,7 +44,7 @@ fn echo(request: Request, response: &mut Response) -> io::Result<()> {
     }
 }
 
-/// As many bytes as `/bytes/N` asks for.
+/// The body of `/bytes/N`.
 fn filler(path: &str) -> Option<&'static str> {
     FILLER.get(..path.strip_prefix("/bytes/")?.parse().ok()?)
 }
@@ -56,8 +56,8 @@ struct Factory {
 impl HttpServiceFactory for Factory {
     type Service = Endpoints;
 
-    /// Sets no-delay on the connection before it is served. The crate leaves it off and lends nobody its sockets, but a
-    /// connection's `id` is its descriptor, of which a process may have a second one.
+    /// Sets TCP_NODELAY on the connection before it is served. The crate neither sets it nor exposes its sockets, but a
+    /// connection's `id` is its descriptor, which can be duplicated.
     fn new_service(&self, id: usize) -> Endpoints {
         let socket = process::pidfd_getfd(&self.process, id as i32, PidfdGetfdFlags::empty());
         if let Err(reason) = socket.and_then(|socket| sockopt::set_tcp_nodelay(socket, true)) {
@@ -69,7 +69,7 @@ impl HttpServiceFactory for Factory {
 
 fn main() -> Result<(), Box<dyn error::Error>> {
     let address: SocketAddr = env::args().nth(1).ok_or("usage: minihttp ADDRESS")?.parse()?;
-    // The crate never tells which port it was given, so port 0 is resolved before it binds.
+    // The crate does not report its port, so port 0 is resolved before it binds.
     let address = TcpListener::bind(address)?.local_addr()?;
     may::config().set_workers(1).set_pool_capacity(1000).set_stack_size(0x1000).set_worker_pin(false);
     let process = process::pidfd_open(process::getpid(), PidfdFlags::empty())?;

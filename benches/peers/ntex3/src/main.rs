@@ -64,7 +64,7 @@ fn respond(body: Bytes) -> HttpResponse {
     response
 }
 
-/// Serves one connection with nothing but the codec.
+/// Serves one connection with the codec alone.
 async fn serve(io: Io) -> Result<(), ()> {
     let codec = h1::Codec::new(0, io.shared().get());
     while let Ok(Some((request, payload))) = io.recv(&codec).await {
@@ -84,7 +84,7 @@ async fn serve(io: Io) -> Result<(), ()> {
     Ok(())
 }
 
-/// A whole body, or nothing if the connection ended before it.
+/// A complete body, or `None` if the connection ended before it.
 async fn receive(io: &Io, body: &PayloadDecoder) -> Option<Bytes> {
     let mut received = BytesMut::new();
     loop {
@@ -95,7 +95,7 @@ async fn receive(io: &Io, body: &PayloadDecoder) -> Option<Bytes> {
     }
 }
 
-/// As many bytes as `/bytes/N` asks for.
+/// The body of `/bytes/N`.
 fn filler(path: &str) -> Option<Bytes> {
     FILLER.get(..path.strip_prefix("/bytes/")?.parse().ok()?).map(Bytes::from_static)
 }

@@ -1,8 +1,8 @@
 //! A process that the experiment starts: a server, the load, a probe, or a build.
 //!
-//! None of them outlives the experiment, and the experiment waits for none without a bound: a signal ends the waiting, and
-//! whatever is dropped is ended. Each leads a process group of its own, so that the compilers below cargo, and the program
-//! below valgrind, end with it.
+//! No child outlives the experiment, and no wait for a child is unbounded: a signal ends the wait, and dropping a
+//! [`Child`] ends the process. Each child leads its own process group, so that the compilers below cargo, and the
+//! program below valgrind, end with it.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -18,18 +18,18 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::load::{CpuTime, cpu_time_of};
 
-/// Whether somebody wants the experiment to end.
+/// The stop flag of the experiment.
 #[derive(Clone, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Is set by SIGTERM, Ctrl-C, and the end of the terminal.
+    /// A flag that SIGTERM, Ctrl-C, and a hangup of the terminal set.
     ///
     /// # Errors
-    /// If the system does not tell of signals.
+    /// If the signal handlers cannot be installed.
     pub(crate) fn at_signals() -> io::Result<Self> {
         let stop = Self::default();
-        // Under nohup the end of the terminal is to be ignored.
+        // Under nohup SIGHUP stays ignored.
         let hangup = (!ignores_hangup()).then_some(SIGHUP);
         for signal in [SIGTERM, SIGINT].into_iter().chain(hangup) {
             signal_hook::flag::register(signal, stop.0.clone())?;
@@ -42,7 +42,7 @@ impl Stop {
     }
 
     /// # Errors
-    /// If the experiment is to end.
+    /// If the flag is set.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.is_set() { Err(STOPPED.into()) } else { Ok(()) }
     }
@@ -54,24 +54,24 @@ fn ignores_hangup() -> bool {
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 << (SIGHUP - 1) != 0)
 }
 
-/// A process that is ended when this is dropped.
+/// A process that ends when this is dropped.
 pub(crate) struct Child(process::Child);
 
 impl Child {
-    /// Starts it, on `core` if one is given.
+    /// Starts the process, pinned to `core` if one is given.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the process cannot be started.
     pub(crate) fn start(command: &mut Command, core: Option<usize>) -> Result<Self, String> {
         let child = on_core(core, || command.process_group(0).spawn());
         let name = command.get_program().display();
         child.map(Self).map_err(|error| format!("cannot run '{name}': {error}"))
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has exited.
     ///
     /// # Errors
-    /// If it cannot be waited for, or `stop` is set before: then it ends now.
+    /// If `wait` fails, or `stop` is set before.
     pub(crate) fn wait(&mut self, stop: &Stop) -> Result<ExitStatus, String> {
         loop {
             if let Some(status) = self.0.try_wait().map_err(|error| format!("cannot wait for a process: {error}"))? {
@@ -82,14 +82,14 @@ impl Child {
         }
     }
 
-    /// Waits until it has ended, and gives what it has written to its standard output and errors, as far as they are piped.
+    /// Waits until the process has exited, and returns its standard output and error, as far as they are piped.
     ///
     /// # Errors
     /// As [`Child::wait`].
     pub(crate) fn output(mut self, stop: &Stop) -> Result<(ExitStatus, [String; 2]), String> {
         let streams = [self.0.stdout.take().map(collect), self.0.stderr.take().map(collect)];
         let status = self.wait(stop)?;
-        // What cannot be read was not said.
+        // A stream that cannot be read counts as empty.
         Ok((status, streams.map(|stream| stream.and_then(|stream| stream.join().ok()).unwrap_or_default())))
     }
 
@@ -97,7 +97,7 @@ impl Child {
         self.0.stdout.take()
     }
 
-    /// The CPU time that it has used so far, if the system tells.
+    /// The CPU time of the process so far, if the kernel provides it.
     pub(crate) fn cpu_time(&self) -> Option<CpuTime> {
         cpu_time_of(&self.0.id().to_string())
     }
@@ -105,11 +105,11 @@ impl Child {
     fn end(&mut self, patience: Duration) {
         for signal in [Signal::TERM, Signal::KILL] {
             let deadline = Instant::now() + patience;
-            // Its number is nobody else's for as long as it was not waited for.
+            // The process id stays reserved until the process was waited for, so the signal cannot hit another process.
             if !matches!(self.0.try_wait(), Ok(None)) {
                 return;
             }
-            // If it has ended by itself, that is as well.
+            // An error means that the process has exited by itself.
             let _ = kill_process_group(Pid::from_child(&self.0), signal);
             while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < deadline {
                 thread::sleep(LOOK_AGAIN);
@@ -124,17 +124,17 @@ impl Drop for Child {
     }
 }
 
-/// Reads a stream to its end, beside what else is done.
+/// Reads a stream to its end, on its own thread.
 fn collect(mut stream: impl Read + Send + 'static) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What came before an error is all there is.
+        // On an error, the bytes read before it are the result.
         let _ = stream.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 
-/// Does something that starts a process, which then stays on `core`.
+/// Runs `start` with the thread pinned to `core`. A process that `start` spawns inherits the pinning.
 fn on_core<T>(core: Option<usize>, start: impl FnOnce() -> T) -> T {
     let before = core.and_then(|core| {
         let before = sched_getaffinity(None).ok()?;
@@ -145,7 +145,7 @@ fn on_core<T>(core: Option<usize>, start: impl FnOnce() -> T) -> T {
     });
     let started = start();
     if let Some(before) = before {
-        // It was allowed a moment ago.
+        // Restoring the previous mask cannot fail.
         let _ = sched_setaffinity(None, &before);
     }
     started
@@ -153,10 +153,10 @@ fn on_core<T>(core: Option<usize>, start: impl FnOnce() -> T) -> T {
 
 const STOPPED: &str = "ended by a signal, before everything was measured";
 
-/// How often a process is looked at, and whether there was a signal.
+/// How often a wait checks the process and the stop flag.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// How long a process may take to end before it is killed, and then to be gone.
+/// How long a process may take to exit after SIGTERM, and again after SIGKILL.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -171,7 +171,7 @@ mod tests {
         Child::start(&mut command, None).expect("there is a shell")
     }
 
-    /// The process that the script names in its first line.
+    /// The first line of the script's output, which is a process id.
     fn first_line(child: &mut Child) -> String {
         let (mut output, mut line) = (child.take_output().expect("it is piped"), Vec::new());
         let mut byte = [0];
@@ -183,12 +183,12 @@ mod tests {
 
     fn is_there(process: &str) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // One that has ended, and that nobody has waited for, is gone as far as we are concerned.
+        // A zombie counts as exited.
         !stat.is_empty() && !stat.contains(") Z ")
     }
 
     #[test]
-    fn what_does_not_heed_a_signal_is_killed_in_bounded_time() {
+    fn a_child_that_ignores_sigterm_is_killed_in_bounded_time() {
         let mut child = shell("trap '' TERM; echo $$; while :; do sleep 60; done");
         let number = first_line(&mut child);
         assert!(is_there(&number));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_has_started_ends_with_it() {
+    fn descendants_end_with_the_child() {
         let mut child = shell("sleep 600 & echo $!; wait");
         let below = first_line(&mut child);
         assert!(is_there(&below));
@@ -210,17 +210,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_waited_for_once_the_experiment_is_to_end() {
+    fn a_wait_ends_once_the_stop_flag_is_set() {
         let stop = Stop::default();
         stop.0.store(true, Ordering::Relaxed);
         assert_eq!(shell("sleep 600").output(&stop).unwrap_err(), STOPPED);
-        // What has ended is not lost by that.
+        // Without the flag, the output of an exited child is returned.
         let (status, [output, _]) = shell("echo done").output(&Stop::default()).expect("it ends");
         assert!(status.success() && output == "done\n");
     }
 
     #[test]
-    fn cpu_time_of_a_process_that_is_gone_is_missing() {
+    fn an_exited_process_has_no_cpu_time() {
         let mut child = shell("exit 0");
         assert!(child.wait(&Stop::default()).expect("it ends").success());
         assert!(child.cpu_time().is_none());

@@ -1,4 +1,4 @@
-//! The load of the experiment: `tidegate load` in a process of its own, and what it says.
+//! The load of the experiment: runs `tidegate load` in its own process, and parses its JSON.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::child::{Child, Stop};
 
-/// What a load came to. Latencies are in microseconds.
+/// The results of a load. Latencies are in microseconds.
 pub(crate) struct Load {
     pub(crate) requests: f64,
     pub(crate) seconds: f64,
@@ -16,11 +16,11 @@ pub(crate) struct Load {
     pub(crate) requests_per_second: f64,
     pub(crate) latency: Spread,
     pub(crate) thread_rate: Spread,
-    /// All that it said.
+    /// The complete JSON.
     pub(crate) all: Value,
 }
 
-/// A mean and what lies around it.
+/// Mean, deviation and maximum of a sample.
 pub(crate) struct Spread {
     pub(crate) mean: f64,
     pub(crate) stdev: f64,
@@ -32,7 +32,7 @@ impl Load {
     /// Loads the server at `url`, from one thread on `core`.
     ///
     /// # Errors
-    /// If something was not answered as it should be, or `stop` is set before.
+    /// If the load had errors, or `stop` is set before.
     pub(crate) fn run(
         url: &str,
         connections: u32,
@@ -41,7 +41,7 @@ impl Load {
         core: Option<usize>,
         stop: &Stop,
     ) -> Result<Self, String> {
-        // This very program, even if cargo has put another one in its place since it was started.
+        // The running program, even if cargo has replaced its file since.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("tidegate").args(["load", "--threads", "1", "--timeout", "20s", "--json", "-"]);
         command.args(["--connections", &connections.to_string(), "--pipeline", &depth.to_string()]);
@@ -55,7 +55,7 @@ impl Load {
             let errors = serde_json::from_str(&text).map(|all: Value| all["errors"].to_string()).unwrap_or_default();
             return Err(format!("the load had errors: {} {errors}", why.trim()));
         }
-        Self::from_json(&text).ok_or_else(|| format!("the load says what is not understood: {text}"))
+        Self::from_json(&text).ok_or_else(|| format!("the output of the load cannot be parsed: {text}"))
     }
 
     fn from_json(text: &str) -> Option<Self> {
@@ -85,7 +85,7 @@ impl Spread {
     }
 }
 
-/// What the requests of Netty's experiment said of themselves.
+/// The header fields of the requests in Netty's experiment.
 const FIELDS: [&str; 3] = [
     "Host: localhost",
     "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",

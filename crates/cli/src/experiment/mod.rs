@@ -1,10 +1,10 @@
-//! `tidegate experiment`: Netty's change #2693 repeated over the network, with the next step after it.
+//! `tidegate experiment`: reproduces Netty's change #2693 over the network, and compares our queue with it.
 //!
-//! The same server runs with three outbound queues: the array design from before the change, the linked one as it was
-//! published, and ours. `programs.rs` builds all three from one source tree, `server.rs` runs one of them on a core of its
-//! own, `load.rs` puts our load on it from another, `probe.rs` asks what a queue costs in memory, and `report.rs` shows all of
-//! it. Every process that is started is a `child.rs`, so that a signal ends them all. `docs/queue-experiment.md` says what the
-//! designs are.
+//! The same server runs with three outbound queues: the array design from before the change, the linked design as
+//! published, and ours. `programs.rs` builds all three from one source tree, `server.rs` runs one of them pinned to a
+//! core, `load.rs` runs `tidegate load` on another core, `probe.rs` measures the memory of a queue, and `report.rs`
+//! prints the results. `child.rs` starts every process, so that a signal ends them all. `docs/queue-experiment.md`
+//! describes the designs.
 
 mod child;
 mod load;
@@ -32,47 +32,47 @@ use crate::load::CpuTime;
 /// The flags of `experiment`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How long each server is under load in each round: 10, 30s, 2m
+    /// Duration of the load on each server in each round: 10, 30s, 2m
     #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = crate::load::duration)]
     duration: Duration,
-    /// Requests that are sent at once on a connection, and responses of a burst in memory
+    /// Requests that a connection sends at once (pipelining), and responses per burst in the memory probe
     #[arg(long, value_name = "N", default_value = "256", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     depth: u32,
     /// Connections of the load
     #[arg(short, long, value_name = "N", default_value = "256", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     connections: u32,
-    /// How often all three are run, one after the other
+    /// Number of rounds; each round runs all three servers, one after the other
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
-    /// What the servers wait on: epoll, uring or auto; the report names what they say they do
+    /// I/O backend of the servers: epoll, uring or auto; the report names the backend that each server reports
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "epoll", "uring"])]
     backend: String,
-    /// This program, built with the array queue [default: it is built from the source tree around the current directory]
+    /// This program, built with the array queue [default: built from the source tree around the current directory]
     #[arg(long, value_name = "PROGRAM")]
     array: Option<PathBuf>,
     /// This program, built with the linked queue
     #[arg(long, value_name = "PROGRAM")]
     linked: Option<PathBuf>,
-    /// This program, built with our queue [default: it is built from that tree too; without one, the program that runs this]
+    /// This program, built with our queue [default: built from that tree too; without a tree, the running program]
     #[arg(long, value_name = "PROGRAM")]
     ours: Option<PathBuf>,
-    /// Write the figures into a file as JSON; - prints them in place of the tables
+    /// Write the results to a file as JSON; - prints them instead of the tables
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// Runs the experiment, prints what it has found, and says whether it came to its end: a signal ends it before, with all
-/// that it has started.
+/// Runs the experiment and prints the results. Returns `false` if a signal ended it early; the processes that it has
+/// started end with it.
 ///
 /// # Errors
-/// What the user has to mend.
+/// Those that the user can correct.
 pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     let given = [&options.array, &options.linked, &options.ours].map(Option::as_deref);
     if cfg!(debug_assertions) {
         if given.contains(&None) {
             return Err("this is a debug build, and is compared with release builds: use --release".into());
         }
-        eprintln!("tidegate: this is a debug build: its load is a slow one");
+        eprintln!("tidegate: this is a debug build: its load generator is slow");
     }
     let stop = Stop::at_signals()?;
     match compare(options, given, &stop) {
@@ -89,7 +89,7 @@ fn compare(options: &Options, given: [Option<&Path>; 3], stop: &Stop) -> Result<
     let programs = Programs::find(given, stop)?;
     let cores = two_cores();
     if cores.is_none() {
-        eprintln!("tidegate: there is one core only: server and load share it, and disturb each other");
+        eprintln!("tidegate: there is one core only: server and load share it and disturb each other");
     }
     let mut designs = Vec::new();
     for program in &programs.0 {
@@ -98,7 +98,7 @@ fn compare(options: &Options, given: [Option<&Path>; 3], stop: &Stop) -> Result<
         designs.push(Design { name: program.name, origin: program.origin, probe, rounds: Vec::new() });
     }
     for round in 0..options.rounds {
-        // Whoever is first has another neighbour each time.
+        // Rotate the order, so that no design always runs first or after the same neighbour.
         for place in 0..designs.len() {
             let index = (place + round as usize) % designs.len();
             let measured = measure(&programs.0[index].server, options, cores, stop)?;
@@ -112,14 +112,14 @@ fn compare(options: &Options, given: [Option<&Path>; 3], stop: &Stop) -> Result<
     show(&report, options.json.as_deref())
 }
 
-/// One server, from its start to its end, with the load in between.
+/// Starts one server, runs the load on it, and ends the server.
 fn measure(program: &Path, options: &Options, cores: Option<[usize; 2]>, stop: &Stop) -> Result<Round, String> {
     let [server_core, load_core] = cores.map_or([None; 2], |cores| cores.map(Some));
     let server = Serving::start(program, &options.backend, server_core, stop)?;
     let before = server.cpu_time();
     let load = Load::run(server.url(), options.connections, options.depth, options.duration, load_core, stop)?;
     let after = server.cpu_time();
-    // Time that is not known on both sides is not known in between, and is no zero.
+    // If either reading is missing, the difference is unknown, and not zero.
     let between = |of: fn(&CpuTime) -> Duration| {
         of(after.as_ref()?).checked_sub(of(before.as_ref()?)).map(|time| time.as_secs_f64())
     };
@@ -136,7 +136,7 @@ fn show(report: &Report, json: Option<&Path>) -> Result<(), String> {
         Some(path) if path == Path::new("-") => format!("{:#}\n", report.json()),
         _ => report.text(),
     };
-    // The figures are written to where they were asked for, whether or not somebody reads this.
+    // A closed standard output does not prevent writing the file.
     let _ = io::stdout().write_all(text.as_bytes());
     match json.filter(|path| *path != Path::new("-")) {
         Some(path) => fs::write(path, format!("{:#}\n", report.json()))

@@ -1,4 +1,4 @@
-//! What a queue costs in memory, allocations and instructions: `tidegate-experiment`, built with that queue, says it.
+//! The cost of a queue in memory, allocations and instructions, as `tidegate-experiment` built with that queue reports.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,26 +7,26 @@ use serde_json::Value;
 
 use super::child::{Child, Stop};
 
-/// What one queue costs.
+/// The cost of one queue.
 pub(crate) struct Probe {
-    /// For each count of connections: that count, and bytes of queue of each connection, idle and in the burst.
+    /// For each count of connections: the count, and bytes of queue per connection, idle and in the burst.
     pub(crate) bytes: Vec<[u64; 3]>,
     pub(crate) allocations_per_request: f64,
-    /// Of user space, for a response in the queue alone; only where valgrind is installed.
+    /// User-space instructions per response in the queue alone; only where valgrind is installed.
     pub(crate) instructions_per_response: Option<u64>,
-    /// All that it said.
+    /// The complete JSON.
     pub(crate) all: Value,
 }
 
 /// Runs the probe with bursts of `depth` responses.
 ///
 /// # Errors
-/// If it does not run, or does not say what it should, or `stop` is set before.
+/// If the probe does not run, or its output cannot be parsed, or `stop` is set before.
 pub(crate) fn run(program: &Path, depth: u32, stop: &Stop) -> Result<Probe, String> {
     let mut command = Command::new(program);
     command.args(["--depth", &depth.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
     let (_, [text, _]) = Child::start(&mut command, None)?.output(stop)?;
-    from_json(&text).ok_or_else(|| format!("'{}' says what is not understood: {text}", program.display()))
+    from_json(&text).ok_or_else(|| format!("the output of '{}' cannot be parsed: {text}", program.display()))
 }
 
 fn from_json(text: &str) -> Option<Probe> {
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_probe_says_is_understood_with_instructions_and_without() {
+    fn a_probe_is_parsed_with_and_without_instructions() {
         for (instructions, expected) in [("173", Some(173)), ("null", None)] {
             let text = format!(
                 r#"{{"bytes": [{{"connections": 1, "idle": 40, "burst": 50}}], "allocations_per_request": 0.5,

@@ -1,6 +1,6 @@
-//! The programs that are compared: the server with our queue, and the two that are built with another one in its place.
+//! The programs under comparison: the server with our queue, and two builds of it with another queue.
 //!
-//! All three come from the same source tree, if there is one, so that they differ in nothing else.
+//! All three come from the same source tree, if there is one, so that they differ in the queue only.
 
 use std::env;
 use std::ffi::OsStr;
@@ -15,22 +15,22 @@ pub(crate) struct Programs(pub(crate) [Program; 3]);
 
 /// The server with one of the queues.
 pub(crate) struct Program {
-    /// What the design is called.
+    /// The name of the design.
     pub(crate) name: &'static str,
     pub(crate) server: PathBuf,
     pub(crate) origin: Origin,
-    /// What measures the queue alone, if it is there.
+    /// The program that measures the queue alone, if it exists.
     pub(crate) probe: Option<PathBuf>,
 }
 
 /// Where a server comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Built now from the source tree, or found there just as it would be built.
+    /// Built from the source tree, now or before.
     Tree,
-    /// The user has named it.
+    /// Given on the command line.
     Given,
-    /// It is the program that runs the experiment, whatever that was built from.
+    /// The program that runs the experiment.
     Present,
 }
 
@@ -45,11 +45,11 @@ impl fmt::Display for Origin {
 }
 
 impl Programs {
-    /// Takes what is given, and builds the rest from the source tree around the current directory. Without such a tree this
-    /// very program is the one with our queue.
+    /// Uses the given programs, and builds the others from the source tree around the current directory. Without a
+    /// source tree, the running program is the server with our queue.
     ///
     /// # Errors
-    /// If something has to be built and there is no such tree, or cargo fails, or `stop` is set before.
+    /// If a build is needed and there is no source tree, or cargo fails, or `stop` is set before.
     pub(crate) fn find(given: [Option<&Path>; 3], stop: &Stop) -> Result<Self, String> {
         let tree = env::current_dir().ok().and_then(|directory| source_tree(&directory));
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -72,7 +72,7 @@ impl Programs {
             (None, Some(tree)) => build(tree, OURS, None, cargo, stop)?,
             (None, None) => {
                 let present =
-                    env::current_exe().map_err(|error| format!("cannot tell what program this is: {error}"))?;
+                    env::current_exe().map_err(|error| format!("cannot find the path of this program: {error}"))?;
                 with_probe_beside(OURS, &present, Origin::Present)?
             }
         };
@@ -80,7 +80,7 @@ impl Programs {
     }
 }
 
-/// The directory that has our workspace in it: this one, or the first above it.
+/// The root of our workspace: `directory`, or its closest ancestor that is one.
 fn source_tree(directory: &Path) -> Option<PathBuf> {
     let is_tree = |directory: &&Path| directory.join("benches/experiment/Cargo.toml").is_file();
     directory.ancestors().find(is_tree).map(Path::to_path_buf)
@@ -98,8 +98,8 @@ fn with_probe_beside(name: &'static str, server: &Path, origin: Origin) -> Resul
     Ok(Program { name, server: server.to_path_buf(), origin, probe })
 }
 
-/// Builds server and probe. With another queue that is done in a directory of its own: flags of the compiler make all of it
-/// anew. With ours it is done where `cargo build --release` does it, so that there is nothing to do if that was done before.
+/// Builds server and probe. A build with another queue has its own target directory, since other compiler flags would
+/// rebuild everything. The build with our queue shares the target directory of `cargo build --release`, and reuses it.
 fn build(tree: &Path, name: &'static str, queue: Option<&str>, cargo: &OsStr, stop: &Stop) -> Result<Program, String> {
     let target = target_directory(tree);
     let target = queue.map_or(target.clone(), |queue| target.join("experiment").join(queue));
@@ -119,7 +119,7 @@ fn build(tree: &Path, name: &'static str, queue: Option<&str>, cargo: &OsStr, st
     Ok(Program { name, server: release.join("tidegate"), origin: Origin::Tree, probe: Some(release.join(PROBE)) })
 }
 
-/// What the server with our queue is called.
+/// The name of our design.
 const OURS: &str = "ours";
 
 const PROBE: &str = "tidegate-experiment";
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_source_tree_is_found_from_anywhere_within_it() {
+    fn the_source_tree_is_found_from_its_subdirectories() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let tree = source_tree(&here.join("src/experiment")).expect("this is within one");
         assert_eq!(tree, here.parent().and_then(Path::parent).expect("a workspace"));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn all_three_are_built_from_the_tree_if_there_is_one() {
+    fn all_three_programs_are_built_from_the_source_tree() {
         let tree = Path::new("/");
         let target = target_directory(tree);
         let expected = ["experiment/array/release", "experiment/linked/release", "release"]
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_is_not_built_and_without_a_tree_ours_is_the_present_program() {
+    fn given_programs_are_not_built_and_ours_defaults_to_the_running_one() {
         let given = env::current_exe().expect("this is one");
         let origins = |tree, ours| {
             let found = find(tree, [Some(&given), Some(&given), ours], "false");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_told_by_its_name() {
+    fn a_missing_program_is_named_in_the_error() {
         let error = with_probe_beside("array", Path::new("/no/such/program"), Origin::Given).map(|_| ()).unwrap_err();
         assert_eq!(error, "there is no program '/no/such/program'");
     }

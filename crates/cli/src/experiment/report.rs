@@ -1,4 +1,4 @@
-//! What the experiment found: a table of medians, then the same in wrk's form beside what was published in 2014.
+//! The results of the experiment: a table of medians, and the same in wrk's form with the figures published in 2014.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::probe::Probe;
 use super::programs::Origin;
 use crate::load::report::units;
 
-/// What the experiment found, and how.
+/// The results and the parameters of the experiment.
 pub(crate) struct Report {
     pub(crate) duration: Duration,
     pub(crate) depth: u32,
@@ -28,9 +28,9 @@ pub(crate) struct Design {
 
 /// One run of its server.
 pub(crate) struct Round {
-    /// What the server waited on, as it says.
+    /// The backend that the server reports.
     pub(crate) backend: String,
-    /// CPU seconds of the server in user space and in the kernel, if the system tells.
+    /// CPU seconds of the server in user space and in the kernel, if the kernel provides them.
     pub(crate) user: Option<f64>,
     pub(crate) system: Option<f64>,
     pub(crate) load: Load,
@@ -43,18 +43,18 @@ impl Round {
 }
 
 impl Design {
-    /// The run with the median rate; of the two in the middle the slower one.
-    fn usual(&self) -> Option<&Round> {
+    /// The run with the median rate; the slower of the middle two if their number is even.
+    fn median_round(&self) -> Option<&Round> {
         let mut rounds: Vec<_> = self.rounds.iter().collect();
         rounds.sort_by(|one, two| one.load.requests_per_second.total_cmp(&two.load.requests_per_second));
         rounds.get(rounds.len().saturating_sub(1) / 2).copied()
     }
 }
 
-/// A figure of a run, and how it is written.
+/// The name of a figure, the figure of a run, and its format.
 type Row = (&'static str, fn(&Round) -> Option<f64>, fn(f64) -> String);
 
-/// What is shown of each run.
+/// The figures of each run in the table.
 const ROWS: [Row; 7] = [
     ("requests per second", |round| Some(round.load.requests_per_second), |number| format!("{number:.0}")),
     (
@@ -70,7 +70,7 @@ const ROWS: [Row; 7] = [
 ];
 
 impl Report {
-    /// What the servers waited on: one name, or each that was said.
+    /// The backends of the servers, without duplicates.
     fn backend(&self) -> String {
         let mut names: Vec<_> =
             self.designs.iter().flat_map(|design| &design.rounds).map(|round| &*round.backend).collect();
@@ -120,7 +120,7 @@ impl Report {
         })?;
         writeln!(text, "\nAs wrk would print it, of the run with the median rate, or of the one below it:")?;
         for design in designs {
-            if let Some(round) = design.usual() {
+            if let Some(round) = design.median_round() {
                 as_wrk(text, design.name, &round.load)?;
             }
         }
@@ -178,7 +178,7 @@ fn with_range(mut numbers: Vec<f64>, show: fn(f64) -> String) -> String {
     }
 }
 
-/// The one in the middle of numbers in their order, or what lies between the two there.
+/// The median of sorted numbers: the middle one, or the mean of the middle two.
 fn median(sorted: &[f64]) -> f64 {
     let half = sorted.len() / 2;
     if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) }
@@ -205,7 +205,7 @@ fn spread(text: &mut String, name: &str, spread: &Spread, unit: fn(f64) -> Strin
     writeln!(text, "    {name:<10}{mean:>8}{stdev:>10}{max:>9}{:8.2}%", 100.0 * within_stdev)
 }
 
-/// What the change was published with.
+/// The figures that were published with the change.
 const PUBLISHED: &str = "
 Published with the change in 2014, on another machine, under 16 threads of load, and of another server:
 wrk -d 120 -c 256 -t 16 --pipeline 256
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_runs_in_the_middle_lies_the_median() {
+    fn the_median_of_an_even_count_is_the_mean_of_the_middle_two() {
         let mut report = report();
         report.designs[0].rounds.push(round(6e6));
         let text = report.text();
@@ -269,12 +269,12 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_that_was_not_told_is_missing_and_not_zero() {
+    fn unknown_cpu_time_is_missing_and_not_zero() {
         let mut report = report();
         report.designs[0].rounds[0].user = None;
         report.designs[1].rounds[0].system = None;
         let text = report.text();
-        // Of those that are left.
+        // The median of the remaining rounds.
         assert!(text.contains("| of these user | 0.500 (0.500–0.500) | 0.500 |"), "{text}");
         assert!(text.contains("| CPU seconds per million | 0.750 (0.750–0.750) | – |"), "{text}");
         assert!(text.contains("| of these system | 0.250 (0.250–0.250) | – |"), "{text}");
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_backend_is_what_the_servers_said() {
+    fn the_backend_is_the_one_that_the_servers_report() {
         let mut report = report();
         assert!(report.text().contains(", backend epoll;"), "{}", report.text());
         report.designs[1].rounds[0].backend = "uring".into();
@@ -291,20 +291,20 @@ mod tests {
     }
 
     #[test]
-    fn where_each_server_comes_from_is_said() {
+    fn the_report_names_the_origin_of_each_server() {
         let expected = "\narray: built from the source tree; ours: this very program, as there is no source tree\n";
         assert!(report().text().contains(expected), "{}", report().text());
     }
 
     #[test]
-    fn what_was_not_measured_is_a_dash() {
+    fn a_missing_figure_is_a_dash() {
         let text = report().text();
         assert!(text.contains("| bytes of queue each, in the burst, connections: 1000 | – | 37198 |"), "{text}");
         assert!(text.contains("| instructions per response, of the queue alone | – | – |"), "{text}");
     }
 
     #[test]
-    fn the_published_figures_stand_below_ours_and_are_marked() {
+    fn the_published_figures_follow_ours_and_are_marked() {
         let text = report().text();
         let (ours, published) = text.split_once("Published").expect("both are there");
         assert!(ours.contains("    Latency     1.50ms  200.00us 301.77ms   90.00%"), "{ours}");
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_every_round() {
+    fn the_json_has_every_round() {
         let json = report().json();
         assert_eq!(json["designs"][0]["rounds"].as_array().map(Vec::len), Some(3));
         assert_eq!(json["designs"][1]["rounds"][0]["system"], 0.5);

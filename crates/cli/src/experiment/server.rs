@@ -1,4 +1,4 @@
-//! A server of the experiment, on a core of its own, from its start to its end.
+//! A server of the experiment: starts it pinned to a core, parses its start-up line, and ends it.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::child::{Child, Stop};
 use crate::load::CpuTime;
 
-/// A server that serves. It is ended when this is dropped.
+/// A running server. It ends when this is dropped.
 pub(crate) struct Serving {
     child: Child,
     url: String,
@@ -18,29 +18,29 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Starts `program` with one event loop, and waits until it says where it listens.
+    /// Starts `program` with one event loop, and waits for its start-up line.
     ///
     /// # Errors
-    /// If it cannot be started, or does not say so, or `stop` is set before.
+    /// If the program cannot be started, or prints no start-up line in time, or `stop` is set before.
     pub(crate) fn start(program: &Path, backend: &str, core: Option<usize>, stop: &Stop) -> Result<Self, String> {
         let mut command = Command::new(program);
         command.args(["serve", "--loops", "1", "--listen", "127.0.0.1:0", "--quiet", "--backend", backend]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = Child::start(&mut command, core)?;
         let output = child.take_output();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             let mut line = String::new();
-            // What cannot be read is no address either.
+            // After a read error the line is empty, and does not parse as an address.
             let _ = output.map(|output| BufReader::new(output).read_line(&mut line));
-            tell.send(line)
+            sender.send(line)
         });
         let deadline = Instant::now() + START_PATIENCE;
         let line = loop {
             stop.check()?;
-            match told.recv_timeout(LOOK_AGAIN) {
+            match receiver.recv_timeout(LOOK_AGAIN) {
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
-                said => break said.unwrap_or_default(),
+                line => break line.unwrap_or_default(),
             }
         };
         let (address, backend) =
@@ -48,23 +48,23 @@ impl Serving {
         Ok(Self { child, url: format!("http://{address}/plaintext"), backend: backend.map(Into::into) })
     }
 
-    /// What is asked for.
+    /// The URL to request.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// What it waits on, as it says itself: where it may choose, nobody else knows.
+    /// The backend that the server reports: with `auto` only the server knows it.
     pub(crate) fn backend(&self) -> Option<&str> {
         self.backend.as_deref()
     }
 
-    /// The CPU time that it has used so far, if the system tells.
+    /// The CPU time of the server so far, if the kernel provides it.
     pub(crate) fn cpu_time(&self) -> Option<CpuTime> {
         self.child.cpu_time()
     }
 }
 
-/// Address and backend in the line that a server begins with: `tidegate: listening on http://ADDRESS (BACKEND, 1 loop)`.
+/// Parses the start-up line for address and backend: `tidegate: listening on http://ADDRESS (BACKEND, 1 loop)`.
 fn parse(line: &str) -> Option<(&str, Option<&str>)> {
     let (_, rest) = line.split_once("http://")?;
     let (address, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
@@ -72,10 +72,10 @@ fn parse(line: &str) -> Option<(&str, Option<&str>)> {
     (!address.is_empty()).then_some((address, backend.filter(|name| !name.is_empty())))
 }
 
-/// How long a server may take to listen.
+/// How long a server may take to print its start-up line.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether there was a signal.
+/// How often the wait checks the stop flag.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_says_where_it_listens_and_what_it_waits_on() {
+    fn the_start_up_line_is_parsed_for_address_and_backend() {
         let line = "tidegate: listening on http://127.0.0.1:4321 (epoll, 1 loop)\n";
         assert_eq!(parse(line), Some(("127.0.0.1:4321", Some("epoll"))));
         assert_eq!(parse("listening on http://127.0.0.1:4321\n"), Some(("127.0.0.1:4321", None)));

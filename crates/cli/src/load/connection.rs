@@ -1,4 +1,4 @@
-//! `LoadConnection`: what one connection of a load does.
+//! `LoadConnection`: the handler of one connection of a load.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -12,51 +12,51 @@ use tidegate::{CloseReason, Codec, Context, Event, Handler, Outcome, Remote};
 use super::pipeline::{Answers, Batch, Pipeline};
 use super::worker::Worker;
 
-/// What a connection is there for.
+/// The role of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It asks, waits for all answers, and asks again; at its times, if there is a rate.
+    /// It sends requests, waits for all responses, and repeats; at scheduled times, if there is a rate.
     Ask,
-    /// It asks once, and then does nothing.
+    /// It sends one request, and is idle after the response.
     Idle,
-    /// It asks and never reads.
+    /// It sends requests and never reads.
     NeverRead,
 }
 
-/// What one connection of a load does.
+/// The handler of one connection of a load.
 pub(crate) struct LoadConnection {
     worker: Rc<Worker>,
     role: Role,
-    door: Rc<Connector>,
-    /// When the requests that are under way were sent, or had to be.
+    connector: Rc<Connector>,
+    /// When the requests in flight were sent, or were due with a rate.
     begun: Instant,
     owed: u32,
-    /// It counts as one that is held.
+    /// It is counted as an idle or never-reading connection.
     is_held: bool,
-    /// Only with a rate.
+    /// Set at the first wait for a scheduled time, so only with a rate.
     remote: Option<Remote<Instant>>,
 }
 
 type Cx<'a> = Context<'a, Pipeline, Instant>;
 
 impl LoadConnection {
-    pub(crate) fn new(worker: Rc<Worker>, role: Role, door: Rc<Connector>) -> Self {
-        Self { worker, role, door, begun: Instant::now(), owed: 0, is_held: false, remote: None }
+    pub(crate) fn new(worker: Rc<Worker>, role: Role, connector: Rc<Connector>) -> Self {
+        Self { worker, role, connector, begun: Instant::now(), owed: 0, is_held: false, remote: None }
     }
 
-    fn ask(&mut self, volley: Batch, begun: Instant, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+    fn ask(&mut self, batch: Batch, begun: Instant, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
         self.begun = begun;
-        self.owed = match volley {
+        self.owed = match batch {
             Batch::One => 1,
             Batch::Run => self.worker.exchange.ask.depth,
         };
         if self.role != Role::NeverRead {
             cx.deadline_after(self.worker.timeout);
         }
-        cx.send(volley).into()
+        cx.send(batch).into()
     }
 
-    /// All is answered: the next requests, or waiting for their time.
+    /// All requests are answered: sends the next ones, or waits until they are due.
     fn go_on(&mut self, now: Instant, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
         let Some(pace) = &self.worker.pace else { return self.ask(Batch::Run, now, cx) };
         if let Some(due) = pace.take_due(now) {
@@ -70,12 +70,12 @@ impl LoadConnection {
     fn hold(&mut self) {
         self.is_held = true;
         self.worker.exchange.tally.held(self.role);
-        self.door.open();
+        self.connector.open();
     }
 }
 
 impl Handler<Pipeline> for LoadConnection {
-    /// When requests are due.
+    /// When the next requests are due.
     type Post = Instant;
 
     fn open(&mut self, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
@@ -96,16 +96,16 @@ impl Handler<Pipeline> for LoadConnection {
         self.owed -= answers.all;
         if self.role == Role::Idle {
             if answers.good > 0 {
-                self.door.has_served.set(true);
+                self.connector.has_served.set(true);
                 self.hold();
                 return Outcome::Continue;
             }
-            // It has asked for the one time, and was not answered well: there is nothing to hold.
+            // Its only request got no good response, so there is nothing to keep open.
             return Outcome::Close;
         }
         self.worker.exchange.tally.answered(answers.good, now.saturating_duration_since(self.begun));
-        self.door.has_served.set(true);
-        // A server that has said that it closes is asked again on another connection.
+        self.connector.has_served.set(true);
+        // After `Connection: close` the next requests go out on a new connection.
         if self.owed > 0 || cx.codec().is_finished() { Outcome::Continue } else { self.go_on(now, cx) }
     }
 
@@ -124,7 +124,7 @@ impl Handler<Pipeline> for LoadConnection {
 
     fn closed(&mut self, reason: &CloseReason) {
         if matches!(reason, CloseReason::LoopEnded) {
-            // The load is over. What it still waits for is told as that.
+            // The load has ended. Requests in flight count as unanswered, not as errors.
             if self.role == Role::Ask && self.owed > 0 {
                 self.worker.left_waiting(self.owed, self.begun);
             }
@@ -142,15 +142,15 @@ impl Handler<Pipeline> for LoadConnection {
             tally.lost(self.role);
         }
         self.owed = 0;
-        self.door.open();
+        self.connector.open();
     }
 }
 
-/// Where a task waits until something has become of its connection.
+/// Where a task waits until its connection is set up as idle or never-reading, or has closed.
 #[derive(Default)]
 pub(crate) struct Connector {
     is_open: Cell<bool>,
-    /// An answer has come on this connection.
+    /// A response has arrived on this connection.
     pub(crate) has_served: Cell<bool>,
     waiting: Cell<Option<Waker>>,
 }

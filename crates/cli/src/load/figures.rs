@@ -1,46 +1,46 @@
-//! `Figures`: what a load came to. The threads of the load count, `report/` shows it.
+//! `Figures`: the results of a load. The threads of the load count, `report/` prints.
 
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// What a load came to, over all its threads.
+/// The results of a load, over all its threads.
 #[derive(Debug)]
 pub(crate) struct Figures {
-    /// What was asked for.
+    /// The parameters of the load.
     pub(crate) asked: Asked,
-    /// How long the load lasted, from the first request to the last moment that was counted.
+    /// The duration of the load, from its start to the last sample.
     pub(crate) elapsed: Duration,
-    /// Responses that were complete and as they should be.
+    /// Responses that were complete and good.
     pub(crate) requests: u64,
     /// Bytes received, heads included.
     pub(crate) bytes_read: u64,
-    /// From the request to the end of its response, in nanoseconds. With a rate, requests that were not answered when the load
-    /// ended are among them, with what they had waited.
+    /// From the request to the end of its response, in nanoseconds. With a rate, latency starts at the scheduled send
+    /// time, and unanswered requests are included.
     pub(crate) latency: Histogram<u64>,
-    /// What went wrong.
+    /// Errors by kind.
     pub(crate) errors: Errors,
-    /// Connections that do nothing.
+    /// Idle connections.
     pub(crate) idle: Held,
-    /// Connections that have asked and never read.
+    /// Connections that have sent requests and never read.
     pub(crate) stuck: Held,
-    /// CPU time of the load itself: it has measured itself where this is as much as the time that passed.
+    /// CPU time of the load generator. If it is as long as the elapsed time, the load generator was the bottleneck.
     pub(crate) cpu: CpuTime,
-    /// What happened in each interval, the oldest first. Each thread counts apart, and intervals are added up here.
+    /// The results of each interval, oldest first, summed over the threads.
     pub(crate) over_time: Vec<Interval>,
-    /// Requests a second of each thread in each interval: what wrk calls Req/Sec.
+    /// Requests per second of each thread in each interval: wrk's Req/Sec.
     pub(crate) thread_rates: Vec<f64>,
-    /// Requests that were under way at the end: sent and not answered, as there are some at every end.
+    /// Requests in flight at the end: sent and not answered, as at the end of every load.
     pub(crate) unanswered: u64,
-    /// Connections that were being made at the end.
+    /// Connection attempts in progress at the end.
     pub(crate) connecting: u64,
-    /// With a rate: requests that were due before the end and not sent, since every connection waited for answers.
+    /// With a rate: requests that were due before the end and not sent, since every connection waited for responses.
     pub(crate) unsent: u64,
 }
 
 impl Figures {
-    /// Before anything is added.
+    /// Empty figures.
     pub(crate) fn nothing(asked: Asked, cpu: CpuTime) -> Self {
         Self {
             asked,
@@ -61,7 +61,7 @@ impl Figures {
     }
 }
 
-/// What was asked for, as it is told again.
+/// The parameters of the load, as the report repeats them.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) url: String,
@@ -69,39 +69,39 @@ pub(crate) struct Asked {
     pub(crate) backend: &'static str,
     pub(crate) threads: usize,
     pub(crate) connections: usize,
-    /// Connections that do nothing.
+    /// Idle connections.
     pub(crate) idle: usize,
     pub(crate) pipeline: usize,
-    /// Requests a second over all connections, if they are sent at their times and not when there is room.
+    /// Requests per second over all connections, if the load has a rate.
     pub(crate) rate: Option<f64>,
     pub(crate) duration: Duration,
-    /// Connections never read.
+    /// Whether connections never read.
     pub(crate) never_read: bool,
 }
 
-/// Requests that were not answered as they should be, by kind, and connections that were not made.
+/// Failed requests and failed connection attempts, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Errors {
-    /// Connections that could not be made.
+    /// Failed connection attempts.
     pub(crate) connect: u64,
-    /// Connections that broke while an answer was waited for: resets.
+    /// Connections that broke with responses outstanding: resets.
     pub(crate) read: u64,
     /// Requests that could not be sent.
     pub(crate) write: u64,
     /// Requests that were not answered in time.
     pub(crate) timeout: u64,
-    /// Answers with a status other than 2xx and 3xx.
+    /// Responses with a status other than 2xx and 3xx.
     pub(crate) status: u64,
-    /// Answers of another length than the first.
+    /// Responses of another length than the first.
     pub(crate) length: u64,
-    /// Connections on which something came that is no answer in HTTP/1.1.
+    /// Connections with input that is no valid HTTP/1.1 response.
     pub(crate) invalid: u64,
-    /// Connections that were closed in good order although answers were owed.
+    /// Connections that the server closed in good order with responses outstanding.
     pub(crate) closed: u64,
 }
 
 impl Errors {
-    /// All of them.
+    /// The sum over all kinds.
     pub(crate) fn total(&self) -> u64 {
         let Self { connect, read, write, timeout, status, length, invalid, closed } = self;
         connect + read + write + timeout + status + length + invalid + closed
@@ -121,12 +121,12 @@ impl AddAssign for Errors {
     }
 }
 
-/// Connections that are only held.
+/// Connections that are idle or never read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// There at the end.
+    /// Established at the end.
     pub(crate) held: u64,
-    /// Closed by the server before.
+    /// Closed by the server before the end.
     pub(crate) lost: u64,
 }
 
@@ -137,13 +137,13 @@ pub(crate) struct CpuTime {
     pub(crate) system: Duration,
 }
 
-/// A piece of the time.
+/// The results of one interval.
 #[derive(Debug, Clone)]
 pub(crate) struct Interval {
-    /// When it ended, since the load began.
+    /// The end of the interval, since the load began.
     pub(crate) until: Duration,
     pub(crate) requests: u64,
-    /// Of the answers that came in it, in nanoseconds.
+    /// Latencies of the responses in the interval, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
 }
 

@@ -1,8 +1,8 @@
-//! `tidegate load`: a load on an HTTP/1.1 server, with wrk's flags and wrk's table, and what wrk does not have.
+//! `tidegate load`: a load generator for HTTP/1.1, with wrk's flags and wrk's table, and features that wrk lacks.
 //!
-//! Each thread (`worker.rs`) has an event loop and its part of the connections. What a connection does is in `connection.rs`,
-//! what it says and how answers are checked in `pipeline.rs`; with `--rate`, `pace.rs` says when. What comes of it is
-//! counted in `tally.rs`, added up into `figures.rs`, and shown by `report/`.
+//! Each thread (`worker.rs`) runs an event loop with its share of the connections. `connection.rs` is the handler of a
+//! connection, `pipeline.rs` its codec, which sends requests and checks responses. With `--rate`, `pace.rs` schedules
+//! the requests. `tally.rs` counts, `figures.rs` holds the sums, and `report/` prints them.
 
 mod connection;
 mod figures;
@@ -45,76 +45,76 @@ use self::worker::{Count, Part, WorkerConfig};
 /// The flags of `load`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// What is asked for: http://HOST[:PORT]/PATH
+    /// The URL to request: http://HOST[:PORT]/PATH
     url: Url,
-    /// Connections that ask, over all threads
+    /// Connections that send requests, over all threads
     #[arg(short, long, value_name = "N", default_value = "10", value_parser = count)]
     connections: usize,
-    /// Threads, each with an event loop [default: 2, and no more than there are connections]
+    /// Threads, each with an event loop [default: 2, and at most one per connection]
     #[arg(short, long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// How long: 30, 30s, 2m, 1h
+    /// Duration: 30, 30s, 2m, 1h
     #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: Duration,
-    /// A field of the request, 'Name: value'; as many as there are
+    /// A header field of the request, 'Name: value'; may be repeated
     #[arg(short = 'H', long = "header", value_name = "FIELD")]
     headers: Vec<String>,
-    /// Its method [default: GET, or POST with a body]
+    /// Method of the request [default: GET, or POST with a body]
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
-    /// Its body, or @FILE
+    /// Body of the request, or @FILE
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
-    /// Requests that are sent at once on a connection, before their answers are waited for
+    /// Requests that a connection sends at once (pipelining) before it waits for the responses
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pipeline: u32,
-    /// Requests a second over all connections, sent at their times whether or not the server keeps up; latencies count from
-    /// those times, and what is not answered at the end counts with what it has waited [default: as many as are answered]
+    /// Constant request rate per second over all connections (open loop), whether or not the server keeps up; latency
+    /// starts at the scheduled send time, unanswered requests included [default: closed loop, as fast as it goes]
     #[arg(long, value_name = "N", value_parser = rate)]
     rate: Option<f64>,
-    /// How long connecting may take, and the answers to what was sent at once
+    /// Timeout of connecting, and of the responses to the requests that were sent at once
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     timeout: Duration,
-    /// Print the distribution of latencies
+    /// Print the latency distribution
     #[arg(long)]
     latency: bool,
-    /// Hold so many further connections that have made one request each and do nothing; to a loopback address they come from
-    /// several 127.0.0.x. They are made before the time begins, 64 of a thread side by side, of which each ends with the first
-    /// that cannot be had
+    /// Keep N further connections open that make one request each and are then idle; to a loopback address they connect
+    /// from several 127.0.0.x. They are opened before the measured time, 64 per thread concurrently; each of these 64
+    /// lanes ends at its first connection that fails
     #[arg(long, value_name = "N", default_value = "0", value_parser = count)]
     idle: usize,
-    /// Connections send what is pipelined once, and never read
+    /// Connections send the pipelined requests once, and never read
     #[arg(long, conflicts_with = "rate")]
     never_read: bool,
-    /// Answers may have any length; otherwise all have to be as long as the first
+    /// Accept responses of any length; otherwise all must be as long as the first
     #[arg(long)]
     any_length: bool,
-    /// What the load's own loops wait on: epoll, uring or auto
+    /// I/O backend of the load generator: epoll, uring or auto
     #[arg(long, value_name = "NAME", default_value = "auto")]
     backend: Backend,
-    /// Write the figures into a file as JSON; - prints them in place of the table
+    /// Write the results to a file as JSON; - prints them instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with charts into a file; - prints it in place of the table
+    /// Write an HTML page with charts to a file; - prints it instead of the table
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
-/// Runs a load, and says whether everything was answered as it should be.
+/// Runs a load, and returns whether it had no errors.
 ///
 /// # Errors
-/// What the user has to mend.
+/// Those that the user can correct.
 pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
-    let orders = orders(options)?;
+    let config = config(options)?;
     let threads = threads(options)?;
     allow_descriptors(options.connections + options.idle + threads * DESCRIPTORS_OF_LOOP + DESCRIPTORS_SPARE)?;
     let outputs = Outputs::open(options.latency, options.json.as_deref(), options.html.as_deref())?;
     for signal in [SIGINT, SIGTERM] {
-        // Asked twice, it ends at once.
-        signal_hook::flag::register_conditional_shutdown(signal, SIGNALLED + signal, orders.stop.clone())?;
-        signal_hook::flag::register(signal, orders.stop.clone())?;
+        // The second signal exits at once.
+        signal_hook::flag::register_conditional_shutdown(signal, SIGNALLED + signal, config.stop.clone())?;
+        signal_hook::flag::register(signal, config.stop.clone())?;
     }
-    let (figures, unreachable) = measure(options, &orders, threads)?;
+    let (figures, unreachable) = measure(options, &config, threads)?;
 
     let (silence, has_table) = (report::silence(&figures), outputs.has_table());
     let is_good = figures.errors.total() + figures.idle.lost + figures.stuck.lost == 0 && silence.is_none();
@@ -126,7 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     Ok(is_good)
 }
 
-fn orders(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
+fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
     let body = match options.body.as_deref().map(|body| body.strip_prefix('@').ok_or(body)) {
         None => Vec::new(),
         Some(Err(text)) => text.into(),
@@ -135,7 +135,7 @@ fn orders(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
     let depth = options.pipeline;
     let (url, headers, method) = (options.url.clone(), options.headers.clone(), method(options).to_owned());
     let recipe = Recipe { url, method, headers, body, depth };
-    // Each thread makes one of its own; what is wrong with it is told before.
+    // Each thread encodes its own request; errors in it are reported here, before the threads start.
     recipe.ask()?;
     Ok(WorkerConfig {
         recipe,
@@ -145,7 +145,7 @@ fn orders(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
         timeout: options.timeout,
         never_read: options.never_read,
         connections: options.connections,
-        board: Arc::new(SharedStats::new(options.any_length)),
+        shared: Arc::new(SharedStats::new(options.any_length)),
         stop: Arc::new(AtomicBool::new(false)),
     })
 }
@@ -157,7 +157,7 @@ fn method(options: &Options) -> &str {
 fn threads(options: &Options) -> Result<usize, String> {
     let (connections, idle) = (options.connections, options.idle);
     if connections + idle == 0 {
-        return Err("no connections: nothing would be asked; give some with --connections or --idle".into());
+        return Err("there are no connections; give some with --connections or --idle".into());
     }
     let most = connections.max(idle);
     let threads = options.threads.map_or(THREADS.min(most), NonZeroUsize::get);
@@ -167,10 +167,10 @@ fn threads(options: &Options) -> Result<usize, String> {
     Ok(threads)
 }
 
-/// Runs all threads to their end, and adds up what they have counted; and says why nobody could be reached, if nobody could.
+/// Runs all threads to their end, and adds up their counts. Also returns why no connection was made, if none was.
 fn measure(
     options: &Options,
-    orders: &WorkerConfig,
+    config: &WorkerConfig,
     threads: usize,
 ) -> Result<(Figures, Option<String>), Box<dyn Error>> {
     let mut progress = Progress::start(options.duration);
@@ -184,15 +184,15 @@ fn measure(
                 let part = part(options, index, threads);
                 thread::Builder::new()
                     .name(format!("tidegate-load-{index}"))
-                    .spawn_scoped(scope, move || worker::run(orders, part, runner))
+                    .spawn_scoped(scope, move || worker::run(config, part, runner))
             })
             .collect();
         while workers.iter().flatten().any(|worker| !worker.is_finished()) {
             thread::sleep(LOOK_AGAIN);
-            // Before, connections are made that do nothing.
+            // Before that, the threads open the idle connections.
             if let Some(begun) = start.begun() {
-                let (requests, errors) = orders.board.read();
-                progress.tell(begun.at.elapsed(), requests, errors);
+                let (requests, errors) = config.shared.read();
+                progress.update(begun.at.elapsed(), requests, errors);
             }
         }
         progress.finish();
@@ -205,12 +205,12 @@ fn measure(
     let before = start.begun().map_or(now, |begun| begun.cpu);
     let (user, system) = (now.user.saturating_sub(before.user), now.system.saturating_sub(before.system));
     let cpu = CpuTime { user, system };
-    let is_hopeless = orders.board.is_hopeless(options.connections);
+    let is_hopeless = config.shared.is_hopeless(options.connections);
     let unreachable = counts.iter().find_map(|count| count.last_failure.clone().filter(|_| is_hopeless));
     Ok((add_up(options, counts, cpu), unreachable))
 }
 
-/// What one of the threads does.
+/// The share of one thread.
 fn part(options: &Options, index: usize, threads: usize) -> Part {
     let before = |count: usize, index: usize| count * index / threads;
     let share = |count: usize| before(count, index + 1) - before(count, index);
@@ -265,7 +265,7 @@ fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> Figures {
     figures
 }
 
-/// Raises the limit of descriptors as far as is needed, and says so if that is too far.
+/// Raises the descriptor limit as far as needed. Fails if the hard limit is lower.
 fn allow_descriptors(needed: usize) -> Result<(), String> {
     let (limit, needed) = (getrlimit(Resource::Nofile), needed as u64);
     if limit.current.is_none_or(|current| current >= needed) {
@@ -284,14 +284,14 @@ fn allow_descriptors(needed: usize) -> Result<(), String> {
 
 /// CPU time of this process so far.
 fn cpu_time() -> CpuTime {
-    // Of itself a process can always ask that, where there is /proc.
+    // Where there is /proc, a process can always read its own.
     cpu_time_of("self").unwrap_or_default()
 }
 
-/// CPU time so far of the process with this number, if the system tells: one that is gone has no time, and not none.
+/// CPU time so far of the process with this number. `None`, and not zero, if the process has exited.
 pub(crate) fn cpu_time_of(process: &str) -> Option<CpuTime> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The second field is a name in brackets, which may hold anything.
+    // The second field is a name in parentheses, which may contain any character.
     let mut fields = text.rsplit(')').next()?.split_ascii_whitespace().skip(11);
     let mut seconds = || {
         let ticks: u64 = fields.next()?.parse().ok()?;
@@ -321,7 +321,7 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.filter(|rate| (0.001..=1e9).contains(rate)).ok_or_else(|| "write requests a second, 50000 or 50k".into())
 }
 
-/// A length of time, as flags have it.
+/// A duration, as in flags.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let end = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -336,18 +336,18 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     time.map(Duration::from_secs_f64).ok_or_else(|| "write a time above zero: 500ms, 30s, 2m or 1h".into())
 }
 
-/// Threads unless the user says.
+/// The default number of threads.
 const THREADS: usize = 2;
 
-/// How often progress is looked at.
+/// How often progress is updated.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// More connections than any process has descriptors.
+/// The maximum of a number of connections: more than any process has descriptors.
 const COUNT_MAX: usize = 1_000_000;
 
-/// What an event loop has beside its connections, and a process beside its loops.
+/// Descriptors of an event loop besides its connections, and of the process besides its loops.
 const DESCRIPTORS_OF_LOOP: usize = 8;
 const DESCRIPTORS_SPARE: usize = 16;
 
-/// The exit code of who was told twice to end is this and the number of the signal.
+/// The exit code after a second signal is this plus the number of the signal.
 const SIGNALLED: i32 = 128;

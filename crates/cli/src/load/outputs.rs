@@ -1,4 +1,4 @@
-//! `Outputs`: where the figures go: to standard output, and into files.
+//! `Outputs`: writes the figures to standard output and to files.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use super::figures::Figures;
 use super::report;
 
-/// Where the figures go.
+/// The destinations of the figures.
 #[derive(Debug)]
 pub(crate) struct Outputs {
     printed: Form,
     files: Vec<(Form, PathBuf, File)>,
 }
 
-/// How figures are written down.
+/// The format of the figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// With the distribution of latencies, or without.
+    /// With the latency distribution, or without.
     Table {
         latency: bool,
     },
@@ -26,11 +26,11 @@ pub(crate) enum Form {
 }
 
 impl Outputs {
-    /// The table goes to standard output, unless something else does; the others where the user wants them. Files are made at
-    /// once: whoever has waited for the load should not hear only then that it cannot be written.
+    /// The table goes to standard output, unless another format does. Files are created now, so that an error is
+    /// reported before the load and not after it.
     ///
     /// # Errors
-    /// If a file cannot be made, or two forms are to be printed.
+    /// If a file cannot be created, or two formats are to be printed.
     pub(crate) fn open(latency: bool, json: Option<&Path>, html: Option<&Path>) -> Result<Self, String> {
         let mut printed = Form::Table { latency };
         let mut files = Vec::new();
@@ -48,15 +48,15 @@ impl Outputs {
         Ok(Self { printed, files })
     }
 
-    /// Whether the table is printed, which says everything; otherwise some of it has to be said apart.
+    /// Whether the table is printed. It includes all messages; with another format the caller prints them separately.
     pub(crate) fn has_table(&self) -> bool {
         matches!(self.printed, Form::Table { .. })
     }
 
-    /// Writes the figures everywhere, as far as that can be done.
+    /// Writes the figures to all destinations.
     ///
     /// # Errors
-    /// What could not be written, and why. If nobody reads what is printed, that is none.
+    /// What could not be written, and why. A broken pipe on standard output is no error.
     pub(crate) fn write(self, figures: &Figures) -> Result<(), String> {
         let printed = match print(&self.printed.text(figures)) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -67,14 +67,14 @@ impl Outputs {
         let saved = self.files.into_iter().map(|(form, path, mut file)| {
             file.write_all(form.text(figures).as_bytes()).map_err(|error| unwritten(&path, &error))
         });
-        // Each is tried, whatever has become of the others.
+        // Every file is written, even if another one failed.
         let saved: Vec<_> = saved.collect();
         saved.into_iter().fold(printed, Result::and)
     }
 }
 
 impl Form {
-    /// The figures in this form. It ends with a line end.
+    /// The figures in this format, with a newline at the end.
     fn text(self, figures: &Figures) -> String {
         let mut text = match self {
             Self::Table { latency } => report::table(figures, latency),

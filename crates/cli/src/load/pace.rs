@@ -1,9 +1,9 @@
-//! `Pace`: requests at their times, whether or not the server keeps up.
+//! `Pace`: sends requests at scheduled times, whether or not the server keeps up.
 //!
-//! With a rate, requests are due at even intervals. One that is due while all connections wait for answers is sent as soon
-//! as one of them is free, and its latency counts from when it was due: that is what a user who came then would have waited
-//! for. Without that a server that stops for a second would be asked nothing in that second, and would seem to have made
-//! one user wait and not a thousand ("coordinated omission").
+//! With a rate, requests are due at even intervals. A request that is due while all connections wait for responses is
+//! sent as soon as a connection is free. Its latency starts at the scheduled send time: a user arriving then would have
+//! waited that long. Otherwise a server that stalls for a second would get no requests in that second, and one user
+//! would seem to have waited instead of a thousand ("coordinated omission").
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 
 use tidegate::{Remote, task};
 
-/// When requests are due, and who is free to send them.
+/// The schedule of a load, and the connections that are free to send.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Volleys a second. An interval in whole nanoseconds would be wrong by a thousandth where there are millions.
+    /// Batches per second. An interval in whole nanoseconds would be wrong by a thousandth at millions per second.
     per_second: f64,
     begun: Cell<Instant>,
-    /// Volleys that were sent.
+    /// Batches sent so far.
     sent: Cell<u64>,
     free: RefCell<Vec<Remote<Instant>>>,
     waiting: RefCell<Option<Waker>>,
 }
 
 impl Pace {
-    /// So many volleys a second.
+    /// A schedule of `per_second` batches per second.
     pub(crate) fn new(per_second: f64) -> Self {
         Self {
             per_second,
@@ -36,23 +36,23 @@ impl Pace {
         }
     }
 
-    /// The first is due now.
+    /// Starts the schedule: the first batch is due now.
     pub(crate) fn begin(&self, now: Instant) {
         self.begun.set(now);
         self.sent.set(0);
     }
 
-    /// When the next volley is due.
+    /// The scheduled time of the next batch.
     fn due(&self) -> Instant {
         self.due_of(self.sent.get())
     }
 
-    /// When the volley of this number is due.
+    /// The scheduled time of the batch with this number.
     fn due_of(&self, number: u64) -> Instant {
         self.begun.get() + Duration::from_secs_f64(number as f64 / self.per_second)
     }
 
-    /// The time of a volley that should have been sent by now, if there is one; it counts as sent.
+    /// Takes the next batch if it is due by `now`, and returns its scheduled time. The batch counts as sent.
     pub(crate) fn take_due(&self, now: Instant) -> Option<Instant> {
         let due = self.due();
         if due > now {
@@ -62,7 +62,7 @@ impl Pace {
         Some(due)
     }
 
-    /// A connection has nothing to do until its turn.
+    /// Registers a connection as free to send.
     pub(crate) fn wait_for_turn(&self, connection: Remote<Instant>) {
         self.free.borrow_mut().push(connection);
         if let Some(waker) = self.waiting.take() {
@@ -70,26 +70,26 @@ impl Pace {
         }
     }
 
-    /// Hands out volleys at their times, for as long as somebody asks.
+    /// Posts batches to free connections at the scheduled times, without end.
     pub(crate) async fn keep(&self) {
         loop {
-            self.somebody_is_free().await;
+            self.free_connection().await;
             let due = self.due();
-            // The loop's timers are precise to a millisecond, which would be most of what is measured.
+            // The loop's timers are precise to a millisecond only, so the last part is a busy wait.
             let left = due.saturating_duration_since(Instant::now());
             if left > TIMER_GRAIN {
                 task::sleep(left - TIMER_GRAIN).await;
             }
             while Instant::now() < due {
-                another_turn().await;
+                next_iteration().await;
             }
-            // Somebody may have become free in the meantime, and have taken it.
+            // A connection that became free in the meantime may have taken the batch.
             while let Some(connection) = self.next_free() {
                 let Some(due) = self.take_due(Instant::now()) else {
                     self.free.borrow_mut().push(connection);
                     break;
                 };
-                // One that is gone is none, and the next one has its turn.
+                // The connection has closed: the batch goes to the next one.
                 if connection.post(due).is_err() {
                     self.sent.set(self.sent.get() - 1);
                 }
@@ -101,7 +101,7 @@ impl Pace {
         self.free.borrow_mut().pop()
     }
 
-    async fn somebody_is_free(&self) {
+    async fn free_connection(&self) {
         poll_fn(|cx| {
             if !self.free.borrow().is_empty() {
                 return Poll::Ready(());
@@ -112,13 +112,13 @@ impl Pace {
         .await;
     }
 
-    /// Volleys that should have been sent by `now` and were not, since nobody was free.
+    /// Batches that were due by `now` and were not sent, since no connection was free.
     pub(crate) fn unsent(&self, now: Instant) -> u64 {
         let due = now.saturating_duration_since(self.begun.get()).as_secs_f64() * self.per_second;
         (due as u64).saturating_sub(self.sent.get())
     }
 
-    /// How long those have waited by `now`: so many volleys at least so long, the oldest first.
+    /// How long the unsent batches have waited by `now`: pairs of a count and the least wait of these, oldest first.
     pub(crate) fn waits(&self, now: Instant) -> impl Iterator<Item = (u64, Duration)> {
         let (sent, unsent) = (self.sent.get(), self.unsent(now));
         let steps = unsent.min(WAITS_MAX);
@@ -129,8 +129,8 @@ impl Pace {
     }
 }
 
-/// Lets everybody else on the loop have a turn.
-async fn another_turn() {
+/// Yields to the loop for one iteration.
+async fn next_iteration() {
     let mut has_waited = false;
     poll_fn(|cx| {
         if std::mem::replace(&mut has_waited, true) {
@@ -142,10 +142,10 @@ async fn another_turn() {
     .await;
 }
 
-/// How much too late a timer may be.
+/// How late a timer may fire.
 const TIMER_GRAIN: Duration = Duration::from_millis(2);
 
-/// Different waits of volleys that were not sent: as exact as latencies are kept, however many volleys there are.
+/// The maximum number of pairs that `waits` returns: as precise as the histograms, for any number of batches.
 const WAITS_MAX: u64 = 10_000;
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn millions_are_due_as_exactly_as_few() {
+    fn the_schedule_is_exact_at_millions_per_second() {
         for per_second in [3.0, 70_000.0, 3_000_000.0, 7_000_000.0] {
             let (pace, begun) = begun(per_second);
             assert_eq!(pace.unsent(begun + Duration::from_secs(100)), 100 * per_second as u64);
@@ -169,16 +169,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_has_waited_since_it_was_due() {
+    fn an_unsent_batch_waits_since_its_scheduled_time() {
         let (pace, begun) = begun(10.0);
-        // Two are sent, and then nobody is free.
+        // Two are sent, and then no connection is free.
         for _ in 0..2 {
             pace.take_due(begun + Duration::from_millis(150)).expect("it is due");
         }
         let waits: Vec<_> = pace.waits(begun + Duration::from_millis(550)).collect();
         let expected = [350, 250, 150].map(|millis| (1, Duration::from_millis(millis)));
         assert_eq!(waits, expected);
-        // However many they are, they are told in so many steps.
+        // The number of steps is bounded.
         let (pace, begun) = self::begun(1e9);
         let waits: Vec<_> = pace.waits(begun + Duration::from_secs(1000)).collect();
         assert_eq!(waits.iter().map(|(count, _)| count).sum::<u64>(), 1_000_000_000_000);

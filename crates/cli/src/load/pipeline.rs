@@ -1,8 +1,8 @@
-//! `Pipeline`: the codec of a load. It sends the same request many at a time, and checks every response.
+//! `Pipeline`: the codec of a load. It sends batches of the same request, and checks every response.
 //!
-//! What comes back is the same as well, mostly to the byte. So a head that the client's codec has read and found good is
-//! remembered, once for all connections of a loop, and what comes is compared with it; whatever differs by one byte is
-//! read by that codec, as strictly as any response to a client of ours, and is remembered in its place.
+//! The responses are mostly equal as well, to the byte. The codec therefore caches the last head that the HTTP client
+//! codec has decoded, once for all connections of a loop, and compares input with it. A response whose head differs by
+//! a byte goes through the client codec, which is as strict as for any client, and its head replaces the cached one.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use tidegate::{Codec, Input, Outbound, Output, Step};
 use super::request::Ask;
 use super::tally::{Verdict, WorkerStats};
 
-/// What the connections of a loop share: the request, the head that is known, and what was counted.
+/// What the connections of a loop share: the request, the cached head, and the counts.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) ask: Ask,
@@ -22,10 +22,10 @@ pub(crate) struct Exchange {
     known: RefCell<Known>,
 }
 
-/// A head that was read, and what follows it.
+/// The cached head, and what follows it.
 #[derive(Debug, Default)]
 struct Known {
-    /// Empty before there is one.
+    /// Empty before the first response.
     head: Vec<u8>,
     body_bytes: usize,
     verdict: Verdict,
@@ -37,16 +37,16 @@ impl Exchange {
     }
 }
 
-/// How many requests are sent at once.
+/// How many requests to send at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Batch {
-    /// A single one, as connections ask that are idle otherwise.
+    /// One: the request of an idle connection.
     One,
-    /// As many as are pipelined.
+    /// The number given with `--pipeline`.
     Run,
 }
 
-/// Responses that have come, one after the other: how many, and how many of them were as they should be.
+/// Consecutive responses: how many have arrived, and how many of them were good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answers {
     pub(crate) all: u32,
@@ -58,19 +58,19 @@ pub(crate) struct Answers {
 pub(crate) struct Pipeline {
     exchange: Rc<Exchange>,
     client: Client,
-    /// Responses that are yet to come, the one that is under way included.
+    /// Outstanding responses, the one in progress included.
     owed: u32,
-    /// The client's codec is within a response.
+    /// The client codec is within a response.
     reading: bool,
-    /// More has come than was asked for: it is an answer to nothing, and not to what is asked next.
+    /// The input has bytes beyond the last outstanding response. They must not count as a response to a later request.
     stray: bool,
-    /// The server has closed, and owed nothing.
+    /// The server has closed with no response outstanding.
     ended: bool,
-    /// What is yet to come of the body of a known head.
+    /// Outstanding body bytes of a response with the cached head.
     rest: usize,
-    /// What the response under way is found to be.
+    /// The verdict on the response in progress.
     verdict: Verdict,
-    /// How much body the client's codec has read of it.
+    /// The body bytes of it that the client codec has decoded.
     body_bytes: u64,
 }
 
@@ -90,7 +90,7 @@ impl Pipeline {
         }
     }
 
-    /// Takes what is known from the front of the input.
+    /// Takes responses with the cached head from the front of the input.
     fn take_known(&mut self, input: &mut Input) -> Answers {
         let known = self.exchange.known.borrow();
         let (bytes, mut at, mut answers) = (input.bytes(), 0, Answers { all: 0, good: 0 });
@@ -131,13 +131,13 @@ impl Pipeline {
         }
     }
 
-    /// Whether what is there may become a known head.
+    /// Whether the input may grow into the cached head.
     fn may_be_known(&self, input: &Input) -> bool {
         self.exchange.known.borrow().head.starts_with(input.bytes())
     }
 
-    /// Tells the client's codec of requests that were sent, for which it has to know of as many as may follow each other.
-    fn tell(&mut self, reply: &Output<'_>) -> Result<(), Error> {
+    /// Registers sent requests with the client codec, two at most: it needs to know whether another response follows.
+    fn register_requests(&mut self, reply: &Output<'_>) -> Result<(), Error> {
         while self.client.unanswered() < self.owed.min(2) as usize {
             let mut unsent = Outbound::new(reply.pool());
             let request = Outgoing::Request(self.exchange.ask.request.clone());
@@ -146,10 +146,10 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Lets the client's codec read a response, or what is there of it.
+    /// Decodes a response, or the available part of it, with the client codec.
     fn read(&mut self, input: &mut Input, reply: &mut Output<'_>, ended: bool) -> Result<Option<Answers>, Error> {
         if !self.reading {
-            self.tell(reply)?;
+            self.register_requests(reply)?;
             self.reading = true;
         }
         loop {
@@ -238,9 +238,9 @@ impl Codec for Pipeline {
         self.next(input, reply, false).inspect_err(|_| self.exchange.tally.invalid())
     }
 
-    fn encode(&mut self, volley: Batch, out: &mut Output<'_>) -> Result<(), Error> {
+    fn encode(&mut self, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
         let Ask { one, run, depth, .. } = &self.exchange.ask;
-        let (bytes, count) = match volley {
+        let (bytes, count) = match batch {
             Batch::One => (one, 1),
             Batch::Run => (run, *depth),
         };
@@ -277,10 +277,10 @@ mod tests {
     use super::super::tally::SharedStats;
     use super::*;
 
-    /// What a connection has come to: how many answers, how many of them were good, how it ended, and what was counted.
+    /// The result of a connection: responses, good responses, the error that ended it, error counts, bytes read.
     type Outcome = (u32, u32, Option<Error>, Errors, u64);
 
-    /// Asks for `depth` answers, and receives these pieces.
+    /// Sends `depth` requests, and receives these pieces.
     fn receive(method: &str, depth: u32, pieces: &[&[u8]], ends: bool) -> Outcome {
         let url = "http://a/".parse().expect("a URL");
         let recipe = Recipe { url, method: method.into(), headers: vec![], body: vec![], depth };
@@ -313,7 +313,7 @@ mod tests {
         (all, good, failure, tally.errors(), tally.bytes_read())
     }
 
-    /// The same whole, split at every place, and byte by byte.
+    /// Receives the bytes whole, split at every position, and byte by byte, and asserts equal results.
     fn receive_split(method: &str, depth: u32, bytes: &[u8], ends: bool) -> Outcome {
         let whole = receive(method, depth, &[bytes], ends);
         for at in 1..bytes.len() {
@@ -333,7 +333,7 @@ mod tests {
     const EARLY: &str = "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n";
 
     #[test]
-    fn answers_are_the_same_however_they_are_split() {
+    fn responses_are_counted_alike_at_every_split() {
         let text = [OK, OK, OTHER, OK, OK, EARLY, OK, CHUNKED, OK, MISSING, MISSING, OK].concat();
         let (all, good, failure, errors, bytes) = receive_split("GET", 11, text.as_bytes(), false);
         assert_eq!((all, good, failure), (11, 9, None));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_another_length_are_not_good() {
+    fn a_response_of_another_length_counts_as_an_error() {
         let text = [OK, OK, &LONGER[..LONGER.len() - 1], OK, "HTTP/1.1 204 No Content\r\n\r\n", OK].concat();
         let (all, good, failure, errors, _) = receive_split("GET", 6, text.as_bytes(), false);
         assert_eq!((all, good, failure), (6, 4, None));
@@ -350,20 +350,20 @@ mod tests {
     }
 
     #[test]
-    fn more_than_was_asked_for_is_an_error() {
+    fn a_response_without_a_request_is_an_error() {
         for text in [[OK, OK, OK].concat(), [OK, CHUNKED, "x"].concat()] {
             let (all, good, failure, errors, _) = receive("GET", 2, &[text.as_bytes()], false);
             assert_eq!((all, good), (2, 2));
             assert_eq!(failure, Some(Error::Peer(Violation::ResponseUnasked)));
             assert_eq!(errors, Errors { invalid: 1, ..Errors::default() });
         }
-        // A body that is longer than was said is followed by what is no answer.
+        // Body bytes beyond `Content-Length` are no valid response.
         let (all, _, failure, errors, _) = receive_split("GET", 3, [OK, LONGER, OK].concat().as_bytes(), false);
         assert_eq!((all, failure.is_some(), errors.invalid), (2, true, 1));
     }
 
     #[test]
-    fn the_end_is_an_error_only_if_answers_are_owed() {
+    fn end_of_input_is_an_error_only_with_responses_outstanding() {
         let closing = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nebbs";
         let until_close = "HTTP/1.0 200 OK\r\n\r\nebbs";
         for (text, depth, answers, is_error) in [
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_head_have_no_body() {
+    fn responses_to_head_have_no_body() {
         let head = "HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n";
         let (all, good, failure, ..) = receive_split("HEAD", 3, head.repeat(3).as_bytes(), true);
         assert_eq!((all, good, failure), (3, 3, None));

@@ -1,4 +1,4 @@
-//! `Recipe` and `Ask`: the request of a load, as the user has described it, and encoded once.
+//! `Recipe` and `Ask`: the request of a load, as the user describes it, and in its encoded form.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use tidegate::{Bytes, Codec, Outbound, Output, Pool, Time};
 
 use super::url::Url;
 
-/// The one request of a load: for the codec that interop responses, and as bytes for the wire.
+/// The request of a load: for the codec that decodes responses, and as encoded bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
-    /// What responses are answers to.
+    /// The request that the responses belong to.
     pub(crate) request: Request,
-    /// What the codec of each connection accepts.
+    /// The limits of each connection's codec.
     pub(crate) config: Arc<Config>,
-    /// One request as it goes out.
+    /// One encoded request.
     pub(crate) one: Bytes,
-    /// As many of them as are pipelined.
+    /// `depth` encoded requests.
     pub(crate) run: Bytes,
-    /// How many that is.
+    /// The number of requests in `run`.
     pub(crate) depth: u32,
 }
 
-/// What the user has said of the request.
+/// The request as the user describes it.
 #[derive(Debug, Clone)]
 pub(crate) struct Recipe {
     pub(crate) url: Url,
@@ -33,15 +33,15 @@ pub(crate) struct Recipe {
     /// Each `Name: value`.
     pub(crate) headers: Vec<String>,
     pub(crate) body: Vec<u8>,
-    /// How many are sent at once.
+    /// The number of requests sent at once.
     pub(crate) depth: u32,
 }
 
 impl Recipe {
-    /// The request, for the connections of one loop.
+    /// Encodes the request, for the connections of one loop.
     ///
     /// # Errors
-    /// If one of the parts cannot be said in HTTP/1.1, which one.
+    /// If a part is not valid in HTTP/1.1: names the part.
     pub(crate) fn ask(&self) -> Result<Ask, BadRequest> {
         let Self { url, method, headers, body, depth } = self;
         if method.eq_ignore_ascii_case("CONNECT") {
@@ -78,7 +78,7 @@ impl Recipe {
             Arc::new(Config::new(Limits { pipeline_max: 2, body_bytes_max: u64::MAX / 2, ..Limits::default() }));
         let mut one = encoded(request.clone(), config.clone())?;
         if keeps_alive {
-            // It says nothing in HTTP/1.1, so the codec does not write it; but it is there to be parsed.
+            // The default in HTTP/1.1, so the codec does not write it. The user wants the server to parse it.
             let fields = one.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
             one.splice(fields..fields, *b"Connection: keep-alive\r\n");
         }
@@ -94,7 +94,7 @@ impl Recipe {
     }
 }
 
-/// The bytes of a request.
+/// Encodes a request.
 fn encoded(request: Request, config: Arc<Config>) -> Result<Vec<u8>, BadRequest> {
     let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
     let mut queue = Outbound::new(&pool);
@@ -122,7 +122,7 @@ impl fmt::Display for BadRequest {
 
 impl std::error::Error for BadRequest {}
 
-/// What may be sent at once, and is kept in memory.
+/// The maximum length of `Ask::run`, which stays in memory.
 const RUN_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_as_short_as_may_be_and_repeated() {
+    fn the_encoded_request_is_minimal_and_repeated() {
         let ask = ask("GET", &[], "", 3).expect("it is good");
         assert_eq!(ask.one, "GET /b?c HTTP/1.1\r\nHost: a:81\r\n\r\n");
         assert_eq!(ask.run, ask.one.repeat(3));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_kept_or_closed_as_asked() {
+    fn the_connection_field_of_the_user_is_sent_once() {
         for (field, expected) in
             [("Connection: keep-alive", "Connection: keep-alive"), ("connection: Close", "Connection: close")]
         {
@@ -167,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_body_is_all_there() {
+    fn a_long_body_is_encoded_whole() {
         let body = "x".repeat(100_000);
         let ask = ask("POST", &[], &body, 2).expect("it is good");
         assert!(ask.one.ends_with(body.as_bytes()) && ask.run.len() == 2 * ask.one.len());
     }
 
     #[test]
-    fn what_is_too_much_at_once_is_told_whatever_it_consists_of() {
+    fn too_many_bytes_at_once_are_refused_in_headers_and_body_alike() {
         let long = "x".repeat(30_000);
         for (headers, body) in [(&[&*format!("X: {long}")][..], ""), (&[], &*long)] {
             let error = ask("POST", headers, body, 16_384).expect_err("it is half a gigabyte").to_string();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_is_told() {
+    fn an_invalid_part_is_named_in_the_error() {
         for (method, headers, why) in [
             ("GE T", &[][..], "GE T"),
             ("CONNECT", &[], "tunnel"),

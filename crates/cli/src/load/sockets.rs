@@ -1,24 +1,25 @@
-//! Connections as the kernel has them: it knows that a peer has closed one which is never read, and whose end nobody hears.
+//! Established connections, from the kernel's table: the only way to notice that the peer has closed a connection that
+//! the application never reads.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::{fs, io};
 
-/// The two ends of a connection, ours first.
+/// The local and the remote address of a connection.
 pub(crate) type AddressPair = (SocketAddr, SocketAddr);
 
-/// The connections over TCP that neither side has closed.
+/// The TCP connections that neither side has closed.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// If /proc/net/tcp cannot be read.
 pub(crate) fn established() -> io::Result<BTreeSet<AddressPair>> {
     let mut all = ends(&fs::read_to_string("/proc/net/tcp")?);
-    // Where there is no IPv6 there is no such file.
+    // Without IPv6 the file does not exist.
     all.extend(ends(&fs::read_to_string("/proc/net/tcp6").unwrap_or_default()));
     Ok(all)
 }
 
-/// Those of a table as the kernel writes it.
+/// The established connections in a table in the kernel's format.
 fn ends(table: &str) -> BTreeSet<AddressPair> {
     let line = |line: &str| {
         let mut fields = line.split_ascii_whitespace().skip(1);
@@ -28,7 +29,7 @@ fn ends(table: &str) -> BTreeSet<AddressPair> {
     table.lines().filter_map(line).collect()
 }
 
-/// Words of 32 bits as they lie in memory, and a port.
+/// Parses an address: 32-bit words in memory order, and a port.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let word = |at: usize| Some(u32::from_str_radix(ip.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
@@ -43,7 +44,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// TCP_ESTABLISHED, as the kernel numbers its states.
+/// TCP_ESTABLISHED in the kernel's numbering.
 const ESTABLISHED: &str = "01";
 
 #[cfg(test)]
@@ -53,21 +54,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_there_until_one_side_has_closed() {
+    fn a_connection_is_listed_until_one_side_closes() {
         for any in ["127.0.0.1:0", "[::1]:0"] {
-            // Not every machine has both.
+            // Not every machine has both IPv4 and IPv6.
             let Ok(listener) = TcpListener::bind(any) else { continue };
             let stream = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
             let ends = (stream.local_addr().expect("a socket"), stream.peer_addr().expect("a socket"));
             let (other, _) = listener.accept().expect("it was connected");
-            assert!(established().expect("Linux tells").contains(&ends), "{ends:?}");
+            assert!(established().expect("/proc/net/tcp is readable").contains(&ends), "{ends:?}");
             drop(other);
-            assert!(!established().expect("Linux tells").contains(&ends), "{ends:?}");
+            assert!(!established().expect("/proc/net/tcp is readable").contains(&ends), "{ends:?}");
         }
     }
 
     #[test]
-    fn what_is_no_table_has_no_connections() {
+    fn malformed_lines_list_no_connections() {
         for text in
             ["", "sl local rem st\n", "0: 1:1 2:2 01", "0: zzzzzzzz:1 0100007F:2 01", "0: 0100007F:1 é0000000:2 01"]
         {

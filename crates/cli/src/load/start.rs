@@ -1,5 +1,5 @@
-//! `Start`: the moment at which all threads of a load begin, together: once each of them has what it needs, an event loop
-//! and its idle connections. What is counted by the clock counts from then on.
+//! `Start`: a barrier. All threads of a load begin at the same moment: when each has its event loop and its idle
+//! connections. The measured time starts then.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::cpu_time;
 use super::figures::CpuTime;
 
-/// The moment at which all threads of a load begin.
+/// The barrier at which all threads of a load begin.
 #[derive(Debug, Default)]
 pub(crate) struct Start(Mutex<State>);
 
@@ -21,7 +21,7 @@ struct State {
     waiting: Vec<Waker>,
 }
 
-/// When the load has begun, and what the process had used of its processors until then.
+/// When the load began, and the CPU time of the process until then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Begun {
     pub(crate) at: Instant,
@@ -29,13 +29,13 @@ pub(crate) struct Begun {
 }
 
 impl Start {
-    /// So many who wait for each other. Nobody waits for one that is dropped.
+    /// Creates `count` runners that wait for each other. A dropped runner counts as ready.
     pub(crate) fn runners(self: &Arc<Self>, count: usize) -> Vec<Runner> {
         self.state().preparing = count;
         (0..count).map(|_| Runner(self.clone())).collect()
     }
 
-    /// When it was, if it has been.
+    /// When the load began, or `None` before that.
     pub(crate) fn begun(&self) -> Option<Begun> {
         self.state().begun
     }
@@ -57,12 +57,12 @@ impl Start {
     }
 }
 
-/// One of those who begin together.
+/// One participant of the barrier.
 #[derive(Debug)]
 pub(crate) struct Runner(Arc<Start>);
 
 impl Runner {
-    /// Waits until the others are ready too, and gives the time of the start.
+    /// Waits until all other runners are ready, and returns the time of the start.
     pub(crate) async fn ready(self) -> Instant {
         let start = self.0.clone();
         drop(self);
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_begin_at_one_moment_and_nobody_waits_for_who_has_gone() {
+    fn all_runners_start_at_one_instant_and_a_dropped_one_delays_none() {
         let start = Arc::new(Start::default());
         let mut runners = start.runners(3);
         let gone = runners.pop();

@@ -1,4 +1,4 @@
-//! `Counters`: what one loop has counted.
+//! `WorkerStats`: the counts of one loop, and `SharedStats`: those that all loops share.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use hdrhistogram::Histogram;
 use super::connection::Role;
 use super::figures::{Errors, Held, Interval};
 
-/// What one loop has counted. It lives on that loop's thread; `board` is what others may look at meanwhile.
+/// The counts of one loop. They live on that loop's thread; `shared` is what other threads may read meanwhile.
 #[derive(Debug)]
 pub(crate) struct WorkerStats {
-    board: Arc<SharedStats>,
+    shared: Arc<SharedStats>,
     requests: Cell<u64>,
     bytes_read: Cell<u64>,
     errors: Cell<Errors>,
@@ -24,19 +24,19 @@ pub(crate) struct WorkerStats {
     interval: RefCell<Current>,
 }
 
-/// The interval that is under way.
+/// The current interval.
 #[derive(Debug)]
 struct Current {
     since_requests: u64,
     latency: Histogram<u64>,
 }
 
-/// What all loops share, and whoever shows how far they are.
+/// The counts that all loops and the progress bar share.
 #[derive(Debug)]
 pub(crate) struct SharedStats {
     requests: AtomicU64,
     errors: AtomicU64,
-    /// Connections that were made, and that could not be.
+    /// Connection attempts that succeeded, and that failed.
     connected: AtomicU64,
     unconnected: AtomicU64,
     /// The length of the first good response, or [`UNKNOWN`].
@@ -45,7 +45,7 @@ pub(crate) struct SharedStats {
     any_length: bool,
 }
 
-/// What a response was found to be.
+/// The verdict on a response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Verdict {
     #[default]
@@ -73,21 +73,21 @@ impl SharedStats {
         (self.requests.load(Ordering::Relaxed), self.errors.load(Ordering::Relaxed))
     }
 
-    /// Whether anybody could be reached.
+    /// Whether any connection attempt of any loop has succeeded.
     fn has_connected(&self) -> bool {
         self.connected.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether so many connections have been tried, and none could be made.
+    /// Whether at least so many connection attempts have failed, and none has succeeded.
     pub(crate) fn is_hopeless(&self, connections: usize) -> bool {
         !self.has_connected() && self.unconnected.load(Ordering::Relaxed) >= connections.max(1) as u64
     }
 }
 
 impl WorkerStats {
-    pub(crate) fn new(board: Arc<SharedStats>) -> Self {
+    pub(crate) fn new(shared: Arc<SharedStats>) -> Self {
         Self {
-            board,
+            shared,
             requests: Cell::default(),
             bytes_read: Cell::default(),
             errors: Cell::default(),
@@ -99,12 +99,12 @@ impl WorkerStats {
         }
     }
 
-    /// Bytes have come.
+    /// Counts received bytes.
     pub(crate) fn received(&self, bytes: usize) {
         self.bytes_read.set(self.bytes_read.get() + bytes as u64);
     }
 
-    /// What a response with this status is, and with this length if that is known.
+    /// The verdict on a response with this status, and with this length if it is known.
     pub(crate) fn judge(&self, status: u16, length: Option<u64>) -> Verdict {
         if !(200..400).contains(&status) {
             return Verdict::Status;
@@ -112,18 +112,18 @@ impl WorkerStats {
         length.map_or(Verdict::Good, |length| self.judge_length(length))
     }
 
-    /// What a response with a good status and this length is. The first says what is right.
+    /// The verdict on a response with a good status and this length. The first response sets the expected length.
     pub(crate) fn judge_length(&self, length: u64) -> Verdict {
-        if self.board.any_length {
+        if self.shared.any_length {
             return Verdict::Good;
         }
-        match self.board.length.compare_exchange(UNKNOWN, length, Ordering::Relaxed, Ordering::Relaxed) {
+        match self.shared.length.compare_exchange(UNKNOWN, length, Ordering::Relaxed, Ordering::Relaxed) {
             Err(first) if first != length => Verdict::Length,
             _ => Verdict::Good,
         }
     }
 
-    /// So many responses have come that are not as they should be.
+    /// Counts bad responses.
     pub(crate) fn bad(&self, verdict: Verdict, count: u32) {
         match verdict {
             Verdict::Good => {}
@@ -132,14 +132,14 @@ impl WorkerStats {
         }
     }
 
-    /// So many good responses have come, each this long after its request.
+    /// Counts good responses, each with this latency.
     pub(crate) fn answered(&self, count: u32, after: Duration) {
         self.requests.set(self.requests.get() + u64::from(count));
         self.took(count.into(), nanoseconds(after));
     }
 
-    /// So many requests had waited for this long when the load ended, and would have waited longer. One that has not waited
-    /// for as long as any answer took says nothing.
+    /// Counts requests that had waited for this long when the load ended. A wait below the shortest latency is not
+    /// counted: it carries no information.
     pub(crate) fn waited(&self, count: u64, so_far: Duration) {
         let shortest = if self.requests.get() == 0 { 0 } else { self.latency.borrow().min() };
         let nanoseconds = nanoseconds(so_far);
@@ -150,48 +150,48 @@ impl WorkerStats {
 
     fn took(&self, count: u64, nanoseconds: u64) {
         for histogram in [&mut *self.latency.borrow_mut(), &mut self.interval.borrow_mut().latency] {
-            // It grows to what it is given, so there is nothing that it could refuse.
+            // The histogram resizes itself, so it accepts every value.
             let _ = histogram.record_n(nanoseconds, count);
         }
     }
 
-    /// So many requests were under way when the load ended.
+    /// Counts requests that were in flight when the load ended.
     pub(crate) fn left(&self, count: u32) {
         self.unanswered.set(self.unanswered.get() + u64::from(count));
     }
 
-    /// A connection was made.
+    /// Counts a successful connection attempt.
     pub(crate) fn connected(&self) {
-        self.board.connected.fetch_add(1, Ordering::Relaxed);
+        self.shared.connected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a connection was made, on whatever loop.
-    pub(crate) fn somebody_is_there(&self) -> bool {
-        self.board.has_connected()
+    /// Whether any connection attempt has succeeded, on any loop.
+    pub(crate) fn has_connected(&self) -> bool {
+        self.shared.has_connected()
     }
 
-    /// A connection could not be made.
+    /// Counts a failed connection attempt.
     pub(crate) fn unconnected(&self) {
-        self.board.unconnected.fetch_add(1, Ordering::Relaxed);
+        self.shared.unconnected.fetch_add(1, Ordering::Relaxed);
         self.count(|errors| errors.connect += 1);
     }
 
-    /// A connection broke.
+    /// Counts a broken connection.
     pub(crate) fn broken(&self, while_writing: bool) {
         self.count(|errors| if while_writing { errors.write += 1 } else { errors.read += 1 });
     }
 
-    /// So many requests were not answered in time.
+    /// Counts requests that timed out.
     pub(crate) fn timed_out(&self, count: u32) {
         self.count(|errors| errors.timeout += u64::from(count));
     }
 
-    /// Something came that is no answer.
+    /// Counts a connection with invalid input.
     pub(crate) fn invalid(&self) {
         self.count(|errors| errors.invalid += 1);
     }
 
-    /// The server has closed although it owed answers.
+    /// Counts a close by the server with responses outstanding.
     pub(crate) fn closed(&self) {
         self.count(|errors| errors.closed += 1);
     }
@@ -202,20 +202,20 @@ impl WorkerStats {
         self.errors.set(errors);
     }
 
-    /// A connection is there that does nothing, or that is never read.
+    /// Counts an established connection that is idle or never reads.
     pub(crate) fn held(&self, role: Role) {
         let counted = self.holding(role);
         counted.set(Held { held: counted.get().held + 1, ..counted.get() });
     }
 
-    /// One of them is there no more.
+    /// Counts the close of such a connection.
     pub(crate) fn lost(&self, role: Role) {
         let counted = self.holding(role);
         let Held { held, lost } = counted.get();
         counted.set(Held { held: held - 1, lost: lost + 1 });
     }
 
-    /// Only so many of those that are never read are still there.
+    /// Only `count` of the connections that never read are still established.
     pub(crate) fn still_stuck(&self, count: u64) {
         let Held { held, lost } = self.stuck.get();
         let still = held.min(count);
@@ -250,11 +250,11 @@ impl WorkerStats {
         self.bytes_read.get()
     }
 
-    /// Shows others how far it is: what has changed since `shown`, which is what it has shown before.
+    /// Publishes progress to the shared counts: the difference to `shown`, the counts published before.
     pub(crate) fn show(&self, shown: &mut (u64, u64)) {
         let now = (self.requests.get(), self.errors.get().total());
-        self.board.requests.fetch_add(now.0 - shown.0, Ordering::Relaxed);
-        self.board.errors.fetch_add(now.1 - shown.1, Ordering::Relaxed);
+        self.shared.requests.fetch_add(now.0 - shown.0, Ordering::Relaxed);
+        self.shared.errors.fetch_add(now.1 - shown.1, Ordering::Relaxed);
         *shown = now;
     }
 
@@ -282,13 +282,13 @@ fn histogram(digits: u8) -> Histogram<u64> {
 /// No good response has come yet.
 const UNKNOWN: u64 = u64::MAX;
 
-/// An hour, in nanoseconds: what takes longer counts as that.
+/// An hour, in nanoseconds. Longer latencies count as an hour.
 const LATENCY_MAX: u64 = 3_600_000_000_000;
 
 /// Significant digits of latencies.
 const DIGITS: u8 = 3;
 
-/// There are many of them, and they become lines of a picture.
+/// Significant digits of latencies in intervals: fewer, since there are many intervals, which become chart lines.
 const DIGITS_OF_INTERVALS: u8 = 2;
 
 #[cfg(test)]
@@ -296,19 +296,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_there_only_if_no_thread_has_reached_anybody() {
-        let board = Arc::new(SharedStats::new(false));
-        let (one, other) = (WorkerStats::new(board.clone()), WorkerStats::new(board.clone()));
+    fn the_server_is_unreachable_only_if_no_thread_has_connected() {
+        let shared = Arc::new(SharedStats::new(false));
+        let (one, other) = (WorkerStats::new(shared.clone()), WorkerStats::new(shared.clone()));
         one.unconnected();
-        assert!(!board.is_hopeless(2), "the other has not tried");
+        assert!(!shared.is_hopeless(2), "the other thread has not tried");
         other.unconnected();
-        assert!(board.is_hopeless(2));
+        assert!(shared.is_hopeless(2));
         other.connected();
-        assert!(!board.is_hopeless(2), "the first may try again");
+        assert!(!shared.is_hopeless(2), "the first thread may try again");
     }
 
     #[test]
-    fn what_waits_at_the_end_counts_if_it_waits_for_as_long_as_an_answer_took() {
+    fn an_unanswered_request_counts_if_it_waited_as_long_as_a_response_took() {
         let tally = WorkerStats::new(Arc::new(SharedStats::new(false)));
         tally.answered(3, Duration::from_millis(5));
         tally.waited(2, Duration::from_millis(1));
@@ -317,7 +317,7 @@ mod tests {
         let latency = tally.take_latency();
         assert_eq!((latency.len(), latency.min() / 1_000_000), (7, 4));
         assert!(latency.max() >= 1_000_000_000);
-        // Where nothing was answered, all that is known is what has waited.
+        // Without any response, all waits count.
         let tally = WorkerStats::new(Arc::new(SharedStats::new(false)));
         tally.waited(1, Duration::from_secs(2));
         tally.waited(1, Duration::from_secs(1));

@@ -1,14 +1,14 @@
-//! `Url`: whom a load asks, and for what.
+//! `Url`: the server and the target of a load.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// `http://HOST[:PORT][/TARGET]`, taken apart.
+/// `http://HOST[:PORT][/TARGET]`, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Url {
     text: String,
-    /// As the `Host` field says it: with the port unless that is the usual one.
+    /// The value of the `Host` field: with the port unless it is the default.
     authority: String,
     /// Without the brackets of an IPv6 address.
     host: String,
@@ -17,7 +17,7 @@ pub(crate) struct Url {
 }
 
 impl Url {
-    /// What `Host` says.
+    /// The value of the `Host` field.
     pub(crate) fn authority(&self) -> &str {
         &self.authority
     }
@@ -27,7 +27,7 @@ impl Url {
         &self.target
     }
 
-    /// The addresses of the host, which the system is asked for.
+    /// Resolves the host with the system's resolver.
     pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, BadUrl> {
         match (self.host.as_str(), self.port).to_socket_addrs() {
             Ok(addresses) => Ok(addresses.collect()),
@@ -44,7 +44,7 @@ impl FromStr for Url {
         let rest = match text.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
             Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
-                return bad("asks for TLS, which is not there yet");
+                return bad("needs TLS, which is not supported yet");
             }
             Some(_) => return bad("has a scheme other than http"),
             None => return bad("has no scheme"),
@@ -54,20 +54,20 @@ impl FromStr for Url {
         // A fragment is not sent (RFC 9110 §4.2.5).
         let target = target.split('#').next().unwrap_or_default();
         if authority.contains('@') {
-            return bad("names a user, whom HTTP does not send");
+            return bad("names a user, which is not sent in HTTP");
         }
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, port),
             _ => (authority, ""),
         };
-        // A number in Rust may have a sign.
+        // Rust's integer parser accepts a sign.
         let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
         let Some(port) = (if port.is_empty() { Some(USUAL_PORT) } else { port.parse().ok().filter(|_| is_number) })
         else {
             return bad("has a bad port");
         };
         if port == 0 {
-            return bad("has port 0, at which nobody listens");
+            return bad("has port 0, which is not a valid port");
         }
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         if host.is_empty() || bare.is_none() && host.contains([':', '[', ']']) {
@@ -85,7 +85,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// What is wrong with a URL, and what to write instead.
+/// Why a URL is invalid, and what to write instead.
 #[derive(Debug)]
 pub(crate) struct BadUrl(String);
 
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_taken_apart() {
+    fn a_url_is_parsed_into_its_parts() {
         for (text, authority, host, port, target) in [
             ("http://127.0.0.1:8080/plaintext", "127.0.0.1:8080", "127.0.0.1", 8080, "/plaintext"),
             ("http://localhost", "localhost", "localhost", 80, "/"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_told_and_what_to_write() {
+    fn an_invalid_url_is_refused_with_the_expected_form() {
         for (text, why) in [
             ("", "no scheme"),
             ("localhost:8080/", "no scheme"),

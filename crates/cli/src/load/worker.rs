@@ -1,5 +1,5 @@
-//! `Worker`: one thread of a load: its loop, its connections, and the clock of what it counts. Idle connections are made
-//! before, in `hold.rs`.
+//! `Worker`: one thread of a load: its loop, its connections, and the timer that samples its counts. `hold.rs` opens
+//! the idle connections before the load begins.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -24,7 +24,7 @@ use super::sockets::{AddressPair, established};
 use super::start::Runner;
 use super::tally::{SharedStats, WorkerStats};
 
-/// What all threads of a load are told.
+/// The configuration of all threads of a load.
 #[derive(Debug)]
 pub(crate) struct WorkerConfig {
     pub(crate) recipe: Recipe,
@@ -33,10 +33,10 @@ pub(crate) struct WorkerConfig {
     pub(crate) duration: Duration,
     pub(crate) timeout: Duration,
     pub(crate) never_read: bool,
-    /// Connections that ask, of all threads.
+    /// Connections that send requests, over all threads.
     pub(crate) connections: usize,
-    pub(crate) board: Arc<SharedStats>,
-    /// Whoever sets it wants the load to end.
+    pub(crate) shared: Arc<SharedStats>,
+    /// Set to end the load.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
@@ -46,18 +46,18 @@ impl WorkerConfig {
     }
 }
 
-/// What one thread does of it.
+/// The share of one thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
     pub(crate) connections: usize,
     pub(crate) idle: usize,
-    /// Idle connections of the threads before: they say which addresses come next.
+    /// Idle connections of the threads before this one: they determine the next source address.
     pub(crate) idle_before: usize,
-    /// Requests a second, if they are sent at their times.
+    /// Requests per second, if the load has a rate.
     pub(crate) rate: Option<f64>,
 }
 
-/// What one thread has counted.
+/// The counts of one thread.
 #[derive(Debug)]
 pub(crate) struct Count {
     pub(crate) backend: &'static str,
@@ -70,13 +70,13 @@ pub(crate) struct Count {
     pub(crate) stuck: Held,
     pub(crate) over_time: Vec<Interval>,
     pub(crate) rates: Vec<f64>,
-    /// Requests that were under way at the end.
+    /// Requests in flight at the end.
     pub(crate) unanswered: u64,
-    /// Connections that were being made at the end.
+    /// Connection attempts in progress at the end.
     pub(crate) connecting: u64,
     /// Requests that were due and not sent.
     pub(crate) unsent: u64,
-    /// Why a connection could not be made, the last of them.
+    /// The last error of a connection attempt.
     pub(crate) last_failure: Option<String>,
 }
 
@@ -87,20 +87,20 @@ pub(crate) struct Worker {
     pub(crate) pace: Option<Pace>,
     pub(crate) timeout: Duration,
     pub(crate) client: Client,
-    turnstile: Semaphore,
-    /// Connections that are being made.
+    connect_permits: Semaphore,
+    /// Connection attempts in progress.
     connecting: Cell<u64>,
     last_failure: RefCell<Option<ConnectError>>,
-    /// The ends of connections that are never read.
+    /// The addresses of connections that never read.
     stuck: RefCell<BTreeSet<AddressPair>>,
-    /// When the load was over.
+    /// When the load ended.
     ended: Cell<Option<Instant>>,
 }
 
-/// What the clock of a thread has seen.
+/// The result of one thread's measured time.
 struct RunResult {
     elapsed: Duration,
-    /// Without what idle connections were told before.
+    /// Without the responses to the idle connections, which came before the load began.
     bytes_read: u64,
     over_time: Vec<Interval>,
     rates: Vec<f64>,
@@ -111,21 +111,21 @@ struct RunResult {
 /// Runs one thread's part of a load.
 ///
 /// # Errors
-/// If there is no event loop to be had, or it ends.
-pub(crate) fn run(orders: &WorkerConfig, part: Part, runner: Runner) -> Result<Count, String> {
-    let mut event_loop = EventLoop::on(orders.backend).map_err(|error| error.to_string())?;
-    let worker = Rc::new(Worker::new(orders, part).map_err(|error| error.to_string())?);
-    let course = event_loop.block_on(work(worker.clone(), orders, part, runner));
-    let course = course.map_err(|error| format!("an event loop of the load has ended: {error}"))?;
+/// If no event loop can be created, or the loop ends early.
+pub(crate) fn run(config: &WorkerConfig, part: Part, runner: Runner) -> Result<Count, String> {
+    let mut event_loop = EventLoop::on(config.backend).map_err(|error| error.to_string())?;
+    let worker = Rc::new(Worker::new(config, part).map_err(|error| error.to_string())?);
+    let result = event_loop.block_on(work(worker.clone(), config, part, runner));
+    let result = result.map_err(|error| format!("an event loop of the load has ended: {error}"))?;
     let backend = event_loop.backend();
-    // Connections that wait for answers say so as they go.
+    // Dropping the loop closes the connections; those with unanswered requests count them in `closed`.
     drop(event_loop);
-    Ok(worker.count(backend, course))
+    Ok(worker.count(backend, result))
 }
 
 impl Worker {
-    fn new(orders: &WorkerConfig, part: Part) -> Result<Self, BadRequest> {
-        // Nobody is to be protected from what is sent here, and a server that takes it slowly is what is measured.
+    fn new(config: &WorkerConfig, part: Part) -> Result<Self, BadRequest> {
+        // No limits on output: the load generator sends to a trusted server, and a slow server is what it measures.
         let limits = Limits {
             water: WaterMarks::new(u64::MAX / 8, u64::MAX / 8),
             write_timeout: FOREVER,
@@ -133,14 +133,14 @@ impl Worker {
             linger_timeout: Duration::ZERO,
             ..Limits::default()
         };
-        let addresses = orders.addresses.iter().copied().map(Address::from);
-        let client = Client::at_each(addresses).connect_timeout(orders.timeout).limits(limits);
+        let addresses = config.addresses.iter().copied().map(Address::from);
+        let client = Client::at_each(addresses).connect_timeout(config.timeout).limits(limits);
         Ok(Self {
-            exchange: Rc::new(Exchange::new(orders.recipe.ask()?, WorkerStats::new(orders.board.clone()))),
-            pace: part.rate.map(|rate| Pace::new(rate / f64::from(orders.recipe.depth))),
-            timeout: orders.timeout,
+            exchange: Rc::new(Exchange::new(config.recipe.ask()?, WorkerStats::new(config.shared.clone()))),
+            pace: part.rate.map(|rate| Pace::new(rate / f64::from(config.recipe.depth))),
+            timeout: config.timeout,
             client,
-            turnstile: Semaphore::new(CONNECTING_MAX),
+            connect_permits: Semaphore::new(CONNECTING_MAX),
             connecting: Cell::default(),
             last_failure: RefCell::default(),
             stuck: RefCell::default(),
@@ -148,34 +148,35 @@ impl Worker {
         })
     }
 
-    /// One connection after the other with the same role, for as long as the load lasts.
+    /// Keeps one connection with this role open for as long as the load lasts: reconnects after each close.
     async fn keep(self: Rc<Self>, role: Role) {
         let mut pause = PAUSE_MIN;
         loop {
-            let door = Rc::new(Connector::default());
-            let is_made = self.connect(&self.client, role, door.clone()).await;
+            let connector = Rc::new(Connector::default());
+            let is_made = self.connect(&self.client, role, connector.clone()).await;
             if is_made {
-                door.pass().await;
+                connector.pass().await;
             }
             if is_made && role == Role::NeverRead {
                 return;
             }
-            if door.has_served.get() {
+            if connector.has_served.get() {
                 pause = PAUSE_MIN;
             } else {
-                // Before there was one, nobody may be there at all: that is found out before it is tried again.
-                let longer = if self.exchange.tally.somebody_is_there() { pause } else { PAUSE_MAX };
+                // As long as no attempt has succeeded, the server may be unreachable: pause for long, so that every
+                // connection fails once before any retries (see `is_hopeless`).
+                let longer = if self.exchange.tally.has_connected() { pause } else { PAUSE_MAX };
                 task::sleep(longer).await;
                 pause = (2 * pause).min(PAUSE_MAX);
             }
         }
     }
 
-    pub(crate) async fn connect(self: &Rc<Self>, client: &Client, role: Role, door: Rc<Connector>) -> bool {
-        let _turn = self.turnstile.enter().await;
-        let visitor = LoadConnection::new(self.clone(), role, door);
+    pub(crate) async fn connect(self: &Rc<Self>, client: &Client, role: Role, connector: Rc<Connector>) -> bool {
+        let _turn = self.connect_permits.enter().await;
+        let connection = LoadConnection::new(self.clone(), role, connector);
         self.connecting.set(self.connecting.get() + 1);
-        let connected = client.connect_with(Pipeline::new(self.exchange.clone()), visitor).await;
+        let connected = client.connect_with(Pipeline::new(self.exchange.clone()), connection).await;
         self.connecting.set(self.connecting.get() - 1);
         match connected {
             Ok(_) => {
@@ -190,22 +191,23 @@ impl Worker {
         }
     }
 
-    /// A connection is there that will not be read.
+    /// Registers a connection that will never read.
     pub(crate) fn never_reads(&self, local: Option<SocketAddr>, remote: Option<SocketAddr>) {
         self.stuck.borrow_mut().extend(local.zip(remote));
     }
 
-    /// A connection goes that waits for so many answers since then. If the load is over, nobody knows what comes of them.
+    /// A connection closes with `count` requests unanswered since `since`. Once the load has ended, they count as
+    /// unanswered.
     pub(crate) fn left_waiting(&self, count: u32, since: Instant) {
         let Some(ended) = self.ended.get() else { return };
         self.exchange.tally.left(count);
-        // Without a rate nothing was due, and a latency is that of an answer.
+        // Without a rate there are no scheduled send times, and only responses have a latency.
         if self.pace.is_some() {
             self.exchange.tally.waited(count.into(), ended.saturating_duration_since(since));
         }
     }
 
-    /// The load is over, and its connections are still there. Gives how many requests were due and not sent.
+    /// Ends the load while its connections are still open. Returns the number of requests that were due and not sent.
     fn end(&self, now: Instant) -> u64 {
         self.ended.set(Some(now));
         let (tally, stuck) = (&self.exchange.tally, self.stuck.borrow());
@@ -216,15 +218,15 @@ impl Worker {
         }
         let Some(pace) = &self.pace else { return 0 };
         let depth = u64::from(self.exchange.ask.depth);
-        for (volleys, so_far) in pace.waits(now) {
-            tally.waited(volleys * depth, so_far);
+        for (batches, so_far) in pace.waits(now) {
+            tally.waited(batches * depth, so_far);
         }
         pace.unsent(now) * depth
     }
 
-    /// All that was counted, once the loop is gone.
-    fn count(&self, backend: &'static str, course: RunResult) -> Count {
-        let RunResult { elapsed, bytes_read, mut over_time, rates, connecting, unsent } = course;
+    /// All counts, after the loop was dropped.
+    fn count(&self, backend: &'static str, result: RunResult) -> Count {
+        let RunResult { elapsed, bytes_read, mut over_time, rates, connecting, unsent } = result;
         let tally = &self.exchange.tally;
         over_time.push(tally.take_interval(elapsed));
         Count {
@@ -246,14 +248,14 @@ impl Worker {
     }
 }
 
-async fn work(worker: Rc<Worker>, orders: &WorkerConfig, part: Part, runner: Runner) -> RunResult {
+async fn work(worker: Rc<Worker>, config: &WorkerConfig, part: Part, runner: Runner) -> RunResult {
     let tally = &worker.exchange.tally;
-    hold::hold(&worker, orders, part).await;
+    hold::hold(&worker, config, part).await;
     let begun = runner.ready().await;
     let bytes_before = tally.bytes_read();
-    // Whoever has had enough before it begins wants none of it.
+    // A signal before the start: the load lasts no time and opens no connections.
     let (duration, connections) =
-        if orders.is_stopped() { (Duration::ZERO, 0) } else { (orders.duration, part.connections) };
+        if config.is_stopped() { (Duration::ZERO, 0) } else { (config.duration, part.connections) };
     let end = begun + duration;
     if let Some(pace) = &worker.pace {
         pace.begin(begun);
@@ -264,21 +266,21 @@ async fn work(worker: Rc<Worker>, orders: &WorkerConfig, part: Part, runner: Run
             }
         });
     }
-    let role = if orders.never_read { Role::NeverRead } else { Role::Ask };
+    let role = if config.never_read { Role::NeverRead } else { Role::Ask };
     for _ in 0..connections {
         task::spawn(worker.clone().keep(role));
     }
 
-    let ticks_per_interval = (orders.duration.as_millis() / TICK.as_millis()).div_ceil(INTERVALS_MAX).max(1);
+    let ticks_per_interval = (config.duration.as_millis() / TICK.as_millis()).div_ceil(INTERVALS_MAX).max(1);
     let (mut over_time, mut rates, mut shown) = (Vec::new(), Vec::new(), (0, 0));
     let (mut ticks, mut last, mut last_requests) = (0, begun, 0);
     loop {
         ticks += 1;
         task::sleep_until((begun + TICK * ticks).min(end)).await;
         let now = Instant::now();
-        let is_over = now >= end || orders.is_stopped() || orders.board.is_hopeless(orders.connections);
+        let is_over = now >= end || config.is_stopped() || config.shared.is_hopeless(config.connections);
         let (requests, passed) = (tally.requests(), now - last);
-        // A thread that only holds connections has no rate.
+        // A thread with idle connections only has no rate.
         if passed >= TICK / 2 && part.connections > 0 {
             rates.push((requests - last_requests) as f64 / passed.as_secs_f64());
             (last, last_requests) = (now, requests);
@@ -295,14 +297,14 @@ async fn work(worker: Rc<Worker>, orders: &WorkerConfig, part: Part, runner: Run
     }
 }
 
-/// Lets so many pass at a time: a listener has room for so many who wait to be accepted.
+/// Bounds concurrent connection attempts: a listener's backlog is bounded.
 #[derive(Debug)]
 struct Semaphore {
     free: Cell<usize>,
     waiting: RefCell<VecDeque<Waker>>,
 }
 
-/// Somebody who has passed; who waits may pass when it is dropped.
+/// A permit of the semaphore. Dropping it wakes the next waiter.
 struct Turn<'a>(&'a Semaphore);
 
 impl Semaphore {
@@ -332,16 +334,16 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Connections of a thread that are on their way at a time.
+/// The maximum number of concurrent connection attempts of a thread.
 pub(crate) const CONNECTING_MAX: usize = 64;
 
-/// How often is counted: as often as wrk does.
+/// The sampling interval, which is wrk's.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// Points of the lines over time.
+/// The maximum number of intervals in the charts over time.
 const INTERVALS_MAX: u128 = 100;
 
-/// How long is waited after a connection that came to nothing, at first and at most.
+/// The first and the longest pause after a connection that got no response.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 

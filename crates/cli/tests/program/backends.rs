@@ -1,4 +1,4 @@
-//! Which backend the program uses: who decides, and what happens where io_uring is not there.
+//! Backend selection: the precedence of flag, environment and default, and the fallback where io_uring is unavailable.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,8 +11,8 @@ use crate::peer::{Peer, assert_same, letters};
 use crate::program::{Directory, Program, VARIABLE, can_use_uring, refused, strace, tidegate};
 
 #[test]
-fn a_name_given_by_the_user_beats_the_environment_which_beats_auto() {
-    // The flag, the variable, and what comes of them.
+fn backend_precedence_is_flag_then_environment_then_auto() {
+    // The flag, the variable, and the expected backend.
     for (flag, variable, backend) in [
         (Some("epoll"), Some("uring"), "epoll"),
         (Some("epoll"), Some("pigeon"), "epoll"),
@@ -39,7 +39,7 @@ fn a_name_given_by_the_user_beats_the_environment_which_beats_auto() {
 }
 
 #[test]
-fn a_name_that_is_no_backend_is_one_line_and_exit_2() {
+fn an_unknown_backend_is_one_error_line_and_exit_code_2() {
     for (flag, variable, named) in [
         (None, Some(OsStr::new("pigeon")), "TIDEGATE_BACKEND is 'pigeon'"),
         (Some("auto"), Some(OsStr::new("io_uring")), "TIDEGATE_BACKEND is 'io_uring'"),
@@ -55,11 +55,11 @@ fn a_name_that_is_no_backend_is_one_line_and_exit_2() {
 }
 
 #[test]
-fn where_there_is_no_io_uring_auto_is_epoll_and_one_line_says_why() {
+fn without_io_uring_auto_falls_back_to_epoll_and_logs_one_line() {
     if !can_trace() {
         return;
     }
-    // Sandboxes, kernels without, kernels that are too old, limits.
+    // Sandboxes, kernels without io_uring, kernels that are too old, limits.
     for (error, why) in [
         ("EPERM", "Operation not permitted"),
         ("EACCES", "Permission denied"),
@@ -73,15 +73,15 @@ fn where_there_is_no_io_uring_auto_is_epoll_and_one_line_says_why() {
         assert_serves(&mut program);
         assert_fallback(&program, why);
     }
-    // Whoever wants to hear of failures only hears nothing.
+    // With --quiet the fallback is not logged.
     let mut program = start_under("io_uring_setup:error=EPERM", &["--quiet"]);
     assert_serves(&mut program);
     assert_eq!(program.log(), Vec::<String>::new());
 }
 
-/// A filter of system calls need not know them all.
+/// A seccomp filter may block only some of the io_uring calls.
 #[test]
-fn where_io_uring_lacks_something_auto_is_epoll_as_well() {
+fn with_io_uring_incomplete_auto_falls_back_to_epoll() {
     if !can_trace() || !can_use_uring() {
         return;
     }
@@ -92,7 +92,7 @@ fn where_io_uring_lacks_something_auto_is_epoll_as_well() {
 }
 
 #[test]
-fn where_there_is_no_io_uring_who_asks_for_it_is_told_and_gets_exit_2() {
+fn without_io_uring_the_uring_backend_is_an_error_and_exit_code_2() {
     if !can_trace() {
         return;
     }
@@ -117,7 +117,7 @@ fn where_there_is_no_io_uring_who_asks_for_it_is_told_and_gets_exit_2() {
 }
 
 #[test]
-fn with_any_limit_of_descriptors_the_program_starts_or_says_why_not() {
+fn with_any_descriptor_limit_the_server_starts_or_reports_why_not() {
     for backend in ["epoll", "uring", "auto"] {
         if backend == "uring" && !can_use_uring() {
             continue;
@@ -133,7 +133,7 @@ fn with_any_limit_of_descriptors_the_program_starts_or_says_why_not() {
                 }
                 Err(said) => {
                     assert!(!has_started, "{backend}: {count} descriptors are too few, and fewer are not: {said:?}");
-                    let last = said.last().expect("it says why");
+                    let last = said.last().expect("the reason is printed");
                     assert!(last.contains("Too many open files") || count < 6, "{backend}, {count}: {said:?}");
                 }
             }
@@ -142,9 +142,10 @@ fn with_any_limit_of_descriptors_the_program_starts_or_says_why_not() {
     }
 }
 
-/// Kernels before 5.12 lock the rings, others only what the program does not use; and nobody who is root has a limit.
+/// Kernels before 5.12 charge the rings to RLIMIT_MEMLOCK; later ones charge only memory that the program does not use.
+/// The limit does not apply to root.
 #[test]
-fn with_no_memory_to_lock_the_program_serves_or_says_why_not() {
+fn without_lockable_memory_the_server_starts_or_reports_why_not() {
     for backend in ["auto", "uring"] {
         if backend == "uring" && !can_use_uring() {
             continue;
@@ -179,7 +180,7 @@ fn limited(limit: &str, backend: &str) -> Command {
     command
 }
 
-/// A server that chooses by itself, some of whose calls fail.
+/// A server with the `auto` backend, some of whose system calls fail.
 fn start_under(fault: &str, arguments: &[&str]) -> Program {
     let directory = Directory::new();
     let mut command = strace(&[fault], &directory.path("strace"));
@@ -194,7 +195,7 @@ fn assert_fallback(program: &Program, why: &str) {
     assert!(log[0].contains(why) && log[0].contains(" INFO "), "{log:?}");
 }
 
-/// That it serves on both of its loops, and ends as it is asked to.
+/// Asserts that the server serves on both loops, and drains on a signal.
 fn assert_serves(program: &mut Program) {
     for _ in 0..20 {
         let mut peer = Peer::connect(program);

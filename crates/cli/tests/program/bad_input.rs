@@ -1,11 +1,11 @@
-//! Bad input: the right status, a clean end, one line in the log, and nobody else is affected.
+//! Bad input: the right status, a clean close, one line in the log, and no effect on other connections.
 
 use std::io::ErrorKind;
 
 use crate::peer::{Peer, assert_same, letters, request, status};
 use crate::program::{Program, until};
 
-/// A server, and a connection to it that stays open through everything that others do.
+/// A server, and a witness: a connection that must stay open and be served whatever other connections do.
 struct Stage {
     program: Program,
     witness: Peer,
@@ -21,15 +21,15 @@ impl Stage {
         Self { program, witness, descriptors }
     }
 
-    /// That `wire` is answered with `expected` and nothing more, however it is cut; that the connection ends in good
-    /// order; that one line says why; and that others are served as before.
+    /// Asserts that `wire` gets `expected` and nothing more, sent whole or in pieces; that the connection closes in
+    /// good order; that one log line gives the reason; and that the witness is served as before.
     fn refuses(&mut self, wire: impl AsRef<[u8]>, expected: u16) {
         let wire = wire.as_ref();
         for piece in [wire.len(), wire.len().div_ceil(3)] {
             let lines = self.program.log().len();
             let mut peer = Peer::connect(&self.program);
             peer.socket.set_tcp_nodelay(true).unwrap();
-            // It may be refused before all of it was sent.
+            // The server may refuse the request before all of it was sent.
             let _ = wire.chunks(piece).try_for_each(|piece| peer.try_send(piece));
             let reply = peer.reply();
             let shown = String::from_utf8_lossy(&wire[..wire.len().min(200)]);
@@ -38,20 +38,21 @@ impl Stage {
             assert!(reply.field("date").is_some() && reply.field("server").is_some());
             peer.expect_end();
             drop(peer);
-            self.says_one_line_since(lines, &shown);
+            self.expect_log_line_since(lines, &shown);
             assert_eq!(self.witness.get("/plaintext").text(), "Hello, World!");
         }
     }
 
-    fn says_one_line_since(&self, lines: usize, shown: &str) {
+    fn expect_log_line_since(&self, lines: usize, shown: &str) {
         until(&format!("a line about {shown:?}"), || self.program.log().len() > lines);
         let log = self.program.log().split_off(lines);
         assert_eq!(log.len(), 1, "{shown:?}: {log:?}");
-        let told = log[0].contains("connection closed") && log[0].contains("127.0.0.1:") && log[0].contains("cause=");
-        assert!(told, "{shown:?}: {log:?}");
+        let is_complete =
+            log[0].contains("connection closed") && log[0].contains("127.0.0.1:") && log[0].contains("cause=");
+        assert!(is_complete, "{shown:?}: {log:?}");
     }
 
-    /// That nothing is left of anybody but the witness.
+    /// Asserts that only the witness's connection is left.
     fn ends(mut self) {
         until("descriptors to be given back", || self.program.descriptors() <= self.descriptors);
         assert_same(&self.witness.get("/bytes/200000").body, &letters(200_000));
@@ -91,7 +92,7 @@ fn malformed_requests_are_400() {
 }
 
 #[test]
-fn lengths_that_are_none_are_400() {
+fn invalid_content_lengths_are_400() {
     let mut stage = Stage::new();
     for length in ["-1", "+1", "0x10", "1e3", "1 1", "1,1", "", "a", "18446744073709551616", &"9".repeat(1000)] {
         stage.refuses(format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n0123456789"), 400);
@@ -103,7 +104,7 @@ fn lengths_that_are_none_are_400() {
     stage.ends();
 }
 
-/// Its head was good, so it was answered before; what the body of it came to is in the log.
+/// The head was valid, so the response precedes the error in the body, which is logged.
 fn refuses_within_a_body(stage: &mut Stage, wire: &str) {
     let lines = stage.program.log().len();
     let mut peer = Peer::connect(&stage.program);
@@ -112,13 +113,13 @@ fn refuses_within_a_body(stage: &mut Stage, wire: &str) {
     assert!(matches!(reply.status, 400 | 405), "{wire:?}: {}", reply.head);
     peer.expect_end();
     drop(peer);
-    stage.says_one_line_since(lines, wire);
+    stage.expect_log_line_since(lines, wire);
     assert_eq!(stage.witness.get("/plaintext").status, 200);
 }
 
-/// What two servers could read in two ways is read by neither.
+/// Request smuggling: framing that two servers could interpret in two ways is refused.
 #[test]
-fn requests_that_could_be_smuggled_are_400() {
+fn ambiguous_framing_is_400() {
     let mut stage = Stage::new();
     let smuggled = "0\r\n\r\nGET /json HTTP/1.1\r\nHost: a\r\n\r\n";
     for fields in [
@@ -140,7 +141,7 @@ fn requests_that_could_be_smuggled_are_400() {
 }
 
 #[test]
-fn what_is_too_long_is_told_what_was() {
+fn parts_over_a_limit_get_the_matching_status() {
     let mut stage = Stage::new();
     let megabyte = "a".repeat(1024 * 1024);
     stage.refuses(format!("GET / HTTP/1.1\r\nHost: a\r\nA: {megabyte}\r\n\r\n"), 431);
@@ -155,9 +156,9 @@ fn what_is_too_long_is_told_what_was() {
     stage.ends();
 }
 
-/// A megabyte that never comes to an end of line, nor to anything else.
+/// A megabyte without a line end or any other delimiter.
 #[test]
-fn a_megabyte_of_nothing_is_refused() {
+fn a_megabyte_without_a_line_end_is_refused() {
     let mut stage = Stage::new();
     for byte in *b"aA \r\n\0\xff:" {
         let mut peer = Peer::connect(&stage.program);
@@ -170,7 +171,7 @@ fn a_megabyte_of_nothing_is_refused() {
 }
 
 #[test]
-fn targets_that_no_uri_has_are_400() {
+fn invalid_request_targets_are_400() {
     let mut stage = Stage::new();
     for target in ["/%", "/%zz", "/a%0", "/%00", "/?a=%", "/a\\b", "/<a>", "/\"a\"", "/{a}", "/a|b", "/?a=^", "/`"] {
         stage.refuses(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"), 400);
@@ -180,13 +181,13 @@ fn targets_that_no_uri_has_are_400() {
 }
 
 #[test]
-fn what_is_not_spoken_here_is_told_so() {
+fn unsupported_protocol_features_get_the_matching_status() {
     let mut stage = Stage::new();
     for version in ["HTTP/2.0", "HTTP/0.9", "HTTP/2.1", "HTTP/3.0"] {
         stage.refuses(format!("GET / {version}\r\nHost: a\r\n\r\n"), 505);
     }
     stage.refuses("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505);
-    // Where the last coding is not chunked, nobody knows where the request ends (RFC 9112 §6.3).
+    // If the final coding is not chunked, the length of the request is unknown (RFC 9112 §6.3).
     for (coding, status) in [("gzip, chunked", 501), ("gzip", 400), ("identity", 400), ("xchunked", 400)] {
         let fields = format!("Host: a\r\nTransfer-Encoding: {coding}");
         stage.refuses(format!("POST /echo HTTP/1.1\r\n{fields}\r\n\r\n0\r\n\r\n"), status);
@@ -195,7 +196,7 @@ fn what_is_not_spoken_here_is_told_so() {
     stage.ends();
 }
 
-/// The greeting of TLS, of SSH, of a Redis client, and an old probe.
+/// The first bytes of TLS, of SSH, of a Redis client, and of an old probe.
 #[test]
 fn other_protocols_are_refused() {
     let mut stage = Stage::new();
@@ -206,9 +207,9 @@ fn other_protocols_are_refused() {
     stage.ends();
 }
 
-/// What came before the bad request is answered, what comes behind it is not.
+/// Requests before the bad one are answered, requests after it are not.
 #[test]
-fn a_bad_request_in_a_batch_ends_the_batch() {
+fn a_bad_request_ends_its_pipelined_batch() {
     let mut stage = Stage::new();
     let mut peer = Peer::connect(&stage.program);
     let good = request("GET", "/bytes/100000");
@@ -219,19 +220,19 @@ fn a_bad_request_in_a_batch_ends_the_batch() {
     assert_eq!(peer.reply().status, 400);
     peer.expect_end();
     drop(peer);
-    stage.says_one_line_since(0, "a batch");
+    stage.expect_log_line_since(0, "a batch");
     assert_eq!(stage.witness.get("/plaintext").status, 200);
     stage.ends();
 }
 
 #[test]
-fn random_bytes_are_refused_or_waited_for() {
+fn random_bytes_are_refused_or_incomplete() {
     let mut stage = Stage::new();
     let mut random = Random(0x7469_6465);
     for round in 0..300 {
         let mut wire = random.bytes(1 + round * 7 % 3000);
         if round % 3 == 0 {
-            // Something that begins well goes further in.
+            // A valid prefix gets further into the parser.
             wire.splice(0..0, request("GET", "/plaintext").into_bytes());
             let place = random.below(wire.len().min(60));
             wire[place] = random.below(256) as u8;
@@ -239,7 +240,7 @@ fn random_bytes_are_refused_or_waited_for() {
         let mut peer = Peer::connect(&stage.program);
         peer.send(&wire);
         peer.finish();
-        // Whatever it was taken for: the connection ends in good order, and what was said was HTTP.
+        // Whatever the verdict: the connection closes in good order, and any output is HTTP.
         let answer = peer.rest().unwrap_or_else(|error| panic!("{error} in round {round}, seed 0x74696465"));
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 "), "round {round}, seed 0x74696465");
         if round % 20 == 0 {
@@ -250,7 +251,7 @@ fn random_bytes_are_refused_or_waited_for() {
 }
 
 #[test]
-fn half_a_request_and_then_the_end_is_an_end() {
+fn end_of_input_within_a_request_closes_cleanly() {
     let mut stage = Stage::new();
     let wire = b"POST /plaintext HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
     for end in 1..wire.len() - 1 {
@@ -259,7 +260,7 @@ fn half_a_request_and_then_the_end_is_an_end() {
         peer.finish();
         let answer = peer.rest().expect("a clean end");
         let answer = String::from_utf8(answer).unwrap();
-        // From the end of the head on it is answered; the rest of its body is nobody's loss.
+        // Once the head is complete, the request is answered; the missing rest of the body does not matter.
         let is_answered = end >= wire.len() - b"5\r\nhello\r\n0\r\n\r\n".len();
         assert_eq!(answer.starts_with("HTTP/1.1 405 "), is_answered, "after {end} bytes: {answer:?}");
     }
@@ -269,7 +270,7 @@ fn half_a_request_and_then_the_end_is_an_end() {
 }
 
 #[test]
-fn half_a_request_holds_nobody_up() {
+fn incomplete_requests_do_not_delay_other_connections() {
     let mut stage = Stage::new();
     let mut halves: Vec<_> = (0..100).map(|_| Peer::connect(&stage.program)).collect();
     for (number, half) in halves.iter_mut().enumerate() {
@@ -288,7 +289,7 @@ fn half_a_request_holds_nobody_up() {
 }
 
 #[test]
-fn a_connection_without_a_word_is_no_event() {
+fn a_connection_without_bytes_is_not_logged() {
     let stage = Stage::new();
     for _ in 0..100 {
         drop(Peer::connect(&stage.program));
@@ -300,9 +301,9 @@ fn a_connection_without_a_word_is_no_event() {
     stage.ends();
 }
 
-/// Whoever sends on after being refused still gets to read why.
+/// A peer that keeps sending after the refusal still reads the response.
 #[test]
-fn a_refusal_is_not_lost_to_a_reset() {
+fn a_peer_that_keeps_sending_still_reads_the_refusal() {
     let mut stage = Stage::new();
     for _ in 0..20 {
         let mut peer = Peer::connect(&stage.program);

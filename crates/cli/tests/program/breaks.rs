@@ -1,11 +1,11 @@
-//! Connections that break, or that one side ends: at every place, and with whatever came along.
+//! Resets and half-closes: at every position, and together with data.
 
 use std::time::Duration;
 
 use crate::peer::{Peer, assert_same, letters, pattern, post, post_chunked, request};
 use crate::program::{Program, until};
 
-/// What a peer does before it cuts the connection off.
+/// What a peer sends before it resets the connection.
 const BEFORE_A_RESET: [(&str, &str); 8] = [
     ("nothing", ""),
     ("a part of a request line", "GET /pla"),
@@ -18,7 +18,7 @@ const BEFORE_A_RESET: [(&str, &str); 8] = [
 ];
 
 #[test]
-fn a_reset_anywhere_is_one_line_and_concerns_nobody_else() {
+fn a_reset_at_any_point_affects_its_connection_only() {
     let program = Program::serve(&["--loops", "1"]);
     let mut witness = Peer::connect(&program);
     assert_eq!(witness.get("/plaintext").status, 200);
@@ -27,7 +27,7 @@ fn a_reset_anywhere_is_one_line_and_concerns_nobody_else() {
         let lines = program.log().len();
         let mut peer = Peer::connect(&program);
         peer.send(wire);
-        // The server has seen all of it before the connection breaks.
+        // The server has read all input before the connection breaks.
         for _ in 0..3 {
             assert_eq!(witness.get("/plaintext").status, 200);
         }
@@ -41,7 +41,7 @@ fn a_reset_anywhere_is_one_line_and_concerns_nobody_else() {
 }
 
 #[test]
-fn a_reset_within_a_pipelined_batch_concerns_nobody_else() {
+fn a_reset_within_a_pipelined_batch_affects_its_connection_only() {
     let program = Program::serve(&["--loops", "1"]);
     let mut witness = Peer::connect(&program);
     witness.get("/plaintext");
@@ -61,7 +61,7 @@ fn a_reset_within_a_pipelined_batch_concerns_nobody_else() {
 }
 
 #[test]
-fn after_a_storm_of_resets_nothing_is_left() {
+fn a_storm_of_resets_leaks_nothing() {
     let program = Program::serve(&["--loops", "2"]);
     let mut witness = Peer::connect(&program);
     witness.get("/plaintext");
@@ -71,7 +71,7 @@ fn after_a_storm_of_resets_nothing_is_left() {
             let mut peers: Vec<_> = (0..20).map(|_| Peer::connect(&program)).collect();
             for (number, peer) in peers.iter_mut().enumerate() {
                 let (_, wire) = BEFORE_A_RESET[(round + number) % BEFORE_A_RESET.len()];
-                // The server may not have seen any of it when the connection breaks, or all of it.
+                // The server may have read none, some or all of the input when the connection breaks.
                 peer.send(wire);
             }
             peers.into_iter().for_each(Peer::reset);
@@ -84,9 +84,9 @@ fn after_a_storm_of_resets_nothing_is_left() {
     assert!(second <= first + (1 << 20), "{first} bytes were resident, and then {second}");
 }
 
-/// On an edge-triggered socket, an end that comes together with data is reported once.
+/// On an edge-triggered socket, a FIN that arrives together with data is reported once.
 #[test]
-fn the_end_that_comes_with_the_request_does_not_cost_the_answer() {
+fn a_request_with_fin_in_the_same_segment_is_answered() {
     let program = Program::serve(&["--loops", "1"]);
     let body = pattern(20_000);
     for round in 0..50 {
@@ -102,7 +102,7 @@ fn the_end_that_comes_with_the_request_does_not_cost_the_answer() {
             if round % 2 == 0 {
                 peer.send(&wire);
             } else {
-                // The last byte comes with the end, what is before it does not.
+                // The last byte arrives with the FIN, the bytes before it do not.
                 peer.send(&wire[..wire.len() - 1]);
                 peer.send(&wire[wire.len() - 1..]);
             }
@@ -115,7 +115,7 @@ fn the_end_that_comes_with_the_request_does_not_cost_the_answer() {
 }
 
 #[test]
-fn whoever_sends_no_more_still_gets_the_whole_batch() {
+fn a_half_closed_peer_gets_its_whole_batch() {
     let program = Program::serve(&["--loops", "1"]);
     for target in ["/plaintext", "/bytes/30000", "/bytes/300000", "/stream/300000"] {
         let mut peer = Peer::connect(&program);
@@ -138,20 +138,20 @@ fn whoever_sends_no_more_still_gets_the_whole_batch() {
 }
 
 #[test]
-fn whoever_sends_no_more_and_reads_slowly_gets_all_of_it() {
+fn a_half_closed_slow_reader_gets_all_responses() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::narrow(&program);
     peer.send(request("GET", "/bytes/5000000"));
     peer.finish();
-    // The server has met a full socket before the first byte is read.
+    // The server has filled the socket before the first byte is read.
     assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
     assert_same(&peer.reply().body, &letters(5_000_000));
     peer.expect_end();
 }
 
-/// Neither end of such a connection says anything for a long time; that must be no work.
+/// Neither side of such a connection sends anything for a long time. That must cost no CPU time.
 #[test]
-fn ends_that_wait_for_each_other_cost_no_time() {
+fn half_closed_connections_cost_no_cpu_time() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peers: Vec<_> = (0..40).map(|_| Peer::narrow(&program)).collect();
     for (number, peer) in peers.iter_mut().enumerate() {
@@ -177,7 +177,7 @@ fn ends_that_wait_for_each_other_cost_no_time() {
 }
 
 #[test]
-fn a_body_that_is_cut_off_ends_its_echo() {
+fn a_truncated_body_ends_its_echo() {
     let program = Program::serve(&["--loops", "1"]);
     let body = pattern(10_000);
     for wire in [post("/echo", &body), post_chunked("/echo", &body, 1_000)] {

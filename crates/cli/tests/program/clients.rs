@@ -1,4 +1,4 @@
-//! Clients that others wrote: curl, wrk, h2load. Where one is missing its tests are skipped and say so, unless
+//! Third-party clients: curl, wrk, h2load. If a client is missing, its tests are skipped with a message, unless
 //! `TIDEGATE_TOOLS_REQUIRED=1` is in the environment.
 
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::process::Command;
 use crate::peer::{assert_same, letters, pattern};
 use crate::program::{Directory, Program, skip};
 
-/// Runs a client to its end: its exit code and what it printed. `None` if it is not there.
+/// Runs a client to its end: its exit code and its output. `None` if the client is not installed.
 fn run(client: &str, arguments: &[&str]) -> Option<(i32, Vec<u8>)> {
-    // What a proxy in the environment would make of it is of no interest.
+    // Ignore a proxy in the environment.
     let output = Command::new(client).args(arguments).env("NO_PROXY", "*").output();
     match output {
         Ok(output) => {
@@ -25,7 +25,7 @@ fn run(client: &str, arguments: &[&str]) -> Option<(i32, Vec<u8>)> {
     }
 }
 
-/// What curl received. `None` if there is no curl.
+/// What curl received. `None` if curl is not installed.
 fn curl(arguments: &[&str]) -> Option<Vec<u8>> {
     let common = ["--silent", "--show-error", "--http1.1", "--max-time", "60", "--noproxy", "*"];
     let (code, output) = run("curl", &[&common, arguments].concat())?;
@@ -52,14 +52,14 @@ fn curl_gets_every_route() {
     let code = ["--output", "/dev/null", "--write-out", "%{http_code}"];
     assert_eq!(curl(&[&code[..], &[&url("/nothing")]].concat()).unwrap(), b"404");
     assert_eq!(curl(&[&code[..], &["--request", "DELETE", &url("/json")]].concat()).unwrap(), b"405");
-    // One connection for all of them.
+    // One connection for all requests.
     let three = [&url("/plaintext"), &*url("/json"), &url("/stream/10")];
     let verbose = curl(&[&["--write-out", "[%{num_connects}]"], &three[..]].concat()).unwrap();
     assert_eq!(text(verbose), "Hello, World![1]{\"message\":\"Hello, World!\"}[0]abcdefghij[0]");
 }
 
 #[test]
-fn curl_gets_heads() {
+fn curl_head_requests_get_heads() {
     let program = Program::serve(&["--loops", "1"]);
     let (first, second) =
         (format!("http://{}/bytes/5000000", program.ip()), format!("http://{}/plaintext", program.ip()));
@@ -69,7 +69,7 @@ fn curl_gets_heads() {
 }
 
 #[test]
-fn curl_gets_its_echo() {
+fn curl_receives_its_echo() {
     let program = Program::serve(&["--loops", "1"]);
     let directory = Directory::new();
     let (url, file) = (format!("http://{}/echo", program.ip()), directory.path("body"));
@@ -91,9 +91,9 @@ fn curl_gets_its_echo() {
     assert_eq!(curl(&["--form", "part=whole", &url]).unwrap().windows(5).filter(|five| five == b"whole").count(), 1);
 }
 
-/// It asks for leave to send a body that nobody wants, and gets an answer.
+/// curl sends `Expect: 100-continue`; the server refuses the body, and curl reads the final response.
 #[test]
-fn curl_is_refused_in_good_order() {
+fn curl_with_expect_continue_reads_a_refusal() {
     let program = Program::serve(&["--loops", "1"]);
     let directory = Directory::new();
     let (url, file) = (format!("http://{}/plaintext", program.ip()), directory.path("body"));
@@ -104,7 +104,7 @@ fn curl_is_refused_in_good_order() {
 }
 
 #[test]
-fn curl_reads_slowly_and_gets_all_of_it() {
+fn a_slow_curl_gets_the_whole_body() {
     let program = Program::serve(&["--loops", "1"]);
     for path in ["/bytes/3000000", "/stream/3000000"] {
         let Some(body) = curl(&["--limit-rate", "2M", &format!("http://{}{path}", program.ip())]) else { return };
@@ -113,7 +113,7 @@ fn curl_reads_slowly_and_gets_all_of_it() {
 }
 
 #[test]
-fn curl_speaks_over_a_unix_socket() {
+fn curl_works_over_a_unix_socket() {
     let directory = Directory::new();
     let path = directory.path("http.sock");
     let _program = Program::at(&format!("unix:{path}"), &["--loops", "1"]);
@@ -122,7 +122,7 @@ fn curl_speaks_over_a_unix_socket() {
 }
 
 #[test]
-fn curl_fetches_many_at_once() {
+fn parallel_curl_transfers_are_complete() {
     let program = Program::serve(&["--loops", "2"]);
     let url = format!("http://{}/bytes/[1000-1099]", program.ip());
     let Some(bodies) = curl(&["--parallel", "--parallel-max", "20", &url]) else { return };
@@ -130,7 +130,7 @@ fn curl_fetches_many_at_once() {
 }
 
 #[test]
-fn wrk_sees_no_errors() {
+fn wrk_reports_no_errors() {
     let program = Program::serve(&["--loops", "1"]);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/load.lua");
     let (url, script) = (format!("http://{}", program.ip()), script.to_str().unwrap());
@@ -148,7 +148,7 @@ fn wrk_sees_no_errors() {
 }
 
 #[test]
-fn h2load_sees_every_request_answered() {
+fn h2load_reports_every_request_as_answered() {
     let program = Program::serve(&["--loops", "2"]);
     for path in ["/plaintext", "/bytes/100000", "/stream/10000"] {
         let url = format!("http://{}{path}", program.ip());

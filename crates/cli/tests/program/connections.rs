@@ -1,4 +1,4 @@
-//! More connections than there is room for.
+//! More connections than the limits allow.
 
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::peer::{LAST, Peer, request};
 use crate::program::{Directory, Program, until};
 
 #[test]
-fn whoever_finds_the_server_full_waits_and_is_served_once_somebody_goes() {
+fn connections_over_the_limit_wait_and_are_served_in_turn() {
     for loops in ["1", "2"] {
         let program = Program::serve(&["--loops", loops, "--max-connections", "3"]);
         let mut served: Vec<_> = (0..3).map(|_| Peer::connect(&program)).collect();
@@ -22,14 +22,14 @@ fn whoever_finds_the_server_full_waits_and_is_served_once_somebody_goes() {
         }
         let before = program.ticks();
         for peer in &mut waiting {
-            assert!(peer.hears_nothing(WHILE / 4), "there is no room for it");
+            assert!(peer.receives_nothing(WHILE / 4), "the server is full");
         }
         let used = program.ticks() - before;
         assert!(used < TICKS_MAX, "{used} ticks were spent on waiting");
         for peer in &mut served {
             assert_eq!(peer.get("/plaintext").status, 200);
         }
-        // One goes, and all that waited follow each other in its place.
+        // One connection closes, and the waiting ones are served in its place, one after the other.
         served.pop();
         answer_all(waiting);
         for peer in &mut served {
@@ -39,7 +39,7 @@ fn whoever_finds_the_server_full_waits_and_is_served_once_somebody_goes() {
 }
 
 #[test]
-fn everybody_gets_their_turn_at_a_server_that_is_always_full() {
+fn every_connection_is_served_by_a_server_that_is_always_full() {
     for loops in ["1", "2"] {
         let program = Program::serve(&["--loops", loops, "--max-connections", "5"]);
         let mut peers: Vec<_> = (0..100).map(|_| Peer::connect(&program)).collect();
@@ -51,7 +51,7 @@ fn everybody_gets_their_turn_at_a_server_that_is_always_full() {
 }
 
 #[test]
-fn a_server_without_descriptors_goes_on_with_the_connections_it_has() {
+fn without_descriptors_existing_connections_are_served() {
     let program = Program::with_descriptors(64, &["--loops", "1", "--max-connections", "1000"]);
     let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();
     for peer in &mut peers {
@@ -62,14 +62,14 @@ fn a_server_without_descriptors_goes_on_with_the_connections_it_has() {
     std::thread::sleep(WHILE);
     let (used, failed) = (program.ticks() - before, program.count("accepts_failed") - failed);
     assert!(used < TICKS_MAX, "{used} ticks were spent on waiting");
-    // It looks whether there are descriptors again, now and then.
+    // The server retries at intervals.
     assert!((1..100).contains(&failed), "accepting was tried {failed} times");
 
     let mut first = peers.remove(0);
     assert_eq!(first.reply().status, 200);
     assert_eq!(first.get("/bytes/100000").body.len(), 100_000);
     drop(first);
-    // The others come in as those before them go.
+    // Waiting connections are accepted as earlier ones close.
     for mut peer in peers {
         assert_eq!(peer.reply().status, 200);
     }
@@ -80,9 +80,9 @@ fn a_server_without_descriptors_goes_on_with_the_connections_it_has() {
     until("descriptors to be given back", || program.descriptors() < 20);
 }
 
-/// More descriptors are to be had by a restart, so that must not need one.
+/// A restart is the way to raise the descriptor limit, so the takeover must not need a free descriptor.
 #[test]
-fn a_server_without_descriptors_can_be_taken_over() {
+fn takeover_works_without_free_descriptors() {
     let directory = Directory::new();
     let path = directory.path("takeover");
     let arguments = ["--loops", "1", "--max-connections", "1000", "--takeover", &path];
@@ -95,16 +95,16 @@ fn a_server_without_descriptors_can_be_taken_over() {
 
     let next = Program::serve(&arguments);
     next.until_logged("taken over from a running server", 1);
-    // Some are answered by the one, and those that waited by the other.
+    // The old server answers some connections, the new server those that waited.
     for peer in &mut peers {
         assert_eq!(peer.reply().status, 200);
     }
     assert_eq!(program.until_ended().code(), Some(0));
 }
 
-/// Whoever waits to take over must not make a flood of lines of it.
+/// A pending takeover must not flood the log.
 #[test]
-fn a_server_without_descriptors_says_once_that_it_cannot_be_taken_over() {
+fn a_takeover_that_fails_for_lack_of_descriptors_is_logged_once() {
     let directory = Directory::new();
     let path = directory.path("takeover");
     let program = Program::with_descriptors(64, &["--loops", "1", "--max-connections", "1000", "--takeover", &path]);
@@ -113,7 +113,7 @@ fn a_server_without_descriptors_says_once_that_it_cannot_be_taken_over() {
         peer.send(request("GET", "/plaintext"));
     }
     program.until_logged("accepting failed", 1);
-    // It hangs up without a word; the descriptor that it had is another connection's now.
+    // The server closes the takeover connection without a message; its descriptor now serves another connection.
     let stranger = || UnixStream::connect(&path).unwrap();
     drop(stranger());
     program.until_logged("no takeover", 1);
@@ -133,7 +133,7 @@ fn a_server_without_descriptors_says_once_that_it_cannot_be_taken_over() {
 }
 
 #[test]
-fn a_server_without_descriptors_ends_as_it_is_asked_to() {
+fn a_server_without_descriptors_drains_on_a_signal() {
     let mut program = Program::with_descriptors(64, &["--loops", "2", "--max-connections", "1000"]);
     let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();
     for peer in &mut peers {
@@ -145,8 +145,8 @@ fn a_server_without_descriptors_ends_as_it_is_asked_to() {
 }
 
 #[test]
-fn a_server_counts_its_descriptors_before_it_promises_connections() {
-    // By default there is room for three quarters of the descriptors, so nothing ever runs out.
+fn the_default_connection_limit_fits_the_descriptor_limit() {
+    // The default limit is three quarters of the descriptors, so they never run out.
     let program = Program::with_descriptors(64, &["--loops", "2"]);
     let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();
     for peer in &mut peers {
@@ -156,7 +156,7 @@ fn a_server_counts_its_descriptors_before_it_promises_connections() {
     assert!(program.log().is_empty(), "{:?}", program.log());
 }
 
-/// Reads the last answer of each, all at once: nobody knows who is served first.
+/// Reads the last response of each peer concurrently: the order of service is unspecified.
 fn answer_all(peers: Vec<Peer>) {
     let answer = |mut peer: Peer| {
         std::thread::spawn(move || {
@@ -170,8 +170,8 @@ fn answer_all(peers: Vec<Peer>) {
     }
 }
 
-/// How long the server is watched while it has nothing to do.
+/// How long the test observes the idle server.
 const WHILE: Duration = Duration::from_secs(1);
 
-/// A fifth of the time that it was watched; waiting costs a fraction of that, spinning all of it.
+/// A fifth of the observed time: waiting costs a fraction of that, a busy loop all of it.
 const TICKS_MAX: u64 = 20;

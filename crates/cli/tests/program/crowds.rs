@@ -1,7 +1,7 @@
-//! Crowds: many connections at once, that rest, all ask, break, fall silent and go; and many one after the other. What
-//! is claimed each time: when they are gone, no descriptor is left, and no byte that the server counts.
+//! Many connections at once, that are idle, send requests, reset, stall and close; and many in sequence. Each test
+//! asserts that after the last close no descriptor is left, and that the server's memory count is back at its start.
 //!
-//! A few hundred here; `TIDEGATE_CROWD=15000` asks for as many as two processes with 20,000 descriptors each can have.
+//! The default is a few hundred; `TIDEGATE_CROWD=15000` is the maximum for two processes with 20,000 descriptors each.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::peer::{LAST, Peer, assert_same, letters, post, request};
 use crate::program::{Program, until};
 
 #[test]
-fn a_crowd_that_rests_and_asks_and_goes_leaves_nothing() {
+fn many_idle_then_active_connections_leak_nothing() {
     let count = crowd();
     let scene = Scene::new(&["--loops", "1"]);
     let mut peers = scene.connect(count);
@@ -48,7 +48,7 @@ fn a_crowd_that_rests_and_asks_and_goes_leaves_nothing() {
 }
 
 #[test]
-fn a_crowd_that_is_reset_at_once_leaves_nothing() {
+fn many_simultaneous_resets_leak_nothing() {
     let count = crowd();
     for loops in ["1", "2"] {
         let scene = Scene::new(&["--loops", loops]);
@@ -70,7 +70,7 @@ fn a_crowd_that_is_reset_at_once_leaves_nothing() {
 }
 
 #[test]
-fn a_crowd_that_falls_silent_within_its_requests_is_let_go() {
+fn many_stalled_requests_are_closed_by_deadlines() {
     let count = crowd();
     let scene = Scene::new(&["--loops", "1", "--request-timeout", "1"]);
     let mut peers = scene.connect(count);
@@ -82,7 +82,7 @@ fn a_crowd_that_falls_silent_within_its_requests_is_let_go() {
         };
         peer.send(half);
     }
-    // They neither read nor go, so what ends them are deadlines.
+    // The peers neither read nor close, so only deadlines end the connections.
     scene.expect_nothing_left("a crowd that fell silent");
     let first = &mut peers[0];
     assert_eq!(first.reply().status, 408);
@@ -90,7 +90,7 @@ fn a_crowd_that_falls_silent_within_its_requests_is_let_go() {
 }
 
 #[test]
-fn a_crowd_that_comes_one_after_the_other_leaves_nothing() {
+fn many_sequential_connections_leak_nothing() {
     let count = crowd() / 3 * 4;
     let scene = Scene::new(&["--loops", "1"]);
     let accepted = scene.count("accepted");
@@ -98,10 +98,10 @@ fn a_crowd_that_comes_one_after_the_other_leaves_nothing() {
     for number in 0..count {
         let mut peer = scene.peer(number);
         match number % 5 {
-            // Who goes first: the peer, the server, or neither in good order.
+            // Which side closes first: the peer, the server, or a reset.
             0 => assert_eq!(peer.get("/plaintext").status, 200),
             1 => {
-                assert_eq!(peer.tell(LAST).status, 200);
+                assert_eq!(peer.exchange(LAST).status, 200);
                 peer.expect_end();
             }
             2 => {
@@ -117,16 +117,16 @@ fn a_crowd_that_comes_one_after_the_other_leaves_nothing() {
     }
     println!("{count} short connections: {:.2?}", begun.elapsed());
     scene.expect_nothing_left("a crowd that came one after the other");
-    // All of them, and whoever asked when they were gone.
+    // All of them, and the request after their close.
     assert_eq!(scene.count("accepted") - accepted, count as u64 + 1);
 }
 
-/// A server, and what it had before anybody came.
+/// A server, and its resources before the first connection.
 struct Scene {
     program: Program,
     descriptors: usize,
     resident: u64,
-    /// What the ledgers count: the memory that each loop receives into, and nothing else.
+    /// The memory that the server counts without connections: the receive memory of each loop.
     bytes: u64,
 }
 
@@ -134,13 +134,13 @@ impl Scene {
     fn new(arguments: &[&str]) -> Self {
         let program = Program::serve(&[&["--max-connections", "20000"], arguments].concat());
         warm_up(&program);
-        until("those who warmed it up to be gone", || program.count("connections") == 0);
+        until("the warm-up connections to close", || program.count("connections") == 0);
         let (descriptors, bytes) = (program.descriptors(), program.count("memory_bytes"));
-        assert!(bytes < BYTES_MAX, "{bytes} bytes are held by nobody");
+        assert!(bytes < BYTES_MAX, "{bytes} bytes are counted without connections");
         Self { descriptors, bytes, resident: settled(&program), program }
     }
 
-    /// So many connections, from several addresses: each has ports of its own.
+    /// Opens `count` connections, from several addresses: each has its own ports.
     fn connect(&self, count: usize) -> Vec<Peer> {
         (0..count).map(|number| self.peer(number)).collect()
     }
@@ -153,7 +153,7 @@ impl Scene {
         self.program.count(name)
     }
 
-    /// That no connection holds any.
+    /// Asserts that connections use no counted memory.
     fn expect_no_bytes_held(&self) {
         assert_eq!(self.count("memory_bytes"), self.bytes);
     }
@@ -166,7 +166,7 @@ impl Scene {
         self.expect_no_bytes_held();
         assert_eq!(self.program.descriptors(), self.descriptors, "{what}");
         assert_growth(what, self.resident, settled(&self.program), GROWTH_MAX);
-        // A flood of peers is no flood of lines.
+        // Many peers must not flood the log.
         let lines = self.program.log().len();
         assert!(lines <= LINES_MAX, "{what}: {lines} lines");
         assert_eq!(Peer::connect(&self.program).get("/plaintext").status, 200);
@@ -174,7 +174,7 @@ impl Scene {
     }
 }
 
-/// How many there are to be.
+/// The number of connections.
 fn crowd() -> usize {
     let count = std::env::var("TIDEGATE_CROWD").map_or(480, |count| count.parse().expect("a number of connections"));
     let limit = rustix::process::getrlimit(Resource::Nofile).maximum;
@@ -183,15 +183,14 @@ fn crowd() -> usize {
     count
 }
 
-/// What an idle connection may cost; the published figure is measured in `benches/`.
+/// The memory bound of an idle connection; `benches/` measures the published figure.
 const IDLE_BYTES_MAX: u64 = 640;
 
-/// What loops count for themselves, if there are two of them: memory to receive into, which on io_uring is buffers of
-/// 192 KiB and a scratch of 68 KiB.
+/// The bound of the receive memory of two loops, which on io_uring is buffers of 192 KiB and a scratch of 68 KiB each.
 const BYTES_MAX: u64 = 2 * 264 * 1024;
 
-/// What may be resident more than before, when all is over.
+/// The bound of the growth in resident memory at the end.
 const GROWTH_MAX: u64 = 2 << 20;
 
-/// A hundred lines a second, for as long as a test takes.
+/// The bound of log lines: a hundred a second for the duration of a test.
 const LINES_MAX: usize = 5_000;

@@ -1,4 +1,4 @@
-//! `tidegate experiment`, with three servers that are all the same: what it starts, and that nothing of it is left.
+//! `tidegate experiment`, with three equal servers: its report, and that a signal leaves no process behind.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -8,20 +8,20 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::program::{VARIABLE, backend, run, until};
 
 #[test]
-fn the_report_says_what_the_servers_wait_on_and_where_they_come_from() {
+fn the_report_names_backend_and_origin_of_the_servers() {
     let arguments = [&EXPERIMENT[..], &["--rounds", "2", "--duration", "100ms"]].concat();
     let (code, output, errors) = run(&arguments);
     assert_eq!(code, Some(0), "{errors:?}");
     let text = output.join("\n");
-    // `auto` was asked for.
+    // The backend was `auto`.
     assert!(text.contains(&format!(", backend {}; rounds: 2, ", backend())), "{text}");
     assert!(text.contains("array: as it was given; linked: as it was given; ours: as it was given\n"), "{text}");
 }
 
 #[test]
-fn a_signal_ends_the_experiment_and_what_it_has_started() {
+fn a_signal_ends_the_experiment_and_its_children() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        // Whoever runs the tests may ignore the end of the terminal, and would pass that on.
+        // The test runner may ignore SIGHUP, and a child would inherit that.
         let mut command = Command::new("env");
         command.args(["--default-signal=HUP", OWN]).args(EXPERIMENT).args(["--duration", "10m"]);
         command.env(VARIABLE, backend()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -38,15 +38,15 @@ fn a_signal_ends_the_experiment_and_what_it_has_started() {
             status.is_some()
         });
         assert_eq!(status.and_then(|status| status.code()), Some(1), "{signal:?}");
-        assert!(started.iter().all(|process| parent(process).is_none()), "something is left after {signal:?}");
+        assert!(started.iter().all(|process| parent(process).is_none()), "a process is left after {signal:?}");
     }
 }
 
-/// Dropping it ends it, with what it has started.
+/// Dropping it ends the experiment and its children.
 struct Experiment(Child);
 
 impl Experiment {
-    /// The numbers of the processes that it has started.
+    /// The process ids of its children.
     fn children(&self) -> Vec<String> {
         let own = self.0.id().to_string();
         let all = fs::read_dir("/proc").expect("it is there").flatten();
@@ -57,7 +57,7 @@ impl Experiment {
 
 impl Drop for Experiment {
     fn drop(&mut self) {
-        // It does that itself if it gets the chance.
+        // SIGTERM first: the experiment then ends its children itself.
         for signal in [Signal::TERM, Signal::KILL] {
             if matches!(self.0.try_wait(), Ok(None)) {
                 let _ = kill_process(Pid::from_child(&self.0), signal);
@@ -68,15 +68,15 @@ impl Drop for Experiment {
     }
 }
 
-/// The process that has started this one, if there is this one.
+/// The parent of a process, if the process exists.
 fn parent(process: &str) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name of the program, in brackets, may contain anything; its state follows.
+    // The name of the program, in parentheses, may contain any character; its state follows.
     stat.rsplit(')').next()?.split_ascii_whitespace().nth(1).map(str::to_owned)
 }
 
 const OWN: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// Little load, and no program that would have to be built.
+/// A light load, with given programs, so that nothing is built.
 const EXPERIMENT: [&str; 11] =
     ["experiment", "--array", OWN, "--linked", OWN, "--ours", OWN, "--connections", "2", "--depth", "4"];

@@ -1,16 +1,16 @@
-//! System calls that fail, on epoll; `faults_on_uring.rs` has those of the other driver. strace makes some of the server's calls come to an error, and lets most work, while clients
-//! ask it: whatever fails, it costs at most the connection that it happened to.
+//! Fault injection into system calls, on epoll; `faults_on_uring.rs` has those of the other driver. strace makes some
+//! of the server's calls fail while clients send requests: a fault costs at most the connection that it hits.
 //!
-//! Only what a kernel really does is injected, and it decides what may be claimed. Errors that concern one connection
-//! break that one; errors that concern nobody in particular (no descriptor, no memory, a signal) are waited out.
-//! What is left out, and why:
-//! - EAGAIN from `recvfrom` where bytes are waiting, from `accept4` where streams are, and from `sendto` and `sendmsg`
-//!   where there is room: on an edge-triggered socket it is a promise that an edge will come. A kernel that breaks it has
-//!   lost the wake-up, and nobody could find it again but by asking everybody, over and over.
-//! - an error from `close`: Linux gives the descriptor back all the same, whereas strace would leave the call out.
+//! Only errors that a real kernel returns are injected, and they determine the claims. Errors of one connection break
+//! that connection; errors without a connection (no descriptor, no memory, a signal) are retried.
+//! Left out, and why:
+//! - EAGAIN from `recvfrom` with bytes waiting, from `accept4` with connections waiting, and from `sendto` and
+//!   `sendmsg` with free space: on an edge-triggered socket EAGAIN promises a later edge. A kernel that breaks the
+//!   promise has lost the wake-up, and a driver could recover only by polling every socket.
+//! - an error from `close`: Linux frees the descriptor all the same, whereas strace would skip the call.
 //! - `sendfile`: the program sends no files.
 //!
-//! How many bytes a call takes is not changed either: short sends and receives come by themselves in other tests.
+//! The byte counts of calls are not changed either: short sends and receives occur naturally in other tests.
 
 use std::io::{self, ErrorKind, Read};
 use std::time::{Duration, Instant};
@@ -21,17 +21,17 @@ use crate::peer::{LAST, Peer, assert_same, letters, pattern, post, request};
 use crate::program::{Directory, PATIENCE, Program, can_use, refused, strace, until};
 
 #[test]
-fn accepting_goes_on_after_any_error() {
-    // The first fails, and then every seventh.
+fn accept_continues_after_any_error() {
+    // The first call fails, and then every seventh.
     for error in ["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "ECONNABORTED", "EINTR", "EPROTO", "ENETDOWN", "EPERM"] {
         let broken = ask_on_epoll(&[&format!("accept4:error={error}:when=1+7")]);
-        // A stream stays in the queue if accepting it fails.
+        // A connection stays in the backlog if `accept4` fails.
         assert!(broken.is_none_or(|broken| broken == 0), "{error}: {broken:?} broke");
     }
 }
 
 #[test]
-fn accepting_that_fails_for_as_long_as_it_is_tried_costs_no_time() {
+fn a_persistently_failing_accept_costs_no_cpu_time() {
     if !can_trace() {
         return;
     }
@@ -44,14 +44,14 @@ fn accepting_that_fails_for_as_long_as_it_is_tried_costs_no_time() {
         program.until_logged("accepting failed", 1);
         assert_idle(&program, &[&fault]);
         assert_eq!(program.log().len(), 1, "{:?}", program.log());
-        // Whoever spins under strace mostly waits for strace, so the time alone would not tell.
+        // A busy loop under strace mostly waits for strace, so CPU time alone would not reveal it.
         let tried = hits(&log, "accept4");
         assert!(tried < 100, "accepting was tried {tried} times");
     }
 }
 
 #[test]
-fn a_receive_that_fails_ends_its_connection_only() {
+fn a_failed_receive_closes_its_connection_only() {
     for error in ["ECONNRESET", "ETIMEDOUT", "EHOSTUNREACH", "ENOMEM", "ENOBUFS"] {
         let broken = ask_on_epoll(&[&format!("recvfrom:error={error}:when=1+7")]);
         assert!(broken.is_none_or(|broken| broken > 0), "{error} broke nothing");
@@ -59,7 +59,7 @@ fn a_receive_that_fails_ends_its_connection_only() {
 }
 
 #[test]
-fn a_send_that_fails_ends_its_connection_only() {
+fn a_failed_send_closes_its_connection_only() {
     for error in ["EPIPE", "ECONNRESET", "ENOBUFS", "ENOMEM", "EHOSTUNREACH"] {
         for call in ["sendto", "sendmsg"] {
             let broken = ask_on_epoll(&[&format!("{call}:error={error}:when=1+7")]);
@@ -69,48 +69,48 @@ fn a_send_that_fails_ends_its_connection_only() {
 }
 
 #[test]
-fn a_signal_in_any_call_costs_nothing() {
+fn an_interrupted_call_breaks_no_connection() {
     for call in ["accept4", "recvfrom", "sendto", "sendmsg", "epoll_wait"] {
         let broken = ask_on_epoll(&[&format!("{call}:error=EINTR:when=1+2")]);
         assert!(broken.is_none_or(|broken| broken == 0), "{call}: {broken:?} broke");
     }
 }
 
-/// The first two calls of a loop are for its waker and its listener, without which it does not start.
+/// The first two calls of a loop register its waker and its listener, without which it does not start.
 #[test]
-fn a_stream_that_epoll_does_not_take_is_closed_and_the_next_one_served() {
+fn a_failed_epoll_registration_closes_its_connection_only() {
     for error in ["ENOMEM", "ENOSPC"] {
         let broken = ask_on_epoll(&[&format!("epoll_ctl:error={error}:when=3+7")]);
         assert!(broken.is_none_or(|broken| broken > 0), "{error} broke nothing");
     }
 }
 
-/// It fails where the peer has gone already, and then there is nobody to be told.
+/// `shutdown` fails if the peer has already closed, and then the peer needs no FIN.
 #[test]
-fn a_shutdown_that_fails_changes_nothing() {
+fn a_failed_shutdown_breaks_no_connection() {
     let broken = ask_on_epoll(&["shutdown:error=ENOTCONN:when=1+2"]);
     assert!(broken.is_none_or(|broken| broken == 0), "{broken:?} broke");
 }
 
-/// The first lines are its address, and the first of the loop.
+/// The first writes are the start-up line, and the first log line of the loop.
 #[test]
-fn a_log_that_cannot_be_written_changes_nothing() {
+fn a_failed_log_write_breaks_no_connection() {
     for error in ["ENOSPC", "EAGAIN", "EIO"] {
         let broken = ask_on_epoll(&[&format!("write:error={error}:when=2+1")]);
         assert!(broken.is_none_or(|broken| broken == 0), "{error}: {broken:?} broke");
     }
 }
 
-/// Once is not for ever: it waits again.
+/// After a single error the loop waits again.
 #[test]
-fn a_loop_that_could_not_wait_goes_on() {
+fn a_loop_continues_after_one_failed_wait() {
     let broken = ask_on_epoll(&["epoll_wait:error=ENOMEM:when=3+5"]);
     assert!(broken.is_none_or(|broken| broken == 0), "{broken:?} broke");
 }
 
-/// It never is so unless the driver has a bug. But then nobody should wait for a server that hangs.
+/// Only a bug in the driver causes this. The program must then exit rather than hang.
 #[test]
-fn a_loop_that_cannot_wait_ends_the_program_and_says_so() {
+fn a_loop_that_cannot_wait_ends_the_program_with_an_error() {
     if !can_trace() {
         return;
     }
@@ -131,7 +131,7 @@ pub(crate) fn assert_ends_where_it_cannot_wait(backend: &str, fault: &str) {
 }
 
 #[test]
-fn everything_may_fail_at_once() {
+fn the_server_survives_all_faults_at_once() {
     ask_on_epoll(&[
         "accept4:error=EMFILE:when=1+7",
         "recvfrom:error=ECONNRESET:when=3+11",
@@ -143,7 +143,7 @@ fn everything_may_fail_at_once() {
 }
 
 #[test]
-fn a_start_that_fails_is_one_line_and_exit_2() {
+fn a_failed_start_is_one_error_line_and_exit_code_2() {
     if !can_trace() {
         return;
     }
@@ -159,7 +159,7 @@ fn a_start_that_fails_is_one_line_and_exit_2() {
         "epoll_ctl:error=ENOMEM:when=1",
         "epoll_ctl:error=ENOSPC:when=2",
         "socketpair:error=EMFILE:when=1",
-        // The first loop's thread, and the second's.
+        // The threads of the first and of the second loop.
         "clone3:error=EAGAIN:when=1",
         "clone3:error=EAGAIN:when=2",
     ] {
@@ -167,7 +167,7 @@ fn a_start_that_fails_is_one_line_and_exit_2() {
     }
 }
 
-/// That the program says in one line why it does not start. Gives the line.
+/// Asserts that the program prints in one line why it does not start. Returns the line.
 pub(crate) fn assert_no_start(backend: &str, fault: &str) -> String {
     let directory = Directory::new();
     let mut command = strace(&[fault], &directory.path("strace"));
@@ -182,7 +182,7 @@ fn ask_on_epoll(faults: &[&str]) -> Option<usize> {
     ask_under("epoll", faults)
 }
 
-/// Clients ask a server whose calls fail. Says how many connections broke, or `None` if there is no strace.
+/// Sends requests to a server whose calls fail. Returns how many connections broke, or `None` without strace.
 pub(crate) fn ask_under(backend: &str, faults: &[&str]) -> Option<usize> {
     if !can_trace() {
         return None;
@@ -197,7 +197,7 @@ pub(crate) fn ask_under(backend: &str, faults: &[&str]) -> Option<usize> {
         for peer in &mut kept {
             broken += ask(&program, peer);
         }
-        // Two that come for once: one that goes by itself, and one that the server ends.
+        // Two short connections: one that the peer closes, and one that the server closes.
         broken += ask(&program, &mut None);
         broken += usize::from(try_last(&program).is_err());
         let gone = Peer::try_to(&program.address(), None).unwrap();
@@ -206,7 +206,7 @@ pub(crate) fn ask_under(backend: &str, faults: &[&str]) -> Option<usize> {
     drop(kept);
     until("descriptors to be given back", || program.descriptors() <= descriptors);
     assert_idle(&program, faults);
-    // It still serves, at once, as often as nothing fails.
+    // The server still answers every connection on which no call fails.
     let answers = (0..10).filter(|_| try_last(&program).is_ok());
     assert!(answers.count() > 1, "{faults:?}");
     until("descriptors to be given back", || program.descriptors() <= descriptors);
@@ -224,24 +224,24 @@ pub(crate) fn ask_under(backend: &str, faults: &[&str]) -> Option<usize> {
     Some(broken)
 }
 
-/// How often strace made a call fail, as it has written down so far.
+/// How often strace has made a call fail, according to its log.
 fn hits(log: &str, call: &str) -> usize {
     let log = std::fs::read_to_string(log).unwrap();
     log.lines().filter(|line| line.contains(call) && line.ends_with("(INJECTED)")).count()
 }
 
-/// Asks for a small and for a large answer, and for the echo of a large request, on a connection that is kept if there is one, and otherwise on a new one,
-/// which is kept. Gives 1 if it broke.
+/// Requests a small and a large response, and the echo of a large request, on the kept connection if there is one, and
+/// otherwise on a new connection, which is then kept. Returns 1 if the connection broke.
 fn ask(program: &Program, kept: &mut Option<Peer>) -> usize {
     let Ok(mut peer) = kept.take().map_or_else(|| Peer::try_to(&program.address(), None), Ok) else { return 1 };
     for (target, body) in [("/plaintext", b"Hello, World!".to_vec()), ("/bytes/300000", letters(300_000))] {
-        if try_tell(&mut peer, request("GET", target), &body).is_err() {
+        if try_exchange(&mut peer, request("GET", target), &body).is_err() {
             return 1;
         }
     }
-    // The server receives it while it sends it.
+    // The server receives the body while it sends the echo.
     let body = pattern(100_000);
-    if try_tell(&mut peer, post("/echo", &body), &body).is_err() {
+    if try_exchange(&mut peer, post("/echo", &body), &body).is_err() {
         return 1;
     }
     *kept = Some(peer);
@@ -252,12 +252,12 @@ fn ask(program: &Program, kept: &mut Option<Peer>) -> usize {
 /// fails there.
 fn try_last(program: &Program) -> io::Result<()> {
     let mut peer = Peer::try_to(&program.address(), None)?;
-    try_tell(&mut peer, LAST, b"Hello, World!")
+    try_exchange(&mut peer, LAST, b"Hello, World!")
 }
 
-/// Sends a request and reads the answer, which has to be right as far as it comes. Silence is neither an answer nor a
-/// connection that broke.
-fn try_tell(peer: &mut Peer, request: impl AsRef<[u8]>, expected: &[u8]) -> io::Result<()> {
+/// Sends a request and reads the response, of which every received byte must be right. A timeout is neither a response
+/// nor a broken connection, and panics.
+fn try_exchange(peer: &mut Peer, request: impl AsRef<[u8]>, expected: &[u8]) -> io::Result<()> {
     peer.try_send(&request)?;
     let mut answer = Vec::new();
     let mut piece = [0; 64 * 1024];
@@ -281,7 +281,7 @@ fn try_tell(peer: &mut Peer, request: impl AsRef<[u8]>, expected: &[u8]) -> io::
     }
 }
 
-/// It comes to wait, and does not spin: strace itself makes calls slow, but there are none.
+/// Asserts that the server becomes idle and does not spin: strace makes calls slow, but an idle server makes none.
 fn assert_idle(program: &Program, faults: &[&str]) {
     let mut used = Vec::new();
     for _ in 0..LOOKS_MAX {
@@ -295,29 +295,29 @@ fn assert_idle(program: &Program, faults: &[&str]) {
     panic!("{faults:?}: it goes on doing something: {used:?} ticks");
 }
 
-/// strace is there, and may trace.
+/// Whether strace is installed, and is permitted to trace.
 pub(crate) fn can_trace() -> bool {
     can_use("strace", &["-f", "--seccomp-bpf", "-o", "/dev/null", "true"])
 }
 
-/// Calls that nobody makes but the loops. A signal comes to its thread through a socket of our own, and from there to a
+/// Calls that only the loops make. A signal reaches its thread through a socket of our own, and from there reaches a
 /// loop through an eventfd, which do not fail.
 const LOOPS_ONLY: [&str; 6] = ["accept4", "io_uring_enter", "epoll_wait", "epoll_ctl", "sendmsg", "shutdown"];
 
-/// Connections that are kept and asked again.
+/// Connections that are kept and reused.
 const KEPT: usize = 4;
 
-/// How often each of them is asked.
+/// The number of rounds of requests on each of them.
 const ROUNDS: usize = 6;
 
-/// How long the server is watched while it has nothing to do.
+/// How long the test observes the idle server.
 const WHILE: Duration = Duration::from_millis(400);
 
-/// A quarter of that time; waiting costs nothing, spinning all of it.
+/// A quarter of that time: waiting costs nothing, a busy loop all of it.
 const TICKS_MAX: u64 = 10;
 
-/// How often it is looked whether a program has come to wait: what it was asked for last may keep it for a moment.
+/// How often the test checks whether the program is idle: its last requests may keep it busy for a moment.
 const LOOKS_MAX: usize = 5;
 
-/// One line for each connection that breaks is right, one for each call that fails is not.
+/// The bound of log lines: one per broken connection is right, one per failed call is too many.
 const LINES_MAX: usize = 100;

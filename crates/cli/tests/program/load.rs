@@ -1,5 +1,5 @@
-//! `tidegate load`: what it counts, against servers that answer well, badly, or not at all; and how it refuses. What it holds
-//! is in `load_held.rs`.
+//! `tidegate load`: its figures against servers that answer well, badly, or not at all; and its usage errors. The tests
+//! of idle and never-reading connections are in `load_held.rs`.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use crate::program::{Directory, PATIENCE, Program, backend, run, tidegate};
 
-/// What is done with one connection.
+/// The server side of one connection.
 type Serve = fn(TcpStream);
 
-/// A server of the test's own: does the same with each connection. It ends when it is dropped.
+/// A server that runs the same function on each connection. It ends when it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     is_over: Arc<AtomicBool>,
@@ -43,10 +43,10 @@ impl Server {
         Self { address, is_over, thread: Some(thread) }
     }
 
-    /// Answers every request with these bytes.
-    pub(crate) fn saying(answer: impl Into<Vec<u8>>) -> Self {
+    /// A server that answers every request with these bytes.
+    pub(crate) fn responding(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
-        Self::start(move |mut stream| while hears_request(&mut stream) && stream.write_all(&answer).is_ok() {})
+        Self::start(move |mut stream| while read_request(&mut stream) && stream.write_all(&answer).is_ok() {})
     }
 
     pub(crate) fn url(&self) -> String {
@@ -62,8 +62,8 @@ impl Drop for Server {
     }
 }
 
-/// Reads a request without a body; false at the end of the stream.
-pub(crate) fn hears_request(stream: &mut TcpStream) -> bool {
+/// Reads a request without a body. False at the end of the stream.
+pub(crate) fn read_request(stream: &mut TcpStream) -> bool {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -76,21 +76,21 @@ pub(crate) fn hears_request(stream: &mut TcpStream) -> bool {
     true
 }
 
-/// Runs a load to its end: its exit code, its figures, and what it wrote to standard error.
+/// Runs a load to its end: its exit code, its figures, and its standard error.
 pub(crate) fn load(arguments: &[&str]) -> (Option<i32>, Value, Vec<String>) {
     let (code, output, log) = run(&[&["load", "--json", "-"], arguments].concat());
     let figures = serde_json::from_str(&output.join("\n")).unwrap_or_else(|_| panic!("no JSON: {output:?} {log:?}"));
     (code, figures, log)
 }
 
-/// The errors that were counted, those of no kind left out.
+/// The errors by kind, without zeros.
 pub(crate) fn errors(figures: &Value) -> Vec<(&str, u64)> {
     let errors = figures["errors"].as_object().expect("errors by kind");
     let counts = errors.iter().map(|(kind, count)| (kind.as_str(), count.as_u64().expect("a count")));
     counts.filter(|&(_, count)| count > 0).collect()
 }
 
-/// The one kind of errors there is, and how many.
+/// The only kind of error, and its count.
 pub(crate) fn only_errors(figures: &Value) -> (&str, u64) {
     let errors = errors(figures);
     assert_eq!(errors.len(), 1, "{errors:?}");
@@ -102,7 +102,7 @@ pub(crate) fn requests(figures: &Value) -> u64 {
 }
 
 #[test]
-fn a_good_server_has_no_errors() {
+fn a_load_on_a_correct_server_has_no_errors() {
     let program = Program::serve(&["--loops", "1"]);
     for (target, arguments) in [
         ("plaintext", &["-c", "8"][..]),
@@ -125,11 +125,11 @@ fn a_good_server_has_no_errors() {
 }
 
 #[test]
-fn what_it_counts_is_what_the_server_has_served() {
+fn the_request_count_matches_the_servers_count() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/plaintext", program.ip());
     let (_, figures, _) = load(&["-c", "3", "-d", "300ms", "--pipeline", "16", &url]);
-    // Of what is under way at the end the server knows, and the load does not count it.
+    // The server also counts the requests in flight at the end, the load does not.
     let (served, counted) = (program.count("messages"), requests(&figures));
     assert!((counted..=counted + 3 * 16).contains(&served), "{served} served, {counted} counted");
     let percentiles = &figures["latency"]["percentiles"];
@@ -138,21 +138,21 @@ fn what_it_counts_is_what_the_server_has_served() {
 }
 
 #[test]
-fn a_rate_is_kept() {
+fn a_load_reaches_its_rate() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/plaintext", program.ip());
     let (code, figures, _) = load(&["-c", "4", "-d", "1s", "--rate", "400", "--pipeline", "2", &url]);
     assert_eq!(code, Some(0), "{figures}");
-    // What is due in the last moment may be under way, and a machine that is busy makes it more.
+    // Requests due in the last moment may be in flight, and more of them on a busy machine.
     assert!((200..=410).contains(&requests(&figures)), "{figures}");
     assert_eq!(figures["latency"]["corrected"], true);
 }
 
 #[test]
-fn latencies_at_a_rate_count_from_when_requests_were_due() {
-    // It answers one request in 200 ms, and is asked for 50 a second.
+fn with_a_rate_latency_starts_at_the_scheduled_send_time() {
+    // The server answers one request in 200 ms, and the rate is 50 a second.
     let server = Server::start(|mut stream| {
-        while hears_request(&mut stream) {
+        while read_request(&mut stream) {
             std::thread::sleep(Duration::from_millis(200));
             if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
                 break;
@@ -162,16 +162,16 @@ fn latencies_at_a_rate_count_from_when_requests_were_due() {
     let (code, figures, _) = load(&["-c", "1", "-d", "2s", "--rate", "50", &server.url()]);
     assert_eq!(code, Some(0), "{figures}");
     let longest = figures["latency"]["max"].as_f64().expect("a latency");
-    assert!(longest > 1_000_000.0, "the last was due more than a second before it was sent: {figures}");
+    assert!(longest > 1_000_000.0, "the last request was due more than a second before it was sent: {figures}");
     assert!(figures["unsent"].as_u64() > Some(50), "{figures}");
 }
 
 #[test]
-fn what_is_never_answered_counts_at_a_rate_with_what_it_has_waited() {
-    // It answers five times, and then no more.
+fn with_a_rate_unanswered_requests_count_with_their_wait() {
+    // Each connection gets five responses, and then none.
     let server = Server::start(|mut stream| {
         for answers in 0.. {
-            if !hears_request(&mut stream) || answers < 5 && stream.write_all(OK).is_err() {
+            if !read_request(&mut stream) || answers < 5 && stream.write_all(OK).is_err() {
                 break;
             }
         }
@@ -180,21 +180,21 @@ fn what_is_never_answered_counts_at_a_rate_with_what_it_has_waited() {
     assert_eq!((code, requests(&figures)), (Some(0), 10), "{figures}");
     let latency = &figures["latency"];
     assert!(latency["max"].as_f64() > Some(1_500_000.0), "the first was due after a tenth of a second: {figures}");
-    assert!(latency["percentiles"]["50"].as_f64() > Some(500_000.0), "most of them wait: {figures}");
+    assert!(latency["percentiles"]["50"].as_f64() > Some(500_000.0), "most requests wait: {figures}");
     assert_eq!(figures["unanswered"], 2, "{figures}");
 }
 
 #[test]
-fn a_load_that_ends_before_anything_was_answered_has_failed() {
+fn a_load_without_any_response_fails() {
     let ends: [Serve; 3] = [
-        |mut stream| while hears_request(&mut stream) {},
+        |mut stream| while read_request(&mut stream) {},
         |mut stream| {
-            hears_request(&mut stream);
+            read_request(&mut stream);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nebbed");
-            while hears_request(&mut stream) {}
+            while read_request(&mut stream) {}
         },
         |mut stream| {
-            hears_request(&mut stream);
+            read_request(&mut stream);
             let mut head = b"HTTP/1.1 200 OK\r\nX: ".iter().chain(std::iter::repeat(&b'x'));
             while head.next().is_some_and(|byte| stream.write_all(&[*byte]).is_ok()) {
                 std::thread::sleep(Duration::from_millis(100));
@@ -204,7 +204,7 @@ fn a_load_that_ends_before_anything_was_answered_has_failed() {
     for serve in ends {
         let server = Server::start(serve);
         let arguments = ["-c", "2", "-t", "1", "-d", "1s", "--pipeline", "3", "--timeout", "20s", &server.url()];
-        let said = "No good answer came; at the end 6 requests were under way";
+        let said = "No good answer came; at the end 6 requests were in flight";
         let (code, figures, log) = load(&arguments);
         assert_eq!((code, requests(&figures), &figures["unanswered"]), (Some(1), 0, &6.into()), "{figures}");
         assert_eq!(log, [format!("tidegate: {said}")]);
@@ -215,23 +215,23 @@ fn a_load_that_ends_before_anything_was_answered_has_failed() {
 }
 
 #[test]
-fn who_reaches_somebody_is_not_alone() {
-    // One connection is accepted, and no other can be made from then on.
+fn one_connected_thread_keeps_an_unconnected_thread_retrying() {
+    // The server accepts one connection, and closes its listener.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("it accepts");
         drop(listener);
-        while hears_request(&mut stream) && stream.write_all(OK).is_ok() {}
+        while read_request(&mut stream) && stream.write_all(OK).is_ok() {}
     });
     let (code, figures, log) = load(&["-c", "2", "-t", "2", "-d", "1500ms", &url]);
     server.join().expect("it ends with the load");
     assert_eq!((code, &log[..]), (Some(1), &[][..]), "{figures}");
-    assert!(figures["errors"]["connect"].as_u64() > Some(2), "the other thread tries again and again: {figures}");
+    assert!(figures["errors"]["connect"].as_u64() > Some(2), "the other thread retries: {figures}");
 }
 
 #[test]
-fn nobody_listens() {
+fn a_refused_load_ends_early_with_the_reason() {
     let closed = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
     let url = format!("http://{closed}/");
     let begun = Instant::now();
@@ -239,11 +239,11 @@ fn nobody_listens() {
     assert_eq!((code, only_errors(&figures).0, requests(&figures)), (Some(1), "connect", 0));
     assert!(only_errors(&figures).1 >= 6, "{figures}");
     assert!(log.iter().any(|line| line.contains("cannot connect to") && line.contains("refused")), "{log:?}");
-    assert!(begun.elapsed() < Duration::from_secs(30), "it has not waited for the end of the minute");
+    assert!(begun.elapsed() < Duration::from_secs(30), "the load ended before its minute was over");
 }
 
 #[test]
-fn every_kind_of_bad_answer_is_counted_by_its_name() {
+fn every_kind_of_bad_response_is_counted_by_kind() {
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nebbed";
     for (answer, kind) in [
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", "status"),
@@ -256,7 +256,7 @@ fn every_kind_of_bad_answer_is_counted_by_its_name() {
         ("HTTP/1.1 200 OK\r\nContent-Le", "timeout"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nebbed", "timeout"),
     ] {
-        let server = Server::saying(answer);
+        let server = Server::responding(answer);
         let (code, figures, _) = load(&["-c", "2", "-d", "600ms", "--timeout", "200ms", &server.url()]);
         assert!(figures["errors"][kind].as_u64() > Some(0), "{answer:?}: {figures}");
         assert_eq!((code, only_errors(&figures).0), (Some(1), kind), "{answer:?}: {figures}");
@@ -266,11 +266,11 @@ fn every_kind_of_bad_answer_is_counted_by_its_name() {
 }
 
 #[test]
-fn answers_of_another_length_than_the_first_are_errors_unless_they_may_be() {
+fn responses_of_another_length_are_errors_unless_allowed() {
     let server = Server::start(|mut stream| {
         for length in (1..).map(|number| 5 + usize::from(number % 4 == 0)) {
             let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{}", "x".repeat(length));
-            if !hears_request(&mut stream) || stream.write_all(answer.as_bytes()).is_err() {
+            if !read_request(&mut stream) || stream.write_all(answer.as_bytes()).is_err() {
                 break;
             }
         }
@@ -286,41 +286,41 @@ fn answers_of_another_length_than_the_first_are_errors_unless_they_may_be() {
 }
 
 #[test]
-fn a_server_that_goes_in_the_middle_is_told_from_one_that_says_so() {
+fn a_close_with_responses_outstanding_is_an_error_unless_announced() {
     let cases: [(&str, Serve); 4] = [
         ("closed", |mut stream| {
-            hears_request(&mut stream);
+            read_request(&mut stream);
         }),
         ("closed", |mut stream| {
-            hears_request(&mut stream);
+            read_request(&mut stream);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nebbed");
         }),
         ("read", |mut stream| {
-            hears_request(&mut stream);
+            read_request(&mut stream);
             let socket = socket2::SockRef::from(&stream);
             socket.set_linger(Some(Duration::ZERO)).expect("a socket");
         }),
-        ("timeout", |mut stream| while hears_request(&mut stream) {}),
+        ("timeout", |mut stream| while read_request(&mut stream) {}),
     ];
     for (kind, serve) in cases {
         let server = Server::start(serve);
         let (code, figures, _) = load(&["-c", "2", "-d", "500ms", "--timeout", "200ms", &server.url()]);
         assert_eq!((code, only_errors(&figures).0, requests(&figures)), (Some(1), kind, 0), "{figures}");
     }
-    // Whoever announces it, or has answered everything, does nothing wrong; it is asked again on another connection.
+    // An announced close, or a close with no response outstanding, is no error; the load reconnects.
     let polite: [Serve; 3] = [
         |mut stream| {
-            hears_request(&mut stream);
+            read_request(&mut stream);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         },
         |mut stream| {
-            hears_request(&mut stream);
+            read_request(&mut stream);
             let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nuntil the end");
         },
         |mut stream| {
-            hears_request(&mut stream);
+            read_request(&mut stream);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-            hears_request(&mut stream);
+            read_request(&mut stream);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         },
     ];
@@ -333,9 +333,9 @@ fn a_server_that_goes_in_the_middle_is_told_from_one_that_says_so() {
 }
 
 #[test]
-fn it_ends_in_time_whatever_the_server_does() {
+fn a_load_on_a_silent_server_ends_in_time() {
     let silent = Server::start(|mut stream| {
-        // Neither reads nor answers, until the load has gone.
+        // The server neither reads nor answers until the load has ended.
         let _ = stream.set_read_timeout(Some(PATIENCE));
         std::thread::sleep(Duration::from_millis(1500));
         let _ = stream.read(&mut [0; 1]);
@@ -349,7 +349,7 @@ fn it_ends_in_time_whatever_the_server_does() {
 }
 
 #[test]
-fn what_the_user_has_to_mend_is_told_in_one_line() {
+fn usage_errors_of_load_are_one_line_and_exit_code_2() {
     for (arguments, expected) in [
         (&["http://127.0.0.1:1/", "-c", "0"][..], "no connections"),
         (&["http://127.0.0.1:1/", "-c", "2", "-t", "3"], "3 threads"),
@@ -383,7 +383,7 @@ fn what_the_user_has_to_mend_is_told_in_one_line() {
 }
 
 #[test]
-fn its_table_is_that_of_wrk() {
+fn the_table_has_wrks_format() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/plaintext", program.ip());
     let directory = Directory::new();
@@ -407,16 +407,16 @@ fn its_table_is_that_of_wrk() {
 }
 
 #[test]
-fn a_page_is_printed_if_it_is_wanted_so() {
-    let server = Server::saying(OK);
+fn html_is_printed_on_standard_output_on_request() {
+    let server = Server::responding(OK);
     let (code, lines, log) = run(&["load", "-c", "1", "-d", "500ms", "--html", "-", &server.url()]);
     assert_eq!((code, &log[..]), (Some(0), &[][..]));
     assert!(lines[0].starts_with("<!doctype html>") && lines.iter().any(|line| line.contains("<svg")), "{lines:?}");
 }
 
 #[test]
-fn figures_that_cannot_be_written_are_an_error_that_names_where() {
-    let server = Server::saying(OK);
+fn a_failed_write_of_the_figures_names_its_destination() {
+    let server = Server::responding(OK);
     let url = server.url();
     let full = || std::fs::File::options().write(true).open("/dev/full").expect("it is there");
     for (arguments, stdout, named) in [
@@ -431,7 +431,7 @@ fn figures_that_cannot_be_written_are_an_error_that_names_where() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {log}");
         assert!(log.contains(named) && log.contains("No space left") && log.lines().count() == 1, "{log}");
     }
-    // If nobody reads, the exit code is what is left.
+    // With a closed standard output the exit code still reports success.
     let mut load = tidegate(&["load", "-c", "1", "-d", "500ms", &url]);
     let mut load = load.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
     drop(load.stdout.take());
@@ -439,7 +439,7 @@ fn figures_that_cannot_be_written_are_an_error_that_names_where() {
 }
 
 #[test]
-fn ctrl_c_ends_it_early_with_the_figures_so_far() {
+fn ctrl_c_ends_a_load_early_and_prints_the_figures_so_far() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/plaintext", program.ip());
     let mut load = tidegate(&["load", "-c", "2", "-d", "1h", "--json", "-", &url]);

@@ -1,4 +1,4 @@
-//! `tidegate load`: connections that it only holds, and that a thread which has some is none of those that ask.
+//! `tidegate load`: idle connections and connections that never read.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-use crate::load::{OK, Server, errors, hears_request, load, only_errors, requests};
+use crate::load::{OK, Server, errors, load, only_errors, read_request, requests};
 use crate::program::{PATIENCE, Program, run, tidegate, until};
 
 #[test]
-fn idle_connections_are_held_and_lost_ones_are_told() {
+fn idle_connections_are_reported_as_held_or_lost() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/plaintext", program.ip());
     let (code, figures, _) = load(&["-c", "2", "--idle", "90", "-d", "300ms", &url]);
     assert_eq!((code, &figures["idle"]["held"], &figures["idle"]["lost"]), (Some(0), &90.into(), &0.into()));
     assert!(requests(&figures) > 0, "{figures}");
 
-    // This one closes what is idle after a moment.
+    // This server closes idle connections after a moment.
     let program = Program::serve(&["--loops", "1", "--idle-timeout", "1"]);
     let url = format!("http://{}/plaintext", program.ip());
     let (code, figures, _) = load(&["-c", "0", "--idle", "20", "-d", "2500ms", &url]);
@@ -28,22 +28,22 @@ fn idle_connections_are_held_and_lost_ones_are_told() {
 }
 
 #[test]
-fn who_never_reads_is_held() {
+fn a_never_reading_connection_is_reported_as_held() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/bytes/16384", program.ip());
     let (code, figures, _) = load(&["-c", "10", "--never-read", "--pipeline", "256", "-d", "500ms", &url]);
     assert_eq!((code, errors(&figures), requests(&figures)), (Some(0), vec![], 0), "{figures}");
     assert_eq!(figures["stuck"]["held"], 10, "{figures}");
-    // Each was answered until it took no more.
+    // Each connection was answered until its receive window was full.
     assert!(program.count("messages") >= 10, "{:?}", program.output());
 }
 
 #[test]
-fn an_idle_connection_that_is_not_answered_well_is_none_and_holds_nothing_up() {
-    let server = Server::saying("HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno");
+fn an_idle_connection_with_a_bad_response_is_closed() {
+    let server = Server::responding("HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno");
     let begun = Instant::now();
     let (code, figures, _) = load(&["-c", "0", "-t", "1", "-d", "100ms", "--idle", "2", &server.url()]);
-    assert!(begun.elapsed() < PATIENCE / 2, "it has waited for the server to close");
+    assert!(begun.elapsed() < PATIENCE / 2, "the load waited for the server to close");
     assert_eq!((code, only_errors(&figures)), (Some(1), ("status", 2)), "{figures}");
     assert_eq!(figures["idle"], json!({ "asked": 2, "held": 0, "lost": 0 }));
     let (_, table, _) = run(&["load", "-c", "0", "-t", "1", "-d", "100ms", "--idle", "2", &server.url()]);
@@ -51,34 +51,34 @@ fn an_idle_connection_that_is_not_answered_well_is_none_and_holds_nothing_up() {
 }
 
 #[test]
-fn idle_connections_that_cannot_be_had_are_not_waited_for_one_after_the_other() {
-    // A thousand of them at two seconds each, 64 side by side, would take half a minute.
-    let server = Server::start(|mut stream| while hears_request(&mut stream) {});
+fn failing_idle_connections_do_not_time_out_one_by_one() {
+    // A thousand timeouts of two seconds each, 64 concurrently, would take half a minute.
+    let server = Server::start(|mut stream| while read_request(&mut stream) {});
     let begun = Instant::now();
     let (code, figures, _) = load(&["-c", "1", "-t", "1", "-d", "100ms", "--idle", "1000", &server.url()]);
     assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
     assert_eq!((code, only_errors(&figures)), (Some(1), ("timeout", 64)), "{figures}");
     assert_eq!(figures["idle"], json!({ "asked": 1000, "held": 0, "lost": 0 }));
 
-    // Those for which there is room are held, and the last of them as surely as the first.
+    // All connections within the server's limit are held, including the last.
     let room = Arc::new(AtomicUsize::new(100));
     let server = Server::start(move |mut stream| {
         let take = |left: usize| left.checked_sub(1);
         let has_room = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok();
-        while has_room && hears_request(&mut stream) && stream.write_all(OK).is_ok() {}
+        while has_room && read_request(&mut stream) && stream.write_all(OK).is_ok() {}
     });
     let (code, figures, _) = load(&["-c", "0", "-t", "1", "-d", "100ms", "--idle", "1000", &server.url()]);
     assert_eq!((code, &figures["idle"]), (Some(1), &json!({ "asked": 1000, "held": 100, "lost": 0 })), "{figures}");
 }
 
 #[test]
-fn a_signal_ends_it_before_all_idle_connections_are_there() {
+fn a_signal_ends_a_load_while_idle_connections_open() {
     for signal in [Signal::INT, Signal::TERM] {
         let asked = Arc::new(AtomicBool::new(false));
-        let hears = asked.clone();
+        let has_asked = asked.clone();
         let server = Server::start(move |mut stream| {
-            while hears_request(&mut stream) {
-                hears.store(true, Ordering::Relaxed);
+            while read_request(&mut stream) {
+                has_asked.store(true, Ordering::Relaxed);
             }
         });
         let url = server.url();
@@ -96,9 +96,9 @@ fn a_signal_ends_it_before_all_idle_connections_are_there() {
 }
 
 #[test]
-fn who_is_never_read_and_closes_is_lost() {
+fn a_server_that_closes_a_never_reading_connection_is_reported() {
     let closing = Server::start(|mut stream| {
-        hears_request(&mut stream);
+        read_request(&mut stream);
         let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nuntil the end");
     });
     let (code, figures, _) = load(&["-c", "3", "-t", "2", "-d", "500ms", "--never-read", &closing.url()]);
@@ -107,7 +107,7 @@ fn who_is_never_read_and_closes_is_lost() {
 }
 
 #[test]
-fn what_idle_connections_were_told_is_not_received_while_it_lasts() {
+fn responses_to_idle_connections_are_not_in_bytes_read() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/bytes/1000000", program.ip());
     let (code, figures, _) = load(&["-c", "1", "-t", "1", "-d", "1s", "--rate", "1", "--idle", "30", &url]);
@@ -117,13 +117,13 @@ fn what_idle_connections_were_told_is_not_received_while_it_lasts() {
 }
 
 #[test]
-fn threads_begin_together_once_all_idle_connections_are_there() {
+fn threads_start_together_after_all_idle_connections_are_open() {
     let (is_held, is_early) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (held, early) = (is_held.clone(), is_early.clone());
     let server = Server::start(move |mut stream| {
-        // Idle connections come from an address of their own.
+        // Idle connections have a different source address.
         let is_idle = stream.peer_addr().is_ok_and(|address| address.ip().to_string() != "127.0.0.1");
-        while hears_request(&mut stream) {
+        while read_request(&mut stream) {
             if is_idle {
                 std::thread::sleep(Duration::from_millis(500));
                 held.store(true, Ordering::Relaxed);
@@ -137,14 +137,14 @@ fn threads_begin_together_once_all_idle_connections_are_there() {
     });
     let (code, figures, _) = load(&["-c", "2", "-t", "2", "-d", "1s", "--idle", "1", &server.url()]);
     assert_eq!((code, &figures["idle"]["held"]), (Some(0), &1.into()), "{figures}");
-    assert!(is_held.load(Ordering::Relaxed) && !is_early.load(Ordering::Relaxed), "one thread has not waited");
+    assert!(is_held.load(Ordering::Relaxed) && !is_early.load(Ordering::Relaxed), "one thread started early");
 }
 
 #[test]
-fn a_thread_that_asks_nothing_has_no_rate() {
+fn a_thread_with_idle_connections_only_has_no_rate() {
     let program = Program::serve(&["--loops", "1"]);
     let url = format!("http://{}/plaintext", program.ip());
     let (_, figures, _) = load(&["-c", "1", "-t", "4", "-d", "500ms", "--idle", "4", &url]);
     let (mean, all) = (figures["thread_rate"]["mean"].as_f64(), figures["requests_per_second"].as_f64());
-    assert!(mean > all.map(|all| all / 2.0), "only one of them asks: {figures}");
+    assert!(mean > all.map(|all| all / 2.0), "only one thread sends requests: {figures}");
 }

@@ -1,7 +1,7 @@
-//! The program itself: started as a user starts it, talked to as the world talks to it, ended by its own number.
+//! End-to-end tests of the program, as a child process.
 //!
-//! Everything happens on loopback, at ports that the kernel chooses, or in a directory of its own. No test asserts how
-//! long something takes; waiting is bounded by [`PATIENCE`](program::PATIENCE). Read first: `program.rs` and `peer.rs`.
+//! All connections use loopback, with ports that the kernel chooses, or Unix sockets in a temporary directory. No test
+//! asserts durations; [`PATIENCE`](program::PATIENCE) bounds every wait. Read first: `program.rs` and `peer.rs`.
 
 mod backends;
 mod bad_input;

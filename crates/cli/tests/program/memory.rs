@@ -1,11 +1,11 @@
-//! What connections cost, as bounds that a mistake would break. The published figures are measured in `benches/`.
+//! Bounds on the memory of connections, which catch regressions. `benches/` measures the published figures.
 
 use std::time::Duration;
 
 use crate::peer::{Peer, assert_same, letters, request};
 use crate::program::{Program, until};
 
-/// Everything that the server touches once has been touched, and given back what it gives back.
+/// Makes the server allocate everything that it allocates once, and waits until it has freed the rest.
 pub(crate) fn warm_up(program: &Program) {
     for _ in 0..3 {
         let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(program)).collect();
@@ -22,7 +22,7 @@ pub(crate) fn warm_up(program: &Program) {
     }
 }
 
-/// Resident memory, once it has stopped to change.
+/// Resident memory, once it is stable.
 pub(crate) fn settled(program: &Program) -> u64 {
     let mut last = program.resident();
     until("resident memory to settle", || {
@@ -48,9 +48,9 @@ fn a_server_without_connections_is_small() {
 }
 
 #[test]
-fn an_idle_connection_costs_next_to_nothing() {
+fn idle_connections_stay_within_their_memory_bound() {
     const CONNECTIONS: usize = 2_000;
-    // Pages of the program itself come in when they come in, so the smallest growth of several servers is the one
+    // Pages of the program itself become resident at any time, so the smallest growth of several servers is the one
     // that the connections cause.
     let growth = (0..3).map(|_| {
         let program = Program::serve(&["--loops", "1"]);
@@ -61,7 +61,7 @@ fn an_idle_connection_costs_next_to_nothing() {
             assert_eq!(peer.get("/plaintext").status, 200);
         }
         let growth = settled(&program).saturating_sub(before);
-        // All of them are there.
+        // All connections are established.
         for peer in &mut peers {
             assert_eq!(peer.get("/plaintext").status, 200);
         }
@@ -72,7 +72,7 @@ fn an_idle_connection_costs_next_to_nothing() {
 }
 
 #[test]
-fn whoever_asks_and_never_reads_costs_little_and_gets_everything_in_the_end() {
+fn a_never_reading_connection_stays_small_and_loses_no_bytes() {
     const CONNECTIONS: usize = 200;
     let program = Program::serve(&["--loops", "1"]);
     warm_up(&program);
@@ -98,18 +98,18 @@ fn whoever_asks_and_never_reads_costs_little_and_gets_everything_in_the_end() {
 }
 
 #[test]
-fn under_a_budget_the_largest_are_shed_and_the_others_served() {
+fn over_the_memory_budget_the_largest_connections_are_shed() {
     const CONNECTIONS: usize = 400;
     const BUDGET: u64 = 2 << 20;
     let program = Program::serve(&["--loops", "1", "--memory-max", &BUDGET.to_string()]);
-    // Under the budget as well: it must not shed those who read.
+    // Stays under the budget too: the server must not shed connections that read.
     warm_up(&program);
     let before = settled(&program);
     let mut witness = Peer::connect(&program);
     let mut stuck: Vec<_> = (0..CONNECTIONS).map(|_| Peer::narrow(&program)).collect();
     let mut most = before;
     for (number, peer) in stuck.iter_mut().enumerate() {
-        // Some are shed while they still send.
+        // Some connections are shed while their peers still send.
         let _ = peer.try_send(request("GET", "/bytes/1000").repeat(256));
         if number % 20 == 0 {
             assert_eq!(witness.get("/plaintext").text(), "Hello, World!");
@@ -121,13 +121,13 @@ fn under_a_budget_the_largest_are_shed_and_the_others_served() {
     most = most.max(settled(&program));
     assert_growth("stuck connections under a budget", before, most, BUDGET + (1 << 20));
     assert!(!program.until_logged("shed", 1).is_empty());
-    // Whoever was shed sees a reset, not the end of an answer that never came.
+    // A shed connection is reset: a FIN would look like the end of a response.
     let shed = stuck.iter_mut().filter_map(|peer| peer.socket.take_error().unwrap()).count();
     assert!(shed > 0 && shed < CONNECTIONS, "{shed} of {CONNECTIONS} were shed");
 }
 
 #[test]
-fn connections_that_came_and_went_leave_nothing() {
+fn closed_connections_leave_no_memory_behind() {
     const CONNECTIONS: usize = 2_000;
     let program = Program::serve(&["--loops", "1"]);
     assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);

@@ -1,5 +1,5 @@
-//! Handlers that panic, and peers that take too long: on a small server of our own, since the program has neither
-//! handlers that panic nor deadlines that a test could wait for.
+//! Handlers that panic, and requests that time out: on a small server of our own, since the program has neither
+//! panicking handlers nor deadlines that are short enough for a test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tidegate::{CloseReason, Context, Counts, Event, Handler, Outcome, Server, Se
 use crate::peer::{Peer, post, request};
 use crate::program::{PATIENCE, until};
 
-/// Panics where the target says.
+/// A handler that panics at the point that the target names.
 #[derive(Default)]
 struct Clumsy {
     at_body: bool,
@@ -63,7 +63,7 @@ impl Handler<http1::Server> for Clumsy {
     }
 }
 
-/// A server, and a connection to it that stays open through everything that others do.
+/// A server, and a witness: a connection that must stay open and be served whatever other connections do.
 struct Stage {
     running: ServerHandle,
     witness: Peer,
@@ -82,10 +82,10 @@ impl Stage {
         Peer::to(&self.running.address().ip().unwrap().into())
     }
 
-    /// Waits until one more connection was closed for the reason that `count` counts, and until only the witness is left.
+    /// Waits until `count` has counted one more closed connection, and until only the witness is left.
     fn until_counted(&mut self, before: u64, count: impl Fn(&Counts) -> u64) {
         until("the connection to be counted", || {
-            // The numbers are published once a turn, so there has to be one.
+            // The loop publishes counts once per iteration, so cause one.
             assert_eq!(self.witness.get("/").text(), "ok");
             let counts = self.running.counts()[0];
             count(&counts) == before + 1 && counts.connections == 1
@@ -94,7 +94,7 @@ impl Stage {
 }
 
 #[test]
-fn a_handler_that_panics_answers_500_and_ends_its_connection_only() {
+fn a_panicking_handler_answers_500_and_closes_its_connection_only() {
     let mut stage = Stage::new(Config::default());
     for (number, wire) in [
         request("GET", "/panic").into_bytes(),
@@ -106,7 +106,7 @@ fn a_handler_that_panics_answers_500_and_ends_its_connection_only() {
     .enumerate()
     {
         let mut peer = stage.peer();
-        let reply = peer.tell(wire);
+        let reply = peer.exchange(wire);
         assert_eq!((reply.status, reply.field("connection")), (500, Some("close")));
         peer.expect_end();
         drop(peer);
@@ -115,7 +115,7 @@ fn a_handler_that_panics_answers_500_and_ends_its_connection_only() {
 }
 
 #[test]
-fn what_was_said_before_a_panic_arrives() {
+fn output_sent_before_a_panic_arrives() {
     let mut stage = Stage::new(Config::default());
     let mut peer = stage.peer();
     peer.send([request("GET", "/"), request("GET", "/panic/after-response"), request("GET", "/")].concat());
@@ -124,7 +124,7 @@ fn what_was_said_before_a_panic_arrives() {
     drop(peer);
     stage.until_counted(0, |counts| counts.closed_panicked);
 
-    // A second head within a response would be taken for its body.
+    // A second head within a response would be read as its body.
     let mut peer = stage.peer();
     peer.send(request("GET", "/panic/after-head"));
     let answer = String::from_utf8(peer.rest().expect("a clean end")).unwrap();
@@ -135,7 +135,7 @@ fn what_was_said_before_a_panic_arrives() {
 }
 
 #[test]
-fn panics_outside_of_requests_end_their_connection_only() {
+fn panics_outside_requests_close_their_connection_only() {
     let mut stage = Stage::new(Config::default());
     let mut peer = stage.peer();
     assert_eq!(peer.get("/panic/at-writable").body.len(), 1_000_000);
@@ -147,12 +147,12 @@ fn panics_outside_of_requests_end_their_connection_only() {
     assert_eq!(peer.get("/panic/at-closed").text(), "ok");
     peer.expect_end();
     drop(peer);
-    // It was closed in good order before its handler was told.
+    // The connection closed in good order before the handler's `closed` ran.
     stage.until_counted(0, |counts| counts.closed_done);
 }
 
 #[test]
-fn many_panics_leave_nothing_behind() {
+fn many_panics_leak_nothing() {
     let mut stage = Stage::new(Config::default());
     assert_eq!((stage.witness.get("/").text(), stage.witness.get("/").text()), ("ok", "ok"));
     let before = stage.running.counts()[0].memory_bytes;
@@ -171,7 +171,7 @@ fn many_panics_leave_nothing_behind() {
 }
 
 #[test]
-fn a_handler_that_fails_answers_500_and_is_counted() {
+fn a_failing_handler_answers_500_and_is_counted() {
     let mut stage = Stage::new(Config::default());
     let mut peer = stage.peer();
     assert_eq!(peer.get("/fail").status, 500);
@@ -180,14 +180,14 @@ fn a_handler_that_fails_answers_500_and_is_counted() {
     stage.until_counted(0, |counts| counts.closed_failed);
 }
 
-/// Deadlines that a test can wait for.
+/// A server with short deadlines.
 fn hasty() -> Stage {
     let soon = Duration::from_millis(150);
     Stage::new(Config::new(http1::Limits { head_timeout: soon, body_timeout: soon, ..http1::Limits::default() }))
 }
 
 #[test]
-fn half_a_request_is_told_that_it_took_too_long() {
+fn an_incomplete_request_gets_408_at_its_deadline() {
     let mut stage = hasty();
     for (number, wire) in ["G", "GET / HTTP/1.1\r\nHost:", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab"]
         .into_iter()
@@ -195,10 +195,10 @@ fn half_a_request_is_told_that_it_took_too_long() {
     {
         let mut peer = stage.peer();
         if wire.starts_with("POST") {
-            // Answered before its body has come: that never comes, and nobody waits for it for ever.
-            assert_eq!(peer.tell(wire).status, 200);
+            // The response precedes the body, which never comes; the server must not wait for it without bound.
+            assert_eq!(peer.exchange(wire).status, 200);
         } else {
-            assert_eq!(peer.tell(wire).status, 408);
+            assert_eq!(peer.exchange(wire).status, 408);
         }
         peer.expect_end();
         drop(peer);
@@ -208,9 +208,9 @@ fn half_a_request_is_told_that_it_took_too_long() {
     }
 }
 
-/// Byte by byte is not a way to have all the time in the world: the head as a whole has a deadline.
+/// The deadline applies to the whole head, so sending byte by byte does not extend it.
 #[test]
-fn a_head_that_trickles_is_told_that_it_took_too_long() {
+fn a_trickling_head_gets_408_at_its_deadline() {
     let stage = hasty();
     let mut peer = stage.peer();
     for byte in request("GET", "/").repeat(100).replace("\r\n\r\n", "\r\nA: ").bytes() {
@@ -223,7 +223,7 @@ fn a_head_that_trickles_is_told_that_it_took_too_long() {
 }
 
 #[test]
-fn an_idle_connection_ends_without_a_word() {
+fn an_idle_connection_is_closed_without_output() {
     let idle_timeout = Duration::from_millis(150);
     let stage = Stage::new(Config::new(http1::Limits { idle_timeout, ..http1::Limits::default() }));
     let mut peer = stage.peer();

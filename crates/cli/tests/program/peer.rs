@@ -1,4 +1,4 @@
-//! A client that can do what no well-behaved client does, and that reads answers strictly.
+//! A client that can misbehave, and that parses responses strictly.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -18,7 +18,7 @@ pub(crate) struct Peer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// Everything from the status line to the empty line.
+    /// From the status line to the empty line.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
@@ -32,12 +32,12 @@ impl Peer {
         Self::try_to(address, None).unwrap()
     }
 
-    /// A peer at an address of its own.
+    /// A peer with the source address `local`.
     pub(crate) fn from(local: SocketAddr, program: &Program) -> Self {
         Self::try_at(Some(local), &program.address(), None).unwrap()
     }
 
-    /// A peer whose kernel takes only little of what it does not read.
+    /// A peer with a small receive buffer.
     pub(crate) fn narrow(program: &Program) -> Self {
         Self::try_to(&program.address(), Some(NARROW_BYTES)).unwrap()
     }
@@ -60,7 +60,7 @@ impl Peer {
         Ok(Self { socket, unread: Vec::new() })
     }
 
-    /// The same connection once more, for a thread that sends while this one reads.
+    /// A second handle of the connection, for a thread that sends while this one reads.
     pub(crate) fn sender(&self) -> Self {
         Self { socket: self.socket.try_clone().unwrap(), unread: Vec::new() }
     }
@@ -73,7 +73,7 @@ impl Peer {
         (&self.socket).write_all(bytes.as_ref())
     }
 
-    /// Asks with GET and reads the answer.
+    /// Sends a GET request and reads the response.
     pub(crate) fn get(&mut self, target: &str) -> Reply {
         self.ask("GET", target)
     }
@@ -83,8 +83,8 @@ impl Peer {
         self.reply_to(method)
     }
 
-    /// Sends the bytes and nothing more, and reads the answer to a GET.
-    pub(crate) fn tell(&mut self, bytes: impl AsRef<[u8]>) -> Reply {
+    /// Sends exactly these bytes, and reads the response to a GET request.
+    pub(crate) fn exchange(&mut self, bytes: impl AsRef<[u8]>) -> Reply {
         self.send(bytes);
         self.reply()
     }
@@ -109,7 +109,7 @@ impl Peer {
         reply
     }
 
-    /// Reads a head, up to and with the empty line.
+    /// Reads a head, including the empty line.
     pub(crate) fn head(&mut self) -> String {
         let mut looked_at = 0;
         let end = loop {
@@ -123,7 +123,7 @@ impl Peer {
         String::from_utf8(self.unread.drain(..end).collect()).unwrap()
     }
 
-    /// Takes exactly so many bytes.
+    /// Reads exactly `length` bytes.
     pub(crate) fn take(&mut self, length: usize) -> Vec<u8> {
         while self.unread.len() < length {
             self.more();
@@ -132,33 +132,33 @@ impl Peer {
         std::mem::replace(&mut self.unread, rest)
     }
 
-    /// Everything up to the end of the stream. An error if the connection breaks instead.
+    /// Reads to the end of the stream. An error if the connection breaks instead.
     pub(crate) fn rest(&mut self) -> io::Result<Vec<u8>> {
         let mut bytes = std::mem::take(&mut self.unread);
         (&self.socket).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// That the server has ended the connection in good order, and said nothing more.
+    /// Asserts that the server closes the connection in good order, without further output.
     pub(crate) fn expect_end(&mut self) {
         let rest = self.rest().expect("a clean end");
         assert!(rest.is_empty(), "nothing more was expected: {}", String::from_utf8_lossy(&rest));
     }
 
-    /// Whether the server said nothing for a moment, and did not end the connection either.
-    pub(crate) fn hears_nothing(&mut self, moment: Duration) -> bool {
+    /// Whether the server sends nothing for `moment`, and does not close the connection either.
+    pub(crate) fn receives_nothing(&mut self, moment: Duration) -> bool {
         self.socket.set_read_timeout(Some(moment)).unwrap();
         let read = (&self.socket).read(&mut [0; 1]);
         self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
         self.unread.is_empty() && read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Says that it will send no more.
+    /// Shuts down the write half.
     pub(crate) fn finish(&self) {
         self.socket.shutdown(Shutdown::Write).unwrap();
     }
 
-    /// Cuts the connection off: the server gets RST.
+    /// Resets the connection: the server receives RST.
     pub(crate) fn reset(self) {
         self.socket.set_linger(Some(Duration::ZERO)).unwrap();
     }
@@ -184,7 +184,7 @@ impl Peer {
         }
     }
 
-    /// What was not read yet, as far as somebody would look at it.
+    /// The start of the unread bytes, for a panic message.
     fn shown(&self) -> String {
         let shown = &self.unread[..self.unread.len().min(500)];
         format!("{} bytes, \"{}\"", self.unread.len(), shown.escape_ascii())
@@ -193,15 +193,15 @@ impl Peer {
     fn more(&mut self) {
         let mut piece = [0; 64 * 1024];
         match (&self.socket).read(&mut piece) {
-            Ok(0) => panic!("the connection ended; what was left: {}", self.shown()),
+            Ok(0) => panic!("the connection ended; unread: {}", self.shown()),
             Ok(length) => self.unread.extend_from_slice(&piece[..length]),
-            Err(error) => panic!("{error}; what was left: {}", self.shown()),
+            Err(error) => panic!("{error}; unread: {}", self.shown()),
         }
     }
 }
 
 impl Reply {
-    /// The value of a field, which must not be there twice.
+    /// The value of a field, which must not be repeated.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.head.lines().skip(1).filter_map(|line| {
             let (field, value) = line.split_once(": ")?;
@@ -216,7 +216,7 @@ impl Reply {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    /// The same with the date left out.
+    /// The response without its date.
     pub(crate) fn dateless(&self) -> Self {
         let lines = self.head.split_inclusive("\r\n").filter(|line| !line.starts_with("Date: "));
         Self { head: lines.collect(), ..self.clone() }
@@ -228,7 +228,7 @@ pub(crate) fn request(method: &str, target: &str) -> String {
     format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n\r\n")
 }
 
-/// A request with a body whose length is said.
+/// A request with a body and its Content-Length.
 pub(crate) fn post(target: &str, body: &[u8]) -> Vec<u8> {
     let head = format!("POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
     [head.as_bytes(), body].concat()
@@ -253,12 +253,12 @@ pub(crate) fn status(head: &str) -> u16 {
     code.and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("no response: {head:?}"))
 }
 
-/// What /bytes/N and /stream/N send.
+/// The content of /bytes/N and /stream/N.
 pub(crate) fn letters(length: usize) -> Vec<u8> {
     b"abcdefghijklmnopqrstuvwxyz\n".iter().copied().cycle().take(length).collect()
 }
 
-/// Bytes of which every piece is different.
+/// Bytes without repetition, so that misplaced pieces are detected.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
@@ -267,11 +267,11 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 pub(crate) fn assert_same(actual: &[u8], expected: &[u8]) {
     assert_eq!(actual.len(), expected.len());
     let difference = actual.iter().zip(expected).position(|(actual, expected)| actual != expected);
-    assert_eq!(difference, None, "the first byte that is not the same");
+    assert_eq!(difference, None, "the first different byte");
 }
 
-/// A request after which the connection ends.
+/// A request after which the server closes the connection.
 pub(crate) const LAST: &str = "GET /plaintext HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
-/// The receive buffer of a peer that is to be full soon.
+/// The receive buffer of a narrow peer.
 const NARROW_BYTES: usize = 8 * 1024;

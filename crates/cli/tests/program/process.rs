@@ -1,4 +1,4 @@
-//! The program as a process: how it starts, what it says, and how it ends.
+//! The program as a process: start, output, signals and exit.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::peer::{Peer, assert_same, letters, post, request};
 use crate::program::{Directory, Program, backend, run, tidegate, until};
 
 #[test]
-fn one_line_says_address_driver_and_loops() {
+fn the_start_up_line_names_address_backend_and_loops() {
     for (arguments, backend, loops) in [
         (&["--loops", "1"][..], backend(), "1 loop"),
         (&["--loops", "2", "--backend", "epoll"], "epoll", "2 loops"),
@@ -26,14 +26,14 @@ fn one_line_says_address_driver_and_loops() {
 }
 
 #[test]
-fn there_is_a_loop_for_each_core_unless_the_user_says_otherwise() {
+fn the_default_is_one_loop_per_core() {
     let cores = std::thread::available_parallelism().unwrap();
     let program = Program::serve(&[]);
     assert!(program.line.contains(&format!(", {cores} loop")), "{}", program.line);
 }
 
 #[test]
-fn a_port_in_use_is_one_line_and_exit_2() {
+fn a_port_in_use_is_one_error_line_and_exit_code_2() {
     for loops in ["1", "2"] {
         let program = Program::serve(&["--loops", loops]);
         let address = program.ip().to_string();
@@ -48,7 +48,7 @@ fn a_port_in_use_is_one_line_and_exit_2() {
 }
 
 #[test]
-fn a_unix_socket_in_use_is_one_line_and_exit_2() {
+fn a_unix_socket_in_use_is_one_error_line_and_exit_code_2() {
     let directory = Directory::new();
     let address = format!("unix:{}", directory.path("http.sock"));
     let program = Program::at(&address, &["--loops", "1"]);
@@ -59,7 +59,7 @@ fn a_unix_socket_in_use_is_one_line_and_exit_2() {
 }
 
 #[test]
-fn what_the_user_got_wrong_is_one_line_and_exit_2() {
+fn usage_errors_are_one_line_and_exit_code_2() {
     let directory = Directory::new();
     let nowhere = format!("unix:{}/nowhere/http.sock", directory.path("."));
     let lost = directory.path("lost/takeover");
@@ -72,7 +72,7 @@ fn what_the_user_got_wrong_is_one_line_and_exit_2() {
         (&["serve", "--listen", "harbour"], "harbour"),
         (&["serve", "--listen", "127.0.0.1"], "127.0.0.1"),
         (&["serve", "--listen", "127.0.0.1:65536"], "65536"),
-        // An address for documentation, which nobody has (RFC 5737).
+        // A documentation address, which no interface has (RFC 5737).
         (&["serve", "--listen", "192.0.2.1:80"], "192.0.2.1:80"),
         (&["serve", "--listen", &nowhere], "nowhere"),
         (&["serve", "--takeover"], "--takeover"),
@@ -101,7 +101,7 @@ fn what_the_user_got_wrong_is_one_line_and_exit_2() {
 }
 
 #[test]
-fn help_and_version_are_told_to_who_asks() {
+fn help_and_version_are_printed_on_standard_output() {
     for arguments in [&["--help"][..], &["help"], &["serve", "--help"], &["help", "serve"], &["--version"]] {
         let (code, output, errors) = run(arguments);
         assert_eq!((code, errors.len()), (Some(0), 0), "{errors:?}");
@@ -127,13 +127,13 @@ fn help_and_version_are_told_to_who_asks() {
 }
 
 #[test]
-fn a_port_is_free_again_as_soon_as_the_program_is_gone() {
+fn a_port_can_be_reused_right_after_exit() {
     let mut program = Program::serve(&["--loops", "1"]);
     let address = program.ip().to_string();
-    // The server closes first, so its side of these connections lingers in the kernel.
+    // The server closes first, so its side of these connections stays in TIME_WAIT.
     let mut peers: Vec<_> = (0..3).map(|_| Peer::connect(&program)).collect();
     for peer in &mut peers {
-        assert_eq!(peer.tell("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").status, 200);
+        assert_eq!(peer.exchange("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").status, 200);
         peer.expect_end();
     }
     drop(peers);
@@ -148,7 +148,7 @@ fn a_port_is_free_again_as_soon_as_the_program_is_gone() {
 }
 
 #[test]
-fn a_signal_drains_and_ends_with_success() {
+fn a_signal_drains_and_exits_with_success() {
     for (signal, loops) in [(Signal::TERM, "1"), (Signal::INT, "1"), (Signal::TERM, "2"), (Signal::INT, "2")] {
         let mut program = Program::serve(&["--loops", loops]);
         let mut idle: Vec<_> = (0..5).map(|_| Peer::connect(&program)).collect();
@@ -156,21 +156,21 @@ fn a_signal_drains_and_ends_with_success() {
             assert_eq!(peer.get("/plaintext").status, 200);
         }
         let mut silent = Peer::connect(&program);
-        // More than the kernel's buffers take.
+        // More than the kernel's buffers hold.
         let mut slow = Peer::connect(&program);
         slow.send(request("GET", "/bytes/16000000"));
         assert!(slow.head().contains("Content-Length: 16000000\r\n"));
 
         program.signal(signal);
-        // Who waits between two requests, or before the first, is let go after a moment.
+        // Connections that are idle between two requests, or before the first, are closed after a moment.
         for peer in &mut idle {
             peer.expect_end();
         }
         silent.expect_end();
         drop((idle, silent));
         assert!(program.is_running());
-        refuses_newcomers(&program);
-        // Who is being answered gets all of it.
+        refuses_new_connections(&program);
+        // A response in progress is sent completely.
         assert_same(&slow.take(16_000_000), &letters(16_000_000));
         slow.expect_end();
         drop(slow);
@@ -179,9 +179,9 @@ fn a_signal_drains_and_ends_with_success() {
     }
 }
 
-/// Says `Connection: close` where there is still time to say it.
+/// The response has `Connection: close` if its head was not sent before the drain.
 #[test]
-fn a_request_that_is_under_way_is_answered_while_the_server_drains() {
+fn a_request_in_progress_is_answered_during_the_drain() {
     let mut program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::connect(&program);
     let wire = post("/plaintext", b"");
@@ -189,7 +189,7 @@ fn a_request_that_is_under_way_is_answered_while_the_server_drains() {
     let mut body = Peer::connect(&program);
     body.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n01234");
     assert_eq!(super::peer::status(&body.head()), 200);
-    settle(&program);
+    await_progress(&program);
 
     program.signal(Signal::TERM);
     until("the listener to be gone", || Peer::try_to(&program.address(), None).is_err());
@@ -204,9 +204,9 @@ fn a_request_that_is_under_way_is_answered_while_the_server_drains() {
     assert_eq!(program.until_ended().code(), Some(0));
 }
 
-/// The requests behind the one that is being answered were sent before anybody could know.
+/// The peer sent the later requests of the batch before it could know of the drain.
 #[test]
-fn a_pipelined_batch_ends_with_a_whole_response_when_the_server_drains() {
+fn a_drain_ends_a_pipelined_batch_with_a_complete_response() {
     let mut program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::narrow(&program);
     peer.send(request("GET", "/bytes/3000000").repeat(20));
@@ -228,7 +228,7 @@ fn a_pipelined_batch_ends_with_a_whole_response_when_the_server_drains() {
 }
 
 #[test]
-fn a_second_signal_ends_at_once() {
+fn a_second_signal_exits_at_once() {
     for (first, second) in [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::INT), (Signal::TERM, Signal::INT)] {
         let mut program = Program::serve(&["--loops", "1"]);
         let mut slow = Peer::narrow(&program);
@@ -243,9 +243,9 @@ fn a_second_signal_ends_at_once() {
     }
 }
 
-/// It takes as long as the deadline of the drain is, and no longer than this test waits.
+/// The exit takes as long as the drain deadline, which is shorter than this test waits.
 #[test]
-fn who_never_reads_cannot_keep_the_server_from_ending() {
+fn a_never_reading_peer_cannot_prevent_exit() {
     let mut program = Program::serve(&["--loops", "2"]);
     let mut stuck: Vec<_> = (0..4).map(|_| Peer::narrow(&program)).collect();
     for peer in &mut stuck {
@@ -257,7 +257,7 @@ fn who_never_reads_cannot_keep_the_server_from_ending() {
 }
 
 #[test]
-fn the_counts_are_told_to_who_asks_and_nothing_ends() {
+fn sigusr1_prints_the_counts_and_ends_nothing() {
     let mut program = Program::serve(&["--loops", "2", "--quiet"]);
     let mut peer = Peer::connect(&program);
     for _ in 0..3 {
@@ -269,18 +269,18 @@ fn the_counts_are_told_to_who_asks_and_nothing_ends() {
     drop(peer);
     until("the connection to be counted out", || program.count("connections") == 0);
     assert_eq!(program.count("closed_done"), 1);
-    // It is no signal to end, and what follows it is the first.
+    // SIGUSR1 does not count as the first of two termination signals.
     program.signal(Signal::TERM);
     assert_eq!(program.until_ended().code(), Some(0));
 }
 
 #[test]
-fn a_quiet_server_keeps_what_peers_do_to_itself() {
+fn a_quiet_server_does_not_log_errors_of_peers() {
     for (arguments, lines) in [(&["--loops", "1", "--quiet"][..], 0), (&["--loops", "1"], 3)] {
         let mut program = Program::serve(arguments);
         for wire in ["nonsense\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /\n\n"] {
             let mut peer = Peer::connect(&program);
-            assert!(peer.tell(wire).status >= 400);
+            assert!(peer.exchange(wire).status >= 400);
             peer.expect_end();
         }
         program.signal(Signal::TERM);
@@ -291,30 +291,30 @@ fn a_quiet_server_keeps_what_peers_do_to_itself() {
 }
 
 #[test]
-fn nobody_has_to_read_what_the_program_says() {
+fn closed_output_streams_do_not_stop_the_server() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    // Its address has to be known, since it cannot be told.
+    // A fixed address, since the start-up line cannot be read.
     let directory = Directory::new();
     let path = directory.path("http.sock");
     let mut command = tidegate(&["serve", "--loops", "1", "--listen", &format!("unix:{path}")]);
     let mut child = command.stdout(writer.try_clone().unwrap()).stderr(writer).spawn().unwrap();
     let address = socket2::SockAddr::unix(&path).unwrap();
     until("the server", || Peer::try_to(&address, None).is_ok());
-    assert_eq!(Peer::to(&address).tell("nonsense\r\n\r\n").status, 400);
+    assert_eq!(Peer::to(&address).exchange("nonsense\r\n\r\n").status, 400);
     assert_eq!(Peer::to(&address).get("/plaintext").status, 200);
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
 }
 
-fn refuses_newcomers(program: &Program) {
-    until("newcomers to be refused", || {
+fn refuses_new_connections(program: &Program) {
+    until("new connections to be refused", || {
         Peer::try_to(&program.address(), None).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
     });
 }
 
-/// Waits until the server has seen what was sent before.
-fn settle(program: &Program) {
+/// Waits until the server has processed input that was sent before.
+fn await_progress(program: &Program) {
     for _ in 0..3 {
         assert_eq!(Peer::connect(program).get("/plaintext").status, 200);
     }

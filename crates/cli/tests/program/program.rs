@@ -1,4 +1,4 @@
-//! The program as a child process, and what the system knows about it.
+//! The program as a child process, and what /proc reports about it.
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use socket2::SockAddr;
 
-/// `tidegate serve`, running. Dropping it kills it, by its own number.
+/// A running `tidegate serve`. Dropping it kills the process.
 pub(crate) struct Program {
     child: Child,
     /// The start-up line.
@@ -21,11 +21,11 @@ pub(crate) struct Program {
     stderr: Lines,
 }
 
-/// The lines that a process has written so far.
+/// The lines of a stream so far.
 type Lines = Arc<Mutex<Vec<String>>>;
 
 impl Program {
-    /// A server at a free port of the loopback.
+    /// A server on a free loopback port.
     pub(crate) fn serve(arguments: &[&str]) -> Self {
         Self::at("127.0.0.1:0", arguments)
     }
@@ -37,7 +37,7 @@ impl Program {
         Self::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
     }
 
-    /// A server that may have only so many descriptors.
+    /// A server with a descriptor limit.
     pub(crate) fn with_descriptors(count: u32, arguments: &[&str]) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -n {count}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tidegate")]);
@@ -45,26 +45,26 @@ impl Program {
         Self::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
     }
 
-    /// A server with strace at it, which makes system calls fail. The process is the server's own: strace stands beside
-    /// it, writes to `log`, and ends with it.
+    /// A server under strace, which makes system calls fail. The child process is the server itself: strace runs as a
+    /// detached process, writes to `log`, and ends with the server.
     pub(crate) fn under_strace(inject: &[&str], log: &str, arguments: &[&str]) -> Self {
         let mut command = strace(inject, log);
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
         Self::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
     }
 
-    /// Starts a server, or gives what it had to say instead.
+    /// Starts a server, or returns its error output.
     pub(crate) fn start(mut command: Command) -> Result<Self, Vec<String>> {
         Self::start_with_input(command.stdin(Stdio::null()))
     }
 
-    /// The same, with the standard input that the command has.
+    /// The same, with the command's standard input.
     pub(crate) fn start_with_input(command: &mut Command) -> Result<Self, Vec<String>> {
         let program = Self::launch(command);
         if program.line.is_empty() { Err(program.whole_log()) } else { Ok(program) }
     }
 
-    /// Starts the program, and waits until it has said where it listens or has ended.
+    /// Starts the program, and waits for its start-up line or its exit.
     fn launch(command: &mut Command) -> Self {
         raise_descriptor_limit();
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -79,7 +79,7 @@ impl Program {
         program
     }
 
-    /// Where it listens, as it says itself.
+    /// The address in its start-up line.
     pub(crate) fn address(&self) -> SockAddr {
         match self.host().strip_prefix("unix:") {
             Some(path) => SockAddr::unix(path.replacen('@', "\0", usize::from(path.starts_with('@')))).unwrap(),
@@ -93,28 +93,28 @@ impl Program {
     }
 
     fn host(&self) -> &str {
-        let rest = self.line.strip_prefix("tidegate: listening on ").expect("the start-up line says where");
+        let rest = self.line.strip_prefix("tidegate: listening on ").expect("the start-up line has the address");
         let host = rest.split(' ').next().unwrap();
         host.strip_prefix("http://").unwrap_or(host)
     }
 
-    /// What it has written to standard error.
+    /// Its standard error so far.
     pub(crate) fn log(&self) -> Vec<String> {
         self.stderr.lock().unwrap().clone()
     }
 
-    /// What it has written to standard error until its end, which has come.
+    /// Its complete standard error, after its exit.
     fn whole_log(&self) -> Vec<String> {
         until("the end of the log", || Arc::strong_count(&self.stderr) == 1);
         self.log()
     }
 
-    /// What it has written to standard output.
+    /// Its standard output so far.
     pub(crate) fn output(&self) -> Vec<String> {
         self.stdout.lock().unwrap().clone()
     }
 
-    /// Waits until the log has so many lines that contain `text`, and gives them.
+    /// Waits until `count` log lines contain `text`, and returns them.
     pub(crate) fn until_logged(&self, text: &str, count: usize) -> Vec<String> {
         let found = || self.log().into_iter().filter(|line| line.contains(text)).collect::<Vec<_>>();
         until(&format!("{count} lines with {text:?} in the log"), || found().len() >= count);
@@ -125,7 +125,7 @@ impl Program {
         rustix::process::kill_process(self.pid(), signal).expect("it is there");
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has exited.
     pub(crate) fn until_ended(&mut self) -> ExitStatus {
         let mut status = None;
         until("the end of the program", || {
@@ -139,7 +139,7 @@ impl Program {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// What the server has counted, by its name.
+    /// A count of the server, by its name.
     pub(crate) fn count(&self, name: &str) -> u64 {
         let said =
             || self.output().into_iter().filter(|line| line.starts_with("tidegate: counts:")).collect::<Vec<_>>();
@@ -151,23 +151,23 @@ impl Program {
         count.unwrap_or_else(|| panic!("no {name} in {line}")).parse().unwrap()
     }
 
-    /// The processor time it has used, in clock ticks: a hundredth of a second each.
+    /// The CPU time of the process, in clock ticks of 10 ms.
     pub(crate) fn ticks(&self) -> u64 {
         let stat = self.read("stat");
-        // The name of the program, in brackets, may contain anything.
+        // The name of the program, in parentheses, may contain any character.
         let fields: Vec<_> = stat[stat.rfind(')').unwrap() + 2..].split(' ').collect();
         fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
     }
 
-    /// How many descriptors it has.
+    /// The number of its open descriptors.
     pub(crate) fn descriptors(&self) -> usize {
         std::fs::read_dir(self.proc("fd")).unwrap().count()
     }
 
-    /// Memory of it that is resident, in bytes.
+    /// Its resident memory, in bytes.
     pub(crate) fn resident(&self) -> u64 {
         let rollup = self.read("smaps_rollup");
-        let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).expect("the kernel says");
+        let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).expect("the kernel reports Rss");
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
     }
 
@@ -179,7 +179,7 @@ impl Program {
         format!("/proc/{}/{name}", self.child.id())
     }
 
-    /// How many descriptors each of its epolls watches.
+    /// The number of descriptors that each of its epoll instances watches.
     pub(crate) fn polled(&self) -> Vec<usize> {
         let directory = format!("/proc/{}/fdinfo", self.child.id());
         let infos = std::fs::read_dir(directory).unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()));
@@ -210,8 +210,8 @@ pub(crate) fn tidegate(arguments: &[&str]) -> Command {
     command
 }
 
-/// What servers of these tests run on unless a test says otherwise: what `TIDEGATE_BACKEND` names, otherwise io_uring if
-/// it is there. It is named to them, so that none falls back unnoticed.
+/// The default backend of servers in these tests: `TIDEGATE_BACKEND`, otherwise io_uring if it is available. Servers
+/// get it by name, so that none falls back unnoticed.
 pub(crate) fn backend() -> &'static str {
     static BACKEND: OnceLock<String> = OnceLock::new();
     BACKEND.get_or_init(|| match std::env::var(VARIABLE) {
@@ -221,7 +221,7 @@ pub(crate) fn backend() -> &'static str {
     })
 }
 
-/// Whether the kernel and the sandbox permit io_uring; if not, that is said as for a tool.
+/// Whether the kernel and the sandbox permit io_uring; if not, the test is skipped as for a missing tool.
 pub(crate) fn can_use_uring() -> bool {
     static FOUND: OnceLock<Result<(), Vec<String>>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
@@ -239,29 +239,28 @@ pub(crate) fn run(arguments: &[&str]) -> (Option<i32>, Vec<String>, Vec<String>)
     (output.status.code(), lines(&output.stdout), lines(&output.stderr))
 }
 
-/// Runs a server that is not to start: its exit code, and what it had to say. If it does start, that fails the test, and
-/// does not hold it up.
+/// Runs a server that must not start: its exit code, and its standard error. If it does start, the test fails at once.
 pub(crate) fn refused(mut command: Command) -> (Option<i32>, Vec<String>) {
     let mut program = Program::launch(command.stdin(Stdio::null()));
     assert!(program.line.is_empty(), "it started: {}", program.line);
     (program.until_ended().code(), program.whole_log())
 }
 
-/// strace, to be given the program's arguments. Each of `inject` is a call, what it comes to, and how often.
+/// strace of the program; the caller adds the program's arguments. Each of `inject` has strace's `--inject` syntax.
 pub(crate) fn strace(inject: &[&str], log: &str) -> Command {
     let mut command = Command::new("strace");
     command.args(["-D", "-f", "--quiet=all", "-o", log]);
     for fault in inject {
         command.arg(format!("--inject={fault}"));
     }
-    // Other calls are neither written down nor slowed down.
+    // Other calls are neither logged nor slowed down.
     let calls: Vec<_> = inject.iter().filter_map(|fault| fault.split(':').next()).collect();
     command.args([&format!("--trace={}", calls.join(",")), "--seccomp-bpf", env!("CARGO_BIN_EXE_tidegate")]);
     command.env(VARIABLE, backend());
     command
 }
 
-/// Whether a tool can be used; if not, that is printed, or fails the test if tools are required.
+/// Whether a tool can be used; if not, a message is printed, or the test fails if tools are required.
 pub(crate) fn can_use(tool: &str, arguments: &[&str]) -> bool {
     match Command::new(tool).args(arguments).stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => true,
@@ -276,14 +275,14 @@ pub(crate) fn can_use(tool: &str, arguments: &[&str]) -> bool {
     }
 }
 
-/// A test is skipped for want of a tool, and says so, unless `TIDEGATE_TOOLS_REQUIRED=1` is in the environment.
+/// Prints that a test is skipped for lack of a tool. Panics if `TIDEGATE_TOOLS_REQUIRED=1` is in the environment.
 pub(crate) fn skip(tool: &str, why: &dyn Display) {
     let required = std::env::var_os("TIDEGATE_TOOLS_REQUIRED").is_some_and(|value| value == "1");
     assert!(!required, "{tool} is required: {why}");
     println!("skipped: there is no {tool} here: {why}");
 }
 
-/// Waits until `is_so`, and panics with `what` if it does not become so.
+/// Waits until `is_so` returns true, and panics with `what` after [`PATIENCE`].
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -292,7 +291,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Reads the lines of a stream in a thread of its own, which ends with the stream.
+/// Reads the lines of a stream on a new thread, which ends with the stream.
 fn collect(stream: impl Read + Send + 'static) -> Lines {
     let lines = Lines::default();
     let collected = lines.clone();
@@ -310,12 +309,12 @@ fn raise_descriptor_limit() {
     ONCE.call_once(|| {
         let limit = rustix::process::getrlimit(Resource::Nofile);
         let raised = Rlimit { current: limit.maximum, ..limit };
-        // Where it cannot be raised, the tests that need more say so by themselves.
+        // If the limit cannot be raised, the tests that need more fail with their own messages.
         let _ = rustix::process::setrlimit(Resource::Nofile, raised);
     });
 }
 
-/// A directory that is gone when the test is over.
+/// A temporary directory, removed on drop.
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {
@@ -338,8 +337,8 @@ impl Drop for Directory {
     }
 }
 
-/// What names the backend to a server.
+/// The environment variable that names the backend.
 pub(crate) const VARIABLE: &str = "TIDEGATE_BACKEND";
 
-/// How long something may take that is to happen.
+/// The timeout of every wait in these tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! Peers that bring or take little at a time: whoever keeps below the least rate is given up.
+//! Minimum rates: a peer that sends a body or reads a response more slowly is closed.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::peer::{Peer, request};
 use crate::program::{Program, until};
 
 #[test]
-fn a_body_that_comes_byte_by_byte_is_given_up_unless_any_rate_will_do() {
+fn a_body_below_the_minimum_rate_gets_408() {
     let body = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
     let program = Program::serve(&["--loops", "1", "--request-timeout", "1", "--body-rate-min", "1000"]);
     let mut peer = Peer::connect(&program);
@@ -34,14 +34,14 @@ fn a_body_that_comes_byte_by_byte_is_given_up_unless_any_rate_will_do() {
 }
 
 #[test]
-fn who_reads_little_by_little_is_given_up_unless_any_rate_will_do() {
+fn a_reader_below_the_minimum_rate_is_closed() {
     let taste = |peer: &Peer| {
         let _ = (&peer.socket).read(&mut [0; 1024]);
     };
     let program = Program::serve(&["--loops", "1", "--write-timeout", "1", "--write-rate-min", "10000000"]);
     let mut peer = Peer::narrow(&program);
     peer.send(request("GET", "/bytes/1000000000"));
-    until("the reader to be given up", || {
+    until("the reader to be closed", || {
         taste(&peer);
         program.count("closed_write_timeout") == 1
     });

@@ -1,4 +1,4 @@
-//! What `tidegate serve` answers.
+//! The responses of `tidegate serve`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn every_route_answers() {
 }
 
 #[test]
-fn bytes_and_streams_have_the_length_that_was_asked_for() {
+fn bytes_and_stream_have_the_requested_length() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::connect(&program);
     for length in [0, 1, 1023, 1024, 4095, 4096, 16_384, 65_535, 65_536, 65_537, 200_000, 3_000_000] {
@@ -48,7 +48,7 @@ fn bytes_and_streams_have_the_length_that_was_asked_for() {
 }
 
 #[test]
-fn lengths_that_are_none_are_not_found() {
+fn invalid_lengths_are_not_found() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::connect(&program);
     for target in ["/bytes/", "/bytes/a", "/bytes/-1", "/bytes/1/2", "/bytes/18446744073709551616", "/stream/0x1"] {
@@ -60,40 +60,40 @@ fn lengths_that_are_none_are_not_found() {
 }
 
 #[test]
-fn echo_sends_back_what_it_gets() {
+fn echo_returns_the_request_body() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::connect(&program);
     for length in [0, 1, 100, 16_384, 70_000, 300_000] {
         let body = pattern(length);
-        let known = peer.tell(post("/echo", &body));
+        let known = peer.exchange(post("/echo", &body));
         assert_eq!((known.status, known.field("content-length")), (200, Some(&*length.to_string())));
         assert_same(&known.body, &body);
         for size in [1 + length / 300, 5_000, 100_000] {
-            let chunked = peer.tell(post_chunked("/echo", &body, size));
+            let chunked = peer.exchange(post_chunked("/echo", &body, size));
             assert_eq!((chunked.status, chunked.field("transfer-encoding")), (200, Some("chunked")));
             assert_same(&chunked.body, &body);
         }
     }
-    let nothing = peer.tell("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    let nothing = peer.exchange("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
     assert_eq!((nothing.status, nothing.field("content-length"), nothing.body.len()), (200, Some("0"), 0));
     let typed = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Type: text/tide\r\nContent-Length: 3\r\n\r\nebb";
-    let typed = peer.tell(typed);
+    let typed = peer.exchange(typed);
     assert_eq!((typed.text(), typed.field("content-type")), ("ebb", Some("text/tide")));
     let unsaid = peer.ask("POST", "/echo");
     assert_eq!((unsaid.status, unsaid.field("connection")), (411, Some("close")));
 }
 
 #[test]
-fn sum_says_what_has_arrived() {
+fn sum_returns_length_and_checksum() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::connect(&program);
     // The check value of CRC-32.
-    assert_eq!(peer.tell(post("/sum", b"123456789")).text(), "9 cbf43926\n");
-    assert_eq!(peer.tell(post_chunked("/sum", b"123456789", 2)).text(), "9 cbf43926\n");
+    assert_eq!(peer.exchange(post("/sum", b"123456789")).text(), "9 cbf43926\n");
+    assert_eq!(peer.exchange(post_chunked("/sum", b"123456789", 2)).text(), "9 cbf43926\n");
     assert_eq!(peer.ask("POST", "/sum").text(), "0 00000000\n");
-    let much = peer.tell(post("/sum", &pattern(3_000_000))).text().to_owned();
+    let much = peer.exchange(post("/sum", &pattern(3_000_000))).text().to_owned();
     assert!(much.starts_with("3000000 "), "{much}");
-    assert_eq!(peer.tell(post_chunked("/sum", &pattern(3_000_000), 100_000)).text(), much);
+    assert_eq!(peer.exchange(post_chunked("/sum", &pattern(3_000_000), 100_000)).text(), much);
     let wrong = peer.get("/sum");
     assert_eq!((wrong.status, wrong.field("allow")), (405, Some("POST")));
 }
@@ -113,7 +113,7 @@ fn echo_sends_five_megabytes_while_it_receives_them() {
 }
 
 #[test]
-fn wrong_methods_are_told_which_are_right() {
+fn a_wrong_method_gets_405_with_allow() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::connect(&program);
     for target in ["/", "/plaintext", "/json", "/bytes/10", "/stream/10"] {
@@ -121,7 +121,7 @@ fn wrong_methods_are_told_which_are_right() {
             let reply = peer.ask(method, target);
             assert_eq!((reply.status, reply.field("allow")), (405, Some("GET, HEAD")), "{method} {target}");
         }
-        let with_body = peer.tell(post(target, &pattern(10_000)));
+        let with_body = peer.exchange(post(target, &pattern(10_000)));
         assert_eq!(with_body.status, 405);
     }
     for method in ["GET", "HEAD", "PUT"] {
@@ -143,13 +143,13 @@ fn unknown_methods_are_not_implemented_on_any_path() {
         }
     }
     let with_body = "TIDE /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nebb";
-    assert_eq!(peer.tell(with_body).status, 501);
+    assert_eq!(peer.exchange(with_body).status, 501);
     assert_eq!(peer.get("/plaintext").status, 200, "the connection persists");
 }
 
 /// RFC 9110 §9.3.7.
 #[test]
-fn options_of_the_server_are_the_methods_that_it_implements() {
+fn options_asterisk_lists_the_implemented_methods() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::connect(&program);
     let reply = peer.ask("OPTIONS", "*");
@@ -159,7 +159,7 @@ fn options_of_the_server_are_the_methods_that_it_implements() {
 }
 
 #[test]
-fn head_is_get_without_the_body() {
+fn head_returns_the_head_of_get() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::connect(&program);
     for target in ["/", "/plaintext", "/json", "/bytes/0", "/bytes/500", "/bytes/100000", "/stream/500", "/nothing"] {
@@ -168,7 +168,7 @@ fn head_is_get_without_the_body() {
     }
 }
 
-/// The length of a body that nobody sends is no work.
+/// A body that is not sent must cost no CPU time, whatever its length.
 #[test]
 fn head_of_the_longest_body_is_answered_at_once() {
     let program = Program::serve(&["--loops", "1"]);
@@ -180,7 +180,7 @@ fn head_of_the_longest_body_is_answered_at_once() {
 }
 
 #[test]
-fn the_longest_body_begins_and_holds_nobody_up() {
+fn the_longest_body_does_not_delay_other_connections() {
     let program = Program::serve(&["--loops", "1"]);
     let mut greedy = Peer::connect(&program);
     greedy.send(request("GET", "/bytes/9223372036854775807"));
@@ -190,7 +190,7 @@ fn the_longest_body_begins_and_holds_nobody_up() {
 }
 
 #[test]
-fn connections_are_kept_unless_the_peer_asks_otherwise() {
+fn http_1_1_connections_persist_unless_the_peer_sends_close() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::connect(&program);
     for _ in 0..100 {
@@ -198,29 +198,29 @@ fn connections_are_kept_unless_the_peer_asks_otherwise() {
     }
     for option in ["close", "Close", "keep-alive, close"] {
         let mut peer = Peer::connect(&program);
-        let reply = peer.tell(format!("GET /bytes/70000 HTTP/1.1\r\nHost: a\r\nConnection: {option}\r\n\r\n"));
+        let reply = peer.exchange(format!("GET /bytes/70000 HTTP/1.1\r\nHost: a\r\nConnection: {option}\r\n\r\n"));
         assert_eq!((reply.field("connection"), reply.body.len()), (Some("close"), 70_000));
         peer.expect_end();
     }
 }
 
 #[test]
-fn http_1_0_is_answered_and_closed_unless_it_asks_otherwise() {
+fn http_1_0_connections_close_unless_the_peer_sends_keep_alive() {
     let program = Program::serve(&["--loops", "1"]);
     for target in ["/plaintext", "/bytes/100000", "/nothing"] {
         let mut peer = Peer::connect(&program);
-        let reply = peer.tell(format!("GET {target} HTTP/1.0\r\n\r\n"));
+        let reply = peer.exchange(format!("GET {target} HTTP/1.0\r\n\r\n"));
         assert_eq!(reply.field("connection"), Some("close"));
         peer.expect_end();
     }
-    // No chunks for whom they are unknown: the body ends with the connection.
-    let stream = Peer::connect(&program).tell("GET /stream/100000 HTTP/1.0\r\n\r\n");
+    // HTTP/1.0 has no chunked coding: the end of the connection ends the body.
+    let stream = Peer::connect(&program).exchange("GET /stream/100000 HTTP/1.0\r\n\r\n");
     assert_eq!(stream.field("transfer-encoding"), None);
     assert_same(&stream.body, &letters(100_000));
 
     let mut peer = Peer::connect(&program);
     for _ in 0..3 {
-        let reply = peer.tell("GET /plaintext HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+        let reply = peer.exchange("GET /plaintext HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
         assert_eq!((reply.field("connection"), reply.text()), (Some("keep-alive"), "Hello, World!"));
     }
 }
@@ -240,7 +240,7 @@ fn pipelined_requests_are_answered_in_order() {
             _ => wire.extend(request("GET", "/nothing").as_bytes()),
         }
     }
-    // Whole, and in pieces that end anywhere.
+    // Sent whole, and in pieces that end at any byte.
     for piece in [wire.len(), 1_000, 77] {
         let mut peer = Peer::connect(&program);
         let mut sender = peer.sender();
@@ -271,7 +271,7 @@ fn a_query_and_the_order_of_fields_change_nothing() {
         for first in 0..fields.len() {
             let mut fields = fields;
             fields.rotate_left(first);
-            let reply = peer.tell(format!("GET {target} HTTP/1.1\r\n{}\r\n\r\n", fields.join("\r\n")));
+            let reply = peer.exchange(format!("GET {target} HTTP/1.1\r\n{}\r\n\r\n", fields.join("\r\n")));
             replies.insert(reply.dateless().head);
         }
     }
@@ -280,19 +280,20 @@ fn a_query_and_the_order_of_fields_change_nothing() {
 }
 
 #[test]
-fn leave_to_send_a_body_is_given_first() {
+fn a_100_response_precedes_the_final_head() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::connect(&program);
     let head = "POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n";
-    assert_eq!(peer.tell(head).status, 100);
-    // And alone: there are proxies that take the head of the response, if it comes with this, for the whole of it.
-    assert!(peer.hears_nothing(Duration::from_millis(50)));
-    assert_eq!(peer.tell("0123456789").text(), "0123456789");
+    assert_eq!(peer.exchange(head).status, 100);
+    // The interim response must arrive alone: some proxies take a final head that arrives with it for the whole
+    // response.
+    assert!(peer.receives_nothing(Duration::from_millis(50)));
+    assert_eq!(peer.exchange("0123456789").text(), "0123456789");
     assert_eq!(peer.get("/plaintext").status, 200);
 }
 
 #[test]
-fn a_request_may_come_byte_by_byte() {
+fn a_request_is_decoded_byte_by_byte() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::connect(&program);
     peer.socket.set_tcp_nodelay(true).unwrap();
@@ -316,7 +317,7 @@ fn an_abstract_unix_socket_is_served_and_named_and_leaves_no_file() {
 }
 
 #[test]
-fn a_takeover_at_an_abstract_name_is_refused_with_the_reason() {
+fn takeover_at_an_abstract_name_is_refused_with_the_reason() {
     let output = tidegate(&["serve", "--listen", "127.0.0.1:0", "--takeover", "@tidegate"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -328,23 +329,23 @@ fn a_unix_socket_is_served_and_named() {
     let directory = Directory::new();
     let path = directory.path("http.sock");
     for _ in 0..2 {
-        // The second one finds the file that the first one left.
+        // The second server finds the socket file that the first one left.
         let program = Program::at(&format!("unix:{path}"), &["--loops", "2"]);
         assert_eq!(program.line, format!("tidegate: listening on unix:{path} ({}, 2 loops)", backend()));
         let mut peer = Peer::connect(&program);
         assert_eq!(peer.get("/plaintext").text(), "Hello, World!");
         assert_same(&peer.get("/bytes/1000000").body, &letters(1_000_000));
         let body = pattern(100_000);
-        assert_same(&peer.tell(post("/echo", &body)).body, &body);
+        assert_same(&peer.exchange(post("/echo", &body)).body, &body);
         let address = program.address();
         drop((program, peer));
-        // io_uring is closed behind the back of a process that was killed, a few milliseconds later.
+        // The kernel closes the io_uring of a killed process asynchronously, a few milliseconds later.
         until("the listener to be gone", || Peer::try_to(&address, None).is_err());
     }
 }
 
 #[test]
-fn connections_go_to_the_loop_that_has_the_fewest_if_that_is_asked_for() {
+fn least_loaded_assigns_connections_to_the_loop_with_the_fewest() {
     let directory = Directory::new();
     let address = format!("unix:{}", directory.path("http.sock"));
     let program = Program::at(&address, &["--loops", "2", "--backend", "epoll", "--least-loaded"]);
@@ -394,14 +395,14 @@ fn two_loops_serve_one_address() {
 }
 
 #[test]
-fn many_streams_at_once_are_all_right() {
+fn concurrent_streams_are_intact() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peers: Vec<_> = (0..50).map(|_| Peer::connect(&program)).collect();
     for peer in &mut peers {
         peer.send(request("GET", "/stream/1000000"));
     }
     let expected = letters(1_000_000);
-    // The last first: whoever does not read meanwhile must not hold the others up.
+    // In reverse order: peers that do not read yet must not delay the others.
     for peer in peers.iter_mut().rev() {
         assert_same(&peer.reply().body, &expected);
     }
@@ -416,9 +417,9 @@ fn assert_date(date: &str) {
     assert!(number.len() == 2 && year.len() == 4 && time.len() == 8, "{date}");
 }
 
-/// What is in a response beside what was asked for.
+/// The fields that the server adds to every response.
 #[test]
-fn a_response_says_nothing_twice() {
+fn a_response_repeats_no_field() {
     let program = Program::serve(&["--loops", "1"]);
     let mut peer = Peer::connect(&program);
     for target in ["/", "/plaintext", "/json", "/bytes/1", "/stream/1", "/nothing"] {

@@ -1,4 +1,4 @@
-//! A process that is stopped for longer than its time-outs: requests that were sent in time are answered.
+//! A process that is stopped for longer than its timeouts: requests that were sent in time are answered.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use rustix::process::Signal;
 use crate::peer::Peer;
 use crate::program::{Program, can_use_uring, until};
 
-/// What comes of peers that send the first part, and the second one while the server is stopped for longer than its
-/// time-out.
+/// The statuses of peers that send the first part, and then the second part while the server is stopped for longer than
+/// its timeout.
 fn statuses(backend: &str, first: &str, second: &str) -> Vec<u16> {
     let arguments = ["--loops", "1", "--backend", backend, "--request-timeout", "1", "--idle-timeout", "1"];
     let program = Program::serve(&arguments);
@@ -48,7 +48,7 @@ fn bodies_completed_while_the_process_was_stopped_are_answered() {
 }
 
 #[test]
-fn requests_on_idle_connections_sent_while_the_process_was_stopped_are_answered() {
+fn requests_sent_on_idle_connections_during_a_stop_are_answered() {
     for backend in backends() {
         let request = "GET /plaintext HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(statuses(backend, request, request), [200; PEERS], "{backend}");

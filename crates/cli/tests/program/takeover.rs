@@ -1,7 +1,7 @@
-//! A restart that nobody notices: `--takeover`, and listeners from the environment.
+//! Zero-downtime restart: `--takeover`, and listeners from the environment.
 //!
-//! The load is wrk's. Where it is missing its tests are skipped and say so, unless `TIDEGATE_TOOLS_REQUIRED=1` is in
-//! the environment.
+//! wrk generates the load. If it is missing, its tests are skipped with a message, unless `TIDEGATE_TOOLS_REQUIRED=1`
+//! is in the environment.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -14,11 +14,11 @@ use rustix::process::{Pid, Signal};
 use crate::peer::Peer;
 use crate::program::{Directory, Program, tidegate, until};
 
-/// wrk, until it is told to end.
+/// A running wrk.
 struct Load(Child);
 
 impl Load {
-    /// `None` if there is no wrk.
+    /// `None` if wrk is not installed.
     fn start(program: &Program, connections: u32, depth: u32) -> Option<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/load.lua");
         let mut command = Command::new("wrk");
@@ -35,7 +35,7 @@ impl Load {
         }
     }
 
-    /// Ends it as a user would: the line in which the script sums up.
+    /// Ends wrk with a signal, and returns the summary line of its script.
     fn end(mut self) -> String {
         rustix::process::kill_process(Pid::from_child(&self.0), Signal::INT).unwrap();
         let mut text = String::new();
@@ -52,8 +52,7 @@ impl Drop for Load {
     }
 }
 
-/// Restarts the program again and again under load, now with a loop more, now with one less, and lets each of them work
-/// for a while.
+/// Restarts the program `count` times under load, alternating the number of loops. Each server runs for `work`.
 fn restart(count: usize, connections: u32, depth: u32, work: Duration) {
     let directory = Directory::new();
     let path = directory.path("takeover");
@@ -97,15 +96,15 @@ fn restarts_under_load_fail_no_request() {
     }
 }
 
-/// As fast as they go: many connections meet more than one restart.
+/// Restarts without a pause: many connections live through more than one restart.
 #[test]
 fn a_hundred_restarts_under_load_fail_no_request() {
     restart(100, 64, 1, Duration::ZERO);
 }
 
-/// A few times here; `.ci/long` asks for a hundred.
+/// Three times by default; `.ci/long` sets a hundred.
 #[test]
-fn restarts_of_servers_that_work_in_between_fail_no_request() {
+fn restarts_of_running_servers_under_load_fail_no_request() {
     let times = std::env::var("TIDEGATE_RESTARTS").map_or(3, |times| times.parse().expect("a number of restarts"));
     for (connections, depth) in [(256, 1), (64, 16)] {
         restart(times, connections, depth, Duration::from_millis(500));
@@ -113,7 +112,7 @@ fn restarts_of_servers_that_work_in_between_fail_no_request() {
 }
 
 #[test]
-fn who_is_connected_is_served_to_the_end_and_newcomers_by_the_successor() {
+fn after_a_takeover_old_connections_finish_and_new_ones_go_to_the_new_server() {
     let directory = Directory::new();
     let path = directory.path("takeover");
     let mut old = Program::serve(&["--loops", "1", "--takeover", &path]);
@@ -123,10 +122,10 @@ fn who_is_connected_is_served_to_the_end_and_newcomers_by_the_successor() {
     let mut idle = Peer::connect(&old);
     assert_eq!(idle.get("/plaintext").status, 200);
 
-    // It listens where the other does, whatever it is told.
+    // The new server listens on the address of the old one, whatever --listen names.
     let new = Program::serve(&["--loops", "1", "--takeover", &path]);
     assert_eq!(new.ip(), old.ip());
-    // The idle one had a request on its way.
+    // The idle connection had a request in flight.
     let reply = idle.get("/plaintext");
     assert_eq!(reply.status, 200);
     assert_eq!(Peer::connect(&new).get("/plaintext").status, 200);
@@ -137,7 +136,7 @@ fn who_is_connected_is_served_to_the_end_and_newcomers_by_the_successor() {
 }
 
 #[test]
-fn a_server_that_was_killed_is_replaced() {
+fn a_killed_server_is_replaced() {
     let directory = Directory::new();
     let path = directory.path("takeover");
     let old = Program::serve(&["--loops", "1", "--takeover", &path]);
@@ -149,9 +148,9 @@ fn a_server_that_was_killed_is_replaced() {
     assert_eq!(new.log(), Vec::<String>::new());
 }
 
-/// Two at once where none serves yet: one of them is left, and the next finds it.
+/// Two servers start at once with no predecessor: one remains, and the next takes over from it.
 #[test]
-fn of_two_first_starts_at_once_one_is_left() {
+fn of_two_simultaneous_first_starts_one_remains() {
     for _ in 0..10 {
         let directory = Directory::new();
         let path = directory.path("takeover");
@@ -168,7 +167,7 @@ fn of_two_first_starts_at_once_one_is_left() {
     }
 }
 
-/// The program with a descriptor as its third, as a service manager would start it.
+/// The program with a listener as descriptor 3, as a service manager starts it.
 fn activated(descriptor: OwnedFd, count: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     let script = "exec 3<&0 0</dev/null; export LISTEN_PID=$$; exec \"$@\"";
@@ -178,10 +177,10 @@ fn activated(descriptor: OwnedFd, count: &str, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn a_listener_that_the_environment_passes_is_used() {
+fn a_listener_passed_by_the_environment_is_used() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // Before there is a server: it waits in the queue.
+    // Before the server starts: the connection waits in the backlog.
     let mut early = Peer::to(&address.into());
     early.send(crate::peer::request("GET", "/plaintext"));
     let mut command = activated(listener.into(), "1", &["--listen", "192.0.2.1:80"]);
@@ -195,7 +194,7 @@ fn a_listener_that_the_environment_passes_is_used() {
 }
 
 #[test]
-fn what_the_environment_passes_wrongly_is_one_line_and_exit_2() {
+fn invalid_listen_variables_are_one_error_line_and_exit_code_2() {
     let listener = || -> OwnedFd { TcpListener::bind("127.0.0.1:0").unwrap().into() };
     let file = std::fs::File::open("/dev/null").unwrap();
     for (descriptor, count) in [(listener(), "many"), (listener(), "9"), (listener(), "4000"), (file.into(), "1")] {
@@ -204,7 +203,7 @@ fn what_the_environment_passes_wrongly_is_one_line_and_exit_2() {
         assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
         assert!(errors.starts_with("tidegate: ") && errors.contains("LISTEN_FDS"), "{errors}");
     }
-    // Meant for somebody else.
+    // LISTEN_PID names another process.
     let mut command = tidegate(&["serve", "--listen", "127.0.0.1:0", "--loops", "1"]);
     command.env("LISTEN_FDS", "1").env("LISTEN_PID", "1");
     let program = Program::start(command).unwrap();

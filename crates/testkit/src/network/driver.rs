@@ -121,8 +121,7 @@ impl Driver for Simulated {
         let state = &mut world.driver_states[self.driver];
         state.ready.begin_turn();
         state.sleep = timeout.and_then(|timeout| now.checked_add(timeout));
-        state.slept =
-            state.ready.is_empty() && timeout != Some(Duration::ZERO) && !state.woken.load(Ordering::Acquire);
+        state.slept = state.ready.is_empty() && timeout != Some(Duration::ZERO) && !state.woken.load(Ordering::Acquire);
         Ok(())
     }
 

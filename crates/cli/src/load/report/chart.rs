@@ -1,11 +1,11 @@
-//! `Chart`: an inline SVG. It has no colours of its own: the page gives them to the classes, so that they follow its scheme.
+//! `Chart`: an inline SVG. It sets classes and no colours: those come from the page's style sheet and its scheme.
 //! All charts have the same size, in which text stays readable at half a page's width and at a phone's.
 
 use std::fmt::{self, Display, Write};
 
 use super::scale::Axis;
 
-/// A chart that is being drawn. Values are given as they are, and lie where the axes say.
+/// A chart under construction. Callers pass values; the axes map them to positions.
 #[derive(Debug)]
 pub(super) struct Chart {
     x: Axis,
@@ -14,7 +14,7 @@ pub(super) struct Chart {
 }
 
 impl Chart {
-    /// An empty chart, with its grid, and what it is for those who do not see it.
+    /// An empty chart, with its grid and an accessible description.
     pub(super) fn new(what: &str, x: Axis, y: Axis, [x_name, y_name]: [&str; 2]) -> Self {
         let mut chart = Self { x, y, svg: String::with_capacity(8192) };
         let (x, y) = (chart.x.clone(), chart.y.clone());
@@ -28,7 +28,7 @@ impl Chart {
         for (value, text) in &x.ticks {
             let at = chart.across(*value);
             chart.push(format_args!("<path class=\"mark\" d=\"M{at:.1} {BOTTOM}v4\"/>"));
-            // The outermost stay within the picture.
+            // The outermost labels stay within the picture.
             chart.text("tick middle", at.min(RIGHT - 2.0), BOTTOM + 17.0, text);
         }
         chart.push(format_args!("<path class=\"axis\" d=\"M{LEFT} {BOTTOM}H{RIGHT}\"/>"));
@@ -43,7 +43,7 @@ impl Chart {
         self.push(format_args!("<path class=\"line {class}\" d=\"{path}\"/>"));
     }
 
-    /// A line, and what is below it.
+    /// A line, and the area below it.
     pub(super) fn area(&mut self, class: &str, points: &[(f64, f64)]) {
         let ([(first, _), ..], [.., (last, _)]) = (points, points) else { return };
         let (path, first, last) = (self.path(points), self.across(*first), self.across(*last));
@@ -51,7 +51,7 @@ impl Chart {
         self.line(class, points);
     }
 
-    /// A bar from the bottom; one that is there is seen, however small.
+    /// A bar from the bottom, with a minimum height so that it is visible.
     pub(super) fn bar(&mut self, class: &str, from: f64, to: f64, value: f64) {
         let (from, to) = (self.across(from), self.across(to));
         let height = (BOTTOM - self.down(value)).max(1.5);
@@ -61,14 +61,14 @@ impl Chart {
         ));
     }
 
-    /// A point with its value beside it, up and to the left, where a curve that rises has not been.
+    /// A point with its value above and to the left, where a rising curve leaves room.
     pub(super) fn dot(&mut self, class: &str, x: f64, y: f64, text: &str) {
         let (across, down) = (self.across(x), self.down(y));
         self.push(format_args!("<circle class=\"dot {class}\" cx=\"{across:.1}\" cy=\"{down:.1}\" r=\"3\"/>"));
         self.text("value end", across + 2.0, down - 8.0, text);
     }
 
-    /// What is said of a stretch when it is pointed at.
+    /// A tooltip for a stretch of the x-axis.
     pub(super) fn say(&mut self, from: f64, to: f64, text: &str) {
         let (from, to) = (self.across(from), self.across(to));
         let (width, height) = ((to - from).max(0.0), BOTTOM - TOP);
@@ -90,7 +90,7 @@ impl Chart {
             write!(path, "{command}{:.1} {:.1}", self.across(*x), self.down(*y)).expect("a string takes everything");
         }
         if points.len() == 1 {
-            // A line of no length, which its round ends make a point.
+            // A line of length zero: its round caps make it a point.
             path.push_str("h0");
         }
         path
@@ -113,7 +113,7 @@ impl Chart {
     }
 }
 
-/// Text in a page: what means something to HTML or XML stands for itself, and what XML has no place for is replaced.
+/// Escapes text for HTML and XML, and replaces characters that XML does not allow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_from_outside_is_text_and_no_markup() {
+    fn input_text_is_escaped() {
         let hostile = "<script>alert('1' & \"2\")</script>\u{0}";
         let expected = "&lt;script&gt;alert(&#39;1&#39; &amp; &quot;2&quot;)&lt;/script&gt;\u{fffd}";
         assert_eq!(Escaped(hostile).to_string(), expected);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_that_is_there_is_seen() {
+    fn a_tiny_bar_is_visible() {
         let axis = || Axis::from_zero(1.0, |value| value.to_string());
         let mut chart = Chart::new("a chart", axis(), axis(), ["x", "y"]);
         chart.bar("one", 0.0, 0.0001, 0.000_001);

@@ -1,4 +1,4 @@
-//! The figures for programs: one object, in which every key is there always. Times are in microseconds.
+//! The figures as JSON: one object, which always has every key. Times are in microseconds.
 
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use super::variation::Variation;
 use super::{PERCENTILES, errors_by_kind, per_second};
 use crate::load::figures::{Figures, Held, Interval};
 
-/// What `--json` writes.
+/// The output of `--json`.
 pub(crate) fn json(figures: &Figures) -> Value {
     let asked = &figures.asked;
     let seconds = figures.elapsed.as_secs_f64();
@@ -37,7 +37,7 @@ pub(crate) fn json(figures: &Figures) -> Value {
         "errors": errors,
         "idle": { "asked": asked.idle, "held": figures.idle.held, "lost": figures.idle.lost },
         "stuck": figures.asked.never_read.then(|| held(figures.stuck)),
-        // What was under way at the end, which is no error: requests without answers, connections that were being made.
+        // Not errors: requests in flight and connection attempts in progress at the end.
         "unanswered": figures.unanswered,
         "connecting": figures.connecting,
         "unsent": figures.asked.rate.map(|_| figures.unsent),
@@ -60,8 +60,8 @@ fn latency(figures: &Figures) -> Value {
         PERCENTILES.into_iter().map(|(name, of)| (name.to_owned(), at(&figures.latency, of))).collect();
     json!({
         "unit": "us",
-        // Requests that have a time to be sent at are measured from then on, late or not; those that were not answered at the
-        // end, or not even sent, by what they had waited.
+        // With a rate, latency starts at the scheduled send time; requests without a response or unsent at the end
+        // count with the time that they have waited.
         "corrected": figures.asked.rate.is_some(),
         "mean": us(spread.mean),
         "stdev": us(spread.stdev),
@@ -81,8 +81,8 @@ fn interval(interval: &Interval) -> Value {
     })
 }
 
-/// How many latencies were at most so long, and longer than the one before, in steps of 3 %: a shape to draw, in a few
-/// hundred pairs at most, where the histogram itself can have many thousands.
+/// The histogram in steps of 3 %: pairs of an upper bound and the count since the previous bound. A few hundred pairs
+/// at most, to draw a chart, where the histogram itself can have many thousands.
 fn coarse(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
     let mut steps: Vec<(u64, u64)> = Vec::new();
     for step in histogram.iter_recorded() {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_there_with_figures_and_without() {
+    fn every_key_is_present_in_full_and_in_empty_figures() {
         for figures in [busy(), empty()] {
             let value = json(&figures);
             assert_eq!(keys(&value), KEYS);
@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_in_zeros_and_not_in_nulls() {
+    fn empty_figures_are_zeros_and_not_nulls() {
         let value = json(&empty());
         assert_eq!(value["requests_per_second"], 0.0);
         assert_eq!(value["latency"]["mean"], 0.0);
         assert_eq!(value["latency"]["percentiles"]["99.99"], 0.0);
         assert_eq!(value["thread_rate"]["within_stdev"], 0.0);
         assert_eq!(value["histogram"], json!([]));
-        // What was not asked for is null, as is said.
+        // Figures of options that were not given are null, as documented.
         assert!(value["rate"].is_null() && value["stuck"].is_null());
     }
 
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_is_corrected_if_requests_had_their_times() {
+    fn latency_is_marked_as_corrected_with_a_rate() {
         let mut figures = busy();
         assert_eq!(json(&figures)["latency"]["corrected"], false);
         figures.asked.rate = Some(1000.0);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_never_read_are_held_or_lost() {
+    fn never_reading_connections_are_held_or_lost() {
         let mut figures = empty();
         figures.asked.never_read = true;
         figures.stuck = Held { held: 997, lost: 3 };

@@ -1,5 +1,5 @@
-//! How `tidegate load` shows what it found: `table.rs` as wrk does, `json.rs` for programs, `page.rs` to look at, and
-//! while it runs `progress.rs`. All of them say the same figures, which come from `load_balancing.rs` and from `rates` below.
+//! The reports of `tidegate load`: `table.rs` in wrk's form, `json.rs` for programs, `page.rs` as HTML, and
+//! `progress.rs` while the load runs. All show the same figures, which `variation.rs` and the functions below derive.
 
 mod chart;
 mod json;
@@ -19,40 +19,40 @@ pub(crate) use self::page::page;
 pub(crate) use self::table::table;
 use super::figures::{Errors, Figures};
 
-/// The percentiles that are told, in the words of `--json`: wrk's four, and two more for the tail.
+/// The percentiles of the reports, with their keys in `--json`: wrk's four, and two more for the tail.
 const PERCENTILES: [(&str, f64); 6] =
     [("50", 0.5), ("75", 0.75), ("90", 0.9), ("99", 0.99), ("99.9", 0.999), ("99.99", 0.9999)];
 
-/// The load has measured itself from this share of its cores on.
+/// From this share of its cores on, the load generator was the bottleneck.
 const BUSY: f64 = 0.95;
 
-/// A number of things as a rate: none in no time.
+/// A number of things as a rate: zero in zero time.
 fn per_second(number: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { number as f64 / seconds } else { 0.0 }
 }
 
-/// A share between 0 and 1: none of nothing.
+/// A share between 0 and 1: zero of zero.
 fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// How many cores the load used and could have used, if it was at its end: the figures are its own then, and the server
-/// may be faster.
+/// The cores that the load generator used and could have used, if it was the bottleneck: the figures then measure the
+/// load generator, and the server may be faster.
 fn bottleneck(figures: &Figures) -> Option<(f64, usize)> {
     let cores = figures.asked.threads.min(available_parallelism().map_or(usize::MAX, usize::from));
     let used = share((figures.cpu.user + figures.cpu.system).as_secs_f64(), figures.elapsed.as_secs_f64());
     (cores > 0 && used >= BUSY * cores as f64).then_some((used, cores))
 }
 
-/// What is to be said if nothing came back that counts, although there was somebody to ask: that may be no error of any kind,
-/// if it ended before the time of one was over.
+/// The message if no good response came although connections sent requests. That may happen without an error of any
+/// kind, if the load ended before the timeout of a request.
 pub(crate) fn silence(figures: &Figures) -> Option<String> {
     let Figures { unanswered, connecting, .. } = *figures;
     if figures.requests > 0 || figures.asked.connections == 0 || figures.asked.never_read {
         return None;
     }
     let under_way: Vec<_> = [
-        (unanswered, "request was under way", "requests were under way"),
+        (unanswered, "request was in flight", "requests were in flight"),
         (connecting, "connection was being made", "connections were being made"),
     ]
     .into_iter()
@@ -66,7 +66,7 @@ pub(crate) fn silence(figures: &Figures) -> Option<String> {
     Some(said)
 }
 
-/// The errors by kind, as they are named everywhere.
+/// The errors by kind, with the names that all reports use.
 fn errors_by_kind(errors: &Errors) -> [(&'static str, u64); 8] {
     let Errors { connect, read, write, timeout, status, length, invalid, closed } = *errors;
     [

@@ -1,5 +1,5 @@
-//! The figures to look at: one HTML file that needs nothing else, no script and no other file, so that it can be sent and
-//! kept. What is around the figures stands in `page.html`; the charts come from `pictures.rs`.
+//! The figures as one self-contained HTML file, without scripts and other files. The template is `page.html`; the
+//! charts come from `pictures.rs`.
 
 use std::fmt::{self, Display, Write};
 
@@ -9,7 +9,7 @@ use super::variation::Variation;
 use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, silence, words};
 use crate::load::figures::Figures;
 
-/// What `--html` writes.
+/// The output of `--html`.
 pub(crate) fn page(figures: &Figures) -> String {
     fill(TEMPLATE, |name| match name {
         "url" => Escaped(&figures.asked.url).to_string(),
@@ -25,7 +25,7 @@ pub(crate) fn page(figures: &Figures) -> String {
     })
 }
 
-/// Each `{{name}}` of the template replaced, once: what is put in is not looked at again.
+/// Replaces each `{{name}}` of the template, in one pass: replacements are not expanded again.
 fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
     let mut page = String::with_capacity(64 * 1024);
     let mut rest = template;
@@ -39,7 +39,7 @@ fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
     page
 }
 
-/// What was asked for, in a line.
+/// The parameters of the load, in a line.
 fn asked_line(figures: &Figures) -> String {
     let asked = &figures.asked;
     let mut line = format!(
@@ -57,7 +57,7 @@ fn asked_line(figures: &Figures) -> String {
     line
 }
 
-/// What one looks for first.
+/// The main figures.
 fn tiles(figures: &Figures) -> String {
     let at = |quantile| words::time(figures.latency.value_at_quantile(quantile) as f64);
     let failed: u64 = errors_by_kind(&figures.errors).iter().map(|(_, count)| count).sum();
@@ -72,7 +72,7 @@ fn tiles(figures: &Figures) -> String {
     .concat()
 }
 
-/// What one has to know before one believes the rest.
+/// Warnings that qualify the figures.
 fn notes(figures: &Figures) -> String {
     let mut notes = String::new();
     let mut note = |text: fmt::Arguments<'_>| {
@@ -106,7 +106,7 @@ fn figure(picture: &Picture) -> String {
     format!("<figure>\n<figcaption><h2>{title}</h2>{legend}</figcaption>\n{svg}\n</figure>\n")
 }
 
-/// Only if there are any.
+/// The table of errors, empty if there are none.
 fn errors(figures: &Figures) -> String {
     let rows: Vec<_> = errors_by_kind(&figures.errors)
         .into_iter()
@@ -174,7 +174,7 @@ fn some(count: usize, thing: &str) -> String {
 
 const TEMPLATE: &str = include_str!("page.html");
 
-/// What the errors are, in the order of [`errors_by_kind`].
+/// Descriptions of the errors, in the order of [`errors_by_kind`].
 const ERRORS: [&str; 8] = [
     "connections that could not be made",
     "connections that broke while an answer was awaited",

@@ -1,5 +1,5 @@
-//! The four charts of the page: how long answers took, by percentile and as a distribution, and how many there were and how
-//! long they took over the time of the load.
+//! The four charts of the page: latency by percentile and as a distribution, and throughput and latency over the time
+//! of the load.
 
 use hdrhistogram::Histogram;
 
@@ -8,7 +8,7 @@ use super::scale::{Axis, round_seconds};
 use super::{per_second, share, words};
 use crate::load::figures::{Figures, Interval};
 
-/// A chart with what stands above it.
+/// A chart with its title and legend.
 #[derive(Debug)]
 pub(super) struct Picture {
     pub(super) title: &'static str,
@@ -23,14 +23,14 @@ pub(super) fn all(figures: &Figures) -> [Picture; 4] {
     [by_percentile(&figures.latency), distribution(&figures.latency), throughput(&pieces), over_time(&pieces)]
 }
 
-/// Percentiles by the nines that they have, so that each tenth of what is left is as wide as the one before.
+/// Percentiles on a logarithmic axis, by their nines: 90, 99 and 99.9 % are equally far apart.
 fn by_percentile(latency: &Histogram<u64>) -> Picture {
     let svg = (!latency.is_empty()).then(|| {
         let nines = (latency.len() as f64).log10().ceil().clamp(1.0, NINES_MAX);
         let mut x = Axis::up_to(nines, 1.0, |nines| percentile(nines).replace('%', ""));
         x.ticks[0] = (MEDIAN_NINES, "50".to_owned());
         let at = |nines: f64| latency.value_at_quantile(1.0 - 10f64.powf(-nines)) as f64;
-        // What is below nearly all others is not what this chart is for.
+        // The axis starts at the 5th percentile: the lowest latencies are not the subject of this chart.
         let y = height(latency.value_at_quantile(0.05) as f64, at(nines));
         let is_log = y.is_log;
         let mut chart = Chart::new(
@@ -42,7 +42,7 @@ fn by_percentile(latency: &Histogram<u64>) -> Picture {
         let steps = (nines * STEPS_PER_NINE) as u32;
         let places: Vec<_> = (0..=steps).map(|n| f64::from(n) / STEPS_PER_NINE).collect();
         let curve: Vec<_> = places.iter().map(|nines| (*nines, at(*nines))).collect();
-        // What is below a curve has no size where nothing has no place.
+        // A logarithmic axis has no zero, so there is no area below the curve.
         if is_log {
             chart.line("main", &curve);
         } else {
@@ -60,7 +60,7 @@ fn by_percentile(latency: &Histogram<u64>) -> Picture {
     Picture { title: "Latency by percentile", legend: &[], svg }
 }
 
-/// The axis of a latency: from nothing, or by its logarithm if otherwise most of it would lie on the ground.
+/// The axis of a latency: linear from zero, or logarithmic if most values would lie at the bottom of a linear axis.
 fn height(low: f64, high: f64) -> Axis {
     let low = low.max(1.0);
     if high > LOG_FROM * low {
@@ -73,13 +73,13 @@ fn height(low: f64, high: f64) -> Axis {
 /// Two nines are 99%.
 fn percentile(nines: f64) -> String {
     let decimals = (nines.ceil() as usize).saturating_sub(2);
-    // Rounded down: what is less than all is not to read as all.
+    // Rounded down: a share below one must not read as 100 %.
     let scale = 10f64.powi(decimals as i32);
     let percent = (100.0 * (1.0 - 10f64.powf(-nines)) * scale + 1e-6).floor() / scale;
     format!("{percent:.decimals$}%")
 }
 
-/// How many answers took how long, in bars that are as wide as each other by the logarithm.
+/// The latency distribution, in bars of equal width on a logarithmic axis.
 fn distribution(latency: &Histogram<u64>) -> Picture {
     let svg = (!latency.is_empty()).then(|| {
         let (from, to) = (latency.min().max(1) as f64 / MARGIN, latency.max().max(1) as f64 * MARGIN);
@@ -140,7 +140,7 @@ fn over_time(pieces: &[Piece]) -> Picture {
         let mut chart = Chart::new(what, time_axis(last.until), y, ["time since the start", y_name]);
         type Line = (&'static str, fn(&Piece) -> f64);
         let lines: [Line; 3] = [("most", |one| one.max), ("high", |one| one.p99), ("main", |one| one.p50)];
-        // Where nothing came, nothing is known: the lines have a gap there.
+        // Intervals without responses have no latency: the lines have a gap there.
         for run in pieces.split(|piece| piece.max <= 0.0).filter(|run| !run.is_empty()) {
             for (class, value) in lines {
                 let points = run.iter().map(|piece| (f64::midpoint(piece.from, piece.until), value(piece)));
@@ -166,7 +166,7 @@ fn time_axis(seconds: f64) -> Axis {
     Axis::up_to(seconds, round_seconds(seconds / 6.0), |value| words::clock(value, seconds))
 }
 
-/// One or more intervals, as far as a chart has room for them. Times are in seconds, latencies in nanoseconds.
+/// One or more intervals, merged to fit into the chart. Times are in seconds, latencies in nanoseconds.
 #[derive(Debug, Clone, PartialEq)]
 struct Piece {
     from: f64,
@@ -187,7 +187,7 @@ fn pieces(intervals: &[Interval]) -> Vec<Piece> {
     let size = intervals.len().div_ceil(PIECES_MAX).max(1);
     let mut groups: Vec<&[Interval]> = intervals.chunks(size).collect();
     let ends: Vec<_> = [0.0].into_iter().chain(groups.iter().filter_map(|group| end(group))).collect();
-    // A rest that is much shorter than the others would stand beside them as a rate of chance.
+    // A last interval that is much shorter than the others has too few samples for a rate: merge it into the previous.
     if let [.., start, before, rest] = ends[..]
         && rest - before < REST_MIN * (before - start)
     {
@@ -200,7 +200,7 @@ fn pieces(intervals: &[Interval]) -> Vec<Piece> {
         let (Some(until), [first, others @ ..]) = (end(group), group) else { continue };
         let mut latency = first.latency.clone();
         for interval in others {
-            // One that cannot be added is too far out for any chart.
+            // A value that cannot be added is out of the range of any chart.
             let _ = latency.add(&interval.latency);
         }
         let requests = group.iter().map(|interval| interval.requests).sum();
@@ -222,9 +222,9 @@ const STEPS_PER_NINE: f64 = 20.0;
 const BARS_MAX: f64 = 84.0;
 /// Narrower bars would show the steps of the histogram.
 const BAR_WIDTH_MIN: f64 = 1.02;
-/// Around the shortest and the longest, so that a single value is a bar too.
+/// The margin around the shortest and the longest latency, so that a single value is a bar too.
 const MARGIN: f64 = 1.1;
-/// From this ratio on, a linear axis would have what is low on the ground.
+/// From this ratio on, low values would lie at the bottom of a linear axis.
 const LOG_FROM: f64 = 20.0;
 const PIECES_MAX: usize = 240;
 const REST_MIN: f64 = 0.3;
@@ -261,15 +261,15 @@ mod tests {
     }
 
     #[test]
-    fn without_answers_there_is_nothing_to_draw() {
+    fn without_responses_there_is_nothing_to_draw() {
         assert!(all(&empty()).iter().all(|picture| picture.svg.is_none()));
-        // Time passed, and nothing came: that is a throughput, and no latency.
+        // Time passed without responses: there is a throughput of zero, and no latency.
         let silent = Figures { over_time: vec![interval(1000, 0, 1), interval(2000, 0, 1)], ..empty() };
         assert_eq!(all(&silent).map(|picture| picture.svg.is_some()), [false, false, true, false]);
     }
 
     #[test]
-    fn a_single_answer_is_drawn() {
+    fn a_single_response_is_drawn() {
         for latency in [0, 1, 1_000_000, 60_000_000_000] {
             let mut one = Figures { over_time: vec![interval(1000, 1, latency)], requests: 1, ..empty() };
             one.latency.record(latency).expect("it grows");
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_rest_is_added_to_what_is_before_it() {
+    fn a_short_last_interval_is_merged_into_the_previous() {
         let rest = [interval(1000, 100, 10), interval(2000, 50, 20), interval(2003, 50, 30)];
         let rest = pieces(&rest);
         assert_eq!(rest.len(), 2);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn many_intervals_are_drawn_as_few_pieces_that_hold_them_all() {
+    fn many_intervals_are_merged_into_few_pieces() {
         for count in [1, 239, 240, 241, 3001] {
             let intervals: Vec<_> = (1..=count).map(|n| interval(n * 100, n, n)).collect();
             let pieces = pieces(&intervals);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bars_hold_every_answer() {
+    fn the_bars_include_every_response() {
         let figures = busy();
         let svg = distribution(&figures.latency).svg.expect("there is something");
         let said = svg.split("<title>").skip(1).map(|title| {

@@ -1,5 +1,5 @@
-//! `Progress`: how far a load is, on standard error: a bar on a terminal, and a line now and then elsewhere. Standard output
-//! is left to the figures.
+//! `Progress`: the progress of a load, on standard error: a bar on a terminal, otherwise a line every five seconds.
+//! Standard output is reserved for the figures.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -8,11 +8,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use super::{per_second, units};
 
-/// What has been told so far, and where it is shown.
+/// The state of the progress display.
 #[derive(Debug)]
 pub(crate) struct Progress {
     duration: Duration,
-    /// Of the last second, which says more than that of all the time.
+    /// The rate of the last second, which is more useful than the overall rate.
     rate: f64,
     rate_from: (Duration, u64),
     shown: Shown,
@@ -20,14 +20,14 @@ pub(crate) struct Progress {
 
 #[derive(Debug)]
 enum Shown {
-    /// It vanishes when it is dropped: the figures are to stand where it was.
+    /// Erased on drop, so that the figures take its place.
     Bar(ProgressBar),
-    /// When there may be a line again.
+    /// The time of the next line.
     Lines { next: Duration },
 }
 
 impl Progress {
-    /// A load begins that is to last so long.
+    /// Starts the display of a load with this duration.
     pub(crate) fn start(duration: Duration) -> Self {
         let shown = if io::stderr().is_terminal() {
             let bar = ProgressBar::with_draw_target(Some(millis(duration)), ProgressDrawTarget::stderr());
@@ -43,8 +43,8 @@ impl Progress {
         Self { duration, rate: 0.0, rate_from: (Duration::ZERO, 0), shown }
     }
 
-    /// So much has come back since the load began. Cheap enough for many times a second.
-    pub(crate) fn tell(&mut self, elapsed: Duration, requests: u64, errors: u64) {
+    /// Updates the display with the counts since the start of the load. Cheap enough for many calls a second.
+    pub(crate) fn update(&mut self, elapsed: Duration, requests: u64, errors: u64) {
         let (from, counted) = self.rate_from;
         let passed = elapsed.saturating_sub(from);
         let is_first = from.is_zero();
@@ -55,7 +55,7 @@ impl Progress {
             self.rate_from = (elapsed, requests);
         }
         if let Some(line) = self.line(elapsed, requests, errors) {
-            // The load goes on if nobody reads it.
+            // A closed standard error does not stop the load.
             let _ = writeln!(io::stderr(), "tidegate: {line}");
         }
         if let Shown::Bar(bar) = &self.shown {
@@ -64,7 +64,7 @@ impl Progress {
         }
     }
 
-    /// The load has ended.
+    /// Ends the display.
     pub(crate) fn finish(self) {
         drop(self);
     }
@@ -75,7 +75,7 @@ impl Progress {
         format!("{}s, {left}s left, {rate} requests/s, {errors}", elapsed.as_secs())
     }
 
-    /// A line, if it is time for one. The end needs none: the figures follow it.
+    /// The next line, if it is due. There is none at the end: the figures follow.
     fn line(&mut self, elapsed: Duration, requests: u64, errors: u64) -> Option<String> {
         let Shown::Lines { next } = &mut self.shown else { return None };
         if elapsed < *next || elapsed >= self.duration {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_line_in_five_seconds_and_none_at_the_end() {
+    fn a_line_is_due_every_five_seconds_and_none_at_the_end() {
         for (seconds, expected) in [(0.0, 0), (2.0, 0), (4.9, 0), (5.0, 0), (6.0, 1), (30.0, 5)] {
             assert_eq!(lines_of(seconds).len(), expected, "{seconds}");
         }
@@ -132,26 +132,26 @@ mod tests {
     #[test]
     fn the_rate_is_that_of_the_last_second() {
         let mut progress = lines(Duration::from_secs(4));
-        let mut tell = |millis, requests| {
-            progress.tell(Duration::from_millis(millis), requests, 0);
+        let mut update = |millis, requests| {
+            progress.update(Duration::from_millis(millis), requests, 0);
             progress.rate
         };
-        assert_eq!(tell(0, 0), 0.0);
-        assert_eq!(tell(500, 100), 200.0);
-        assert_eq!(tell(1000, 300), 300.0);
-        assert_eq!(tell(1500, 5_000), 300.0);
-        assert_eq!(tell(2000, 1_300), 1000.0);
+        assert_eq!(update(0, 0), 0.0);
+        assert_eq!(update(500, 100), 200.0);
+        assert_eq!(update(1000, 300), 300.0);
+        assert_eq!(update(1500, 5_000), 300.0);
+        assert_eq!(update(2000, 1_300), 1000.0);
         progress.finish();
     }
 
     #[test]
-    fn the_bar_says_what_has_passed_and_what_is_left() {
-        // Nothing is shown before something is told.
+    fn the_bar_shows_elapsed_and_remaining_time() {
+        // The bar is not drawn before the first update.
         let mut progress = Progress::start(Duration::from_secs(30));
         progress.rate = 1_200_000.0;
         let message = progress.message(Duration::from_millis(12_300), 7);
         assert_eq!(message, "12s, 18s left, 1.20M requests/s, 7 errors");
-        // A load that takes longer than it was to.
+        // A load that takes longer than its duration.
         assert!(progress.message(Duration::from_secs(31), 0).starts_with("31s, 0s left"));
         assert!(ProgressStyle::with_template(BAR).is_ok());
     }

@@ -1,4 +1,4 @@
-//! Made-up figures for the tests.
+//! Synthetic figures for the tests.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use crate::load::figures::{Asked, CpuTime, Errors, Figures, Held, Interval};
 
-/// Nothing came back, not even time passed.
+/// A load of zero duration without responses.
 pub(super) fn empty() -> Figures {
     Figures {
         asked: Asked {
@@ -37,7 +37,7 @@ pub(super) fn empty() -> Figures {
     }
 }
 
-/// Thirty seconds under load: most answers take 2 ms, some ten times that, and in the middle there is a pause.
+/// Thirty seconds under load: most responses take 2 ms, some ten times that, and in the middle there is a pause.
 pub(super) fn busy() -> Figures {
     let (mut latency, mut over_time, mut requests) = (nothing(), Vec::new(), 0);
     for second in 0..30_u32 {
@@ -62,7 +62,7 @@ pub(super) fn busy() -> Figures {
     }
 }
 
-/// Two seconds of quick answers, all of them much alike, and none for a while.
+/// Two seconds of fast responses with similar latencies, and a gap without responses.
 pub(super) fn quick() -> Figures {
     let mut figures = empty();
     for tenth in 1..=20_u64 {
@@ -81,7 +81,7 @@ pub(super) fn quick() -> Figures {
 }
 
 fn interval(second: u32) -> Interval {
-    // Sums of sines: it looks like noise, and is the same each time.
+    // Sums of sines: pseudo-noise that is equal in every run.
     let wave = |step: f64| (f64::from(second) * step).sin() + (f64::from(second) * step * 2.7 + 1.0).sin();
     let slow = second == 17;
     let requests = if slow { 31_000 } else { (87_000.0 + 2_500.0 * wave(1.3)) as u64 };

@@ -1,17 +1,17 @@
-//! `Axis`: which values a chart goes over, and the round ones among them that are written beside it.
+//! `Axis`: the range of values of a chart, and its round tick values.
 
-/// A direction of a chart: linear from `from` to `to`, or by their logarithms.
+/// One axis of a chart, linear or logarithmic from `from` to `to`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Axis {
     pub(super) from: f64,
     pub(super) to: f64,
     pub(super) is_log: bool,
-    /// Values within, and what is written there.
+    /// Tick values and their labels.
     pub(super) ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// From nothing to the first round value from `max` on.
+    /// From zero to the first round value that is at least `max`.
     pub(super) fn from_zero(max: f64, write: impl Fn(f64) -> String) -> Self {
         let max = if max > 0.0 { max } else { 1.0 };
         let step = round_step(max / TICKS);
@@ -20,7 +20,7 @@ impl Axis {
         Self { from: 0.0, to: count * step, is_log: false, ticks }
     }
 
-    /// From nothing to `to` itself, with round values as far as they go.
+    /// From zero to `to` itself, with round ticks.
     pub(super) fn up_to(to: f64, step: f64, write: impl Fn(f64) -> String) -> Self {
         let to = if to > 0.0 { to } else { 1.0 };
         let count = (to / step + TOLERANCE).floor();
@@ -28,8 +28,8 @@ impl Axis {
         Self { from: 0.0, to, is_log: false, ticks }
     }
 
-    /// From `from` to `to`, both above zero, by their logarithms: powers of ten, with what is round between them if there is
-    /// room, and multiples of a round step where there is hardly a power.
+    /// Logarithmic from `from` to `to`, both above zero. Ticks are powers of ten, with round values between them if
+    /// there is room, and multiples of a round step if the range includes hardly a power of ten.
     pub(super) fn log(from: f64, to: f64, write: impl Fn(f64) -> String) -> Self {
         let decades = (to / from).log10();
         let factors: &[f64] = match decades {
@@ -51,7 +51,7 @@ impl Axis {
         Self { from, to, is_log: true, ticks }
     }
 
-    /// Where a value lies, between 0 and 1. What is beyond an end lies at it.
+    /// The position of a value, between 0 and 1. Values beyond an end are clamped.
     pub(super) fn place(&self, value: f64) -> f64 {
         let at = if self.is_log {
             (value.max(self.from) / self.from).ln() / (self.to / self.from).ln()
@@ -62,7 +62,7 @@ impl Axis {
     }
 }
 
-/// The first of 1, 2 and 5 with a power of ten that is not below.
+/// The smallest value not below, among 1, 2 and 5 times a power of ten.
 pub(super) fn round_step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0, 10.0]
@@ -72,14 +72,14 @@ pub(super) fn round_step(least: f64) -> f64 {
         .unwrap_or(least)
 }
 
-/// A round step of clock time, in seconds.
+/// A round step of time, in seconds.
 pub(super) fn round_seconds(least: f64) -> f64 {
     if least <= 10.0 { round_step(least) } else { CLOCK.into_iter().find(|step| *step >= least).unwrap_or(least) }
 }
 
-/// As many steps at most as are calm to look at.
+/// The maximum number of steps.
 const TICKS: f64 = 5.0;
-/// Of floating point, so that three steps of a tenth are no more than 0.3.
+/// Tolerance for floating-point error, so that three steps of 0.1 do not exceed 0.3.
 const TOLERANCE: f64 = 1e-9;
 const CLOCK: [f64; 12] = [15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 14_400.0];
 

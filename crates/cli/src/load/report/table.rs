@@ -1,5 +1,5 @@
-//! The figures as `wrk --latency` prints them, to the column, so that what reads wrk's output reads ours too. What wrk does
-//! not know of stands below.
+//! The figures as `wrk --latency` prints them, to the column, so that parsers of wrk's output accept ours. Figures that
+//! wrk lacks follow below.
 
 use std::fmt::{self, Write};
 
@@ -7,7 +7,7 @@ use super::variation::Variation;
 use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, silence, units};
 use crate::load::figures::Figures;
 
-/// The figures for people, with the distribution of the latency if it was asked for. It ends with a line end.
+/// The table, with the latency distribution if `latency` is set, and a newline at the end.
 pub(crate) fn table(figures: &Figures, latency: bool) -> String {
     let mut text = String::with_capacity(1024);
     as_wrk(&mut text, figures, latency).expect("a string takes everything");
@@ -15,7 +15,7 @@ pub(crate) fn table(figures: &Figures, latency: bool) -> String {
     text
 }
 
-/// What wrk prints, and nothing that it does not.
+/// The part that wrk prints too.
 fn as_wrk(text: &mut String, figures: &Figures, latency: bool) -> fmt::Result {
     let asked = &figures.asked;
     writeln!(text, "Running {} test @ {}", units::whole_time(asked.duration.as_secs_f64()), asked.url)?;
@@ -44,7 +44,7 @@ fn as_wrk(text: &mut String, figures: &Figures, latency: bool) -> fmt::Result {
     writeln!(text, "Transfer/sec: {:>10}B", units::binary(per_second(figures.bytes_read, seconds)))
 }
 
-/// What is ours. A line is there only if it says something.
+/// The part that wrk lacks. Lines without information are left out.
 fn below(text: &mut String, figures: &Figures) -> fmt::Result {
     if let Some(said) = silence(figures) {
         writeln!(text, "{said}")?;
@@ -86,7 +86,7 @@ fn spread_line(text: &mut String, name: &str, spread: &Variation, unit: fn(f64) 
     writeln!(text, "    {name:<10}{mean}{stdev}{max}{:8.2}%", 100.0 * within_stdev)
 }
 
-/// Right-aligned by its last digit: a unit of two letters fills the column, and a shorter one is filled up with spaces.
+/// Right-aligned by the last digit: units shorter than two letters are padded with spaces.
 fn aligned(value: &str, width: usize) -> String {
     let letters = value.bytes().rev().take(2).take_while(u8::is_ascii_alphabetic).count();
     let pad = 2 - letters;

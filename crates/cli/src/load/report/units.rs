@@ -1,7 +1,7 @@
-//! Figures as wrk writes them: two decimals, and the next unit from 85 % of it on, so that `0.98ms` stands for `980us`.
-//! There is no space between the number and its unit, and bytes grow by 1,024.
+//! Formats figures as wrk does: two decimals, and the next unit from 85 % of it on, so that `980us` reads `0.98ms`.
+//! There is no space between the number and its unit, and units of bytes are binary.
 
-/// A length of time in nanoseconds, in `us`, `ms` or `s`, and from 51 s on in minutes and hours.
+/// A duration in nanoseconds, in `us`, `ms` or `s`, and from 51 s on in minutes and hours.
 pub(crate) fn time(ns: f64) -> String {
     let us = ns / 1e3;
     if us >= 1e6 { scaled(us / 1e6, 60.0, "s", &["m", "h"]) } else { scaled(us, 1e3, "us", &["ms"]) }
@@ -17,7 +17,7 @@ pub(crate) fn binary(bytes: f64) -> String {
     scaled(bytes, 1024.0, "", &["K", "M", "G", "T"])
 }
 
-/// How long a load was to last, for which wrk has whole seconds only: without decimals where none are needed.
+/// The duration of a load, which in wrk is whole seconds: without decimals unless they are needed.
 pub(super) fn whole_time(seconds: f64) -> String {
     let text = time(seconds * 1e9);
     text.replace(".00", "")
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_has_decimals_only_where_it_needs_them() {
+    fn a_whole_duration_has_no_decimals() {
         for (seconds, expected) in [(2.0, "2s"), (30.0, "30s"), (120.0, "2m"), (0.5, "500ms"), (2.5, "2.50s")] {
             assert_eq!(whole_time(seconds), expected);
         }

@@ -1,10 +1,10 @@
-//! `LoadBalancing`: a mean and what lies around it, as wrk's `Thread Stats` have it.
+//! `Variation`: mean, deviation and maximum, as in wrk's `Thread Stats`.
 
 use hdrhistogram::Histogram;
 
 use super::share;
 
-/// Nothing at all has the spread of zeros.
+/// The variation of a sample. An empty sample has zeros.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Variation {
     pub(super) mean: f64,
@@ -20,13 +20,13 @@ impl Variation {
             return Self::default();
         }
         let (mean, stdev) = (histogram.mean(), histogram.stdev());
-        // A cast to an integer stops at zero, where values do too.
+        // The cast to an integer saturates at zero, as values do.
         let within = histogram.count_between((mean - stdev).ceil() as u64, (mean + stdev).floor() as u64);
         let within_stdev = share(within as f64, histogram.len() as f64);
         Self { mean, stdev, max: histogram.max() as f64, within_stdev }
     }
 
-    /// Of a sample, so the deviation is divided by one less, which is what wrk does.
+    /// Of a sample, so the divisor of the deviation is one less than the count, as in wrk.
     pub(super) fn of_sample(sample: &[f64]) -> Self {
         let count = sample.len() as f64;
         let mean = share(sample.iter().sum(), count);
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_has_the_spread_of_zeros() {
+    fn an_empty_sample_has_a_variation_of_zeros() {
         assert_eq!(Variation::of_sample(&[]), Variation::default());
         assert_eq!(Variation::of_histogram(&Histogram::new(3).expect("three digits")), Variation::default());
     }
@@ -74,8 +74,8 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_of_equal_values_is_all_within() {
-        // Wide buckets: the mean of a bucket need not be one of its values.
+    fn equal_values_are_all_within_one_deviation() {
+        // Wide buckets: the mean of a bucket may differ from all its values.
         for value in [1, 4095, 1_234_567, 98_765_432_101] {
             let mut histogram = Histogram::new(2).expect("two digits");
             histogram.record_n(value, 1000).expect("it grows");

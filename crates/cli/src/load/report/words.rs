@@ -1,6 +1,6 @@
-//! Figures as people read them: three digits that count, a space before the unit, and thousands apart.
+//! Formats figures for people: three significant digits, a space before the unit, and thousands separators.
 
-/// A length of time in nanoseconds.
+/// A duration in nanoseconds.
 pub(super) fn time(ns: f64) -> String {
     let (amount, unit) = match ns {
         _ if ns < 999.5 => (ns, "ns"),
@@ -11,12 +11,12 @@ pub(super) fn time(ns: f64) -> String {
     if ns <= 0.0 { "0".to_owned() } else { format!("{} {unit}", digits(amount)) }
 }
 
-/// Seconds on a clock's axis: in minutes where the whole is many of them.
+/// Seconds on a time axis: in minutes if the whole axis has many minutes.
 pub(super) fn clock(seconds: f64, whole: f64) -> String {
     if whole > 300.0 { format!("{} min", trimmed(seconds / 60.0)) } else { format!("{} s", trimmed(seconds)) }
 }
 
-/// A count, with its thousands apart.
+/// A count, with thousands separators.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3 + 1);
@@ -29,7 +29,7 @@ pub(super) fn count(number: u64) -> String {
     text
 }
 
-/// A number, in thousands or millions where there are any.
+/// A number, in thousands, millions or billions if it is that large.
 pub(super) fn short(number: f64) -> String {
     match number {
         _ if number < 999.5 => digits(number),
@@ -39,7 +39,7 @@ pub(super) fn short(number: f64) -> String {
     }
 }
 
-/// A number of bytes, by 1,024.
+/// A number of bytes, in binary units.
 pub(super) fn bytes(number: f64) -> String {
     let (mut amount, mut unit) = (number, "bytes");
     for next in ["KiB", "MiB", "GiB", "TiB"] {
@@ -56,7 +56,7 @@ pub(super) fn percent(share: f64) -> String {
     format!("{}%", digits(share * 100.0))
 }
 
-/// Three digits that count, without zeros that do not.
+/// Three significant digits, without trailing zeros.
 fn digits(number: f64) -> String {
     let decimals = if number < 9.995 { 2 } else { usize::from(number < 99.95) };
     let text = format!("{number:.decimals$}");

@@ -4,7 +4,7 @@ use super::super::samples::{busy, empty, quick};
 use super::*;
 use crate::load::figures::{CpuTime, Errors};
 
-/// Everything at once.
+/// Figures with every option and every kind of error.
 fn full() -> Figures {
     let mut figures = busy();
     figures.asked.rate = Some(90_000.0);
@@ -44,7 +44,7 @@ fn assert_well_formed(page: &str) {
 }
 
 #[test]
-fn the_page_is_well_formed_whatever_there_is_to_show() {
+fn the_page_is_well_formed_for_all_sample_figures() {
     for figures in [busy(), quick(), empty(), full()] {
         let page = page(&figures);
         assert_well_formed(&page);
@@ -53,7 +53,7 @@ fn the_page_is_well_formed_whatever_there_is_to_show() {
 }
 
 #[test]
-fn the_page_needs_nothing_else() {
+fn the_page_refers_to_no_other_resource() {
     let page = page(&full());
     for other in ["<script", "src=", "href=", "url(", "@import", "http-equiv", "onload"] {
         assert!(!page.contains(other), "{other}");
@@ -62,7 +62,7 @@ fn the_page_needs_nothing_else() {
 }
 
 #[test]
-fn what_the_user_gave_is_text_and_no_markup() {
+fn user_input_is_escaped() {
     let mut figures = full();
     figures.asked.url = "http://h/?\"><script>alert('&')</script>{{tiles}}".to_owned();
     figures.asked.method = "<b>".to_owned();
@@ -73,7 +73,7 @@ fn what_the_user_gave_is_text_and_no_markup() {
 }
 
 #[test]
-fn errors_and_notes_are_there_only_if_there_are_some() {
+fn errors_and_notes_appear_only_if_there_are_any() {
     let calm = page(&busy());
     assert!(!calm.contains("<h2>Errors</h2>") && !calm.contains("class=\"note\"") && !calm.contains("tile bad"));
     let full = page(&full());
@@ -84,9 +84,9 @@ fn errors_and_notes_are_there_only_if_there_are_some() {
     assert!(page(&empty()).contains("No good answer came."));
 }
 
-/// To look at: `TIDEGATE_PAGES=DIRECTORY` has them written there.
+/// For manual review: `TIDEGATE_PAGES=DIRECTORY` writes the pages to that directory.
 #[test]
-fn pages_can_be_looked_at() {
+fn pages_are_written_for_review_if_a_directory_is_set() {
     let Some(directory) = std::env::var_os("TIDEGATE_PAGES") else { return };
     for (name, figures) in [("busy", busy()), ("quick", quick()), ("empty", empty()), ("full", full())] {
         let path = std::path::Path::new(&directory).join(name).with_extension("html");

@@ -66,7 +66,7 @@ Transfer/sec:      6.80MB
 }
 
 #[test]
-fn errors_are_told_only_if_there_are_some() {
+fn errors_are_printed_only_if_there_are_any() {
     assert!(!table(&busy(), true).to_lowercase().contains("error"));
     let mut figures = busy();
     figures.errors = Errors { timeout: 3, status: 7, ..Errors::default() };
@@ -81,7 +81,7 @@ fn errors_are_told_only_if_there_are_some() {
 }
 
 #[test]
-fn what_wrk_does_not_know_stands_below() {
+fn figures_that_wrk_lacks_follow_its_table() {
     let mut figures = empty();
     figures.elapsed = Duration::from_secs(2);
     figures.requests = 1980;
@@ -100,27 +100,27 @@ Latency counts from when a request was due (corrected for coordinated omission)
 The load was the bottleneck: it used 0.95 of 1 core; the server may be faster
 "
     );
-    // A little less, and the load was no bottleneck.
+    // With a little less CPU time the load generator is no bottleneck.
     figures.cpu.user = Duration::from_millis(890);
     assert!(!table(&figures, true).contains("bottleneck"));
     figures.asked.never_read = true;
     figures.stuck.held = 255;
     assert!(table(&figures, true).contains("\nConnections never read: held 255 of 256, lost 0\n"));
-    // That none could be had is said too.
+    // The line is printed as well if no connection succeeded.
     figures.idle = Held::default();
     assert!(table(&figures, true).contains("\nIdle connections: held 0 of 10000, lost 0\n"));
 }
 
 #[test]
-fn that_nothing_was_answered_is_said_with_what_was_under_way() {
+fn no_response_at_all_is_reported_with_the_requests_in_flight() {
     let mut figures = empty();
     let said =
         |figures: &Figures| table(figures, false).lines().find(|line| line.contains("answer")).map(str::to_owned);
     assert_eq!(said(&figures).as_deref(), Some("No good answer came"));
     (figures.unanswered, figures.connecting) = (16, 1);
-    let expected = "No good answer came; at the end 16 requests were under way and 1 connection was being made";
+    let expected = "No good answer came; at the end 16 requests were in flight and 1 connection was being made";
     assert_eq!(said(&figures).as_deref(), Some(expected));
-    // What is under way at the end of what was answered is nothing to be told, and who reads nothing has no answers.
+    // No message if other requests were answered, or if connections never read.
     figures.requests = 1;
     assert_eq!(said(&figures), None);
     (figures.requests, figures.asked.never_read) = (0, true);
@@ -128,7 +128,7 @@ fn that_nothing_was_answered_is_said_with_what_was_under_way() {
 }
 
 #[test]
-fn nothing_at_all_is_a_table_of_zeros() {
+fn empty_figures_are_a_table_of_zeros() {
     let text = table(&empty(), true);
     assert!(text.contains("    Latency     0.00us    0.00us   0.00us    0.00%\n"), "{text}");
     assert!(text.contains("\n  0 requests in 0.00us, 0.00B read\nRequests/sec:      0.00\n"), "{text}");
