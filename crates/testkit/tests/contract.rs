@@ -95,7 +95,7 @@ fn a_codec_that_fails_at_one_split_only_is_detected() {
 }
 
 #[test]
-#[should_panic(expected = "still keeps the loop's scratch")]
+#[should_panic(expected = "still refers to the loop's scratch")]
 fn a_codec_that_keeps_the_scratch_is_detected() {
     let make = broken(|state, input, _| {
         if !input.is_empty() {
