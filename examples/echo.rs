@@ -13,7 +13,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use tidegate::{Codec, Context, Handler, Input, Outcome, Output, Server, Slice, Step};
+use tidegate::codec::{Codec, Input, Output, Step};
+use tidegate::{Context, Handler, Outcome, Server, Slice};
 
 /// Bytes, in the pieces in which they arrive.
 struct Raw;

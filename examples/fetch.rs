@@ -13,9 +13,9 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use tidegate::http1::client::{self, Config, Incoming, Outgoing};
-use tidegate::http1::{self, Method, Request, StreamedRequest};
-use tidegate::{Backend, Channel, Client, EventLoop, ReadHalf, Server, WriteHalf, task};
+use tidegate::http1::client::{Config, Incoming, Outgoing};
+use tidegate::http1::{Method, Request, StreamedRequest, client};
+use tidegate::{Backend, Channel, Client, EventLoop, ReadHalf, Server, WriteHalf, http1, task};
 
 type Any = Box<dyn Error>;
 

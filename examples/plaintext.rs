@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::http1::{
-    self, BodyLength, Config, ContentType, Incoming, Outgoing, RequestHead, Response, Status, StreamedResponse,
+    BodyLength, Config, ContentType, Incoming, Outgoing, RequestHead, Response, Status, StreamedResponse,
 };
-use tidegate::{Channel, Context, Handler, Outcome, Server, ServerHandle, StartError};
+use tidegate::{Channel, Context, Handler, Outcome, Server, ServerHandle, StartError, http1};
 
 /// The response to a message, for both versions. `echoes` is the only state of a request whose body is in progress.
 fn answer(message: Incoming, echoes: &mut bool) -> Option<Outgoing> {

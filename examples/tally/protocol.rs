@@ -10,8 +10,8 @@
 
 use std::fmt;
 
+use tidegate::codec::{Blame, Codec, Fault, Input, Output, Slice, Step};
 use tidegate::framing::{FramingError, LengthField};
-use tidegate::{Blame, Codec, Fault, Input, Output, Slice, Step};
 
 /// A request. On the server a name is a view of the receive buffer, which the service copies to keep it; a client has
 /// owned names.

@@ -12,8 +12,8 @@
 
 use std::fmt;
 
+use tidegate::codec::{Blame, Codec, Fault, Input, Output, Slice, Step};
 use tidegate::framing::{FramingError, Lines};
-use tidegate::{Blame, Codec, Fault, Input, Output, Slice, Step};
 
 /// What a client may ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::slice::{DETACHED_PART, Slice};
 /// The unread bytes of a connection, in one piece; 16 bytes large and without memory while there are none.
 ///
 /// ```
-/// use tidegate_buffer::{Input, Pool};
+/// use tidegate::codec::{Input, Pool};
 ///
 /// let pool = Pool::new();
 /// let mut input = Input::new();
@@ -45,7 +45,7 @@ impl Input {
     /// well. Off by default, and in the value that [`std::mem::take`] leaves behind.
     ///
     /// ```
-    /// use tidegate_buffer::{Input, Pool};
+    /// use tidegate::codec::{Input, Pool};
     ///
     /// let pool = Pool::new();
     /// let mut input = Input::new();

@@ -36,7 +36,7 @@ mod pieces;
 /// The outbound queue of one connection.
 ///
 /// ```
-/// use tidegate_buffer::{Outbound, Pool};
+/// use tidegate::codec::{Outbound, Pool};
 ///
 /// let mut queue = Outbound::new(&Pool::new());
 /// queue.write(b"HTTP/1.1 204 No Content\r\n\r\n");
@@ -112,7 +112,8 @@ impl Outbound {
     /// the last queue keeps it alive.
     ///
     /// ```
-    /// use tidegate_buffer::{ENTRY_BYTES, Outbound, Pool};
+    /// use tidegate::buffer::ENTRY_BYTES;
+    /// use tidegate::codec::{Outbound, Pool};
     ///
     /// let pool = Pool::new();
     /// let news = pool.copy(b"high water at noon\n");

@@ -17,7 +17,8 @@ impl<T: sealed::Pieces + Copy> Pieces for T {}
 /// excess.
 ///
 /// ```
-/// use tidegate_buffer::{Outbound, Pool, Short};
+/// use tidegate::buffer::Short;
+/// use tidegate::codec::{Outbound, Pool};
 ///
 /// let mut queue = Outbound::new(&Pool::new());
 /// queue.write_pieces(("Age: ", Short::new(*b"42......", 2), "\r\n"));

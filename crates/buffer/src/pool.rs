@@ -14,7 +14,7 @@ use crate::slice::Slice;
 /// returns to the system at once, and [`trim`](Pool::trim) frees half of the kept blocks.
 ///
 /// ```
-/// use tidegate_buffer::Pool;
+/// use tidegate::codec::Pool;
 ///
 /// let pool = Pool::new();
 /// let segment = pool.segment();

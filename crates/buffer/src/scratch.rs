@@ -16,7 +16,8 @@ pub const HEADROOM_BYTES: usize = 4 * 1024;
 /// next receive; otherwise the views keep it, and a fresh block takes its place.
 ///
 /// ```
-/// use tidegate_buffer::{Pool, Scratch};
+/// use tidegate::buffer::Scratch;
+/// use tidegate::codec::Pool;
 ///
 /// let mut scratch = Scratch::new(&Pool::new());
 /// scratch.space(64)[..5].copy_from_slice(b"hello");

@@ -10,7 +10,7 @@ use crate::segment::Segment;
 /// driver with sends in flight holds it until the kernel has completed them.
 ///
 /// ```
-/// use tidegate_buffer::{Outbound, Pool};
+/// use tidegate::codec::{Outbound, Pool};
 ///
 /// let pool = Pool::new();
 /// let mut queue = Outbound::new(&pool);

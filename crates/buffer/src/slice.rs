@@ -13,7 +13,7 @@ use crate::segment::Segment;
 /// that a hundred bytes never pin 64 KiB. To leave the loop's thread, bytes are copied: [`to_bytes`](Slice::to_bytes).
 ///
 /// ```
-/// use tidegate_buffer::Pool;
+/// use tidegate::codec::Pool;
 ///
 /// let slice = Pool::new().copy(b"tide gate");
 /// let word = slice.slice(5..);

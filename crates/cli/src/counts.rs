@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use tidegate::{Counts, ServerHandle};
+use tidegate::ServerHandle;
+use tidegate::engine::Counts;
 
 /// Prints the sums over all loops as `name=value`. Each is slightly stale; together they are no consistent snapshot.
 pub(crate) fn print(running: &ServerHandle) {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
-use tidegate::http1::{self, Config};
-use tidegate::{Address, Backend, Limits, LoadBalancing, Server, ServerHandle, StartError};
+use tidegate::http1::Config;
+use tidegate::{Address, Backend, Limits, LoadBalancing, Server, ServerHandle, StartError, http1};
 
 use crate::counts;
 use crate::site::Site;

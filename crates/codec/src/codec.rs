@@ -22,7 +22,7 @@ impl<T> Step<T> {
     /// The same step with another message: a codec over a framing maps each frame with it.
     ///
     /// ```
-    /// use tidegate_codec::Step;
+    /// use tidegate::codec::Step;
     ///
     /// let parse = |text: &str| text.parse::<u32>();
     /// assert_eq!(Step::Message("412").try_map(parse), Ok(Step::Message(412)));
@@ -52,7 +52,7 @@ impl<T> Step<T> {
 ///
 /// ```
 /// use std::convert::Infallible;
-/// use tidegate_codec::{Codec, Input, Output, Slice, Step};
+/// use tidegate::codec::{Codec, Input, Output, Slice, Step};
 ///
 /// /// Every byte is a message.
 /// struct Bytewise;

@@ -25,8 +25,8 @@ use crate::over::Over;
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_codec::{Codec, Encoded, Outbound, Output, Pool, Time};
+/// use tidegate::codec::{Codec, Encoded, Outbound, Output, Pool, Time};
+/// use tidegate::framing::Lines;
 ///
 /// let news: Encoded<Lines> = Encoded::new(&mut Lines::new(), "high water at noon".into())?;
 /// assert_eq!(&news.bytes()[..], b"high water at noon\n");

@@ -17,7 +17,7 @@ pub enum Blame {
 ///
 /// ```
 /// use std::fmt;
-/// use tidegate_codec::{Blame, Fault};
+/// use tidegate::codec::{Blame, Fault};
 ///
 /// #[derive(Debug)]
 /// enum Wrong {

@@ -17,8 +17,8 @@ use crate::output::Output;
 /// ```
 /// use std::convert::Infallible;
 /// use std::time::{Instant, SystemTime};
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_codec::{Codec, Filter, Input, Outbound, Output, Over, Pool, Step, Time};
+/// use tidegate::codec::{Codec, Filter, Input, Outbound, Output, Over, Pool, Step, Time};
+/// use tidegate::framing::Lines;
 ///
 /// /// Turns every bit around, both ways.
 /// struct Invert;
@@ -52,7 +52,7 @@ use crate::output::Output;
 /// lines.flush(&mut out)?;
 /// queue.flush();
 /// assert_eq!(queue.front(), Some(&b"ebb\n".map(|byte| !byte)[..]));
-/// # Ok::<(), tidegate_codec::OverError<Infallible, tidegate_codec::framing::FramingError>>(())
+/// # Ok::<(), tidegate::codec::OverError<Infallible, tidegate::framing::FramingError>>(())
 /// ```
 pub trait Filter: 'static {
     /// The error, sorted by blame.

@@ -11,7 +11,7 @@ use tidegate_buffer::{Cursor, FileRegion, Outbound, Pieces, Pool, Slice, WritePo
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};
-/// use tidegate_codec::{Outbound, Output, Pool, Time};
+/// use tidegate::codec::{Outbound, Output, Pool, Time};
 ///
 /// let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
 /// let mut queue = Outbound::new(&pool);

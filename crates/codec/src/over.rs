@@ -59,8 +59,8 @@ impl<F: Filter, C: Codec> Over<F, C> {
     /// ```
     /// use std::convert::Infallible;
     /// use std::time::{Instant, SystemTime};
-    /// use tidegate_codec::framing::Lines;
-    /// use tidegate_codec::{Codec, Filter, Input, Outbound, Output, Over, Pool, Step, Time};
+    /// use tidegate::codec::{Codec, Filter, Input, Outbound, Output, Over, Pool, Step, Time};
+    /// use tidegate::framing::Lines;
     ///
     /// /// Upper case up to the first full stop.
     /// struct Shout;

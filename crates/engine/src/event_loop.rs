@@ -52,12 +52,11 @@ use crate::task::{self, Call, Task};
 /// use std::path::PathBuf;
 /// use std::time::Duration;
 ///
-/// use tidegate_buffer::Pool;
-/// use tidegate_codec::Slice;
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_engine::{Context, EventLoop, Handler, Limits, Outcome};
-/// use tidegate_sys::readiness::Readiness;
-/// use tidegate_sys::{Address, Socket};
+/// use tidegate::codec::Pool;
+/// use tidegate::framing::Lines;
+/// use tidegate::sys::Socket;
+/// use tidegate::sys::readiness::Readiness;
+/// use tidegate::{Address, Context, EventLoop, Handler, Limits, Outcome, Slice};
 ///
 /// struct Echo;
 ///
@@ -128,7 +127,7 @@ impl EventLoop {
     /// An event loop for a program of its own: a client, a tool, a test.
     ///
     /// ```
-    /// use tidegate_engine::{Backend, EventLoop};
+    /// use tidegate::{Backend, EventLoop};
     ///
     /// // io_uring where it is available, otherwise epoll, unless the environment names one.
     /// let mut event_loop = EventLoop::on(Backend::Auto)?;
@@ -285,7 +284,7 @@ impl EventLoop {
     /// and runs between turns, where tasks run within them.
     ///
     /// ```
-    /// use tidegate_engine::{Backend, EventLoop};
+    /// use tidegate::{Backend, EventLoop};
     ///
     /// assert_eq!(EventLoop::on(Backend::Auto)?.block_on(async { 6 * 7 })?, 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

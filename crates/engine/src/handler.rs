@@ -17,9 +17,8 @@ use crate::server::serve::start;
 /// If it panics, its connection is closed and no other is affected.
 ///
 /// ```
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_codec::Slice;
-/// use tidegate_engine::{Context, Handler, Outcome};
+/// use tidegate::framing::Lines;
+/// use tidegate::{Context, Handler, Outcome, Slice};
 ///
 /// /// Answers every line with itself.
 /// struct Echo;
@@ -124,9 +123,8 @@ impl<C: Codec> Outcome<C> {
     /// decoded go to the new one. A pause, blocked writes, a deadline and a watched position end with the old handler.
     ///
     /// ```
-    /// use tidegate_codec::Slice;
-    /// use tidegate_codec::framing::{LengthField, Lines};
-    /// use tidegate_engine::{Context, Handler, Outcome};
+    /// use tidegate::framing::{LengthField, Lines};
+    /// use tidegate::{Context, Handler, Outcome, Slice};
     /// use tidegate_testkit::Embedded;
     ///
     /// /// Reads lines until one of them says `BINARY`.
@@ -169,9 +167,8 @@ impl<C: Codec> Outcome<C> {
     /// [`Server::serve`](crate::Server::serve).
     ///
     /// ```
-    /// use tidegate_codec::Slice;
-    /// use tidegate_codec::framing::{LengthField, Lines};
-    /// use tidegate_engine::{Channel, Context, Handler, Outcome};
+    /// use tidegate::framing::{LengthField, Lines};
+    /// use tidegate::{Channel, Context, Handler, Outcome, Slice};
     /// use tidegate_testkit::Embedded;
     ///
     /// /// Reads lines until one of them says `BINARY`.

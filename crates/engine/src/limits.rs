@@ -8,8 +8,7 @@ use tidegate_buffer::WaterMarks;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_buffer::WaterMarks;
-/// use tidegate_engine::{Limits, Server, StartError};
+/// use tidegate::{Limits, Server, StartError, WaterMarks};
 ///
 /// // Few and slow devices, each of which may be sent a large image.
 /// let limits = Limits {

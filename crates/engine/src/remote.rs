@@ -14,7 +14,7 @@ use crate::mailbox::{LoopMessage, Mailbox, Refused};
 /// [`Event::Posted`](crate::Event::Posted), in order per sender.
 ///
 /// ```no_run
-/// # fn example(remote: tidegate_engine::Remote<String>) {
+/// # fn example(remote: tidegate::Remote<String>) {
 /// if remote.post("broadcast".to_owned()).is_err() {
 ///     println!("that connection is gone");
 /// }

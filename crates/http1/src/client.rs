@@ -40,8 +40,8 @@ use crate::status::Status;
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};
-/// use tidegate_codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
-/// use tidegate_http1::client::{Client, Incoming, Request};
+/// use tidegate::codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
+/// use tidegate::http1::client::{Client, Incoming, Request};
 ///
 /// let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
 /// let (mut input, mut queue, mut client) = (Input::new(), Outbound::new(&pool), Client::default());

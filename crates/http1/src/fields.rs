@@ -12,7 +12,7 @@ use crate::runs;
 /// `Connection: upgrade` (RFC 9110 §7.8). A request uses [`Request::upgrade`](crate::Request::upgrade) instead.
 ///
 /// ```
-/// use tidegate_http1::{Fields, InvalidField};
+/// use tidegate::http1::{Fields, InvalidField};
 ///
 /// const CACHED: Fields = Fields::from_static("Cache-Control: max-age=60\r\n");
 /// let mut fields = CACHED;

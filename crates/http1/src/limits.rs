@@ -79,7 +79,7 @@ impl Limits {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tidegate_http1::{Config, Limits, Server};
+/// use tidegate::http1::{Config, Limits, Server};
 ///
 /// let limits = Limits { body_bytes_max: 16 * 1024 * 1024, ..Limits::default() };
 /// let config = Arc::new(Config::new(limits).server_name("Harbour"));

@@ -33,7 +33,7 @@ pub enum Outgoing {
 /// An interim response (RFC 9110 §15.2): a status below 200 and fields.
 ///
 /// ```
-/// use tidegate_http1::{Fields, Interim, Status};
+/// use tidegate::http1::{Fields, Interim, Status};
 ///
 /// const LINKS: Fields = Fields::from_static("Link: </tides.css>; rel=preload; as=style\r\n");
 /// let hints = Interim::new(Status::EARLY_HINTS).fields(LINKS);
@@ -63,12 +63,12 @@ impl Interim {
 /// A response with its whole body.
 ///
 /// ```
-/// use tidegate_http1::{ContentType, Response, Status};
+/// use tidegate::http1::{ContentType, Response, Status};
 ///
 /// let hello = Response::new(Status::OK).content_type(ContentType::TEXT).body("Hello, World!");
 /// let moved = Response::new(Status::FOUND).field("Location", "/elsewhere")?;
 /// # drop((hello, moved));
-/// # Ok::<(), tidegate_http1::InvalidField>(())
+/// # Ok::<(), tidegate::http1::InvalidField>(())
 /// ```
 #[derive(Debug)]
 pub struct Response {

@@ -34,8 +34,8 @@ use crate::response::Outgoing;
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};
-/// use tidegate_codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
-/// use tidegate_http1::{Incoming, Response, Server};
+/// use tidegate::codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
+/// use tidegate::http1::{Incoming, Response, Server};
 ///
 /// let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
 /// let (mut input, mut queue, mut server) = (Input::new(), Outbound::new(&pool), Server::default());
@@ -48,7 +48,7 @@ use crate::response::Outgoing;
 /// server.encode(Response::text("rising").into(), &mut out)?;
 /// queue.flush();
 /// assert!(queue.front().unwrap().ends_with(b"Content-Length: 6\r\n\r\nrising"));
-/// # Ok::<(), tidegate_http1::Error>(())
+/// # Ok::<(), tidegate::http1::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Server {

@@ -15,7 +15,7 @@ use std::str::FromStr;
 /// The address of a stream socket.
 ///
 /// ```
-/// use tidegate_sys::Address;
+/// use tidegate::Address;
 ///
 /// assert!(matches!("127.0.0.1:8080".parse(), Ok(Address::Ip(_))));
 /// assert!(matches!("[::1]:80".parse(), Ok(Address::Ip(_))));

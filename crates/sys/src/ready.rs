@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 /// Whether the recent operations of a socket moved many bytes. One byte.
 ///
 /// ```
-/// use tidegate_sys::Load;
+/// use tidegate::sys::Load;
 ///
 /// let mut load = Load::default();
 /// load.note_received(100);

@@ -10,7 +10,7 @@ use tidegate_codec::{Codec, FileRegion, Input, Outbound, Output, Pool, Step, Tim
 /// returns the bytes that the codec writes.
 ///
 /// ```
-/// use tidegate_codec::framing::Lines;
+/// use tidegate::framing::Lines;
 /// use tidegate_testkit::CodecHarness;
 ///
 /// let mut harness = CodecHarness::new(Lines::new());
@@ -19,7 +19,7 @@ use tidegate_codec::{Codec, FileRegion, Input, Outbound, Output, Pool, Step, Tim
 /// harness.encode("flood".into())?;
 /// harness.flush()?;
 /// assert_eq!(harness.take_sent(), b"flood\n");
-/// # Ok::<(), tidegate_codec::framing::FramingError>(())
+/// # Ok::<(), tidegate::framing::FramingError>(())
 /// ```
 #[derive(Debug)]
 pub struct CodecHarness<C> {

@@ -6,7 +6,7 @@
 //! are a [`Codec`].
 //!
 //! ```
-//! use tidegate_codec::framing::Lines;
+//! use tidegate::framing::Lines;
 //! use tidegate_testkit::contract;
 //!
 //! let make = || Lines::new().with_line_bytes_max(64);
@@ -62,8 +62,8 @@ pub fn never_panics<C: Codec<In: Debug>>(make: impl Fn() -> C, valid: &[u8], rou
 /// How one kind of codec is checked against the contract.
 ///
 /// ```
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_codec::Codec;
+/// use tidegate::framing::Lines;
+/// use tidegate::Codec;
 /// use tidegate_testkit::contract::Contract;
 ///
 /// // A server that echoes, with lines rendered as text.

@@ -26,9 +26,8 @@ use crate::wire::{State, Wire, peer};
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_codec::Slice;
-/// use tidegate_engine::{Context, Event, Handler, Outcome};
+/// use tidegate::framing::Lines;
+/// use tidegate::{Context, Event, Handler, Outcome, Slice};
 /// use tidegate_testkit::Embedded;
 ///
 /// /// Greets each name, and closes a connection that is silent for a minute.
@@ -81,8 +80,8 @@ impl Embedded<Infallible> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_codec::framing::Lines;
-    /// use tidegate_engine::{Channel, ChannelError, task};
+    /// use tidegate::framing::Lines;
+    /// use tidegate::{Channel, ChannelError, task};
     /// use tidegate_testkit::Embedded;
     ///
     /// /// Answers each line a second later, and sends `goodbye` after a minute of silence.

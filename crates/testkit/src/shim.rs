@@ -114,8 +114,8 @@ pub struct ShimPlan {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_engine::{Channel, Client, Limits};
+/// use tidegate::framing::Lines;
+/// use tidegate::{Channel, Client, Limits};
 /// use tidegate_testkit::network::Network;
 /// use tidegate_testkit::shim::{Call, InjectedError, Shim, ShimPlan};
 ///

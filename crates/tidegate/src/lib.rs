@@ -57,31 +57,48 @@
 //! # }
 //! ```
 //!
+//! This root lists what applications use. The rest is in modules:
+//!
+//! | module | for |
+//! |---|---|
+//! | [`framing`] | codecs for common framings: lines, length fields, delimiters |
+//! | [`http1`] | HTTP/1.1, server and client |
+//! | [`codec`] | the author of a codec or a filter: [`codec::Input`], [`codec::Output`], [`codec::Step`], [`codec::Fault`] |
+//! | [`buffer`] | queues, pools and the ledger of memory |
+//! | [`sys`] | the author of a driver, and applications that run an [`EventLoop`] themselves |
+//! | [`engine`] | types that are rarely named, such as the futures of a [`Channel`] and the counts of a server |
+//!
 //! Protocols and handlers are tested without a network: see `tidegate-testkit`. The repository has a guide, which
 //! starts with a first codec, in `docs/guide`.
 
 #![forbid(unsafe_code)]
 
 pub use bytes::Bytes;
-pub use tidegate_buffer::{
-    Cursor, FileRegion, Gathered, Input, Ledger, LoadError, Outbound, Pieces, Pool, Scratch, Short, Slice, WaterMarks,
-    WritePosition,
-};
-pub use tidegate_codec::{
-    Blame, Codec, EncodeError, Encoded, Fault, Filter, Output, Over, OverError, Step, Time, encode, framing,
-};
+/// Bytes and their owners: the queue of a connection, its input, and the memory that both take.
+#[doc(inline)]
+pub use tidegate_buffer as buffer;
+pub use tidegate_buffer::{Slice, WaterMarks};
+/// For the author of a codec or a filter: the traits, their arguments, and what they return.
+#[doc(inline)]
+pub use tidegate_codec as codec;
+pub use tidegate_codec::{Codec, Encoded, Filter, Over, framing};
+/// All of the engine: what the crate root lists, and types that an application rarely names, such as the futures of a
+/// [`Channel`].
+#[doc(inline)]
+pub use tidegate_engine as engine;
 pub use tidegate_engine::{
-    Backend, Blocking, BlockingError, Channel, ChannelError, Client, Close, CloseReason, Connect, ConnectError,
-    ConnectWith, Context, Counts, Event, EventLoop, Flushed, Group, GroupFull, Handler, Limits, LoadBalancing, Member,
-    Outcome, PostError, PublishError, ReadHalf, Ready, Recv, Remote, SendError, Server, ServerHandle, Slow, StartError,
-    Superseded, Switch, UnknownBackend, Within, WriteHalf, blocking, task,
+    Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError, Context, Event, EventLoop, Group,
+    Handler, Limits, LoadBalancing, Member, Outcome, PostError, PublishError, ReadHalf, Remote, SendError, Server,
+    ServerHandle, Slow, StartError, WriteHalf, blocking, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]
+#[doc(inline)]
 pub use tidegate_http1 as http1;
-/// Sockets and drivers, for applications that run an [`EventLoop`] themselves.
+/// Sockets and drivers: for the author of a driver, and for an application that runs an [`EventLoop`] itself.
+#[doc(inline)]
 pub use tidegate_sys as sys;
-pub use tidegate_sys::{Address, BadAddress, ListenOptions, SocketOptions};
+pub use tidegate_sys::{Address, ListenOptions, SocketOptions};
 
 /// The examples in the README are compiled.
 #[cfg(doctest)]

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tidegate::codec::Pool;
 use tidegate::http1::{Incoming, Response, Server};
 use tidegate::sys::Socket;
 use tidegate::sys::readiness::Readiness;
-use tidegate::{Address, Context, EventLoop, Handler, Limits, Outcome, Pool};
+use tidegate::{Address, Context, EventLoop, Handler, Limits, Outcome};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

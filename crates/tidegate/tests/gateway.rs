@@ -6,9 +6,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::http1::client::{self, Config, Outgoing};
-use tidegate::http1::{self, Incoming, Method, Request, Response, Status, StreamedRequest};
-use tidegate::{Backend, Channel, Client, EventLoop, Server, task};
+use tidegate::http1::client::{Config, Outgoing};
+use tidegate::http1::{Incoming, Method, Request, Response, Status, StreamedRequest, client};
+use tidegate::{Backend, Channel, Client, EventLoop, Server, http1, task};
 
 type Any = Box<dyn Error>;
 

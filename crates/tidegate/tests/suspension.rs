@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::framing::{Lines, Raw};
-use tidegate::http1::{self, Incoming, Response};
-use tidegate::{Address, Channel, Client, Context, Handler, Limits, Outcome, task};
+use tidegate::http1::{Incoming, Response};
+use tidegate::{Address, Channel, Client, Context, Handler, Limits, Outcome, http1, task};
 use tidegate_testkit::network::{Fault, Faults, Link, Network, SimNode};
 use tidegate_testkit::seeds;
 

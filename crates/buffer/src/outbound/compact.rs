@@ -11,7 +11,7 @@ impl Outbound {
     /// size, so that a short response in flight does not keep a page.
     ///
     /// ```
-    /// use tidegate_buffer::{Outbound, Pool};
+    /// use tidegate::codec::{Outbound, Pool};
     ///
     /// let pool = Pool::new();
     /// let mut queue = Outbound::new(&pool);
@@ -45,7 +45,7 @@ impl Outbound {
     /// stay.
     ///
     /// ```
-    /// use tidegate_buffer::{Outbound, Pool};
+    /// use tidegate::codec::{Outbound, Pool};
     ///
     /// let pool = Pool::new();
     /// let mut queue = Outbound::new(&pool);

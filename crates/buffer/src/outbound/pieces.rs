@@ -11,7 +11,7 @@ impl Outbound {
     /// They need not be contiguous in memory.
     ///
     /// ```
-    /// use tidegate_buffer::{Outbound, Pool};
+    /// use tidegate::codec::{Outbound, Pool};
     ///
     /// let mut queue = Outbound::new(&Pool::new());
     /// queue.write_pieces(("Content-Length: ", &4096.to_string()[..], b"\r\n"));

@@ -7,9 +7,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use tidegate::codec::{Codec, Input, Outbound, Output, Step};
 use tidegate::http1::client::{Incoming, Outgoing};
 use tidegate::http1::{BodyLength, Client, Error, Violation};
-use tidegate::{Codec, Input, Outbound, Output, Step};
 
 use super::request::Ask;
 use super::tally::{Verdict, WorkerStats};
@@ -270,7 +270,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Instant, SystemTime};
 
-    use tidegate::{Pool, Time};
+    use tidegate::codec::{Pool, Time};
 
     use super::super::figures::Errors;
     use super::super::request::Recipe;

@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use tidegate::Bytes;
+use tidegate::codec::{Codec, Outbound, Output, Pool, Time};
 use tidegate::http1::client::{Config, Limits, Outgoing};
 use tidegate::http1::{Client, Request};
-use tidegate::{Bytes, Codec, Outbound, Output, Pool, Time};
 
 use super::url::Url;
 

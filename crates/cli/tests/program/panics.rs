@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::http1::{self, Config, ContentType, Incoming, Outgoing, Response, Status, StreamedResponse};
-use tidegate::{CloseReason, Context, Counts, Event, Handler, Outcome, Server, ServerHandle};
+use tidegate::engine::Counts;
+use tidegate::http1::{Config, ContentType, Incoming, Outgoing, Response, Status, StreamedResponse};
+use tidegate::{CloseReason, Context, Event, Handler, Outcome, Server, ServerHandle, http1};
 
 use crate::peer::{Peer, post, request};
 use crate::program::{PATIENCE, until};

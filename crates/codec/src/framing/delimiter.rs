@@ -17,11 +17,11 @@ use crate::output::Output;
 /// Clones share the prepared search: build one, and clone it for each connection.
 ///
 /// ```
-/// use tidegate_codec::framing::Delimiter;
+/// use tidegate::framing::Delimiter;
 ///
 /// let records = Delimiter::new(b"\r\n.\r\n").with_frame_bytes_max(256 * 1024);
 /// assert_eq!(records.encoded(b"ebb")?, &b"ebb\r\n.\r\n"[..]);
-/// # Ok::<(), tidegate_codec::framing::FramingError>(())
+/// # Ok::<(), tidegate::framing::FramingError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Delimiter {

@@ -10,8 +10,8 @@ use crate::output::Output;
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};
-/// use tidegate_codec::framing::Fixed;
-/// use tidegate_codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
+/// use tidegate::codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
+/// use tidegate::framing::Fixed;
 ///
 /// let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
 /// let (mut queue, mut input) = (Outbound::new(&pool), Input::new());
@@ -22,7 +22,7 @@ use crate::output::Output;
 /// assert_eq!(&*level, b"0423+");
 /// assert!(gauge.encode("short".into(), &mut out).is_ok());
 /// assert!(gauge.encode("too long".into(), &mut out).is_err());
-/// # Ok::<(), tidegate_codec::framing::FramingError>(())
+/// # Ok::<(), tidegate::framing::FramingError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Fixed {

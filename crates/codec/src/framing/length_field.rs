@@ -24,7 +24,7 @@ use crate::output::Output;
 /// the message must have room for it, and encoding writes its value there.
 ///
 /// ```
-/// use tidegate_codec::framing::LengthField;
+/// use tidegate::framing::LengthField;
 ///
 /// // Two bytes of type, then a length in three that counts the whole frame; messages keep their type.
 /// let framing = LengthField::builder(3).offset(2).adjustment(-5).strip(0).build();
@@ -32,7 +32,7 @@ use crate::output::Output;
 ///
 /// // The most usual of all: four bytes, big endian, then as many bytes as they say.
 /// assert_eq!(LengthField::new(4).encoded(b"ebb")?, &b"\0\0\0\x03ebb"[..]);
-/// # Ok::<(), tidegate_codec::framing::FramingError>(())
+/// # Ok::<(), tidegate::framing::FramingError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct LengthField {

@@ -19,8 +19,8 @@ use crate::output::Output;
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
+/// use tidegate::codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
+/// use tidegate::framing::Lines;
 ///
 /// let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
 /// let (mut queue, mut input) = (Outbound::new(&pool), Input::new());
@@ -36,7 +36,7 @@ use crate::output::Output;
 /// assert!(lines.encode("two\nlines".into(), &mut out).is_err());
 /// queue.flush();
 /// assert_eq!(queue.front(), Some(&b"ebb\r\n"[..]));
-/// # Ok::<(), tidegate_codec::framing::FramingError>(())
+/// # Ok::<(), tidegate::framing::FramingError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Lines {

@@ -11,7 +11,7 @@ use crate::output::Output;
 /// `String`. The caller copies borrowed bytes: `pool.copy(bytes)`.
 ///
 /// ```
-/// use tidegate_codec::framing::Payload;
+/// use tidegate::framing::Payload;
 ///
 /// assert_eq!(Payload::from("ebb").as_ref(), b"ebb");
 /// assert_eq!(Payload::from(vec![1, 2, 3]).as_ref(), [1, 2, 3]);

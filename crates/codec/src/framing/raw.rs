@@ -16,8 +16,8 @@ use crate::output::Output;
 ///
 /// ```
 /// use std::time::{Instant, SystemTime};
-/// use tidegate_codec::framing::Raw;
-/// use tidegate_codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
+/// use tidegate::codec::{Codec, Input, Outbound, Output, Pool, Step, Time};
+/// use tidegate::framing::Raw;
 ///
 /// let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
 /// let (mut queue, mut input) = (Outbound::new(&pool), Input::new());

@@ -51,8 +51,8 @@ use crate::group::{Group, Member};
 /// that may take.
 ///
 /// ```
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_engine::{Channel, ChannelError, Server};
+/// use tidegate::framing::Lines;
+/// use tidegate::{Channel, ChannelError, Server};
 ///
 /// async fn echo(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
 ///     while let Some(line) = channel.recv().await? {
@@ -63,7 +63,7 @@ use crate::group::{Group, Member};
 ///
 /// let server = Server::bind("127.0.0.1:0")?.loops(1).serve(Lines::new, echo)?;
 /// println!("listening on {}", server.address());
-/// # Ok::<(), tidegate_engine::StartError>(())
+/// # Ok::<(), tidegate::StartError>(())
 /// ```
 pub struct Channel<C: Codec> {
     handle: Handle<C>,
@@ -174,8 +174,8 @@ impl<C: Codec> Channel<C> {
     /// and otherwise the end of the stream.
     ///
     /// ```
-    /// use tidegate_codec::framing::Raw;
-    /// use tidegate_engine::{Channel, ChannelError};
+    /// use tidegate::framing::Raw;
+    /// use tidegate::{Channel, ChannelError};
     ///
     /// /// Passes a stream on, and its reset as a reset.
     /// async fn pass(mut from: Channel<Raw>, mut to: Channel<Raw>) -> Result<(), ChannelError> {
@@ -230,8 +230,8 @@ impl<C: Codec> Channel<C> {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use tidegate_codec::framing::Lines;
-    /// use tidegate_engine::{Channel, ChannelError, task};
+    /// use tidegate::framing::Lines;
+    /// use tidegate::{Channel, ChannelError, task};
     ///
     /// /// Sends a line every second, and receives lines meanwhile.
     /// async fn session(channel: Channel<Lines>) -> Result<(), ChannelError> {
@@ -265,8 +265,8 @@ impl<C: Codec> Channel<C> {
     /// Only a whole channel can be switched; halves have to be reunited first.
     ///
     /// ```
-    /// use tidegate_codec::framing::{LengthField, Lines};
-    /// use tidegate_engine::{Channel, ChannelError};
+    /// use tidegate::framing::{LengthField, Lines};
+    /// use tidegate::{Channel, ChannelError};
     ///
     /// async fn session(mut text: Channel<Lines>) -> Result<(), ChannelError> {
     ///     while let Some(line) = text.recv().await? {

@@ -18,8 +18,8 @@ use crate::group::{Group, Member};
 /// A half cannot be switched to another codec, since the other half would still have the old one:
 ///
 /// ```compile_fail
-/// use tidegate_codec::framing::{Lines, Raw};
-/// use tidegate_engine::Channel;
+/// use tidegate::framing::{Lines, Raw};
+/// use tidegate::Channel;
 ///
 /// fn switch_a_half(channel: Channel<Lines>) {
 ///     let (reader, writer) = channel.split();

@@ -21,8 +21,8 @@ use crate::limits::{CONNECT_TIMEOUT, CONNECTION_ATTEMPT_DELAY, Limits};
 /// The target of a connection and its options. A client can connect many times.
 ///
 /// ```
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_engine::{Client, EventLoop, Server, Backend};
+/// use tidegate::framing::Lines;
+/// use tidegate::{Backend, Client, EventLoop, Server};
 ///
 /// let server = Server::bind("127.0.0.1:0")?.loops(1).serve(Lines::new, async |mut channel| {
 ///     while let Some(line) = channel.recv().await? {

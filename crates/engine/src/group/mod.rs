@@ -40,9 +40,8 @@ use crate::mailbox::{LoopMessage, Mailbox, Refused};
 /// A chat:
 ///
 /// ```no_run
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_codec::{Encoded, Slice};
-/// use tidegate_engine::{Context, Group, Handler, Outcome, Server, Slow};
+/// use tidegate::framing::Lines;
+/// use tidegate::{Context, Encoded, Group, Handler, Outcome, Server, Slice, Slow};
 ///
 /// struct Chat(Group<Lines>);
 ///

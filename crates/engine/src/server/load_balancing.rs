@@ -23,8 +23,8 @@ use crate::mailbox::{LoopMessage, Mailbox, Refused};
 /// Which of a server's loops serves a fresh connection.
 ///
 /// ```
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_engine::{Channel, LoadBalancing, Server};
+/// use tidegate::framing::Lines;
+/// use tidegate::{Channel, LoadBalancing, Server};
 ///
 /// let echo = |mut channel: Channel<Lines>| async move {
 ///     while let Some(line) = channel.recv().await? {
@@ -34,7 +34,7 @@ use crate::mailbox::{LoopMessage, Mailbox, Refused};
 /// };
 /// let server = Server::bind("127.0.0.1:0")?.load_balancing(LoadBalancing::LeastLoaded).serve(Lines::new, echo)?;
 /// # server.drain(std::time::Duration::ZERO);
-/// # Ok::<(), tidegate_engine::StartError>(())
+/// # Ok::<(), tidegate::StartError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]

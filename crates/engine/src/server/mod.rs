@@ -41,9 +41,8 @@ use crate::loop_core::catch_and_log;
 /// A server that has not been started.
 ///
 /// ```
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_codec::Slice;
-/// use tidegate_engine::{Context, Handler, Outcome, Server};
+/// use tidegate::framing::Lines;
+/// use tidegate::{Context, Handler, Outcome, Server, Slice};
 ///
 /// struct Ignore;
 ///
@@ -57,7 +56,7 @@ use crate::loop_core::catch_and_log;
 /// let server = Server::bind("127.0.0.1:0")?.loops(1).start(|| (Lines::default(), Ignore))?;
 /// println!("listening on {}", server.address());
 /// server.drain(std::time::Duration::from_secs(1));
-/// # Ok::<(), tidegate_engine::StartError>(())
+/// # Ok::<(), tidegate::StartError>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "a server does nothing until it is started"]
@@ -195,8 +194,8 @@ impl Server {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tidegate_codec::{Slice, framing::Lines};
-    /// # use tidegate_engine::{Context, Handler, Outcome, Server};
+    /// # use tidegate::framing::Lines;
+    /// # use tidegate::{Context, Handler, Outcome, Server, Slice};
     /// # struct Ignore;
     /// # impl Handler<Lines> for Ignore {
     /// #     type Post = ();
@@ -212,7 +211,7 @@ impl Server {
     /// assert!(old.superseded().wait());
     /// old.drain(Duration::from_secs(1));
     /// # new.drain(Duration::from_secs(1));
-    /// # Ok::<(), tidegate_engine::StartError>(())
+    /// # Ok::<(), tidegate::StartError>(())
     /// ```
     pub fn takeover(mut self, path: impl Into<PathBuf>) -> Self {
         self.takeover = Some(path.into());

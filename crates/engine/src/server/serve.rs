@@ -58,8 +58,8 @@ impl Server {
     /// use std::rc::Rc;
     /// use std::time::Duration;
     ///
-    /// use tidegate_codec::framing::Lines;
-    /// use tidegate_engine::{Channel, ChannelError, Server, task};
+    /// use tidegate::framing::Lines;
+    /// use tidegate::{Channel, ChannelError, Server, task};
     ///
     /// let server = Server::bind("127.0.0.1:0")?.serve_each(|number| {
     ///     let lines = Rc::new(Cell::new(0_u64));
@@ -83,7 +83,7 @@ impl Server {
     ///     (Lines::new, count)
     /// })?;
     /// server.drain(Duration::ZERO);
-    /// # Ok::<(), tidegate_engine::StartError>(())
+    /// # Ok::<(), tidegate::StartError>(())
     /// ```
     ///
     /// # Errors

@@ -33,7 +33,7 @@ use crate::loop_core::catch_and_log;
 /// does not end occupies one of the threads.
 ///
 /// ```
-/// use tidegate_engine::{BlockingError, EventLoop, Backend, blocking};
+/// use tidegate::{Backend, BlockingError, EventLoop, blocking};
 ///
 /// let sum = EventLoop::on(Backend::Auto)?.block_on(async {
 ///     let sum = blocking(|| (1..=100).sum::<u32>()).await?;
@@ -49,9 +49,8 @@ use crate::loop_core::catch_and_log;
 /// ```no_run
 /// use std::io;
 ///
-/// use tidegate_codec::Slice;
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_engine::{Context, Event, Handler, Outcome, blocking};
+/// use tidegate::framing::Lines;
+/// use tidegate::{Context, Event, Handler, Outcome, Slice, blocking};
 ///
 /// /// Answers the name of a file with its size.
 /// struct Sizes;

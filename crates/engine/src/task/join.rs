@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 /// two directions this way.
 ///
 /// ```
-/// use tidegate_engine::{EventLoop, Backend, task};
+/// use tidegate::{Backend, EventLoop, task};
 ///
 /// let mut event_loop = EventLoop::on(Backend::Auto)?;
 /// let both = event_loop.block_on(task::try_join(async { Ok::<_, &str>(1) }, async { Ok("two") }))?;

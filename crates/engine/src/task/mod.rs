@@ -32,7 +32,7 @@ use crate::local::Local;
 ///
 /// ```
 /// use std::rc::Rc;
-/// use tidegate_engine::{EventLoop, Backend, task};
+/// use tidegate::{Backend, EventLoop, task};
 ///
 /// let mut event_loop = EventLoop::on(Backend::Auto)?;
 /// let sum = event_loop.block_on(async {

@@ -29,7 +29,7 @@ pub fn now() -> Instant {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_engine::{EventLoop, Backend, task};
+/// use tidegate::{Backend, EventLoop, task};
 ///
 /// let mut event_loop = EventLoop::on(Backend::Auto)?;
 /// event_loop.block_on(async {

@@ -29,12 +29,12 @@ pub enum Outgoing {
 /// A request with its whole body. It is validated on creation; clone it to send it again.
 ///
 /// ```
-/// use tidegate_http1::{Method, Request};
+/// use tidegate::http1::{Method, Request};
 ///
 /// let tide = Request::get("/tide?now")?.host("sea.example")?;
 /// let log = Request::new(Method::Post, "/log")?.host("sea.example")?.body("high water at noon");
 /// # drop((tide, log));
-/// # Ok::<(), tidegate_http1::InvalidRequest>(())
+/// # Ok::<(), tidegate::http1::InvalidRequest>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Request {

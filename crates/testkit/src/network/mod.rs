@@ -53,8 +53,8 @@ use crate::replay::replay;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_codec::framing::Lines;
-/// use tidegate_engine::{Channel, Client, Limits};
+/// use tidegate::framing::Lines;
+/// use tidegate::{Channel, Client, Limits};
 /// use tidegate_testkit::network::{Faults, Network};
 ///
 /// async fn echo(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
@@ -228,7 +228,7 @@ impl Network {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_engine::task;
+    /// use tidegate::task;
     /// use tidegate_testkit::network::Network;
     ///
     /// let network = Network::new(7);
