@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
@@ -64,59 +64,74 @@ pub(crate) struct Options {
     quiet: bool,
 }
 
-/// What a signal, or a server that takes over, requests.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    End,
-    Counts,
-}
-
-/// Serves until SIGTERM, Ctrl-C or a takeover by another server, then drains. SIGUSR1 prints the counts.
+/// Serves until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections.
+/// SIGUSR1 prints the counts.
 pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     log_to_stderr(options.quiet);
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(StartError::System)?;
-    let running = start(options, inherited)?;
-    announce(&running);
+    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(StartError::System)?;
+    let server = start(options, inherited)?;
+    announce(&server);
 
-    let (asked, wait) = channel();
-    let (superseded, on_superseded) = (running.superseded(), asked.clone());
-    let successor = move || {
-        if superseded.wait() {
-            // The receiver is gone only when the process is about to exit.
-            let _ = on_superseded.send(Asked::End);
+    let shutdown = Arc::new(Shutdown::default());
+    let (handle, on_superseded) = (server.clone(), shutdown.clone());
+    let on_takeover = move || {
+        if handle.superseded().wait() {
+            on_superseded.has_begun.store(true, Ordering::Relaxed);
+            handle.begin_drain(DRAIN_DEADLINE);
         }
     };
-    std::thread::Builder::new().name("tidegate-successor".into()).spawn(successor).map_err(StartError::System)?;
-    let watcher = move || {
-        let mut is_ending = false;
-        for signal in signals.forever() {
-            let what = if signal == SIGUSR1 { Asked::Counts } else { Asked::End };
-            if what == Asked::End && std::mem::replace(&mut is_ending, true) {
-                // The second signal exits without draining.
-                std::process::exit(130);
-            }
-            // The receiver is gone only when the process is about to exit.
-            let _ = asked.send(what);
-        }
-    };
-    std::thread::Builder::new().name("tidegate-signals".into()).spawn(watcher).map_err(StartError::System)?;
-    // One sender lives as long as the process, so only a signal or a takeover ends this loop.
+    std::thread::Builder::new().name("tidegate-takeover".into()).spawn(on_takeover).map_err(StartError::System)?;
+    let (handle, on_signal) = (server.clone(), shutdown.clone());
+    let on_signal = move || handle_signals(signals, &handle, &on_signal);
+    std::thread::Builder::new().name("tidegate-signals".into()).spawn(on_signal).map_err(StartError::System)?;
     loop {
-        match wait.recv_timeout(LOOK_AGAIN) {
-            Ok(Asked::End) => break,
-            Ok(Asked::Counts) => counts::print(&running),
-            Err(_) if running.is_whole() => {}
-            Err(_) => {
-                eprintln!("tidegate: an event loop has ended; nothing can be served without it");
-                std::process::exit(1);
-            }
+        let has_ended = server.wait_timeout(LOOK_AGAIN);
+        if !server.is_whole() && !shutdown.has_begun.load(Ordering::Relaxed) {
+            eprintln!("tidegate: an event loop has ended; nothing can be served without it");
+            std::process::exit(1);
+        }
+        if has_ended {
+            break;
         }
     }
-    running.drain(DRAIN_DEADLINE);
+    if shutdown.is_cut_short.load(Ordering::Relaxed) {
+        std::process::exit(CUT_SHORT_STATUS);
+    }
     Ok(())
+}
+
+/// What signals and takeovers have requested so far.
+#[derive(Debug, Default)]
+struct Shutdown {
+    has_begun: AtomicBool,
+    is_cut_short: AtomicBool,
+}
+
+/// SIGUSR1 prints the counts. The first other signal drains the server, and the second closes its connections. The
+/// third exits, which helps if a loop is stuck.
+fn handle_signals(mut signals: Signals, server: &ServerHandle, shutdown: &Shutdown) {
+    let mut requests = 0;
+    for signal in signals.forever() {
+        if signal == SIGUSR1 {
+            counts::print(server);
+            continue;
+        }
+        requests += 1;
+        match requests {
+            1 => {
+                shutdown.has_begun.store(true, Ordering::Relaxed);
+                server.begin_drain(DRAIN_DEADLINE);
+            }
+            2 => {
+                shutdown.is_cut_short.store(true, Ordering::Relaxed);
+                server.begin_drain(Duration::ZERO);
+            }
+            _ => std::process::exit(CUT_SHORT_STATUS),
+        }
+    }
 }
 
 fn start(options: &Options, inherited: Option<Server>) -> Result<ServerHandle, StartError> {
@@ -187,6 +202,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long connections may take to finish requests in progress.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The exit status after a second signal, as a shell reports a process that SIGINT has ended.
+const CUT_SHORT_STATUS: i32 = 130;
 
 /// The maximum length of a request's body. /echo and /sum buffer none of it.
 const BODY_BYTES_MAX: u64 = 1024 * 1024 * 1024;

@@ -309,7 +309,7 @@ impl EventLoop {
     }
 
     /// Begins to drain: nothing more is accepted, every connection is notified, and after `deadline` those that are
-    /// left are closed.
+    /// left are closed. A further call notifies no connection again and can only shorten the time.
     pub fn drain(&mut self, deadline: Duration) {
         self.catch_up();
         self.begin_drain(deadline);
@@ -320,8 +320,14 @@ impl EventLoop {
         let tokens = {
             let mut core = self.local.core.borrow_mut();
             let now = core.time.now();
-            core.drain_until = Some(now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400)));
-            core.tokens()
+            let until = now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400));
+            match core.drain_until.replace(until) {
+                None => core.tokens(),
+                Some(before) => {
+                    core.drain_until = Some(before.min(until));
+                    Vec::new()
+                }
+            }
         };
         for token in tokens {
             self.local.dispatch(token, SlotEvent::Drain);
@@ -606,7 +612,7 @@ impl EventLoop {
     fn ends_unread(&self) -> bool {
         let behind = self.delivery.is_some() || self.messages.len() > 0;
         let core = self.local.core.borrow();
-        behind && !core.is_draining() && core.mailbox.is_overdue(core.time.now())
+        behind && !core.is_overdue() && core.mailbox.is_overdue(core.time.now())
     }
 
     /// Delivers the message of a group to its members, as far as the turn's budget goes. Returns whether all have it.

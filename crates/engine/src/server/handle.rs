@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
@@ -17,17 +17,100 @@ use crate::server::start_error::StartError;
 use crate::server::takeover::Control;
 use crate::server::watchdog::Watchdog;
 
-/// A server that runs. Dropping it ends it at once; [`drain`](ServerHandle::drain) ends it gracefully.
+/// A running server. A clone refers to the same server, from any thread.
+///
+/// Dropping the last handle ends the server at once; [`drain`](ServerHandle::drain) ends it gracefully. A handle that
+/// the server's own connections or tasks keep counts too: such a server runs until it is drained.
+///
+/// A program that drains at a signal, and at once at a second one:
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::framing::Lines;
+/// use tidegate::{Channel, Server};
+///
+/// async fn discard(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
+///     while channel.recv().await?.is_some() {}
+///     Ok(())
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::bind("127.0.0.1:0")?.loops(1).serve(Lines::default, discard)?;
+/// let for_signals = server.clone();
+/// # let (sender, signals) = std::sync::mpsc::channel();
+/// # sender.send(())?;
+/// # drop(sender);
+/// std::thread::spawn(move || {
+///     let mut deadline = Duration::from_secs(10);
+///     // With the crate `signal-hook`: `Signals::new([SIGTERM, SIGINT])?.forever()`.
+///     for _ in signals {
+///         for_signals.begin_drain(deadline);
+///         deadline = Duration::ZERO;
+///     }
+/// });
+/// server.wait();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "dropping the last handle ends the server"]
+pub struct ServerHandle(Arc<ServerState>);
+
+/// What all handles of a server share.
 #[derive(Debug)]
-#[must_use = "dropping it ends the server"]
-pub struct ServerHandle {
+pub(crate) struct ServerState {
     address: Address,
     loops: Vec<RunningLoop>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    running: Arc<RunningLoops>,
     superseded: Superseded,
     /// Hands our listeners over, if a path was given for that.
-    pub(crate) control: Option<Control>,
+    control: Mutex<Option<Control>>,
     /// Watches the loops while they end, too: it is dropped after them.
     watchdog: Option<Watchdog>,
+}
+
+/// How many loops have not ended yet.
+#[derive(Debug, Default)]
+struct RunningLoops {
+    count: Mutex<usize>,
+    one_ended: Condvar,
+}
+
+impl RunningLoops {
+    fn count(&self) -> MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until at most `left` loops run, or the time is over. Returns whether that few run.
+    fn wait(&self, left: usize, timeout: Option<Duration>) -> bool {
+        let more = |count: &mut usize| *count > left;
+        match timeout {
+            None => drop(self.one_ended.wait_while(self.count(), more).unwrap_or_else(PoisonError::into_inner)),
+            Some(timeout) => {
+                let waited = self.one_ended.wait_timeout_while(self.count(), timeout, more);
+                return !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out();
+            }
+        }
+        true
+    }
+}
+
+/// Counts a loop for as long as its thread has this.
+struct CountedLoop(Arc<RunningLoops>);
+
+impl CountedLoop {
+    fn new(running: &Arc<RunningLoops>) -> Self {
+        *running.count() += 1;
+        Self(running.clone())
+    }
+}
+
+impl Drop for CountedLoop {
+    fn drop(&mut self) {
+        *self.0.count() -= 1;
+        self.0.one_ended.notify_all();
+    }
 }
 
 /// Reports when another server has superseded this one by [taking over](crate::Server::takeover).
@@ -83,44 +166,14 @@ struct RunningLoop {
     backend: &'static str,
     mailbox: Arc<Mailbox>,
     published: Arc<Published>,
-    thread: Option<JoinHandle<()>>,
+    thread: ThreadId,
 }
 
 impl ServerHandle {
-    /// A server at `address` without loops yet.
-    pub(crate) fn new(address: Address) -> Self {
-        let superseded = Superseded::default();
-        Self { address, loops: Vec::new(), superseded, control: None, watchdog: None }
-    }
-
-    /// Starts the watchdog: all loops have been added.
-    pub(crate) fn watch(&mut self) -> Result<(), StartError> {
-        let watched = self.loops.iter().map(|running| running.published.clone());
-        self.watchdog = Some(Watchdog::start(watched).map_err(StartError::System)?);
-        Ok(())
-    }
-
-    /// Starts one loop more. `listen` is called on its thread. Dropping this handle then ends the other loops.
-    pub(crate) fn add(
-        &mut self,
-        plan: BackendPlan,
-        memory_max: usize,
-        listen: impl FnOnce(&mut EventLoop) -> io::Result<()> + Send + 'static,
-    ) -> Result<(), StartError> {
-        let (started, outcome) = channel();
-        let thread = std::thread::Builder::new()
-            .name(format!("tidegate-{}", self.loops.len()))
-            .spawn(move || run_loop(&started, plan, memory_max, listen))
-            .map_err(StartError::System)?;
-        let Started { mailbox, published, backend } = outcome.recv().map_err(|_| StartError::Panicked)??;
-        self.loops.push(RunningLoop { backend, mailbox, published, thread: Some(thread) });
-        Ok(())
-    }
-
-    /// Where it listens; the port is the real one.
+    /// The address on which the server listens; the port is the real one.
     #[must_use]
     pub fn address(&self) -> &Address {
-        &self.address
+        &self.0.address
     }
 
     /// The driver of all loops, `epoll` or `uring`; or `uring and epoll` if io_uring was not available to some of them.
@@ -133,57 +186,121 @@ impl ServerHandle {
 
     /// The driver of each loop: `epoll` or `uring`.
     pub fn backends(&self) -> impl Iterator<Item = &'static str> {
-        self.loops.iter().map(|running| running.backend)
+        self.0.loops.iter().map(|running| running.backend)
     }
 
-    /// How many loops run.
+    /// The number of loops that were started.
     #[must_use]
     pub fn loops(&self) -> usize {
-        self.loops.len()
+        self.0.loops.len()
     }
 
-    /// What each loop has done so far.
+    /// What each loop has done so far; while the server drains, and afterwards, too.
     #[must_use]
     pub fn counts(&self) -> Vec<Counts> {
-        self.loops.iter().map(|running| running.published.read()).collect()
+        self.0.loops.iter().map(|running| running.published.read()).collect()
     }
 
-    /// Whether all loops run. A loop that does not run has ended because waiting for events failed, or because of a
-    /// bug.
+    /// Whether all loops run. A loop of a server that does not drain ends only because waiting for events failed, or
+    /// because of a bug.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.loops.iter().all(|running| running.thread.as_ref().is_some_and(|thread| !thread.is_finished()))
+        *self.0.running.count() == self.0.loops.len()
     }
 
     /// Whether another server has [taken over](crate::Server::takeover): it accepts, and it is time to
     /// [`drain`](ServerHandle::drain) this one. Until then both accept.
     #[must_use]
     pub fn is_superseded(&self) -> bool {
-        self.superseded.has_come()
+        self.0.superseded.has_come()
     }
 
     /// A handle that waits for that, in any thread.
     #[must_use]
     pub fn superseded(&self) -> Superseded {
-        self.superseded.clone()
+        self.0.superseded.clone()
     }
 
-    /// Waits until the loops have ended, which they do when waiting for events fails, or if another handle drains
-    /// them: for a server that runs as long as its process. A server that may be
-    /// [`superseded`](ServerHandle::superseded) waits for that instead.
-    pub fn wait(mut self) {
-        self.join();
+    /// Waits until the loops have ended, which they do when waiting for events fails, or when a clone of this handle
+    /// drains them. A server that may be [`superseded`](ServerHandle::superseded) waits for that instead.
+    ///
+    /// On a thread of one of these loops it waits for the others: that one goes on when the caller has returned.
+    pub fn wait(&self) {
+        self.0.wait(None);
+    }
+
+    /// The same for at most `timeout`. Returns whether the loops have ended.
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        self.0.wait(Some(timeout))
     }
 
     /// Ends the server gracefully: no connection is accepted any more, each open one receives the drain event, and
     /// those that are still open after `deadline` are closed. Returns when all loops have ended.
-    pub fn drain(mut self, deadline: Duration) {
-        self.end(deadline);
+    pub fn drain(&self, deadline: Duration) {
+        self.begin_drain(deadline);
+        self.wait();
     }
 
-    fn end(&mut self, deadline: Duration) {
+    /// Begins the same and returns at once; [`wait`](ServerHandle::wait) waits for the end. While the server drains its
+    /// [`counts`](ServerHandle::counts) give the connections that are left. A further call can only shorten the time:
+    /// zero closes the remaining connections now.
+    pub fn begin_drain(&self, deadline: Duration) {
+        self.0.begin_drain(deadline);
+    }
+}
+
+impl ServerState {
+    /// A server at `address` without loops yet.
+    pub(crate) fn new(address: Address) -> Self {
+        Self {
+            address,
+            loops: Vec::new(),
+            threads: Mutex::default(),
+            running: Arc::default(),
+            superseded: Superseded::default(),
+            control: Mutex::default(),
+            watchdog: None,
+        }
+    }
+
+    /// Starts one loop more. `listen` is called on its thread. Dropping this then ends the other loops.
+    pub(crate) fn add(
+        &mut self,
+        plan: BackendPlan,
+        memory_max: usize,
+        listen: impl FnOnce(&mut EventLoop) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), StartError> {
+        let (started, outcome) = channel();
+        let counted = CountedLoop::new(&self.running);
+        let thread = std::thread::Builder::new()
+            .name(format!("tidegate-{}", self.loops.len()))
+            .spawn(move || {
+                let _counted = counted;
+                run_loop(&started, plan, memory_max, listen);
+            })
+            .map_err(StartError::System)?;
+        let id = thread.thread().id();
+        self.threads().push(thread);
+        let Started { mailbox, published, backend } = outcome.recv().map_err(|_| StartError::Panicked)??;
+        self.loops.push(RunningLoop { backend, mailbox, published, thread: id });
+        Ok(())
+    }
+
+    /// All loops have been added: starts the watchdog, and serves takeovers if there is a `control` that does.
+    pub(crate) fn into_handle(
+        mut self,
+        control: impl FnOnce(Superseded) -> Result<Option<Control>, StartError>,
+    ) -> Result<ServerHandle, StartError> {
+        let watched = self.loops.iter().map(|running| running.published.clone());
+        self.watchdog = Some(Watchdog::start(watched).map_err(StartError::System)?);
+        *self.control() = control(self.superseded.clone())?;
+        Ok(ServerHandle(Arc::new(self)))
+    }
+
+    fn begin_drain(&self, deadline: Duration) {
         // First, since it holds the listeners too: a queue that no loop accepts from has to refuse connections.
-        self.control = None;
+        let control = self.control().take();
+        drop(control);
         self.superseded.will_not_come();
         let now = Instant::now();
         let by = now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400));
@@ -191,25 +308,37 @@ impl ServerHandle {
             // A loop that takes no messages has ended already.
             let _ = running.mailbox.send(LoopMessage::Drain(by));
         }
-        self.join();
     }
 
-    fn join(&mut self) {
-        for running in &mut self.loops {
-            if let Some(thread) = running.thread.take()
-                // A loop that ends its own server ends after the caller has returned to the loop.
-                && thread.thread().id() != std::thread::current().id()
-            {
-                // A loop catches the panics of user code; a panic of its own was printed by its thread.
-                let _ = thread.join();
-            }
+    fn wait(&self, timeout: Option<Duration>) -> bool {
+        let current = std::thread::current().id();
+        // A loop that ends its own server ends after the caller has returned to the loop.
+        let own = self.loops.iter().any(|running| running.thread == current);
+        if !self.running.wait(usize::from(own), timeout) {
+            return false;
         }
+        // These threads have nothing left to do but to exit.
+        let ended = std::mem::take(&mut *self.threads());
+        for thread in ended.into_iter().filter(|thread| thread.thread().id() != current) {
+            // A loop catches the panics of user code; a panic of its own was printed by its thread.
+            let _ = thread.join();
+        }
+        true
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn control(&self) -> MutexGuard<'_, Option<Control>> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for ServerHandle {
+impl Drop for ServerState {
     fn drop(&mut self) {
-        self.end(Duration::ZERO);
+        self.begin_drain(Duration::ZERO);
+        self.wait(None);
     }
 }
 
@@ -264,11 +393,11 @@ mod tests {
     /// Without io_uring the second plan falls back to epoll as well, and each name is reported once.
     #[test]
     fn the_handle_reports_the_backend_of_each_loop() {
-        let mut running = ServerHandle::new("127.0.0.1:1".parse().expect("it is an address"));
-        assert_eq!(running.backend(), "");
+        let mut state = ServerState::new("127.0.0.1:1".parse().expect("it is an address"));
         for plan in [BackendPlan::Epoll, BackendPlan::UringOrEpoll] {
-            running.add(plan, 1 << 20, |_| Ok(())).expect("it starts");
+            state.add(plan, 1 << 20, |_| Ok(())).expect("it starts");
         }
+        let running = state.into_handle(|_| Ok(None)).expect("it starts");
         let second = running.backends().nth(1);
         assert_eq!(running.backends().next(), Some("epoll"));
         let all = if second == Some("uring") { "uring and epoll" } else { "epoll" };

@@ -28,6 +28,7 @@ use tidegate_codec::Codec;
 use tidegate_sys::{Address, ListenOptions, Side, Socket, handover, inherited};
 
 pub use self::backend::{Backend, UnknownBackend};
+use self::handle::ServerState;
 pub use self::handle::{ServerHandle, Superseded};
 pub use self::load_balancing::LoadBalancing;
 use self::load_balancing::LoopGroup;
@@ -273,7 +274,7 @@ impl Server {
         let listeners = self.listeners()?;
         let none = || StartError::System(io::Error::new(io::ErrorKind::InvalidInput, "there is no listener"));
         let first = listeners.first().ok_or_else(none)?;
-        let mut running = ServerHandle::new(first.address(Side::Local).map_err(StartError::System)?);
+        let mut running = ServerState::new(first.address(Side::Local).map_err(StartError::System)?);
         let kept = if takeover.is_some() { &listeners[..] } else { &[] };
         let kept = kept.iter().map(Socket::try_clone).collect::<io::Result<_>>().map_err(StartError::System)?;
         let (listen, live) = (Arc::new(listen), Arc::new(AtomicUsize::new(0)));
@@ -292,12 +293,10 @@ impl Server {
                 listen(number, event_loop, hand, limits, live)
             })?;
         }
-        running.watch()?;
-        if let Some((path, takeover)) = takeover {
-            let control = takeover.complete(kept, running.superseded());
-            running.control = Some(control.map_err(|error| StartError::Takeover(path, error))?);
-        }
-        Ok(running)
+        running.into_handle(|superseded| {
+            let Some((path, takeover)) = takeover else { return Ok(None) };
+            takeover.complete(kept, superseded).map(Some).map_err(|error| StartError::Takeover(path, error))
+        })
     }
 
     fn check(&self) -> Result<(), StartError> {

@@ -490,6 +490,20 @@ fn a_drain_is_an_event_and_closes_by_default_after_the_flush() {
 }
 
 #[test]
+fn a_second_drain_is_no_event_and_only_shortens_the_time() {
+    let journal = Journal::default();
+    let codec = Habits { knows_its_end: true, ..Habits::default() };
+    let mut pipe = Embedded::new(codec, Probe::new(&journal, |told, cx| by_default(&told, cx)));
+    pipe.drain(Duration::from_secs(10));
+    pipe.drain(Duration::from_secs(20));
+    pipe.drain(Duration::from_secs(5));
+    pipe.advance(Duration::from_millis(4_999));
+    assert_eq!(journal.take(), ["open", "Drain"]);
+    pipe.advance(Duration::from_millis(1));
+    assert_eq!(journal.take(), ["closed: the deadline of the drain had come"]);
+}
+
+#[test]
 fn a_drain_cuts_off_remaining_connections_at_its_deadline() {
     let journal = Journal::default();
     let codec = Habits { knows_its_end: true, ..Habits::default() };

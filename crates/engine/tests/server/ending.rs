@@ -45,6 +45,41 @@ fn the_deadline_of_a_drain_cuts_off_remaining_connections() {
 }
 
 #[test]
+fn a_clone_begins_a_drain_reads_the_counts_and_cuts_the_drain_short() {
+    let server = serve(2, Limits::default());
+    let mut clients: Vec<_> = (0..4).map(|_| connect(&server)).collect();
+    for client in &mut clients {
+        client.write_all(b"stay\n").unwrap();
+        ask(client, "heard");
+    }
+    let clone = server.clone();
+    let waiting = std::thread::spawn(move || server.wait());
+    clone.begin_drain(PATIENCE);
+    until(|| TcpStream::connect(port(&clone)).is_err());
+    assert!(!clone.wait_timeout(Duration::from_millis(20)), "it waits for connections that stay");
+    assert!(clone.is_whole() && !waiting.is_finished());
+    clients.truncate(3);
+    // A longer deadline changes nothing.
+    clone.begin_drain(PATIENCE * 2);
+    until(|| sum(&clone, |counts| counts.connections) == 3);
+    clone.begin_drain(Duration::ZERO);
+    assert!(clients.iter_mut().all(has_ended));
+    waiting.join().unwrap();
+    assert!(clone.wait_timeout(Duration::ZERO) && !clone.is_whole());
+    assert_eq!(sum(&clone, |counts| counts.closed_drained), 3);
+}
+
+#[test]
+fn only_the_last_handle_ends_the_server() {
+    let server = serve(1, Limits::default());
+    let mut client = connect(&server);
+    drop(server.clone());
+    ask(&mut client, "ebb");
+    drop(server);
+    assert!(has_ended(&mut client));
+}
+
+#[test]
 fn a_drain_waits_for_slow_readers() {
     let server = serve(1, Limits::default());
     let mut client = connect(&server);
