@@ -36,6 +36,8 @@ pub(super) enum Event {
     Poll { place: Place },
     /// The completion of a close is due.
     Closed { driver: usize, token: Token },
+    /// A late wake-up reaches its loop.
+    WakeUp { driver: usize },
 }
 
 /// The scheduled events.

@@ -40,6 +40,9 @@ pub enum Fault {
     LateClose,
     /// The driver reports completions of different sockets in another order than they occurred.
     Reordered,
+    /// A loop that sleeps is woken late by another loop or thread: a message to it, a broadcast, or the wake-up of a task
+    /// waits that long.
+    LateWakeUp,
     /// The monotonic clock jumps ahead, and the system time jumps in either direction.
     ClockJump,
 }
@@ -63,11 +66,12 @@ impl Fault {
         Self::LateCancel,
         Self::LateClose,
         Self::Reordered,
+        Self::LateWakeUp,
         Self::ClockJump,
     ];
 
     /// The faults that must not break any connection.
-    pub const BENIGN: [Self; 14] = [
+    pub const BENIGN: [Self; 15] = [
         Self::Jitter,
         Self::ShortRead,
         Self::SplitRead,
@@ -81,6 +85,7 @@ impl Fault {
         Self::LateCancel,
         Self::LateClose,
         Self::Reordered,
+        Self::LateWakeUp,
         Self::ClockJump,
     ];
 }

@@ -46,7 +46,7 @@ use tidegate_engine::task::Task;
 
 pub use self::faults::{Fault, Faults, Fired};
 pub use self::host::{Host, SimNode};
-use self::world::World;
+use self::world::{WakeUp, World};
 use crate::replay::replay;
 
 /// A simulated network. Clones are the same network.
@@ -256,7 +256,7 @@ impl Network {
             for number in 0..self.loops.borrow().len() {
                 let driver = self.loops.borrow()[number].0;
                 let is_busy = self.loops.borrow()[number].1.borrow().is_busy();
-                if self.has_work(driver) || is_busy {
+                if self.has_work(driver) || is_busy && self.world.borrow_mut().wakes(driver) {
                     at_rest = false;
                     let event_loop = self.loops.borrow()[number].1.clone();
                     self.turn(driver, &event_loop);
@@ -285,6 +285,7 @@ impl Network {
         // Asserted here and not where it was detected: there a loop takes a panic for one of the application's.
         assert!(world.violation.is_none(), "{}", world.violation.unwrap_or_default());
         let state = &mut world.driver_states[driver];
+        state.wake_up = WakeUp::Expected;
         let turned_before = state.turned_at.replace(world.now) == Some(world.now);
         state.may_have_work = !(turned_before && state.slept && state.activity == before);
     }

@@ -60,7 +60,9 @@ pub(super) struct SimDriverState {
     /// The sockets that have something to report; each is in here at most once.
     pub(super) ready: ReadyQueue<Place>,
     pub(super) receives_paused: bool,
+    /// Another loop or thread has woken the loop, which has not noticed it yet.
     pub(super) woken: Arc<AtomicBool>,
+    pub(super) wake_up: WakeUp,
     /// The network turns the loop, so that its sleep moves the clock.
     pub(super) is_turned: bool,
     /// Until when the loop would sleep; none means until an event.
@@ -75,6 +77,15 @@ pub(super) struct SimDriverState {
     pub(super) may_have_work: bool,
 }
 
+/// The state of the wake-up that makes an idle loop collect its messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum WakeUp {
+    #[default]
+    Expected,
+    Late,
+    Arrived,
+}
+
 impl SimDriverState {
     pub(super) fn new(ip: IpAddr) -> Self {
         Self {
@@ -83,6 +94,7 @@ impl SimDriverState {
             ready: ReadyQueue::default(),
             receives_paused: false,
             woken: Arc::default(),
+            wake_up: WakeUp::default(),
             is_turned: false,
             sleep: None,
             slept: false,
@@ -167,6 +179,24 @@ impl World {
         strikes
     }
 
+    /// Whether a loop that has something to do is turned now. If it was idle after its last turn, another loop or thread
+    /// has sent it a message or woken one of its tasks, and that may reach it late.
+    pub(super) fn wakes(&mut self, driver: usize) -> bool {
+        let state = &self.driver_states[driver];
+        if !state.slept {
+            return true;
+        }
+        if state.wake_up == WakeUp::Expected {
+            let is_late = self.strikes(Fault::LateWakeUp);
+            if is_late {
+                let later = self.some_time(WAKE_UP_MAX);
+                self.put(later, Event::WakeUp { driver });
+            }
+            self.driver_states[driver].wake_up = if is_late { WakeUp::Late } else { WakeUp::Arrived };
+        }
+        self.driver_states[driver].wake_up == WakeUp::Arrived
+    }
+
     /// Whether a fault may strike. The caller counts it if it does.
     pub(super) fn threatens(&mut self, fault: Fault) -> bool {
         let once_in = self.faults.once_in(fault);
@@ -239,6 +269,13 @@ impl World {
             }
             Event::Closed { driver, token } => {
                 self.driver_states[driver].ready.push(Place::Closed(token), Load::LIGHT);
+            }
+            Event::WakeUp { driver } => {
+                let wake_up = &mut self.driver_states[driver].wake_up;
+                // The loop may have been turned meanwhile for another reason.
+                if *wake_up == WakeUp::Late {
+                    *wake_up = WakeUp::Arrived;
+                }
             }
         }
     }
@@ -363,3 +400,6 @@ const LEAP_MAX: Duration = Duration::from_millis(300);
 
 /// How far the system time jumps at most.
 const SYSTEM_TIME_LEAP_MAX: Duration = Duration::from_secs(3600);
+
+/// How late a wake-up may be.
+const WAKE_UP_MAX: Duration = Duration::from_millis(50);

@@ -1,7 +1,11 @@
 //! Each fault has its documented effect, and no benign one does harm in any combination.
 
+use std::cell::{Cell, RefCell};
 use std::error::Error;
+use std::future::poll_fn;
 use std::io;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use tidegate_buffer::{Outbound, Pool};
@@ -13,7 +17,7 @@ use tidegate_testkit::seeds;
 
 use crate::exchange_all;
 use crate::journal::{Begun, Done, Journal, Seen};
-use crate::pair::{Pair, SECOND, Served, echo, exchange};
+use crate::pair::{Pair, SECOND, Served, echo, exchange, without_messages};
 
 #[test]
 fn no_benign_fault_does_harm_however_often_it_strikes() {
@@ -32,7 +36,7 @@ fn no_benign_fault_does_harm_however_often_it_strikes() {
         }
     }
     // Alone it cannot strike: no peer here is so slow that a loop stops receiving. See below.
-    let others = Fault::BENIGN.into_iter().filter(|fault| *fault != Fault::LateCancel);
+    let others = without_messages(&Fault::BENIGN).into_iter().filter(|fault| *fault != Fault::LateCancel);
     sum.assert_all(&others.collect::<Vec<_>>());
 }
 
@@ -327,4 +331,52 @@ fn connecting_to_a_host_that_is_cut_off_times_out() {
     assert_eq!((error.kind(), pair.network.elapsed().as_secs()), (io::ErrorKind::TimedOut, 127));
     pair.network.heal(&pair.network.host("10.0.0.1"), &pair.network.host("10.0.0.2"));
     pair.ends_clean();
+}
+
+/// How late each of a hundred wake-ups of a task by the task of another loop came.
+fn wake_ups(faults: Faults) -> (Vec<Duration>, Fired) {
+    let network = Network::new(1);
+    network.set_faults(faults);
+    let waiting: Rc<RefCell<Option<Waker>>> = Rc::default();
+    let woken_at = Rc::new(Cell::new(network.now()));
+    let (slot, at) = (waiting.clone(), woken_at.clone());
+    let late = network.host("10.0.0.1").station().spawn(async move {
+        let mut late = Vec::new();
+        for _ in 0..100 {
+            let mut is_waiting = false;
+            poll_fn(|cx| {
+                if std::mem::replace(&mut is_waiting, true) {
+                    return Poll::Ready(());
+                }
+                *slot.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            })
+            .await;
+            late.push(task::now() - at.get());
+        }
+        late
+    });
+    let waking = network.host("10.0.0.2").station().spawn(async move {
+        loop {
+            task::sleep(SECOND).await;
+            woken_at.set(task::now());
+            if let Some(waker) = waiting.take() {
+                waker.wake();
+            }
+        }
+    });
+    let late = network.run_task(SECOND * 200, late);
+    drop(waking);
+    (late, network.fired())
+}
+
+#[test]
+fn a_late_wake_up_delays_messages_between_loops() {
+    let (late, fired) = wake_ups(Faults::none());
+    assert_eq!((late, fired.count(Fault::LateWakeUp)), (vec![Duration::ZERO; 100], 0));
+    let (late, fired) = wake_ups(Faults::none().with(Fault::LateWakeUp, 2));
+    let strikes = fired.count(Fault::LateWakeUp);
+    assert!((20..80).contains(&strikes), "{strikes} of 100 wake-ups were late");
+    assert_eq!(late.iter().filter(|time| !time.is_zero()).count() as u64, strikes);
+    assert!(late.iter().all(|time| *time <= Duration::from_millis(50)), "{late:?}");
 }

@@ -35,6 +35,11 @@ pub(crate) fn weather(seed: u64, once_in: &[usize]) -> Faults {
     })
 }
 
+/// Those of `faults` that can strike between loops that send each other no message.
+pub(crate) fn without_messages(faults: &[Fault]) -> Vec<Fault> {
+    faults.iter().copied().filter(|fault| *fault != Fault::LateWakeUp).collect()
+}
+
 /// Echoes all bytes, and counts the handlers of its kind that have closed.
 pub(crate) struct Echo(pub(crate) Rc<Cell<usize>>);
 
