@@ -18,7 +18,8 @@ use tidegate_engine::task::Task;
 use tidegate_engine::{Channel, Counts, EventLoop, Handler, Limits, Remote};
 use tidegate_sys::Socket;
 
-use crate::wire::{State, Wire, peer};
+use crate::peer::Peer;
+use crate::wire::{self, State, Wire};
 
 /// A connection whose peer is the test: the test sends byte slices, reads what was written, and advances the clock.
 ///
@@ -157,7 +158,7 @@ impl<P: Send + 'static> Embedded<P> {
     #[must_use]
     pub fn with_limits<C: Codec, H: Handler<C, Post = P>>(codec: C, handler: H, limits: Limits) -> Self {
         let mut embedded = Self::without_connection(&limits);
-        let adopted = embedded.event_loop.adopt(Socket::Simulated(0), &peer(), limits, codec, handler);
+        let adopted = embedded.event_loop.adopt(Socket::Simulated(0), &wire::peer(), limits, codec, handler);
         embedded.remote = Some(adopted.expect("a wire of bytes takes any stream"));
         embedded.run_until_idle();
         embedded
@@ -169,6 +170,12 @@ impl<P: Send + 'static> Embedded<P> {
         let state = State::default();
         let event_loop = EventLoop::new(Box::new(Wire::new(state.clone(), &pool)), pool.clone());
         Self { event_loop, state, remote: None, pool }
+    }
+
+    /// The other end of this connection, which speaks messages: `codec` is the peer's, for example a client's.
+    #[must_use]
+    pub fn peer<C: Codec>(self, codec: C) -> Peer<P, C> {
+        Peer::new(self, codec)
     }
 
     /// Starts a task on the loop, beside the application of the connection, and runs it until the loop is idle.

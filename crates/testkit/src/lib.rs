@@ -4,7 +4,7 @@
 //!   the same messages, nothing leaks, nothing panics, and a declared length alone allocates nothing.
 //! - [`CodecHarness`] drives one codec step by step, as an event loop does for a connection.
 //! - [`Embedded`] runs a codec and its application, a handler or a channel, on a real event loop; the test is the peer
-//!   and moves the clock. Users test their protocols with it.
+//!   and moves the clock. Users test their protocols with it. [`Peer`] is its other end as messages.
 //! - [`network`] runs several event loops on hosts of a simulated network, with virtual time and seeded faults.
 //! - [`shim`] is a driver that wraps another one and fails system calls as planned.
 //! - [`filters`] has two filters for tests, one of them a toy TLS.
@@ -22,6 +22,7 @@ pub mod contract;
 mod embedded;
 pub mod filters;
 pub mod network;
+mod peer;
 mod random;
 mod replay;
 pub mod shim;
@@ -29,5 +30,6 @@ mod wire;
 
 pub use codec_harness::CodecHarness;
 pub use embedded::Embedded;
+pub use peer::Peer;
 pub use random::{Random, seed, seeds};
 pub use replay::replay;

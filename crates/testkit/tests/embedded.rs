@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
-use tidegate_codec::Slice;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Client, CloseReason, Context, Event, Handler, Limits, Outcome};
+use tidegate_codec::{Over, Slice};
+use tidegate_engine::{Channel, ChannelError, Client, CloseReason, Context, Event, Handler, Limits, Outcome};
 use tidegate_testkit::Embedded;
+use tidegate_testkit::filters::ToyTls;
 
 /// Echoes lines; `later` after ten seconds, `die` never.
 #[derive(Default)]
@@ -238,4 +239,57 @@ fn a_handler_that_never_becomes_idle_fails_its_test() {
     }
 
     let _ = Embedded::new(Lines::new(), Restless);
+}
+
+#[test]
+fn a_peer_with_a_codec_exchanges_messages() {
+    let mut peer = pipe().peer(Lines::new());
+    peer.send("ebb".into()).unwrap();
+    peer.send("later".into()).unwrap();
+    peer.send("flow".into()).unwrap();
+    assert_eq!(peer.recv().unwrap().as_deref(), Some(&b"ebb"[..]));
+    assert_eq!(peer.recv().unwrap().as_deref(), Some(&b"flow"[..]));
+    assert!(peer.recv().unwrap().is_none());
+    peer.advance(Duration::from_secs(10)).unwrap();
+    peer.pipe().post("posted");
+    assert_eq!(peer.recv().unwrap().as_deref(), Some(&b"late 1"[..]));
+    peer.end().unwrap();
+    assert_eq!(peer.recv().unwrap().as_deref(), Some(&b"posted"[..]));
+    assert!(peer.recv().unwrap().is_none() && peer.pipe().is_closed());
+}
+
+/// More than a loop receives at once, in both directions.
+#[test]
+fn a_peer_receives_long_answers_and_short_ends() {
+    let mut peer = pipe().peer(Lines::new());
+    let line = "flood".repeat(1000);
+    (0..100).for_each(|_| peer.send(line.as_str().to_owned().into()).unwrap());
+    for _ in 0..100 {
+        assert_eq!(peer.recv().unwrap().as_deref(), Some(line.as_bytes()));
+    }
+    assert!(peer.recv().unwrap().is_none());
+}
+
+#[test]
+fn a_peer_shakes_hands_before_its_first_message_arrives() {
+    let server = Over::new(ToyTls::server(7), Lines::new());
+    let mut peer = Embedded::serving(server, |mut channel: Channel<_>| async move {
+        while let Some(line) = channel.recv().await? {
+            channel.send(line.into())?;
+        }
+        Ok::<(), ChannelError>(())
+    })
+    .peer(Over::new(ToyTls::client(7), Lines::new()));
+    peer.send("ebb".into()).unwrap();
+    assert_eq!(peer.recv().unwrap().as_deref(), Some(&b"ebb"[..]));
+    peer.end().unwrap();
+    assert!(peer.recv().unwrap().is_none() && peer.pipe().is_closed());
+}
+
+#[test]
+fn an_error_of_the_peers_codec_is_returned() {
+    let mut peer = pipe().peer(Lines::new().with_line_bytes_max(2));
+    peer.send("ebb".into()).unwrap_err();
+    peer.pipe().post("a long line");
+    assert!(peer.recv().is_err());
 }
