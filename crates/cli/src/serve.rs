@@ -108,7 +108,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
         match wait.recv_timeout(LOOK_AGAIN) {
             Ok(Asked::End) => break,
             Ok(Asked::Counts) => counts::print(&running),
-            Err(_) if running.is_whole() => {}
+            Err(_) if running.all_loops_run() => {}
             Err(_) => {
                 eprintln!("tidegate: an event loop has ended; nothing can be served without it");
                 std::process::exit(1);

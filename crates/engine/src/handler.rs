@@ -207,7 +207,7 @@ impl<C: Codec> Outcome<C> {
         E: Into<Box<dyn Error>> + 'static,
     {
         Self::Switch(Switch::to_application(|codec| {
-            (to(codec), ChannelState::starting(|local, token| start(local, token, serve)))
+            (to(codec), ChannelState::with_start(|local, token| start(local, token, serve)))
         }))
     }
 }
@@ -237,7 +237,7 @@ impl<C: Codec> Switch<C> {
         Self { to: Box::new(|codec| Box::new(to(codec))) }
     }
 
-    pub(crate) fn succeed(self, codec: C) -> Box<dyn InstallProtocol> {
+    pub(crate) fn apply(self, codec: C) -> Box<dyn InstallProtocol> {
         (self.to)(codec)
     }
 }

@@ -14,7 +14,7 @@ use crate::event_loop::EventLoop;
 use crate::mailbox::{LoopMessage, Mailbox};
 use crate::server::backend::BackendPlan;
 use crate::server::start_error::StartError;
-use crate::server::takeover::Control;
+use crate::server::takeover::TakeoverListener;
 use crate::server::watchdog::Watchdog;
 
 /// A server that runs. Dropping it ends it at once; [`drain`](ServerHandle::drain) ends it gracefully.
@@ -25,17 +25,17 @@ pub struct ServerHandle {
     loops: Vec<RunningLoop>,
     superseded: Superseded,
     /// Hands our listeners over, if a path was given for that.
-    pub(crate) control: Option<Control>,
+    pub(crate) control: Option<TakeoverListener>,
     /// Watches the loops while they end, too: it is dropped after them.
     watchdog: Option<Watchdog>,
 }
 
 /// Reports when another server has superseded this one by [taking over](crate::Server::takeover).
 #[derive(Debug, Clone, Default)]
-pub struct Superseded(Arc<(Mutex<Phase>, Condvar)>);
+pub struct Superseded(Arc<(Mutex<SupersededState>, Condvar)>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Phase {
+enum SupersededState {
     #[default]
     Serving,
     Superseded,
@@ -45,35 +45,35 @@ enum Phase {
 impl Superseded {
     /// Whether that has happened.
     #[must_use]
-    pub fn has_come(&self) -> bool {
-        *self.phase() == Phase::Superseded
+    pub fn is_superseded(&self) -> bool {
+        *self.state() == SupersededState::Superseded
     }
 
     /// Waits until the server was superseded, or has ended otherwise. Returns whether it was superseded.
     #[must_use]
     pub fn wait(&self) -> bool {
-        let serving = |phase: &mut Phase| *phase == Phase::Serving;
-        let ended = self.0.1.wait_while(self.phase(), serving).unwrap_or_else(PoisonError::into_inner);
-        *ended == Phase::Superseded
+        let serving = |state: &mut SupersededState| *state == SupersededState::Serving;
+        let ended = self.0.1.wait_while(self.state(), serving).unwrap_or_else(PoisonError::into_inner);
+        *ended == SupersededState::Superseded
     }
 
-    pub(crate) fn come(&self) {
-        self.decide(Phase::Superseded);
+    pub(crate) fn set_superseded(&self) {
+        self.set_state(SupersededState::Superseded);
     }
 
-    fn will_not_come(&self) {
-        self.decide(Phase::Ended);
+    fn set_ended(&self) {
+        self.set_state(SupersededState::Ended);
     }
 
-    fn decide(&self, decided: Phase) {
-        let mut phase = self.phase();
-        if *phase == Phase::Serving {
-            *phase = decided;
+    fn set_state(&self, decided: SupersededState) {
+        let mut state = self.state();
+        if *state == SupersededState::Serving {
+            *state = decided;
             self.0.1.notify_all();
         }
     }
 
-    fn phase(&self) -> MutexGuard<'_, Phase> {
+    fn state(&self) -> MutexGuard<'_, SupersededState> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -151,7 +151,7 @@ impl ServerHandle {
     /// Whether all loops run. A loop that does not run has ended because waiting for events failed, or because of a
     /// bug.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub fn all_loops_run(&self) -> bool {
         self.loops.iter().all(|running| running.thread.as_ref().is_some_and(|thread| !thread.is_finished()))
     }
 
@@ -159,7 +159,7 @@ impl ServerHandle {
     /// [`drain`](ServerHandle::drain) this one. Until then both accept.
     #[must_use]
     pub fn is_superseded(&self) -> bool {
-        self.superseded.has_come()
+        self.superseded.is_superseded()
     }
 
     /// A handle that waits for that, in any thread.
@@ -178,13 +178,13 @@ impl ServerHandle {
     /// Ends the server gracefully: no connection is accepted any more, each open one receives the drain event, and
     /// those that are still open after `deadline` are closed. Returns when all loops have ended.
     pub fn drain(mut self, deadline: Duration) {
-        self.end(deadline);
+        self.shut_down(deadline);
     }
 
-    fn end(&mut self, deadline: Duration) {
+    fn shut_down(&mut self, deadline: Duration) {
         // First, since it holds the listeners too: a queue that no loop accepts from has to refuse connections.
         self.control = None;
-        self.superseded.will_not_come();
+        self.superseded.set_ended();
         let now = Instant::now();
         let by = now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400));
         for running in &self.loops {
@@ -209,7 +209,7 @@ impl ServerHandle {
 
 impl Drop for ServerHandle {
     fn drop(&mut self) {
-        self.end(Duration::ZERO);
+        self.shut_down(Duration::ZERO);
     }
 }
 

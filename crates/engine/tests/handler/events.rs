@@ -69,8 +69,8 @@ fn a_post_to_a_closing_or_closed_connection_is_dropped() {
     pipe.post("while it lingers");
     pipe.end();
     let remote = pipe.remote();
-    assert!(remote.is_gone());
-    assert_eq!(remote.post("when it is gone"), Err(PostError::Gone("when it is gone")));
+    assert!(remote.is_closed());
+    assert_eq!(remote.post("when it is gone"), Err(PostError::Closed("when it is gone")));
     assert_eq!(journal.take(), ["open", "closed: done"]);
 }
 
@@ -88,7 +88,7 @@ fn a_remote_of_a_connection_that_closed_in_its_first_dispatch_is_gone() {
     }
     let mut pipe = Embedded::new(Lines::new(), Refuse);
     pipe.end();
-    assert!(pipe.is_closed() && pipe.remote().is_gone());
+    assert!(pipe.is_closed() && pipe.remote().is_closed());
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn after_the_end_of_the_loop_a_post_comes_back() {
     let pipe = Embedded::new(Lines::new(), Probe::new(&journal, echo));
     let remote = pipe.remote();
     drop(pipe);
-    assert_eq!(remote.post("late"), Err(PostError::Gone("late")));
+    assert_eq!(remote.post("late"), Err(PostError::Closed("late")));
     assert_eq!(journal.take(), ["open", "closed: the event loop ended"]);
 }
 
