@@ -156,7 +156,7 @@ impl<C: Codec> Outcome<C> {
     ///
     /// let mut pipe = Embedded::new(Lines::new(), Text);
     /// pipe.receive(b"hello\nBINARY\n\x00\x03ebb");
-    /// assert_eq!(pipe.written(), b"\x00\x03ebb");
+    /// assert_eq!(pipe.take_written(), b"\x00\x03ebb");
     /// ```
     pub fn switch<D: Codec, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
         Self::Switch(Switch::new(to))
@@ -198,7 +198,7 @@ impl<C: Codec> Outcome<C> {
     ///
     /// let mut pipe = Embedded::new(Lines::new(), Text);
     /// pipe.receive(b"hello\nBINARY\n\x00\x03ebb");
-    /// assert_eq!(pipe.written(), b"\x00\x03ebb");
+    /// assert_eq!(pipe.take_written(), b"\x00\x03ebb");
     /// ```
     pub fn channel<D, F, E>(to: impl FnOnce(C) -> D + 'static, serve: impl FnOnce(Channel<D>) -> F + 'static) -> Self
     where

@@ -12,10 +12,10 @@ use tidegate_codec::framing::Raw;
 use tidegate_codec::{Codec, FileRegion, Input, Output, Slice, Step};
 use tidegate_engine::{Client, Limits, Outcome};
 use tidegate_sys::{Address, Driver};
-use tidegate_testkit::shim::{Call, InjectedError, Shim, ShimPlan};
+use tidegate_testkit::shim::{InjectedError, Shim, ShimPlan, SystemCall};
 
+use crate::backends::{Loopback, Simulator};
 use crate::echo::{echo, echo_task, exchange, pattern};
-use crate::grounds::{Loopback, Simulator};
 use crate::stack::Plain;
 use crate::stage::{Cx, Side, Site, Stage, Started, Told};
 
@@ -51,16 +51,16 @@ fn no_call_that_fails_on_uring_costs_more_than_its_connection() {
 
 /// Every call with every error, at every opportunity; one failure, and several in a row. Each planned failure strikes.
 fn everything_strikes(occasions: u64, survive: impl Fn(ShimPlan) -> u64) {
-    for call in Call::ALL {
+    for call in SystemCall::ALL {
         let mut struck = 0;
-        for trouble in InjectedError::ALL.into_iter().filter(|trouble| call.meets(*trouble)) {
+        for error in InjectedError::ALL.into_iter().filter(|error| call.can_fail_with(*error)) {
             let before = struck;
             for (first, count) in (1..=occasions).flat_map(|first| [(first, 1), (first, 5)]) {
-                struck += survive(ShimPlan { call, first, count, trouble });
+                struck += survive(ShimPlan { call, first, count, error });
             }
-            assert!(struck > before, "{call:?} has never met {trouble:?}");
+            assert!(struck > before, "{call:?} has never met {error:?}");
         }
-        println!("{call:?} met with trouble {struck} times");
+        println!("{call:?} met with error {struck} times");
     }
 }
 
@@ -71,13 +71,13 @@ fn survives(stage: &Stage, plan: ShimPlan, soon: Duration) -> u64 {
         let struck = struck.clone();
         let wrap = move |driver| {
             let shim = Shim::new(driver, plan);
-            struck.borrow_mut().push(shim.struck());
+            struck.borrow_mut().push(shim.injected());
             Box::new(shim) as Box<dyn Driver>
         };
         stage.site_over(side, Box::new(wrap))
     };
     // A call that fails while a listener is adopted fails at once, and in `listen`.
-    let listens = if plan.call == Call::Register { LISTENERS } else { 0 };
+    let listens = if plan.call == SystemCall::Register { LISTENERS } else { 0 };
     let server = shimmed(Side::Server, ShimPlan { first: plan.first + listens, ..plan });
     let client = shimmed(Side::Client, plan);
     let limits = Limits { linger_timeout: stage.units(1), ..Limits::default() };
