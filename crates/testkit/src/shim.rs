@@ -148,7 +148,7 @@ pub struct Shim {
     plan: ShimPlan,
     /// Calls of the planned kind so far.
     calls: u64,
-    struck: Rc<Cell<u64>>,
+    injected: Rc<Cell<u64>>,
     /// Completions of this turn, which are reported first.
     due: VecDeque<(Token, Completion)>,
     /// Completions of the next turn.
@@ -165,13 +165,13 @@ impl Shim {
     pub fn new(inner: Box<dyn Driver>, plan: ShimPlan) -> Self {
         let (due, later, queued) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         let waker = inner.waker();
-        Self { inner, waker, plan, calls: 0, struck: Rc::default(), due, later, queued, failed: Vec::new() }
+        Self { inner, waker, plan, calls: 0, injected: Rc::default(), due, later, queued, failed: Vec::new() }
     }
 
     /// How many calls have failed as planned. The count stays readable while the loop owns the driver.
     #[must_use]
     pub fn injected(&self) -> Rc<Cell<u64>> {
-        self.struck.clone()
+        self.injected.clone()
     }
 
     /// Counts a call, and returns whether it fails as planned.
@@ -179,9 +179,9 @@ impl Shim {
         let is_planned = self.plan.call == call;
         self.calls += u64::from(is_planned);
         let last = self.plan.first.saturating_add(self.plan.count);
-        let strikes = is_planned && (self.plan.first..last).contains(&self.calls);
-        self.struck.set(self.struck.get() + u64::from(strikes));
-        strikes
+        let fails = is_planned && (self.plan.first..last).contains(&self.calls);
+        self.injected.set(self.injected.get() + u64::from(fails));
+        fails
     }
 
     fn fail(&mut self, token: Token, completion: fn(io::Error) -> Completion) -> Completion {

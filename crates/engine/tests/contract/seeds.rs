@@ -35,11 +35,11 @@ fn every_scenario_keeps_the_contract_under_every_seed() {
         while let Some((name, pipeline, play)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             // A thread with the name of the test that replays a seed which fails.
             let named = thread::Builder::new().name(format!("simulator::{name}::{pipeline}"));
-            let struck = thread::scope(|scope| {
+            let occurred = thread::scope(|scope| {
                 named.spawn_scoped(scope, || play_all(*play, count)).expect("a thread can be started").join()
             });
-            match struck {
-                Ok(struck) => *fault_counts.lock().expect("no thread panics here") += struck,
+            match occurred {
+                Ok(occurred) => *fault_counts.lock().expect("no thread panics here") += occurred,
                 // The failure was printed with its seed; other threads may have failures to print as well.
                 Err(_) => drop(failed.fetch_add(1, Ordering::Relaxed)),
             }
@@ -51,7 +51,7 @@ fn every_scenario_keeps_the_contract_under_every_seed() {
     });
     assert_eq!(failed.into_inner(), 0, "plays that failed, each with the command that replays it above");
     let fault_counts = fault_counts.into_inner().expect("no thread panicked");
-    println!("{} plays with {count} seeds each; how often each fault struck:\n{fault_counts}", jobs.len());
+    println!("{} plays with {count} seeds each; how often each fault occurred:\n{fault_counts}", jobs.len());
     fault_counts.assert_all(&NetworkFault::BENIGN);
 }
 

@@ -1,4 +1,4 @@
-//! `FaultRates`: the faults of a network, how often each is to strike, and how often it did.
+//! `FaultRates`: the faults of a network, how often each is to occur, and how often it did.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -85,7 +85,7 @@ impl NetworkFault {
     ];
 }
 
-/// How often each fault strikes.
+/// How often each fault occurs.
 ///
 /// ```
 /// use tidegate_testkit::network::{NetworkFault, FaultRates};
@@ -113,7 +113,7 @@ impl FaultRates {
         faults.with(NetworkFault::NoDescriptor, 3).with(NetworkFault::ClockJump, 200)
     }
 
-    /// The fault strikes at one occasion in `once_in`, on average; zero is never.
+    /// The fault occurs at one occasion in `once_in`, on average; zero is never.
     #[must_use]
     pub const fn with(mut self, fault: NetworkFault, once_in: usize) -> Self {
         self.once_in[fault as usize] = once_in;
@@ -131,7 +131,7 @@ impl Default for FaultRates {
     }
 }
 
-/// How often each fault has struck. It is displayed as a table, a line for each.
+/// How often each fault has occurred. It is displayed as a table, a line for each.
 ///
 /// ```
 /// use tidegate_testkit::network::{NetworkFault, FaultRates, FaultCounts, Network};
@@ -146,7 +146,7 @@ impl Default for FaultRates {
 /// }
 /// println!("{fault_counts}");
 /// # assert_eq!(fault_counts.to_string().lines().count(), NetworkFault::ALL.len());
-/// // A suite in which its faults never struck has shown nothing.
+/// // A suite in which its faults never occurred has shown nothing.
 /// # if false {
 /// fault_counts.assert_all(&[NetworkFault::Jitter]);
 /// # }
@@ -157,21 +157,21 @@ pub struct FaultCounts {
 }
 
 impl FaultCounts {
-    /// How often `fault` has struck.
+    /// How often `fault` has occurred.
     #[must_use]
     pub const fn count(&self, fault: NetworkFault) -> u64 {
         self.counts[fault as usize]
     }
 
-    /// Asserts that each of these faults has struck. It asserts nothing if `TIDEGATE_SEED` selects a single seed, since
+    /// Asserts that each of these faults has occurred. It asserts nothing if `TIDEGATE_SEED` selects a single seed, since
     /// one run need not meet every fault.
     ///
     /// # Panics
-    /// With the names of the faults that have not struck.
+    /// With the names of the faults that have not occurred.
     pub fn assert_all(&self, faults: &[NetworkFault]) {
         let missing: Vec<_> = faults.iter().filter(|fault| self.count(**fault) == 0).collect();
         let is_suite = seeds(2).count() > 1;
-        assert!(!is_suite || missing.is_empty(), "{missing:?} never struck; what did:\n{self}");
+        assert!(!is_suite || missing.is_empty(), "{missing:?} never occurred; what did:\n{self}");
     }
 
     pub(super) const fn note(&mut self, fault: NetworkFault) {

@@ -121,7 +121,7 @@ impl Network {
         Host { network: self.clone(), ip }
     }
 
-    /// Replaces the faults: from now on only these strike.
+    /// Replaces the faults: from now on only these occur.
     pub fn set_faults(&self, faults: FaultRates) {
         self.world.borrow_mut().faults = faults;
     }
@@ -148,7 +148,7 @@ impl Network {
         self.world.borrow_mut().heal_between(one.ip, other.ip);
     }
 
-    /// How often each fault has struck.
+    /// How often each fault has occurred.
     #[must_use]
     pub fn fault_counts(&self) -> FaultCounts {
         self.world.borrow().fault_counts

@@ -158,16 +158,16 @@ impl World {
         }
     }
 
-    /// Whether a fault strikes now.
+    /// Whether a fault occurs now.
     pub(super) fn occurs(&mut self, fault: NetworkFault) -> bool {
-        let strikes = self.may_occur(fault);
-        if strikes {
+        let occurs = self.may_occur(fault);
+        if occurs {
             self.fault_counts.note(fault);
         }
-        strikes
+        occurs
     }
 
-    /// Whether a fault may strike. The caller counts it if it does.
+    /// Whether a fault may occur. The caller counts it if it does.
     pub(super) fn may_occur(&mut self, fault: NetworkFault) -> bool {
         let once_in = self.faults.once_in(fault);
         once_in > 0 && self.random.once_in(once_in)

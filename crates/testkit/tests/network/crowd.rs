@@ -273,14 +273,14 @@ fn every_connection_of_a_crowd_ends_and_is_accounted_for() {
                 .with(NetworkFault::TimedOut, 30),
         };
         let mishap = [Mishap::None, Mishap::Drain, Mishap::Cut][(seed / 2 % 3) as usize];
-        let (tally, struck, counted) = Round::new(seed, faults).run(seed, ROUND, mishap);
+        let (tally, occurred, counted) = Round::new(seed, faults).run(seed, ROUND, mishap);
         assert_eq!(tally.values().sum::<u64>(), ROUND);
         for ((behaviour, outcome), count) in tally {
             let may_break = harsh || mishap != Mishap::None || outcome == Outcome::Whole;
             assert!(may_break, "{count} of {behaviour:?} were {outcome:?} though nothing breaks, with seed {seed}");
             *sum.entry((behaviour, outcome)).or_default() += count;
         }
-        fault_counts += struck;
+        fault_counts += occurred;
         counts = add(counts, counted);
     }
     for ((behaviour, outcome), count) in &sum {

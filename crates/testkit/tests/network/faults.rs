@@ -27,12 +27,12 @@ fn no_benign_fault_does_harm_however_often_it_strikes() {
                 assert_eq!(whole, 4, "exchanges that came back whole with {fault:?} and seed {seed}");
                 let others: u64 =
                     NetworkFault::ALL.iter().filter(|other| **other != fault).map(|it| fault_counts.count(*it)).sum();
-                assert_eq!(others, 0, "others than {fault:?} struck");
+                assert_eq!(others, 0, "others than {fault:?} occurred");
                 sum += fault_counts;
             }
         }
     }
-    // Alone it cannot strike: no peer here is so slow that a loop stops receiving. See below.
+    // Alone it cannot occur: no peer here is so slow that a loop stops receiving. See below.
     let others = NetworkFault::BENIGN.into_iter().filter(|fault| *fault != NetworkFault::LateCancel);
     sum.assert_all(&others.collect::<Vec<_>>());
 }

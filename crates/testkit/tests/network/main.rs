@@ -63,9 +63,9 @@ pub(crate) fn exchange_all(seed: u64, faults: FaultRates) -> (u64, FaultCounts, 
 fn every_byte_arrives_in_order_whatever_is_slow_short_or_late() {
     let mut fault_counts = FaultCounts::default();
     for seed in seeds(200) {
-        let (_, struck, whole) = exchange_all(seed, FaultRates::benign());
+        let (_, occurred, whole) = exchange_all(seed, FaultRates::benign());
         assert_eq!(whole, 4, "exchanges that came back whole with seed {seed}");
-        fault_counts += struck;
+        fault_counts += occurred;
     }
     fault_counts.assert_all(&NetworkFault::BENIGN);
 }
@@ -78,8 +78,8 @@ fn under_resets_every_connection_ends_and_nothing_is_left() {
         .with(NetworkFault::Refused, 20)
         .with(NetworkFault::TimedOut, 20);
     for seed in seeds(200) {
-        let (_, struck, whole) = exchange_all(seed, faults.clone());
-        fault_counts += struck;
+        let (_, occurred, whole) = exchange_all(seed, faults.clone());
+        fault_counts += occurred;
         exchanges += whole;
     }
     println!("{exchanges} exchanges came back whole\n{fault_counts}");

@@ -16,7 +16,7 @@ pub(crate) type Served = Result<(), Box<dyn Error>>;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// Different faults for each seed: each benign fault strikes at one of these rates. So rare combinations occur, and
+/// Different faults for each seed: each benign fault occurs at one of these rates. So rare combinations occur, and
 /// some faults are missing.
 pub(crate) fn weather(seed: u64, once_in: &[usize]) -> FaultRates {
     // Not the numbers that the network draws.
@@ -26,7 +26,7 @@ pub(crate) fn weather(seed: u64, once_in: &[usize]) -> FaultRates {
         faults.with(
             fault,
             match fault {
-                // A fault that strikes each time lets nothing happen at all.
+                // A fault that occurs each time lets nothing happen at all.
                 NetworkFault::ClockJump => often * 50,
                 NetworkFault::NoDescriptor | NetworkFault::WouldBlock | NetworkFault::Delayed if often == 1 => 2,
                 _ => often,

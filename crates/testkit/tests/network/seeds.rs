@@ -85,9 +85,9 @@ fn a_suite_fails_if_one_of_its_faults_never_struck() {
     let missing =
         catch_unwind(|| fault_counts.assert_all(&[NetworkFault::Jitter, NetworkFault::Reset, NetworkFault::Refused]));
     if seeds(2).count() == 2 {
-        let message = missing.expect_err("two of them never struck");
+        let message = missing.expect_err("two of them never occurred");
         let message = message.downcast_ref::<String>().expect("it is a text");
-        assert!(message.starts_with("[Reset, Refused] never struck"), "{message}");
+        assert!(message.starts_with("[Reset, Refused] never occurred"), "{message}");
     }
 }
 

@@ -397,9 +397,9 @@ fn rounds() -> u64 {
 fn every_request_is_answered_under_every_benign_fault() {
     let mut fault_counts = FaultCounts::default();
     for seed in seeds(rounds()) {
-        let (whole, struck, _) = round(seed, weather(seed, &[0, 1, 2, 4, 8, 30]), false);
+        let (whole, occurred, _) = round(seed, weather(seed, &[0, 1, 2, 4, 8, 30]), false);
         assert_eq!(whole, 16);
-        fault_counts += struck;
+        fault_counts += occurred;
     }
     fault_counts.assert_all(&NetworkFault::BENIGN);
 }
@@ -420,8 +420,8 @@ fn under_resets_and_without_memory_answers_are_right_and_nothing_leaks() {
             .with(NetworkFault::Reset, 300)
             .with(NetworkFault::Refused, 20)
             .with(NetworkFault::TimedOut, 20);
-        let (whole, struck, _) = round(seed, faults, true);
-        fault_counts += struck;
+        let (whole, occurred, _) = round(seed, faults, true);
+        fault_counts += occurred;
         sum += whole;
     }
     println!("{sum} got all answers\n{fault_counts}");

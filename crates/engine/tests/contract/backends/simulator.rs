@@ -21,7 +21,7 @@ pub(crate) struct Simulator {
 }
 
 impl Simulator {
-    /// `fault_counts` collects the faults that struck.
+    /// `fault_counts` collects the faults that occurred.
     pub(crate) fn new(seed: u64, fault_counts: &Rc<Cell<FaultCounts>>) -> Self {
         let network = Network::new(seed);
         // The first seed is a network without faults: a failure there has another cause.
