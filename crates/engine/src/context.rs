@@ -57,7 +57,7 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
         let mut out = Output::attached(self.link.outbound(), &self.core.pool, &self.core.time);
         self.codec.encode(message, &mut out).map_err(SendError::Codec)?;
         self.link.update_level(self.codec);
-        Ok(self.codec.mark(self.link.outbound()))
+        Ok(self.codec.write_position(self.link.outbound()))
     }
 
     /// Whether the connection is writable: the pending bytes are within the water marks, and the application does not

@@ -86,7 +86,7 @@ impl<P: Send + 'static> Event<P> {
     /// The default outcome: for the events that a handler's own [`event`](Handler::event) does not handle.
     pub fn by_default<C: Codec>(self, cx: &Context<'_, C, P>) -> Outcome<C> {
         match self {
-            Self::ReadClosed | Self::Drain if !cx.codec().knows_its_end() => Outcome::Close,
+            Self::ReadClosed | Self::Drain if !cx.codec().reports_finish() => Outcome::Close,
             _ => Outcome::Continue,
         }
     }

@@ -117,7 +117,7 @@ impl<C: Codec> CodecHarness<C> {
     /// Those of the codec.
     pub fn encode(&mut self, message: C::Out) -> Result<WritePosition, C::Error> {
         self.codec.encode(message, &mut Output::new(&mut self.queue, &self.pool, &self.time))?;
-        Ok(self.codec.mark(&self.queue))
+        Ok(self.codec.write_position(&self.queue))
     }
 
     /// Flushes the codec and the queue. Files that a filter transforms are read in bounded pieces.

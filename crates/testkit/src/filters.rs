@@ -307,7 +307,7 @@ impl Filter for StripPrefix {
         self.missing.is_empty()
     }
 
-    fn takes_files(&self) -> bool {
+    fn allows_file_bypass(&self) -> bool {
         true
     }
 }

@@ -102,7 +102,7 @@ impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
         core.counters.connections -= 1;
         core.counters.count_closed(reason.cause());
         self.link.outbound().clear();
-        if !(injected::is_injected(Bug::ClosedUntold) && matches!(*reason, CloseReason::Broken(_))) {
+        if !(injected::is_injected(Bug::ClosedEventLost) && matches!(*reason, CloseReason::Broken(_))) {
             self.application.closed(&reason);
         }
         core.log.closed(core.time.now(), &self.link.peer(), &reason);
@@ -125,7 +125,7 @@ impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.link.memory() + self.codec.buffered_bytes() + self.codec.input_memory()
+        self.link.memory_bytes() + self.codec.buffered_bytes() + self.codec.input_memory()
     }
 
     fn as_any(&mut self) -> &mut dyn Any {
@@ -167,7 +167,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
         let blocked = self.codec.is_blocked();
         let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
-        if self.codec.encoded(delivery.bytes().clone(), &mut out).is_err() {
+        if self.codec.write_encoded(delivery.bytes().clone(), &mut out).is_err() {
             return DeliveryOutcome::Dropped;
         }
         self.link.update_level(&self.codec);
@@ -232,11 +232,11 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             SlotEvent::Drain => self.drain(core, token)?,
             SlotEvent::ServingDone => self.on_serving_done(core),
             SlotEvent::DrainTimeout => {
-                let reset = !self.link.outbound_is_empty() || self.codec.ends_with_connection();
+                let reset = !self.link.outbound_is_empty() || self.codec.is_close_delimited();
                 return Err(Exit::close(CloseReason::Drained, reset));
             }
             SlotEvent::Shed => return Err(Exit::close(CloseReason::Shed, true)),
-            SlotEvent::Panicked if self.codec.ends_with_connection() => {
+            SlotEvent::Panicked if self.codec.is_close_delimited() => {
                 return Err(Exit::close(CloseReason::Panicked, true));
             }
             SlotEvent::Panicked => {
@@ -293,7 +293,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         if !self.link.is_closing() && !self.application.observes_drain() {
             self.drain_codec(core);
         }
-        self.application.on_serving_done(self.codec.knows_its_end());
+        self.application.on_serving_done(self.codec.reports_finish());
     }
 
     fn drain_codec(&mut self, core: &mut Core) {
@@ -395,7 +395,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             Ok(Step::Message(_) | Step::NeedMore) => {}
             Ok(Step::End) => {
                 self.link.set(Link::READ_CLOSED, true);
-                if injected::is_injected(Bug::EndedTwice) {
+                if injected::is_injected(Bug::EofReportedTwice) {
                     self.notify(core, token, Event::ReadClosed)?;
                 }
                 self.notify(core, token, Event::ReadClosed)?;
@@ -475,7 +475,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             // The peer does not read, for an unknown time.
             self.link.outbound().shrink();
         }
-        let unsent = injected::is_injected(Bug::ClosedUnsent) && self.link.is_closing();
+        let unsent = injected::is_injected(Bug::ClosedBeforeFlush) && self.link.is_closing();
         if unsent || (self.link.outbound().is_empty() && self.buffered_bytes() == 0) {
             self.on_all_sent(core, token)?;
         }
@@ -604,13 +604,14 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             self.link.watched = offset;
             self.link.set(Link::WIRE_OFFSET, true);
         }
-        self.link.outbound().sent().0 + u64::from(injected::is_injected(Bug::MarkOffByOne)) >= self.link.watched
+        self.link.outbound().sent().0 + u64::from(injected::is_injected(Bug::WritePositionOffByOne))
+            >= self.link.watched
     }
 
     /// Ends a dispatch: no memory of the scratch is kept, receiving is switched as it should be, and one timer is
     /// armed (`deadlines.rs`).
     fn update_interest(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
-        if injected::is_injected(Bug::RestForgotten) {
+        if injected::is_injected(Bug::PartialInputLost) {
             let rest = self.link.input.len();
             self.link.input.consume(rest);
         }
@@ -678,7 +679,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             Outcome::Continue => {}
             Outcome::Close => self.link.closing = Some(Rc::new(CloseReason::Done)),
             Outcome::Abort => return Err(Exit::close(CloseReason::Aborted, true)),
-            Outcome::Fail(error) if self.codec.ends_with_connection() => {
+            Outcome::Fail(error) if self.codec.is_close_delimited() => {
                 return Err(Exit::close(CloseReason::Failed(error), true));
             }
             Outcome::Fail(error) => {

@@ -127,8 +127,8 @@ impl Link {
     }
 
     /// Bytes of memory that its queues keep alive.
-    pub(super) fn memory(&self) -> usize {
-        self.outbound.memory() + self.input.memory_bytes()
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.outbound.memory_bytes() + self.input.memory_bytes()
     }
 
     pub(super) fn outbound_is_empty(&self) -> bool {

@@ -123,8 +123,8 @@ impl ChannelState {
 
     /// The next request for a message that has not arrived yet returns `None`, unless the protocol or the application
     /// finds its end by itself.
-    fn drain<C: Codec>(&mut self, knows_its_end: bool) {
-        if !knows_its_end && !self.intersects(Self::IGNORES_DRAIN) {
+    fn drain<C: Codec>(&mut self, reports_finish: bool) {
+        if !reports_finish && !self.intersects(Self::IGNORES_DRAIN) {
             self.set(Self::DRAIN_DUE, true);
             Application::<C>::wake_reader(self);
         }
@@ -160,7 +160,7 @@ impl<C: Codec> Application<C> for ChannelState {
     fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
         if let Some(start) = self.writer_state.as_mut().and_then(|state| state.start.take()) {
             self.writer_state = None;
-            self.set(Self::DRAIN_DUE, cx.is_draining() && !cx.codec().knows_its_end());
+            self.set(Self::DRAIN_DUE, cx.is_draining() && !cx.codec().reports_finish());
             cx.defer(start);
         }
         self.note_deadline(cx);
@@ -186,7 +186,7 @@ impl<C: Codec> Application<C> for ChannelState {
                 Application::<C>::wake_reader(self);
             }
             Event::Drain if self.intersects(Self::OUTBOUND) => {}
-            Event::Drain => self.drain::<C>(cx.codec().knows_its_end()),
+            Event::Drain => self.drain::<C>(cx.codec().reports_finish()),
             Event::Posted(()) | Event::ReadClosed => {}
         }
         Outcome::Continue
@@ -224,9 +224,9 @@ impl<C: Codec> Application<C> for ChannelState {
         !self.intersects(Self::OUTBOUND)
     }
 
-    fn on_serving_done(&mut self, knows_its_end: bool) {
+    fn on_serving_done(&mut self, reports_finish: bool) {
         if self.intersects(Self::OUTBOUND) {
-            self.drain::<C>(knows_its_end);
+            self.drain::<C>(reports_finish);
         }
     }
 
@@ -278,7 +278,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     /// ones.
     fn close_with(&mut self, core: &mut Core, token: Token, reason: CloseReason) -> Disposition {
         let reason = Rc::new(reason);
-        if self.codec.ends_with_connection() {
+        if self.codec.is_close_delimited() {
             return Disposition::Close { reason, reset: true };
         }
         self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));

@@ -140,7 +140,7 @@ impl<M: MakeConnection> Acceptor<M> {
             return self.pause(core, token, FULL_PAUSE);
         }
         self.paused = false;
-        if !injected::is_injected(Bug::AcceptStops) {
+        if !injected::is_injected(Bug::AcceptNotResumed) {
             core.driver.submit(token, Operation::Accept(true));
         }
     }

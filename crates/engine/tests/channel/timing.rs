@@ -262,7 +262,7 @@ fn messages_that_have_arrived_come_before_the_none_of_a_drain() {
 fn a_protocol_that_knows_its_end_is_left_to_find_it() {
     let journal = Journal::default();
     let notes = journal.clone();
-    let codec = Habits { knows_its_end: true, ..Habits::default() };
+    let codec = Habits { reports_finish: true, ..Habits::default() };
     let mut pipe = Embedded::serving(codec, |channel| listen(notes, channel));
     pipe.drain(SECOND * 60);
     pipe.receive(b"one\n");
@@ -383,7 +383,7 @@ fn a_codec_that_panics_ends_its_connection_and_is_an_error_to_the_task() {
 #[test]
 fn a_task_that_fails_in_a_message_ended_by_the_close_cuts_it_off() {
     for panics in [false, true] {
-        let codec = Habits { ends_with_connection: true, ..Habits::default() };
+        let codec = Habits { is_close_delimited: true, ..Habits::default() };
         let mut pipe = Embedded::serving(codec, move |mut channel: Channel<Habits>| async move {
             channel.send("half of it".into())?;
             let _ = channel.recv().await;

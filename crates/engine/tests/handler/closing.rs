@@ -247,7 +247,7 @@ fn closed_is_called_exactly_once_on_every_path() {
     ];
     for (reason, happen, count) in paths {
         let journal = Journal::default();
-        let codec = Habits { knows_its_end: true, ..Habits::default() };
+        let codec = Habits { reports_finish: true, ..Habits::default() };
         let mut pipe = Embedded::new(
             codec,
             Probe::new(&journal, |told, cx| match told {

@@ -393,7 +393,7 @@ fn the_end_of_the_peer_closes_by_default_once_everything_was_sent() {
 #[test]
 fn a_codec_that_knows_its_end_is_left_to_find_it() {
     let journal = Journal::default();
-    let codec = Habits { knows_its_end: true, ..Habits::default() };
+    let codec = Habits { reports_finish: true, ..Habits::default() };
     let mut pipe = Embedded::new(
         codec,
         Probe::new(&journal, |told, cx| {
@@ -492,7 +492,7 @@ fn a_drain_is_an_event_and_closes_by_default_after_the_flush() {
 #[test]
 fn a_drain_cuts_off_remaining_connections_at_its_deadline() {
     let journal = Journal::default();
-    let codec = Habits { knows_its_end: true, ..Habits::default() };
+    let codec = Habits { reports_finish: true, ..Habits::default() };
     let mut pipe = Embedded::new(codec, Probe::new(&journal, |told, cx| by_default(&told, cx)));
     pipe.drain(Duration::from_secs(10));
     pipe.receive(b"still here\n");

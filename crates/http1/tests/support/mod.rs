@@ -232,7 +232,7 @@ impl Talk {
     pub(crate) fn say_encoded(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let bytes = self.harness.pool().copy(bytes);
         let (server, mut out) = self.harness.parts();
-        server.encoded(bytes, &mut out)
+        server.write_encoded(bytes, &mut out)
     }
 
     pub(crate) fn sent(&mut self) -> String {

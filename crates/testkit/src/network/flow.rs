@@ -57,7 +57,7 @@ impl World {
             Ok(taken) => taken,
             Err(error) => return Some(Err(error)),
         };
-        if injected::is_injected(Bug::PartsForgotten) && taken > bytes.len() {
+        if injected::is_injected(Bug::PartsBeyondLimitLost) && taken > bytes.len() {
             return Some(Ok(taken));
         }
         if bytes.len() > 1 && self.occurs(NetworkFault::ShortWrite) {

@@ -125,7 +125,7 @@ impl World {
         let mut load = Load::default();
         if let Some(end) = self.ends.get_mut(id) {
             end.inbound.read_exact(space).expect("at least as many bytes have arrived");
-            if injected::is_injected(Bug::FinMissed) && end.fin_received && end.inbound.is_empty() {
+            if injected::is_injected(Bug::EofLost) && end.fin_received && end.inbound.is_empty() {
                 end.end_reported = true;
             }
             load = end.load;
