@@ -102,8 +102,8 @@ mod tests {
         let mut echo = Embedded::new(Raw, Echo);
         echo.receive(b"ebb ");
         echo.receive(b"and flow");
-        assert_eq!(echo.written(), b"ebb and flow");
-        echo.end();
+        assert_eq!(echo.take_written(), b"ebb and flow");
+        echo.receive_fin();
         assert!(echo.is_closed());
     }
 }

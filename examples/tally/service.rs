@@ -75,7 +75,7 @@ mod tests {
         pipe.receive(ADD_FIVE);
         pipe.receive(&[ADD_FIVE, ASK].concat());
         let answers = [5, 10, 10].map(|total| [b"\x00\x0a\x01\x81\0\0\0\0\0\0\0", &[total][..]].concat());
-        assert_eq!(pipe.written(), answers.concat());
+        assert_eq!(pipe.take_written(), answers.concat());
         assert!(!pipe.is_closed());
     }
 
@@ -89,8 +89,8 @@ mod tests {
         ] {
             let mut pipe = open();
             pipe.receive(wire);
-            assert_eq!(pipe.written(), [b"\0", &[2 + why.len() as u8][..], b"\x01\x80", why].concat());
-            pipe.end();
+            assert_eq!(pipe.take_written(), [b"\0", &[2 + why.len() as u8][..], b"\x01\x80", why].concat());
+            pipe.receive_fin();
             assert!(pipe.is_closed());
         }
     }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate::Address;
-use tidegate_testkit::network::{Fault, Faults, Fired, Host, Link, Network, SimNode};
+use tidegate_testkit::network::{FaultCounts, FaultRates, Host, Link, Network, NetworkFault, SimNode};
 use tidegate_testkit::seeds;
 
 use crate::clerk::Clerk;
@@ -51,7 +51,7 @@ async fn watch(address: Address) -> Result<(), Box<dyn Error>> {
 
 /// A server of two loops, one with handlers and one with channels, which share an office.
 fn serve(host: &Host, office: &Office) -> [(SimNode, Address); 2] {
-    let (handlers, channels) = (host.station(), host.station());
+    let (handlers, channels) = (host.node(), host.node());
     let shared = office.clone();
     let one = handlers.listen(7003, limits(), move |_| (Tides::new(), Clerk::new(shared.clone()))).unwrap();
     let shared = office.clone();
@@ -60,14 +60,14 @@ fn serve(host: &Host, office: &Office) -> [(SimNode, Address); 2] {
 }
 
 /// A day at the office. Whatever happens in it is a function of the seed.
-fn day(seed: u64, faults: Faults) -> (u64, Fired) {
+fn day(seed: u64, faults: FaultRates) -> (u64, FaultCounts) {
     let network = Network::new(seed);
     network.set_faults(faults);
     let (harbour, shore) = (network.host("10.0.0.1"), network.host("10.0.0.2"));
     network.set_link_between(&shore, &harbour, Link { latency: Duration::from_millis(30), ..Link::default() });
     let office = office();
     let servers = serve(&harbour, &office);
-    let client = shore.station();
+    let client = shore.node();
     let mut reports = Vec::new();
     for number in 0..10 {
         let (_, address) = &servers[number % 2];
@@ -78,8 +78,8 @@ fn day(seed: u64, faults: Faults) -> (u64, Fired) {
     }
     // Half of the day; some are still at it.
     network.run_for(Duration::from_secs(2));
-    servers.iter().for_each(|(station, _)| station.drain(Duration::from_secs(5)));
-    assert!(network.run_until(Duration::from_secs(6), || servers.iter().all(|(station, _)| station.is_drained())));
+    servers.iter().for_each(|(node, _)| node.drain(Duration::from_secs(5)));
+    assert!(network.run_until(Duration::from_secs(6), || servers.iter().all(|(node, _)| node.is_drained())));
 
     for (report, book) in reports {
         // An error is the network's doing. A panic would be ours, and fails the test here.
@@ -90,27 +90,30 @@ fn day(seed: u64, faults: Faults) -> (u64, Fired) {
         };
         assert!(level == book.confirmed.get() || level == book.asked.get(), "{level} at {}", book.station);
     }
-    assert!(network.run_until(Duration::from_secs(60), || network.open_ends() == 0), "a connection is left");
+    assert!(network.run_until(Duration::from_secs(60), || network.open_endpoints() == 0), "a connection is left");
     assert_eq!(client.counts().tasks_panicked, 0);
-    (network.trace(), network.fired())
+    (network.trace(), network.fault_counts())
 }
 
 #[test]
 fn what_the_office_confirms_stays_true_whatever_the_network_does() {
-    let mut fired = Fired::default();
+    let mut fault_counts = FaultCounts::default();
     for seed in seeds(100) {
-        let faults = Faults::benign().with(Fault::Reset, 100).with(Fault::Refused, 20).with(Fault::TimedOut, 20);
-        fired += day(seed, faults).1;
+        let faults = FaultRates::benign()
+            .with(NetworkFault::Reset, 100)
+            .with(NetworkFault::Refused, 20)
+            .with(NetworkFault::TimedOut, 20);
+        fault_counts += day(seed, faults).1;
     }
-    println!("{fired}");
+    println!("{fault_counts}");
     // No client sends so much ahead that a loop pauses receives in the middle of it.
-    let met = Fault::ALL.into_iter().filter(|fault| *fault != Fault::LateCancel);
-    fired.assert_all(&met.collect::<Vec<_>>());
+    let met = NetworkFault::ALL.into_iter().filter(|fault| *fault != NetworkFault::LateCancel);
+    fault_counts.assert_all(&met.collect::<Vec<_>>());
 }
 
 #[test]
 fn a_day_is_a_function_of_its_seed() {
-    let trace = |seed| day(seed, Faults::benign()).0;
+    let trace = |seed| day(seed, FaultRates::benign()).0;
     assert_eq!(trace(7), trace(7));
     assert_ne!(trace(7), trace(8));
 }

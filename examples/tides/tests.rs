@@ -26,9 +26,9 @@ fn open() -> Embedded<Saved> {
 fn what_was_set_is_told() {
     let mut pipe = open();
     pipe.receive(b"SET brest 412\nGET br");
-    assert_eq!(pipe.written(), b"OK\n");
+    assert_eq!(pipe.take_written(), b"OK\n");
     pipe.receive(b"est\nGET dover\n");
-    assert_eq!(pipe.written(), b"AT brest 412\nUNKNOWN\n");
+    assert_eq!(pipe.take_written(), b"AT brest 412\nUNKNOWN\n");
     assert!(!pipe.is_closed());
 }
 
@@ -37,8 +37,8 @@ fn who_is_wrong_is_told_so_and_cut_short() {
     for wire in ["HELLO\n", "GET \n", "GET a b\n", "SET brest high\n", "SET brest 99999999999\n"] {
         let mut pipe = open();
         pipe.receive(wire.as_bytes());
-        assert_eq!(pipe.written(), b"ERROR\n", "{wire}");
-        assert!(pipe.is_ended());
+        assert_eq!(pipe.take_written(), b"ERROR\n", "{wire}");
+        assert!(pipe.is_write_closed());
     }
 }
 
@@ -48,14 +48,14 @@ fn who_asks_for_nothing_is_let_go_unless_he_watches() {
     pipe.advance(IDLE_TIMEOUT - Duration::from_secs(1));
     pipe.receive(b"GET brest\n");
     pipe.advance(IDLE_TIMEOUT - Duration::from_secs(1));
-    assert!(!pipe.is_ended());
+    assert!(!pipe.is_write_closed());
     pipe.advance(Duration::from_secs(1));
-    assert!(pipe.is_ended());
+    assert!(pipe.is_write_closed());
 
     let mut pipe = open();
     pipe.receive(b"WATCH\nGET brest\n");
     pipe.advance(10 * IDLE_TIMEOUT);
-    assert!(!pipe.is_ended());
+    assert!(!pipe.is_write_closed());
 }
 
 #[test]
@@ -65,13 +65,13 @@ fn a_long_list_waits_for_who_reads_it() {
         office.set(format!("station-{number:04}").into(), number).unwrap();
     }
     let mut pipe = Embedded::with_limits(Tides::new(), Clerk::new(office), limits());
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"LIST\nGET station-0001\n");
     // Little more than the high water mark of 16 KiB, and the loop's 64 KiB to receive into; not 240 KB of list.
     assert!(pipe.pool().ledger().used() < 96 * 1024);
     assert!(!pipe.is_receiving());
-    pipe.take_at_most(usize::MAX);
-    let written = String::from_utf8(pipe.written()).unwrap();
+    pipe.limit_peer_reads(usize::MAX);
+    let written = String::from_utf8(pipe.take_written()).unwrap();
     assert_eq!(written.lines().count(), 10_000 + 2);
     assert!(written.ends_with("AT station-9999 9999\nOK\nAT station-0001 1\n"));
 }
@@ -81,8 +81,8 @@ fn a_drain_ends_the_connection() {
     let mut pipe = open();
     pipe.receive(b"GET brest\n");
     pipe.drain(Duration::from_secs(10));
-    assert_eq!(pipe.written(), b"UNKNOWN\n");
-    assert!(pipe.is_ended());
+    assert_eq!(pipe.take_written(), b"UNKNOWN\n");
+    assert!(pipe.is_write_closed());
 }
 
 #[test]
@@ -91,9 +91,9 @@ fn a_session_is_tested_like_a_handler() {
     let mut pipe = Embedded::serving(Tides::new(), |channel| session(channel, office));
     pipe.receive(b"SET brest 412\nGET br");
     pipe.receive(b"est\n");
-    assert_eq!(pipe.written(), b"OK\nAT brest 412\n");
+    assert_eq!(pipe.take_written(), b"OK\nAT brest 412\n");
     pipe.advance(IDLE_TIMEOUT);
-    assert!(pipe.is_ended());
+    assert!(pipe.is_write_closed());
 }
 
 #[test]

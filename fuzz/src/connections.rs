@@ -18,7 +18,7 @@ use tidegate_codec::{Codec, Over, Slice};
 use tidegate_engine::Limits;
 use tidegate_sys::Address;
 use tidegate_testkit::filters::ToyTls;
-use tidegate_testkit::network::{Fault, Faults, Network, SimNode};
+use tidegate_testkit::network::{FaultRates, Network, NetworkFault, SimNode};
 
 use self::party::{Echo, Exchange, Manners, Step};
 use crate::choices::Choices;
@@ -48,13 +48,13 @@ impl Scene {
     /// Reads the seed, the number of faults, each fault with its frequency, and the server's memory budget.
     pub(crate) fn new(choices: &mut Choices<'_>) -> Self {
         let network = Network::new(choices.byte().into());
-        let mut faults = if choices.byte() & 1 == 0 { Faults::none() } else { Faults::benign() };
+        let mut faults = if choices.byte() & 1 == 0 { FaultRates::none() } else { FaultRates::benign() };
         for _ in 0..choices.below(8) {
-            let fault = choices.pick(&Fault::ALL);
+            let fault = choices.pick(&NetworkFault::ALL);
             faults = faults.with(*fault, *choices.pick(&[6, 2, 3, 20, 100, 0]));
         }
         network.set_faults(faults);
-        let (server, client) = (network.host("10.0.0.1").station(), network.host("10.0.0.2").station());
+        let (server, client) = (network.host("10.0.0.1").node(), network.host("10.0.0.2").node());
         server.pool().ledger().set_budget(*choices.pick(&[usize::MAX, 400_000, 150_000]));
         Self { network, server, client }
     }
@@ -62,9 +62,10 @@ impl Scene {
     /// Lets time pass until every connection is closed, and asserts that nothing is left.
     pub(crate) fn end(self) {
         let Self { network, server, client } = self;
-        let is_over = || network.open_ends() == 0 && server.counts().connections + client.counts().connections == 0;
+        let is_over =
+            || network.open_endpoints() == 0 && server.counts().connections + client.counts().connections == 0;
         let over = network.run_until(PATIENCE, is_over);
-        assert!(over, "{} ends, server {:?}, client {:?}", network.open_ends(), server.counts(), client.counts());
+        assert!(over, "{} ends, server {:?}, client {:?}", network.open_endpoints(), server.counts(), client.counts());
         server.drain(Duration::from_secs(1));
         client.drain(Duration::from_secs(1));
         let drained = network.run_until(Duration::from_secs(3), || server.is_drained() && client.is_drained());
@@ -124,7 +125,7 @@ fn play<C, D>(
         scene.server.drain(Duration::from_secs(5));
     }
     let over = scene.network.run_until(PATIENCE, || exchanges.iter().all(|exchange| exchange.is_over()));
-    let counts = || (scene.network.open_ends(), scene.server.counts(), scene.client.counts());
+    let counts = || (scene.network.open_endpoints(), scene.server.counts(), scene.client.counts());
     assert!(over, "a client never finishes: {exchanges:?} {:?}", counts());
     scene.end();
     for exchange in &exchanges {

@@ -42,7 +42,7 @@ pub fn http1(data: &[u8]) {
             answer(options, codec, out);
             assert_eq!(codec.is_switched(), head.method() == Method::Connect, "only a granted CONNECT is a tunnel");
             let elsewhere = out.pool().copy(b"HTTP/1.1 200 OK");
-            assert!(codec.encoded(elsewhere, out).is_err(), "a response that was not encoded for this request");
+            assert!(codec.write_encoded(elsewhere, out).is_err(), "a response that was not encoded for this request");
         };
         run(contract.answer(answer), options, seed, wire);
     }

@@ -48,7 +48,7 @@ fn operation(choices: &mut Choices<'_>) -> Operation {
         10 => TwoCursors(queue, other, vec![length(), length(), length()]),
         11 => Take(queue, other),
         12 => Load(queue, length()),
-        13 => [Clear, Clear, Settle, Shrink][choice / 64](queue),
+        13 => [Clear, Clear, Compact, Shrink][choice / 64](queue),
         14 => [Forget(queue, length() % 4096), Trim][choice / 128].clone(),
         _ => Replace(queue),
     }

@@ -33,8 +33,8 @@ pub fn responses(data: &[u8]) {
 fn agrees(wire: &[u8]) {
     let mut talk = Talk::new();
     talk.say(get("/")).expect("it is ready");
-    talk.stand.receive(wire);
-    if let Ok(Step::Message(Incoming::Interim(head) | Incoming::Head(head))) = talk.stand.step() {
+    talk.harness.receive(wire);
+    if let Ok(Step::Message(Incoming::Interim(head) | Incoming::Head(head))) = talk.harness.step() {
         agreement::of_response(&head, head.bytes());
         described(&head);
     }
@@ -60,19 +60,19 @@ fn lives(asked: usize, pause: usize, wire: &[u8]) {
     for piece in wire.chunks(1 + pause) {
         let outcome = talk.hear(piece).map(drop).and_then(|()| talk.wait(pause as u64));
         assert!(outcome.is_ok() || talk.is_finished(), "an error finishes the client");
-        assert!(talk.stand.codec().unanswered() <= asked);
+        assert!(talk.harness.codec().unanswered() <= asked);
         if talk.is_finished() {
             return;
         }
     }
-    let (client, mut out) = talk.stand.parts();
+    let (client, mut out) = talk.harness.parts();
     let elsewhere = out.pool().copy(b"GET / HTTP/1.1");
-    assert!(client.encoded(elsewhere, &mut out).is_err(), "a request whose response could not be read");
+    assert!(client.write_encoded(elsewhere, &mut out).is_err(), "a request whose response could not be read");
     assert!(client.unanswered() <= usize::from(client.config().limits().pipeline_max));
     talk.drain();
     assert!(!talk.is_ready() && talk.say(get("/")).is_err(), "a draining client sends no request");
     while !talk.is_finished() {
-        assert!(talk.stand.codec().poll_timeout().is_some(), "it waits for ever");
+        assert!(talk.harness.codec().poll_timeout().is_some(), "it waits for ever");
         let _ = talk.wait(61);
     }
 }

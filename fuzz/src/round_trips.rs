@@ -175,9 +175,9 @@ impl Pair {
 }
 
 /// The output of one side, split in two.
-fn sent<C: Codec<Error: std::fmt::Debug>>(stand: &mut CodecHarness<C>, choices: &mut Choices<'_>) -> [Vec<u8>; 2] {
-    stand.flush().expect("no filter buffers output");
-    let mut bytes = stand.take_sent();
+fn sent<C: Codec<Error: std::fmt::Debug>>(harness: &mut CodecHarness<C>, choices: &mut Choices<'_>) -> [Vec<u8>; 2] {
+    harness.flush().expect("no filter buffers output");
+    let mut bytes = harness.take_sent();
     let rest = bytes.split_off(choices.length(bytes.len()));
     [bytes, rest]
 }

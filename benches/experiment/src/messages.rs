@@ -43,7 +43,7 @@ impl Messages {
     }
 
     /// Frees the segment if it has no messages: called whenever a queue becomes empty.
-    pub(crate) fn let_go(&mut self) {
+    pub(crate) fn release_all(&mut self) {
         if self.current.as_ref().is_some_and(Segment::is_unique) {
             self.current = None;
         }

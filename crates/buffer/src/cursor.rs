@@ -22,14 +22,14 @@ impl<'q> Cursor<'q> {
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
         if bytes.len() <= self.room {
-            self.put_fitting(bytes);
+            self.put_fast_path(bytes);
         } else {
-            self.put_elsewhere(bytes);
+            self.put_slow_path(bytes);
         }
     }
 
     #[inline]
-    fn put_fitting(&mut self, bytes: &[u8]) {
+    fn put_fast_path(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.room);
         // SAFETY: `next` is followed by `room` bytes of the fill segment that this cursor has claimed: no view covers
         // them and no other writer uses them, so `bytes` is not among them. The tail entry keeps the segment alive.
@@ -41,7 +41,7 @@ impl<'q> Cursor<'q> {
     }
 
     #[cold]
-    fn put_elsewhere(&mut self, bytes: &[u8]) {
+    fn put_slow_path(&mut self, bytes: &[u8]) {
         self.commit();
         self.queue.write(bytes);
         (self.next, self.room) = self.queue.claim_fill(0).expect("what was written last may grow");

@@ -17,7 +17,7 @@ pub(crate) struct Entry {
 pub(crate) struct Entries {
     pages: Vec<Option<Box<Page>>>,
     /// Pages that may have room. A page may have been filled or freed since it was listed.
-    roomy: Vec<u32>,
+    non_full: Vec<u32>,
     /// Numbers of freed pages.
     vacant: Vec<u32>,
     empty_pages: u32,
@@ -59,10 +59,10 @@ impl Entries {
             self.empty_pages += 1;
         }
         if page.used == 0 && self.empty_pages > EMPTY_PAGES_MAX {
-            self.give_back(number);
+            self.free_page(number);
         } else if !page.listed {
             page.listed = true;
-            self.roomy.push(number as u32);
+            self.non_full.push(number as u32);
         }
         entry
     }
@@ -87,7 +87,7 @@ impl Entries {
     pub(crate) fn trim(&mut self) {
         for number in 0..self.pages.len() {
             if self.pages[number].as_ref().is_some_and(|page| page.used == 0) {
-                self.give_back(number);
+                self.free_page(number);
             }
         }
         if self.pages.iter().all(Option::is_none) {
@@ -95,27 +95,27 @@ impl Entries {
         }
     }
 
-    fn give_back(&mut self, number: usize) {
+    fn free_page(&mut self, number: usize) {
         self.pages[number] = None;
         self.empty_pages -= 1;
         self.vacant.push(number as u32);
     }
 
     fn page_with_room(&mut self) -> u32 {
-        while let Some(&number) = self.roomy.last() {
+        while let Some(&number) = self.non_full.last() {
             match &mut self.pages[number as usize] {
                 Some(page) if page.free != NIL => return number,
                 Some(page) => page.listed = false,
                 None => {}
             }
-            self.roomy.pop();
+            self.non_full.pop();
         }
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.pages.push(None);
             self.pages.len() as u32 - 1
         });
         self.pages[number as usize] = Some(Page::new());
-        self.roomy.push(number);
+        self.non_full.push(number);
         self.empty_pages += 1;
         number
     }

@@ -10,21 +10,21 @@ pub enum Bug {
     /// After a partial or refused send, the driver never reports that the connection can send again.
     NoRearm,
     /// A write position counts as flushed when the byte before it was sent.
-    MarkOffByOne,
+    WritePositionOffByOne,
     /// A message to a sleeping loop does not wake it.
     LostWakeUp,
     /// A slot in use is allocated a second time, as after a double free.
-    SlotGivenTwice,
+    DoubleSlotAllocation,
     /// The handler receives the writable event twice.
     WritableTwice,
     /// Bytes that arrive together with the end of the stream are read, and the end is not.
-    FinMissed,
+    EofLost,
     /// Clearing a queue does not release its bytes from the ledger.
     LedgerNotCharged,
     /// After a partial write the next one starts with a whole part again.
     PartRestarted,
     /// When a queue has more parts than one write takes, the parts beyond the limit count as sent as well.
-    PartsForgotten,
+    PartsBeyondLimitLost,
     /// A file that is shorter than its region counts as sent.
     ShortFile,
     /// A paused connection receives messages.
@@ -32,73 +32,73 @@ pub enum Bug {
     /// A deadline that is moved back never fires.
     DeadlineLost,
     /// After a failed accept, accepting does not resume.
-    AcceptStops,
+    AcceptNotResumed,
     /// Messages posted in one iteration are delivered in reverse order.
     PostsReversed,
     /// The end of the peer's stream is reported twice.
-    EndedTwice,
+    EofReportedTwice,
     /// A send after our own shutdown is accepted.
     SentAfterShutdown,
     /// Received bytes that are not decoded are lost when a message is incomplete.
-    RestForgotten,
+    PartialInputLost,
     /// A close does not wait until the last bytes are sent.
-    ClosedUnsent,
+    ClosedBeforeFlush,
     /// A handler receives no closed event when its connection breaks.
-    ClosedUntold,
+    ClosedEventLost,
     /// An unwritable connection continues to read.
     NoBackPressure,
     /// Memory is received into again although a view of it still exists.
     ViewOverwritten,
     /// A send counts as done when it is submitted, and its memory as free.
-    SendBelieved,
+    SendDoneAtSubmit,
     /// The header of a message serves the next one before it was submitted.
-    HeaderReused,
+    HeaderReusedEarly,
     /// A cancelled operation counts as finished before its last completion.
-    CancelBelieved,
+    CancelDoneAtSubmit,
     /// A socket is closed although an operation on it is still in the kernel.
-    ClosedEarly,
+    ClosedDuringOperation,
     /// An event for the earlier occupant of a slot is accepted.
-    OldBelieved,
+    StaleEventAccepted,
     /// A receive that found no buffer is not submitted again.
-    StarvedForgotten,
+    StarvedReceiveLost,
     /// A buffer is not returned after it was read.
-    BufferLost,
+    BufferLeaked,
     /// A direct receive overtakes bytes that the ring has not yet reported.
-    CallOvertakes,
+    DirectReceiveReordered,
 }
 
 impl Bug {
     /// All bugs.
     pub const ALL: [Self; 29] = [
         Self::NoRearm,
-        Self::MarkOffByOne,
+        Self::WritePositionOffByOne,
         Self::LostWakeUp,
-        Self::SlotGivenTwice,
+        Self::DoubleSlotAllocation,
         Self::WritableTwice,
-        Self::FinMissed,
+        Self::EofLost,
         Self::LedgerNotCharged,
         Self::PartRestarted,
-        Self::PartsForgotten,
+        Self::PartsBeyondLimitLost,
         Self::ShortFile,
         Self::PauseIgnored,
         Self::DeadlineLost,
-        Self::AcceptStops,
+        Self::AcceptNotResumed,
         Self::PostsReversed,
-        Self::EndedTwice,
+        Self::EofReportedTwice,
         Self::SentAfterShutdown,
-        Self::RestForgotten,
-        Self::ClosedUnsent,
-        Self::ClosedUntold,
+        Self::PartialInputLost,
+        Self::ClosedBeforeFlush,
+        Self::ClosedEventLost,
         Self::NoBackPressure,
         Self::ViewOverwritten,
-        Self::SendBelieved,
-        Self::HeaderReused,
-        Self::CancelBelieved,
-        Self::ClosedEarly,
-        Self::OldBelieved,
-        Self::StarvedForgotten,
-        Self::BufferLost,
-        Self::CallOvertakes,
+        Self::SendDoneAtSubmit,
+        Self::HeaderReusedEarly,
+        Self::CancelDoneAtSubmit,
+        Self::ClosedDuringOperation,
+        Self::StaleEventAccepted,
+        Self::StarvedReceiveLost,
+        Self::BufferLeaked,
+        Self::DirectReceiveReordered,
     ];
 }
 

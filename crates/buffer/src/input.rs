@@ -118,7 +118,7 @@ impl Input {
         let (segment, start) = match &self.segment {
             Some(segment) if !self.is_escaping() => (segment.clone(), start),
             Some(segment) => detached(segment, start, count),
-            None => nowhere(),
+            None => empty_view(),
         };
         Slice::new(segment, start, count)
     }
@@ -150,9 +150,9 @@ impl Input {
             let (segment, start, end) = more.into_parts();
             if copies || end > BYTES_MAX {
                 let own = pool.copy(segment.view(start, end));
-                self.show(own.segment().clone(), 0, end - start);
+                self.set_view(own.segment().clone(), 0, end - start);
             } else {
-                self.show(segment, start, end);
+                self.set_view(segment, start, end);
             }
         } else if copies || !self.put_before(&more) {
             self.extend(&more, pool);
@@ -171,7 +171,7 @@ impl Input {
             && (segment.is_scratch() || segment.capacity() > 2 * self.len() + SLACK_BYTES)
         {
             let own = pool.copy(self.bytes());
-            self.show(own.segment().clone(), 0, own.len());
+            self.set_view(own.segment().clone(), 0, own.len());
         }
     }
 
@@ -188,7 +188,7 @@ impl Input {
     }
 
     /// Becomes a view of other bytes; the escaping bit stays.
-    fn show(&mut self, segment: Segment, start: usize, end: usize) {
+    fn set_view(&mut self, segment: Segment, start: usize, end: usize) {
         debug_assert!(start <= end && end <= BYTES_MAX);
         let bit = self.start & ESCAPING;
         *self = Self { segment: Some(segment), start: start as u32 | bit, end: end as u32 | bit };
@@ -210,7 +210,7 @@ impl Input {
         // this input, so they lie elsewhere.
         unsafe { target.copy_from_nonoverlapping(self.bytes().as_ptr(), rest) };
         segment.set_floor(first);
-        self.show(segment, first, end);
+        self.set_view(segment, first, end);
         true
     }
 
@@ -227,7 +227,7 @@ impl Input {
             let doubled = (2 * self.len()).min(BYTES_MAX);
             let grown = pool.segment_for(if self.len() > SLACK_BYTES { total.max(doubled) } else { total });
             grown.append(self.bytes());
-            self.show(grown, 0, self.len());
+            self.set_view(grown, 0, self.len());
         }
         let segment = self.segment.as_ref().expect("it has bytes, so it has a segment");
         let appended = segment.append(more);
@@ -248,7 +248,7 @@ fn detached(segment: &Segment, start: usize, count: usize) -> (Segment, usize) {
 
 /// The offset in an input that has never received bytes.
 #[cold]
-fn nowhere() -> (Segment, usize) {
+fn empty_view() -> (Segment, usize) {
     (Pool::new().segment_for(0), 0)
 }
 

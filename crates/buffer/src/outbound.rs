@@ -269,7 +269,7 @@ impl Outbound {
         if self.sent == self.written {
             self.release();
         } else {
-            Sent { queue: self, left: count }.let_go(Outbound::pop);
+            Sent { queue: self, left: count }.release_all(Outbound::pop);
         }
     }
 
@@ -322,7 +322,7 @@ impl Outbound {
     /// Bytes of memory that the queue keeps alive: whole segments, each counted once where entries share it, and the
     /// ledger's charge for the rest. It walks the queue.
     #[must_use]
-    pub fn memory(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let Some(pool) = &self.pool else { return 0 };
         let entries = pool.shared().entries.borrow();
         let (mut index, mut bytes, mut last) = (self.list.head, 0, None);
@@ -522,7 +522,7 @@ impl Outbound {
     }
 
     /// The same while a panic unwinds: a second panic would abort the process.
-    fn pop_quietly(&mut self) {
+    fn pop_catching(&mut self) {
         let part = self.unlink_head();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(part)))
             && let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(panic)))
@@ -571,7 +571,7 @@ impl Outbound {
         impl Drop for Rest<'_> {
             fn drop(&mut self) {
                 while self.0.list.head != NIL {
-                    self.0.pop_quietly();
+                    self.0.pop_catching();
                 }
             }
         }
@@ -629,7 +629,7 @@ impl Drop for Outbound {
     fn drop(&mut self) {
         if std::thread::panicking() {
             while self.list.head != NIL {
-                self.pop_quietly();
+                self.pop_catching();
             }
         } else {
             self.release();
@@ -645,7 +645,7 @@ struct Sent<'q> {
 }
 
 impl Sent<'_> {
-    fn let_go(&mut self, pop: fn(&mut Outbound)) {
+    fn release_all(&mut self, pop: fn(&mut Outbound)) {
         while self.left > 0 {
             let mut entries = self.queue.entries();
             let head = entries.get_mut(self.queue.list.head);
@@ -669,7 +669,7 @@ impl Sent<'_> {
 impl Drop for Sent<'_> {
     fn drop(&mut self) {
         if self.left > 0 {
-            self.let_go(Outbound::pop_quietly);
+            self.release_all(Outbound::pop_catching);
         }
     }
 }

@@ -34,7 +34,7 @@ pub struct Scratch {
     room: usize,
     /// The length of the last requested space. The bytes behind it are from an earlier receive, perhaps of another
     /// connection, and must not become visible.
-    asked: usize,
+    requested: usize,
 }
 
 impl Scratch {
@@ -47,7 +47,7 @@ impl Scratch {
     /// One of several: a driver with many receives in flight has a smaller one for each.
     #[must_use]
     pub fn with_room(pool: &Pool, headroom: usize, room: usize) -> Self {
-        Self { pool: pool.clone(), segment: None, headroom, room, asked: 0 }
+        Self { pool: pool.clone(), segment: None, headroom, room, requested: 0 }
     }
 
     /// Up to `length` bytes to receive into, at most [`RECEIVE_BYTES_MAX`] unless it was made [with
@@ -56,16 +56,16 @@ impl Scratch {
     pub fn space(&mut self, length: usize) -> &mut [u8] {
         let segment = match self.segment.take() {
             Some(segment) if segment.is_unique() || injected::is_injected(Bug::ViewOverwritten) => segment,
-            _ => self.fresh(),
+            _ => self.allocate(),
         };
         segment.set_floor(self.headroom);
-        self.asked = length.min(self.room);
+        self.requested = length.min(self.room);
         let segment = self.segment.insert(segment);
         // SAFETY: the headroom lies within the segment.
         let first = unsafe { segment.base().add(self.headroom) };
         // SAFETY: `fresh` initialised the whole segment, the range lies within it, and the segment is unique, so no
         // other holder can reach these bytes while `self` is borrowed.
-        unsafe { std::slice::from_raw_parts_mut(first, self.asked) }
+        unsafe { std::slice::from_raw_parts_mut(first, self.requested) }
     }
 
     /// The first `length` bytes of the last requested space, as a view.
@@ -74,7 +74,7 @@ impl Scratch {
     /// If no space was requested, or less of it.
     #[must_use]
     pub fn received(&self, length: usize) -> Slice {
-        assert!(length <= self.asked, "received {length} bytes in a space of {}", self.asked);
+        assert!(length <= self.requested, "received {length} bytes in a space of {}", self.requested);
         let segment = self.segment.as_ref().expect("space is asked for before something is received");
         Slice::new(segment.clone(), self.headroom, length)
     }
@@ -84,7 +84,7 @@ impl Scratch {
         self.segment = None;
     }
 
-    fn fresh(&self) -> Segment {
+    fn allocate(&self) -> Segment {
         let capacity = self.headroom + self.room;
         let segment = self.pool.segment_for(capacity);
         // SAFETY: the segment was allocated with this capacity and has no other holder.

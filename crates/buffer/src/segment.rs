@@ -172,7 +172,7 @@ impl Drop for Segment {
     fn drop(&mut self) {
         let references = &self.header().references;
         match references.get() {
-            1 => self.give_back(),
+            1 => self.free(),
             more => references.set(more - 1),
         }
     }
@@ -180,7 +180,7 @@ impl Drop for Segment {
 
 impl Segment {
     /// Frees the block; only the last holder may, and no code reads it afterwards.
-    fn give_back(&mut self) {
+    fn free(&mut self) {
         // SAFETY: this is the last holder; the header is initialised and is not read again, since the block below is
         // only memory.
         let Header { capacity, pool, .. } = unsafe { self.header.read() };

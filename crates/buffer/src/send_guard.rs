@@ -23,22 +23,22 @@ use crate::segment::Segment;
 /// assert_eq!(pool.ledger().used(), 0);
 /// ```
 #[derive(Debug, Default)]
-pub struct SendGuard(#[expect(dead_code, reason = "it is held, and not looked at")] Kept);
+pub struct SendGuard(#[expect(dead_code, reason = "it is held, and not looked at")] Guarded);
 
 #[derive(Debug, Default)]
 #[expect(dead_code, reason = "it is held, and not looked at")]
-enum Kept {
+enum Guarded {
     #[default]
     Nothing,
     /// Most sends are of one part, and need no memory of their own for this.
-    One(Held),
-    Many(Box<[Held]>),
+    One(PartOwner),
+    Many(Box<[PartOwner]>),
 }
 
 /// The owner of the memory of one part.
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is held, and not looked at")]
-enum Held {
+enum PartOwner {
     Segment(Segment),
     Bytes(Bytes),
 }
@@ -50,7 +50,7 @@ impl Outbound {
         let mut held = Vec::new();
         let mut only = None;
         self.for_each_flushed(|part| {
-            match hold(part) {
+            match owner_of(part) {
                 Some(part) if parts == 1 => only = Some(part),
                 Some(part) => held.push(part),
                 None => {}
@@ -58,18 +58,18 @@ impl Outbound {
             only.is_none() && held.len() < parts
         });
         SendGuard(match only {
-            Some(only) => Kept::One(only),
-            None if held.is_empty() => Kept::Nothing,
-            None => Kept::Many(held.into()),
+            Some(only) => Guarded::One(only),
+            None if held.is_empty() => Guarded::Nothing,
+            None => Guarded::Many(held.into()),
         })
     }
 }
 
-fn hold(part: &Part) -> Option<Held> {
+fn owner_of(part: &Part) -> Option<PartOwner> {
     match part {
-        Part::Copied { segment, start, end } if start != end => Some(Held::Segment(segment.clone())),
-        Part::Slice(slice) if !slice.is_empty() => Some(Held::Segment(slice.segment().clone())),
-        Part::Bytes { bytes, .. } if !bytes.is_empty() => Some(Held::Bytes(bytes.clone())),
+        Part::Copied { segment, start, end } if start != end => Some(PartOwner::Segment(segment.clone())),
+        Part::Slice(slice) if !slice.is_empty() => Some(PartOwner::Segment(slice.segment().clone())),
+        Part::Bytes { bytes, .. } if !bytes.is_empty() => Some(PartOwner::Bytes(bytes.clone())),
         _ => None,
     }
 }

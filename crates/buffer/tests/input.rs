@@ -443,7 +443,7 @@ enum Operation {
     /// Appends a view that is kept to an input.
     Return(usize, usize),
     Forget(usize),
-    Settle(usize),
+    Compact(usize),
     Escape(usize, bool),
     ReleaseScratch,
 }
@@ -463,7 +463,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         4 => (input.clone(), length, any::<bool>()).prop_map(|(i, n, d)| Take(i, n, d)),
         2 => (input.clone(), index.clone()).prop_map(|(i, k)| Return(i, k)),
         3 => index.prop_map(Forget),
-        4 => input.clone().prop_map(Settle),
+        4 => input.clone().prop_map(Compact),
         1 => (input, any::<bool>()).prop_map(|(i, on)| Escape(i, on)),
         1 => Just(ReleaseScratch),
     ]
@@ -531,7 +531,7 @@ impl World {
             }
             Operation::Forget(index) if index < self.kept.len() => drop(self.kept.swap_remove(index)),
             Operation::Return(..) | Operation::Forget(_) => {}
-            Operation::Settle(input) => {
+            Operation::Compact(input) => {
                 let (real, model) = &mut self.inputs[input];
                 real.compact(&self.pool);
                 prop_assert!(real.memory_bytes() <= 16 * model.len() + 512);

@@ -182,7 +182,7 @@ fn ten_thousand_queues_share_one_slice_and_each_pays_for_an_entry() {
     }
     drop(news);
     assert_eq!(pool.ledger().used(), one_segment + 10_000 * ENTRY_BYTES);
-    assert_eq!((queues[0].memory(), queues[0].pending()), (one_segment + ENTRY_BYTES, 1024));
+    assert_eq!((queues[0].memory_bytes(), queues[0].pending()), (one_segment + ENTRY_BYTES, 1024));
     let at = queues[0].front().map(<[u8]>::as_ptr);
     assert!(queues.iter().all(|queue| queue.front().map(<[u8]>::as_ptr) == at), "no queue has a copy");
     for queue in &mut queues[1..] {
@@ -199,7 +199,7 @@ fn shared_bytes_are_linked_however_short_and_empty_ones_add_nothing() {
     let mut queue = Outbound::new(&pool);
     let whole = pool.copy(&bytes(2, 60_000));
     queue.link_shared(whole.slice(7..7));
-    assert_eq!((entries(&queue), queue.written().0, queue.memory()), (0, 0, 0));
+    assert_eq!((entries(&queue), queue.written().0, queue.memory_bytes()), (0, 0, 0));
     queue.link_shared(whole.slice(..1));
     queue.write(b"own");
     queue.link_shared(whole.slice(1..2));
@@ -359,7 +359,7 @@ fn shared_bytes_are_charged_to_each_queue_and_static_bytes_to_none() {
     queue.flush();
     other.take_flushed(&mut queue);
     assert_eq!(pool.ledger().used(), 20_000 + 3 * ENTRY_BYTES);
-    assert_eq!(other.memory(), pool.ledger().used());
+    assert_eq!(other.memory_bytes(), pool.ledger().used());
     drop(other);
     assert_eq!(pool.ledger().used(), 0);
 }
@@ -374,7 +374,7 @@ fn a_view_of_little_of_its_segment_is_copied_so_that_it_does_not_pin_it() {
     }
     scratch.release();
     assert!(pool.ledger().used() < RECEIVE_BYTES_MAX, "{} bytes are held", pool.ledger().used());
-    assert_eq!(pool.ledger().used(), queue.memory());
+    assert_eq!(pool.ledger().used(), queue.memory_bytes());
 }
 
 #[test]

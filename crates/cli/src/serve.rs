@@ -89,7 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     std::thread::Builder::new().name("tidegate-signals".into()).spawn(on_signal).map_err(StartError::System)?;
     loop {
         let has_ended = server.wait_timeout(LOOK_AGAIN);
-        if !server.is_whole() && !shutdown.has_begun.load(Ordering::Relaxed) {
+        if !server.all_loops_run() && !shutdown.has_begun.load(Ordering::Relaxed) {
             eprintln!("tidegate: an event loop has ended; nothing can be served without it");
             std::process::exit(1);
         }

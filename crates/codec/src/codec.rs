@@ -101,12 +101,12 @@ pub trait Codec: 'static {
     ///
     /// # Errors
     /// As for [`encode`](Codec::encode).
-    fn encoded(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), Self::Error> {
+    fn write_encoded(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), Self::Error> {
         out.link_shared(bytes);
         Ok(())
     }
 
-    /// Encodes a message for [`encoded`](Codec::encoded) of other connections; [`Encoded`](crate::Encoded) calls it.
+    /// Encodes a message for [`encoded`](Codec::write_encoded) of other connections; [`Encoded`](crate::Encoded) calls it.
     /// This codec belongs to no connection, and its buffered bytes are written at once.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ pub trait Codec: 'static {
 
     /// Whether [`is_finished`](Codec::is_finished) reports the end of a connection. Then a handler does not close it at
     /// the end of the peer's stream.
-    fn knows_its_end(&self) -> bool {
+    fn reports_finish(&self) -> bool {
         false
     }
 
@@ -170,7 +170,7 @@ pub trait Codec: 'static {
 
     /// Whether the end of the connection would now look like the end of a message, although it is not. A connection
     /// that fails is then reset instead of closed.
-    fn ends_with_connection(&self) -> bool {
+    fn is_close_delimited(&self) -> bool {
         false
     }
 
@@ -220,13 +220,13 @@ pub trait Codec: 'static {
     }
 
     /// The write position of the uppermost codec of the pipeline; `queue` is the one below this codec.
-    fn mark(&self, queue: &Outbound) -> WritePosition {
+    fn write_position(&self, queue: &Outbound) -> WritePosition {
         queue.written()
     }
 
-    /// The offset in the queue below at which everything up to `mark` is written, as soon as that is known.
-    fn wire_offset(&self, mark: WritePosition) -> Option<u64> {
-        Some(mark.0)
+    /// The offset in the queue below at which everything up to `position` is written, as soon as that is known.
+    fn wire_offset(&self, position: WritePosition) -> Option<u64> {
+        Some(position.0)
     }
 
     /// A queue whose next piece is in a file that must be read, because a filter must process its bytes. The engine

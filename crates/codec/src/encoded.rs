@@ -2,7 +2,7 @@
 //!
 //! The bytes of a broadcast are the same for every connection, so they are made once, on any thread. Each loop copies
 //! them once into its own memory, and every queue on it links that copy, through
-//! [`Codec::encoded`](crate::Codec::encoded).
+//! [`Codec::write_encoded`](crate::Codec::write_encoded).
 //!
 //! That works for protocols in which a message has the same bytes at any time, as in the framings. A protocol whose
 //! encoding depends on earlier messages, such as HTTP/1.1, refuses it. Filters do not matter: the encoded bytes are
@@ -36,7 +36,7 @@ use crate::over::Over;
 /// let shared = pool.copy(news.bytes());
 /// let mut connections: Vec<_> = (0..3).map(|_| (Lines::new(), Outbound::new(&pool))).collect();
 /// for (lines, queue) in &mut connections {
-///     Codec::encoded(lines, shared.clone(), &mut Output::new(queue, &pool, &time))?;
+///     Codec::write_encoded(lines, shared.clone(), &mut Output::new(queue, &pool, &time))?;
 ///     queue.flush();
 ///     assert_eq!(queue.front(), Some(&news.bytes()[..]));
 /// }
@@ -103,7 +103,7 @@ impl<C> fmt::Debug for Encoded<C> {
     }
 }
 
-/// Encodes `message` with `codec`, for [`Codec::encoded`] of other codecs of its kind, and returns all of its bytes
+/// Encodes `message` with `codec`, for [`Codec::write_encoded`] of other codecs of its kind, and returns all of its bytes
 /// contiguously.
 ///
 /// # Errors
@@ -250,7 +250,7 @@ mod tests {
         let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
         let mut queue = Outbound::new(&pool);
         let mut out = Output::new(&mut queue, &pool, &time);
-        codec.encoded(pool.copy(bytes), &mut out).unwrap();
+        codec.write_encoded(pool.copy(bytes), &mut out).unwrap();
         codec.flush(&mut out).unwrap();
         queue.flush();
         let sent = queue.front().unwrap_or_default().to_vec();
@@ -332,12 +332,12 @@ mod tests {
         let before = pool.ledger().used();
         let mut queues: Vec<_> = (0..100).map(|_| Outbound::new(&pool)).collect();
         for queue in &mut queues {
-            Codec::encoded(&mut Lines::new(), news.clone(), &mut Output::new(queue, &pool, &time)).unwrap();
+            Codec::write_encoded(&mut Lines::new(), news.clone(), &mut Output::new(queue, &pool, &time)).unwrap();
         }
         assert_eq!(pool.ledger().used(), before + 100 * ENTRY_BYTES);
         let (mut lines, queue) = (Lines::new(), &mut queues[0]);
         lines.encode("own".into(), &mut Output::new(queue, &pool, &time)).unwrap();
-        Codec::encoded(&mut lines, news, &mut Output::new(queue, &pool, &time)).unwrap();
+        Codec::write_encoded(&mut lines, news, &mut Output::new(queue, &pool, &time)).unwrap();
         queue.flush();
         let mut seen = Vec::new();
         while let Some(front) = queue.front() {

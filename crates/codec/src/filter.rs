@@ -111,7 +111,7 @@ pub trait Filter: 'static {
     }
 
     /// Whether pieces of files may bypass the filter, as they may where it does not change the outbound side.
-    fn takes_files(&self) -> bool {
+    fn allows_file_bypass(&self) -> bool {
         false
     }
 

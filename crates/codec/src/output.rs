@@ -152,20 +152,20 @@ pub struct Time {
 }
 
 impl Time {
-    /// The time `now`, at which the system time is `wall`.
+    /// The time `now`, at which the system time is `system_time`.
     #[must_use]
-    pub fn new(now: Instant, wall: SystemTime) -> Self {
+    pub fn new(now: Instant, system_time: SystemTime) -> Self {
         let mut time = Self { now, date_until: now, date: [b' '; DATE_BYTES] };
-        time.set_date(wall);
+        time.set_date(system_time);
         time
     }
 
     /// Moves on to `now`. The system clock is read only when a second has passed.
     #[inline]
-    pub fn advance(&mut self, now: Instant, wall: impl FnOnce() -> SystemTime) {
+    pub fn advance(&mut self, now: Instant, system_time: impl FnOnce() -> SystemTime) {
         self.now = now;
         if now >= self.date_until {
-            self.set_date(wall());
+            self.set_date(system_time());
         }
     }
 
@@ -183,8 +183,8 @@ impl Time {
         &self.date
     }
 
-    fn set_date(&mut self, wall: SystemTime) {
-        let since = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    fn set_date(&mut self, system_time: SystemTime) {
+        let since = system_time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         // The format has no years beyond 9999, and a clock that far off must not cause a panic.
         let seconds = since.as_secs().min(LAST_SECOND);
         let text = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
@@ -204,11 +204,11 @@ mod tests {
 
     #[test]
     fn the_date_changes_with_the_second_and_not_before() {
-        let (start, wall) = (Instant::now(), SystemTime::UNIX_EPOCH + Duration::from_millis(1_500));
-        let mut time = Time::new(start, wall);
+        let (start, system_time) = (Instant::now(), SystemTime::UNIX_EPOCH + Duration::from_millis(1_500));
+        let mut time = Time::new(start, system_time);
         assert_eq!(&time.date()[17..25], b"00:00:01");
         time.advance(start + Duration::from_millis(499), || unreachable!("no second has passed"));
-        time.advance(start + Duration::from_millis(500), || wall + Duration::from_millis(500));
+        time.advance(start + Duration::from_millis(500), || system_time + Duration::from_millis(500));
         assert_eq!(&time.date()[17..25], b"00:00:02");
     }
 

@@ -136,7 +136,7 @@ impl<F: Filter, C: Codec> Over<F, C> {
         }
     }
 
-    fn pass_on(&mut self, out: &mut Output<'_>) -> Result<(), OverError<F::Error, C::Error>> {
+    fn flush_codec(&mut self, out: &mut Output<'_>) -> Result<(), OverError<F::Error, C::Error>> {
         self.gather.flush();
         self.filter.outbound(&mut self.gather, out).map_err(OverError::Filter)?;
         self.filter.flush(out).map_err(OverError::Filter)?;
@@ -160,8 +160,8 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
         self.codec.encode(message, &mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)
     }
 
-    fn encoded(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), Self::Error> {
-        self.codec.encoded(bytes, &mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)
+    fn write_encoded(&mut self, bytes: Slice, out: &mut Output<'_>) -> Result<(), Self::Error> {
+        self.codec.write_encoded(bytes, &mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)
     }
 
     /// Bypasses the filter: the peer of another connection could not read this filter's output.
@@ -211,16 +211,16 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
         self.codec.is_finished()
     }
 
-    fn knows_its_end(&self) -> bool {
-        self.codec.knows_its_end()
+    fn reports_finish(&self) -> bool {
+        self.codec.reports_finish()
     }
 
     fn is_blocked(&self) -> bool {
         self.codec.is_blocked()
     }
 
-    fn ends_with_connection(&self) -> bool {
-        self.codec.ends_with_connection()
+    fn is_close_delimited(&self) -> bool {
+        self.codec.is_close_delimited()
     }
 
     fn restart_timeouts(&mut self, now: Instant) {
@@ -243,7 +243,7 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
 
     fn flush(&mut self, out: &mut Output<'_>) -> Result<(), Self::Error> {
         self.codec.flush(&mut out.with_queue(&mut self.gather)).map_err(OverError::Codec)?;
-        self.pass_on(out)
+        self.flush_codec(out)
     }
 
     fn buffered_bytes(&self) -> usize {
@@ -254,12 +254,12 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
         self.plain.memory_bytes() + self.codec.input_memory()
     }
 
-    fn mark(&self, _: &Outbound) -> WritePosition {
-        self.codec.mark(&self.gather)
+    fn write_position(&self, _: &Outbound) -> WritePosition {
+        self.codec.write_position(&self.gather)
     }
 
-    fn wire_offset(&self, mark: WritePosition) -> Option<u64> {
-        let plain = self.codec.wire_offset(mark)?;
+    fn wire_offset(&self, position: WritePosition) -> Option<u64> {
+        let plain = self.codec.wire_offset(position)?;
         (self.gather.sent().0 >= plain && self.filter.buffered_bytes() == 0).then_some(self.wire)
     }
 
@@ -267,7 +267,7 @@ impl<F: Filter, C: Codec> Codec for Over<F, C> {
         if self.codec.file_to_load().is_some() {
             return self.codec.file_to_load();
         }
-        (!self.filter.takes_files() && self.gather.starts_with_file()).then_some(&mut self.gather)
+        (!self.filter.allows_file_bypass() && self.gather.starts_with_file()).then_some(&mut self.gather)
     }
 
     fn compact(&mut self, pool: &Pool) {

@@ -15,7 +15,7 @@ use crate::group::{Group, Member};
 use crate::local::Local;
 use crate::loop_core::Core;
 use crate::remote::Remote;
-use crate::wheel::Tick;
+use crate::wheel::DeadlineTick;
 
 /// A handler's view of its connection: the codec and the outbound queue, never the handler itself.
 ///
@@ -57,7 +57,7 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
         let mut out = Output::attached(self.link.outbound(), &self.core.pool, &self.core.time);
         self.codec.encode(message, &mut out).map_err(SendError::Codec)?;
         self.link.update_level(self.codec);
-        Ok(self.codec.mark(self.link.outbound()))
+        Ok(self.codec.write_position(self.link.outbound()))
     }
 
     /// Whether the connection is writable: the pending bytes are within the water marks, and the application does not
@@ -106,23 +106,23 @@ impl<'a, C: Codec, P: Send + 'static> Context<'a, C, P> {
     /// Requests [`Event::Deadline`](crate::Event::Deadline) at a time; `None` cancels it. A connection has one such
     /// deadline. It is precise to a millisecond, and at most twelve days away.
     pub fn deadline(&mut self, at: Option<Instant>) {
-        let tick = at.map_or(Tick::NEVER, |at| self.core.wheel.tick(at));
+        let tick = at.map_or(DeadlineTick::NEVER, |at| self.core.wheel.tick(at));
         self.link.set_deadline(tick);
     }
 
     /// Sets the deadline of a channel, unless it has passed already: the wheel takes no time in the past. Returns
     /// whether it has passed.
     #[must_use]
-    pub(crate) fn set_deadline(&mut self, tick: Tick) -> bool {
-        let has_come = self.core.wheel.has_come(tick);
-        self.link.set_deadline(if has_come { Tick::NEVER } else { tick });
+    pub(crate) fn set_deadline(&mut self, tick: DeadlineTick) -> bool {
+        let has_come = self.core.wheel.has_passed(tick);
+        self.link.set_deadline(if has_come { DeadlineTick::NEVER } else { tick });
         has_come
     }
 
     /// Runs `act` on this connection as soon as the dispatch is over.
-    pub(crate) fn later(&mut self, act: impl FnOnce(&Rc<Local>, Token) + 'static) {
+    pub(crate) fn defer(&mut self, act: impl FnOnce(&Rc<Local>, Token) + 'static) {
         let token = self.token;
-        self.core.tasks.later(move |local| act(local, token));
+        self.core.tasks.defer(move |local| act(local, token));
     }
 
     /// Requests [`Event::Deadline`](crate::Event::Deadline) after a duration.

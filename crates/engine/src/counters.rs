@@ -92,7 +92,7 @@ impl Counters {
     }
 
     /// Bytes in both directions.
-    pub(crate) const fn moved_bytes(&self) -> u64 {
+    pub(crate) const fn transferred_bytes(&self) -> u64 {
         self.received_bytes + self.sent_bytes
     }
 

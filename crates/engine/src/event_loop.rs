@@ -29,19 +29,19 @@ use crate::counters::{Counts, Published};
 use crate::group::{Delivery, DeliveryBudget};
 use crate::handler::Handler;
 use crate::limits::{
-    ACCEPT_TIME, EXHAUSTED_PAUSE, HEAVY_BYTES_PER_TURN_MAX, HEAVY_TIME, LETTERS_PER_TURN_MAX, LIGHT_TIME, Limits,
-    MESSAGES_PER_ITEM, NEW_TIME, TIMER_TIME, TIMERS_PER_TURN_MAX, TURN_PATIENCE, WAITS_FAILED_MAX,
+    ACCEPT_TIME, EXHAUSTED_PAUSE, HEAVY_BYTES_PER_TURN_MAX, HEAVY_TIME, LIGHT_TIME, Limits, MESSAGES_PER_ITEM,
+    MESSAGES_PER_TURN_MAX, NEW_TIME, STALL_MIN, TIMER_TIME, TIMERS_PER_TURN_MAX, WAITS_FAILED_MAX,
 };
 use crate::local::{Entered, Local};
 use crate::loop_core::{Core, catch_and_log};
 use crate::mailbox::{LoopMessage, Mailbox};
 use crate::phase::Phase;
 use crate::remote::Remote;
-use crate::server::acceptor::{Acceptor, Admit, Handling};
+use crate::server::acceptor::{Acceptor, MakeConnection, MakeHandlerConnection};
 use crate::server::load_balancing::LoopHandle;
-use crate::server::serve::Serving;
+use crate::server::serve::MakeTaskConnection;
 use crate::server::{Backend, StartError};
-use crate::task::{self, Call, Task};
+use crate::task::{self, BlockOnWaker, Task};
 
 /// An event loop. [`Server`](crate::Server) makes one per thread; a test makes one over a driver of its own and turns
 /// it by hand.
@@ -90,13 +90,13 @@ pub struct EventLoop {
     /// A broadcast that was not delivered to all members yet.
     delivery: Option<Delivery>,
     /// When the last turn ended.
-    ended: Instant,
+    last_turn_end: Instant,
     /// How long it took.
-    took: Duration,
+    last_turn_time: Duration,
     burst: Burst,
     exhausted: bool,
     /// The last walk over all connections found too few bytes to shed.
-    unshed: Option<Unshed>,
+    failed_shed: Option<FailedShed>,
     /// How often waiting has failed in a row.
     waits_failed: u32,
     /// Its place among loops that hand connections to each other.
@@ -110,15 +110,15 @@ impl EventLoop {
     #[must_use]
     pub fn new(driver: Box<dyn Driver>, pool: Pool) -> Self {
         Self {
-            ended: driver.now(),
-            took: Duration::ZERO,
+            last_turn_end: driver.now(),
+            last_turn_time: Duration::ZERO,
             local: Local::new(Core::new(driver, pool)),
             published: Arc::default(),
             messages: Vec::new().into_iter(),
             delivery: None,
             burst: Burst::default(),
             exhausted: false,
-            unshed: None,
+            failed_shed: None,
             waits_failed: 0,
             handle: None,
         }
@@ -179,7 +179,7 @@ impl EventLoop {
         H: Handler<C>,
         M: FnMut(&Address) -> (C, H) + 'static,
     {
-        self.accept(listener, limits, live, Handling(make))
+        self.accept(listener, limits, live, MakeHandlerConnection(make))
     }
 
     /// Accepts from a listener, makes a codec for each stream that comes, and runs a task that serves its channel.
@@ -202,7 +202,7 @@ impl EventLoop {
         M: FnMut() -> C + 'static,
         S: Fn(Channel<C>) -> F + 'static,
     {
-        self.accept(listener, limits, live, Serving::new(codec, serve))
+        self.accept(listener, limits, live, MakeTaskConnection::new(codec, serve))
     }
 
     fn accept(
@@ -210,11 +210,11 @@ impl EventLoop {
         listener: Socket,
         limits: Limits,
         live: Arc<AtomicUsize>,
-        admit: impl Admit,
+        admit: impl MakeConnection,
     ) -> io::Result<()> {
         let mut core = self.local.core.borrow_mut();
         let (token, _) = core.reserve(Operation::Listen(listener))?;
-        let settings = Settings::of_crew(limits, live, self.handle.clone());
+        let settings = Settings::in_group(limits, live, self.handle.clone());
         let reception = self.handle.as_ref().and_then(|handle| handle.receive(&core.mailbox, token));
         core.slots.put(token, Box::new(Acceptor::new(settings, admit, reception)));
         Ok(())
@@ -242,11 +242,11 @@ impl EventLoop {
         C: Codec,
         H: Handler<C>,
     {
-        self.catch_up();
+        self.refresh_time();
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
         let link = standalone(limits, peer, &core);
-        let token = core.admit(socket, Box::new(Connection::new(link, codec, handler)))?;
+        let token = core.open_connection(socket, Box::new(Connection::new(link, codec, handler)))?;
         Ok(core.remote(token))
     }
 
@@ -261,11 +261,11 @@ impl EventLoop {
         limits: Limits,
         codec: C,
     ) -> io::Result<Channel<C>> {
-        self.catch_up();
+        self.refresh_time();
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
         let link = standalone(limits, peer, &core);
-        let token = core.admit(socket, Box::new(Connection::with_channel(link, codec)))?;
+        let token = core.open_connection(socket, Box::new(Connection::with_channel(link, codec)))?;
         Ok(Channel::new(ChannelHandle::new(self.local.clone(), token)))
     }
 
@@ -294,12 +294,12 @@ impl EventLoop {
     /// The driver's, if waiting fails again and again.
     pub fn block_on<F: Future>(&mut self, future: F) -> io::Result<F::Output> {
         let mut future = pin!(future);
-        let call = Call::new(self.mailbox());
+        let call = BlockOnWaker::new(self.mailbox());
         let waker = Waker::from(call.clone());
         loop {
-            if call.was_made() {
+            if call.take_woken() {
                 let _entered = self.local.enter();
-                self.local.tasks.admit_messages();
+                self.local.tasks.refill_message_budget();
                 if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                     return Ok(output);
                 }
@@ -311,7 +311,7 @@ impl EventLoop {
     /// Begins to drain: nothing more is accepted, every connection is notified, and after `deadline` those that are
     /// left are closed. A further call notifies no connection again and can only shorten the time.
     pub fn drain(&mut self, deadline: Duration) {
-        self.catch_up();
+        self.refresh_time();
         self.begin_drain(deadline);
     }
 
@@ -332,14 +332,14 @@ impl EventLoop {
         for token in tokens {
             self.local.dispatch(token, SlotEvent::Drain);
         }
-        self.mind_drain();
+        self.check_drain();
     }
 
     /// Whether a drain has come to its end.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let core = self.local.core.borrow();
-        core.is_draining() && core.is_deserted() && (core.tasks.serving() == 0 || core.is_overdue())
+        core.is_draining() && core.has_no_awaited_entry() && (core.tasks.serving() == 0 || core.is_overdue())
     }
 
     /// Turns until a drain has come to its end.
@@ -353,13 +353,13 @@ impl EventLoop {
         Ok(())
     }
 
-    /// One turn. It waits for something to happen, at most for `patience`.
+    /// One turn. It waits for something to happen, at most for `timeout`.
     ///
     /// # Errors
     /// The driver's, if waiting fails again and again.
-    pub fn turn(&mut self, patience: Option<Duration>) -> io::Result<()> {
+    pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let _entered = self.local.enter();
-        let begun = self.wait(patience)?;
+        let begun = self.wait(timeout)?;
         self.published.begin_turn(self.local.core.borrow().counters.turns + 1);
         let mut paused = self.exhausted;
         self.complete(Class::Light, &mut paused);
@@ -375,16 +375,16 @@ impl EventLoop {
         self.local.continue_backlog();
         // Tasks that were spawned or woken from outside of any dispatch.
         self.local.run_tasks();
-        self.mind_drain();
-        self.mind_memory(paused);
+        self.check_drain();
+        self.check_memory(paused);
         let mut core = self.local.core.borrow_mut();
         core.counters.tasks_panicked = core.tasks.panicked();
-        self.ended = core.driver.now();
-        let took = self.ended.saturating_duration_since(begun);
-        self.took = took;
+        self.last_turn_end = core.driver.now();
+        let took = self.last_turn_end.saturating_duration_since(begun);
+        self.last_turn_time = took;
         core.counters.count_turn(took);
-        if took >= TURN_PATIENCE {
-            core.log.slow_turn(self.ended, took);
+        if took >= STALL_MIN {
+            core.log.slow_turn(self.last_turn_end, took);
         }
         self.published.publish(&core.counters, core.pool.ledger().used());
         self.published.end_turn();
@@ -393,7 +393,7 @@ impl EventLoop {
 
     /// Between two turns the loop's time stands still as well, and the last turn may be long ago: a deadline that is
     /// set now must not be late already.
-    fn catch_up(&self) {
+    fn refresh_time(&self) {
         let core = &mut *self.local.core.borrow_mut();
         let now = core.driver.now();
         core.time.advance(now, || core.driver.system_time());
@@ -401,10 +401,10 @@ impl EventLoop {
     }
 
     /// Waits, and returns the time afterwards.
-    fn wait(&mut self, patience: Option<Duration>) -> io::Result<Instant> {
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Instant> {
         let local = self.local.clone();
         let mut core = local.core.borrow_mut();
-        let mut timeout = self.timeout(&core, patience);
+        let mut timeout = self.timeout(&core, timeout);
         if timeout != Some(Duration::ZERO) {
             self.before_sleep(&mut core);
             if !core.mailbox.fall_asleep() {
@@ -412,7 +412,7 @@ impl EventLoop {
             }
         }
         let waited = core.driver.wait(timeout);
-        core.mailbox.awake();
+        core.mailbox.wake_up();
         match waited {
             Ok(()) => self.waits_failed = 0,
             // An error that lasts for a few calls only, such as the want of memory, must not end a server.
@@ -428,10 +428,10 @@ impl EventLoop {
             }
         }
         drop(core);
-        self.catch_up();
-        let slept = local.now().saturating_duration_since(self.ended);
+        self.refresh_time();
+        let slept = local.now().saturating_duration_since(self.last_turn_end);
         let overslept = timeout.map_or(Duration::ZERO, |timeout| slept.saturating_sub(timeout));
-        local.core.borrow_mut().note_lag(self.took.max(overslept));
+        local.core.borrow_mut().note_lag(self.last_turn_time.max(overslept));
         Ok(local.now())
     }
 
@@ -457,23 +457,23 @@ impl EventLoop {
         self.local.core.borrow().mailbox.clone()
     }
 
-    fn timeout(&self, core: &Core, patience: Option<Duration>) -> Option<Duration> {
+    fn timeout(&self, core: &Core, timeout: Option<Duration>) -> Option<Duration> {
         // Messages that came while older ones were delivered do not wake the loop.
         let busy = core.scheduled_count() + core.backlog() > 0
             || core.driver.has_ready()
             || self.messages.len() > 0
             || self.delivery.is_some()
             || core.mailbox.has_messages();
-        if busy || core.tasks.want_to_run() {
+        if busy || core.tasks.has_runnable() {
             return Some(Duration::ZERO);
         }
         // The clock was read a moment ago, when the last turn ended.
-        let now = self.ended;
+        let now = self.last_turn_end;
         // Once it has come, and no entry is left to be notified, there is no reason to wake up any more.
         let ahead = core.drain_until.filter(|until| *until > core.time.now() || !core.awaits_driver_only());
         let drain = ahead.map(|until| until.saturating_duration_since(now));
         let exhausted = self.exhausted.then_some(EXHAUSTED_PAUSE);
-        [patience, core.wheel.timeout(now), drain, exhausted].into_iter().flatten().min()
+        [timeout, core.wheel.timeout(now), drain, exhausted].into_iter().flatten().min()
     }
 
     fn fire_timers(&mut self, now: Instant) {
@@ -497,10 +497,10 @@ impl EventLoop {
     }
 
     /// When the last of the tasks that serve has ended in a drain, connections that were made for them are notified.
-    fn mind_drain(&mut self) {
+    fn check_drain(&mut self) {
         let tokens = {
             let mut core = self.local.core.borrow_mut();
-            if !core.becomes_forsaken() {
+            if !core.take_serving_done() {
                 return;
             }
             core.tokens()
@@ -522,7 +522,7 @@ impl EventLoop {
         };
         let (mut messages, bytes) = {
             let counters = &self.local.core.borrow().counters;
-            (counters.messages, counters.moved_bytes())
+            (counters.messages, counters.transferred_bytes())
         };
         while let Some((token, completion)) = self.next_completion(class) {
             self.handle_completion(token, completion);
@@ -534,7 +534,7 @@ impl EventLoop {
             // A few bytes may be many messages, which take their time.
             let items = 1 + (core.counters.messages - messages) / MESSAGES_PER_ITEM;
             messages = core.counters.messages;
-            if core.counters.moved_bytes() - bytes >= bytes_max || phase.is_over_after(items, &*core.driver) {
+            if core.counters.transferred_bytes() - bytes >= bytes_max || phase.is_over_after(items, &*core.driver) {
                 break;
             }
         }
@@ -567,11 +567,11 @@ impl EventLoop {
     }
 
     fn handle_messages(&mut self) {
-        if self.ends_unread() {
+        if self.is_end_overdue() {
             return self.begin_drain(Duration::ZERO);
         }
         let mut budget = DeliveryBudget::new(&self.local.core.borrow());
-        if !self.go_on_casting(&mut budget) {
+        if !self.continue_delivery(&mut budget) {
             return;
         }
         if self.messages.len() == 0 {
@@ -581,13 +581,13 @@ impl EventLoop {
             }
             self.messages = core.mailbox.collect().into_iter();
         }
-        for _ in 0..LETTERS_PER_TURN_MAX {
+        for _ in 0..MESSAGES_PER_TURN_MAX {
             match self.messages.next() {
                 Some(LoopMessage::Post { token, post }) => self.local.dispatch(token, SlotEvent::Posted(post)),
                 Some(LoopMessage::Broadcast(broadcast)) => {
                     self.delivery = Delivery::begin(&broadcast, &self.local.core.borrow());
                     catch_and_log(move || drop(broadcast));
-                    if !self.go_on_casting(&mut budget) {
+                    if !self.continue_delivery(&mut budget) {
                         return;
                     }
                 }
@@ -609,7 +609,7 @@ impl EventLoop {
 
     /// Whether the loop is to have ended by now, and has more to read before the message that ends it. What is not
     /// read by then would not be delivered any more.
-    fn ends_unread(&self) -> bool {
+    fn is_end_overdue(&self) -> bool {
         let behind = self.delivery.is_some() || self.messages.len() > 0;
         let core = self.local.core.borrow();
         behind && !core.is_overdue() && core.mailbox.is_overdue(core.time.now())
@@ -617,9 +617,9 @@ impl EventLoop {
 
     /// Delivers the message of a group to its members, as far as the turn's budget goes. Returns whether all have it.
     /// Until then no other message is taken, so that order is kept.
-    fn go_on_casting(&mut self, budget: &mut DeliveryBudget) -> bool {
+    fn continue_delivery(&mut self, budget: &mut DeliveryBudget) -> bool {
         let Some(delivery) = &mut self.delivery else { return true };
-        let done = delivery.go_on(&mut self.local.core.borrow_mut(), budget);
+        let done = delivery.deliver_to_members(&mut self.local.core.borrow_mut(), budget);
         if done {
             let delivery = self.delivery.take();
             // The drop of its bytes may run code of the application.
@@ -630,7 +630,7 @@ impl EventLoop {
 
     /// Sheds connections while the budget is used up, those with most bytes waiting first, until an eighth of it is
     /// free again.
-    fn mind_memory(&mut self, paused: bool) {
+    fn check_memory(&mut self, paused: bool) {
         let is_exhausted = self.local.core.borrow().pool.ledger().is_exhausted();
         if !paused && !is_exhausted {
             return;
@@ -638,14 +638,14 @@ impl EventLoop {
         let local = self.local.clone();
         let core = &mut *local.core.borrow_mut();
         // The memory of closed connections comes back with the driver's last completion for each.
-        let mut returning = core.returning();
-        if is_exhausted && self.must_shed(core, returning) {
-            returning = self.shed(core, returning);
+        let mut closing_memory = core.closing_memory();
+        if is_exhausted && self.must_shed(core, closing_memory) {
+            closing_memory = self.shed(core, closing_memory);
         }
         // Receiving goes on as soon as the budget is not used up, not only when an eighth of it is free: the rest may
         // be partial messages, which have to be read to their end before memory is freed.
         let pause = core.pool.ledger().is_exhausted();
-        if pause && !self.exhausted && returning == 0 {
+        if pause && !self.exhausted && closing_memory == 0 {
             core.log.warn(core.time.now(), "memory is used up and nothing is left to shed; reading waits");
         }
         self.exhausted = pause;
@@ -655,34 +655,34 @@ impl EventLoop {
     /// Whether a walk over all connections may find one to shed. The loop makes no walk while the memory that closed
     /// connections give back suffices. After a walk that found too little, the loop waits until more memory is in use
     /// or [`EXHAUSTED_PAUSE`] is over.
-    fn must_shed(&self, core: &Core, returning: usize) -> bool {
+    fn must_shed(&self, core: &Core, closing_memory: usize) -> bool {
         let ledger = core.pool.ledger();
-        let is_repeated = self.unshed.as_ref().is_some_and(|unshed| {
-            let since = core.time.now().saturating_duration_since(unshed.at);
-            ledger.used() <= unshed.used && since < EXHAUSTED_PAUSE
+        let is_repeated = self.failed_shed.as_ref().is_some_and(|failed_shed| {
+            let since = core.time.now().saturating_duration_since(failed_shed.at);
+            ledger.used() <= failed_shed.used && since < EXHAUSTED_PAUSE
         });
-        ledger.used() > used_after_shedding(ledger) + returning && !is_repeated
+        ledger.used() > used_after_shedding(ledger) + closing_memory && !is_repeated
     }
 
-    /// Sheds connections. Returns the bytes that closed connections give back later, `returning` included.
-    fn shed(&mut self, core: &mut Core, mut returning: usize) -> usize {
+    /// Sheds connections. Returns the bytes that closed connections give back later, `closing_memory` included.
+    fn shed(&mut self, core: &mut Core, mut closing_memory: usize) -> usize {
         let enough = used_after_shedding(core.pool.ledger());
         // Shedding a connection without memory frees nothing.
         let entries = core.slots.iter().map(|(token, entry)| (entry, entry.memory_bytes(), token));
         let entries = entries.filter(|(entry, bytes, _)| *bytes > 0 && entry.socket_state() != SocketState::Closing);
         let mut by_bytes: Vec<_> = entries.map(|(_, bytes, token)| (bytes, token)).collect();
         by_bytes.sort_unstable();
-        self.unshed = loop {
+        self.failed_shed = loop {
             let used = core.pool.ledger().used();
-            if used <= enough + returning {
+            if used <= enough + closing_memory {
                 break None;
             }
-            let Some((bytes, token)) = by_bytes.pop() else { break Some(Unshed { used, at: core.time.now() }) };
+            let Some((bytes, token)) = by_bytes.pop() else { break Some(FailedShed { used, at: core.time.now() }) };
             core.dispatch(token, SlotEvent::Shed);
             let returned = used.saturating_sub(core.pool.ledger().used());
-            returning += bytes.saturating_sub(returned);
+            closing_memory += bytes.saturating_sub(returned);
         };
-        returning
+        closing_memory
     }
 
     /// Nothing is to be done: the moment to give memory back after a burst.
@@ -702,15 +702,15 @@ impl Drop for EventLoop {
         // If it ends by a panic of its own, it was in the middle of a turn.
         self.published.end_turn();
         let _entered = self.local.enter();
-        let messages = self.local.core.borrow().mailbox.end();
+        let messages = self.local.core.borrow().mailbox.close();
         catch_and_log(move || drop(messages));
-        self.local.tasks.end();
+        self.local.tasks.drop_tasks();
         let tokens = self.local.core.borrow().tokens();
         for token in tokens {
-            self.local.core.borrow_mut().end(token);
+            self.local.core.borrow_mut().close_at_loop_end(token);
         }
         // A handler that is notified of its end may have spawned a task, which will not run.
-        self.local.tasks.end();
+        self.local.tasks.drop_tasks();
     }
 }
 
@@ -726,7 +726,7 @@ fn standalone(limits: Limits, peer: &Address, core: &Core) -> Link {
 }
 
 /// The memory in use after a walk that found too little to shed, and the time of that walk.
-struct Unshed {
+struct FailedShed {
     used: usize,
     at: Instant,
 }

@@ -85,7 +85,7 @@ impl<P: Send + 'static> Event<P> {
     /// The default outcome: for the events that a handler's own [`event`](Handler::event) does not handle.
     pub fn by_default<C: Codec>(self, cx: &Context<'_, C, P>) -> Outcome<C> {
         match self {
-            Self::ReadClosed | Self::Drain if !cx.codec().knows_its_end() => Outcome::Close,
+            Self::ReadClosed | Self::Drain if !cx.codec().reports_finish() => Outcome::Close,
             _ => Outcome::Continue,
         }
     }
@@ -154,7 +154,7 @@ impl<C: Codec> Outcome<C> {
     ///
     /// let mut pipe = Embedded::new(Lines::new(), Text);
     /// pipe.receive(b"hello\nBINARY\n\x00\x03ebb");
-    /// assert_eq!(pipe.written(), b"\x00\x03ebb");
+    /// assert_eq!(pipe.take_written(), b"\x00\x03ebb");
     /// ```
     pub fn switch<D: Codec, H: Handler<D>>(to: impl FnOnce(C) -> (D, H) + 'static) -> Self {
         Self::Switch(Switch::new(to))
@@ -195,7 +195,7 @@ impl<C: Codec> Outcome<C> {
     ///
     /// let mut pipe = Embedded::new(Lines::new(), Text);
     /// pipe.receive(b"hello\nBINARY\n\x00\x03ebb");
-    /// assert_eq!(pipe.written(), b"\x00\x03ebb");
+    /// assert_eq!(pipe.take_written(), b"\x00\x03ebb");
     /// ```
     pub fn channel<D, F, E>(to: impl FnOnce(C) -> D + 'static, serve: impl FnOnce(Channel<D>) -> F + 'static) -> Self
     where
@@ -204,7 +204,7 @@ impl<C: Codec> Outcome<C> {
         E: Into<Box<dyn Error>> + 'static,
     {
         Self::Switch(Switch::to_application(|codec| {
-            (to(codec), ChannelState::starting(|local, token| start(local, token, serve)))
+            (to(codec), ChannelState::with_start(|local, token| start(local, token, serve)))
         }))
     }
 }
@@ -234,7 +234,7 @@ impl<C: Codec> Switch<C> {
         Self { to: Box::new(|codec| Box::new(to(codec))) }
     }
 
-    pub(crate) fn succeed(self, codec: C) -> Box<dyn InstallProtocol> {
+    pub(crate) fn apply(self, codec: C) -> Box<dyn InstallProtocol> {
         (self.to)(codec)
     }
 }

@@ -58,7 +58,7 @@ impl Default for Limits {
 }
 
 /// Messages that one connection may decode before others get their turn.
-pub(crate) const MESSAGES_PER_VISIT_MAX: u32 = 1024;
+pub(crate) const MESSAGES_PER_DISPATCH_MAX: u32 = 1024;
 
 /// Tasks that run before the next completion. One completion wakes fewer, unless it is a broadcast.
 pub(crate) const TASKS_PER_RUN_MAX: usize = 1024;
@@ -71,7 +71,7 @@ pub(crate) const TASK_ROUNDS_MAX: u32 = 4;
 pub(crate) const UNFLUSHED_MAX: u64 = 16 * 1024;
 
 /// Sends on one connection before others get their turn.
-pub(crate) const SENDS_PER_VISIT_MAX: u32 = 4;
+pub(crate) const SENDS_PER_DISPATCH_MAX: u32 = 4;
 
 /// Bytes that one gathering write may take. The kernel's buffer is rarely larger, so it would take no more.
 pub(crate) const SEND_BYTES_MAX: usize = 512 * 1024;
@@ -92,13 +92,13 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// A turn that takes longer than this hangs: it is logged while it lasts.
-pub(crate) const TURN_PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const STALL_MIN: Duration = Duration::from_secs(1);
 
 /// How long accepting pauses when the system has no descriptor or no memory left.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often a listener checks whether the server has room for connections.
-pub(crate) const CAP_PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const FULL_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long a loop sleeps at most while its memory is used up and no connection can be shed.
 pub(crate) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(10);
@@ -146,7 +146,7 @@ pub(crate) const LAG_MIN: Duration = Duration::from_millis(50);
 pub(crate) const UNREAD_GRACE: Duration = Duration::from_secs(1);
 
 /// How long until a postponed deadline is checked again.
-pub(crate) const PUT_OFF_PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const GRACE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A turn that takes longer delays the other connections of the loop noticeably.
 pub(crate) const SLOW_TURN: Duration = Duration::from_millis(100);
@@ -158,18 +158,18 @@ pub(crate) const LOG_LINES_PER_SECOND_MAX: u32 = 100;
 pub(crate) const ACCEPT_LINE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Capacity that an empty queue of scheduled connections may keep.
-pub(crate) const AGAIN_KEPT_MAX: usize = 4096;
+pub(crate) const SCHEDULED_KEPT_MAX: usize = 4096;
 
 /// Timers that fire in one turn. Many connections that fell silent together time out together, and active connections
 /// must not wait for all of them.
 pub(crate) const TIMERS_PER_TURN_MAX: usize = 1024;
 
 /// Messages taken from the mailbox in one turn.
-pub(crate) const LETTERS_PER_TURN_MAX: usize = 1024;
+pub(crate) const MESSAGES_PER_TURN_MAX: usize = 1024;
 
 /// Members of groups that are sent something in one turn; the others wait for the next turn. It bounds the duration of
 /// a turn, since sending takes most of the time.
-pub(crate) const HEARERS_PER_TURN_MAX: usize = 16_384;
+pub(crate) const RECIPIENTS_PER_TURN_MAX: usize = 16_384;
 
 /// Deliveries of messages to members of groups in one turn: each message counts once for each member. It bounds
 /// memory: a pending message costs an entry. All messages to a member in one turn are sent at once, so the number is
@@ -177,8 +177,8 @@ pub(crate) const HEARERS_PER_TURN_MAX: usize = 16_384;
 pub(crate) const DELIVERIES_PER_TURN_MAX: usize = 65_536;
 
 /// Messages that may wait in the mailbox of one loop.
-pub(crate) const MESSAGES_MAX: usize = 1 << 20;
+pub(crate) const MAILBOX_MESSAGES_MAX: usize = 1 << 20;
 
 /// Accepted connections that other loops may have handed to one loop, and that it has not read yet. A loop that hangs
 /// and does not read them is sent no more.
-pub(crate) const HANDED_MAX: u64 = 256;
+pub(crate) const HANDOFFS_MAX: u64 = 256;

@@ -57,7 +57,7 @@ impl Local {
 
     #[inline]
     pub(crate) fn run_tasks(self: &Rc<Self>) {
-        if self.tasks.want_to_run() {
+        if self.tasks.has_runnable() {
             self.tasks.run(self);
         }
         let mut core = self.core.borrow_mut();
@@ -76,7 +76,7 @@ impl Local {
         let mut core = self.core.borrow_mut();
         let mut phase = Phase::of(FLUSH_TIME);
         for _ in 0..core.scheduled_count() {
-            let Some(token) = core.next_again() else { break };
+            let Some(token) = core.next_scheduled() else { break };
             core.dispatch(token, SlotEvent::Scheduled);
             if phase.is_over_after(1, &*core.driver) {
                 break;
@@ -85,7 +85,7 @@ impl Local {
         if !phase.is_over() {
             core.unflushed = 0;
         }
-        core.shorten_line();
+        core.shrink_queues();
     }
 
     /// Dispatches connections that had more to do than one dispatch may, as far as the time goes; the others keep
@@ -107,7 +107,7 @@ impl Local {
     pub(crate) fn with_core(self: &Rc<Self>, act: impl FnOnce(&mut Core) + 'static) {
         match self.core.try_borrow_mut() {
             Ok(mut core) => act(&mut core),
-            Err(_) => self.tasks.later(move |local| act(&mut local.core.borrow_mut())),
+            Err(_) => self.tasks.defer(move |local| act(&mut local.core.borrow_mut())),
         }
     }
 }

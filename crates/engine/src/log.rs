@@ -29,7 +29,7 @@ impl Log {
     /// Logs why a connection was closed, unless it closed in good order.
     pub(crate) fn closed(&mut self, now: Instant, peer: &dyn Display, reason: &CloseReason) {
         let Some(blame) = reason.blame() else { return };
-        if !self.admits(now) {
+        if !self.allows_line(now) {
             return;
         }
         catch_and_log(|| match blame {
@@ -43,7 +43,7 @@ impl Log {
     /// again and again.
     pub(crate) fn accept_failed(&mut self, now: Instant, error: &std::io::Error) {
         let is_due = self.accept_failed.is_none_or(|last| now.saturating_duration_since(last) >= ACCEPT_LINE_PAUSE);
-        if is_due && self.admits(now) {
+        if is_due && self.allows_line(now) {
             self.accept_failed = Some(now);
             let advice = if memory::is_out_of_descriptors(error) {
                 "; raise the limit of descriptors, as with ulimit -n, or allow fewer connections"
@@ -56,7 +56,7 @@ impl Log {
 
     /// Logs a slow turn that has ended.
     pub(crate) fn slow_turn(&mut self, now: Instant, took: Duration) {
-        if self.admits(now) {
+        if self.allows_line(now) {
             let ms = took.as_millis();
             catch_and_log(|| tracing::warn!("a turn took {ms} ms: a handler or a task kept the loop for itself"));
         }
@@ -64,26 +64,26 @@ impl Log {
 
     /// Logs that a task panicked. If it served a connection, a line of its own reports why that was closed.
     pub(crate) fn task_panicked(&mut self, now: Instant) {
-        if self.admits(now) {
+        if self.allows_line(now) {
             catch_and_log(|| tracing::error!("a task panicked"));
         }
     }
 
     /// Logs that waiting failed. The loop retries at once.
     pub(crate) fn wait_failed(&mut self, now: Instant, error: &std::io::Error) {
-        if self.admits(now) {
+        if self.allows_line(now) {
             catch_and_log(|| tracing::warn!(%error, "waiting failed; it is tried again"));
         }
     }
 
     /// Logs a warning about the loop itself.
     pub(crate) fn warn(&mut self, now: Instant, text: &str) {
-        if self.admits(now) {
+        if self.allows_line(now) {
             catch_and_log(|| tracing::warn!("{text}"));
         }
     }
 
-    fn admits(&mut self, now: Instant) -> bool {
+    fn allows_line(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.second) >= Duration::from_secs(1) {
             if self.suppressed > 0 {
                 catch_and_log(|| tracing::warn!(lines = self.suppressed, "further lines were left out"));

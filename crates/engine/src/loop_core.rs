@@ -17,13 +17,13 @@ use crate::close_reason::CloseReason;
 use crate::connection::{Disposition, ProtocolSwitch, SlotEntry, SlotEvent, SocketState};
 use crate::counters::Counters;
 use crate::group::{Delivery, DeliveryOutcome, Groups, Shared};
-use crate::limits::{AGAIN_KEPT_MAX, LAG_MIN, UNREAD_GRACE};
+use crate::limits::{LAG_MIN, SCHEDULED_KEPT_MAX, UNREAD_GRACE};
 use crate::log::Log;
 use crate::mailbox::Mailbox;
-use crate::remote::{Reachable, Remote};
+use crate::remote::{Remote, RemoteTargets};
 use crate::slots::Slots;
 use crate::task::Tasks;
-use crate::wheel::{Tick, Wheel};
+use crate::wheel::{DeadlineTick, Wheel};
 
 /// The driver, the memory, the slots and the timers of a loop.
 pub(crate) struct Core {
@@ -34,7 +34,7 @@ pub(crate) struct Core {
     pub(crate) wheel: Wheel,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) tasks: Rc<Tasks>,
-    reachable: Reachable,
+    reachable: RemoteTargets,
     pub(crate) counters: Counters,
     pub(crate) log: Log,
     pub(crate) groups: Groups,
@@ -54,7 +54,7 @@ pub(crate) struct Core {
     /// Those among them that are closed but for the driver's last completion.
     closing: usize,
     /// Bytes of memory that those had in use when they were closed.
-    returning: Rc<Cell<usize>>,
+    closing_memory: Rc<Cell<usize>>,
     /// When the drain that is under way ends.
     pub(crate) drain_until: Option<Instant>,
     /// Every entry was notified that none of the tasks that serve is left.
@@ -69,7 +69,7 @@ impl Core {
             time: Time::new(now, driver.system_time()),
             tasks: Rc::new(Tasks::new(mailbox.clone())),
             mailbox,
-            reachable: Reachable::default(),
+            reachable: RemoteTargets::default(),
             driver,
             pool,
             slots: Slots::default(),
@@ -84,7 +84,7 @@ impl Core {
             unflushed: 0,
             awaited: 0,
             closing: 0,
-            returning: Rc::default(),
+            closing_memory: Rc::default(),
             drain_until: None,
             is_forsaken: false,
         }
@@ -118,7 +118,7 @@ impl Core {
     #[inline]
     pub(crate) fn dispatch(&mut self, token: Token, event: SlotEvent) {
         match self.slots.take(token) {
-            Some(entry) => self.enter(token, entry, event),
+            Some(entry) => self.dispatch_entry(token, entry, event),
             // A post to a connection that is gone has a type of the application, whose drop may panic.
             None => catch_and_log(move || drop(event)),
         }
@@ -126,13 +126,13 @@ impl Core {
 
     /// Dispatches an entry that is not in its slot, and applies the disposition.
     #[inline]
-    pub(crate) fn enter(&mut self, token: Token, entry: Box<dyn SlotEntry>, event: SlotEvent) {
-        self.act(token, entry, |entry, core| entry.dispatch(core, token, event));
+    pub(crate) fn dispatch_entry(&mut self, token: Token, entry: Box<dyn SlotEntry>, event: SlotEvent) {
+        self.dispatch_with(token, entry, |entry, core| entry.dispatch(core, token, event));
     }
 
     /// Calls `act` on an entry that is not in its slot, and applies the disposition.
     #[inline]
-    fn act(
+    fn dispatch_with(
         &mut self,
         token: Token,
         mut entry: Box<dyn SlotEntry>,
@@ -143,19 +143,19 @@ impl Core {
         loop {
             let disposition = match acted {
                 Ok(disposition) => disposition,
-                Err(panic) => self.after_panic(token, &mut *entry, panic),
+                Err(panic) => self.on_panic(token, &mut *entry, panic),
             };
             match disposition {
                 Disposition::Keep => return self.slots.put(token, entry),
-                Disposition::Switch(succeed) => {
+                Disposition::Switch(switch) => {
                     let state = entry.socket_state();
-                    match catch_unwind(AssertUnwindSafe(|| succeed_to(entry, succeed))) {
-                        Ok(successor) => entry = successor,
-                        Err(panic) => return self.lost_in_switch(token, state, panic),
+                    match catch_unwind(AssertUnwindSafe(|| switch_protocol(entry, switch))) {
+                        Ok(replacement) => entry = replacement,
+                        Err(panic) => return self.on_switch_panic(token, state, panic),
                     }
                 }
                 Disposition::Close { reason, reset } => return self.close(token, entry, reason, reset),
-                Disposition::FinishClose => return self.bury_closing(token, entry),
+                Disposition::FinishClose => return self.on_last_completion(token, entry),
             }
             acted = catch_unwind(AssertUnwindSafe(|| entry.dispatch(self, token, SlotEvent::Switched)));
         }
@@ -175,7 +175,7 @@ impl Core {
             return None;
         }
         let mut result = None;
-        self.act(token, entry, |entry, core| {
+        self.dispatch_with(token, entry, |entry, core| {
             let entry = entry.as_any().downcast_mut().expect("it was looked at a moment ago");
             let (value, disposition) = act(entry, core);
             result = Some(value);
@@ -196,7 +196,7 @@ impl Core {
         let Some(entry) = self.slots.take(token) else { return DeliveryOutcome::Closed };
         // An entry that panics is closed, and no member any more.
         let mut outcome = DeliveryOutcome::Closed;
-        self.act(token, entry, |entry, core| {
+        self.dispatch_with(token, entry, |entry, core| {
             let (delivered, disposition) = entry.deliver(core, token, delivery);
             outcome = delivered;
             disposition
@@ -211,28 +211,28 @@ impl Core {
     /// The task that serves an entry has failed. If the entry does not take the reason, nothing else needs it.
     pub(crate) fn fail(&mut self, token: Token, reason: &mut Option<CloseReason>) {
         if let Some(entry) = self.slots.take(token) {
-            self.act(token, entry, |entry, core| entry.fail(core, token, reason));
+            self.dispatch_with(token, entry, |entry, core| entry.fail(core, token, reason));
         }
     }
 
     /// The loop ends: an entry that is left is closed and notified.
-    pub(crate) fn end(&mut self, token: Token) {
+    pub(crate) fn close_at_loop_end(&mut self, token: Token) {
         let Some(entry) = self.slots.take(token) else { return };
         match entry.socket_state() {
             SocketState::Open => {
                 self.close(token, entry, Rc::new(CloseReason::LoopEnded), false);
                 // The loop no longer reads the driver's last completion.
-                self.end(token);
+                self.close_at_loop_end(token);
             }
-            SocketState::Closing => self.bury_closing(token, entry),
-            SocketState::Gone => self.slots.put(token, entry),
+            SocketState::Closing => self.on_last_completion(token, entry),
+            SocketState::NoSocket => self.slots.put(token, entry),
         }
     }
 
     /// Gives a connection a slot and its socket to the driver, and dispatches it for the first time.
-    pub(crate) fn admit(&mut self, socket: Socket, connection: Box<dyn SlotEntry>) -> io::Result<Token> {
+    pub(crate) fn open_connection(&mut self, socket: Socket, connection: Box<dyn SlotEntry>) -> io::Result<Token> {
         let (token, _) = self.reserve(Operation::Adopt(socket))?;
-        self.enter(token, connection, SlotEvent::Opened);
+        self.dispatch_entry(token, connection, SlotEvent::Opened);
         self.notify_drain(token);
         Ok(token)
     }
@@ -248,7 +248,7 @@ impl Core {
     }
 
     /// Returns `true` once in each drain: when none of the tasks that serve is left.
-    pub(crate) fn becomes_forsaken(&mut self) -> bool {
+    pub(crate) fn take_serving_done(&mut self) -> bool {
         let becomes = self.is_draining() && !self.is_forsaken && self.tasks.serving() == 0;
         self.is_forsaken |= becomes;
         becomes
@@ -271,7 +271,7 @@ impl Core {
     }
 
     /// Whether no entry is left that a drain waits for.
-    pub(crate) fn is_deserted(&self) -> bool {
+    pub(crate) fn has_no_awaited_entry(&self) -> bool {
         self.awaited == 0
     }
 
@@ -281,8 +281,8 @@ impl Core {
     }
 
     /// Bytes of memory that closed connections keep until the driver's last completion for each.
-    pub(crate) fn returning(&self) -> usize {
-        self.returning.get()
+    pub(crate) fn closing_memory(&self) -> usize {
+        self.closing_memory.get()
     }
 
     /// A handle to a connection for other threads.
@@ -325,12 +325,12 @@ impl Core {
     }
 
     /// Whether the loop was delayed a moment ago, so that a deadline may have come while it could not read.
-    pub(crate) fn was_held_up(&self) -> bool {
+    pub(crate) fn was_delayed(&self) -> bool {
         self.lag.is_some()
     }
 
     /// Whether a peer that is late by so much, and whose bytes have come and were not read, is excused.
-    pub(crate) fn excuses(&self, late: Duration) -> bool {
+    pub(crate) fn allows_grace(&self, late: Duration) -> bool {
         late < UNREAD_GRACE + self.lag.map_or(Duration::ZERO, |(lag, _)| lag)
     }
 
@@ -338,23 +338,23 @@ impl Core {
         self.scheduled.len()
     }
 
-    pub(crate) fn next_again(&mut self) -> Option<Token> {
+    pub(crate) fn next_scheduled(&mut self) -> Option<Token> {
         self.scheduled.pop_front()
     }
 
     /// Frees the queues of scheduled connections if a broadcast has made them long and they are empty.
-    pub(crate) fn shorten_line(&mut self) {
-        if self.scheduled.is_empty() && self.scheduled.capacity() > AGAIN_KEPT_MAX {
+    pub(crate) fn shrink_queues(&mut self) {
+        if self.scheduled.is_empty() && self.scheduled.capacity() > SCHEDULED_KEPT_MAX {
             self.scheduled = VecDeque::new();
         }
-        if self.backlog.is_empty() && self.backlog.capacity() > AGAIN_KEPT_MAX {
+        if self.backlog.is_empty() && self.backlog.capacity() > SCHEDULED_KEPT_MAX {
             self.backlog = VecDeque::new();
         }
     }
 
     /// Sets, moves or clears the timer of a slot.
     #[inline]
-    pub(crate) fn set_timer(&mut self, token: Token, deadline: Tick) {
+    pub(crate) fn set_timer(&mut self, token: Token, deadline: DeadlineTick) {
         self.wheel.set(&mut self.slots, token.slot, deadline);
     }
 
@@ -368,7 +368,7 @@ impl Core {
     }
 
     /// A panic ends this connection only; the protocol still sends its error response.
-    fn after_panic(&mut self, token: Token, entry: &mut dyn SlotEntry, panic: Box<dyn Any + Send>) -> Disposition {
+    fn on_panic(&mut self, token: Token, entry: &mut dyn SlotEntry, panic: Box<dyn Any + Send>) -> Disposition {
         discard(panic);
         let disposition = catch_unwind(AssertUnwindSafe(|| entry.dispatch(self, token, SlotEvent::Panicked)));
         disposition.unwrap_or_else(|panic| {
@@ -386,18 +386,18 @@ impl Core {
         match self.driver.submit(token, Operation::Close { reset }) {
             Some(Completion::Closed) => self.finish_close(token, entry, reason),
             _ => {
-                let returning = Returning::new(entry.memory_bytes(), &self.returning);
+                let closing_memory = ClosingMemory::new(entry.memory_bytes(), &self.closing_memory);
                 self.closing += 1;
-                self.slots.put(token, Box::new(Closing { entry, reason, returning }));
+                self.slots.put(token, Box::new(Closing { entry, reason, closing_memory }));
             }
         }
     }
 
-    fn bury_closing(&mut self, token: Token, closing: Box<dyn SlotEntry>) {
+    fn on_last_completion(&mut self, token: Token, closing: Box<dyn SlotEntry>) {
         let closing = closing.into_any().downcast::<Closing>().expect("only a closing entry finishes its close");
-        let Closing { entry, reason, returning } = *closing;
+        let Closing { entry, reason, closing_memory } = *closing;
         self.closing -= 1;
-        drop(returning);
+        drop(closing_memory);
         self.finish_close(token, entry, reason);
     }
 
@@ -405,7 +405,7 @@ impl Core {
     fn finish_close(&mut self, token: Token, entry: Box<dyn SlotEntry>, reason: Rc<CloseReason>) {
         self.awaited -= 1;
         self.reachable.forget(token);
-        self.wheel.set(&mut self.slots, token.slot, Tick::NEVER);
+        self.wheel.set(&mut self.slots, token.slot, DeadlineTick::NEVER);
         let left = catch_unwind(AssertUnwindSafe(|| entry.on_closed(self, reason))).unwrap_or_else(|panic| {
             discard(panic);
             None
@@ -417,9 +417,9 @@ impl Core {
     }
 
     /// A panic between two handlers: neither is left to be notified.
-    fn lost_in_switch(&mut self, token: Token, state: SocketState, panic: Box<dyn Any + Send>) {
+    fn on_switch_panic(&mut self, token: Token, state: SocketState, panic: Box<dyn Any + Send>) {
         discard(panic);
-        if state == SocketState::Gone {
+        if state == SocketState::NoSocket {
             return self.release(token);
         }
         self.counters.connections -= 1;
@@ -430,8 +430,8 @@ impl Core {
         }
         let reason = Rc::new(CloseReason::Panicked);
         if state == SocketState::Closing {
-            let returning = Returning::new(0, &self.returning);
-            return self.slots.put(token, Box::new(Closing { entry: Box::new(Tombstone), reason, returning }));
+            let closing_memory = ClosingMemory::new(0, &self.closing_memory);
+            return self.slots.put(token, Box::new(Closing { entry: Box::new(Tombstone), reason, closing_memory }));
         }
         self.close(token, Box::new(Tombstone), reason, false);
     }
@@ -457,7 +457,7 @@ impl SlotGuard<'_> {
     #[cold]
     pub(crate) fn panicked(mut self, panic: Box<dyn Any + Send>) {
         if let Some(entry) = self.entry.take() {
-            self.core.act(self.token, entry, |_, _| resume_unwind(panic));
+            self.core.dispatch_with(self.token, entry, |_, _| resume_unwind(panic));
         }
     }
 }
@@ -472,13 +472,13 @@ impl Drop for SlotGuard<'_> {
 }
 
 /// Makes the new entry of the old one. If the old one is closing, so is the new one.
-fn succeed_to(entry: Box<dyn SlotEntry>, succeed: ProtocolSwitch) -> Box<dyn SlotEntry> {
+fn switch_protocol(entry: Box<dyn SlotEntry>, switch: ProtocolSwitch) -> Box<dyn SlotEntry> {
     if entry.socket_state() != SocketState::Closing {
-        return succeed(entry);
+        return switch(entry);
     }
     let closing = entry.into_any().downcast::<Closing>().expect("no other entry is closing");
-    let Closing { entry, reason, returning } = *closing;
-    Box::new(Closing { entry: succeed(entry), reason, returning })
+    let Closing { entry, reason, closing_memory } = *closing;
+    Box::new(Closing { entry: switch(entry), reason, closing_memory })
 }
 
 /// What is left of a connection while the driver still has operations of it in flight: its memory, until the driver's
@@ -486,24 +486,24 @@ fn succeed_to(entry: Box<dyn SlotEntry>, succeed: ProtocolSwitch) -> Box<dyn Slo
 struct Closing {
     entry: Box<dyn SlotEntry>,
     reason: Rc<CloseReason>,
-    returning: Returning,
+    closing_memory: ClosingMemory,
 }
 
 /// The bytes of memory that a connection had in use when it was closed. They count as returning until this is
 /// dropped.
-struct Returning {
+struct ClosingMemory {
     bytes: usize,
     all: Rc<Cell<usize>>,
 }
 
-impl Returning {
+impl ClosingMemory {
     fn new(bytes: usize, all: &Rc<Cell<usize>>) -> Self {
         all.set(all.get() + bytes);
         Self { bytes, all: all.clone() }
     }
 }
 
-impl Drop for Returning {
+impl Drop for ClosingMemory {
     fn drop(&mut self) {
         self.all.set(self.all.get() - self.bytes);
     }

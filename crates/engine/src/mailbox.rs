@@ -1,13 +1,13 @@
 //! `Mailbox`: the messages and wake-ups of other threads for a loop.
 //!
-//! It has two compartments: messages, and the ids of woken tasks. Both are behind one lock; three bits in one atomic
-//! variable record which compartments have items, and whether the loop sleeps.
+//! It has two queues: messages, and the ids of woken tasks. Both are behind one lock; three bits in one atomic
+//! variable record which queues have items, and whether the loop sleeps.
 //!
-//! **No wake-up is lost.** A sender puts its item in, then sets the compartment's bit; that same operation returns
+//! **No wake-up is lost.** A sender puts its item in, then sets the queue's bit; that same operation returns
 //! whether the loop sleeps. The loop falls asleep by one exchange that succeeds only if no bit is set. All operations
 //! on one variable have one order, so either the sender's came first, and then the loop does not fall asleep; or the
-//! loop's did, and then the sender sees it sleep. And the loop clears a bit before it takes what is in the
-//! compartment: a sender that sets the bit before that has put its item in before; a sender that sets it after that
+//! loop's did, and then the sender sees it sleep. And the loop clears a bit before it takes the items of the
+//! queue: a sender that sets the bit before that has put its item in before; a sender that sets it after that
 //! leaves it set.
 //!
 //! **One waker call per sleep.** A sender that finds the loop asleep ends that state, and only the sender that ended
@@ -29,7 +29,7 @@ use tidegate_buffer::injected::{self, Bug};
 use tidegate_sys::{Token, Waker};
 
 use crate::group::Broadcast;
-use crate::limits::MESSAGES_MAX;
+use crate::limits::MAILBOX_MESSAGES_MAX;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
 /// Where messages and the ids of woken tasks wait for a loop.
@@ -37,34 +37,34 @@ pub(crate) struct Mailbox {
     /// [`MESSAGES`], [`WOKEN`], [`ASLEEP`].
     bits: AtomicU32,
     /// `None` once the loop has ended.
-    waiting: Mutex<Option<Waiting>>,
+    queues: Mutex<Option<Queues>>,
     waker: Waker,
 }
 
 /// What waits.
 #[derive(Default)]
-struct Waiting {
+struct Queues {
     messages: Vec<LoopMessage>,
     woken: Vec<Token>,
     /// When the loop is to have ended, if a message requested that.
-    end_by: Option<Instant>,
+    end_deadline: Option<Instant>,
 }
 
 impl Mailbox {
     pub(crate) fn new(waker: Waker) -> Arc<Self> {
-        Arc::new(Self { bits: AtomicU32::new(0), waiting: Mutex::new(Some(Waiting::default())), waker })
+        Arc::new(Self { bits: AtomicU32::new(0), queues: Mutex::new(Some(Queues::default())), waker })
     }
 
     /// Puts a message in, from any thread.
     pub(crate) fn send(&self, message: LoopMessage) -> Result<(), Refused> {
         match &mut *self.lock() {
-            Some(Waiting { messages, end_by, .. }) => match message {
+            Some(Queues { messages, end_deadline, .. }) => match message {
                 // However many messages wait, the message that ends the loop is accepted.
                 LoopMessage::Drain(by) => {
-                    *end_by = Some(end_by.map_or(by, |before| before.min(by)));
+                    *end_deadline = Some(end_deadline.map_or(by, |before| before.min(by)));
                     messages.push(message);
                 }
-                message if messages.len() >= MESSAGES_MAX => return Err(Refused::Full(message)),
+                message if messages.len() >= MAILBOX_MESSAGES_MAX => return Err(Refused::Full(message)),
                 message => messages.push(message),
             },
             None => return Err(Refused::Ended(message)),
@@ -80,7 +80,7 @@ impl Mailbox {
 
     /// Whether the loop is to have ended by now; it may not have read that message yet.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
-        self.lock().as_ref().is_some_and(|waiting| waiting.end_by.is_some_and(|by| by <= now))
+        self.lock().as_ref().is_some_and(|queues| queues.end_deadline.is_some_and(|by| by <= now))
     }
 
     /// Takes every message that is there.
@@ -88,7 +88,7 @@ impl Mailbox {
         if !self.clear(MESSAGES) {
             return Vec::new();
         }
-        let mut messages = self.lock().as_mut().map(|waiting| mem::take(&mut waiting.messages)).unwrap_or_default();
+        let mut messages = self.lock().as_mut().map(|queues| mem::take(&mut queues.messages)).unwrap_or_default();
         if injected::is_injected(Bug::PostsReversed) {
             messages.reverse();
         }
@@ -97,16 +97,16 @@ impl Mailbox {
 
     /// Accepts nothing more, neither messages nor tasks. The messages that wait are dropped by the caller, outside
     /// the lock.
-    pub(crate) fn end(&self) -> Option<Vec<LoopMessage>> {
-        let waiting = self.lock().take();
-        waiting.map(|waiting| waiting.messages)
+    pub(crate) fn close(&self) -> Option<Vec<LoopMessage>> {
+        let queues = self.lock().take();
+        queues.map(|queues| queues.messages)
     }
 
     /// Records that a task is to be polled, from any thread; once the loop has ended it does nothing. The number of
     /// waiting ids is bounded by the number of tasks: see [`TaskWaker`].
     pub(crate) fn wake(&self, task: Token) {
         match &mut *self.lock() {
-            Some(waiting) => waiting.woken.push(task),
+            Some(queues) => queues.woken.push(task),
             None => return,
         }
         self.notify(WOKEN);
@@ -128,8 +128,8 @@ impl Mailbox {
         if !self.clear(WOKEN) {
             return;
         }
-        if let Some(waiting) = &mut *self.lock() {
-            mem::swap(&mut waiting.woken, into);
+        if let Some(queues) = &mut *self.lock() {
+            mem::swap(&mut queues.woken, into);
         }
     }
 
@@ -139,17 +139,17 @@ impl Mailbox {
     }
 
     /// The loop has waited, for any reason.
-    pub(crate) fn awake(&self) {
+    pub(crate) fn wake_up(&self) {
         // Only the loop sets the bit, so it knows whether there may be something to clear.
         if self.has(ASLEEP) {
             self.bits.fetch_and(!ASLEEP, Ordering::Relaxed);
         }
     }
 
-    /// Records that there is something in a compartment, and ends the loop's sleep.
-    fn notify(&self, compartment: u32) {
+    /// Records that the queue of this bit has items, and ends the loop's sleep.
+    fn notify(&self, bit: u32) {
         // Released, so that the loop, which clears the bit, finds the item.
-        let before = self.bits.fetch_or(compartment, Ordering::Release);
+        let before = self.bits.fetch_or(bit, Ordering::Release);
         if injected::is_injected(Bug::LostWakeUp) {
             return;
         }
@@ -163,13 +163,13 @@ impl Mailbox {
         self.bits.load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Clears a compartment's bit, which has to happen before the compartment is read. Returns whether it was set.
-    fn clear(&self, compartment: u32) -> bool {
-        self.bits.fetch_and(!compartment, Ordering::Acquire) & compartment != 0
+    /// Clears a bit, which has to happen before its queue is read. Returns whether it was set.
+    fn clear(&self, bit: u32) -> bool {
+        self.bits.fetch_and(!bit, Ordering::Acquire) & bit != 0
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Queues>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

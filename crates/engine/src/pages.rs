@@ -8,7 +8,7 @@ use tidegate_sys::Token;
 pub(crate) struct Pages<T> {
     pages: Vec<Option<Box<Page<T>>>>,
     /// Pages that may have room.
-    roomy: Vec<u32>,
+    non_full: Vec<u32>,
     /// Numbers of pages that were given back.
     vacant: Vec<u32>,
     generation: u32,
@@ -36,7 +36,7 @@ impl<T: Default> Pages<T> {
         let generation = self.generation;
         let page = self.page(number).expect("a page with room exists");
         let mut index = page.places.iter().position(|place| place.generation == 0).expect("the page has room");
-        if injected::is_injected(Bug::SlotGivenTwice) && index > 2 {
+        if injected::is_injected(Bug::DoubleSlotAllocation) && index > 2 {
             index -= 1;
         }
         page.used += 1;
@@ -58,7 +58,7 @@ impl<T: Default> Pages<T> {
             self.vacant.push(number);
         } else if !page.listed {
             page.listed = true;
-            self.roomy.push(number);
+            self.non_full.push(number);
         }
         Some(value)
     }
@@ -110,13 +110,13 @@ impl<T: Default> Pages<T> {
     }
 
     fn page_with_room(&mut self) -> u32 {
-        while let Some(&number) = self.roomy.last() {
+        while let Some(&number) = self.non_full.last() {
             match self.page(number) {
                 Some(page) if (page.used as usize) < PAGE_PLACES => return number,
                 Some(page) => page.listed = false,
                 None => {}
             }
-            self.roomy.pop();
+            self.non_full.pop();
         }
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.pages.push(None);
@@ -124,14 +124,14 @@ impl<T: Default> Pages<T> {
         });
         let places = std::array::from_fn(|_| Place::default());
         self.pages[number as usize] = Some(Box::new(Page { places, used: 0, listed: true }));
-        self.roomy.push(number);
+        self.non_full.push(number);
         number
     }
 }
 
 impl<T> Default for Pages<T> {
     fn default() -> Self {
-        Self { pages: Vec::new(), roomy: Vec::new(), vacant: Vec::new(), generation: 0, len: 0 }
+        Self { pages: Vec::new(), non_full: Vec::new(), vacant: Vec::new(), generation: 0, len: 0 }
     }
 }
 

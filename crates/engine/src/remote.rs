@@ -21,7 +21,7 @@ use crate::mailbox::{LoopMessage, Mailbox, Refused};
 /// # }
 /// ```
 pub struct Remote<P> {
-    target: Arc<Target>,
+    target: Arc<RemoteTarget>,
     post: PhantomData<fn(P)>,
 }
 
@@ -32,20 +32,20 @@ impl<P: Send + 'static> Remote<P> {
     /// # Errors
     /// [`PostError`] with the post.
     pub fn post(&self, post: P) -> Result<(), PostError<P>> {
-        let Target { mailbox, token, gone } = &*self.target;
+        let RemoteTarget { mailbox, token, gone } = &*self.target;
         if gone.load(Ordering::Relaxed) {
-            return Err(PostError::Gone(post));
+            return Err(PostError::Closed(post));
         }
         let message = LoopMessage::Post { token: *token, post: Box::new(post) };
         mailbox.send(message).map_err(|refused| match refused {
-            Refused::Ended(message) => PostError::Gone(message.into_post()),
+            Refused::Ended(message) => PostError::Closed(message.into_post()),
             Refused::Full(message) => PostError::Full(message.into_post()),
         })
     }
 
     /// Whether the connection is gone, as far as its loop has reported.
     #[must_use]
-    pub fn is_gone(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.target.gone.load(Ordering::Relaxed)
     }
 }
@@ -57,7 +57,7 @@ impl<P> Clone for Remote<P> {
 }
 
 /// A connection as other threads know it.
-struct Target {
+struct RemoteTarget {
     mailbox: Arc<Mailbox>,
     token: Token,
     gone: AtomicBool,
@@ -65,15 +65,14 @@ struct Target {
 
 /// The connections of a loop that have a `Remote`. The others pay nothing for it.
 #[derive(Default)]
-pub(crate) struct Reachable(BTreeMap<Token, Arc<Target>>);
+pub(crate) struct RemoteTargets(BTreeMap<Token, Arc<RemoteTarget>>);
 
-impl Reachable {
+impl RemoteTargets {
     /// A handle to a connection that is there.
     pub(crate) fn remote<P>(&mut self, mailbox: &Arc<Mailbox>, token: Token) -> Remote<P> {
-        let target = self
-            .0
-            .entry(token)
-            .or_insert_with(|| Arc::new(Target { mailbox: mailbox.clone(), token, gone: AtomicBool::new(false) }));
+        let target = self.0.entry(token).or_insert_with(|| {
+            Arc::new(RemoteTarget { mailbox: mailbox.clone(), token, gone: AtomicBool::new(false) })
+        });
         Remote { target: target.clone(), post: PhantomData }
     }
 
@@ -95,7 +94,7 @@ impl<P> fmt::Debug for Remote<P> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PostError<P> {
     /// The connection is gone, or its loop has ended.
-    Gone(P),
+    Closed(P),
     /// A million messages wait for the loop already: it does not keep up. Later there may be room.
     Full(P),
 }
@@ -103,7 +102,7 @@ pub enum PostError<P> {
 impl<P> fmt::Display for PostError<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Gone(_) => "the connection is gone",
+            Self::Closed(_) => "the connection is closed",
             Self::Full(_) => "too many messages wait for the event loop",
         })
     }

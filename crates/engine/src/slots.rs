@@ -1,4 +1,4 @@
-//! `Slots`: where a loop's connections, listeners and alarms are.
+//! `Slots`: where a loop's connections, listeners and timers of tasks are.
 //!
 //! An entry is *taken out* of its slot while it is dispatched, and put back afterwards: absence keeps it from being
 //! entered twice. Each slot has a timer.

@@ -13,9 +13,9 @@ use tidegate_buffer::injected::{self, Bug};
 
 /// A deadline in ticks, as nodes store it. Zero means that there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Tick(u32);
+pub(crate) struct DeadlineTick(u32);
 
-impl Tick {
+impl DeadlineTick {
     pub(crate) const NEVER: Self = Self(0);
 
     /// A deadline that has passed. A tick that is stored after its time becomes ambiguous weeks later, so this value
@@ -27,7 +27,7 @@ impl Tick {
     }
 
     /// The sooner of the two; `NEVER` is later than any.
-    pub(crate) const fn sooner(self, other: Self) -> Self {
+    pub(crate) const fn earlier(self, other: Self) -> Self {
         if !self.is_set() || (other.is_set() && (other.0.wrapping_sub(self.0) as i32) < 0) { other } else { self }
     }
 }
@@ -39,14 +39,14 @@ pub(crate) struct Node {
     /// The node before it, or `HEAD` and the number of the bucket.
     previous: u32,
     /// The tick at which it is linked; zero if it is not linked.
-    armed: Tick,
+    armed: DeadlineTick,
     /// When it is to fire; later than `armed` if the deadline was postponed.
-    deadline: Tick,
+    deadline: DeadlineTick,
 }
 
 impl Default for Node {
     fn default() -> Self {
-        Self { next: NIL, previous: NIL, armed: Tick::NEVER, deadline: Tick::NEVER }
+        Self { next: NIL, previous: NIL, armed: DeadlineTick::NEVER, deadline: DeadlineTick::NEVER }
     }
 }
 
@@ -69,38 +69,42 @@ impl Wheel {
         Self { start, elapsed: 0, heads: [[NIL; BUCKETS]; LEVELS], occupied: [0; LEVELS] }
     }
 
-    /// The first tick that is not before `at`, but at most `AWAY_MAX` ahead.
-    pub(crate) fn tick(&self, at: Instant) -> Tick {
+    /// The first tick that is not before `at`, but at most `HORIZON_TICKS_MAX` ahead.
+    pub(crate) fn tick(&self, at: Instant) -> DeadlineTick {
         let since = at.saturating_duration_since(self.start);
         let part = u64::from(since.subsec_nanos().div_ceil(NANOS_PER_TICK));
         let tick = since.as_secs().saturating_mul(TICKS_PER_SECOND).saturating_add(part);
-        let tick = tick.clamp(self.elapsed + 1, self.elapsed + AWAY_MAX);
+        let tick = tick.clamp(self.elapsed + 1, self.elapsed + HORIZON_TICKS_MAX);
         // The two ticks in 49 days that mean something else when stored fire a millisecond or two late.
-        Tick(if matches!(Tick(tick as u32), Tick::NEVER | Tick::PASSED) { 1 } else { tick as u32 })
+        DeadlineTick(if matches!(DeadlineTick(tick as u32), DeadlineTick::NEVER | DeadlineTick::PASSED) {
+            1
+        } else {
+            tick as u32
+        })
     }
 
-    /// The tick at which an operation that may take `patience` from `now` on is overdue.
-    pub(crate) fn tick_after(&self, now: Instant, patience: Duration) -> Tick {
-        now.checked_add(patience).map_or(Tick::NEVER, |at| self.tick(at))
+    /// The tick at which an operation that may take `timeout` from `now` on is overdue.
+    pub(crate) fn tick_after(&self, now: Instant, timeout: Duration) -> DeadlineTick {
+        now.checked_add(timeout).map_or(DeadlineTick::NEVER, |at| self.tick(at))
     }
 
     /// Whether a deadline has passed.
-    pub(crate) fn has_come(&self, deadline: Tick) -> bool {
-        deadline == Tick::PASSED || (deadline.is_set() && self.absolute(deadline) <= self.elapsed)
+    pub(crate) fn has_passed(&self, deadline: DeadlineTick) -> bool {
+        deadline == DeadlineTick::PASSED || (deadline.is_set() && self.absolute(deadline) <= self.elapsed)
     }
 
     /// How long ago a deadline has passed; zero if it has not.
-    pub(crate) fn since(&self, deadline: Tick) -> Duration {
+    pub(crate) fn since(&self, deadline: DeadlineTick) -> Duration {
         Duration::from_millis(self.elapsed.saturating_sub(self.absolute(deadline)))
     }
 
     /// Sets, moves or clears the deadline of a node.
     #[inline]
-    pub(crate) fn set(&mut self, nodes: &mut impl Nodes, index: u32, deadline: Tick) {
+    pub(crate) fn set(&mut self, nodes: &mut impl Nodes, index: u32, deadline: DeadlineTick) {
         let node = nodes.node(index);
         node.deadline = deadline;
         let armed = node.armed;
-        if !deadline.is_set() || (armed.is_set() && armed.sooner(deadline) == armed) {
+        if !deadline.is_set() || (armed.is_set() && armed.earlier(deadline) == armed) {
             return;
         }
         if armed.is_set() {
@@ -140,7 +144,7 @@ impl Wheel {
                 continue;
             }
             if self.absolute(deadline) <= self.elapsed {
-                nodes.node(index).deadline = Tick::NEVER;
+                nodes.node(index).deadline = DeadlineTick::NEVER;
                 return Some(index);
             }
             if !injected::is_injected(Bug::DeadlineLost) {
@@ -172,7 +176,7 @@ impl Wheel {
         Some((tick, level, bucket))
     }
 
-    fn link(&mut self, nodes: &mut impl Nodes, index: u32, tick: Tick) {
+    fn link(&mut self, nodes: &mut impl Nodes, index: u32, tick: DeadlineTick) {
         let at = self.absolute(tick);
         let differing = 63 - ((at ^ self.elapsed) | (BUCKETS as u64 - 1)).leading_zeros();
         let level = ((differing / BUCKET_BITS) as usize).min(LEVELS - 1);
@@ -189,7 +193,7 @@ impl Wheel {
     fn unlink(&mut self, nodes: &mut impl Nodes, index: u32) {
         let node = nodes.node(index);
         let (next, previous) = (node.next, node.previous);
-        node.armed = Tick::NEVER;
+        node.armed = DeadlineTick::NEVER;
         if next != NIL {
             nodes.node(next).previous = previous;
         }
@@ -206,7 +210,7 @@ impl Wheel {
     }
 
     /// A stored tick at full width: the one nearest to the present.
-    fn absolute(&self, tick: Tick) -> u64 {
+    fn absolute(&self, tick: DeadlineTick) -> u64 {
         let away = tick.0.wrapping_sub(self.elapsed as u32) as i32;
         self.elapsed.saturating_add_signed(i64::from(away))
     }
@@ -219,7 +223,7 @@ const TICKS_PER_SECOND: u64 = 1000;
 const NANOS_PER_TICK: u32 = 1_000_000;
 
 /// 12 days.
-const AWAY_MAX: u64 = i32::MAX as u64 / 2;
+const HORIZON_TICKS_MAX: u64 = i32::MAX as u64 / 2;
 
 const NIL: u32 = u32::MAX;
 
@@ -227,7 +231,7 @@ const NIL: u32 = u32::MAX;
 const HEAD: u32 = 1 << 31;
 
 const _: () = assert!(size_of::<Node>() == 16);
-const _: () = assert!(AWAY_MAX < 1 << (BUCKET_BITS * LEVELS as u32));
+const _: () = assert!(HORIZON_TICKS_MAX < 1 << (BUCKET_BITS * LEVELS as u32));
 
 #[cfg(test)]
 mod tests;

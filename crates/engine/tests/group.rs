@@ -485,7 +485,7 @@ fn broadcasts_over_a_filter_wait_for_the_handshake() {
         client.0.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
         let mut seen = Vec::new();
         client.0.read_to_end(&mut seen).unwrap();
-        assert_eq!(ToyTls::opened(KEY, &seen), (b"high water at noon\nhello\n".to_vec(), true));
+        assert_eq!(ToyTls::decode_wire(KEY, &seen), (b"high water at noon\nhello\n".to_vec(), true));
     }
 }
 

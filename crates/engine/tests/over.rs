@@ -80,7 +80,7 @@ fn sealed_prefixed(plain: &[u8], record: usize) -> Vec<u8> {
 }
 
 fn opened(wire: &[u8]) -> Vec<u8> {
-    let (plain, goodbye) = ToyTls::opened(KEY, wire);
+    let (plain, goodbye) = ToyTls::decode_wire(KEY, wire);
     assert!(goodbye, "the server says goodbye before it ends");
     plain
 }

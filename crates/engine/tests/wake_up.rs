@@ -36,7 +36,7 @@ mod group {
 
 /// The items that the mailbox imports from the module of that name.
 mod limits {
-    pub(crate) const MESSAGES_MAX: usize = 2;
+    pub(crate) const MAILBOX_MESSAGES_MAX: usize = 2;
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_sleep_that_times_out_gets_at_most_one_wake_up() {
             let mailbox = test_loop.mailbox.clone();
             thread::spawn(move || mailbox.wake(Token { slot, generation: 0 }))
         });
-        test_loop.mailbox.awake();
+        test_loop.mailbox.wake_up();
         join(wakers);
         assert!(test_loop.bell.rings() <= 1);
         assert!(!test_loop.mailbox.fall_asleep(), "two tasks were woken");
@@ -156,7 +156,7 @@ fn a_loop_that_has_ended_takes_no_message_and_no_wake_up() {
                 mailbox.send(message(1)).is_ok()
             })
         };
-        assert_eq!(test_loop.mailbox.end().map(|messages| messages.len() <= 1), Some(true));
+        assert_eq!(test_loop.mailbox.close().map(|messages| messages.len() <= 1), Some(true));
         let was_sent = other.join().expect("it does not panic");
         // The wake-up was late, or it was in time and the loop was not asleep.
         assert_eq!(test_loop.bell.rings(), 0);
@@ -187,7 +187,7 @@ fn a_loop_that_is_awake_is_not_woken() {
         test_loop.mailbox.wake(TASK);
         test_loop.mailbox.collect_woken(&mut Vec::new());
         assert!(test_loop.mailbox.fall_asleep());
-        test_loop.mailbox.awake();
+        test_loop.mailbox.wake_up();
         test_loop.mailbox.wake(TASK);
         assert!(test_loop.mailbox.send(message(1)).is_ok());
         assert_eq!(test_loop.bell.rings(), 0);
@@ -271,7 +271,7 @@ impl TestLoop {
             self.sleeps += 1;
             self.bell.wait();
         }
-        self.mailbox.awake();
+        self.mailbox.wake_up();
         if self.mailbox.has_messages() {
             self.messages.extend(self.mailbox.collect());
         }

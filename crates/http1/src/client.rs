@@ -413,7 +413,7 @@ impl Codec for Client {
 
     /// Always refused: the response to a request that was encoded elsewhere cannot be read without the request's kind.
     #[cold]
-    fn encoded(&mut self, _: Slice, _: &mut Output<'_>) -> Result<(), Error> {
+    fn write_encoded(&mut self, _: Slice, _: &mut Output<'_>) -> Result<(), Error> {
         Err(Error::Caller(Misuse::NoRequestUnderWay))
     }
 
@@ -449,7 +449,7 @@ impl Codec for Client {
         self.inbound == Inbound::Closed
     }
 
-    fn knows_its_end(&self) -> bool {
+    fn reports_finish(&self) -> bool {
         true
     }
 

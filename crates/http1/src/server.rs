@@ -408,7 +408,7 @@ impl Codec for Server {
     /// Always refused: a response answers one request, and announces whether its own connection closes, so it cannot be
     /// encoded once for several connections.
     #[cold]
-    fn encoded(&mut self, _: Slice, _: &mut Output<'_>) -> Result<(), Error> {
+    fn write_encoded(&mut self, _: Slice, _: &mut Output<'_>) -> Result<(), Error> {
         Err(Error::Caller(match self.outbound {
             Outbound::Idle | Outbound::Owed => Misuse::NoRequest,
             _ => Misuse::ResponseUnderWay,
@@ -449,7 +449,7 @@ impl Codec for Server {
         self.inbound == Inbound::Closed && self.outbound == Outbound::Idle
     }
 
-    fn knows_its_end(&self) -> bool {
+    fn reports_finish(&self) -> bool {
         true
     }
 
@@ -463,7 +463,7 @@ impl Codec for Server {
         matches!(self.inbound, Inbound::Await | Inbound::Switched)
     }
 
-    fn ends_with_connection(&self) -> bool {
+    fn is_close_delimited(&self) -> bool {
         self.outbound == Outbound::UntilClose
     }
 

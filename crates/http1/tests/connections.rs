@@ -203,7 +203,7 @@ fn an_idle_connection_is_closed_without_a_response() {
 
     let mut talk = Talk::new();
     talk.hear(GET).expect("the request is good");
-    assert_eq!(talk.stand.codec().config().limits().idle_timeout.as_secs(), 75);
+    assert_eq!(talk.harness.codec().config().limits().idle_timeout.as_secs(), 75);
     talk.wait(1_000).expect("a request that is being answered has no deadline");
     ok(&mut talk);
     talk.listen().expect("nothing came");
@@ -251,7 +251,7 @@ fn a_suspension_between_two_pieces_does_not_reset_lateness() {
         talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n").expect("the request is good");
         let piece = vec![b'a'; piece];
         let comes = |_: &i32| {
-            talk.stand.suspend(Duration::from_secs(pause));
+            talk.harness.suspend(Duration::from_secs(pause));
             talk.wait(10).and_then(|()| talk.hear(&piece)).is_ok()
         };
         (0..50).take_while(comes).count()
@@ -277,9 +277,9 @@ fn a_body_is_not_late_before_100_continue() {
 fn a_piece_that_has_arrived_is_not_late_however_late_it_is_decoded() {
     let mut talk = Talk::new();
     talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").expect("the request is good");
-    talk.stand.receive(&b"1\r\na\r\n".repeat(10));
+    talk.harness.receive(&b"1\r\na\r\n".repeat(10));
     for _ in 0..10 {
-        assert!(matches!(talk.stand.step(), Ok(Step::Message(Incoming::Data(_)))));
+        assert!(matches!(talk.harness.step(), Ok(Step::Message(Incoming::Data(_)))));
         // The application does not decode the next piece in this time.
         talk.wait(300).expect("only time in which the codec waits counts");
     }
@@ -322,7 +322,7 @@ fn a_body_has_a_deadline_from_piece_to_piece() {
 }
 
 fn drain(talk: &mut Talk) {
-    let (codec, mut out) = talk.stand.parts();
+    let (codec, mut out) = talk.harness.parts();
     tidegate_codec::Codec::drain(codec, &mut out).expect("draining cannot fail");
 }
 
@@ -458,7 +458,7 @@ fn a_connection_drained_within_a_response_ends_with_the_next_or_its_grace() {
 #[test]
 fn an_application_that_fails_is_500_unless_something_was_said() {
     let fail = |talk: &mut Talk| {
-        let (codec, mut out) = talk.stand.parts();
+        let (codec, mut out) = talk.harness.parts();
         tidegate_codec::Codec::fail(codec, &mut out);
         assert!(talk.is_finished());
         talk.sent()
@@ -496,7 +496,7 @@ fn another_protocol_is_refused_at_its_first_bytes() {
 #[test]
 fn after_the_peer_has_stopped_sending_complete_requests_still_get_through() {
     let mut talk = Talk::new();
-    talk.stand.receive(&GET.repeat(2));
+    talk.harness.receive(&GET.repeat(2));
     assert_eq!(talk.hang_up(), Ok(vec!["GET /".into()]));
     assert!(!ok(&mut talk).contains("Connection: close"));
     assert_eq!(talk.hang_up(), Ok(vec!["GET /".into()]));
@@ -509,7 +509,7 @@ fn after_the_peer_has_stopped_sending_complete_requests_still_get_through() {
 fn a_request_that_was_cut_off_is_an_error_and_gets_no_answer() {
     for cut in [&GET[..1], &GET[..GET.len() - 1], POST] {
         let mut talk = Talk::new();
-        talk.stand.receive(cut);
+        talk.harness.receive(cut);
         assert_eq!(talk.hang_up(), Err(Error::Peer(Violation::Truncated)));
         assert_eq!(talk.sent(), "");
         assert!(talk.is_finished());
@@ -528,8 +528,8 @@ fn after_101_the_input_is_left_to_another_protocol() {
     let sent = talk.sent();
     assert!(sent.contains("\r\nConnection: upgrade\r\nUpgrade: b\r\n\r\n"), "{sent}");
     assert_eq!(talk.listen(), Ok(vec![]));
-    assert!(talk.stand.codec().is_switched() && !talk.is_finished());
-    assert_eq!(talk.stand.input().bytes(), b"\x01\x02");
+    assert!(talk.harness.codec().is_switched() && !talk.is_finished());
+    assert_eq!(talk.harness.input().bytes(), b"\x01\x02");
 }
 
 #[test]
@@ -539,11 +539,11 @@ fn a_tunnel_that_was_granted_is_another_protocol_too() {
     assert_eq!(talk.hear(wire), Ok(vec!["CONNECT b.example:443".into()]));
     talk.say(Response::new(Status::OK)).expect("a response is owed");
     assert!(!talk.sent().contains("Content-Length"));
-    assert!(talk.stand.codec().is_switched());
+    assert!(talk.harness.codec().is_switched());
     let mut talk = Talk::new();
     talk.hear(wire).expect("it is good");
     talk.say(Response::new(Status::FORBIDDEN)).expect("a response is owed");
-    assert!(!talk.stand.codec().is_switched());
+    assert!(!talk.harness.codec().is_switched());
 }
 
 /// Regression: it stayed for ever, even after the peer had closed, since nothing is received meanwhile.

@@ -116,10 +116,10 @@ fn a_body_that_stops_anywhere_before_its_end_is_incomplete_and_ends_the_connecti
     for wire in [known, chunked("5;a=b\r\nhello\r\n0\r\nA: b\r\n\r\n")] {
         for cut in 1..wire.len() {
             let mut talk = Talk::new();
-            talk.stand.receive(&wire.as_bytes()[..cut]);
+            talk.harness.receive(&wire.as_bytes()[..cut]);
             let mut complete = false;
             let error = loop {
-                match talk.stand.decode_eof() {
+                match talk.harness.decode_eof() {
                     Ok(Step::Message(message)) => complete |= matches!(message, Incoming::End),
                     Ok(step) => panic!("{cut} of {wire:?}: {step:?}"),
                     Err(error) => break error,
@@ -167,8 +167,8 @@ fn large_lengths_lose_none_of_their_digits() {
     let limits = Limits { body_bytes_max: u64::MAX, ..Limits::default() };
     for length in ["4294967301", "9223372036854775813", "9999999999999999999"] {
         let mut talk = Talk::limited(limits.clone());
-        talk.stand.receive(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n").as_bytes());
-        let Ok(Step::Message(Incoming::Head(head))) = talk.stand.step() else { panic!("it is complete") };
+        talk.harness.receive(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n").as_bytes());
+        let Ok(Step::Message(Incoming::Head(head))) = talk.harness.step() else { panic!("it is complete") };
         assert_eq!(head.body(), BodyLength::Known(length.parse().expect("a number")));
     }
     for length in ["10000000000000000000", "18446744073709551615", "18446744073709551621"] {

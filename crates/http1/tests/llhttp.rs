@@ -183,12 +183,12 @@ type Ours = fn(&Case, &[u8]) -> (Account, Option<Error>);
 
 /// The server, which answers each request, and grants every other protocol.
 fn served(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
-    let mut stand = CodecHarness::new(Server::default());
-    stand.receive(wire);
+    let mut harness = CodecHarness::new(Server::default());
+    harness.receive(wire);
     let mut account = Account { messages: Vec::new(), verdict: Verdict::Accepted };
     let mut granted = None;
     loop {
-        let step = if case.finishes() { stand.decode_eof() } else { stand.step() };
+        let step = if case.finishes() { harness.decode_eof() } else { harness.step() };
         let is_complete = match step {
             Ok(Step::Message(Incoming::Head(head))) => {
                 granted = head.header("upgrade").filter(|_| upgrades(&head)).map(<[u8]>::to_vec);
@@ -201,13 +201,13 @@ fn served(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
                 false
             }
             Ok(Step::Message(other)) => matches!(other, Incoming::End),
-            Ok(Step::NeedMore) if stand.codec().is_switched() => {
-                account.verdict = Verdict::Switched(stand.input().len());
+            Ok(Step::NeedMore) if harness.codec().is_switched() => {
+                account.verdict = Verdict::Switched(harness.input().len());
                 return (account, None);
             }
             Ok(Step::NeedMore) => return (account, None),
             Ok(Step::End) => {
-                account.verdict = if stand.input().is_empty() { Verdict::Accepted } else { Verdict::Closed };
+                account.verdict = if harness.input().is_empty() { Verdict::Accepted } else { Verdict::Closed };
                 return (account, None);
             }
             Err(error) => {
@@ -222,7 +222,7 @@ fn served(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
                 None => Response::new(Status::OK),
                 Some(name) => Response::new(Status::SWITCHING_PROTOCOLS).field("Upgrade", name).expect("it was read"),
             };
-            stand.encode(response.into()).expect("a response is owed");
+            harness.encode(response.into()).expect("a response is owed");
         }
     }
 }
@@ -242,17 +242,17 @@ fn asked(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
     let finals = case.account.messages.iter().filter(|message| !is_interim(message)).count();
     let limits = client::Limits { pipeline_max: 32, ..client::Limits::default() };
     let config = client::Config::new(limits).host("a").expect("it is a host");
-    let mut stand = CodecHarness::new(Client::new(Arc::new(config)));
+    let mut harness = CodecHarness::new(Client::new(Arc::new(config)));
     let switches = case.account.messages.iter().any(|message| message.start[1] == "101");
     for _ in 0..finals.max(1) {
         let request = Request::get("/").expect("it is a target");
         let request = if switches { request.upgrade("tide") } else { request };
-        stand.encode(request.into()).expect("it is ready");
+        harness.encode(request.into()).expect("it is ready");
     }
-    stand.receive(wire);
+    harness.receive(wire);
     let mut account = Account { messages: Vec::new(), verdict: Verdict::Accepted };
     loop {
-        let step = if case.finishes() { stand.decode_eof() } else { stand.step() };
+        let step = if case.finishes() { harness.decode_eof() } else { harness.step() };
         match step {
             Ok(Step::Message(client::Incoming::Interim(head))) => {
                 account.messages.push(Message { is_complete: true, ..answer(&head) });
@@ -267,13 +267,13 @@ fn asked(case: &Case, wire: &[u8]) -> (Account, Option<Error>) {
                 let is_end = matches!(other, client::Incoming::End);
                 account.messages.last_mut().expect("a head").is_complete |= is_end;
             }
-            Ok(Step::NeedMore) if stand.codec().is_switched() => {
-                account.verdict = Verdict::Switched(stand.input().len());
+            Ok(Step::NeedMore) if harness.codec().is_switched() => {
+                account.verdict = Verdict::Switched(harness.input().len());
                 return (account, None);
             }
             Ok(Step::NeedMore) => return (account, None),
             Ok(Step::End) => {
-                account.verdict = if stand.input().is_empty() { Verdict::Accepted } else { Verdict::Closed };
+                account.verdict = if harness.input().is_empty() { Verdict::Accepted } else { Verdict::Closed };
                 return (account, None);
             }
             Err(error) => {
@@ -399,9 +399,9 @@ fn targets_are_taken_apart_as_by_llhttp() {
             let (_, rest) = log.split_once(&format!("span[url.{kind}]=\""))?;
             rest.split_once("\"\n").map_or(rest.strip_suffix('"'), |(part, _)| Some(part))
         };
-        let mut stand = CodecHarness::new(Server::default());
-        stand.receive(&[b"GET ", target.as_slice(), b" HTTP/1.1\r\nHost: put.in\r\n\r\n"].concat());
-        match stand.step() {
+        let mut harness = CodecHarness::new(Server::default());
+        harness.receive(&[b"GET ", target.as_slice(), b" HTTP/1.1\r\nHost: put.in\r\n\r\n"].concat());
+        match harness.step() {
             Ok(Step::Message(Incoming::Head(head))) => {
                 assert!(!log.contains("error code="), "{title}: {head:?}");
                 let found = (head.path(), head.query(), head.host());

@@ -21,8 +21,8 @@ fn accepted(wire: &[u8]) -> Seen {
 
 fn head(wire: &str) -> RequestHead {
     let mut talk = Talk::new();
-    talk.stand.receive(wire.as_bytes());
-    match talk.stand.step() {
+    talk.harness.receive(wire.as_bytes());
+    match talk.harness.step() {
         Ok(Step::Message(Incoming::Head(head))) => head,
         other => panic!("{wire:?}: {other:?}"),
     }

@@ -319,8 +319,8 @@ fn another_protocol_is_granted_only_behind_the_whole_request() {
     assert_eq!(talk.say(switch()), misuse(Misuse::SwitchTooEarly));
     talk.hear(b"loebb").expect("a good request");
     talk.say(switch()).expect("now it is complete");
-    assert!(talk.stand.codec().is_switched());
-    assert_eq!(talk.stand.input().bytes(), b"ebb");
+    assert!(talk.harness.codec().is_switched());
+    assert_eq!(talk.harness.input().bytes(), b"ebb");
 }
 
 #[test]

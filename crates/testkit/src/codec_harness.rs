@@ -14,7 +14,7 @@ use tidegate_codec::{Codec, FileRegion, Input, Outbound, Output, Pool, Step, Tim
 /// use tidegate_testkit::CodecHarness;
 ///
 /// let mut harness = CodecHarness::new(Lines::new());
-/// let lines = harness.visit(b"ebb\nflow\nsla")?;
+/// let lines = harness.decode(b"ebb\nflow\nsla")?;
 /// assert_eq!(lines.len(), 2);
 /// harness.encode("flood".into())?;
 /// harness.flush()?;
@@ -62,7 +62,7 @@ impl<C: Codec> CodecHarness<C> {
     ///
     /// # Panics
     /// As [`receive`](CodecHarness::receive).
-    pub fn visit(&mut self, bytes: &[u8]) -> Result<Vec<C::In>, C::Error> {
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<Vec<C::In>, C::Error> {
         self.receive(bytes);
         let mut messages = Vec::new();
         while let Step::Message(message) = self.step()? {
@@ -117,7 +117,7 @@ impl<C: Codec> CodecHarness<C> {
     /// Those of the codec.
     pub fn encode(&mut self, message: C::Out) -> Result<WritePosition, C::Error> {
         self.codec.encode(message, &mut Output::new(&mut self.queue, &self.pool, &self.time))?;
-        Ok(self.codec.mark(&self.queue))
+        Ok(self.codec.write_position(&self.queue))
     }
 
     /// Flushes the codec and the queue. Files that a filter transforms are read in bounded pieces.

@@ -243,7 +243,7 @@ impl<'a, C: Codec> Contract<'a, C> {
             run.dispatch(None);
         }
         if self.ends {
-            run.end();
+            run.on_eof();
         }
         let transcript = run.finish();
         assert_eq!(pool.ledger().used(), 0, "bytes of memory are held though everything was dropped");
@@ -328,7 +328,7 @@ impl<C: Codec> Run<'_, '_, C> {
         self.harness.compact();
     }
 
-    fn end(&mut self) {
+    fn on_eof(&mut self) {
         while self.is_open() {
             match self.harness.decode_eof() {
                 Ok(Step::Message(message)) => self.message(message),

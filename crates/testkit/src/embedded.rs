@@ -58,12 +58,12 @@ use crate::wire::{self, State, Wire};
 /// let mut pipe = Embedded::new(Lines::default(), Greeter);
 /// pipe.receive(b"gull\nte");
 /// pipe.receive(b"rn\n");
-/// assert_eq!(pipe.written(), b"hello gull\nhello tern\n");
+/// assert_eq!(pipe.take_written(), b"hello gull\nhello tern\n");
 ///
 /// pipe.advance(Duration::from_secs(59));
-/// assert!(!pipe.is_ended());
+/// assert!(!pipe.is_write_closed());
 /// pipe.advance(Duration::from_secs(1));
-/// assert!(pipe.is_ended());
+/// assert!(pipe.is_write_closed());
 /// ```
 #[derive(Debug)]
 pub struct Embedded<P: Send + 'static> {
@@ -105,13 +105,13 @@ impl Embedded<Infallible> {
     ///
     /// let mut pipe = Embedded::serving(Lines::new(), patient_echo);
     /// pipe.receive(b"ebb\nfl");
-    /// assert_eq!(pipe.written(), b"");
+    /// assert_eq!(pipe.take_written(), b"");
     /// pipe.advance(Duration::from_secs(1));
-    /// assert_eq!(pipe.written(), b"ebb\n");
+    /// assert_eq!(pipe.take_written(), b"ebb\n");
     ///
     /// pipe.advance(Duration::from_secs(60));
-    /// assert_eq!(pipe.written(), b"goodbye\n");
-    /// assert!(pipe.is_ended());
+    /// assert_eq!(pipe.take_written(), b"goodbye\n");
+    /// assert!(pipe.is_write_closed());
     /// ```
     #[must_use]
     pub fn serving<C, F, E>(codec: C, serve: impl FnOnce(Channel<C>) -> F + 'static) -> Self
@@ -203,7 +203,7 @@ impl<P: Send + 'static> Embedded<P> {
     }
 
     /// The peer shuts down its sending side. It still reads.
-    pub fn end(&mut self) {
+    pub fn receive_fin(&mut self) {
         self.state.change(|wire| wire.peer_ended = true);
         self.run_until_idle();
     }
@@ -216,14 +216,14 @@ impl<P: Send + 'static> Embedded<P> {
 
     /// From now on the peer takes at most `bytes` more, until the next call: this simulates a slow reader. Without a
     /// call the peer takes everything.
-    pub fn take_at_most(&mut self, bytes: usize) {
+    pub fn limit_peer_reads(&mut self, bytes: usize) {
         self.state.change(|wire| wire.window = bytes);
         self.run_until_idle();
     }
 
     /// Of the bytes that the peer took, `bytes` are still unacknowledged as far as the driver reports: this simulates a
     /// peer that reads slowly behind large kernel buffers. Without a call the driver reports no number.
-    pub fn leave_unread(&mut self, bytes: u64) {
+    pub fn set_unacknowledged(&mut self, bytes: u64) {
         self.state.change(|wire| wire.unread = Some(bytes));
     }
 
@@ -250,13 +250,13 @@ impl<P: Send + 'static> Embedded<P> {
     }
 
     /// The bytes written since the last call.
-    pub fn written(&mut self) -> Vec<u8> {
+    pub fn take_written(&mut self) -> Vec<u8> {
         self.state.change(|wire| std::mem::take(&mut wire.outbound))
     }
 
     /// Whether the connection sends no more: its sending side was shut down, or it was closed.
     #[must_use]
-    pub fn is_ended(&self) -> bool {
+    pub fn is_write_closed(&self) -> bool {
         self.state.read(|wire| wire.we_ended || wire.closed.is_some())
     }
 
@@ -268,7 +268,7 @@ impl<P: Send + 'static> Embedded<P> {
 
     /// Whether the connection is closed, and was reset rather than ended.
     #[must_use]
-    pub fn is_cut_off(&self) -> bool {
+    pub fn is_reset(&self) -> bool {
         self.state.read(|wire| wire.closed == Some(true))
     }
 

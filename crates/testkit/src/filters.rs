@@ -82,7 +82,7 @@ impl ToyTls {
     /// # Panics
     /// If `wire` is malformed.
     #[must_use]
-    pub fn opened(key: u8, wire: &[u8]) -> (Vec<u8>, bool) {
+    pub fn decode_wire(key: u8, wire: &[u8]) -> (Vec<u8>, bool) {
         if wire.is_empty() {
             return (Vec::new(), false);
         }
@@ -283,7 +283,7 @@ impl Filter for StripPrefix {
     ) -> Result<Step<()>, PrefixError> {
         let received = wire.len().min(self.missing.len());
         if wire.bytes()[..received] != self.missing[..received] {
-            return Err(PrefixError::Different);
+            return Err(PrefixError::Mismatch);
         }
         wire.consume(received);
         self.missing = &self.missing[received..];
@@ -307,7 +307,7 @@ impl Filter for StripPrefix {
         self.missing.is_empty()
     }
 
-    fn takes_files(&self) -> bool {
+    fn allows_file_bypass(&self) -> bool {
         true
     }
 }
@@ -317,7 +317,7 @@ impl Filter for StripPrefix {
 #[non_exhaustive]
 pub enum PrefixError {
     /// The peer sent other bytes.
-    Different,
+    Mismatch,
     /// The peer ended within the prefix.
     Missing,
 }
@@ -331,7 +331,7 @@ impl Fault for PrefixError {
 impl fmt::Display for PrefixError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Different => "the peer began with another prefix",
+            Self::Mismatch => "the peer began with another prefix",
             Self::Missing => "the peer ended within the prefix",
         })
     }

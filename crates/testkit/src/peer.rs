@@ -12,8 +12,8 @@ use crate::embedded::Embedded;
 /// [`Embedded::peer`] makes one.
 ///
 /// ```
-/// use tidegate::Channel;
 /// use tidegate::framing::Lines;
+/// use tidegate::Channel;
 /// use tidegate_testkit::Embedded;
 ///
 /// /// Answers every line with its length.
@@ -70,7 +70,7 @@ impl<P: Send + 'static, C: Codec> Peer<P, C> {
             if self.has_ended {
                 return Ok(None);
             }
-            let no_more_bytes = self.unread.is_empty() && self.pipe.is_ended();
+            let no_more_bytes = self.unread.is_empty() && self.pipe.is_write_closed();
             let step = if no_more_bytes { self.harness.decode_eof() } else { self.harness.step() };
             let step = step.and_then(|step| self.harness.flush().map(|()| step));
             self.transmit();
@@ -88,10 +88,10 @@ impl<P: Send + 'static, C: Codec> Peer<P, C> {
     ///
     /// # Errors
     /// Those of the peer's codec.
-    pub fn end(&mut self) -> Result<(), C::Error> {
+    pub fn close(&mut self) -> Result<(), C::Error> {
         let closed = self.harness.close();
         self.transmit();
-        self.pipe.end();
+        self.pipe.receive_fin();
         closed
     }
 
@@ -107,7 +107,7 @@ impl<P: Send + 'static, C: Codec> Peer<P, C> {
     }
 
     /// The connection, for everything else that a test does with it. Bytes that the test takes by
-    /// [`written`](Embedded::written) do not reach this peer.
+    /// [`take_written`](Embedded::take_written) do not reach this peer.
     pub fn pipe(&mut self) -> &mut Embedded<P> {
         &mut self.pipe
     }
@@ -115,7 +115,7 @@ impl<P: Send + 'static, C: Codec> Peer<P, C> {
     /// Exchanges bytes until a handshake is complete or waits for the connection.
     fn drive(&mut self) -> Result<(), C::Error> {
         loop {
-            self.unread.extend(self.pipe.written());
+            self.unread.extend(self.pipe.take_written());
             let driven = self.harness.drive_handshake().and_then(|()| self.harness.flush());
             let sent = self.transmit();
             driven?;
@@ -139,7 +139,7 @@ impl<P: Send + 'static, C: Codec> Peer<P, C> {
         let bytes = self.harness.take_sent();
         if !bytes.is_empty() {
             self.pipe.receive(&bytes);
-            self.unread.extend(self.pipe.written());
+            self.unread.extend(self.pipe.take_written());
         }
         !bytes.is_empty()
     }

@@ -70,7 +70,7 @@ impl Random {
 /// If the variable is set to something that is no number.
 #[must_use]
 pub fn seed() -> u64 {
-    given().unwrap_or_else(|| RandomState::new().hash_one("seed"))
+    seed_from_environment().unwrap_or_else(|| RandomState::new().hash_one("seed"))
 }
 
 /// The seeds of a test that runs `count` of them: the numbers from zero, or only the value of `TIDEGATE_SEED` if that
@@ -80,14 +80,14 @@ pub fn seed() -> u64 {
 /// If the variable is set to something that is no number.
 #[must_use]
 pub fn seeds(count: u64) -> Range<u64> {
-    match given() {
+    match seed_from_environment() {
         Some(seed) => seed..seed.saturating_add(1),
         None => 0..count,
     }
 }
 
 /// The seed that the environment names.
-fn given() -> Option<u64> {
+fn seed_from_environment() -> Option<u64> {
     let text = std::env::var_os("TIDEGATE_SEED")?;
     let text = text.to_string_lossy();
     let number = match text.strip_prefix("0x") {

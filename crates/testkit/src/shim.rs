@@ -15,7 +15,7 @@ use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side
 
 /// The kinds of system calls that a driver makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Call {
+pub enum SystemCall {
     /// Accepting a connection from a listener's queue.
     Accept,
     /// Receiving bytes.
@@ -34,12 +34,12 @@ pub enum Call {
     Socket,
 }
 
-impl Call {
+impl SystemCall {
     /// Whether this error can occur in this call with an effect. A short count needs a call that counts bytes. A call
     /// that is made only once, to create or to register a socket, is never retried.
     #[must_use]
-    pub const fn meets(self, trouble: InjectedError) -> bool {
-        match trouble {
+    pub const fn can_fail_with(self, error: InjectedError) -> bool {
+        match error {
             InjectedError::Short => matches!(self, Self::Receive | Self::Send | Self::SendFile),
             InjectedError::Errno(EINTR | EAGAIN) => !matches!(self, Self::Register | Self::Socket),
             InjectedError::Errno(_) => true,
@@ -84,7 +84,7 @@ impl InjectedError {
         Self::Short,
     ];
 
-    fn error(self) -> io::Error {
+    fn to_io_error(self) -> io::Error {
         match self {
             Self::Errno(errno) => io::Error::from_raw_os_error(errno),
             Self::Short => io::ErrorKind::WouldBlock.into(),
@@ -101,23 +101,23 @@ impl InjectedError {
 #[derive(Debug, Clone, Copy)]
 pub struct ShimPlan {
     /// The kind of call.
-    pub call: Call,
+    pub call: SystemCall,
     /// The first call that fails, counted from one.
     pub first: u64,
     /// How many consecutive calls fail.
     pub count: u64,
     /// The error of these calls.
-    pub trouble: InjectedError,
+    pub error: InjectedError,
 }
 
-/// The driver. [`Host::station_over`](crate::network::Host::station_over) puts it under a loop of a simulated network.
+/// The driver. [`Host::node_with_driver`](crate::network::Host::node_with_driver) puts it under a loop of a simulated network.
 ///
 /// ```
 /// use std::time::Duration;
 /// use tidegate::framing::Lines;
 /// use tidegate::{Channel, Client, Limits};
 /// use tidegate_testkit::network::Network;
-/// use tidegate_testkit::shim::{Call, InjectedError, Shim, ShimPlan};
+/// use tidegate_testkit::shim::{SystemCall, InjectedError, Shim, ShimPlan};
 ///
 /// async fn echo(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
 ///     while let Some(line) = channel.recv().await? {
@@ -127,10 +127,10 @@ pub struct ShimPlan {
 /// }
 ///
 /// // The first three accepts fail with `EMFILE`.
-/// let plan = ShimPlan { call: Call::Accept, first: 1, count: 3, trouble: InjectedError::Errno(24) };
+/// let plan = ShimPlan { call: SystemCall::Accept, first: 1, count: 3, error: InjectedError::Errno(24) };
 /// let network = Network::new(7);
-/// let server = network.host("10.0.0.1").station_over(|driver| Box::new(Shim::new(driver, plan)));
-/// let client = network.host("10.0.0.2").station();
+/// let server = network.host("10.0.0.1").node_with_driver(|driver| Box::new(Shim::new(driver, plan)));
+/// let client = network.host("10.0.0.2").node();
 /// let address = server.serve(7, Limits::default(), Lines::new, echo)?;
 /// let answer = client.spawn(async move {
 ///     let mut channel = Client::at(address).connect(Lines::new()).await?;
@@ -148,7 +148,7 @@ pub struct Shim {
     plan: ShimPlan,
     /// Calls of the planned kind so far.
     calls: u64,
-    struck: Rc<Cell<u64>>,
+    injected: Rc<Cell<u64>>,
     /// Completions of this turn, which are reported first.
     due: VecDeque<(Token, Completion)>,
     /// Completions of the next turn.
@@ -165,28 +165,28 @@ impl Shim {
     pub fn new(inner: Box<dyn Driver>, plan: ShimPlan) -> Self {
         let (due, later, queued) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         let waker = inner.waker();
-        Self { inner, waker, plan, calls: 0, struck: Rc::default(), due, later, queued, failed: Vec::new() }
+        Self { inner, waker, plan, calls: 0, injected: Rc::default(), due, later, queued, failed: Vec::new() }
     }
 
     /// How many calls have failed as planned. The count stays readable while the loop owns the driver.
     #[must_use]
-    pub fn struck(&self) -> Rc<Cell<u64>> {
-        self.struck.clone()
+    pub fn injected(&self) -> Rc<Cell<u64>> {
+        self.injected.clone()
     }
 
     /// Counts a call, and returns whether it fails as planned.
-    fn strikes(&mut self, call: Call) -> bool {
+    fn takes_effect(&mut self, call: SystemCall) -> bool {
         let is_planned = self.plan.call == call;
         self.calls += u64::from(is_planned);
         let last = self.plan.first.saturating_add(self.plan.count);
-        let strikes = is_planned && (self.plan.first..last).contains(&self.calls);
-        self.struck.set(self.struck.get() + u64::from(strikes));
-        strikes
+        let fails = is_planned && (self.plan.first..last).contains(&self.calls);
+        self.injected.set(self.injected.get() + u64::from(fails));
+        fails
     }
 
     fn fail(&mut self, token: Token, completion: fn(io::Error) -> Completion) -> Completion {
         self.failed.push(token);
-        completion(self.plan.trouble.error())
+        completion(self.plan.error.to_io_error())
     }
 
     /// Filters a completion of the wrapped driver. Returns the completion to report now, if any.
@@ -194,28 +194,28 @@ impl Shim {
         if self.failed.contains(&token) {
             return None;
         }
-        let trouble = self.plan.trouble;
+        let error = self.plan.error;
         let completion = match completion {
             Completion::Accepted(Ok(accepted)) => {
                 // Streams that came before are accepted first.
                 self.queued.push_back((token, accepted));
                 return self.accept(token);
             }
-            Completion::Received(bytes) if !bytes.is_empty() && self.strikes(Call::Receive) => match trouble {
+            Completion::Received(bytes) if !bytes.is_empty() && self.takes_effect(SystemCall::Receive) => match error {
                 InjectedError::Short if bytes.len() > 1 => {
                     self.due.push_back((token, Completion::Received(bytes.slice(1..))));
                     Completion::Received(bytes.slice(..1))
                 }
-                trouble if trouble.is_retried() => {
+                error if error.is_retried() => {
                     // The scratch is the driver's own: a later completion must not refer to it.
-                    self.put_off(token, Completion::Received(bytes.detach()));
+                    self.postpone(token, Completion::Received(bytes.detach()));
                     return None;
                 }
                 _ => self.fail(token, Completion::Failed),
             },
-            Completion::Connected(Ok(())) if self.strikes(Call::Connect) => {
-                if trouble.is_retried() {
-                    self.put_off(token, Completion::Connected(Ok(())));
+            Completion::Connected(Ok(())) if self.takes_effect(SystemCall::Connect) => {
+                if error.is_retried() {
+                    self.postpone(token, Completion::Connected(Ok(())));
                     return None;
                 }
                 self.fail(token, |error| Completion::Connected(Err(error)))
@@ -224,14 +224,14 @@ impl Shim {
         };
         // No completion overtakes a late one of the same socket.
         if self.is_late(token) {
-            self.put_off(token, completion);
+            self.postpone(token, completion);
             return None;
         }
         Some((token, completion))
     }
 
     /// Reports a completion in the next turn, and wakes the loop so that there is one.
-    fn put_off(&mut self, token: Token, completion: Completion) {
+    fn postpone(&mut self, token: Token, completion: Completion) {
         self.later.push_back((token, completion));
         self.waker.wake();
     }
@@ -243,12 +243,12 @@ impl Shim {
     /// Accepts the next stream in a listener's queue.
     fn accept(&mut self, listener: Token) -> Option<(Token, Completion)> {
         let index = self.queued.iter().position(|(token, _)| *token == listener)?;
-        if self.strikes(Call::Accept) && self.plan.trouble != InjectedError::Short {
-            if !self.plan.trouble.is_retried() {
-                return Some((listener, Completion::Accepted(Err(self.plan.trouble.error()))));
+        if self.takes_effect(SystemCall::Accept) && self.plan.error != InjectedError::Short {
+            if !self.plan.error.is_retried() {
+                return Some((listener, Completion::Accepted(Err(self.plan.error.to_io_error()))));
             }
             let (_, accepted) = self.queued.remove(index)?;
-            self.put_off(listener, Completion::Accepted(Ok(accepted)));
+            self.postpone(listener, Completion::Accepted(Ok(accepted)));
             return None;
         }
         let (_, accepted) = self.queued.remove(index)?;
@@ -256,25 +256,25 @@ impl Shim {
     }
 
     fn register(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
-        if !self.strikes(Call::Register) || self.plan.trouble.is_retried() {
+        if !self.takes_effect(SystemCall::Register) || self.plan.error.is_retried() {
             return self.inner.submit(token, operation);
         }
         self.inner.submit(token, operation);
         self.inner.submit(token, Operation::Close { reset: true });
         // The token is free again, so no completion may follow, not even that of the close. Tokens are not reused.
         self.failed.push(token);
-        Some(Completion::Failed(self.plan.trouble.error()))
+        Some(Completion::Failed(self.plan.error.to_io_error()))
     }
 
     fn send(&mut self, token: Token, queue: &mut Outbound, bytes_max: usize) -> Option<Completion> {
-        let call = if queue.starts_with_file() { Call::SendFile } else { Call::Send };
-        if !queue.has_flushed() || !self.strikes(call) {
+        let call = if queue.starts_with_file() { SystemCall::SendFile } else { SystemCall::Send };
+        if !queue.has_flushed() || !self.takes_effect(call) {
             return self.inner.submit(token, Operation::Send { queue, bytes_max });
         }
-        match self.plan.trouble {
+        match self.plan.error {
             InjectedError::Short => self.inner.submit(token, Operation::Send { queue, bytes_max: 1 }),
-            trouble if trouble.is_retried() => {
-                self.put_off(token, Completion::Sent(Ok(0)));
+            error if error.is_retried() => {
+                self.postpone(token, Completion::Sent(Ok(0)));
                 None
             }
             _ => Some(self.fail(token, |error| Completion::Sent(Err(error)))),
@@ -282,7 +282,7 @@ impl Shim {
     }
 
     fn connect(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
-        if self.strikes(Call::Socket) && !self.plan.trouble.is_retried() {
+        if self.takes_effect(SystemCall::Socket) && !self.plan.error.is_retried() {
             return Some(self.fail(token, |error| Completion::Connected(Err(error))));
         }
         let completion = self.inner.submit(token, operation)?;
@@ -339,7 +339,7 @@ impl Driver for Shim {
             Operation::Accept(true) => {
                 while let Some(accepted) = self.accept(token) {
                     let failed = matches!(accepted.1, Completion::Accepted(Err(_)));
-                    self.put_off(token, accepted.1);
+                    self.postpone(token, accepted.1);
                     if failed {
                         break;
                     }
@@ -352,9 +352,9 @@ impl Driver for Shim {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let mut timeout = timeout;
-        if self.strikes(Call::Wait) {
-            if !self.plan.trouble.is_retried() {
-                return Err(self.plan.trouble.error());
+        if self.takes_effect(SystemCall::Wait) {
+            if !self.plan.error.is_retried() {
+                return Err(self.plan.error.to_io_error());
             }
             // An interrupted wait returns without events.
             timeout = Some(Duration::ZERO);

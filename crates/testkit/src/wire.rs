@@ -240,7 +240,7 @@ pub(crate) fn copy_front(queue: &Outbound, bytes_max: usize, to: &mut Vec<u8>) -
         Gathered::Nothing => {}
         Gathered::Parts(parts) => {
             parts.iter().for_each(|part| to.extend_from_slice(part));
-            if injected::is_injected(Bug::PartsForgotten) && parts.len() == PARTS {
+            if injected::is_injected(Bug::PartsBeyondLimitLost) && parts.len() == PARTS {
                 return Ok(queue.pending() as usize);
             }
         }

@@ -56,10 +56,10 @@ fn pipe() -> Embedded<&'static str> {
 fn written_bytes_are_returned_once() {
     let mut pipe = pipe();
     pipe.receive(b"ebb\n");
-    assert_eq!(pipe.written(), b"ebb\n");
-    assert_eq!(pipe.written(), b"");
+    assert_eq!(pipe.take_written(), b"ebb\n");
+    assert_eq!(pipe.take_written(), b"");
     pipe.receive_bytewise(b"flow\n");
-    assert_eq!(pipe.written(), b"flow\n");
+    assert_eq!(pipe.take_written(), b"flow\n");
 }
 
 #[test]
@@ -68,47 +68,47 @@ fn bytes_wait_while_the_connection_does_not_receive() {
     pipe.receive(b"pause\n");
     assert!(!pipe.is_receiving());
     pipe.receive(b"ebb\n");
-    pipe.end();
-    assert_eq!(pipe.written(), b"");
-    assert!(!pipe.is_ended(), "the end waits as well, behind the bytes");
+    pipe.receive_fin();
+    assert_eq!(pipe.take_written(), b"");
+    assert!(!pipe.is_write_closed(), "the end waits as well, behind the bytes");
     pipe.post("resume");
-    assert_eq!(pipe.written(), b"ebb\n");
+    assert_eq!(pipe.take_written(), b"ebb\n");
     assert!(pipe.is_closed());
 }
 
 #[test]
 fn the_peer_takes_as_much_as_the_test_lets_it() {
     let mut pipe = pipe();
-    pipe.take_at_most(2);
+    pipe.limit_peer_reads(2);
     pipe.receive(b"ebb\n");
-    assert_eq!(pipe.written(), b"eb");
-    pipe.take_at_most(1);
-    assert_eq!(pipe.written(), b"b");
-    pipe.take_at_most(usize::MAX);
-    assert_eq!(pipe.written(), b"\n");
+    assert_eq!(pipe.take_written(), b"eb");
+    pipe.limit_peer_reads(1);
+    assert_eq!(pipe.take_written(), b"b");
+    pipe.limit_peer_reads(usize::MAX);
+    assert_eq!(pipe.take_written(), b"\n");
 }
 
 #[test]
 fn the_clock_moves_only_when_advanced_and_stops_at_each_deadline() {
     let mut pipe = pipe();
     pipe.receive(b"later\n");
-    assert_eq!(pipe.written(), b"");
+    assert_eq!(pipe.take_written(), b"");
     pipe.advance(Duration::from_secs(35));
-    assert_eq!(pipe.written(), b"late 1\nlate 2\nlate 3\n", "three deadlines, each set when the one before came");
+    assert_eq!(pipe.take_written(), b"late 1\nlate 2\nlate 3\n", "three deadlines, each set when the one before came");
     pipe.advance(Duration::from_millis(4_999));
-    assert_eq!(pipe.written(), b"");
+    assert_eq!(pipe.take_written(), b"");
     pipe.advance(Duration::from_millis(1));
-    assert_eq!(pipe.written(), b"late 4\n");
+    assert_eq!(pipe.take_written(), b"late 4\n");
 }
 
 #[test]
 fn the_date_begins_with_1970_and_moves_with_the_time() {
     let mut pipe = pipe();
     pipe.receive(b"date\n");
-    assert_eq!(pipe.written(), b"Thu, 01 Jan 1970 00:00:00 GMT\n");
+    assert_eq!(pipe.take_written(), b"Thu, 01 Jan 1970 00:00:00 GMT\n");
     pipe.advance(Duration::from_secs(86_400 + 61));
     pipe.receive(b"date\n");
-    assert_eq!(pipe.written(), b"Fri, 02 Jan 1970 00:01:01 GMT\n");
+    assert_eq!(pipe.take_written(), b"Fri, 02 Jan 1970 00:01:01 GMT\n");
 }
 
 #[test]
@@ -118,26 +118,26 @@ fn the_loop_is_idle_only_after_every_message_is_handled() {
     pipe.receive(&b"silence\n".repeat(50_000));
     assert_eq!(pipe.counts().messages, 50_000);
     pipe.receive(b"ebb\n");
-    assert_eq!(pipe.written(), b"ebb\n");
+    assert_eq!(pipe.take_written(), b"ebb\n");
 }
 
 #[test]
 fn each_way_to_end_is_distinguished() {
     let mut ended = pipe();
-    ended.end();
-    assert!(ended.is_ended() && ended.is_closed() && !ended.is_cut_off());
+    ended.receive_fin();
+    assert!(ended.is_write_closed() && ended.is_closed() && !ended.is_reset());
 
     let mut lingers = pipe();
     lingers.drain(Duration::from_secs(60));
-    assert!(lingers.is_ended() && !lingers.is_closed());
+    assert!(lingers.is_write_closed() && !lingers.is_closed());
     lingers.advance(Duration::from_secs(10));
-    assert!(lingers.is_closed() && !lingers.is_cut_off());
+    assert!(lingers.is_closed() && !lingers.is_reset());
 
     let mut cut_off = pipe();
-    cut_off.take_at_most(0);
+    cut_off.limit_peer_reads(0);
     cut_off.receive(b"ebb\n");
     cut_off.advance(Limits::default().write_timeout);
-    assert!(cut_off.is_closed() && cut_off.is_cut_off());
+    assert!(cut_off.is_closed() && cut_off.is_reset());
 
     let mut reset = pipe();
     reset.reset();
@@ -149,9 +149,9 @@ fn each_way_to_end_is_distinguished() {
 fn a_panic_of_the_handler_ends_the_connection_and_not_the_test() {
     let mut pipe = pipe();
     pipe.receive(b"ebb\ndie\n");
-    assert!(pipe.is_ended());
-    pipe.end();
-    assert_eq!((pipe.written(), pipe.counts().closed_panicked), (b"ebb\n".to_vec(), 1));
+    assert!(pipe.is_write_closed());
+    pipe.receive_fin();
+    assert_eq!((pipe.take_written(), pipe.counts().closed_panicked), (b"ebb\n".to_vec(), 1));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn posts_come_from_the_test_and_from_threads() {
     let remote = pipe.remote();
     std::thread::spawn(move || remote.post("from a thread").unwrap()).join().unwrap();
     pipe.advance(Duration::from_millis(1));
-    assert_eq!(pipe.written(), b"from the test\nfrom a thread\n");
+    assert_eq!(pipe.take_written(), b"from the test\nfrom a thread\n");
 }
 
 #[test]
@@ -171,23 +171,23 @@ fn connecting_from_an_embedded_loop_fails_at_once() {
         channel.send(error.to_string().into())?;
         Ok::<_, Box<dyn std::error::Error>>(())
     });
-    let written = String::from_utf8(pipe.written()).expect("it is text");
+    let written = String::from_utf8(pipe.take_written()).expect("it is text");
     assert!(written.starts_with("cannot connect to 127.0.0.1:1"), "{written}");
-    assert!(pipe.is_ended());
+    assert!(pipe.is_write_closed());
 }
 
 #[test]
 fn a_closed_connection_ignores_later_actions_of_the_test() {
     let mut pipe = pipe();
-    pipe.end();
+    pipe.receive_fin();
     pipe.receive(b"ebb\n");
     pipe.post("nobody");
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.reset();
     pipe.advance(Duration::from_secs(100));
     pipe.drain(Duration::from_secs(1));
     pipe.advance(Duration::from_secs(100));
-    assert_eq!(pipe.written(), b"");
+    assert_eq!(pipe.take_written(), b"");
     assert_eq!(pipe.pool().ledger().used() / 100_000, 0);
 }
 
@@ -253,7 +253,7 @@ fn a_peer_with_a_codec_exchanges_messages() {
     peer.advance(Duration::from_secs(10)).unwrap();
     peer.pipe().post("posted");
     assert_eq!(peer.recv().unwrap().as_deref(), Some(&b"late 1"[..]));
-    peer.end().unwrap();
+    peer.close().unwrap();
     assert_eq!(peer.recv().unwrap().as_deref(), Some(&b"posted"[..]));
     assert!(peer.recv().unwrap().is_none() && peer.pipe().is_closed());
 }
@@ -282,7 +282,7 @@ fn a_peer_shakes_hands_before_its_first_message_arrives() {
     .peer(Over::new(ToyTls::client(7), Lines::new()));
     peer.send("ebb".into()).unwrap();
     assert_eq!(peer.recv().unwrap().as_deref(), Some(&b"ebb"[..]));
-    peer.end().unwrap();
+    peer.close().unwrap();
     assert!(peer.recv().unwrap().is_none() && peer.pipe().is_closed());
 }
 

@@ -18,9 +18,9 @@ const KEY: u8 = 0x5a;
 type TlsLines = Over<ToyTls, Lines>;
 
 fn client() -> CodecHarness<TlsLines> {
-    let mut stand = CodecHarness::new(Over::new(ToyTls::client(KEY), Lines::new()));
-    stand.flush().unwrap();
-    stand
+    let mut harness = CodecHarness::new(Over::new(ToyTls::client(KEY), Lines::new()));
+    harness.flush().unwrap();
+    harness
 }
 
 fn server() -> CodecHarness<TlsLines> {
@@ -30,8 +30,8 @@ fn server() -> CodecHarness<TlsLines> {
 /// A client and a server after their handshake.
 fn connected() -> (CodecHarness<TlsLines>, CodecHarness<TlsLines>) {
     let (mut client, mut server) = (client(), server());
-    assert!(server.visit(&client.take_sent()).unwrap().is_empty());
-    assert!(client.visit(&server.take_sent()).unwrap().is_empty());
+    assert!(server.decode(&client.take_sent()).unwrap().is_empty());
+    assert!(client.decode(&server.take_sent()).unwrap().is_empty());
     assert!(client.codec().is_established() && server.codec().is_established());
     (client, server)
 }
@@ -41,9 +41,9 @@ fn texts(messages: Vec<Slice>) -> Vec<String> {
 }
 
 /// The result of decoding to the end of the stream.
-fn ended<C: Codec<In = Slice>>(stand: &mut CodecHarness<C>) -> Result<Vec<String>, C::Error> {
+fn ended<C: Codec<In = Slice>>(harness: &mut CodecHarness<C>) -> Result<Vec<String>, C::Error> {
     let mut messages = Vec::new();
-    while let Step::Message(message) = stand.decode_eof()? {
+    while let Step::Message(message) = harness.decode_eof()? {
         messages.push(message);
     }
     Ok(texts(messages))
@@ -57,10 +57,10 @@ fn a_handshake_is_made_and_messages_go_both_ways() {
     client.flush().unwrap();
     let sent = client.take_sent();
     assert_eq!(&sent[..2], [0, 9], "both lines are in one record");
-    assert_eq!(texts(server.visit(&sent).unwrap()), ["ebb", "flow"]);
+    assert_eq!(texts(server.decode(&sent).unwrap()), ["ebb", "flow"]);
     server.encode("slack".into()).unwrap();
     server.flush().unwrap();
-    assert_eq!(texts(client.visit(&server.take_sent()).unwrap()), ["slack"]);
+    assert_eq!(texts(client.decode(&server.take_sent()).unwrap()), ["slack"]);
 }
 
 #[test]
@@ -84,34 +84,35 @@ fn writes_during_the_handshake_wait_and_are_counted() {
     assert_eq!(hello, b"TOY?");
     assert!(client.codec().buffered_bytes() >= 6, "what waits above the filter counts");
     assert!(!client.is_flushed(mark));
-    server.visit(&hello).unwrap();
-    client.visit(&server.take_sent()).unwrap();
+    server.decode(&hello).unwrap();
+    client.decode(&server.take_sent()).unwrap();
     assert!(!client.is_flushed(mark), "it is in the queue, and not sent");
-    assert_eq!(texts(server.visit(&client.take_sent()).unwrap()), ["early"]);
+    assert_eq!(texts(server.decode(&client.take_sent()).unwrap()), ["early"]);
     assert!(client.is_flushed(mark));
     assert_eq!(client.codec().buffered_bytes(), 0);
 }
 
 #[test]
 fn marks_are_translated_through_every_filter() {
-    let mut stand = CodecHarness::new(Over::new(ToyTls::server(KEY), Over::new(StripPrefix::new(b"P"), Lines::new())));
-    stand.visit(&ToyTls::client_wire(KEY, b"P", 1)[..7]).unwrap();
-    stand.take_sent();
-    let first = stand.encode("ebb".into()).unwrap();
+    let mut harness =
+        CodecHarness::new(Over::new(ToyTls::server(KEY), Over::new(StripPrefix::new(b"P"), Lines::new())));
+    harness.decode(&ToyTls::client_wire(KEY, b"P", 1)[..7]).unwrap();
+    harness.take_sent();
+    let first = harness.encode("ebb".into()).unwrap();
     assert_eq!(first.0, 4, "a mark counts what the uppermost codec wrote");
-    assert_eq!(stand.codec().wire_offset(first), None, "it has not come through the filters yet");
-    stand.flush().unwrap();
-    assert_eq!(stand.codec().wire_offset(first), Some(4 + 2 + 4), "hello, the length of the record, the line");
-    let second = stand.encode("flow".into()).unwrap();
-    assert_eq!(stand.take_sent_up_to(5).len(), 5);
-    assert!(!stand.is_flushed(first), "half of the record is not the line");
-    stand.take_sent();
-    assert!(stand.is_flushed(first));
-    assert!(!stand.is_flushed(second), "it was not flushed");
-    stand.flush().unwrap();
-    assert!(!stand.is_flushed(second));
-    stand.take_sent();
-    assert!(stand.is_flushed(second));
+    assert_eq!(harness.codec().wire_offset(first), None, "it has not come through the filters yet");
+    harness.flush().unwrap();
+    assert_eq!(harness.codec().wire_offset(first), Some(4 + 2 + 4), "hello, the length of the record, the line");
+    let second = harness.encode("flow".into()).unwrap();
+    assert_eq!(harness.take_sent_up_to(5).len(), 5);
+    assert!(!harness.is_flushed(first), "half of the record is not the line");
+    harness.take_sent();
+    assert!(harness.is_flushed(first));
+    assert!(!harness.is_flushed(second), "it was not flushed");
+    harness.flush().unwrap();
+    assert!(!harness.is_flushed(second));
+    harness.take_sent();
+    assert!(harness.is_flushed(second));
 }
 
 #[test]
@@ -123,7 +124,7 @@ fn large_messages_are_cut_into_records() {
     let sent = client.take_sent();
     assert_eq!(usize::from(u16::from_be_bytes([sent[0], sent[1]])), RECORD_BYTES_MAX);
     assert_eq!(sent.len(), line.len() + 1 + 3 * 2, "two full records and one for the LF");
-    assert_eq!(*server.visit(&sent).unwrap()[0], line[..]);
+    assert_eq!(*server.decode(&sent).unwrap()[0], line[..]);
 }
 
 #[test]
@@ -139,12 +140,12 @@ fn another_codec_takes_over_what_was_already_read() {
     server.encode("last".into()).unwrap();
     let mut server = server.map(|stack| stack.map(|_| Fixed::new(4)));
     server.encode("four".into()).unwrap();
-    assert_eq!(texts(server.visit(b"").unwrap()), ["abcd", "efg\\n"]);
+    assert_eq!(texts(server.decode(b"").unwrap()), ["abcd", "efg\\n"]);
     client.receive(&server.take_sent());
     let Step::Message(line) = client.step().unwrap() else { panic!("a line is complete") };
     assert_eq!(&*line, b"last");
     let mut client = client.map(|stack| stack.map(|_| Fixed::new(4)));
-    assert_eq!(texts(client.visit(b"").unwrap()), ["four"]);
+    assert_eq!(texts(client.decode(b"").unwrap()), ["four"]);
 }
 
 #[test]
@@ -161,11 +162,11 @@ fn a_stream_that_ends_with_a_goodbye_is_complete() {
     assert_eq!(ended(&mut server).unwrap(), [""; 0]);
     server.encode("answer".into()).unwrap();
     server.close().unwrap();
-    assert_eq!(texts(client.visit(&server.take_sent()).unwrap()), ["answer"], "the other side is still open");
+    assert_eq!(texts(client.decode(&server.take_sent()).unwrap()), ["answer"], "the other side is still open");
 }
 
-fn step_message<C: Codec<In = Slice, Error: std::fmt::Debug>>(stand: &mut CodecHarness<C>) -> Slice {
-    match stand.step() {
+fn step_message<C: Codec<In = Slice, Error: std::fmt::Debug>>(harness: &mut CodecHarness<C>) -> Slice {
+    match harness.step() {
         Ok(Step::Message(message)) => message,
         _ => panic!("a message is complete"),
     }
@@ -203,16 +204,16 @@ fn replies_before_an_error_are_sent_through_the_filter() {
     server.encode(line.into()).unwrap();
     let error = server.step().unwrap_err();
     assert!(matches!(error, OverError::Filter(ToyTlsError::RecordTooLong { bytes: 0xffff })));
-    assert_eq!(ToyTls::opened(KEY, &server.take_sent()), (b"ebb\n".to_vec(), false));
+    assert_eq!(ToyTls::decode_wire(KEY, &server.take_sent()), (b"ebb\n".to_vec(), false));
 }
 
 #[test]
 fn a_wrong_hello_is_refused_at_its_first_wrong_byte() {
     for wire in [&b"X"[..], b"TOX", b"TOY!", b"GET / HTTP/1.1"] {
-        let error = server().visit(wire).unwrap_err();
+        let error = server().decode(wire).unwrap_err();
         assert!(matches!(error, OverError::Filter(ToyTlsError::BadHello)), "{}", wire.escape_ascii());
     }
-    assert!(matches!(client().visit(b"TOY?"), Err(OverError::Filter(ToyTlsError::BadHello))));
+    assert!(matches!(client().decode(b"TOY?"), Err(OverError::Filter(ToyTlsError::BadHello))));
 }
 
 #[test]
@@ -226,7 +227,7 @@ fn a_handshake_has_a_deadline_and_a_connection_none() {
     assert!(matches!(error, OverError::Filter(ToyTlsError::TimedOut)));
     assert_eq!(error.blame(), Blame::Limit);
     let mut quick = make();
-    quick.visit(b"TOY?").unwrap();
+    quick.decode(b"TOY?").unwrap();
     assert_eq!(quick.codec().poll_timeout(), None);
     quick.advance_time(Duration::from_secs(60)).unwrap();
 }
@@ -234,35 +235,35 @@ fn a_handshake_has_a_deadline_and_a_connection_none() {
 #[test]
 fn a_prefix_is_stripped_and_a_different_one_refused() {
     let make = || CodecHarness::new(Over::new(StripPrefix::new(b"PROXY "), Lines::new()));
-    assert_eq!(texts(make().visit(b"PROXY ebb\n").unwrap()), ["ebb"]);
+    assert_eq!(texts(make().decode(b"PROXY ebb\n").unwrap()), ["ebb"]);
     for wire in [&b"X"[..], b"PROXYebb\n"] {
-        assert!(matches!(make().visit(wire), Err(OverError::Filter(PrefixError::Different))));
+        assert!(matches!(make().decode(wire), Err(OverError::Filter(PrefixError::Mismatch))));
     }
     let mut short = make();
-    assert!(short.visit(b"PROX").unwrap().is_empty());
+    assert!(short.decode(b"PROX").unwrap().is_empty());
     assert!(!short.codec().is_established());
     assert!(matches!(ended(&mut short), Err(OverError::Filter(PrefixError::Missing))));
 }
 
 #[test]
 fn bytes_after_the_prefix_are_passed_on_without_copying() {
-    let mut stand =
+    let mut harness =
         CodecHarness::new(Over::new(StripPrefix::new(b"P"), Over::new(StripPrefix::new(b"Q"), Fixed::new(20_000))));
-    stand.receive(&[b"PQ", &[b'x'; 20_000][..]].concat());
-    let received = stand.input().bytes()[2..].as_ptr();
-    let frame = step_message(&mut stand);
+    harness.receive(&[b"PQ", &[b'x'; 20_000][..]].concat());
+    let received = harness.input().bytes()[2..].as_ptr();
+    let frame = step_message(&mut harness);
     assert!(std::ptr::eq(frame.as_ptr(), received), "the message lies where it was received");
     let bytes = Bytes::from(frame.to_vec());
-    stand.encode(frame.into()).unwrap();
-    stand.encode(bytes.clone().into()).unwrap();
-    stand.flush().unwrap();
-    assert!(std::ptr::eq(stand.queue().front().unwrap().as_ptr(), received), "and is sent from there");
-    assert_eq!(stand.take_sent_up_to(20_000).len(), 20_000);
-    assert!(std::ptr::eq(stand.queue().front().unwrap().as_ptr(), bytes.as_ptr()), "and so are shared bytes");
-    stand.take_sent();
-    stand.compact();
-    stand.release_scratch();
-    assert_eq!(stand.pool().ledger().used(), 0);
+    harness.encode(frame.into()).unwrap();
+    harness.encode(bytes.clone().into()).unwrap();
+    harness.flush().unwrap();
+    assert!(std::ptr::eq(harness.queue().front().unwrap().as_ptr(), received), "and is sent from there");
+    assert_eq!(harness.take_sent_up_to(20_000).len(), 20_000);
+    assert!(std::ptr::eq(harness.queue().front().unwrap().as_ptr(), bytes.as_ptr()), "and so are shared bytes");
+    harness.take_sent();
+    harness.compact();
+    harness.release_scratch();
+    assert_eq!(harness.pool().ledger().used(), 0);
 }
 
 /// Sends files and receives nothing.
@@ -300,66 +301,66 @@ fn region() -> (FileRegion, Vec<u8>) {
 #[test]
 fn a_file_bypasses_a_filter_that_allows_it() {
     let (region, bytes) = region();
-    let mut stand = CodecHarness::new(Over::new(StripPrefix::new(b""), Files));
-    stand.encode(Err("head".into())).unwrap();
-    stand.encode(Ok(region)).unwrap();
-    assert!(stand.parts().0.file_to_load().is_none());
-    stand.flush().unwrap();
-    assert_eq!(stand.take_sent_up_to(4), b"head");
-    assert!(stand.queue().starts_with_file(), "it is left to the engine to send it");
-    assert_eq!(stand.take_sent(), bytes);
+    let mut harness = CodecHarness::new(Over::new(StripPrefix::new(b""), Files));
+    harness.encode(Err("head".into())).unwrap();
+    harness.encode(Ok(region)).unwrap();
+    assert!(harness.parts().0.file_to_load().is_none());
+    harness.flush().unwrap();
+    assert_eq!(harness.take_sent_up_to(4), b"head");
+    assert!(harness.queue().starts_with_file(), "it is left to the engine to send it");
+    assert_eq!(harness.take_sent(), bytes);
 }
 
 #[test]
 fn a_file_is_read_for_a_filter_that_must_see_it() {
     let (region, bytes) = region();
-    let mut stand = CodecHarness::new(Over::new(ToyTls::server(KEY), Over::new(StripPrefix::new(b""), Files)));
-    stand.visit(b"TOY?").unwrap();
-    stand.encode(Err("head".into())).unwrap();
-    stand.encode(Ok(region)).unwrap();
-    let mark = stand.encode(Err("tail".into())).unwrap();
-    stand.flush().unwrap();
-    assert!(!stand.queue().starts_with_file());
-    let (plain, _) = ToyTls::opened(KEY, &stand.take_sent());
+    let mut harness = CodecHarness::new(Over::new(ToyTls::server(KEY), Over::new(StripPrefix::new(b""), Files)));
+    harness.decode(b"TOY?").unwrap();
+    harness.encode(Err("head".into())).unwrap();
+    harness.encode(Ok(region)).unwrap();
+    let mark = harness.encode(Err("tail".into())).unwrap();
+    harness.flush().unwrap();
+    assert!(!harness.queue().starts_with_file());
+    let (plain, _) = ToyTls::decode_wire(KEY, &harness.take_sent());
     assert_eq!(plain, [b"head", &bytes[..], b"tail"].concat());
-    assert!(stand.is_flushed(mark));
+    assert!(harness.is_flushed(mark));
 }
 
 #[test]
 fn after_the_end_of_a_filter_its_codec_goes_on_without_it() {
-    let mut stand = server();
-    stand.receive(&[&ToyTls::client_wire(KEY, b"ebb\nflow\n", 5)[..], b"slack\nflo"].concat());
-    assert_eq!(stand.step().unwrap(), Step::Message(stand.pool().copy(b"ebb")));
-    assert_eq!(stand.step().unwrap(), Step::Message(stand.pool().copy(b"flow")));
-    assert_eq!(stand.step().unwrap(), Step::End);
-    stand.encode("farewell".into()).unwrap();
-    stand.close().unwrap();
-    assert_eq!(ToyTls::opened(KEY, &stand.take_sent()), (b"farewell\n".to_vec(), true));
-    let mut stand = stand.map(|stack| {
+    let mut harness = server();
+    harness.receive(&[&ToyTls::client_wire(KEY, b"ebb\nflow\n", 5)[..], b"slack\nflo"].concat());
+    assert_eq!(harness.step().unwrap(), Step::Message(harness.pool().copy(b"ebb")));
+    assert_eq!(harness.step().unwrap(), Step::Message(harness.pool().copy(b"flow")));
+    assert_eq!(harness.step().unwrap(), Step::End);
+    harness.encode("farewell".into()).unwrap();
+    harness.close().unwrap();
+    assert_eq!(ToyTls::decode_wire(KEY, &harness.take_sent()), (b"farewell\n".to_vec(), true));
+    let mut harness = harness.map(|stack| {
         let (filter, lines, plain) = stack.into_parts();
         assert!(filter.is_established() && plain.is_empty());
         lines
     });
-    assert_eq!(stand.input().bytes(), b"slack\nflo", "what is behind the goodbye was not touched");
-    assert_eq!(texts(stand.visit(b"od\n").unwrap()), ["slack", "flood"]);
-    stand.encode("plain".into()).unwrap();
-    stand.flush().unwrap();
-    assert_eq!(stand.take_sent(), b"plain\n");
+    assert_eq!(harness.input().bytes(), b"slack\nflo", "what is behind the goodbye was not touched");
+    assert_eq!(texts(harness.decode(b"od\n").unwrap()), ["slack", "flood"]);
+    harness.encode("plain".into()).unwrap();
+    harness.flush().unwrap();
+    assert_eq!(harness.take_sent(), b"plain\n");
 }
 
 #[test]
 fn undecoded_bytes_come_out_of_the_stack() {
-    let mut stand = server();
-    stand.receive(&ToyTls::client_wire(KEY, b"ebb\nflo", 7));
-    assert_eq!(stand.step().unwrap(), Step::Message(stand.pool().copy(b"ebb")));
+    let mut harness = server();
+    harness.receive(&ToyTls::client_wire(KEY, b"ebb\nflo", 7));
+    assert_eq!(harness.step().unwrap(), Step::Message(harness.pool().copy(b"ebb")));
     let mut left = None;
-    let stand = stand.map(|stack| {
+    let harness = harness.map(|stack| {
         let (_, lines, plain) = stack.into_parts();
         left = Some(plain);
         lines
     });
     assert_eq!(left.expect("it was taken apart").bytes(), b"flo");
-    assert_eq!(stand.input().bytes(), [0, 0], "the goodbye was not heard yet");
+    assert_eq!(harness.input().bytes(), [0, 0], "the goodbye was not heard yet");
 }
 
 #[test]

@@ -25,8 +25,8 @@ where
         .check(wire)
 }
 
-fn opened(wire: &[u8]) -> Vec<u8> {
-    ToyTls::opened(KEY, wire).0
+fn decode_wire(wire: &[u8]) -> Vec<u8> {
+    ToyTls::decode_wire(KEY, wire).0
 }
 
 /// [`Raw`] with each of its messages split into bytes. The contract cannot compare how many bytes arrive together, but
@@ -79,14 +79,14 @@ where
     };
     for record in RECORDS {
         let server = || Over::new(ToyTls::server(KEY), make());
-        same(echo(server, &ToyTls::client_wire(KEY, plain, record), opened), "a server's TLS");
+        same(echo(server, &ToyTls::client_wire(KEY, plain, record), decode_wire), "a server's TLS");
         let client = || Over::new(ToyTls::client(KEY), make());
-        same(echo(client, &ToyTls::server_wire(KEY, plain, record), opened), "a client's TLS");
+        same(echo(client, &ToyTls::server_wire(KEY, plain, record), decode_wire), "a client's TLS");
         let within = || Over::new(ToyTls::server(KEY), Over::new(StripPrefix::new(PREFIX), make()));
-        same(echo(within, &ToyTls::client_wire(KEY, &prefixed, record), opened), "a prefix within TLS");
+        same(echo(within, &ToyTls::client_wire(KEY, &prefixed, record), decode_wire), "a prefix within TLS");
         let before = || Over::new(StripPrefix::new(PREFIX), Over::new(ToyTls::server(KEY), make()));
         let wire = [PREFIX, &ToyTls::client_wire(KEY, plain, record)].concat();
-        same(echo(before, &wire, opened), "a prefix before TLS");
+        same(echo(before, &wire, decode_wire), "a prefix before TLS");
     }
     let strip = || Over::new(StripPrefix::new(PREFIX), make());
     same(echo(strip, &prefixed, <[u8]>::to_vec), "a prefix");
@@ -157,7 +157,7 @@ fn messages_longer_than_a_record_and_a_receive_come_whole() {
     let make = || Over::new(ToyTls::server(KEY), Lines::new().with_line_bytes_max(100_000));
     let seen = Contract::rendered(make, |line| line.len().to_string())
         .answer(|line, codec, out| codec.encode(line.into(), out).expect("what came may be sent"))
-        .replies(opened)
+        .replies(decode_wire)
         .rounds(4)
         .check(&ToyTls::client_wire(KEY, &wire, RECORD_BYTES_MAX));
     assert_eq!((seen.messages, seen.replies), (vec![line.len().to_string()], wire));

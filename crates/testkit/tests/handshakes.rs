@@ -20,7 +20,7 @@ fn tls() -> Tls {
 /// A network, and on one of its hosts a server that ends every connection before it has sent anything.
 fn in_vain() -> (Network, SimNode, SimNode, Address) {
     let network = Network::new(1);
-    let (server, client) = (network.host("10.0.0.1").station(), network.host("10.0.0.2").station());
+    let (server, client) = (network.host("10.0.0.1").node(), network.host("10.0.0.2").node());
     let end = async |channel: tidegate_engine::Channel<Raw>| channel.close().await;
     let address = server.serve(7, Limits::default(), || Raw, end).expect("the port is free");
     (network, server, client, address)

@@ -70,11 +70,11 @@ fn delayed_responses_to_pipelined_requests_are_sent_in_order() {
     let mut pipe = Embedded::new(Server::default(), Later);
     pipe.receive(&GET.repeat(3));
     for _ in 0..3 {
-        assert_eq!(pipe.written(), b"");
+        assert_eq!(pipe.take_written(), b"");
         pipe.post(Post::Answer);
-        assert!(pipe.written().ends_with(b"late"));
+        assert!(pipe.take_written().ends_with(b"late"));
     }
-    assert!(pipe.is_receiving() && !pipe.is_ended());
+    assert!(pipe.is_receiving() && !pipe.is_write_closed());
 }
 
 #[test]
@@ -83,14 +83,14 @@ fn the_idle_timeout_is_suspended_while_the_handler_has_paused() {
     pipe.post(Post::Pause);
     pipe.receive(GET);
     pipe.advance(Duration::from_secs(300));
-    assert!(!pipe.is_ended());
+    assert!(!pipe.is_write_closed());
     pipe.post(Post::Resume);
     pipe.post(Post::Answer);
-    assert!(pipe.written().ends_with(b"late"));
+    assert!(pipe.take_written().ends_with(b"late"));
     pipe.advance(Duration::from_secs(70));
-    assert!(!pipe.is_ended());
+    assert!(!pipe.is_write_closed());
     pipe.advance(Duration::from_secs(10));
-    assert!(pipe.is_ended());
+    assert!(pipe.is_write_closed());
 }
 
 /// Answers at once.
@@ -108,15 +108,15 @@ impl Handler<Server> for Prompt {
 fn requests_received_before_a_drain_are_answered() {
     let limits = Limits { water: WaterMarks::new(100, 100), ..Limits::default() };
     let mut pipe = Embedded::with_limits(Server::default(), Prompt, limits);
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(&GET.repeat(2));
     pipe.drain(Duration::from_secs(10));
-    assert!(!pipe.is_ended());
-    pipe.take_at_most(usize::MAX);
-    let answers = String::from_utf8(pipe.written()).expect("answers are text");
+    assert!(!pipe.is_write_closed());
+    pipe.limit_peer_reads(usize::MAX);
+    let answers = String::from_utf8(pipe.take_written()).expect("answers are text");
     assert_eq!(answers.matches("prompt").count(), 2, "{answers}");
     assert_eq!(answers.matches("Connection: close").count(), 1, "{answers}");
-    assert!(pipe.is_ended());
+    assert!(pipe.is_write_closed());
 }
 
 #[test]
@@ -125,9 +125,9 @@ fn an_idle_connection_is_drained_after_a_grace_period() {
     pipe.advance(Duration::from_secs(60));
     pipe.drain(Duration::from_secs(10));
     pipe.advance(Duration::from_millis(900));
-    assert!(!pipe.is_ended());
+    assert!(!pipe.is_write_closed());
     pipe.advance(Duration::from_millis(300));
-    assert!(pipe.is_ended());
+    assert!(pipe.is_write_closed());
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn a_request_in_flight_at_the_start_of_a_drain_is_answered() {
     pipe.drain(Duration::from_secs(10));
     pipe.advance(Duration::from_millis(900));
     pipe.receive(&GET.repeat(2));
-    let answers = String::from_utf8(pipe.written()).expect("answers are text");
+    let answers = String::from_utf8(pipe.take_written()).expect("answers are text");
     assert_eq!(answers.matches("prompt").count(), 2, "{answers}");
     assert_eq!(answers.matches("Connection: close").count(), 1, "{answers}");
-    assert!(pipe.is_ended());
+    assert!(pipe.is_write_closed());
 }
 
 #[test]
@@ -149,18 +149,18 @@ fn an_incomplete_close_delimited_body_ends_with_a_reset() {
     pipe.post(Post::Begin);
     pipe.drain(Duration::from_secs(10));
     pipe.advance(Duration::from_secs(11));
-    assert!(pipe.is_cut_off());
+    assert!(pipe.is_reset());
 }
 
 #[test]
 fn a_close_with_unsent_bytes_is_not_counted_as_done() {
     let limits = Limits { write_timeout: Duration::from_secs(5), ..Limits::default() };
     let mut pipe = Embedded::with_limits(Server::default(), Later, limits);
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     pipe.post(Post::Answer);
     pipe.advance(Duration::from_secs(6));
-    assert!(pipe.is_cut_off());
+    assert!(pipe.is_reset());
     assert_eq!((pipe.counts().closed_done, pipe.counts().closed_write_timeout), (0, 1));
 }
 
@@ -168,16 +168,16 @@ fn a_close_with_unsent_bytes_is_not_counted_as_done() {
 fn without_a_minimum_rate_a_slow_reader_does_not_time_out() {
     let limits = Limits { write_rate_min: 0, ..Limits::default() };
     let mut pipe = Embedded::with_limits(Server::default(), Prompt, limits);
-    pipe.take_at_most(50);
-    pipe.leave_unread(50);
+    pipe.limit_peer_reads(50);
+    pipe.set_unacknowledged(50);
     pipe.receive(GET);
     for unread in (0..50).rev() {
         pipe.advance(Duration::from_secs(59));
         assert!(!pipe.is_closed(), "{unread} bytes are unread");
-        pipe.leave_unread(unread);
+        pipe.set_unacknowledged(unread);
     }
     pipe.advance(Duration::from_secs(121));
-    assert!(pipe.is_cut_off(), "the peer has stopped reading");
+    assert!(pipe.is_reset(), "the peer has stopped reading");
     assert_eq!(pipe.counts().closed_write_timeout, 1);
 }
 
@@ -190,18 +190,18 @@ fn input_sent_while_receives_were_paused_is_in_time_in_every_iteration() {
         let mut pipe = Embedded::with_limits(Server::default(), Later, limits);
         pipe.receive(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n");
         pipe.post(Post::Begin);
-        pipe.take_at_most(0);
+        pipe.limit_peer_reads(0);
         pipe.post(Post::Fill);
         assert!(!pipe.is_receiving());
         pipe.receive(b"hello");
         pipe.advance(HOUR);
         // Three iterations each, so that the next input falls into each of the 256.
         (0..runs).for_each(|_| pipe.run());
-        pipe.take_at_most(usize::MAX);
+        pipe.limit_peer_reads(usize::MAX);
         pipe.advance(Duration::from_secs(29));
-        assert!(!pipe.is_ended(), "after {runs} runs, and {} turns", pipe.counts().turns);
+        assert!(!pipe.is_write_closed(), "after {runs} runs, and {} turns", pipe.counts().turns);
         pipe.advance(Duration::from_secs(1));
-        assert!(pipe.is_ended(), "after {runs} runs: the missing input does not come");
+        assert!(pipe.is_write_closed(), "after {runs} runs: the missing input does not come");
     }
 }
 
@@ -231,10 +231,10 @@ fn the_pauses_of_a_task_do_not_extend_the_deadline_of_a_slow_sender() {
     let comes = |_: &i32| {
         pipe.receive(b"a");
         pipe.advance(Duration::from_secs(29));
-        !pipe.is_ended()
+        !pipe.is_write_closed()
     };
     assert_eq!((0..100).take_while(comes).count(), 1, "28 seconds late with each byte but the first");
-    assert!(pipe.written().starts_with(b"HTTP/1.1 408 "));
+    assert!(pipe.take_written().starts_with(b"HTTP/1.1 408 "));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn a_slow_task_does_not_make_its_peer_time_out() {
     pipe.receive(&[b'a'; 1_000_000]);
     let mut pauses = 0;
     let answer = loop {
-        match pipe.written() {
+        match pipe.take_written() {
             nothing if nothing.is_empty() && pauses < 20 => pauses += 1,
             answer => break answer,
         }
@@ -279,8 +279,8 @@ fn a_task_that_drops_a_ready_recv_does_not_make_its_peer_time_out() {
     pipe.receive(b"hello");
     pipe.advance(Duration::from_secs(300));
     pipe.advance(Duration::from_secs(29));
-    assert!(!pipe.is_ended());
+    assert!(!pipe.is_write_closed());
     pipe.receive(b", sea");
     pipe.receive(b"!");
-    assert!(pipe.written().starts_with(b"HTTP/1.1 200 OK\r\n"));
+    assert!(pipe.take_written().starts_with(b"HTTP/1.1 200 OK\r\n"));
 }

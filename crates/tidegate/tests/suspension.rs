@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::framing::{Lines, Raw};
 use tidegate::http1::{Incoming, Response};
 use tidegate::{Address, Channel, Client, Context, Handler, Limits, Outcome, http1, task};
-use tidegate_testkit::network::{Fault, Faults, Link, Network, SimNode};
+use tidegate_testkit::network::{FaultRates, Link, Network, NetworkFault, SimNode};
 use tidegate_testkit::seeds;
 
 /// Answers when a request is complete.
@@ -32,9 +32,9 @@ fn serve(network: &Network) -> Address {
         ..http1::Limits::default()
     };
     let config = Arc::new(http1::Config::new(limits));
-    let station = network.host("10.0.0.1").station();
+    let node = network.host("10.0.0.1").node();
     let make = move |_: &Address| (http1::Server::new(config.clone()), Site);
-    station.listen(80, Limits::default(), make).expect("the port is free")
+    node.listen(80, Limits::default(), make).expect("the port is free")
 }
 
 /// Sends the first part, and 100 ms before the server's deadline the second one, unless that is empty. Returns what the
@@ -54,12 +54,12 @@ async fn ask(to: Address, first: &'static str, second: &'static str) -> String {
 }
 
 /// The output to many such peers from a loop that is suspended for `pause` while the second parts are in flight.
-fn suspended(seed: u64, faults: Faults, first: &'static str, second: &'static str, pause: Duration) -> Vec<String> {
+fn suspended(seed: u64, faults: FaultRates, first: &'static str, second: &'static str, pause: Duration) -> Vec<String> {
     let network = Network::new(seed);
     network.set_faults(faults);
     network.set_link(LINK);
     let address = serve(&network);
-    let clients: SimNode = network.host("10.0.0.2").station();
+    let clients: SimNode = network.host("10.0.0.2").node();
     let tasks: Vec<_> = (0..PEERS).map(|_| clients.spawn(ask(address.clone(), first, second))).collect();
     network.run_for(UNTIL_IN_FLIGHT);
     network.suspend(pause);
@@ -74,7 +74,7 @@ const IDLE: (&str, &str) = ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1
 fn requests_completed_in_time_are_answered_after_a_suspension() {
     for seed in seeds(5) {
         for (first, second) in [HEAD, BODY, IDLE] {
-            for faults in [Faults::none(), Faults::none().with(Fault::Reordered, 2)] {
+            for faults in [FaultRates::none(), FaultRates::none().with(NetworkFault::Reordered, 2)] {
                 let wanted = if (first, second) == IDLE { 2 } else { 1 };
                 for answer in suspended(seed, faults, first, second, TIMEOUT * 4) {
                     let whole = answer.matches("HTTP/1.1 200 OK").count();
@@ -88,7 +88,7 @@ fn requests_completed_in_time_are_answered_after_a_suspension() {
 #[test]
 fn silent_peers_time_out_after_a_suspension() {
     for (first, begins) in [(HEAD.0, "HTTP/1.1 408"), (BODY.0, "HTTP/1.1 408"), (IDLE.0, "HTTP/1.1 200")] {
-        for answer in suspended(1, Faults::none(), first, "", TIMEOUT * 4) {
+        for answer in suspended(1, FaultRates::none(), first, "", TIMEOUT * 4) {
             assert!(answer.starts_with(begins) && answer.matches("HTTP/1.1").count() == 1, "{first:?} got {answer:?}");
         }
     }
@@ -99,7 +99,7 @@ fn silent_peers_time_out_after_a_suspension() {
 fn a_trickling_head_times_out_despite_repeated_suspensions() {
     let network = Network::new(1);
     let address = serve(&network);
-    let client = network.host("10.0.0.2").station();
+    let client = network.host("10.0.0.2").node();
     let peer = client.spawn(async move {
         let (mut reader, mut writer) = Client::at(address).connect(Raw).await.expect("a server").split();
         let trickle = task::spawn(async move {
@@ -137,9 +137,9 @@ fn a_channel_receives_input_sent_before_its_deadline_after_a_suspension() {
     }
     let network = Network::new(1);
     network.set_link(LINK);
-    let server = network.host("10.0.0.1").station();
+    let server = network.host("10.0.0.1").node();
     let address = server.serve(7, Limits::default(), Lines::new, greet).expect("the port is free");
-    let clients = network.host("10.0.0.2").station();
+    let clients = network.host("10.0.0.2").node();
     let peers: Vec<_> = (0..PEERS).map(|_| clients.spawn(ask(address.clone(), "eb", "b\n"))).collect();
     network.run_for(UNTIL_IN_FLIGHT);
     network.suspend(TIMEOUT * 4);

@@ -152,7 +152,7 @@ impl Outbound {
     }
 
     /// Moves nothing: in the published design a message stays where it was encoded.
-    pub fn settle(&mut self) {}
+    pub fn compact(&mut self) {}
 
     /// Moves nothing either.
     pub fn shrink(&mut self) {}
@@ -251,7 +251,7 @@ impl Outbound {
         if self.sent == self.written {
             self.release();
         } else {
-            Sent { queue: self, left: count }.let_go(Outbound::pop);
+            Sent { queue: self, left: count }.release_all(Outbound::pop);
         }
     }
 
@@ -303,7 +303,7 @@ impl Outbound {
     /// Bytes of memory that it keeps alive: whole segments, each counted once where entries share it, and what the
     /// ledger was charged for the rest. It walks the queue.
     #[must_use]
-    pub fn memory(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let (mut bytes, mut last) = (self.entries.len() * ENTRY_BYTES, None);
         for part in &self.entries {
             match part {
@@ -414,7 +414,7 @@ impl Outbound {
     }
 
     /// The same while a panic unwinds already: a second one would abort the process.
-    fn pop_quietly(&mut self) {
+    fn pop_catching(&mut self) {
         let part = self.unlink_head();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(part)))
             && let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(panic)))
@@ -460,7 +460,7 @@ impl Outbound {
         impl Drop for Rest<'_> {
             fn drop(&mut self) {
                 while !self.0.entries.is_empty() {
-                    self.0.pop_quietly();
+                    self.0.pop_catching();
                 }
                 self.0.let_go_of_messages();
             }
@@ -490,7 +490,7 @@ impl Outbound {
 
     fn let_go_of_messages(&self) {
         if let Some(pool) = &self.pool {
-            pool.shared().entries.borrow_mut().messages.let_go();
+            pool.shared().entries.borrow_mut().messages.release_all();
         }
     }
 
@@ -526,7 +526,7 @@ impl Drop for Outbound {
     fn drop(&mut self) {
         if std::thread::panicking() {
             while !self.entries.is_empty() {
-                self.pop_quietly();
+                self.pop_catching();
             }
             self.let_go_of_messages();
         } else {
@@ -544,7 +544,7 @@ struct Sent<'q> {
 
 impl Sent<'_> {
     #[inline]
-    fn let_go(&mut self, pop: impl Fn(&mut Outbound)) {
+    fn release_all(&mut self, pop: impl Fn(&mut Outbound)) {
         while self.left > 0 {
             let head = self.queue.entries.front_mut().expect("what was sent was queued");
             let length = head.len();
@@ -566,7 +566,7 @@ impl Sent<'_> {
 impl Drop for Sent<'_> {
     fn drop(&mut self) {
         if self.left > 0 {
-            self.let_go(Outbound::pop_quietly);
+            self.release_all(Outbound::pop_catching);
         }
     }
 }

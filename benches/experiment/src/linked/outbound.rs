@@ -151,7 +151,7 @@ impl Outbound {
     }
 
     /// Moves nothing: in the published design a message stays where it was encoded.
-    pub fn settle(&mut self) {}
+    pub fn compact(&mut self) {}
 
     /// Moves nothing either.
     pub fn shrink(&mut self) {}
@@ -249,7 +249,7 @@ impl Outbound {
         if self.sent == self.written {
             self.release();
         } else {
-            Sent { queue: self, left: count }.let_go(Outbound::pop);
+            Sent { queue: self, left: count }.release_all(Outbound::pop);
         }
     }
 
@@ -302,7 +302,7 @@ impl Outbound {
     /// Bytes of memory that it keeps alive: whole segments, each counted once where entries share it, and what the
     /// ledger was charged for the rest. It walks the queue.
     #[must_use]
-    pub fn memory(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let Some(pool) = &self.pool else { return 0 };
         let entries = pool.shared().entries.borrow();
         let (mut index, mut bytes, mut last) = (self.list.head, 0, None);
@@ -428,7 +428,7 @@ impl Outbound {
     }
 
     /// The same while a panic unwinds already: a second one would abort the process.
-    fn pop_quietly(&mut self) {
+    fn pop_catching(&mut self) {
         let part = self.unlink_head();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(part)))
             && let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(panic)))
@@ -481,7 +481,7 @@ impl Outbound {
         impl Drop for Rest<'_> {
             fn drop(&mut self) {
                 while self.0.list.head != NIL {
-                    self.0.pop_quietly();
+                    self.0.pop_catching();
                 }
                 self.0.let_go_of_messages();
             }
@@ -533,7 +533,7 @@ impl Outbound {
 
     fn let_go_of_messages(&self) {
         if let Some(pool) = &self.pool {
-            pool.shared().entries.borrow_mut().messages.let_go();
+            pool.shared().entries.borrow_mut().messages.release_all();
         }
     }
 
@@ -567,7 +567,7 @@ impl Drop for Outbound {
     fn drop(&mut self) {
         if std::thread::panicking() {
             while self.list.head != NIL {
-                self.pop_quietly();
+                self.pop_catching();
             }
             self.let_go_of_messages();
         } else {
@@ -585,7 +585,7 @@ struct Sent<'q> {
 
 impl Sent<'_> {
     #[inline]
-    fn let_go(&mut self, pop: impl Fn(&mut Outbound)) {
+    fn release_all(&mut self, pop: impl Fn(&mut Outbound)) {
         while self.left > 0 {
             let mut entries = self.queue.entries();
             let head = entries.get_mut(self.queue.list.head);
@@ -609,7 +609,7 @@ impl Sent<'_> {
 impl Drop for Sent<'_> {
     fn drop(&mut self) {
         if self.left > 0 {
-            self.let_go(Outbound::pop_quietly);
+            self.release_all(Outbound::pop_catching);
         }
     }
 }

@@ -40,7 +40,7 @@ pub(crate) enum Operation {
     Flush(usize),
     /// Gathers into so many parts, at most so many bytes, of which the kernel takes so many 256ths.
     Send(usize, usize, usize, u8),
-    Settle(usize),
+    Compact(usize),
     Shrink(usize),
     Clear(usize),
     Take(usize, usize),
@@ -211,7 +211,7 @@ impl World {
             Operation::Send(queue, parts_max, bytes_max, taken) => {
                 self.send(queue, parts_max, bytes_max, taken);
             }
-            Operation::Settle(queue) => self.queues[queue].compact(),
+            Operation::Compact(queue) => self.queues[queue].compact(),
             Operation::Shrink(queue) => self.queues[queue].shrink(),
             Operation::Clear(queue) => {
                 self.queues[queue].clear();

@@ -260,7 +260,7 @@ impl Codec for Pipeline {
         self.ended || self.client.is_finished()
     }
 
-    fn knows_its_end(&self) -> bool {
+    fn reports_finish(&self) -> bool {
         true
     }
 }

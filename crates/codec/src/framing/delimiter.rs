@@ -7,7 +7,7 @@ use memchr::memmem::Finder;
 use tidegate_buffer::{Input, Slice};
 
 use super::payload::{Envelope, enveloped};
-use super::{FramingError, Payload, checked_limit, ended};
+use super::{FramingError, Payload, checked_limit, truncated_at_eof};
 use crate::codec::{Codec, Step};
 use crate::output::Output;
 
@@ -119,7 +119,7 @@ impl Codec for Delimiter {
 
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
         let step = self.decode(input, reply)?;
-        ended(step, input)
+        truncated_at_eof(step, input)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use tidegate_buffer::{Input, Slice};
 
-use super::{FramingError, Payload, checked_limit, ended};
+use super::{FramingError, Payload, checked_limit, truncated_at_eof};
 use crate::codec::{Codec, Step};
 use crate::output::Output;
 
@@ -63,7 +63,7 @@ impl Codec for Fixed {
 
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
         let step = self.decode(input, reply)?;
-        ended(step, input)
+        truncated_at_eof(step, input)
     }
 }
 

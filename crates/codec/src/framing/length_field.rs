@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tidegate_buffer::{Input, Slice};
 
 use super::payload::{Envelope, enveloped};
-use super::{FramingError, Payload, checked_limit, ended};
+use super::{FramingError, Payload, checked_limit, truncated_at_eof};
 use crate::codec::{Codec, Step};
 use crate::output::Output;
 
@@ -247,7 +247,7 @@ impl Codec for LengthField {
 
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {
         let step = self.decode(input, reply)?;
-        ended(step, input)
+        truncated_at_eof(step, input)
     }
 }
 

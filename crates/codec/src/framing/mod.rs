@@ -40,7 +40,7 @@ use crate::codec::Step;
 pub const LIMIT_BYTES_MAX: usize = 1 << 30;
 
 /// Maps a step after the peer's end: a rest is truncated.
-fn ended(step: Step<Slice>, input: &Input) -> Result<Step<Slice>, FramingError> {
+fn truncated_at_eof(step: Step<Slice>, input: &Input) -> Result<Step<Slice>, FramingError> {
     match step {
         Step::NeedMore if input.is_empty() => Ok(Step::End),
         Step::NeedMore => Err(FramingError::Truncated { bytes: input.len() }),

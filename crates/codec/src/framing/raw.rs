@@ -48,7 +48,7 @@ impl Codec for Raw {
     }
 
     /// Always: only the end of the stream shows the receiver that the bytes are complete.
-    fn ends_with_connection(&self) -> bool {
+    fn is_close_delimited(&self) -> bool {
         true
     }
 }

@@ -42,7 +42,7 @@ impl<C: Codec> Drop for Recv<'_, C> {
     /// No reader waits in `recv` any more: the loop receives nothing, and the protocol's deadlines are suspended.
     fn drop(&mut self) {
         if self.waits {
-            let _ = self.handle.with(|connection, core, token| connection.stop_waiting(core, token));
+            let _ = self.handle.with(|connection, core, token| connection.cancel_recv(core, token));
         }
     }
 }
@@ -117,13 +117,13 @@ pub struct Within<F> {
 
 impl<F> Within<F> {
     fn new<C: Codec>(handle: &Handle<C>, future: F, duration: Duration) -> Self {
-        Self { by: handle.after(duration), future }
+        Self { by: handle.deadline_after(duration), future }
     }
 }
 
 impl<T, F> Future for Within<F>
 where
-    F: Future<Output = Result<T, ChannelError>> + OfChannel + Unpin,
+    F: Future<Output = Result<T, ChannelError>> + ChannelFuture + Unpin,
 {
     type Output = F::Output;
 
@@ -143,12 +143,12 @@ where
 }
 
 /// A future that the timer of its connection can wake.
-pub(crate) trait OfChannel {
+pub(crate) trait ChannelFuture {
     fn now(&self) -> Instant;
     fn wake_by(&self, at: Instant);
 }
 
-macro_rules! of_channel {
+macro_rules! channel_future {
     ($future:ident, $self:ident => $handle:expr) => {
         impl<'a, C: Codec> $future<'a, C> {
             /// Limits the wait to a duration, precise to a millisecond.
@@ -158,7 +158,7 @@ macro_rules! of_channel {
             }
         }
 
-        impl<C: Codec> OfChannel for $future<'_, C> {
+        impl<C: Codec> ChannelFuture for $future<'_, C> {
             fn now(&self) -> Instant {
                 let $self = self;
                 $handle.local().now()
@@ -178,9 +178,9 @@ macro_rules! of_channel {
     };
 }
 
-of_channel!(Recv, future => future.handle);
-of_channel!(Ready, future => future.0);
-of_channel!(Flushed, future => future.handle);
+channel_future!(Recv, future => future.handle);
+channel_future!(Ready, future => future.0);
+channel_future!(Flushed, future => future.handle);
 
 impl<C: Codec> std::fmt::Debug for Close<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -17,7 +17,7 @@ use crate::context::SendError;
 use crate::group::{Group, Member};
 use crate::local::Local;
 use crate::loop_core::Core;
-use crate::wheel::Tick;
+use crate::wheel::DeadlineTick;
 
 /// A loop, and the number of a connection there.
 pub(crate) struct Handle<C> {
@@ -41,16 +41,16 @@ impl<C: Codec> Handle<C> {
     }
 
     /// Passes the connection on: dropping this handle has no effect then.
-    pub(crate) fn pass_on<D: Codec>(&mut self) -> Handle<D> {
+    pub(crate) fn transfer<D: Codec>(&mut self) -> Handle<D> {
         Handle { local: self.local.take(), token: self.token, codec: PhantomData }
     }
 
     /// A handle of the same connection, for its other half.
-    pub(crate) fn twin(&self) -> Self {
+    pub(crate) fn other_half(&self) -> Self {
         Self { local: self.local.clone(), token: self.token, codec: PhantomData }
     }
 
-    pub(crate) fn is_twin_of(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_connection(&self, other: &Self) -> bool {
         self.token == other.token && Rc::ptr_eq(self.local(), other.local())
     }
 
@@ -79,7 +79,7 @@ impl<C: Codec> Handle<C> {
                 Err(panic) => guard.panicked(panic),
             }
         }
-        or(lost())
+        or(connection_lost())
     }
 
     /// Replaces the connection's codec by the one that `to` makes of it.
@@ -96,7 +96,7 @@ impl<C: Codec> Handle<C> {
             {
                 Ok(())
             }
-            _ => Err(lost()),
+            _ => Err(connection_lost()),
         }
     }
 
@@ -114,7 +114,7 @@ impl<C: Codec> Handle<C> {
 
     pub(crate) fn join(&self, group: &Group<C>) -> Result<(), ChannelError> {
         self.with(|connection, core, token| {
-            connection.may_write()?;
+            connection.check_writable()?;
             core.join(group.shared(), token);
             Ok(())
         })?
@@ -133,13 +133,13 @@ impl<C: Codec> Handle<C> {
 
     #[inline]
     pub(crate) fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Option<C::In>, ChannelError>> {
-        if !self.local().tasks.admits_message() {
+        if !self.local().tasks.take_message_permit() {
             // A peer that has sent much at once does not delay the others.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         self.with_or(
-            |connection, core, token| connection.pull(core, token, cx.waker()),
+            |connection, core, token| connection.poll_recv(core, token, cx.waker()),
             |error| Poll::Ready(Err(error)),
         )
     }
@@ -154,12 +154,12 @@ impl<C: Codec> Handle<C> {
 
     pub(crate) fn set_deadline(&self, at: Option<Instant>) {
         let _ = self.with(|connection, core, token| {
-            let tick = at.map_or(Tick::NEVER, |at| core.wheel.tick(at));
+            let tick = at.map_or(DeadlineTick::NEVER, |at| core.wheel.tick(at));
             connection.set_deadline(core, token, tick);
         });
     }
 
-    pub(crate) fn after(&self, duration: Duration) -> Option<Instant> {
+    pub(crate) fn deadline_after(&self, duration: Duration) -> Option<Instant> {
         self.local().now().checked_add(duration)
     }
 
@@ -185,7 +185,7 @@ impl<C: Codec> Handle<C> {
         local.with_core(move |core| {
             // As a dispatch, since its codec may panic again.
             let last = core.with(token, |connection: &mut Connection<C, ChannelState>, core| {
-                connection.dropped(core, token, half, panicking)
+                connection.on_handle_dropped(core, token, half, panicking)
             });
             if last == Some(true) {
                 core.release(token);
@@ -196,6 +196,6 @@ impl<C: Codec> Handle<C> {
 
 /// The connection is no longer there: a panic in its codec took it.
 #[cold]
-fn lost() -> ChannelError {
+fn connection_lost() -> ChannelError {
     ChannelError::Closed(Rc::new(CloseReason::Panicked))
 }

@@ -213,7 +213,7 @@ impl<C: Codec> Channel<C> {
 
     /// Sets the deadline to a duration from now.
     pub fn set_deadline_after(&mut self, after: Duration) {
-        let at = self.handle.after(after);
+        let at = self.handle.deadline_after(after);
         self.set_deadline(at);
     }
 
@@ -253,8 +253,8 @@ impl<C: Codec> Channel<C> {
     #[must_use = "dropping both halves closes the connection"]
     pub fn split(mut self) -> (ReadHalf<C>, WriteHalf<C>) {
         let _ = self.handle.with(|connection, _, _| connection.set_split(true));
-        let reader = self.handle.pass_on();
-        let writer = reader.twin();
+        let reader = self.handle.transfer();
+        let writer = reader.other_half();
         (ReadHalf::new(reader), WriteHalf::new(writer))
     }
 
@@ -286,7 +286,7 @@ impl<C: Codec> Channel<C> {
     /// connection is closed then.
     pub fn switch<D: Codec>(mut self, to: impl FnOnce(C) -> D + 'static) -> Result<Channel<D>, ChannelError> {
         self.handle.switch(to)?;
-        Ok(Channel::new(self.handle.pass_on()))
+        Ok(Channel::new(self.handle.transfer()))
     }
 
     /// Whether the pending bytes are within the water marks.

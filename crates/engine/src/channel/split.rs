@@ -94,11 +94,11 @@ impl<C: Codec> ReadHalf<C> {
     /// # Errors
     /// Both halves, if they belong to two different channels.
     pub fn reunite(mut self, mut writer: WriteHalf<C>) -> Result<Channel<C>, (Self, WriteHalf<C>)> {
-        if !self.handle.is_twin_of(&writer.handle) {
+        if !self.handle.is_same_connection(&writer.handle) {
             return Err((self, writer));
         }
-        drop(writer.handle.pass_on::<C>());
-        let channel = Channel::new(self.handle.pass_on());
+        drop(writer.handle.transfer::<C>());
+        let channel = Channel::new(self.handle.transfer());
         let _ = channel.handle.with(|connection, _, _| connection.set_split(false));
         Ok(channel)
     }
@@ -189,12 +189,12 @@ impl<C: Codec> Drop for WriteHalf<C> {
 
 impl<C: Codec> fmt::Debug for ReadHalf<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reader({})", id(self.handle.token()))
+        write!(f, "ReadHalf({})", id(self.handle.token()))
     }
 }
 
 impl<C: Codec> fmt::Debug for WriteHalf<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Writer({})", id(self.handle.token()))
+        write!(f, "WriteHalf({})", id(self.handle.token()))
     }
 }

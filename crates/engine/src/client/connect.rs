@@ -27,7 +27,7 @@ use crate::local::Local;
 use crate::loop_core::Core;
 use crate::remote::Remote;
 use crate::task::blocking::{Blocking, BlockingError};
-use crate::task::{Alarm, NO_LOOP};
+use crate::task::{NO_LOOP, Timer};
 
 /// The future of [`Client::connect`].
 #[must_use = "a future does nothing until it is awaited"]
@@ -100,7 +100,7 @@ struct Race {
     /// When the next address is tried; `None` means not before the present attempts have failed.
     next: Option<Instant>,
     deadline: Option<Instant>,
-    alarm: Alarm,
+    timer: Timer,
     failed: Option<ConnectError>,
 }
 
@@ -125,7 +125,7 @@ impl Race {
             addresses,
             attempts: Vec::new(),
             next: Some(now),
-            alarm: Alarm::new(local.clone()),
+            timer: Timer::new(local.clone()),
             failed: None,
             local,
         }
@@ -171,7 +171,7 @@ impl Race {
     /// Waits for the registered attempts, for the time of the next address, and for the deadline.
     fn wait(&mut self, next: Option<Instant>, waker: &Waker) -> Poll<Result<Winner, ConnectError>> {
         let Some(until) = [next, self.deadline].into_iter().flatten().min() else { return Poll::Pending };
-        if self.alarm.poll(until, waker).is_pending() {
+        if self.timer.poll(until, waker).is_pending() {
             return Poll::Pending;
         }
         if self.deadline.is_some_and(|deadline| deadline <= self.local.now()) {
@@ -191,9 +191,9 @@ impl Race {
             match outcome.unwrap_or_else(|| Some(Err(io::ErrorKind::ConnectionAborted.into()))) {
                 None => return true,
                 Some(Ok(())) if winner.is_none() => winner = Some(Winner { token: *token, address: address.clone() }),
-                Some(Ok(())) => give_up(&mut core, *token),
+                Some(Ok(())) => close_attempt(&mut core, *token),
                 Some(Err(error)) => {
-                    give_up(&mut core, *token);
+                    close_attempt(&mut core, *token);
                     self.failed = Some(ConnectError::Failed(address.clone(), error));
                 }
             }
@@ -239,7 +239,7 @@ impl Race {
         let Winner { token, address } = winner;
         let link = Link::new(settings, &address, &core.pool);
         drop(core.slots.take(token));
-        core.enter(token, make(link), SlotEvent::Opened);
+        core.dispatch_entry(token, make(link), SlotEvent::Opened);
         core.notify_drain(token);
         token
     }
@@ -250,12 +250,12 @@ impl Drop for Race {
     fn drop(&mut self) {
         let attempts = std::mem::take(&mut self.attempts);
         if !attempts.is_empty() {
-            self.local.with_core(move |core| attempts.iter().for_each(|(token, _)| give_up(core, *token)));
+            self.local.with_core(move |core| attempts.iter().for_each(|(token, _)| close_attempt(core, *token)));
         }
     }
 }
 
-fn give_up(core: &mut Core, token: Token) {
+fn close_attempt(core: &mut Core, token: Token) {
     if let Some(attempt) = core.slots.take(token) {
         core.close(token, attempt, Rc::new(CloseReason::Done), false);
     }
@@ -275,7 +275,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn note(&mut self, outcome: io::Result<()>) -> Disposition {
+    fn on_outcome(&mut self, outcome: io::Result<()>) -> Disposition {
         // A connection that was made may break before the future is polled.
         if !matches!(self.outcome, Some(Err(_))) {
             self.outcome = Some(outcome);
@@ -287,8 +287,8 @@ impl Attempt {
 impl SlotEntry for Attempt {
     fn dispatch(&mut self, _: &mut Core, _: Token, event: SlotEvent) -> Disposition {
         let disposition = match event {
-            SlotEvent::Connected(result) => self.note(result),
-            SlotEvent::Failed(error) => self.note(Err(error)),
+            SlotEvent::Connected(result) => self.on_outcome(result),
+            SlotEvent::Failed(error) => self.on_outcome(Err(error)),
             // The future may never be polled again, and the drain waits for the attempt. A later poll finds it closed.
             SlotEvent::DrainTimeout => Disposition::close(CloseReason::Drained),
             _ => return Disposition::Keep,

@@ -36,7 +36,7 @@ pub(crate) trait Application<C: Codec>: 'static {
 
     /// If it pulls: whether reading goes on while the connection is unwritable, because back-pressure would stop no
     /// reader.
-    fn reads_freely(&self) -> bool {
+    fn reads_while_unwritable(&self) -> bool {
         false
     }
 
@@ -48,23 +48,23 @@ pub(crate) trait Application<C: Codec>: 'static {
 
     /// Whether a drain concerns it now. A connection that serving tasks made themselves hears of the drain only when
     /// none of these tasks is left.
-    fn heeds_drain(&self) -> bool {
+    fn observes_drain(&self) -> bool {
         true
     }
 
     /// If it pulls: the loop drains, and none of the tasks that serve is left.
-    fn serving_done(&mut self, _knows_its_end: bool) {}
+    fn on_serving_done(&mut self, _knows_its_end: bool) {}
 
     /// If it pulls: the connection closes. Waiting tasks are woken now, before the orderly close is over.
-    fn closing(&mut self) {}
+    fn on_closing(&mut self) {}
 
     /// If it pulls: whether handles are left that still have to learn why the connection is gone.
-    fn outlives(&self) -> bool {
+    fn has_handles(&self) -> bool {
         false
     }
 
     /// If it pulls: whether only the handles are left.
-    fn is_gone(&self) -> bool {
+    fn is_closed(&self) -> bool {
         false
     }
 }

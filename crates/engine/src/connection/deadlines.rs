@@ -13,42 +13,42 @@ use super::dispatch::{Dispatched, Exit};
 use super::{Application, Connection, Link};
 use crate::close_reason::CloseReason;
 use crate::handler::Event;
-use crate::limits::PUT_OFF_PAUSE;
+use crate::limits::GRACE_CHECK_INTERVAL;
 use crate::loop_core::Core;
-use crate::wheel::Tick;
+use crate::wheel::DeadlineTick;
 
 impl<C: Codec, A: Application<C>> Connection<C, A> {
     /// The timer has fired.
-    pub(super) fn timers(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+    pub(super) fn on_timer(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
         if self.link.is_closing() && self.link.intersects(Link::SHUT) {
-            let overdue = core.wheel.has_come(self.link.progress) || core.wheel.has_come(self.link.deadline);
+            let overdue = core.wheel.has_passed(self.link.progress) || core.wheel.has_passed(self.link.deadline);
             return if overdue { Err(self.close_now()) } else { Ok(()) };
         }
-        if core.wheel.has_come(self.link.progress) {
-            if self.link.acknowledges(core.driver.unacknowledged(token)) {
+        if core.wheel.has_passed(self.link.progress) {
+            if self.link.update_acknowledged(core.driver.unacknowledged(token)) {
                 // Slowly, but the peer reads: what it took came out of the kernel's buffer, which did not need ours
                 // yet.
-                self.link.progress = Tick::NEVER;
+                self.link.progress = DeadlineTick::NEVER;
             } else {
-                return Err(Exit::Close { reason: self.reason_or(CloseReason::WriteTimeout), reset: true });
+                return Err(Exit::Close { reason: self.close_reason_or(CloseReason::WriteTimeout), reset: true });
             }
         }
         if self.link.is_closing() {
             return Ok(());
         }
         let now = core.time.now();
-        let due = self.codec.poll_timeout().filter(|at| *at <= now && self.listens());
-        if due.is_some_and(|at| !self.is_excused(core, token, now.saturating_duration_since(at))) {
+        let due = self.codec.poll_timeout().filter(|at| *at <= now && self.awaits_peer());
+        if due.is_some_and(|at| !self.has_grace(core, token, now.saturating_duration_since(at))) {
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
             let handled = self.codec.handle_timeout(&mut out);
-            self.or_close(handled);
+            self.close_on_error(handled);
         }
-        if core.wheel.has_come(self.link.deadline) {
-            if core.was_held_up() && self.is_excused(core, token, core.wheel.since(self.link.deadline)) {
+        if core.wheel.has_passed(self.link.deadline) {
+            if core.was_delayed() && self.has_grace(core, token, core.wheel.since(self.link.deadline)) {
                 // The application may wait for the very bytes that have come.
                 return Ok(());
             }
-            self.link.deadline = Tick::NEVER;
+            self.link.deadline = DeadlineTick::NEVER;
             self.notify(core, token, Event::Deadline)?;
         }
         Ok(())
@@ -56,63 +56,63 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// Whether a peer that is late by so much is excused: its bytes have come, and the loop has not read or not decoded
     /// them yet. Bytes that the application does not want are no excuse.
-    fn is_excused(&self, core: &mut Core, token: Token, late: Duration) -> bool {
+    fn has_grace(&self, core: &mut Core, token: Token, late: Duration) -> bool {
         let undecoded = self.link.intersects(Link::HAS_BACKLOG) && !self.link.input.is_empty() && self.may_decode();
-        core.excuses(late) && (undecoded || self.link.intersects(Link::RECEIVING) && core.driver.has_input(token))
+        core.allows_grace(late) && (undecoded || self.link.intersects(Link::RECEIVING) && core.driver.has_input(token))
     }
 
     /// Whether the loop waits for bytes of the peer. While decoding is suspended, by the application or because the
     /// peer does not read, no deadline of the protocol counts; nor until the codec knows that decoding goes on.
-    pub(super) fn listens(&self) -> bool {
+    pub(super) fn awaits_peer(&self) -> bool {
         let blocked = !self.link.is_writable() || self.link.intersects(Link::EDGE_DUE);
-        let reads = !blocked || self.application.reads_freely();
+        let reads = !blocked || self.application.reads_while_unwritable();
         let wanted = !A::PULLS || self.application.wants_message();
         (!self.link.intersects(Link::PAUSED) && reads && wanted) || self.wants_input()
     }
 
     /// When the timer is to fire next.
-    pub(super) fn next_timer(&mut self, core: &mut Core, token: Token) -> Tick {
-        let mut timer = self.progress(core, token);
+    pub(super) fn next_timer(&mut self, core: &mut Core, token: Token) -> DeadlineTick {
+        let mut timer = self.progress_deadline(core, token);
         if self.link.is_closing() {
             if self.link.intersects(Link::SHUT) {
-                timer = timer.sooner(self.link.deadline);
+                timer = timer.earlier(self.link.deadline);
             }
         } else {
             // A deadline that has come already was postponed.
-            let again = core.time.now() + PUT_OFF_PAUSE;
-            timer = timer.sooner(match self.link.deadline {
-                passed if core.wheel.has_come(passed) => core.wheel.tick(again),
+            let again = core.time.now() + GRACE_CHECK_INTERVAL;
+            timer = timer.earlier(match self.link.deadline {
+                passed if core.wheel.has_passed(passed) => core.wheel.tick(again),
                 ahead => ahead,
             });
-            if self.listens()
+            if self.awaits_peer()
                 && let Some(at) = self.codec.poll_timeout()
             {
-                timer = timer.sooner(core.wheel.tick(if at <= core.time.now() { again } else { at }));
+                timer = timer.earlier(core.wheel.tick(if at <= core.time.now() { again } else { at }));
             }
         }
         timer
     }
 
     /// By when the peer has to do something: take a byte, or end the connection.
-    fn progress(&mut self, core: &Core, token: Token) -> Tick {
+    fn progress_deadline(&mut self, core: &Core, token: Token) -> DeadlineTick {
         let limits = &self.link.settings().limits;
-        let patience = if !self.link.outbound_is_empty() || self.buffered_bytes() > 0 {
+        let timeout = if !self.link.outbound_is_empty() || self.buffered_bytes() > 0 {
             Some(limits.write_timeout)
         } else if self.link.is_closing() && self.link.intersects(Link::SHUT) {
             Some(limits.linger_timeout)
         } else {
             None
         };
-        match patience {
-            None => self.link.progress = Tick::NEVER,
-            Some(patience) if !self.link.progress.is_set() => {
+        match timeout {
+            None => self.link.progress = DeadlineTick::NEVER,
+            Some(timeout) if !self.link.progress.is_set() => {
                 if core.driver.is_sending(token) {
-                    return Tick::NEVER;
+                    return DeadlineTick::NEVER;
                 }
                 if !self.link.intersects(Link::SHUT) {
-                    self.link.acknowledges(core.driver.unacknowledged(token));
+                    self.link.update_acknowledged(core.driver.unacknowledged(token));
                 }
-                self.link.progress = core.wheel.tick_after(core.time.now(), patience);
+                self.link.progress = core.wheel.tick_after(core.time.now(), timeout);
             }
             Some(_) => {}
         }

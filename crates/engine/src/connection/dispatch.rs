@@ -23,9 +23,9 @@ use crate::close_reason::CloseReason;
 use crate::context::Context;
 use crate::group::{Delivery, DeliveryOutcome, Slow};
 use crate::handler::{Event, Outcome, Switch};
-use crate::limits::{FILE_PIECE_BYTES, LINGER_MAX, MESSAGES_PER_VISIT_MAX, SEND_BYTES_MAX, SENDS_PER_VISIT_MAX};
+use crate::limits::{FILE_PIECE_BYTES, LINGER_MAX, MESSAGES_PER_DISPATCH_MAX, SEND_BYTES_MAX, SENDS_PER_DISPATCH_MAX};
 use crate::loop_core::Core;
-use crate::wheel::Tick;
+use crate::wheel::DeadlineTick;
 
 /// Why a dispatch ends early.
 pub(super) enum Exit<C> {
@@ -44,12 +44,12 @@ pub(super) type Dispatched<C, T = ()> = Result<T, Exit<C>>;
 /// What follows once the event is taken in.
 enum Next {
     /// Decoding, flushing, notifying.
-    Work,
+    Process,
     /// Nothing but the update of receiving and the timer.
-    Rest,
+    UpdateInterest,
     /// The tasks that were woken; another dispatch follows when they have run, while the bytes are still in the
     /// scratch.
-    Wait,
+    AwaitTasks,
 }
 
 /// What one dispatch may still do.
@@ -63,19 +63,19 @@ pub(super) struct DispatchBudget {
 impl DispatchBudget {
     /// For a flush between two codecs: nothing is decoded, and no edge is notified.
     pub(super) const fn barrier() -> Self {
-        Self { messages: 0, sends: SENDS_PER_VISIT_MAX, watched: false }
+        Self { messages: 0, sends: SENDS_PER_DISPATCH_MAX, watched: false }
     }
 }
 
 impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
     fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition {
-        if self.is_gone() {
+        if self.is_closed() {
             return self.on_event_after_close(&event);
         }
-        let dispatched = match self.take_in(core, token, event) {
-            Ok(Next::Work) => self.work(core, token),
-            Ok(Next::Rest) => Ok(()),
-            Ok(Next::Wait) => return Disposition::Keep,
+        let dispatched = match self.on_event(core, token, event) {
+            Ok(Next::Process) => self.process(core, token),
+            Ok(Next::UpdateInterest) => Ok(()),
+            Ok(Next::AwaitTasks) => return Disposition::Keep,
             Err(stop) => Err(stop),
         };
         let dispatched = dispatched.and_then(|()| self.update_interest(core, token));
@@ -83,7 +83,7 @@ impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
     }
 
     fn deliver(&mut self, core: &mut Core, token: Token, delivery: &Delivery) -> (DeliveryOutcome, Disposition) {
-        if self.is_gone() {
+        if self.is_closed() {
             return (DeliveryOutcome::Closed, Disposition::Keep);
         }
         let outcome = self.enqueue_broadcast(core, token, delivery);
@@ -102,11 +102,11 @@ impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
         core.counters.connections -= 1;
         core.counters.count_closed(reason.cause());
         self.link.outbound().clear();
-        if !(injected::is_injected(Bug::ClosedUntold) && matches!(*reason, CloseReason::Broken(_))) {
+        if !(injected::is_injected(Bug::ClosedEventLost) && matches!(*reason, CloseReason::Broken(_))) {
             self.application.closed(&reason);
         }
         core.log.closed(core.time.now(), &self.link.peer(), &reason);
-        if !self.application.outlives() {
+        if !self.application.has_handles() {
             return None;
         }
         self.link.closing = Some(reason);
@@ -117,15 +117,15 @@ impl<C: Codec, A: Application<C>> SlotEntry for Connection<C, A> {
     }
 
     fn fail(&mut self, core: &mut Core, token: Token, reason: &mut Option<CloseReason>) -> Disposition {
-        if A::PULLS { self.server_failed(core, token, reason) } else { Disposition::Keep }
+        if A::PULLS { self.on_task_failed(core, token, reason) } else { Disposition::Keep }
     }
 
     fn socket_state(&self) -> SocketState {
-        if self.is_gone() { SocketState::Gone } else { SocketState::Open }
+        if self.is_closed() { SocketState::NoSocket } else { SocketState::Open }
     }
 
     fn memory_bytes(&self) -> usize {
-        self.link.memory() + self.codec.buffered_bytes() + self.codec.input_memory()
+        self.link.memory_bytes() + self.codec.buffered_bytes() + self.codec.input_memory()
     }
 
     fn as_any(&mut self) -> &mut dyn Any {
@@ -147,7 +147,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 let connection = entry.into_any().downcast::<Self>().expect("the connection switches itself");
                 let Self { link, codec, application } = *connection;
                 drop(application);
-                switch.succeed(codec).install(link)
+                switch.apply(codec).install(link)
             })),
         }
     }
@@ -167,7 +167,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
         let blocked = self.codec.is_blocked();
         let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
-        if self.codec.encoded(delivery.bytes().clone(), &mut out).is_err() {
+        if self.codec.write_encoded(delivery.bytes().clone(), &mut out).is_err() {
             return DeliveryOutcome::Dropped;
         }
         self.link.update_level(&self.codec);
@@ -181,25 +181,25 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// Takes in the event.
     #[inline]
-    fn take_in(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<C, Next> {
+    fn on_event(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<C, Next> {
         match event {
             SlotEvent::Received(bytes) => {
-                self.received(core, bytes);
+                self.on_received(core, bytes);
                 if A::PULLS && self.may_decode() && self.application.wake_reader() {
                     core.pending_reader = Some(token);
-                    return Ok(Next::Wait);
+                    return Ok(Next::AwaitTasks);
                 }
             }
-            SlotEvent::Sent(result) => self.sent(core, result)?,
+            SlotEvent::Sent(result) => self.on_sent(core, result)?,
             SlotEvent::Scheduled => self.link.set(Link::SCHEDULED, false),
-            event => return self.take_in_rarer(core, token, event),
+            event => return self.on_rare_event(core, token, event),
         }
-        Ok(Next::Work)
+        Ok(Next::Process)
     }
 
     /// Events that do not come with every message; apart, so that those that do stay close together in the cache.
     #[cold]
-    fn take_in_rarer(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<C, Next> {
+    fn on_rare_event(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Dispatched<C, Next> {
         match event {
             SlotEvent::Received(_) | SlotEvent::Sent(_) | SlotEvent::Scheduled => {}
             SlotEvent::Ended => {
@@ -209,7 +209,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 }
                 self.application.wake_reader();
             }
-            SlotEvent::Failed(error) => return Err(self.broken(error)),
+            SlotEvent::Failed(error) => return Err(self.on_io_error(error)),
             SlotEvent::Opened => {
                 core.counters.connections += 1;
                 self.link.set(Link::HANDSHAKE, !self.codec.is_established());
@@ -217,26 +217,26 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             }
             SlotEvent::Switched => {
                 self.link.set(Link::HANDSHAKE, !self.codec.is_established());
-                self.link.forget_handler();
+                self.link.reset_for_next_handler();
                 self.call(core, token, |application, cx| application.open(cx))?;
             }
-            SlotEvent::Timer => self.timers(core, token)?,
+            SlotEvent::Timer => self.on_timer(core, token)?,
             SlotEvent::Posted(post) => {
                 if let Ok(post) = post.downcast() {
                     self.notify(core, token, Event::Posted(*post))?;
                 }
                 // Posts come in batches: their output is flushed once, at the end of the pass.
                 self.schedule(core, token);
-                return Ok(Next::Rest);
+                return Ok(Next::UpdateInterest);
             }
             SlotEvent::Drain => self.drain(core, token)?,
-            SlotEvent::ServingDone => self.serving_done(core),
+            SlotEvent::ServingDone => self.on_serving_done(core),
             SlotEvent::DrainTimeout => {
-                let reset = !self.link.outbound_is_empty() || self.codec.ends_with_connection();
+                let reset = !self.link.outbound_is_empty() || self.codec.is_close_delimited();
                 return Err(Exit::close(CloseReason::Drained, reset));
             }
             SlotEvent::Shed => return Err(Exit::close(CloseReason::Shed, true)),
-            SlotEvent::Panicked if self.codec.ends_with_connection() => {
+            SlotEvent::Panicked if self.codec.is_close_delimited() => {
                 return Err(Exit::close(CloseReason::Panicked, true));
             }
             SlotEvent::Panicked => {
@@ -245,14 +245,14 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             }
             SlotEvent::Accepted(_) | SlotEvent::Connected(_) | SlotEvent::Closed => {}
         }
-        Ok(Next::Work)
+        Ok(Next::Process)
     }
 
-    fn received(&mut self, core: &mut Core, bytes: Slice) {
+    fn on_received(&mut self, core: &mut Core, bytes: Slice) {
         core.counters.received_bytes += bytes.len() as u64;
         if self.link.intersects(Link::SHUT) && self.link.is_closing() {
             // The peer is still busy sending, and has probably not read our last answer yet.
-            self.link.progress = Tick::NEVER;
+            self.link.progress = DeadlineTick::NEVER;
         }
         // Once the connection is closing, bytes are only of use to a handshake that our last bytes wait for.
         if !self.link.is_closing() || self.wants_input() {
@@ -260,19 +260,19 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         }
     }
 
-    fn sent(&mut self, core: &mut Core, result: io::Result<usize>) -> Dispatched<C> {
+    fn on_sent(&mut self, core: &mut Core, result: io::Result<usize>) -> Dispatched<C> {
         self.link.set(Link::SENDING, false);
         let sent = result.map_err(|error| match error.kind() {
             // A file is shorter than its region; the peer must not take the truncated bytes for complete ones.
             io::ErrorKind::UnexpectedEof => Exit::close(CloseReason::Failed(error.into()), true),
-            _ => self.broken(error),
+            _ => self.on_io_error(error),
         })?;
         if sent > 0 {
             core.counters.sent_bytes += sent as u64;
             self.link.outbound().advance(sent as u64);
-            if self.link.progress.is_set() && self.link.makes_room(sent as u64) {
+            if self.link.progress.is_set() && self.link.proves_progress(sent as u64) {
                 // Progress, even if it is within one large entry: the deadline starts anew.
-                self.link.progress = Tick::NEVER;
+                self.link.progress = DeadlineTick::NEVER;
             }
         }
         Ok(())
@@ -282,28 +282,29 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         if self.link.is_closing() {
             return Ok(());
         }
-        if self.application.heeds_drain() {
+        if self.application.observes_drain() {
             self.drain_codec(core);
         }
         self.notify(core, token, Event::Drain)
     }
 
     /// None of the tasks that serve is left: now a drain also concerns the connections that they made.
-    fn serving_done(&mut self, core: &mut Core) {
-        if !self.link.is_closing() && !self.application.heeds_drain() {
+    fn on_serving_done(&mut self, core: &mut Core) {
+        if !self.link.is_closing() && !self.application.observes_drain() {
             self.drain_codec(core);
         }
-        self.application.serving_done(self.codec.knows_its_end());
+        self.application.on_serving_done(self.codec.reports_finish());
     }
 
     fn drain_codec(&mut self, core: &mut Core) {
         let drained = self.codec.drain(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
-        self.or_close(drained);
+        self.close_on_error(drained);
     }
 
     /// Decodes, flushes and notifies, in rounds, until there is nothing left to do or the budget is used up.
-    fn work(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
-        let mut budget = DispatchBudget { messages: MESSAGES_PER_VISIT_MAX, sends: SENDS_PER_VISIT_MAX, watched: true };
+    fn process(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+        let mut budget =
+            DispatchBudget { messages: MESSAGES_PER_DISPATCH_MAX, sends: SENDS_PER_DISPATCH_MAX, watched: true };
         loop {
             let starved = self.decode(core, token, &mut budget)?;
             self.link.set(Link::HAS_BACKLOG, !starved);
@@ -335,16 +336,16 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 Link::PAUSED | Link::READ_CLOSED
             })
             && (self.link.is_writable()
-                || self.application.reads_freely()
+                || self.application.reads_while_unwritable()
                 || injected::is_injected(Bug::NoBackPressure))
     }
 
     /// Decodes and handles messages. Returns whether it stopped for want of input.
     fn decode(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<C, bool> {
         if self.link.intersects(Link::HANDSHAKE) {
-            self.shake_hands(core, token)?;
+            self.advance_handshake(core, token)?;
         }
-        if self.has_risen() && !self.application.reads_freely() {
+        if self.has_become_writable() && !self.application.reads_while_unwritable() {
             // The application no longer blocks the connection: bytes that came meanwhile are not late.
             self.codec.restart_timeouts(core.time.now());
         }
@@ -365,7 +366,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 if matches!(step, Ok(Step::NeedMore)) {
                     return Ok(true);
                 }
-                self.decoded_last(core, token, step)?;
+                self.on_decode_end(core, token, step)?;
                 continue;
             };
             budget.messages -= 1;
@@ -375,13 +376,13 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             match self.application.message(message, &mut context) {
                 // `Continue` has nothing to drop.
                 outcome @ Outcome::Continue => std::mem::forget(outcome),
-                outcome => self.follow(core, token, outcome)?,
+                outcome => self.apply_outcome(core, token, outcome)?,
             }
         }
         if (A::PULLS || !self.may_decode()) && self.wants_input() {
             self.drive_handshake(core);
             if self.link.intersects(Link::PEER_ENDED) && !self.link.is_closing() && !self.codec.is_established() {
-                self.end_handshake(core);
+                self.fail_handshake(core);
             }
         }
         Ok(A::PULLS)
@@ -389,17 +390,17 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// Decoding has come to an end, in order or with an error.
     #[cold]
-    fn decoded_last(&mut self, core: &mut Core, token: Token, step: Result<Step<C::In>, C::Error>) -> Dispatched<C> {
+    fn on_decode_end(&mut self, core: &mut Core, token: Token, step: Result<Step<C::In>, C::Error>) -> Dispatched<C> {
         match step {
             Ok(Step::Message(_) | Step::NeedMore) => {}
             Ok(Step::End) => {
                 self.link.set(Link::READ_CLOSED, true);
-                if injected::is_injected(Bug::EndedTwice) {
+                if injected::is_injected(Bug::EofReportedTwice) {
                     self.notify(core, token, Event::ReadClosed)?;
                 }
                 self.notify(core, token, Event::ReadClosed)?;
             }
-            Err(fault) => self.or_close(Err(fault)),
+            Err(fault) => self.close_on_error(Err(fault)),
         }
         Ok(())
     }
@@ -407,10 +408,10 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     /// The peer has ended within the handshake, so the queued messages can never leave. The error would be the next
     /// message's result, but no task may request that message: a task that waits for room or for a flush does not.
     #[cold]
-    fn end_handshake(&mut self, core: &Core) {
+    fn fail_handshake(&mut self, core: &Core) {
         let (outbound, input) = self.link.queues();
         let ended = self.codec.decode_eof(input, &mut Output::new(outbound, &core.pool, &core.time));
-        self.or_close(ended.map(drop));
+        self.close_on_error(ended.map(drop));
     }
 
     /// Whether the codec wants bytes even if the application wants no messages. While the peer does not read what
@@ -423,7 +424,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// The handshake comes before the first message, and so does the event that reports its end.
     #[cold]
-    fn shake_hands(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+    fn advance_handshake(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
         if self.wants_input() {
             self.drive_handshake(core);
         }
@@ -438,7 +439,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     fn drive_handshake(&mut self, core: &Core) {
         let (outbound, input) = self.link.queues();
         let pumped = self.codec.drive_handshake(input, &mut Output::new(outbound, &core.pool, &core.time));
-        self.or_close(pumped);
+        self.close_on_error(pumped);
     }
 
     /// The codec has replied: the water marks do not stop it in the middle of that, so there is a cap.
@@ -452,7 +453,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     /// Sends pending bytes, as far as the kernel and the budget allow.
     pub(super) fn flush(&mut self, core: &mut Core, token: Token, budget: &mut DispatchBudget) -> Dispatched<C> {
         loop {
-            self.write_out(core);
+            self.flush_codec(core);
             if self.link.intersects(Link::SHUT) {
                 // What the codec replied after the shutdown cannot be sent any more.
                 self.link.outbound().clear();
@@ -461,7 +462,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 budget.sends -= 1;
                 let queue = self.link.outbound();
                 match core.driver.submit(token, Operation::Send { queue, bytes_max: SEND_BYTES_MAX }) {
-                    Some(Completion::Sent(result)) => self.sent(core, result)?,
+                    Some(Completion::Sent(result)) => self.on_sent(core, result)?,
                     _ => self.link.set(Link::SENDING, true),
                 }
             }
@@ -474,15 +475,15 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             // The peer does not read, for an unknown time.
             self.link.outbound().shrink();
         }
-        let unsent = injected::is_injected(Bug::ClosedUnsent) && self.link.is_closing();
+        let unsent = injected::is_injected(Bug::ClosedBeforeFlush) && self.link.is_closing();
         if unsent || (self.link.outbound().is_empty() && self.buffered_bytes() == 0) {
-            self.all_sent(core, token)?;
+            self.on_all_sent(core, token)?;
         }
         Ok(())
     }
 
     /// Has the codec write the bytes that it buffers, and its closing bytes if this is the end.
-    fn write_out(&mut self, core: &mut Core) {
+    fn flush_codec(&mut self, core: &mut Core) {
         if !self.link.intersects(Link::WRITE_FAILED) {
             let last =
                 (self.link.is_closing() || self.link.is_write_shut()) && !self.link.intersects(Link::CLOSE_WRITTEN);
@@ -523,7 +524,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     }
 
     /// Everything is with the kernel: now our side may be shut down, and the connection closed.
-    fn all_sent(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
+    fn on_all_sent(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
         if self.link.intersects(Link::READ_CLOSED) && self.link.is_write_shut() {
             // Nothing more will come, and nothing more will be sent.
             self.link.closing.get_or_insert_with(|| Rc::new(CloseReason::Done));
@@ -537,7 +538,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         let shuts = !self.link.intersects(Link::SHUT);
         if shuts {
             self.link.set(Link::SHUT | Link::WRITE_FAILED, true);
-            self.link.progress = Tick::NEVER;
+            self.link.progress = DeadlineTick::NEVER;
             core.driver.submit(token, Operation::ShutdownWrite);
         }
         if self.link.is_closing() && (self.link.take(Link::SHUT_WANTED) || shuts) {
@@ -567,12 +568,12 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
                 self.schedule(core, token);
             }
         }
-        if self.has_risen() {
-            if !self.application.reads_freely() {
+        if self.has_become_writable() {
+            if !self.application.reads_while_unwritable() {
                 // At once, even if the event comes a turn later: bytes that come before it are decoded before.
                 self.codec.restart_timeouts(core.time.now());
             }
-            if self.link.takes_edge(core.counters.turns) {
+            if self.link.admits_edge(core.counters.turns) {
                 self.link.set(Link::EDGE_DUE, false);
                 if injected::is_injected(Bug::WritableTwice) {
                     self.notify(core, token, Event::Writable)?;
@@ -588,7 +589,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     }
 
     /// Whether the connection is writable again and the application was not notified yet.
-    fn has_risen(&self) -> bool {
+    fn has_become_writable(&self) -> bool {
         self.link.intersects(Link::EDGE_DUE) && self.link.is_writable()
     }
 
@@ -603,25 +604,26 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
             self.link.watched = offset;
             self.link.set(Link::WIRE_OFFSET, true);
         }
-        self.link.outbound().sent().0 + u64::from(injected::is_injected(Bug::MarkOffByOne)) >= self.link.watched
+        self.link.outbound().sent().0 + u64::from(injected::is_injected(Bug::WritePositionOffByOne))
+            >= self.link.watched
     }
 
     /// Ends a dispatch: no memory of the scratch is kept, receiving is switched as it should be, and one timer is
     /// armed (`deadlines.rs`).
     fn update_interest(&mut self, core: &mut Core, token: Token) -> Dispatched<C> {
-        if injected::is_injected(Bug::RestForgotten) {
+        if injected::is_injected(Bug::PartialInputLost) {
             let rest = self.link.input.len();
             self.link.input.consume(rest);
         }
         self.link.input.compact(&core.pool);
         self.codec.compact(&core.pool);
         if A::PULLS && self.link.is_closing() {
-            self.application.closing();
+            self.application.on_closing();
         }
         if A::PULLS && !self.application.wants_message() && self.application.suspended() {
             self.schedule(core, token);
         }
-        let receive = self.wants_bytes();
+        let receive = self.wants_receive();
         if receive != self.link.intersects(Link::RECEIVING) {
             self.link.set(Link::RECEIVING, receive);
             core.driver.submit(token, Operation::Receive(receive));
@@ -631,7 +633,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         Ok(())
     }
 
-    fn wants_bytes(&self) -> bool {
+    fn wants_receive(&self) -> bool {
         if self.link.intersects(Link::PEER_ENDED) {
             return false;
         }
@@ -658,7 +660,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
         let mut context = Context::new(&mut self.codec, &mut self.link, core, token);
         match call(&mut self.application, &mut context) {
             Outcome::Continue => Ok(()),
-            outcome => self.follow(core, token, outcome),
+            outcome => self.apply_outcome(core, token, outcome),
         }
     }
 
@@ -672,12 +674,12 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     }
 
     #[cold]
-    fn follow(&mut self, core: &mut Core, token: Token, outcome: Outcome<C>) -> Dispatched<C> {
+    fn apply_outcome(&mut self, core: &mut Core, token: Token, outcome: Outcome<C>) -> Dispatched<C> {
         match outcome {
             Outcome::Continue => {}
             Outcome::Close => self.link.closing = Some(Rc::new(CloseReason::Done)),
             Outcome::Abort => return Err(Exit::close(CloseReason::Aborted, true)),
-            Outcome::Fail(error) if self.codec.ends_with_connection() => {
+            Outcome::Fail(error) if self.codec.is_close_delimited() => {
                 return Err(Exit::close(CloseReason::Failed(error), true));
             }
             Outcome::Fail(error) => {
@@ -705,7 +707,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// Begins to close if the codec failed. The codec gets no more bytes then.
     #[inline(never)]
-    pub(super) fn or_close(&mut self, result: Result<(), C::Error>) {
+    pub(super) fn close_on_error(&mut self, result: Result<(), C::Error>) {
         if let Err(fault) = result {
             self.link.set(Link::READ_FAILED, true);
             self.link.closing.get_or_insert_with(|| Rc::new(CloseReason::Protocol(Box::new(fault))));
@@ -714,12 +716,12 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// The connection broke; if it was closing, the reason is known already. A peer that can still see it gets a
     /// reset: our system may have failed, and the peer must not take truncated bytes for complete ones.
-    fn broken(&mut self, error: io::Error) -> Exit<C> {
-        Exit::Close { reason: self.reason_or(CloseReason::Broken(error)), reset: true }
+    fn on_io_error(&mut self, error: io::Error) -> Exit<C> {
+        Exit::Close { reason: self.close_reason_or(CloseReason::Broken(error)), reset: true }
     }
 
     /// Why the connection was being closed, if it was; but `Done` does not count while bytes are left.
-    pub(super) fn reason_or(&mut self, other: CloseReason) -> Rc<CloseReason> {
+    pub(super) fn close_reason_or(&mut self, other: CloseReason) -> Rc<CloseReason> {
         let undone = !self.link.outbound_is_empty() || self.buffered_bytes() > 0;
         match self.link.closing.take() {
             Some(reason) if !(undone && matches!(*reason, CloseReason::Done)) => reason,

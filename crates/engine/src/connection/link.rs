@@ -15,7 +15,7 @@ use tidegate_sys::Address;
 use crate::close_reason::CloseReason;
 use crate::limits::Limits;
 use crate::server::load_balancing::LoopHandle;
-use crate::wheel::Tick;
+use crate::wheel::DeadlineTick;
 
 /// What the connections of one server have in common on one loop.
 pub(crate) struct Settings {
@@ -29,10 +29,10 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn new(limits: Limits, live: Arc<AtomicUsize>) -> Rc<Self> {
-        Self::of_crew(limits, live, None)
+        Self::in_group(limits, live, None)
     }
 
-    pub(crate) fn of_crew(mut limits: Limits, live: Arc<AtomicUsize>, handle: Option<LoopHandle>) -> Rc<Self> {
+    pub(crate) fn in_group(mut limits: Limits, live: Arc<AtomicUsize>, handle: Option<LoopHandle>) -> Rc<Self> {
         // The application must not become writable above the cap, where it may send no more.
         limits.water.high = limits.water.high.min(limits.water.cap);
         Rc::new(Self { limits, live, handle, peers: RefCell::default() })
@@ -50,9 +50,9 @@ pub(crate) struct Link {
     /// The watched write position; a wire offset once `WIRE_OFFSET` is set.
     pub(super) watched: u64,
     /// The handler's deadline.
-    pub(super) deadline: Tick,
+    pub(super) deadline: DeadlineTick,
     /// By when the peer has to take a byte, or to end the connection.
-    pub(super) progress: Tick,
+    pub(super) progress: DeadlineTick,
     /// How many bytes the peer had acknowledged at the last check, wrapping.
     acknowledged: u32,
     flags: u16,
@@ -103,8 +103,8 @@ impl Link {
             peer: Peer::new(peer, &settings.peers),
             settings,
             watched: 0,
-            deadline: Tick::NEVER,
-            progress: Tick::NEVER,
+            deadline: DeadlineTick::NEVER,
+            progress: DeadlineTick::NEVER,
             acknowledged: 0,
             flags: 0,
             level: Writability::default(),
@@ -127,8 +127,8 @@ impl Link {
     }
 
     /// Bytes of memory that its queues keep alive.
-    pub(super) fn memory(&self) -> usize {
-        self.outbound.memory() + self.input.memory_bytes()
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.outbound.memory_bytes() + self.input.memory_bytes()
     }
 
     pub(super) fn outbound_is_empty(&self) -> bool {
@@ -163,26 +163,26 @@ impl Link {
 
     /// Takes note of how many sent bytes the peer has not acknowledged; returns whether it has acknowledged enough
     /// since the last check. Where the system does not report this, the bytes that the kernel took count.
-    pub(super) fn acknowledges(&mut self, unacknowledged: Option<u64>) -> bool {
+    pub(super) fn update_acknowledged(&mut self, unacknowledged: Option<u64>) -> bool {
         let acknowledged = self.outbound.sent().0.wrapping_sub(unacknowledged.unwrap_or(0)) as u32;
         let more = acknowledged.wrapping_sub(std::mem::replace(&mut self.acknowledged, acknowledged));
         // A Unix socket counts its own overhead as well, so it may seem to have acknowledged less than before.
-        more.cast_signed() >= self.enough().cast_signed()
+        more.cast_signed() >= self.progress_bytes_min().cast_signed()
     }
 
     /// Whether the peer must have acknowledged enough since the last check, after the kernel, whose buffer was full,
     /// has taken so many bytes.
-    pub(super) fn makes_room(&self, sent: u64) -> bool {
+    pub(super) fn proves_progress(&self, sent: u64) -> bool {
         let taken = (self.outbound.sent().0 as u32).wrapping_sub(self.acknowledged);
         // No kernel buffers the rest of those. So numbers that wrap stay comparable.
-        sent >= u64::from(self.enough()) || taken >= 2 * ENOUGH_MAX
+        sent >= u64::from(self.progress_bytes_min()) || taken >= 2 * PROGRESS_BYTES_MAX
     }
 
     /// How many bytes the peer has to acknowledge from one check to the next.
-    fn enough(&self) -> u32 {
+    fn progress_bytes_min(&self) -> u32 {
         let limits = &self.settings.limits;
         let bytes = limits.write_timeout.as_millis().saturating_mul(limits.write_rate_min.into()) / 1000;
-        u32::try_from(bytes).unwrap_or(u32::MAX).clamp(1, ENOUGH_MAX)
+        u32::try_from(bytes).unwrap_or(u32::MAX).clamp(1, PROGRESS_BYTES_MAX)
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -240,7 +240,7 @@ impl Link {
     /// Whether the application may get a writable event in this turn: one, however often the connection is
     /// dispatched. Turns are compared modulo 256, so every 256th may be taken for the one before it, which delays the
     /// event by one turn.
-    pub(super) fn takes_edge(&mut self, turn: u64) -> bool {
+    pub(super) fn admits_edge(&mut self, turn: u64) -> bool {
         let turn = turn as u8;
         std::mem::replace(&mut self.edge_turn, turn) != turn
     }
@@ -262,15 +262,15 @@ impl Link {
         self.set(Self::SHUT_WANTED, true);
     }
 
-    pub(crate) fn set_deadline(&mut self, tick: Tick) {
+    pub(crate) fn set_deadline(&mut self, tick: DeadlineTick) {
         self.deadline = tick;
     }
 
     /// Clears the requests of a handler: another handler, with another codec, takes its place.
-    pub(super) fn forget_handler(&mut self) {
+    pub(super) fn reset_for_next_handler(&mut self) {
         self.set(Self::PAUSED | Self::WATCHING | Self::READ_CLOSED, false);
         self.level.set_blocked(false);
-        self.deadline = Tick::NEVER;
+        self.deadline = DeadlineTick::NEVER;
     }
 }
 
@@ -279,7 +279,7 @@ impl Drop for Link {
         self.peer.forget(&self.settings.peers);
         self.settings.live.fetch_sub(1, Ordering::Relaxed);
         if let Some(handle) = &self.settings.handle {
-            handle.leaves();
+            handle.remove_connection();
         }
     }
 }
@@ -322,6 +322,6 @@ impl Peer {
 }
 
 /// A least rate requires no more than this from one check to the next.
-const ENOUGH_MAX: u32 = 1 << 29;
+const PROGRESS_BYTES_MAX: u32 = 1 << 29;
 
 const _: () = assert!(size_of::<Link>() - size_of::<Outbound>() <= 64);

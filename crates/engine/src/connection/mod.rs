@@ -41,7 +41,7 @@ impl<C: Codec, H: Handler<C>> Connection<C, HandlerApplication<H>> {
     }
 }
 
-/// The entry of a slot: a connection, a listener, an alarm.
+/// The entry of a slot: a connection, a listener, a task's timer.
 pub(crate) trait SlotEntry {
     /// Something happened. Meanwhile the slot is empty.
     fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition;
@@ -84,7 +84,7 @@ pub(crate) enum SocketState {
     /// A socket that is being closed.
     Closing,
     /// Nothing; and no drain waits for it.
-    Gone,
+    NoSocket,
 }
 
 /// Why an entry is dispatched.

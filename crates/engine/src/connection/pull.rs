@@ -20,7 +20,7 @@ use crate::context::{Context, SendError};
 use crate::handler::{Event, Outcome, Switch};
 use crate::local::Local;
 use crate::loop_core::Core;
-use crate::wheel::Tick;
+use crate::wheel::DeadlineTick;
 
 /// Which of a channel's halves something is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ struct WriterState {
     /// The task that waits to write, or for a flush.
     writer: Option<Waker>,
     /// The deadline of all operations of the channel.
-    deadline: Tick,
+    deadline: DeadlineTick,
     /// Starts the task that uses the channel, where a handler has given its connection to one.
     start: Option<Start>,
 }
@@ -63,7 +63,7 @@ impl ChannelState {
     /// No task waited for a message when the last dispatch ended.
     const SUSPENDED: u16 = 1 << 4;
     /// The connection is gone; only handles are left.
-    const GONE: u16 = 1 << 5;
+    const CLOSED: u16 = 1 << 5;
     /// The task that waited for a message was woken, and has not polled since.
     const READER_NOTIFIED: u16 = 1 << 6;
     /// The codec replies more than the peer reads: reading waits for writing until the peer has read.
@@ -80,15 +80,15 @@ impl ChannelState {
     }
 
     /// The state of a connection that a task will have, which `start` starts.
-    pub(crate) fn starting(start: impl FnOnce(&Rc<Local>, Token) + 'static) -> Self {
+    pub(crate) fn with_start(start: impl FnOnce(&Rc<Local>, Token) + 'static) -> Self {
         let mut state = Self::new();
         state.writer_state().start = Some(Box::new(start));
         state
     }
 
     /// The state of the same connection with another codec: no task waits, and everything else stays.
-    fn successor(&mut self) -> Self {
-        let kept = Self::READER | Self::WRITER | Self::DRAIN_DUE | Self::GONE | Self::OUTBOUND | Self::IGNORES_DRAIN;
+    fn for_next_codec(&mut self) -> Self {
+        let kept = Self::READER | Self::WRITER | Self::DRAIN_DUE | Self::CLOSED | Self::OUTBOUND | Self::IGNORES_DRAIN;
         Self { reader: None, writer_state: self.writer_state.take(), state: self.state & kept }
     }
 
@@ -123,8 +123,8 @@ impl ChannelState {
 
     /// The next request for a message that has not arrived yet returns `None`, unless the protocol or the application
     /// finds its end by itself.
-    fn drain<C: Codec>(&mut self, knows_its_end: bool) {
-        if !knows_its_end && !self.intersects(Self::IGNORES_DRAIN) {
+    fn drain<C: Codec>(&mut self, reports_finish: bool) {
+        if !reports_finish && !self.intersects(Self::IGNORES_DRAIN) {
             self.set(Self::DRAIN_DUE, true);
             Application::<C>::wake_reader(self);
         }
@@ -143,12 +143,12 @@ impl ChannelState {
     /// Sets the deadline of the connection to the channel's, which is passed for good once it has come.
     fn note_deadline<C: Codec>(&mut self, cx: &mut Context<'_, C>) {
         if cx.set_deadline(self.deadline()) {
-            self.writer_state().deadline = Tick::PASSED;
+            self.writer_state().deadline = DeadlineTick::PASSED;
         }
     }
 
-    fn deadline(&self) -> Tick {
-        self.writer_state.as_ref().map_or(Tick::NEVER, |state| state.deadline)
+    fn deadline(&self) -> DeadlineTick {
+        self.writer_state.as_ref().map_or(DeadlineTick::NEVER, |state| state.deadline)
     }
 }
 
@@ -160,8 +160,8 @@ impl<C: Codec> Application<C> for ChannelState {
     fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
         if let Some(start) = self.writer_state.as_mut().and_then(|state| state.start.take()) {
             self.writer_state = None;
-            self.set(Self::DRAIN_DUE, cx.is_draining() && !cx.codec().knows_its_end());
-            cx.later(start);
+            self.set(Self::DRAIN_DUE, cx.is_draining() && !cx.codec().reports_finish());
+            cx.defer(start);
         }
         self.note_deadline(cx);
         Outcome::Continue
@@ -186,14 +186,14 @@ impl<C: Codec> Application<C> for ChannelState {
                 Application::<C>::wake_reader(self);
             }
             Event::Drain if self.intersects(Self::OUTBOUND) => {}
-            Event::Drain => self.drain::<C>(cx.codec().knows_its_end()),
+            Event::Drain => self.drain::<C>(cx.codec().reports_finish()),
             Event::Posted(()) | Event::ReadClosed => {}
         }
         Outcome::Continue
     }
 
     fn closed(&mut self, _: &CloseReason) {
-        self.set(Self::GONE, true);
+        self.set(Self::CLOSED, true);
         self.wake_writer();
         Application::<C>::wake_reader(self);
     }
@@ -209,7 +209,7 @@ impl<C: Codec> Application<C> for ChannelState {
         true
     }
 
-    fn reads_freely(&self) -> bool {
+    fn reads_while_unwritable(&self) -> bool {
         self.intersects(Self::SPLIT) && !self.intersects(Self::REPLIES_BLOCKED)
     }
 
@@ -220,33 +220,33 @@ impl<C: Codec> Application<C> for ChannelState {
         notified
     }
 
-    fn heeds_drain(&self) -> bool {
+    fn observes_drain(&self) -> bool {
         !self.intersects(Self::OUTBOUND)
     }
 
-    fn serving_done(&mut self, knows_its_end: bool) {
+    fn on_serving_done(&mut self, reports_finish: bool) {
         if self.intersects(Self::OUTBOUND) {
-            self.drain::<C>(knows_its_end);
+            self.drain::<C>(reports_finish);
         }
     }
 
-    fn closing(&mut self) {
+    fn on_closing(&mut self) {
         self.wake_writer();
         Application::<C>::wake_reader(self);
     }
 
-    fn outlives(&self) -> bool {
+    fn has_handles(&self) -> bool {
         self.intersects(Self::READER | Self::WRITER)
     }
 
-    fn is_gone(&self) -> bool {
-        self.intersects(Self::GONE)
+    fn is_closed(&self) -> bool {
+        self.intersects(Self::CLOSED)
     }
 }
 
 impl<C: Codec, A: Application<C>> Connection<C, A> {
-    pub(super) fn is_gone(&self) -> bool {
-        A::PULLS && self.application.is_gone()
+    pub(super) fn is_closed(&self) -> bool {
+        A::PULLS && self.application.is_closed()
     }
 
     /// A dispatch of a closed connection: it has only the input that was received before.
@@ -261,24 +261,24 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// The task that had the channel has failed: that is why the connection is closed, unless there is another
     /// reason.
-    pub(super) fn server_failed(
+    pub(super) fn on_task_failed(
         &mut self,
         core: &mut Core,
         token: Token,
         reason: &mut Option<CloseReason>,
     ) -> Disposition {
         let done = self.link.closing.as_ref().is_none_or(|closing| matches!(**closing, CloseReason::Done));
-        if self.is_gone() || !done || self.link.intersects(Link::SHUT) {
+        if self.is_closed() || !done || self.link.intersects(Link::SHUT) {
             return Disposition::Keep;
         }
-        reason.take().map_or(Disposition::Keep, |reason| self.break_off(core, token, reason))
+        reason.take().map_or(Disposition::Keep, |reason| self.close_with(core, token, reason))
     }
 
     /// Closes because of a failure on our side; as with a handler, the peer must not take truncated bytes for complete
     /// ones.
-    fn break_off(&mut self, core: &mut Core, token: Token, reason: CloseReason) -> Disposition {
+    fn close_with(&mut self, core: &mut Core, token: Token, reason: CloseReason) -> Disposition {
         let reason = Rc::new(reason);
-        if self.codec.ends_with_connection() {
+        if self.codec.is_close_delimited() {
             return Disposition::Close { reason, reset: true };
         }
         self.codec.fail(&mut Output::new(self.link.outbound(), &core.pool, &core.time));
@@ -289,7 +289,7 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
 
     /// Requests a dispatch at the end of the pass, unless one follows anyway when the tasks that were woken have run.
     pub(crate) fn schedule_unless_pending(&mut self, core: &mut Core, token: Token) {
-        if core.pending_reader != Some(token) && !self.is_gone() {
+        if core.pending_reader != Some(token) && !self.is_closed() {
             self.schedule(core, token);
         }
     }
@@ -309,7 +309,7 @@ impl<C: Codec> Connection<C, ChannelState> {
     }
 
     /// The next message, or a promise to wake `waker` when there may be one.
-    pub(crate) fn pull(
+    pub(crate) fn poll_recv(
         &mut self,
         core: &mut Core,
         token: Token,
@@ -319,19 +319,19 @@ impl<C: Codec> Connection<C, ChannelState> {
         if self.link.intersects(Link::READ_CLOSED) {
             return Poll::Ready(Ok(None));
         }
-        let gone = self.application.intersects(ChannelState::GONE);
+        let gone = self.application.intersects(ChannelState::CLOSED);
         if self.application.intersects(ChannelState::SUSPENDED) {
             // Before anything is decoded: bytes that lay here while no task waited were not late.
             self.codec.restart_timeouts(core.time.now());
         }
         if self.link.intersects(Link::READ_FAILED) || (self.link.is_closing() && !gone) {
-            return Poll::Ready(self.end());
+            return Poll::Ready(self.end_of_messages());
         }
         // After the loop was delayed, bytes that came meanwhile are not late.
         let deadline = self.application.deadline();
-        let is_late = deadline == Tick::PASSED || self.is_overdue(core) && !core.was_held_up();
+        let is_late = deadline == DeadlineTick::PASSED || self.is_overdue(core) && !core.was_delayed();
         if !gone && (is_late || !self.may_decode()) {
-            return self.wait_to_read(core, token, waker);
+            return self.register_reader(core, token, waker);
         }
         let ended = self.link.intersects(Link::PEER_ENDED);
         let (outbound, input) = self.link.queues();
@@ -349,23 +349,23 @@ impl<C: Codec> Connection<C, ChannelState> {
                 core.counters.messages += 1;
                 Poll::Ready(Ok(Some(message)))
             }
-            Ok(Step::NeedMore) if gone => Poll::Ready(self.end()),
+            Ok(Step::NeedMore) if gone => Poll::Ready(self.end_of_messages()),
             Ok(Step::NeedMore) if self.application.take(ChannelState::DRAIN_DUE) => Poll::Ready(Ok(None)),
-            Ok(Step::NeedMore) => self.wait_to_read(core, token, waker),
+            Ok(Step::NeedMore) => self.register_reader(core, token, waker),
             Ok(Step::End) => {
                 self.link.set(Link::READ_CLOSED, true);
                 self.schedule_unless_pending(core, token);
                 Poll::Ready(Ok(None))
             }
             Err(fault) => {
-                self.or_close(Err(fault));
+                self.close_on_error(Err(fault));
                 self.schedule_unless_pending(core, token);
-                Poll::Ready(self.end())
+                Poll::Ready(self.end_of_messages())
             }
         }
     }
 
-    fn wait_to_read<T>(
+    fn register_reader<T>(
         &mut self,
         core: &mut Core,
         token: Token,
@@ -382,14 +382,14 @@ impl<C: Codec> Connection<C, ChannelState> {
     }
 
     /// The task that waited for a message no longer does.
-    pub(crate) fn stop_waiting(&mut self, core: &mut Core, token: Token) {
+    pub(crate) fn cancel_recv(&mut self, core: &mut Core, token: Token) {
         self.application.reader = None;
         self.application.set(ChannelState::READER_NOTIFIED, false);
         self.schedule_unless_pending(core, token);
     }
 
     /// The result when no further message will come: `None`, if all was in order.
-    fn end<T>(&self) -> Result<Option<T>, ChannelError> {
+    fn end_of_messages<T>(&self) -> Result<Option<T>, ChannelError> {
         match &self.link.closing {
             Some(reason) if !matches!(**reason, CloseReason::Done) => Err(ChannelError::Closed(reason.clone())),
             _ => Ok(None),
@@ -397,14 +397,14 @@ impl<C: Codec> Connection<C, ChannelState> {
     }
 
     /// Why nothing can be written any more.
-    fn refusal(&self) -> ChannelError {
+    fn write_error(&self) -> ChannelError {
         let reason = self.link.closing.clone();
         ChannelError::Closed(reason.unwrap_or_else(|| Rc::new(CloseReason::Done)))
     }
 
     /// Whether something can still be sent on the connection.
-    pub(crate) fn may_write(&self) -> Result<(), ChannelError> {
-        if self.link.is_closing() || self.link.is_write_shut() { Err(self.refusal()) } else { Ok(()) }
+    pub(crate) fn check_writable(&self) -> Result<(), ChannelError> {
+        if self.link.is_closing() || self.link.is_write_shut() { Err(self.write_error()) } else { Ok(()) }
     }
 
     pub(crate) fn send(
@@ -428,7 +428,7 @@ impl<C: Codec> Connection<C, ChannelState> {
     /// Whether more may be sent, or a promise to wake `waker` when it may.
     pub(crate) fn ready(&mut self, core: &mut Core, waker: &Waker) -> Poll<Result<(), ChannelError>> {
         if self.link.is_closing() || self.link.is_write_shut() {
-            return Poll::Ready(Err(self.refusal()));
+            return Poll::Ready(Err(self.write_error()));
         }
         if self.is_overdue(core) {
             return Poll::Ready(Err(ChannelError::Deadline));
@@ -455,8 +455,8 @@ impl<C: Codec> Connection<C, ChannelState> {
             self.link.set(Link::WATCHING, false);
             return Poll::Ready(Ok(()));
         }
-        if self.application.intersects(ChannelState::GONE) {
-            return Poll::Ready(Err(self.refusal()));
+        if self.application.intersects(ChannelState::CLOSED) {
+            return Poll::Ready(Err(self.write_error()));
         }
         if self.is_overdue(core) {
             return Poll::Ready(Err(ChannelError::Deadline));
@@ -467,16 +467,16 @@ impl<C: Codec> Connection<C, ChannelState> {
 
     /// Whether the connection is gone.
     pub(crate) fn poll_closed(&mut self, waker: &Waker) -> Poll<Result<(), ChannelError>> {
-        if !self.application.intersects(ChannelState::GONE) {
+        if !self.application.intersects(ChannelState::CLOSED) {
             register(&mut self.application.writer_state().writer, waker);
             return Poll::Pending;
         }
-        Poll::Ready(self.end::<()>().map(drop))
+        Poll::Ready(self.end_of_messages::<()>().map(drop))
     }
 
     /// Begins to close in good order.
     pub(crate) fn close(&mut self, core: &mut Core, token: Token) {
-        if !self.application.intersects(ChannelState::GONE) && !self.link.is_closing() {
+        if !self.application.intersects(ChannelState::CLOSED) && !self.link.is_closing() {
             self.link.closing = Some(Rc::new(CloseReason::Done));
             self.schedule_unless_pending(core, token);
         }
@@ -484,7 +484,7 @@ impl<C: Codec> Connection<C, ChannelState> {
 
     /// Resets the connection, also while it closes in good order.
     pub(crate) fn abort(&mut self) -> Disposition {
-        match self.application.intersects(ChannelState::GONE) {
+        match self.application.intersects(ChannelState::CLOSED) {
             true => Disposition::Keep,
             false => Disposition::Close { reason: Rc::new(CloseReason::Aborted), reset: true },
         }
@@ -504,7 +504,7 @@ impl<C: Codec> Connection<C, ChannelState> {
     }
 
     /// Sets the deadline of all operations of the channel.
-    pub(crate) fn set_deadline(&mut self, core: &mut Core, token: Token, deadline: Tick) {
+    pub(crate) fn set_deadline(&mut self, core: &mut Core, token: Token, deadline: DeadlineTick) {
         if deadline.is_set() || self.application.writer_state.is_some() {
             self.application.writer_state().deadline = deadline;
         }
@@ -518,8 +518,8 @@ impl<C: Codec> Connection<C, ChannelState> {
     }
 
     /// Makes the timer fire by `deadline`, to wake the waiting tasks.
-    pub(crate) fn wake_by(&mut self, core: &mut Core, token: Token, deadline: Tick) {
-        let sooner = self.link.deadline.sooner(deadline);
+    pub(crate) fn wake_by(&mut self, core: &mut Core, token: Token, deadline: DeadlineTick) {
+        let sooner = self.link.deadline.earlier(deadline);
         if sooner != self.link.deadline && !self.link.is_closing() {
             self.link.set_deadline(sooner);
             self.schedule_unless_pending(core, token);
@@ -527,11 +527,11 @@ impl<C: Codec> Connection<C, ChannelState> {
     }
 
     fn is_overdue(&self, core: &Core) -> bool {
-        core.wheel.has_come(self.application.deadline())
+        core.wheel.has_passed(self.application.deadline())
     }
 
     /// Takes note of a handle that was dropped. Returns whether it was the last of a connection that is gone already.
-    pub(crate) fn dropped(
+    pub(crate) fn on_handle_dropped(
         &mut self,
         core: &mut Core,
         token: Token,
@@ -540,12 +540,12 @@ impl<C: Codec> Connection<C, ChannelState> {
     ) -> (bool, Disposition) {
         self.application.forget(half);
         let last = !self.application.intersects(ChannelState::READER | ChannelState::WRITER);
-        if self.application.intersects(ChannelState::GONE) {
+        if self.application.intersects(ChannelState::CLOSED) {
             return (last, Disposition::Keep);
         }
         let mut disposition = Disposition::Keep;
         if panicking && !self.link.is_closing() {
-            disposition = self.break_off(core, token, CloseReason::Panicked);
+            disposition = self.close_with(core, token, CloseReason::Panicked);
         } else if last {
             self.close(core, token);
         } else if half == Half::Writer {
@@ -571,12 +571,12 @@ impl<C: Codec> Connection<C, ChannelState> {
         token: Token,
         to: impl FnOnce(C) -> D + 'static,
     ) -> Disposition {
-        if !self.application.intersects(ChannelState::GONE) {
+        if !self.application.intersects(ChannelState::CLOSED) {
             // If that fails, it fails again in the dispatch that follows, which closes the connection: with the new
             // codec, since that is the type that the handle has.
             let _ = self.flush(core, token, &mut DispatchBudget::barrier());
         }
-        let state = self.application.successor();
+        let state = self.application.for_next_codec();
         self.disposition(Err(Exit::Switch(Switch::to_application(move |codec| (to(codec), state)))))
     }
 

@@ -13,7 +13,7 @@ use tidegate_buffer::Slice;
 use tidegate_sys::Token;
 
 use super::{Broadcast, Shared, Slow};
-use crate::limits::{DELIVERIES_PER_TURN_MAX, HEARERS_PER_TURN_MAX, MESSAGE_TIME};
+use crate::limits::{DELIVERIES_PER_TURN_MAX, MESSAGE_TIME, RECIPIENTS_PER_TURN_MAX};
 use crate::loop_core::Core;
 use crate::mailbox::Mailbox;
 use crate::phase::Phase;
@@ -115,7 +115,7 @@ pub(crate) struct DeliveryBudget {
 impl DeliveryBudget {
     pub(crate) fn new(core: &Core) -> Self {
         // One delivery a turn is made even if the queue of scheduled connections has reached its bound.
-        let scheduled_max = HEARERS_PER_TURN_MAX.max(core.scheduled_count() + 1);
+        let scheduled_max = RECIPIENTS_PER_TURN_MAX.max(core.scheduled_count() + 1);
         Self { deliveries: DELIVERIES_PER_TURN_MAX, scheduled_max, phase: Phase::of(MESSAGE_TIME) }
     }
 
@@ -167,7 +167,7 @@ impl Delivery {
     }
 
     /// Delivers the message to members until the budget is used up. Returns whether all members have it.
-    pub(crate) fn go_on(&mut self, core: &mut Core, budget: &mut DeliveryBudget) -> bool {
+    pub(crate) fn deliver_to_members(&mut self, core: &mut Core, budget: &mut DeliveryBudget) -> bool {
         let group = &self.broadcast.group;
         // Taken out, because the dispatched connections may change the groups.
         let Some(mut local) = core.groups.groups.remove(&group.number) else { return true };

@@ -21,27 +21,27 @@ use tidegate_sys::{Accepted, Address, Operation, Socket, Token};
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Disposition, Link, Settings, SlotEntry, SlotEvent};
 use crate::handler::Handler;
-use crate::limits::{ACCEPT_PAUSE, CAP_PAUSE};
+use crate::limits::{ACCEPT_PAUSE, FULL_PAUSE};
 use crate::loop_core::Core;
 use crate::server::load_balancing::{HandoffConnection, HandoffReceiver};
 
 /// Makes connections from streams.
-pub(crate) trait Admit: 'static {
-    fn admit(&mut self, core: &mut Core, link: Link, socket: Socket, peer: &Address) -> io::Result<()>;
+pub(crate) trait MakeConnection: 'static {
+    fn make_connection(&mut self, core: &mut Core, link: Link, socket: Socket, peer: &Address) -> io::Result<()>;
 }
 
 /// Makes a connection with a handler from each stream.
-pub(crate) struct Handling<M>(pub(crate) M);
+pub(crate) struct MakeHandlerConnection<M>(pub(crate) M);
 
-impl<C, H, M> Admit for Handling<M>
+impl<C, H, M> MakeConnection for MakeHandlerConnection<M>
 where
     C: Codec,
     H: Handler<C>,
     M: FnMut(&Address) -> (C, H) + 'static,
 {
-    fn admit(&mut self, core: &mut Core, link: Link, socket: Socket, peer: &Address) -> io::Result<()> {
+    fn make_connection(&mut self, core: &mut Core, link: Link, socket: Socket, peer: &Address) -> io::Result<()> {
         let (codec, handler) = (self.0)(peer);
-        core.admit(socket, Box::new(Connection::new(link, codec, handler))).map(drop)
+        core.open_connection(socket, Box::new(Connection::new(link, codec, handler))).map(drop)
     }
 }
 
@@ -52,21 +52,21 @@ pub(crate) struct Acceptor<M> {
     /// Streams that were accepted after other loops had filled the server.
     waiting: VecDeque<Accepted>,
     /// Where streams from other loops arrive, if this listener receives them.
-    reception: Option<HandoffReceiver>,
+    handoffs: Option<HandoffReceiver>,
     /// Nothing more is accepted.
     ending: bool,
 }
 
-impl<M: Admit> Acceptor<M> {
-    pub(crate) fn new(settings: Rc<Settings>, make: M, reception: Option<HandoffReceiver>) -> Self {
-        Self { settings, make, paused: false, waiting: VecDeque::new(), reception, ending: false }
+impl<M: MakeConnection> Acceptor<M> {
+    pub(crate) fn new(settings: Rc<Settings>, make: M, handoffs: Option<HandoffReceiver>) -> Self {
+        Self { settings, make, paused: false, waiting: VecDeque::new(), handoffs, ending: false }
     }
 
-    fn accepted(&mut self, core: &mut Core, token: Token, accepted: Accepted) {
+    fn on_accepted(&mut self, core: &mut Core, token: Token, accepted: Accepted) {
         self.waiting.push_back(accepted);
         self.admit_waiting(core);
         if self.is_full() || !self.waiting.is_empty() {
-            self.pause(core, token, CAP_PAUSE);
+            self.pause(core, token, FULL_PAUSE);
         }
     }
 
@@ -86,7 +86,7 @@ impl<M: Admit> Acceptor<M> {
             // The others receive the drain event at the same time.
             let kept = if core.is_draining() { Some(accepted) } else { handle.hand_over(accepted) };
             if let Some(accepted) = kept {
-                handle.enters();
+                handle.add_connection();
                 self.admit(core, accepted);
             }
         }
@@ -97,25 +97,25 @@ impl<M: Admit> Acceptor<M> {
         core.counters.accepted += 1;
         // From here on the link counts: if the code below panics, the link gives the place back.
         let link = Link::new(self.settings.clone(), &accepted.peer, &core.pool);
-        if let Err(error) = self.make.admit(core, link, accepted.socket, &accepted.peer) {
+        if let Err(error) = self.make.make_connection(core, link, accepted.socket, &accepted.peer) {
             core.counters.accepts_failed += 1;
             core.log.accept_failed(core.time.now(), &error);
         }
     }
 
     /// Another loop has sent a stream.
-    fn posted(&mut self, core: &mut Core, post: Box<dyn Any + Send>) {
-        if let Some(accepted) = post.downcast::<HandoffConnection>().ok().and_then(|handed| handed.arrive()) {
+    fn on_posted(&mut self, core: &mut Core, post: Box<dyn Any + Send>) {
+        if let Some(accepted) = post.downcast::<HandoffConnection>().ok().and_then(|handed| handed.into_accepted()) {
             self.admit(core, accepted);
         }
     }
 
     /// Closes, once no stream from another loop is in transit.
-    fn end(&mut self, core: &mut Core, token: Token) -> Disposition {
+    fn close_after_handoffs(&mut self, core: &mut Core, token: Token) -> Disposition {
         self.ending = true;
         self.admit_waiting(core);
-        if self.reception.as_ref().is_some_and(HandoffReceiver::shut) {
-            self.pause(core, token, CAP_PAUSE);
+        if self.handoffs.as_ref().is_some_and(HandoffReceiver::shut) {
+            self.pause(core, token, FULL_PAUSE);
             return Disposition::Keep;
         }
         Disposition::close(CloseReason::Done)
@@ -134,38 +134,38 @@ impl<M: Admit> Acceptor<M> {
         core.set_timer(token, tick);
     }
 
-    fn look_again(&mut self, core: &mut Core, token: Token) {
+    fn retry(&mut self, core: &mut Core, token: Token) {
         self.admit_waiting(core);
         if self.is_full() || !self.waiting.is_empty() {
-            return self.pause(core, token, CAP_PAUSE);
+            return self.pause(core, token, FULL_PAUSE);
         }
         self.paused = false;
-        if !injected::is_injected(Bug::AcceptStops) {
+        if !injected::is_injected(Bug::AcceptNotResumed) {
             core.driver.submit(token, Operation::Accept(true));
         }
     }
 }
 
-impl<M: Admit> SlotEntry for Acceptor<M> {
+impl<M: MakeConnection> SlotEntry for Acceptor<M> {
     fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition {
         match event {
-            SlotEvent::Accepted(Ok(accepted)) => self.accepted(core, token, accepted),
+            SlotEvent::Accepted(Ok(accepted)) => self.on_accepted(core, token, accepted),
             SlotEvent::Accepted(Err(error)) => {
                 core.counters.accepts_failed += 1;
                 core.log.accept_failed(core.time.now(), &error);
                 self.pause(core, token, ACCEPT_PAUSE);
             }
             SlotEvent::Posted(post) => {
-                self.posted(core, post);
+                self.on_posted(core, post);
                 if self.ending {
-                    return self.end(core, token);
+                    return self.close_after_handoffs(core, token);
                 }
             }
-            SlotEvent::Timer if self.ending => return self.end(core, token),
-            SlotEvent::Timer => self.look_again(core, token),
+            SlotEvent::Timer if self.ending => return self.close_after_handoffs(core, token),
+            SlotEvent::Timer => self.retry(core, token),
             // `make` panicked: that stream is lost. The timer resumes the waiting streams and accepting.
             SlotEvent::Panicked => self.pause(core, token, ACCEPT_PAUSE),
-            SlotEvent::Drain | SlotEvent::Failed(_) => return self.end(core, token),
+            SlotEvent::Drain | SlotEvent::Failed(_) => return self.close_after_handoffs(core, token),
             SlotEvent::DrainTimeout => return Disposition::close(CloseReason::Done),
             _ => {}
         }

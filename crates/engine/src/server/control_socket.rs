@@ -83,7 +83,7 @@ impl ControlSocket {
         if !self.is_at_path() {
             return;
         }
-        let Ok(_lock) = PathLock::acquire(&self.path, WITHDRAW_PATIENCE) else { return };
+        let Ok(_lock) = PathLock::acquire(&self.path, WITHDRAW_LOCK_TIMEOUT) else { return };
         if self.is_at_path() {
             before_removal();
             // If it fails the file stays, as after a process that was killed.
@@ -106,7 +106,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 const NAMES_MAX: u32 = 4;
 
 /// How long a server that ends waits for the lock. Only a first server that starts holds it for more than a moment.
-const WITHDRAW_PATIENCE: Duration = Duration::from_millis(500);
+const WITHDRAW_LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {

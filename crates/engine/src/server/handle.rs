@@ -14,7 +14,7 @@ use crate::event_loop::EventLoop;
 use crate::mailbox::{LoopMessage, Mailbox};
 use crate::server::backend::BackendPlan;
 use crate::server::start_error::StartError;
-use crate::server::takeover::Control;
+use crate::server::takeover::TakeoverListener;
 use crate::server::watchdog::Watchdog;
 
 /// A running server. A clone refers to the same server, from any thread.
@@ -65,7 +65,7 @@ pub(crate) struct ServerState {
     running: Arc<RunningLoops>,
     superseded: Superseded,
     /// Hands our listeners over, if a path was given for that.
-    control: Mutex<Option<Control>>,
+    control: Mutex<Option<TakeoverListener>>,
     /// Watches the loops while they end, too: it is dropped after them.
     watchdog: Option<Watchdog>,
 }
@@ -115,10 +115,10 @@ impl Drop for CountedLoop {
 
 /// Reports when another server has superseded this one by [taking over](crate::Server::takeover).
 #[derive(Debug, Clone, Default)]
-pub struct Superseded(Arc<(Mutex<Phase>, Condvar)>);
+pub struct Superseded(Arc<(Mutex<SupersededState>, Condvar)>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Phase {
+enum SupersededState {
     #[default]
     Serving,
     Superseded,
@@ -128,35 +128,35 @@ enum Phase {
 impl Superseded {
     /// Whether that has happened.
     #[must_use]
-    pub fn has_come(&self) -> bool {
-        *self.phase() == Phase::Superseded
+    pub fn is_superseded(&self) -> bool {
+        *self.state() == SupersededState::Superseded
     }
 
     /// Waits until the server was superseded, or has ended otherwise. Returns whether it was superseded.
     #[must_use]
     pub fn wait(&self) -> bool {
-        let serving = |phase: &mut Phase| *phase == Phase::Serving;
-        let ended = self.0.1.wait_while(self.phase(), serving).unwrap_or_else(PoisonError::into_inner);
-        *ended == Phase::Superseded
+        let serving = |state: &mut SupersededState| *state == SupersededState::Serving;
+        let ended = self.0.1.wait_while(self.state(), serving).unwrap_or_else(PoisonError::into_inner);
+        *ended == SupersededState::Superseded
     }
 
-    pub(crate) fn come(&self) {
-        self.decide(Phase::Superseded);
+    pub(crate) fn set_superseded(&self) {
+        self.set_state(SupersededState::Superseded);
     }
 
-    fn will_not_come(&self) {
-        self.decide(Phase::Ended);
+    fn set_ended(&self) {
+        self.set_state(SupersededState::Ended);
     }
 
-    fn decide(&self, decided: Phase) {
-        let mut phase = self.phase();
-        if *phase == Phase::Serving {
-            *phase = decided;
+    fn set_state(&self, decided: SupersededState) {
+        let mut state = self.state();
+        if *state == SupersededState::Serving {
+            *state = decided;
             self.0.1.notify_all();
         }
     }
 
-    fn phase(&self) -> MutexGuard<'_, Phase> {
+    fn state(&self) -> MutexGuard<'_, SupersededState> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -204,7 +204,7 @@ impl ServerHandle {
     /// Whether all loops run. A loop of a server that does not drain ends only because waiting for events failed, or
     /// because of a bug.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub fn all_loops_run(&self) -> bool {
         *self.0.running.count() == self.0.loops.len()
     }
 
@@ -212,7 +212,7 @@ impl ServerHandle {
     /// [`drain`](ServerHandle::drain) this one. Until then both accept.
     #[must_use]
     pub fn is_superseded(&self) -> bool {
-        self.0.superseded.has_come()
+        self.0.superseded.is_superseded()
     }
 
     /// A handle that waits for that, in any thread.
@@ -289,7 +289,7 @@ impl ServerState {
     /// All loops have been added: starts the watchdog, and serves takeovers if there is a `control` that does.
     pub(crate) fn into_handle(
         mut self,
-        control: impl FnOnce(Superseded) -> Result<Option<Control>, StartError>,
+        control: impl FnOnce(Superseded) -> Result<Option<TakeoverListener>, StartError>,
     ) -> Result<ServerHandle, StartError> {
         let watched = self.loops.iter().map(|running| running.published.clone());
         self.watchdog = Some(Watchdog::start(watched).map_err(StartError::System)?);
@@ -301,7 +301,7 @@ impl ServerState {
         // First, since it holds the listeners too: a queue that no loop accepts from has to refuse connections.
         let control = self.control().take();
         drop(control);
-        self.superseded.will_not_come();
+        self.superseded.set_ended();
         let now = Instant::now();
         let by = now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400));
         for running in &self.loops {
@@ -330,7 +330,7 @@ impl ServerState {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn control(&self) -> MutexGuard<'_, Option<Control>> {
+    fn control(&self) -> MutexGuard<'_, Option<TakeoverListener>> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use tidegate_sys::{Accepted, Token};
 
-use crate::limits::HANDED_MAX;
+use crate::limits::HANDOFFS_MAX;
 use crate::mailbox::{LoopMessage, Mailbox, Refused};
 
 /// Which of a server's loops serves a fresh connection.
@@ -62,7 +62,7 @@ pub(crate) struct LoopGroup {
 #[derive(Debug)]
 #[repr(align(128))]
 struct LoopLoad {
-    /// The number of its connections, those in transit included; the number in transit, in units of [`COMING`]; and
+    /// The number of its connections, those in transit included; the number in transit, in units of [`IN_TRANSIT`]; and
     /// [`SHUT`].
     word: AtomicU64,
     inbox: OnceLock<Inbox>,
@@ -101,12 +101,12 @@ impl LoopHandle {
     }
 
     /// Counts a connection that is served here.
-    pub(crate) fn enters(&self) {
+    pub(crate) fn add_connection(&self) {
         self.load().word.fetch_add(ONE, Relaxed);
     }
 
     /// A connection of this loop is gone.
-    pub(crate) fn leaves(&self) {
+    pub(crate) fn remove_connection(&self) {
         self.load().word.fetch_sub(ONE, Relaxed);
     }
 
@@ -120,12 +120,12 @@ impl LoopHandle {
     /// Hands a connection, which is counted in the server already, to the loop that has the fewest; gives it back if
     /// that is this loop, or if the other does not take it.
     pub(crate) fn hand_over(&self, accepted: Accepted) -> Option<Accepted> {
-        let Some(other) = self.less_loaded() else { return Some(accepted) };
-        let (door, handed) = match other.expect(accepted) {
+        let Some(other) = self.least_loaded() else { return Some(accepted) };
+        let (inbox, handoff) = match other.reserve(accepted) {
             Ok(expected) => expected,
             Err(accepted) => return Some(accepted),
         };
-        let refused = door.mailbox.send(LoopMessage::Post { token: door.acceptor, post: handed }).err()?;
+        let refused = inbox.mailbox.send(LoopMessage::Post { token: inbox.acceptor, post: handoff }).err()?;
         let message = match refused {
             // That loop takes no further connection either.
             Refused::Ended(message) => {
@@ -134,13 +134,13 @@ impl LoopHandle {
             }
             Refused::Full(message) => message,
         };
-        other.leaves();
-        message.into_post::<HandoffConnection>().arrive()
+        other.remove_connection();
+        message.into_post::<HandoffConnection>().into_accepted()
     }
 
     /// The loop that has the fewest connections, if it has fewer than this one. Each loop starts the search behind
     /// itself, so that the loops do not all choose the same one of several.
-    fn less_loaded(&self) -> Option<Self> {
+    fn least_loaded(&self) -> Option<Self> {
         let members = &self.group.loads;
         let mut fewest = count(self.load().word.load(Relaxed));
         let mut found = None;
@@ -156,13 +156,13 @@ impl LoopHandle {
 
     /// Counts a connection that is about to be sent to this loop; takes the count back if the loop receives none any
     /// more.
-    fn expect(&self, accepted: Accepted) -> Result<(&Inbox, Box<HandoffConnection>), Accepted> {
+    fn reserve(&self, accepted: Accepted) -> Result<(&Inbox, Box<HandoffConnection>), Accepted> {
         let member = self.load();
-        let before = member.word.fetch_add(ONE + COMING, Relaxed);
+        let before = member.word.fetch_add(ONE + IN_TRANSIT, Relaxed);
         match member.inbox.get().filter(|_| is_open(before)) {
-            Some(door) => Ok((door, Box::new(HandoffConnection { accepted: Some(accepted), to: self.clone() }))),
+            Some(inbox) => Ok((inbox, Box::new(HandoffConnection { accepted: Some(accepted), to: self.clone() }))),
             None => {
-                member.word.fetch_sub(ONE + COMING, Relaxed);
+                member.word.fetch_sub(ONE + IN_TRANSIT, Relaxed);
                 Err(accepted)
             }
         }
@@ -177,7 +177,7 @@ impl HandoffReceiver {
     /// Stops receiving. Returns whether connections are in transit, or may be: a sender that counts one and then does
     /// not send it takes the count back without a message.
     pub(crate) fn shut(&self) -> bool {
-        coming(self.0.load().word.fetch_or(SHUT, Relaxed)) > 0
+        in_transit(self.0.load().word.fetch_or(SHUT, Relaxed)) > 0
     }
 }
 
@@ -197,8 +197,8 @@ pub(crate) struct HandoffConnection {
 
 impl HandoffConnection {
     /// The connection has arrived. Its places become those of the connection that is made from it.
-    pub(crate) fn arrive(mut self) -> Option<Accepted> {
-        self.to.load().word.fetch_sub(COMING, Relaxed);
+    pub(crate) fn into_accepted(mut self) -> Option<Accepted> {
+        self.to.load().word.fetch_sub(IN_TRANSIT, Relaxed);
         self.accepted.take()
     }
 }
@@ -206,7 +206,7 @@ impl HandoffConnection {
 impl Drop for HandoffConnection {
     fn drop(&mut self) {
         if self.accepted.is_some() {
-            self.to.load().word.fetch_sub(ONE + COMING, Relaxed);
+            self.to.load().word.fetch_sub(ONE + IN_TRANSIT, Relaxed);
             self.to.group.live.fetch_sub(1, Relaxed);
         }
     }
@@ -215,22 +215,22 @@ impl Drop for HandoffConnection {
 /// Whether a loop takes connections: it does not once it drains or has ended, nor while it does not read the
 /// connections that were sent to it.
 fn is_open(word: u64) -> bool {
-    word & SHUT == 0 && coming(word) < HANDED_MAX
+    word & SHUT == 0 && in_transit(word) < HANDOFFS_MAX
 }
 
 fn count(word: u64) -> u64 {
-    word % COMING
+    word % IN_TRANSIT
 }
 
-fn coming(word: u64) -> u64 {
-    (word & !SHUT) / COMING
+fn in_transit(word: u64) -> u64 {
+    (word & !SHUT) / IN_TRANSIT
 }
 
 /// A connection, in the word of a loop.
 const ONE: u64 = 1;
 
 /// A connection that is in transit to a loop.
-const COMING: u64 = 1 << 32;
+const IN_TRANSIT: u64 = 1 << 32;
 
 /// The loop takes no connections from others.
 const SHUT: u64 = 1 << 63;

@@ -167,8 +167,8 @@ impl Server {
     }
 
     /// Which loop serves a fresh connection: the one that has accepted it, unless set.
-    pub fn load_balancing(mut self, spread: LoadBalancing) -> Self {
-        self.load_balancing = spread;
+    pub fn load_balancing(mut self, load_balancing: LoadBalancing) -> Self {
+        self.load_balancing = load_balancing;
         self
     }
 
@@ -314,7 +314,7 @@ impl Server {
         let Some(path) = self.takeover.take() else { return Ok(None) };
         match Takeover::begin(&path) {
             Ok((takeover, listeners)) => {
-                listeners.map_or(Ok(()), |listeners| self.use_instead(listeners))?;
+                listeners.map_or(Ok(()), |listeners| self.replace_listeners(listeners))?;
                 Ok(Some((path, takeover)))
             }
             Err(error) => Err(StartError::Takeover(path, error)),
@@ -323,7 +323,7 @@ impl Server {
 
     /// Replaces the source by listeners that were taken over. A different configured address is logged: this server
     /// does not listen there.
-    fn use_instead(&mut self, listeners: Vec<OwnedFd>) -> Result<(), StartError> {
+    fn replace_listeners(&mut self, listeners: Vec<OwnedFd>) -> Result<(), StartError> {
         let taken = Source::Listeners(listeners);
         if let Source::Address(wanted) = std::mem::replace(&mut self.source, taken) {
             let listeners = self.listeners()?;

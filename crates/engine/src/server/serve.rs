@@ -13,7 +13,7 @@ use tidegate_codec::Codec;
 use tidegate_sys::{Address, Socket, Token};
 
 use super::Server;
-use super::acceptor::Admit;
+use super::acceptor::MakeConnection;
 use super::handle::ServerHandle;
 use super::start_error::StartError;
 use crate::channel::{Channel, ChannelError, Handle};
@@ -112,18 +112,18 @@ impl Server {
 }
 
 /// Makes a connection and a task from each stream.
-pub(crate) struct Serving<M, S> {
+pub(crate) struct MakeTaskConnection<M, S> {
     codec: M,
     serve: Rc<S>,
 }
 
-impl<M, S> Serving<M, S> {
+impl<M, S> MakeTaskConnection<M, S> {
     pub(crate) fn new(codec: M, serve: S) -> Self {
         Self { codec, serve: Rc::new(serve) }
     }
 }
 
-impl<C, F, E, M, S> Admit for Serving<M, S>
+impl<C, F, E, M, S> MakeConnection for MakeTaskConnection<M, S>
 where
     C: Codec,
     F: Future<Output = Result<(), E>> + 'static,
@@ -131,11 +131,11 @@ where
     M: FnMut() -> C + 'static,
     S: Fn(Channel<C>) -> F + 'static,
 {
-    fn admit(&mut self, core: &mut Core, link: Link, socket: Socket, _: &Address) -> std::io::Result<()> {
+    fn make_connection(&mut self, core: &mut Core, link: Link, socket: Socket, _: &Address) -> std::io::Result<()> {
         let connection = Connection::with_channel(link, (self.codec)());
-        let token = core.admit(socket, Box::new(connection))?;
+        let token = core.open_connection(socket, Box::new(connection))?;
         let serve = self.serve.clone();
-        core.tasks.later(move |local| start(local, token, |channel| serve(channel)));
+        core.tasks.defer(move |local| start(local, token, |channel| serve(channel)));
         Ok(())
     }
 }
@@ -148,21 +148,21 @@ where
     E: Into<Box<dyn Error>> + 'static,
 {
     let channel = Channel::new(Handle::new(local.clone(), token));
-    let serving = Serves::new(&local.tasks);
-    local.tasks.spawn(Box::pin(Served { future: serve(channel), token, serving }));
+    let serving = ServingGuard::new(&local.tasks);
+    local.tasks.spawn(Box::pin(ServedTask { future: serve(channel), token, serving }));
 }
 
 pin_project! {
     /// The task of one connection: reports how it ended.
-    struct Served<F> {
+    struct ServedTask<F> {
         #[pin]
         future: F,
         token: Token,
-        serving: Serves,
+        serving: ServingGuard,
     }
 }
 
-impl<F, E> Future for Served<F>
+impl<F, E> Future for ServedTask<F>
 where
     F: Future<Output = Result<(), E>>,
     E: Into<Box<dyn Error>>,
@@ -207,16 +207,16 @@ fn report(token: Token, error: Box<dyn Error>) {
 }
 
 /// Counts the tasks that serve a connection.
-struct Serves(Rc<Tasks>);
+struct ServingGuard(Rc<Tasks>);
 
-impl Serves {
+impl ServingGuard {
     fn new(tasks: &Rc<Tasks>) -> Self {
         tasks.count_serving(1);
         Self(tasks.clone())
     }
 }
 
-impl Drop for Serves {
+impl Drop for ServingGuard {
     fn drop(&mut self) {
         self.0.count_serving(-1);
     }

@@ -29,11 +29,11 @@ use crate::server::handle::Superseded;
 /// A takeover that has begun: listeners may have been received, and ready has not been sent.
 pub(crate) struct Takeover {
     path: PathBuf,
-    found: Found,
+    found: Lookup,
 }
 
 /// What a starting server has found at the path.
-enum Found {
+enum Lookup {
     Predecessor(Predecessor),
     /// No process listens there, and none begins to before the lock is released.
     None(PathLock),
@@ -54,13 +54,13 @@ impl Takeover {
     }
 
     /// Our loops run: from here on successors find this server, and the predecessor may drain.
-    pub(crate) fn complete(self, listeners: Vec<Socket>, superseded: Superseded) -> io::Result<Control> {
+    pub(crate) fn complete(self, listeners: Vec<Socket>, superseded: Superseded) -> io::Result<TakeoverListener> {
         let (lock, predecessor) = match self.found {
-            Found::Predecessor(predecessor) => (PathLock::acquire(&self.path, STEP_PATIENCE)?, Some(predecessor)),
-            Found::None(lock) => (lock, None),
+            Lookup::Predecessor(predecessor) => (PathLock::acquire(&self.path, STEP_TIMEOUT)?, Some(predecessor)),
+            Lookup::None(lock) => (lock, None),
         };
         let socket = ControlSocket::publish(&self.path, lock)?;
-        let control = Control::start(socket, listeners, superseded)?;
+        let control = TakeoverListener::start(socket, listeners, superseded)?;
         if let Some(predecessor) = predecessor {
             predecessor.release()?;
         }
@@ -70,32 +70,32 @@ impl Takeover {
 
 /// Requests the listeners of the server at `path`. If no server runs there, the path is locked: another process that
 /// starts at the same time waits until this one serves, and then finds it.
-fn find(path: &Path) -> io::Result<(Found, Option<Vec<OwnedFd>>)> {
-    let last = Instant::now() + READY_PATIENCE + STEP_PATIENCE;
-    let mut deadline = Instant::now() + STEP_PATIENCE;
+fn find(path: &Path) -> io::Result<(Lookup, Option<Vec<OwnedFd>>)> {
+    let last = Instant::now() + READY_TIMEOUT + STEP_TIMEOUT;
+    let mut deadline = Instant::now() + STEP_TIMEOUT;
     let mut lock = None;
     loop {
-        let patience = deadline.saturating_duration_since(Instant::now()).max(MEANWHILE);
-        let connected = handover::connect(path, patience)?;
+        let timeout = deadline.saturating_duration_since(Instant::now()).max(RETRY_PAUSE);
+        let connected = handover::connect(path, timeout)?;
         match (connected, lock.take()) {
             (Some(stream), held) => {
                 // A predecessor that ends needs the lock.
                 drop(held);
                 match request_listeners(stream) {
                     // The server was ending, or was itself superseded: another server may be there by now.
-                    Err(error) if has_hung_up(&error) && Instant::now() < deadline => std::thread::sleep(MEANWHILE),
+                    Err(error) if has_hung_up(&error) && Instant::now() < deadline => std::thread::sleep(RETRY_PAUSE),
                     result => {
                         return result
-                            .map(|(predecessor, listeners)| (Found::Predecessor(predecessor), Some(listeners)));
+                            .map(|(predecessor, listeners)| (Lookup::Predecessor(predecessor), Some(listeners)));
                     }
                 }
             }
-            (None, Some(lock)) => return Ok((Found::None(lock), None)),
+            (None, Some(lock)) => return Ok((Lookup::None(lock), None)),
             (None, None) => {
-                let patience = last.saturating_duration_since(Instant::now());
-                lock = Some(PathLock::acquire(path, patience)?);
+                let timeout = last.saturating_duration_since(Instant::now());
+                lock = Some(PathLock::acquire(path, timeout)?);
                 // The time spent on the lock does not count as time spent on a response.
-                deadline = last.min(Instant::now() + STEP_PATIENCE);
+                deadline = last.min(Instant::now() + STEP_TIMEOUT);
             }
         }
     }
@@ -106,7 +106,7 @@ fn request_listeners(stream: UnixStream) -> io::Result<(Predecessor, Vec<OwnedFd
     if !peer.is_same_user {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user listens there"));
     }
-    let deadline = Instant::now() + STEP_PATIENCE;
+    let deadline = Instant::now() + STEP_TIMEOUT;
     handover::write_all(&stream, HELLO, deadline)?;
     let listeners = handover::receive(&stream, deadline)?;
     Ok((Predecessor { stream, process: peer.process, listeners: listeners.len() }, listeners))
@@ -116,7 +116,7 @@ impl Predecessor {
     /// Releases the predecessor. An error if it has decided to stay.
     fn release(self) -> io::Result<()> {
         let Self { stream, process, listeners } = self;
-        let deadline = Instant::now() + STEP_PATIENCE;
+        let deadline = Instant::now() + STEP_TIMEOUT;
         let mut answer = [0];
         let released = handover::write_all(&stream, &[READY], deadline)
             .and_then(|()| handover::read_exact(&stream, &mut answer, deadline));
@@ -144,7 +144,7 @@ fn has_hung_up(error: &io::Error) -> bool {
 
 /// The thread that waits for a successor. Dropping it ends it.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct TakeoverListener {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -152,31 +152,31 @@ pub(crate) struct Control {
 /// What can interrupt the thread.
 #[derive(Debug)]
 struct Shared {
-    waits: Mutex<Waits>,
+    blocked_on: Mutex<BlockedOn>,
     ending: Condvar,
 }
 
 /// What the thread may be waiting for.
 #[derive(Debug)]
-struct Waits {
+struct BlockedOn {
     ending: bool,
     /// `Some` until the thread has ended: closing it then ends the clients that wait in its queue.
     listener: Option<Arc<UnixListener>>,
     stream: Option<Arc<UnixStream>>,
 }
 
-impl Control {
+impl TakeoverListener {
     fn start(socket: ControlSocket, listeners: Vec<Socket>, superseded: Superseded) -> io::Result<Self> {
-        let waits = Waits { ending: false, listener: Some(socket.listener.clone()), stream: None };
-        let shared = Arc::new(Shared { waits: Mutex::new(waits), ending: Condvar::new() });
+        let blocked_on = BlockedOn { ending: false, listener: Some(socket.listener.clone()), stream: None };
+        let shared = Arc::new(Shared { blocked_on: Mutex::new(blocked_on), ending: Condvar::new() });
         let mut keeper = TakeoverThread { socket, listeners, shared: shared.clone(), accept_failed: None };
         let keep = move || {
-            let has_successor = keeper.keep();
+            let has_successor = keeper.run();
             keeper.shared.lock().listener = None;
             // The thread's listeners are closed before the server drains: they are the successor's.
             drop(keeper);
             if has_successor {
-                superseded.come();
+                superseded.set_superseded();
             }
         };
         let thread = std::thread::Builder::new().name("tidegate-takeover".into()).spawn(keep)?;
@@ -184,15 +184,15 @@ impl Control {
     }
 }
 
-impl Drop for Control {
+impl Drop for TakeoverListener {
     fn drop(&mut self) {
         {
-            let mut waits = self.shared.lock();
-            waits.ending = true;
-            if let Some(listener) = &waits.listener {
+            let mut blocked_on = self.shared.lock();
+            blocked_on.ending = true;
+            if let Some(listener) = &blocked_on.listener {
                 handover::wake(listener);
             }
-            if let Some(stream) = &waits.stream {
+            if let Some(stream) = &blocked_on.stream {
                 // It fails only if the other end is gone already.
                 let _ = stream.shutdown(std::net::Shutdown::Both);
             }
@@ -206,15 +206,15 @@ impl Drop for Control {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Waits> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BlockedOn> {
+        self.blocked_on.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records what the thread waits for now; false if it is to end.
     fn wait_for(&self, stream: Option<Arc<UnixStream>>) -> bool {
-        let mut waits = self.lock();
-        waits.stream = stream;
-        !waits.ending
+        let mut blocked_on = self.lock();
+        blocked_on.stream = stream;
+        !blocked_on.ending
     }
 
     fn is_ending(&self) -> bool {
@@ -222,10 +222,10 @@ impl Shared {
     }
 
     fn pause(&self, pause: Duration) {
-        let waits = self.lock();
-        if !waits.ending {
+        let blocked_on = self.lock();
+        if !blocked_on.ending {
             // A spurious wake-up only makes the next attempt early.
-            drop(self.ending.wait_timeout(waits, pause));
+            drop(self.ending.wait_timeout(blocked_on, pause));
         }
     }
 }
@@ -250,7 +250,7 @@ impl Candidate {
     }
 
     /// Whether it has sent hello. An error if it has sent anything else, has closed, or was silent for too long.
-    fn has_said_hello(&mut self, now: Instant) -> io::Result<bool> {
+    fn has_sent_hello(&mut self, now: Instant) -> io::Result<bool> {
         self.read += handover::read_arrived(&self.stream, &mut self.hello[self.read..])?;
         if self.hello[..self.read] != HELLO[..self.read] {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it speaks another protocol"));
@@ -258,12 +258,12 @@ impl Candidate {
         if self.read == HELLO.len() {
             return Ok(true);
         }
-        if now.duration_since(self.since) < STEP_PATIENCE { Ok(false) } else { Err(silent()) }
+        if now.duration_since(self.since) < STEP_TIMEOUT { Ok(false) } else { Err(hello_timeout()) }
     }
 }
 
 /// The error of a client that sends nothing.
-fn silent() -> io::Error {
+fn hello_timeout() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "a client connected and said nothing")
 }
 
@@ -280,22 +280,22 @@ struct TakeoverThread {
 
 impl TakeoverThread {
     /// Serves until there is a successor, or the server ends. Returns whether there is a successor.
-    fn keep(&mut self) -> bool {
+    fn run(&mut self) -> bool {
         let mut candidates = Vec::new();
         loop {
-            let patience = if candidates.is_empty() { None } else { Some(HELLO_PAUSE) };
-            let accepted = handover::accept(&self.socket.listener, patience);
+            let timeout = if candidates.is_empty() { None } else { Some(HELLO_PAUSE) };
+            let accepted = handover::accept(&self.socket.listener, timeout);
             if self.shared.is_ending() {
                 return false;
             }
             match accepted {
                 Ok(Some(stream)) => self.admit(&mut candidates, stream),
                 Ok(None) => {}
-                Err(error) => self.cannot_accept(&mut candidates, &error),
+                Err(error) => self.on_accept_failed(&mut candidates, &error),
             }
             let mut next = 0;
             while next < candidates.len() {
-                match candidates[next].has_said_hello(Instant::now()) {
+                match candidates[next].has_sent_hello(Instant::now()) {
                     Ok(false) => next += 1,
                     Ok(true) => {
                         let candidate = candidates.remove(next);
@@ -312,12 +312,12 @@ impl TakeoverThread {
                                 catch_and_log(|| tracing::info!(process, "handing over to a new server"));
                                 return true;
                             }
-                            Err(error) => self.goes_on(&error, true),
+                            Err(error) => self.log_failed_attempt(&error, true),
                         }
                     }
                     Err(error) => {
                         candidates.remove(next);
-                        self.goes_on(&error, true);
+                        self.log_failed_attempt(&error, true);
                     }
                 }
             }
@@ -329,35 +329,35 @@ impl TakeoverThread {
     fn admit(&mut self, candidates: &mut Vec<Candidate>, stream: UnixStream) {
         if candidates.len() == CANDIDATES_MAX {
             candidates.remove(0);
-            self.goes_on(&silent(), true);
+            self.log_failed_attempt(&hello_timeout(), true);
         }
         match Candidate::new(stream) {
             Ok(candidate) => candidates.push(candidate),
-            Err(error) => self.goes_on(&error, true),
+            Err(error) => self.log_failed_attempt(&error, true),
         }
     }
 
     /// Descriptors may be used up, and a silent client may hold the one that a successor needs.
-    fn cannot_accept(&mut self, candidates: &mut Vec<Candidate>, error: &io::Error) {
+    fn on_accept_failed(&mut self, candidates: &mut Vec<Candidate>, error: &io::Error) {
         if candidates.is_empty() {
             self.shared.pause(ACCEPT_PAUSE);
-            let is_news = self.is_news();
-            return self.goes_on(error, is_news);
+            let is_news = self.may_log_accept_failure();
+            return self.log_failed_attempt(error, is_news);
         }
         self.shared.pause(HELLO_PAUSE);
         if candidates[0].since.elapsed() > HELLO_TIME_MIN {
             candidates.remove(0);
-            let is_news = self.is_news();
-            self.goes_on(&silent(), is_news);
+            let is_news = self.may_log_accept_failure();
+            self.log_failed_attempt(&hello_timeout(), is_news);
         }
     }
 
     /// This takeover attempt failed; the server continues.
-    fn goes_on(&mut self, error: &io::Error, is_news: bool) {
+    fn log_failed_attempt(&mut self, error: &io::Error, is_news: bool) {
         if is_news {
             catch_and_log(|| tracing::warn!(%error, "no takeover; this server goes on"));
         }
-        if let Err(error) = self.come_back()
+        if let Err(error) = self.restore_socket()
             && is_news
         {
             let path = self.socket.path().display();
@@ -366,7 +366,7 @@ impl TakeoverThread {
     }
 
     /// Without free descriptors accepting fails repeatedly: that is logged at intervals.
-    fn is_news(&mut self) -> bool {
+    fn may_log_accept_failure(&mut self) -> bool {
         let now = Instant::now();
         let is_news = self.accept_failed.is_none_or(|said| now.duration_since(said) >= ACCEPT_LINE_PAUSE);
         if is_news {
@@ -378,35 +378,35 @@ impl TakeoverThread {
     /// Hands the listeners to a client that has sent hello. Returns once it is ready.
     fn hand_over(&self, stream: &UnixStream) -> io::Result<()> {
         let listeners = self.listeners.iter().map(Socket::descriptor).collect::<io::Result<Vec<BorrowedFd<'_>>>>()?;
-        handover::send(stream, &listeners, Instant::now() + STEP_PATIENCE)?;
+        handover::send(stream, &listeners, Instant::now() + STEP_TIMEOUT)?;
         let mut ready = [0];
-        if let Err(error) = handover::read_exact(stream, &mut ready, Instant::now() + READY_PATIENCE) {
+        if let Err(error) = handover::read_exact(stream, &mut ready, Instant::now() + READY_TIMEOUT) {
             if error.kind() == io::ErrorKind::TimedOut {
                 // If the client does not receive this, it sees the end of the stream.
-                let _ = handover::write_all(stream, &[TOO_LATE], Instant::now() + STEP_PATIENCE);
+                let _ = handover::write_all(stream, &[TOO_LATE], Instant::now() + STEP_TIMEOUT);
             }
             return Err(error);
         }
         if ready != [READY] {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it speaks another protocol"));
         }
-        handover::write_all(stream, &[RELEASED], Instant::now() + STEP_PATIENCE)
+        handover::write_all(stream, &[RELEASED], Instant::now() + STEP_TIMEOUT)
     }
 
     /// A successor that failed may already have replaced our socket with its own.
-    fn come_back(&mut self) -> io::Result<()> {
+    fn restore_socket(&mut self) -> io::Result<()> {
         if self.socket.is_at_path() {
             return Ok(());
         }
         let path = self.socket.path().to_owned();
-        let socket = ControlSocket::publish(&path, PathLock::acquire(&path, STEP_PATIENCE)?)?;
+        let socket = ControlSocket::publish(&path, PathLock::acquire(&path, STEP_TIMEOUT)?)?;
         let listener = socket.listener.clone();
         self.socket = socket;
-        let mut waits = self.shared.lock();
-        if waits.ending {
+        let mut blocked_on = self.shared.lock();
+        if blocked_on.ending {
             handover::wake(&listener);
         }
-        waits.listener = Some(listener);
+        blocked_on.listener = Some(listener);
         Ok(())
     }
 }
@@ -424,10 +424,10 @@ const RELEASED: u8 = b'G';
 const TOO_LATE: u8 = b'L';
 
 /// How long one side waits for a message of the other.
-const STEP_PATIENCE: Duration = Duration::from_secs(3);
+const STEP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a successor may take to start its loops.
-const READY_PATIENCE: Duration = Duration::from_secs(10);
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Clients that may wait without having sent hello; each has a descriptor.
 const CANDIDATES_MAX: usize = 8;
@@ -439,4 +439,4 @@ const HELLO_PAUSE: Duration = Duration::from_millis(10);
 const HELLO_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// The pause before the path is tried again.
-const MEANWHILE: Duration = Duration::from_millis(20);
+const RETRY_PAUSE: Duration = Duration::from_millis(20);

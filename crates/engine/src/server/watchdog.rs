@@ -3,7 +3,7 @@
 //! A handler, or a task, that does not yield stops everything else on its loop, and the loop cannot report that: it
 //! hangs too. So one thread for each server checks all its loops twice a second. A loop publishes one number: the turn
 //! that it is busy with, or none while it waits. A loop that is busy with the same turn for longer than
-//! [`TURN_PATIENCE`] is counted and logged, once for each such turn, while it still hangs. Time is measured here: a
+//! [`STALL_MIN`] is counted and logged, once for each such turn, while it still hangs. Time is measured here: a
 //! loop pays two stores a turn.
 //!
 //! A turn that was long and did end is logged by the loop itself, in `event_loop.rs`.
@@ -14,7 +14,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::counters::Published;
-use crate::limits::TURN_PATIENCE;
+use crate::limits::STALL_MIN;
 use crate::loop_core::catch_and_log;
 
 /// The thread that checks the loops. Dropping this ends it at once.
@@ -74,9 +74,9 @@ impl StopSignal {
         self.changed.notify_one();
     }
 
-    fn is_set_within(&self, patience: Duration) -> bool {
+    fn is_set_within(&self, timeout: Duration) -> bool {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(ended, patience, |ended| !*ended);
+        let waited = self.changed.wait_timeout_while(ended, timeout, |ended| !*ended);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
@@ -108,7 +108,7 @@ impl Watched {
             }
         };
         let busy = now.saturating_duration_since(since);
-        if self.logged || busy < TURN_PATIENCE {
+        if self.logged || busy < STALL_MIN {
             return None;
         }
         self.logged = true;

@@ -81,8 +81,8 @@ use crate::loop_core::catch_and_log;
 /// }
 /// ```
 pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
-    static THREADS: OnceLock<Arc<Threads>> = OnceLock::new();
-    THREADS.get_or_init(|| Threads::new(THREADS_MAX, WAITING_MAX, IDLE_MAX)).submit(work)
+    static POOL: OnceLock<Arc<ThreadPool>> = OnceLock::new();
+    POOL.get_or_init(|| ThreadPool::new(THREADS_MAX, WAITING_MAX, IDLE_MAX)).submit(work)
 }
 
 /// The future that [`blocking`] returns: it yields the work's result, on any executor.
@@ -93,7 +93,7 @@ pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 pub struct Blocking<T> {
     job: Arc<Job<T>>,
     /// The queue that the work waits in, and its ticket; `None` if it was never queued.
-    place: Option<(Arc<Threads>, u64)>,
+    place: Option<(Arc<ThreadPool>, u64)>,
 }
 
 impl<T> Blocking<T> {
@@ -109,7 +109,7 @@ impl<T> Blocking<T> {
     /// the panic hook prints a panic.
     pub fn detach(self) -> Result<(), BlockingError> {
         // `Stage::Over` leaves the drop of `self` nothing to cancel.
-        match self.job.end() {
+        match self.job.take_stage() {
             Stage::Done(Err(refused @ (BlockingError::Full | BlockingError::NoThread))) => Err(refused),
             _ => Ok(()),
         }
@@ -126,7 +126,7 @@ impl<T> Future for Blocking<T> {
 
 impl<T> Drop for Blocking<T> {
     fn drop(&mut self) {
-        let left = self.job.end();
+        let left = self.job.take_stage();
         if let (Stage::Pending(_), Some((threads, ticket))) = (left, &self.place) {
             // The work is user code: it is dropped here, outside the lock.
             let work = threads.state().waiting.remove(ticket);
@@ -218,7 +218,7 @@ impl<T> Job<T> {
         }
     }
 
-    fn end(&self) -> Stage<T> {
+    fn take_stage(&self) -> Stage<T> {
         mem::replace(&mut *locked(&self.0), Stage::Over)
     }
 }
@@ -226,7 +226,7 @@ impl<T> Job<T> {
 type Work = Box<dyn FnOnce() + Send>;
 
 /// The threads, and the queue of waiting work.
-struct Threads {
+struct ThreadPool {
     threads_max: usize,
     waiting_max: usize,
     /// How long a thread waits for work before it ends.
@@ -245,7 +245,7 @@ struct State {
     idle: usize,
 }
 
-impl Threads {
+impl ThreadPool {
     fn new(threads_max: usize, waiting_max: usize, idle_max: Duration) -> Arc<Self> {
         Arc::new(Self { threads_max, waiting_max, idle_max, state: Mutex::default(), changed: Condvar::new() })
     }

@@ -20,8 +20,8 @@ use std::task::{Context, Poll, Waker};
 use tidegate_sys::Token;
 
 pub use self::join::{TryJoin, try_join};
-pub(crate) use self::table::{Call, Tasks};
-pub(crate) use self::time::Alarm;
+pub(crate) use self::table::{BlockOnWaker, Tasks};
+pub(crate) use self::time::Timer;
 pub use self::time::{Elapsed, Interval, Sleep, Tick, Timeout, interval, now, sleep, sleep_until, timeout};
 use crate::local::Local;
 

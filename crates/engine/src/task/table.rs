@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use tidegate_sys::Token;
 
-use crate::limits::{MESSAGES_PER_VISIT_MAX, TASK_ROUNDS_MAX, TASKS_PER_RUN_MAX};
+use crate::limits::{MESSAGES_PER_DISPATCH_MAX, TASK_ROUNDS_MAX, TASKS_PER_RUN_MAX};
 use crate::local::Local;
 use crate::loop_core::{catch_and_log, discard};
 use crate::mailbox::{Mailbox, TaskWaker};
@@ -24,7 +24,7 @@ pub(crate) struct Tasks {
     /// Tasks that were woken and have not run yet. The memory is reused.
     woken: RefCell<Woken>,
     /// Actions to run outside of any dispatch.
-    later: RefCell<Vec<Later>>,
+    deferred: RefCell<Vec<Deferred>>,
     /// Messages that the running task may still take before others get their turn.
     messages: Cell<u32>,
     panicked: Cell<u64>,
@@ -34,7 +34,7 @@ pub(crate) struct Tasks {
     last_spawns: Cell<Option<u32>>,
 }
 
-type Later = Box<dyn FnOnce(&Rc<Local>)>;
+type Deferred = Box<dyn FnOnce(&Rc<Local>)>;
 
 #[derive(Default)]
 struct Entry {
@@ -56,7 +56,7 @@ impl Tasks {
             mailbox,
             table: RefCell::default(),
             woken: RefCell::default(),
-            later: RefCell::default(),
+            deferred: RefCell::default(),
             messages: Cell::new(0),
             panicked: Cell::new(0),
             serving: Cell::new(0),
@@ -88,32 +88,32 @@ impl Tasks {
     }
 
     /// Runs `act` as soon as no dispatch is under way.
-    pub(crate) fn later(&self, act: impl FnOnce(&Rc<Local>) + 'static) {
-        self.later.borrow_mut().push(Box::new(act));
+    pub(crate) fn defer(&self, act: impl FnOnce(&Rc<Local>) + 'static) {
+        self.deferred.borrow_mut().push(Box::new(act));
     }
 
     #[inline]
-    pub(crate) fn want_to_run(&self) -> bool {
-        self.mailbox.has_woken() || self.has_leftovers()
+    pub(crate) fn has_runnable(&self) -> bool {
+        self.mailbox.has_woken() || self.has_collected()
     }
 
     #[inline]
-    fn has_leftovers(&self) -> bool {
+    fn has_collected(&self) -> bool {
         let woken = self.woken.borrow();
-        woken.done < woken.tasks.len() || !self.later.borrow().is_empty()
+        woken.done < woken.tasks.len() || !self.deferred.borrow().is_empty()
     }
 
     /// Runs woken tasks, and the tasks that they wake, up to a bound. The rest runs in the next turn.
     pub(crate) fn run(&self, local: &Rc<Local>) {
         let mut rounds = TASK_ROUNDS_MAX;
         for _ in 0..TASKS_PER_RUN_MAX {
-            let later = std::mem::take(&mut *self.later.borrow_mut());
+            let later = std::mem::take(&mut *self.deferred.borrow_mut());
             for act in later {
                 catch_and_log(|| act(local));
             }
             match self.next(&mut rounds) {
                 Some(token) => self.poll(local, token),
-                None if self.later.borrow().is_empty() => return,
+                None if self.deferred.borrow().is_empty() => return,
                 None => {}
             }
         }
@@ -139,7 +139,7 @@ impl Tasks {
         };
         let Some((mut future, waker)) = taken else { return };
         waker.begin();
-        self.admit_messages();
+        self.refill_message_budget();
         let waker = Waker::from(waker);
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
         // If the entry is not there any more, the task was cancelled meanwhile.
@@ -160,12 +160,12 @@ impl Tasks {
     }
 
     /// Sets how many messages the next task may take.
-    pub(crate) fn admit_messages(&self) {
-        self.messages.set(MESSAGES_PER_VISIT_MAX);
+    pub(crate) fn refill_message_budget(&self) {
+        self.messages.set(MESSAGES_PER_DISPATCH_MAX);
     }
 
     /// Whether the running task may take another message now; if not, it is woken again after the others.
-    pub(crate) fn admits_message(&self) -> bool {
+    pub(crate) fn take_message_permit(&self) -> bool {
         let left = self.messages.get();
         self.messages.set(left.saturating_sub(1));
         left > 0
@@ -194,7 +194,7 @@ impl Tasks {
     }
 
     /// Drops all tasks: the loop has ended.
-    pub(crate) fn end(&self) {
+    pub(crate) fn drop_tasks(&self) {
         self.last_spawns.set(Some(SPAWNS_AT_END_MAX));
         loop {
             // A dropped future may spawn tasks, up to a bound.
@@ -202,30 +202,30 @@ impl Tasks {
             let Some(token) = token else { break };
             self.cancel(token);
         }
-        let later = std::mem::take(&mut *self.later.borrow_mut());
+        let later = std::mem::take(&mut *self.deferred.borrow_mut());
         catch_and_log(move || drop(later));
     }
 }
 
 /// Wakes the future that a loop is blocked on. It is no task: it belongs to the caller of `block_on`.
-pub(crate) struct Call {
+pub(crate) struct BlockOnWaker {
     mailbox: Arc<Mailbox>,
     made: AtomicBool,
 }
 
-impl Call {
+impl BlockOnWaker {
     /// A call that counts as made once: the future has not been polled yet.
     pub(crate) fn new(mailbox: Arc<Mailbox>) -> Arc<Self> {
         Arc::new(Self { mailbox, made: AtomicBool::new(true) })
     }
 
     /// Whether the call was made since the last check.
-    pub(crate) fn was_made(&self) -> bool {
+    pub(crate) fn take_woken(&self) -> bool {
         self.made.swap(false, Ordering::AcqRel)
     }
 }
 
-impl Wake for Call {
+impl Wake for BlockOnWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

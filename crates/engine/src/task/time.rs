@@ -45,7 +45,7 @@ pub fn now() -> Instant {
 pub fn sleep(duration: Duration) -> Sleep {
     let local = Local::current().expect(NO_LOOP);
     let at = local.now().checked_add(duration);
-    Sleep { alarm: Alarm::new(local), at }
+    Sleep { timer: Timer::new(local), at }
 }
 
 /// Waits until a time.
@@ -53,7 +53,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// # Panics
 /// If no event loop runs on this thread.
 pub fn sleep_until(at: Instant) -> Sleep {
-    Sleep { alarm: Alarm::new(Local::current().expect(NO_LOOP)), at: Some(at) }
+    Sleep { timer: Timer::new(Local::current().expect(NO_LOOP)), at: Some(at) }
 }
 
 /// Waits for a future, but no longer than a duration. When the time is up, the future is dropped.
@@ -73,13 +73,13 @@ pub fn interval(period: Duration) -> Interval {
     assert!(!period.is_zero(), "an interval needs a period above zero");
     let local = Local::current().expect(NO_LOOP);
     let next = Some(local.now());
-    Interval { alarm: Alarm::new(local), next, period }
+    Interval { timer: Timer::new(local), next, period }
 }
 
 /// The future of [`sleep`] and [`sleep_until`].
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Sleep {
-    alarm: Alarm,
+    timer: Timer,
     /// `None` means never: the time is too far away to represent.
     at: Option<Instant>,
 }
@@ -89,7 +89,7 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match self.at {
-            Some(at) => self.alarm.poll_in_turn(at, cx.waker()),
+            Some(at) => self.timer.poll_in_turn(at, cx.waker()),
             None => Poll::Pending,
         }
     }
@@ -133,7 +133,7 @@ impl std::error::Error for Elapsed {}
 /// Ticks at a fixed period, made by [`interval`].
 #[derive(Debug)]
 pub struct Interval {
-    alarm: Alarm,
+    timer: Timer,
     /// `None` means never: the time is too far away to represent.
     next: Option<Instant>,
     period: Duration,
@@ -155,25 +155,25 @@ impl Future for Tick<'_> {
     type Output = Instant;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Instant> {
-        let Interval { alarm, next, period } = &mut *self.0;
+        let Interval { timer, next, period } = &mut *self.0;
         let Some(due) = *next else { return Poll::Pending };
-        if alarm.poll_in_turn(due, cx.waker()).is_pending() {
+        if timer.poll_in_turn(due, cx.waker()).is_pending() {
             return Poll::Pending;
         }
-        let missed = alarm.local.now().saturating_duration_since(due).as_nanos() / period.as_nanos();
+        let missed = timer.local.now().saturating_duration_since(due).as_nanos() / period.as_nanos();
         let steps = u32::try_from(missed + 1).unwrap_or(u32::MAX);
         *next = due.checked_add(period.saturating_mul(steps));
         Poll::Ready(due)
     }
 }
 
-/// A slot on the loop's wheel, reserved when the alarm is first polled.
-pub(crate) struct Alarm {
+/// A slot on the loop's wheel, reserved when the timer is first polled.
+pub(crate) struct Timer {
     local: Rc<Local>,
     slot: Option<Token>,
 }
 
-impl Alarm {
+impl Timer {
     pub(crate) fn new(local: Rc<Local>) -> Self {
         Self { local, slot: None }
     }
@@ -210,7 +210,7 @@ impl Alarm {
     /// after the others. Otherwise it would block the loop for ever: the loop's time stands still while it runs.
     fn poll_in_turn(&mut self, at: Instant, waker: &Waker) -> Poll<()> {
         let polled = self.poll(at, waker);
-        if polled.is_ready() && !self.local.tasks.admits_message() {
+        if polled.is_ready() && !self.local.tasks.take_message_permit() {
             waker.wake_by_ref();
             return Poll::Pending;
         }
@@ -224,15 +224,15 @@ impl Alarm {
     }
 }
 
-impl Drop for Alarm {
+impl Drop for Timer {
     fn drop(&mut self) {
         self.release();
     }
 }
 
-impl fmt::Debug for Alarm {
+impl fmt::Debug for Timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Alarm").field("slot", &self.slot).finish_non_exhaustive()
+        f.debug_struct("Timer").field("slot", &self.slot).finish_non_exhaustive()
     }
 }
 
@@ -242,7 +242,7 @@ impl fmt::Debug for Sleep {
     }
 }
 
-/// The entry of an alarm's slot: wakes a task when the slot's timer fires.
+/// The entry of a timer's slot: wakes a task when the slot's timer fires.
 struct TimerEntry(Option<Waker>);
 
 impl SlotEntry for TimerEntry {
@@ -256,7 +256,7 @@ impl SlotEntry for TimerEntry {
     }
 
     fn socket_state(&self) -> SocketState {
-        SocketState::Gone
+        SocketState::NoSocket
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

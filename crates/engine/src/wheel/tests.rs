@@ -62,7 +62,7 @@ fn a_cleared_or_forgotten_deadline_does_not_fire() {
         let tick = wheel.tick(start + ms(10));
         wheel.set(&mut nodes, index, tick);
     }
-    wheel.set(&mut nodes, 0, Tick::NEVER);
+    wheel.set(&mut nodes, 0, DeadlineTick::NEVER);
     wheel.forget(&mut nodes, 1);
     assert_eq!(wheel.expire(&mut nodes, start + ms(20)), Some(2));
     assert_eq!(wheel.expire(&mut nodes, start + ms(20)), None);
@@ -102,7 +102,7 @@ fn it_agrees_with_a_sorted_list_over_a_hundred_days() {
             let at = now + 1 + random.below(magnitude);
             let tick = if random.below(8) == 0 { None } else { Some(at) };
             model[index] = tick;
-            let tick = tick.map_or(Tick::NEVER, |at| wheel.tick(start + ms(at)));
+            let tick = tick.map_or(DeadlineTick::NEVER, |at| wheel.tick(start + ms(at)));
             wheel.set(&mut nodes, index as u32, tick);
         }
         let magnitude = 1 << random.below(31);

@@ -12,8 +12,8 @@ use tidegate_codec::{Blame, Codec, Fault, Input, Output, Slice, Step};
 #[derive(Debug, Default)]
 pub(crate) struct Habits {
     pub(crate) lines: Lines,
-    pub(crate) knows_its_end: bool,
-    pub(crate) ends_with_connection: bool,
+    pub(crate) reports_finish: bool,
+    pub(crate) is_close_delimited: bool,
     pub(crate) deadline: Option<Instant>,
     /// How often its timeouts were restarted.
     pub(crate) restarts: u32,
@@ -63,12 +63,12 @@ impl Codec for Habits {
         self.finished
     }
 
-    fn knows_its_end(&self) -> bool {
-        self.knows_its_end
+    fn reports_finish(&self) -> bool {
+        self.reports_finish
     }
 
-    fn ends_with_connection(&self) -> bool {
-        self.ends_with_connection
+    fn is_close_delimited(&self) -> bool {
+        self.is_close_delimited
     }
 
     fn restart_timeouts(&mut self, now: Instant) {

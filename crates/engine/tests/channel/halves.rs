@@ -36,14 +36,14 @@ fn two_tasks_with_a_half_each_do_not_block_each_other() {
             Served::Ok(())
         };
         let mut pipe = Embedded::serving_with_limits(stack.codec(), serve, marks(1000, 500));
-        pipe.take_at_most(100);
+        pipe.limit_peer_reads(100);
         pipe.receive(&[stack.hello(), stack.say(b"one\n")].concat());
         pipe.receive(&stack.say(b"two\n"));
         assert_eq!(journal.take(), ["one", "two"], "it reads however much waits to be sent");
-        pipe.take_at_most(usize::MAX);
-        assert_eq!(stack.heard(&pipe.written()).len(), 101 * 100);
+        pipe.limit_peer_reads(usize::MAX);
+        assert_eq!(stack.heard(&pipe.take_written()).len(), 101 * 100);
         pipe.receive(&stack.goodbye());
-        pipe.end();
+        pipe.receive_fin();
         assert_eq!(journal.take(), ["Ok(true)"]);
         assert!(pipe.is_closed());
     }
@@ -68,7 +68,7 @@ fn halves_know_the_peer_the_drain_and_the_pending_bytes() {
     });
     pipe.drain(Duration::from_secs(10));
     assert_eq!(journal.take(), ["None, true"]);
-    assert_eq!(pipe.written(), b"ebb\n");
+    assert_eq!(pipe.take_written(), b"ebb\n");
 }
 
 #[test]
@@ -85,10 +85,10 @@ fn a_writer_that_is_dropped_ends_our_side_and_the_reader_goes_on() {
         notes.note("end");
         Served::Ok(())
     });
-    assert_eq!(pipe.written(), b"last\n");
-    assert!(pipe.is_ended() && !pipe.is_closed());
+    assert_eq!(pipe.take_written(), b"last\n");
+    assert!(pipe.is_write_closed() && !pipe.is_closed());
     pipe.receive(b"one\n");
-    pipe.end();
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["one", "end"]);
     assert!(pipe.is_closed());
 }
@@ -106,8 +106,8 @@ fn a_reader_that_is_dropped_receives_no_more_and_the_writer_goes_on() {
     assert!(!pipe.is_receiving());
     pipe.receive(b"unheard\n");
     pipe.advance(Duration::from_secs(1));
-    assert_eq!(pipe.written(), b"still here\n");
-    assert!(pipe.is_ended());
+    assert_eq!(pipe.take_written(), b"still here\n");
+    assert!(pipe.is_write_closed());
     assert_eq!(pipe.counts().messages, 0);
 }
 
@@ -128,9 +128,9 @@ fn halves_reunite_and_a_half_of_another_channel_is_returned() {
     channel_a.send("a".into()).expect("it is open");
     drop((channel_a, channel_b));
     pipes.iter_mut().for_each(Embedded::run);
-    assert_eq!(pipes[0].written(), b"a\n");
-    assert_eq!(pipes[1].written(), b"");
-    assert!(pipes.iter().all(Embedded::is_ended));
+    assert_eq!(pipes[0].take_written(), b"a\n");
+    assert_eq!(pipes[1].take_written(), b"");
+    assert!(pipes.iter().all(Embedded::is_write_closed));
 }
 
 #[test]
@@ -146,12 +146,12 @@ fn a_reunited_channel_can_be_switched_and_has_back_pressure_again() {
         Served::Ok(())
     };
     let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, marks(1000, 500));
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"one\n");
     pipe.receive(&b"\0\x05tides".repeat(10_000));
     assert!(!pipe.is_receiving());
-    pipe.take_at_most(usize::MAX);
-    assert_eq!(pipe.written().len(), 70_000);
+    pipe.limit_peer_reads(usize::MAX);
+    assert_eq!(pipe.take_written().len(), 70_000);
 }
 
 #[test]
@@ -164,16 +164,16 @@ fn a_reader_whose_codec_replies_to_a_peer_that_does_not_read_stops_reading() {
     };
     let limits = Limits { write_timeout: Duration::from_secs(10), ..marks(1000, 500) };
     let mut pipe = Embedded::serving_with_limits(Habits::default(), serve, limits);
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     for _ in 0..1000 {
         pipe.receive(b"reply 1000\n");
     }
     assert!(!pipe.is_receiving());
     assert!(pipe.pool().ledger().used() < 200_000, "{}", pipe.pool().ledger().used());
-    pipe.take_at_most(usize::MAX);
-    assert_eq!(pipe.written().len(), 1_000_000);
-    pipe.end();
-    assert!(pipe.is_closed() && !pipe.is_cut_off());
+    pipe.limit_peer_reads(usize::MAX);
+    assert_eq!(pipe.take_written().len(), 1_000_000);
+    pipe.receive_fin();
+    assert!(pipe.is_closed() && !pipe.is_reset());
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_half_that_is_dropped_by_a_panic_closes_the_whole() {
         Served::Ok(())
     });
     pipe.advance(Duration::from_secs(1));
-    pipe.end();
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["error: the handler panicked"]);
     assert_eq!((pipe.counts().closed_panicked, pipe.counts().tasks_panicked), (1, 1));
 }

@@ -21,7 +21,7 @@ fn messages_come_in_order_whatever_the_pieces() {
             let mut pipe = Embedded::serving(stack.codec(), |channel| listen(notes, channel));
             pipe.receive(&wire[..split]);
             pipe.receive(&wire[split..]);
-            pipe.end();
+            pipe.receive_fin();
             assert_eq!(journal.take(), ["one", "two", "", "four", "none"], "split at {split}");
             assert!(pipe.is_closed());
             assert!(pipe.pool().ledger().used() <= SCRATCH_BYTES);
@@ -68,7 +68,7 @@ fn dropping_a_recv_future_loses_no_message() {
             pipe.advance(MOMENT);
             pipe.receive(&wire[split..]);
             pipe.advance(MOMENT);
-            pipe.end();
+            pipe.receive_fin();
             pipe.advance(MOMENT * 4);
             assert_eq!(journal.take(), ["one", "two", "", "four", "none"], "split at {split}, kind {kind}");
         }
@@ -106,8 +106,8 @@ fn an_adapter_polls_without_a_future_of_its_own() {
         Served::Ok(())
     });
     pipe.receive_bytewise(b"ebb\nflow\n");
-    assert_eq!(pipe.written(), b"ebb\nflow\n");
-    pipe.end();
+    assert_eq!(pipe.take_written(), b"ebb\nflow\n");
+    pipe.receive_fin();
     assert!(pipe.is_closed());
 }
 
@@ -169,7 +169,7 @@ fn an_end_within_a_message_is_an_error() {
     let notes = journal.clone();
     let mut pipe = Embedded::serving(Lines::new(), |channel| listen(notes, channel));
     pipe.receive(b"one\nhal");
-    pipe.end();
+    pipe.receive_fin();
     let told = journal.take();
     assert_eq!(told[0], "one");
     assert!(told[1].starts_with("error: "), "{told:?}");
@@ -184,9 +184,9 @@ fn every_recv_after_the_end_returns_none() {
         channel.send("and yet it sends".into())?;
         Served::Ok(())
     });
-    pipe.end();
-    assert_eq!(pipe.written(), b"and yet it sends\n");
-    assert!(pipe.is_closed() && !pipe.is_cut_off());
+    pipe.receive_fin();
+    assert_eq!(pipe.take_written(), b"and yet it sends\n");
+    assert!(pipe.is_closed() && !pipe.is_reset());
     assert_eq!(pipe.counts().closed_done, 1);
 }
 
@@ -200,9 +200,9 @@ fn a_paused_channel_takes_nothing_and_loses_nothing_on_resume() {
     });
     pipe.receive(b"ebb\nflow\n");
     assert!(!pipe.is_receiving());
-    assert_eq!(pipe.written(), b"");
+    assert_eq!(pipe.take_written(), b"");
     pipe.advance(Duration::from_secs(1));
-    assert_eq!(pipe.written(), b"ebb\nflow\n");
+    assert_eq!(pipe.take_written(), b"ebb\nflow\n");
 }
 
 #[test]
@@ -210,6 +210,6 @@ fn a_flood_is_taken_in_whole() {
     let mut pipe = Embedded::serving(Lines::new(), echo);
     let flood = b"x\n".repeat(100_000);
     pipe.receive(&flood);
-    assert!(pipe.written() == flood);
+    assert!(pipe.take_written() == flood);
     assert_eq!(pipe.counts().messages, 100_000);
 }

@@ -26,9 +26,9 @@ fn messages_sent_before_a_task_waits_are_written_together() {
         channel.send("c".into())?;
         Served::Ok(())
     });
-    assert_eq!(pipe.written(), b"a\nb\n");
+    assert_eq!(pipe.take_written(), b"a\nb\n");
     pipe.advance(SECOND);
-    assert_eq!(pipe.written(), b"c\n");
+    assert_eq!(pipe.take_written(), b"c\n");
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn past_the_hard_cap_the_message_comes_back() {
         },
         limits,
     );
-    let written = pipe.written();
-    assert!(written.len() > 1000 && written.len() % 101 == 0 && pipe.is_ended(), "{}", written.len());
+    let written = pipe.take_written();
+    assert!(written.len() > 1000 && written.len() % 101 == 0 && pipe.is_write_closed(), "{}", written.len());
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_codec_that_refuses_a_message_leaves_the_channel_as_it_was() {
         channel.send("one".into())?;
         Served::Ok(())
     });
-    assert_eq!(pipe.written(), b"one\n");
+    assert_eq!(pipe.take_written(), b"one\n");
 }
 
 #[test]
@@ -91,15 +91,15 @@ fn flushed_waits_for_the_kernel_and_can_be_repeated_after_a_drop() {
             channel.flushed(first).await?;
             Served::Ok(())
         });
-        pipe.take_at_most(0);
+        pipe.limit_peer_reads(0);
         pipe.receive(&stack.hello());
         pipe.advance(SECOND);
         // The peer has taken nothing meanwhile, or only bytes that filters do not buffer.
         let before = journal.take();
-        pipe.take_at_most(usize::MAX);
+        pipe.limit_peer_reads(usize::MAX);
         pipe.advance(SECOND);
         assert_eq!([before, journal.take()].concat(), ["first", "second"]);
-        assert_eq!(stack.heard(&pipe.written()), b"ebb\nflow\n");
+        assert_eq!(stack.heard(&pipe.take_written()), b"ebb\nflow\n");
     }
     claim(Plain);
     claim(Toy);
@@ -120,11 +120,11 @@ fn ready_waits_for_the_peer_and_can_be_repeated_after_a_drop() {
         },
         marks(1000, 500),
     );
-    let mut seen = pipe.written();
+    let mut seen = pipe.take_written();
     for _ in 0..100 {
-        pipe.take_at_most(101);
+        pipe.limit_peer_reads(101);
         pipe.advance(Duration::from_millis(2));
-        seen.extend(pipe.written());
+        seen.extend(pipe.take_written());
     }
     assert_eq!(seen.len(), 50 * 101);
 }
@@ -141,7 +141,7 @@ fn flushed_fails_if_the_peer_resets() {
         notes.note(format!("{:?}", matches!(channel.send("x".into()), Err(SendError::Closed(_)))));
         Served::Ok(())
     });
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"go\n");
     pipe.reset();
     assert_eq!(journal.take(), ["true", "true", "true"]);
@@ -153,22 +153,22 @@ fn an_echo_stops_receiving_until_its_peer_reads_again() {
         let flood = b"0123456789abcdef\n".repeat(20_000);
         let mut pipe = Embedded::serving(stack.codec(), echo);
         pipe.receive(&stack.hello());
-        pipe.take_at_most(0);
+        pipe.limit_peer_reads(0);
         pipe.receive(&stack.say(&flood));
         assert!(!pipe.is_receiving());
         let used = pipe.pool().ledger().used();
         assert!(used < 400_000, "{used} bytes are in use");
         let mut seen = Vec::new();
         while seen.len() < 100_000_000 {
-            pipe.take_at_most(10_000);
-            let more = pipe.written();
+            pipe.limit_peer_reads(10_000);
+            let more = pipe.take_written();
             seen.extend_from_slice(&more);
             if more.is_empty() {
                 break;
             }
         }
-        pipe.take_at_most(usize::MAX);
-        seen.extend(pipe.written());
+        pipe.limit_peer_reads(usize::MAX);
+        seen.extend(pipe.take_written());
         assert!(stack.heard(&seen) == flood);
         assert!(pipe.is_receiving());
     }
@@ -196,11 +196,11 @@ fn a_peer_that_takes_nothing_is_cut_off_and_the_task_gets_the_error() {
         },
         limits,
     );
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"go\n");
     pipe.advance(Duration::from_secs(11));
     assert_eq!(journal.take().len(), 1);
-    assert!(pipe.is_cut_off());
+    assert!(pipe.is_reset());
     assert_eq!(pipe.counts().closed_write_timeout, 1);
 }
 
@@ -208,12 +208,12 @@ fn a_peer_that_takes_nothing_is_cut_off_and_the_task_gets_the_error() {
 fn an_unread_echo_ends_by_the_write_deadline() {
     let limits = Limits { write_timeout: Duration::from_secs(10), ..marks(1000, 500) };
     let mut pipe = Embedded::serving_with_limits(Lines::new(), echo, limits);
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(&b"0123456789\n".repeat(1000));
     pipe.advance(Duration::from_secs(9));
     assert!(!pipe.is_closed());
     pipe.advance(Duration::from_secs(2));
-    assert!(pipe.is_cut_off());
+    assert!(pipe.is_reset());
     assert_eq!(pipe.counts().closed_write_timeout, 1);
 }
 
@@ -233,12 +233,12 @@ fn after_shutdown_write_nothing_is_sent_and_receiving_goes_on() {
             Served::Ok(())
         });
         pipe.receive(&[stack.hello(), stack.say(b"one\n")].concat());
-        assert!(pipe.is_ended() && !pipe.is_closed());
+        assert!(pipe.is_write_closed() && !pipe.is_closed());
         pipe.receive(&[stack.say(b"two\n"), stack.goodbye()].concat());
-        pipe.end();
+        pipe.receive_fin();
         assert_eq!(journal.take(), ["one", "two"]);
-        assert_eq!(stack.heard(&pipe.written()), b"last\n");
-        assert!(pipe.is_closed() && !pipe.is_cut_off());
+        assert_eq!(stack.heard(&pipe.take_written()), b"last\n");
+        assert!(pipe.is_closed() && !pipe.is_reset());
     }
     claim(Plain);
     claim(Toy);
@@ -254,14 +254,14 @@ fn a_channel_that_is_dropped_sends_what_is_queued_and_then_closes() {
             }
             Served::Ok(())
         });
-        pipe.take_at_most(1000);
+        pipe.limit_peer_reads(1000);
         pipe.receive(&[stack.hello(), stack.say(b"go\n")].concat());
-        assert!(!pipe.is_ended());
-        pipe.take_at_most(usize::MAX);
-        assert!(pipe.is_ended() && !pipe.is_closed(), "the peer has a moment to end its side");
-        assert_eq!(stack.heard(&pipe.written()).len(), 30_030);
-        pipe.end();
-        assert!(pipe.is_closed() && !pipe.is_cut_off());
+        assert!(!pipe.is_write_closed());
+        pipe.limit_peer_reads(usize::MAX);
+        assert!(pipe.is_write_closed() && !pipe.is_closed(), "the peer has a moment to end its side");
+        assert_eq!(stack.heard(&pipe.take_written()).len(), 30_030);
+        pipe.receive_fin();
+        assert!(pipe.is_closed() && !pipe.is_reset());
         assert_eq!(pipe.counts().closed_done, 1);
     }
     claim(Plain);
@@ -282,10 +282,10 @@ fn a_channel_that_is_dropped_with_bytes_queued_closes_by_the_deadline() {
         },
         limits,
     );
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"go\n");
     pipe.advance(Duration::from_secs(11));
-    assert!(pipe.is_cut_off());
+    assert!(pipe.is_reset());
 }
 
 #[test]
@@ -299,14 +299,14 @@ fn close_waits_for_the_end_and_returns_whether_all_was_sent() {
             notes.note(format!("closed {}", channel.close().await.is_ok()));
             Served::Ok(())
         });
-        pipe.take_at_most(0);
+        pipe.limit_peer_reads(0);
         pipe.receive(b"go\n");
         assert_eq!(journal.take(), [""; 0]);
         if resets {
             pipe.reset();
         }
-        pipe.take_at_most(usize::MAX);
-        pipe.end();
+        pipe.limit_peer_reads(usize::MAX);
+        pipe.receive_fin();
         assert_eq!(journal.take(), [format!("closed {}", !resets)]);
     }
 }
@@ -319,8 +319,8 @@ fn dropping_the_close_future_still_closes() {
         task::sleep(Duration::from_secs(3600)).await;
         Served::Ok(())
     });
-    assert_eq!(pipe.written(), b"bye\n");
-    pipe.end();
+    assert_eq!(pipe.take_written(), b"bye\n");
+    pipe.receive_fin();
     assert!(pipe.is_closed());
 }
 
@@ -330,8 +330,8 @@ fn a_task_error_is_the_close_reason_and_earlier_messages_are_sent() {
         channel.send("sorry".into())?;
         Served::Err("nothing works".into())
     });
-    assert_eq!(pipe.written(), b"sorry\n");
-    pipe.end();
+    assert_eq!(pipe.take_written(), b"sorry\n");
+    pipe.receive_fin();
     assert_eq!(pipe.counts().closed_failed, 1);
 }
 
@@ -348,7 +348,7 @@ fn a_channel_may_move_to_another_task() {
     let channel = place.take().expect("it is there");
     let echo = pipe.spawn(async { echo(channel).await.is_ok() });
     pipe.receive(b"ebb\n");
-    assert_eq!(pipe.written(), b"ebb\n");
-    pipe.end();
+    assert_eq!(pipe.take_written(), b"ebb\n");
+    pipe.receive_fin();
     assert!(echo.is_finished() && pipe.is_closed());
 }

@@ -136,7 +136,7 @@ impl Stack for Toy {
     }
 
     fn heard(self, wire: &[u8]) -> Vec<u8> {
-        ToyTls::opened(KEY, wire).0
+        ToyTls::decode_wire(KEY, wire).0
     }
 }
 

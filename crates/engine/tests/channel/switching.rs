@@ -54,10 +54,10 @@ fn bytes_reach_the_codec_of_their_phase_at_every_split() {
             pipe.receive(&wire[..split]);
             pipe.receive(&wire[split..]);
         }
-        pipe.end();
+        pipe.receive_fin();
         let told = journal.take();
         assert_eq!(told, ["plain", "STARTTLS", "secret", "STOP", "plain again", "none"], "split at {split}");
-        let written = pipe.written();
+        let written = pipe.take_written();
         assert!(written.starts_with(b"plain\nSTARTTLS\nTOY!"), "{}", written.escape_ascii());
     }
 }
@@ -77,7 +77,7 @@ fn lines_become_frames() {
         });
         pipe.receive(&wire[..split]);
         pipe.receive(&wire[split..]);
-        assert_eq!(pipe.written(), b"OK\n\0\x03ebb\0\x04flow", "split at {split}");
+        assert_eq!(pipe.take_written(), b"OK\n\0\x03ebb\0\x04flow", "split at {split}");
     }
 }
 
@@ -92,11 +92,11 @@ fn the_old_codecs_output_is_sent_first_even_if_the_peer_reads_late() {
         frames.close().await?;
         Served::Ok(())
     });
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"BINARY\n");
-    pipe.take_at_most(usize::MAX);
-    pipe.end();
-    assert_eq!(pipe.written(), b"OK\n\0\x03ebb");
+    pipe.limit_peer_reads(usize::MAX);
+    pipe.receive_fin();
+    assert_eq!(pipe.take_written(), b"OK\n\0\x03ebb");
     assert_eq!(pipe.counts().closed_done, 1);
 }
 
@@ -168,7 +168,7 @@ fn a_task_error_after_a_switch_is_the_close_reason() {
         Served::Err("nothing works".into())
     });
     pipe.receive(b"\0\x03ebb");
-    pipe.end();
+    pipe.receive_fin();
     assert_eq!(pipe.counts().closed_failed, 1);
 }
 
@@ -207,10 +207,10 @@ fn a_handler_hands_its_connection_to_a_channel_with_the_bytes_that_follow() {
         let mut pipe = Embedded::new(Lines::new(), Text(journal.clone()));
         pipe.receive(&wire[..split]);
         pipe.receive(&wire[split..]);
-        pipe.end();
+        pipe.receive_fin();
         assert_eq!(journal.take(), ["ebb", "flow", "none"], "split at {split}");
-        assert_eq!(pipe.written(), b"OK\n");
-        assert!(pipe.is_closed() && !pipe.is_cut_off());
+        assert_eq!(pipe.take_written(), b"OK\n");
+        assert!(pipe.is_closed() && !pipe.is_reset());
     }
 }
 
@@ -219,7 +219,7 @@ fn a_hand_over_that_panics_or_whose_task_fails_ends_the_connection() {
     for (line, failed, panicked) in [(&b"PANIC\n"[..], 0, 1), (b"FAIL\n", 1, 0)] {
         let mut pipe = Embedded::new(Lines::new(), Text(Journal::default()));
         pipe.receive(line);
-        pipe.end();
+        pipe.receive_fin();
         assert!(pipe.is_closed());
         let counts = pipe.counts();
         assert_eq!((counts.closed_failed, counts.closed_panicked, counts.connections), (failed, panicked, 0));
@@ -233,7 +233,7 @@ fn a_channel_that_begins_during_a_drain_is_notified_of_it() {
     pipe.drain(Duration::from_secs(60));
     pipe.receive(b"BINARY\n\0\x03ebb");
     assert_eq!(journal.take(), ["ebb", "none"]);
-    assert!(pipe.is_ended());
+    assert!(pipe.is_write_closed());
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn with_codec_reads_and_changes_the_codec() {
         Served::Ok(())
     });
     pipe.receive(b"go\n");
-    assert_eq!(pipe.written(), b"ebb\r\n");
-    pipe.end();
+    assert_eq!(pipe.take_written(), b"ebb\r\n");
+    pipe.receive_fin();
     assert_eq!(pipe.counts().closed_panicked, 1);
 }

@@ -33,13 +33,13 @@ fn past_the_deadline_every_wait_fails_and_nothing_is_lost() {
         Served::Ok(())
     };
     let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, marks(1000, 500));
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"go\nhal");
     pipe.advance(SECOND * 4);
     assert_eq!(journal.take(), [""; 0]);
     pipe.advance(SECOND);
     assert_eq!(journal.take(), ["error: the deadline has come", "true", "true"]);
-    pipe.take_at_most(usize::MAX);
+    pipe.limit_peer_reads(usize::MAX);
     pipe.receive(b"f\n");
     assert_eq!(journal.take(), ["half"]);
 }
@@ -80,12 +80,12 @@ fn a_deadline_that_has_come_lets_the_loop_sleep_and_other_timers_fire() {
     };
     let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, limits);
     pipe.receive(b"go\n");
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     let before = pipe.counts().turns;
     pipe.advance(SECOND * 599);
     assert!(pipe.counts().turns - before < 1000, "{} turns", pipe.counts().turns - before);
     pipe.advance(SECOND * 12);
-    assert!(pipe.is_cut_off(), "the write deadline is ten seconds");
+    assert!(pipe.is_reset(), "the write deadline is ten seconds");
     assert_eq!(pipe.counts().closed_write_timeout, 1);
 }
 
@@ -160,10 +160,10 @@ fn a_slow_peer_does_not_stretch_the_codecs_deadline() {
         pipe.advance(SECOND);
         pipe.receive(b"x");
     }
-    assert!(!pipe.is_ended());
+    assert!(!pipe.is_write_closed());
     pipe.advance(SECOND);
-    assert_eq!(pipe.written(), b"late\n");
-    assert!(pipe.is_ended());
+    assert_eq!(pipe.take_written(), b"late\n");
+    assert!(pipe.is_write_closed());
     assert_eq!(journal.take(), ["error: late"], "the reader gets the error before the close is over");
 }
 
@@ -191,7 +191,7 @@ fn a_slow_peer_does_not_stretch_the_tasks_own_timers() {
             pipe.advance(SECOND);
             pipe.receive(b"x");
         }
-        assert_eq!(pipe.written(), b"late\n", "kind {kind}");
+        assert_eq!(pipe.take_written(), b"late\n", "kind {kind}");
     }
 }
 
@@ -208,11 +208,11 @@ fn the_codecs_deadline_is_suspended_while_no_task_is_in_recv() {
             listen(Journal::default(), channel).await
         });
         pipe.advance(SECOND * 62);
-        assert!(!pipe.is_ended(), "kind {kind}");
+        assert!(!pipe.is_write_closed(), "kind {kind}");
         pipe.advance(SECOND * 7);
-        assert!(!pipe.is_ended(), "kind {kind}: its time began anew");
+        assert!(!pipe.is_write_closed(), "kind {kind}: its time began anew");
         pipe.advance(SECOND * 5);
-        assert_eq!(pipe.written(), b"late\n", "kind {kind}");
+        assert_eq!(pipe.take_written(), b"late\n", "kind {kind}");
     }
 }
 
@@ -234,7 +234,7 @@ fn a_drain_yields_none_once_and_recv_may_continue_after_it() {
         pipe.receive(&stack.say(b"o\n"));
         assert_eq!(journal.take(), ["two"]);
         pipe.receive(&stack.goodbye());
-        pipe.end();
+        pipe.receive_fin();
         assert_eq!(journal.take(), ["none"]);
         assert!(pipe.is_closed());
     }
@@ -255,21 +255,21 @@ fn messages_that_have_arrived_come_before_the_none_of_a_drain() {
     pipe.drain(SECOND * 60);
     pipe.advance(SECOND);
     assert_eq!(journal.take(), ["one", "two", "none"]);
-    assert!(pipe.is_ended());
+    assert!(pipe.is_write_closed());
 }
 
 #[test]
 fn a_protocol_that_knows_its_end_is_left_to_find_it() {
     let journal = Journal::default();
     let notes = journal.clone();
-    let codec = Habits { knows_its_end: true, ..Habits::default() };
+    let codec = Habits { reports_finish: true, ..Habits::default() };
     let mut pipe = Embedded::serving(codec, |channel| listen(notes, channel));
     pipe.drain(SECOND * 60);
     pipe.receive(b"one\n");
     assert_eq!(journal.take(), ["one"]);
     pipe.receive(b"quit\n");
     assert_eq!(journal.take(), ["none"]);
-    assert!(pipe.is_ended());
+    assert!(pipe.is_write_closed());
 }
 
 #[test]
@@ -304,9 +304,9 @@ fn a_channel_that_ignores_drains_goes_on_until_the_deadline() {
     pipe.receive(b"one\n");
     pipe.drain(SECOND * 60);
     pipe.receive(b"two\n");
-    assert_eq!(pipe.written(), b"one\ndraining\n");
+    assert_eq!(pipe.take_written(), b"one\ndraining\n");
     pipe.advance(SECOND * 59);
-    assert!(!pipe.is_ended());
+    assert!(!pipe.is_write_closed());
     pipe.advance(SECOND);
     assert!(pipe.is_closed());
 }
@@ -323,9 +323,9 @@ fn a_session_that_returns_a_channel_error_can_recv_and_send_with_it() {
     }
     let mut pipe = Embedded::serving(Lines::new(), session);
     pipe.receive(b"ebb\n");
-    assert_eq!(pipe.written(), b"ebb\n");
+    assert_eq!(pipe.take_written(), b"ebb\n");
     pipe.advance(SECOND * 10);
-    pipe.end();
+    pipe.receive_fin();
     assert!(pipe.is_closed());
     assert_eq!((pipe.counts().closed_deadline, pipe.counts().closed_failed), (1, 0));
     let full: ChannelError = SendError::<_, std::convert::Infallible>::Full("a message").into();
@@ -341,7 +341,7 @@ fn a_drain_waits_for_the_tasks_that_serve() {
         Served::Ok(())
     });
     pipe.drain(SECOND * 60);
-    pipe.end();
+    pipe.receive_fin();
     assert!(pipe.is_closed() && !pipe.is_drained());
     pipe.advance(SECOND * 5);
     assert!(pipe.is_drained());
@@ -354,8 +354,8 @@ fn a_peer_fault_is_an_error_and_the_codec_sends_its_final_bytes() {
     let mut pipe = Embedded::serving(Habits::default(), |channel| listen(notes, channel));
     pipe.receive(b"one\nerror\nunheard\n");
     assert_eq!(journal.take(), ["one", "error: refused"]);
-    assert_eq!(pipe.written(), b"sorry\n");
-    pipe.end();
+    assert_eq!(pipe.take_written(), b"sorry\n");
+    pipe.receive_fin();
     assert_eq!(pipe.counts().closed_protocol, 1);
 }
 
@@ -366,8 +366,8 @@ fn a_codec_that_panics_ends_its_connection_and_is_an_error_to_the_task() {
     let mut pipe = Embedded::serving(Habits::default(), |channel| listen(notes, channel));
     pipe.receive(b"one\npanic\n");
     assert_eq!(journal.take(), ["one", "error: the handler panicked"]);
-    assert_eq!(pipe.written(), b"failed\n");
-    pipe.end();
+    assert_eq!(pipe.take_written(), b"failed\n");
+    pipe.receive_fin();
     assert_eq!((pipe.counts().closed_panicked, pipe.counts().tasks_panicked), (1, 0));
 
     let notes = journal.clone();
@@ -377,13 +377,13 @@ fn a_codec_that_panics_ends_its_connection_and_is_an_error_to_the_task() {
         Served::Ok(())
     });
     assert_eq!(journal.take(), ["true", "true"]);
-    assert_eq!(pipe.written(), b"failed\n");
+    assert_eq!(pipe.take_written(), b"failed\n");
 }
 
 #[test]
 fn a_task_that_fails_in_a_message_ended_by_the_close_cuts_it_off() {
     for panics in [false, true] {
-        let codec = Habits { ends_with_connection: true, ..Habits::default() };
+        let codec = Habits { is_close_delimited: true, ..Habits::default() };
         let mut pipe = Embedded::serving(codec, move |mut channel: Channel<Habits>| async move {
             channel.send("half of it".into())?;
             let _ = channel.recv().await;
@@ -391,7 +391,7 @@ fn a_task_that_fails_in_a_message_ended_by_the_close_cuts_it_off() {
             Served::Err("nothing works".into())
         });
         pipe.receive(b"go\n");
-        assert!(pipe.is_cut_off(), "or the peer would take it for a complete message");
+        assert!(pipe.is_reset(), "or the peer would take it for a complete message");
         let counts = pipe.counts();
         assert_eq!((counts.closed_failed, counts.closed_panicked), (u64::from(!panics), u64::from(panics)));
     }
@@ -413,7 +413,7 @@ fn a_protocol_that_finishes_while_halves_wait_wakes_them() {
         Served::Ok(())
     };
     let mut pipe = Embedded::serving_with_limits(Habits::default(), serve, marks(1000, 500));
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"quit\n");
     assert!(journal.take().contains(&"none".to_owned()));
 }
@@ -440,13 +440,13 @@ fn a_deadline_in_the_same_tick_as_a_progress_check_is_kept() {
         Served::Ok(())
     };
     let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, limits);
-    pipe.take_at_most(3);
-    pipe.leave_unread(3);
+    pipe.limit_peer_reads(3);
+    pipe.set_unacknowledged(3);
     pipe.receive(b"go\n");
-    pipe.leave_unread(2);
+    pipe.set_unacknowledged(2);
     pipe.advance(SECOND * 10);
     assert_eq!(journal.take(), ["true"]);
-    assert!(!pipe.is_cut_off());
+    assert!(!pipe.is_reset());
 }
 
 /// At a byte a second, ten in the time between two progress checks.
@@ -460,17 +460,17 @@ fn a_peer_has_to_read_at_the_least_rate() {
         Served::Ok(())
     };
     let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, limits);
-    pipe.take_at_most(50);
-    pipe.leave_unread(50);
+    pipe.limit_peer_reads(50);
+    pipe.set_unacknowledged(50);
     pipe.receive(b"go\n");
     for unread in [40, 30] {
-        pipe.leave_unread(unread);
+        pipe.set_unacknowledged(unread);
         pipe.advance(SECOND * 10);
-        assert!(!pipe.is_cut_off(), "{unread}");
+        assert!(!pipe.is_reset(), "{unread}");
     }
-    pipe.leave_unread(21);
+    pipe.set_unacknowledged(21);
     pipe.advance(SECOND * 10);
-    assert!(pipe.is_cut_off());
+    assert!(pipe.is_reset());
     assert_eq!(pipe.counts().closed_write_timeout, 1);
 }
 
@@ -486,16 +486,16 @@ fn bytes_that_the_kernel_takes_count_no_more_than_bytes_the_peer_reads() {
             Served::Ok(())
         };
         let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, limits);
-        pipe.take_at_most(50);
+        pipe.limit_peer_reads(50);
         if tells {
-            pipe.leave_unread(50);
+            pipe.set_unacknowledged(50);
         }
         pipe.receive(b"go\n");
         let mut lasts = |bytes| {
             let mut second = || {
-                pipe.take_at_most(bytes);
+                pipe.limit_peer_reads(bytes);
                 pipe.advance(SECOND);
-                !pipe.is_cut_off()
+                !pipe.is_reset()
             };
             (0..100).take_while(|_| second()).count()
         };

@@ -149,5 +149,5 @@ pub(crate) fn hands_its_connection_to_a_handler<S: Stack>(stage: &Stage) {
     let remote = stage.outcome(&stage.start(&client, connect)).expect("a server listens");
     stage.reason(2);
     assert_eq!((journal.bytes(), journal.count("open")), (b"ebb".to_vec(), 1));
-    stage.until("the handle knows", || remote.is_gone());
+    stage.until("the handle knows", || remote.is_closed());
 }

@@ -6,19 +6,19 @@
 //! | | |
 //! |---|---|
 //! | the environment of a scenario | `stage.rs` |
-//! | the test backends: a real kernel, a simulated one | `grounds/` |
+//! | the test backends: a real kernel, a simulated one | `backends/` |
 //! | the pipelines | `stack.rs`, `parcels.rs` |
 //! | a peer without an event loop | `bare.rs`, `caller.rs` |
 //! | a record of the calls of handlers | `journal.rs` |
 //! | all scenarios with many seeds | `seeds.rs` |
-//! | system calls that fail | `troubles.rs` |
+//! | system calls that fail | `injected_errors.rs` |
 //! | the scenarios | a file for each subject, and the list below |
 //!
 //! A new driver is one more test backend, and one more module in `contract!`.
 
+mod backends;
 mod bare;
 mod caller;
-mod grounds;
 mod journal;
 mod parcels;
 mod seeds;
@@ -32,17 +32,17 @@ mod connecting;
 mod deadlines;
 mod draining;
 mod echo;
+mod injected_errors;
 mod lives;
-mod marks;
 mod posts;
 mod reading;
 mod resets;
-mod troubles;
+mod write_positions;
 mod writing;
 
 use std::rc::Rc;
 
-use self::grounds::Loopback;
+use self::backends::Loopback;
 use self::stage::Stage;
 
 /// A scenario as a function.
@@ -139,7 +139,7 @@ everywhere {
         dropping_a_flushed_future_loses_no_bytes,
         bytes_to_many_connections_in_one_turn_do_not_mix,
     }
-    marks {
+    write_positions {
         a_position_is_flushed_when_its_bytes_have_left_and_not_before,
         positions_that_are_a_byte_apart_are_distinct,
         a_watched_position_is_reported_once_when_its_bytes_have_left,
@@ -247,8 +247,8 @@ fn play_on_uring(play: Play) {
 
 /// A few seeds; `seeds.rs` has more.
 fn play_in_simulator(play: Play) {
-    let fired = Rc::default();
+    let fault_counts = Rc::default();
     for seed in tidegate_testkit::seeds(8) {
-        seeds::play(play, seed, &fired);
+        seeds::play(play, seed, &fault_counts);
     }
 }

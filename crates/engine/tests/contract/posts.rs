@@ -133,14 +133,14 @@ pub(crate) fn to_a_closed_connection_are_refused<S: Stack>(stage: &Stage) {
     let end = stage.call::<S>(&bare, &to);
     stage.until("it is open", || remotes.borrow().len() == 1);
     let remote = remotes.borrow()[0].clone();
-    assert!(!remote.is_gone());
+    assert!(!remote.is_closed());
     bare.close(end, true);
     stage.reason(1);
     // The new connection in its slot does not get the post.
     stage.call::<S>(&bare, &to);
     stage.until("the next is open", || remotes.borrow().len() == 2);
-    assert!(remote.is_gone());
-    assert_eq!(remote.post(7), Err(PostError::Gone(7)));
+    assert!(remote.is_closed());
+    assert_eq!(remote.post(7), Err(PostError::Closed(7)));
     stage.rest(stage.units(1) / 4);
     assert_eq!(posts(&journal), [""; 0]);
 }
@@ -167,12 +167,12 @@ pub(crate) fn that_come_too_late_reach_no_connection<S: Stack>(stage: &Stage) {
             let _ = server.with(|_| remote.post(round as u32));
             remotes.borrow().len() == 2 * round + 2
         });
-        stage.until("it is gone", || remote.is_gone());
+        stage.until("it is gone", || remote.is_closed());
         let others = remotes.borrow()[2 * round + 1].clone();
         others.post(1_000 + round as u32).expect("that connection is there");
         stage.until("it has come", || journal.count(&format!("posted {}", 1_000 + round as u32)) == 1);
         bare.close(next, true);
-        stage.until("that one is gone", || others.is_gone());
+        stage.until("that one is gone", || others.is_closed());
     }
 }
 

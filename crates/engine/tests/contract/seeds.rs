@@ -6,15 +6,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 
-use tidegate_testkit::network::{Fault, Fired};
+use tidegate_testkit::network::{FaultCounts, NetworkFault};
 
-use crate::grounds::Simulator;
+use crate::backends::Simulator;
 use crate::stage::Stage;
 use crate::{Play, SCENARIOS};
 
 /// Plays a scenario once, in the network of a seed.
-pub(crate) fn play(play: Play, seed: u64, fired: &Rc<Cell<Fired>>) {
-    let stage = Stage::new(Simulator::new(seed, fired));
+pub(crate) fn play(play: Play, seed: u64, fault_counts: &Rc<Cell<FaultCounts>>) {
+    let stage = Stage::new(Simulator::new(seed, fault_counts));
     play(&stage);
     stage.finish();
 }
@@ -30,16 +30,16 @@ fn every_scenario_keeps_the_contract_under_every_seed() {
             pipelines.iter().zip(scenario.plays).map(|(pipeline, play)| (scenario.name, *pipeline, play))
         })
         .collect();
-    let (next, fired, failed) = (AtomicUsize::new(0), Mutex::new(Fired::default()), AtomicUsize::new(0));
+    let (next, fault_counts, failed) = (AtomicUsize::new(0), Mutex::new(FaultCounts::default()), AtomicUsize::new(0));
     let work = || {
         while let Some((name, pipeline, play)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             // A thread with the name of the test that replays a seed which fails.
             let named = thread::Builder::new().name(format!("simulator::{name}::{pipeline}"));
-            let struck = thread::scope(|scope| {
+            let occurred = thread::scope(|scope| {
                 named.spawn_scoped(scope, || play_all(*play, count)).expect("a thread can be started").join()
             });
-            match struck {
-                Ok(struck) => *fired.lock().expect("no thread panics here") += struck,
+            match occurred {
+                Ok(occurred) => *fault_counts.lock().expect("no thread panics here") += occurred,
                 // The failure was printed with its seed; other threads may have failures to print as well.
                 Err(_) => drop(failed.fetch_add(1, Ordering::Relaxed)),
             }
@@ -50,15 +50,15 @@ fn every_scenario_keeps_the_contract_under_every_seed() {
         (0..workers).for_each(|_| drop(scope.spawn(work)));
     });
     assert_eq!(failed.into_inner(), 0, "plays that failed, each with the command that replays it above");
-    let fired = fired.into_inner().expect("no thread panicked");
-    println!("{} plays with {count} seeds each; how often each fault struck:\n{fired}", jobs.len());
+    let fault_counts = fault_counts.into_inner().expect("no thread panicked");
+    println!("{} plays with {count} seeds each; how often each fault struck:\n{fault_counts}", jobs.len());
     // No play has two loops that send each other messages.
-    let met = Fault::BENIGN.into_iter().filter(|fault| *fault != Fault::LateWakeUp);
-    fired.assert_all(&met.collect::<Vec<_>>());
+    let met = NetworkFault::BENIGN.into_iter().filter(|fault| *fault != NetworkFault::LateWakeUp);
+    fault_counts.assert_all(&met.collect::<Vec<_>>());
 }
 
-fn play_all(scenario: Play, count: u64) -> Fired {
-    let fired = Rc::default();
-    (0..count).for_each(|seed| play(scenario, seed, &fired));
-    fired.get()
+fn play_all(scenario: Play, count: u64) -> FaultCounts {
+    let fault_counts = Rc::default();
+    (0..count).for_each(|seed| play(scenario, seed, &fault_counts));
+    fault_counts.get()
 }

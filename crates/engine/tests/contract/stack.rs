@@ -132,7 +132,7 @@ impl Stack for Filtered {
         {
             whole += 2 + length;
         }
-        if whole < HELLO_BYTES { Vec::new() } else { ToyTls::opened(KEY, &wire[..whole]).0 }
+        if whole < HELLO_BYTES { Vec::new() } else { ToyTls::decode_wire(KEY, &wire[..whole]).0 }
     }
 }
 

@@ -146,7 +146,7 @@ impl Site {
 
 /// The environment of a scenario, with everything that it has set up.
 pub(crate) struct Stage {
-    ground: Box<dyn TestBackend>,
+    backend: Box<dyn TestBackend>,
     sites: RefCell<Vec<Site>>,
     bares: RefCell<Vec<Bare>>,
     life: Rc<Life>,
@@ -180,9 +180,9 @@ impl Life {
 }
 
 impl Stage {
-    pub(crate) fn new(ground: impl TestBackend + 'static) -> Self {
+    pub(crate) fn new(backend: impl TestBackend + 'static) -> Self {
         Self {
-            ground: Box::new(ground),
+            backend: Box::new(backend),
             sites: RefCell::default(),
             bares: RefCell::default(),
             life: Rc::default(),
@@ -200,7 +200,7 @@ impl Stage {
 
     /// A loop over a driver that `wrap` makes of the backend's.
     pub(crate) fn site_over(&self, side: Side, wrap: Wrap) -> Site {
-        let site = self.ground.site(side, wrap);
+        let site = self.backend.site(side, wrap);
         self.sites.borrow_mut().push(site.clone());
         site
     }
@@ -208,37 +208,37 @@ impl Stage {
     /// A peer without a loop, on the clients' host.
     pub(crate) fn bare(&self) -> Bare {
         let pool = Pool::new();
-        let bare = Bare::new(self.ground.driver(Side::Client, &pool), pool);
+        let bare = Bare::new(self.backend.driver(Side::Client, &pool), pool);
         self.bares.borrow_mut().push(bare.clone());
         bare
     }
 
     /// A listener on the servers' host.
     pub(crate) fn listener(&self, family: Family) -> (Socket, Address) {
-        self.ground.listener(family)
+        self.backend.listener(family)
     }
 
     pub(crate) fn nowhere(&self) -> Address {
-        self.ground.nowhere()
+        self.backend.nowhere()
     }
 
     pub(crate) fn deaf(&self) -> Address {
-        self.ground.deaf()
+        self.backend.deaf()
     }
 
     /// A multiple of a time that is long for the backend: for deadlines.
     pub(crate) fn units(&self, count: u32) -> Duration {
-        self.ground.unit() * count
+        self.backend.unit() * count
     }
 
     /// More bytes than the buffers beneath a connection hold together.
     pub(crate) fn bulk(&self) -> usize {
-        self.ground.bulk()
+        self.backend.bulk()
     }
 
     /// Randomness that is the same with the same seed.
     pub(crate) fn random(&self) -> Random {
-        Random::new(self.ground.seed())
+        Random::new(self.backend.seed())
     }
 
     /// Listens with a handler for each connection, made of a closure.
@@ -331,32 +331,32 @@ impl Stage {
 
     /// Whether time goes by itself, and threads come when they like.
     pub(crate) fn is_real(&self) -> bool {
-        self.ground.is_real()
+        self.backend.is_real()
     }
 
     /// The number of connections that counts as many on this backend.
     pub(crate) fn many(&self) -> usize {
-        self.ground.many()
+        self.backend.many()
     }
 
     /// More bytes than the backend takes for a peer that reads none.
     pub(crate) fn much(&self) -> usize {
-        self.ground.much()
+        self.backend.much()
     }
 
     /// Which kinds of addresses there are.
     pub(crate) fn families(&self) -> &'static [Family] {
-        self.ground.families()
+        self.backend.families()
     }
 
     /// How often a loop turns while nothing happens.
     pub(crate) fn turns_within(&self, site: &Site, time: Duration) -> u64 {
-        self.ground.turns_within(site, time)
+        self.backend.turns_within(site, time)
     }
 
     /// Whether an action of another thread ends a loop's sleep, which has no timeout.
     pub(crate) fn wakes(&self, site: &Site, act: impl FnOnce() + Send + 'static) -> bool {
-        self.ground.wakes(site, Box::new(act))
+        self.backend.wakes(site, Box::new(act))
     }
 
     /// The close reasons of the handlers, in the order of their `closed` calls.
@@ -376,7 +376,7 @@ impl Stage {
 
     /// What choices are made by.
     pub(crate) fn seed(&self) -> u64 {
-        self.ground.seed()
+        self.backend.seed()
     }
 
     /// Waits until `count` handlers are closed in all, and returns the last close reason.
@@ -411,7 +411,7 @@ impl Stage {
     /// Waits for a condition that must come true.
     #[track_caller]
     pub(crate) fn until(&self, what: &str, is_so: impl FnMut() -> bool) {
-        let happened = self.happens(self.ground.patience(), is_so);
+        let happened = self.happens(self.backend.patience(), is_so);
         assert!(happened, "it never happened that {what}; {}", self.describe());
     }
 
@@ -423,7 +423,7 @@ impl Stage {
     /// Whether a condition comes true within some time.
     pub(crate) fn happens(&self, within: Duration, mut is_so: impl FnMut() -> bool) -> bool {
         let bares = self.bares.borrow().clone();
-        self.ground.run_until(within, &mut || {
+        self.backend.run_until(within, &mut || {
             bares.iter().for_each(Bare::turn);
             is_so()
         })
@@ -442,7 +442,7 @@ impl Stage {
             assert!(sites.iter().all(|site| panicked(site.counts()) == 0), "unexpected panic; {}", self.describe());
         }
         // A simulated driver may still have completions for closed sockets.
-        self.until("all sockets are closed", || self.ground.sockets() == 0);
+        self.until("all sockets are closed", || self.backend.sockets() == 0);
         assert_eq!(self.life.opened.get(), self.life.gone.get(), "handlers that were opened, and closed");
         assert_eq!(self.life.late_calls.get(), 0, "calls of handlers after `closed`");
         let bares = self.bares.take();
@@ -455,7 +455,7 @@ impl Stage {
 
     fn describe(&self) -> String {
         let counts: Vec<_> = self.sites.borrow().iter().map(Site::counts).collect();
-        format!("{} sockets are open, {:?}, {counts:#?}", self.ground.sockets(), self.life)
+        format!("{} sockets are open, {:?}, {counts:#?}", self.backend.sockets(), self.life)
     }
 }
 

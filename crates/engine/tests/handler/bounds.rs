@@ -98,9 +98,9 @@ fn a_flood_of_messages_without_bytes_costs_nothing() {
         }),
         marks(1_000, 500),
     );
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.post("flood");
-    assert_eq!(pipe.written(), b"");
+    assert_eq!(pipe.take_written(), b"");
     assert_eq!(journal.take(), ["open", r#"Posted("flood")"#]);
 }
 
@@ -167,7 +167,7 @@ fn one_message_larger_than_the_cap_is_taken_and_sent() {
         marks(1_000, 500),
     );
     pipe.post("send");
-    assert_eq!(pipe.written().len(), (1 << 20) + 1);
+    assert_eq!(pipe.take_written().len(), (1 << 20) + 1);
     assert_eq!(journal.count("Writable"), 1);
 }
 

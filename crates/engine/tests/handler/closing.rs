@@ -31,14 +31,14 @@ fn close_first_sends_pending_bytes_and_the_protocols_final_bytes() {
     let journal = Journal::default();
     let codec = Habits { says_bye: true, ..Habits::default() };
     let mut pipe = Embedded::new(codec, Probe::new(&journal, until_bye));
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"ebb\nbye\nignored\n");
-    assert!(!pipe.is_ended());
-    pipe.take_at_most(5);
-    assert!(!pipe.is_ended());
-    pipe.take_at_most(usize::MAX);
-    assert!(pipe.is_ended() && !pipe.is_closed());
-    assert_eq!(pipe.written(), b"ebb\nbye\nbye\n");
+    assert!(!pipe.is_write_closed());
+    pipe.limit_peer_reads(5);
+    assert!(!pipe.is_write_closed());
+    pipe.limit_peer_reads(usize::MAX);
+    assert!(pipe.is_write_closed() && !pipe.is_closed());
+    assert_eq!(pipe.take_written(), b"ebb\nbye\nbye\n");
     assert_eq!(journal.take(), ["open", "message ebb", "message bye"]);
 }
 
@@ -47,15 +47,15 @@ fn after_our_close_input_is_discarded_and_the_peers_end_closes_at_once() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(Habits::default(), Probe::new(&journal, until_bye));
     pipe.receive(b"bye\n");
-    assert!(pipe.is_ended() && pipe.is_receiving());
+    assert!(pipe.is_write_closed() && pipe.is_receiving());
     let held = pipe.pool().ledger().used();
     for _ in 0..100 {
         pipe.receive(&[b'x'; 10_000]);
     }
     assert!(pipe.pool().ledger().used() <= held, "nothing is kept of it");
     assert_eq!(journal.take(), ["open", "message bye"]);
-    pipe.end();
-    assert!(pipe.is_closed() && !pipe.is_cut_off());
+    pipe.receive_fin();
+    assert!(pipe.is_closed() && !pipe.is_reset());
     assert_eq!(journal.take(), ["closed: done"]);
 }
 
@@ -70,7 +70,7 @@ fn a_peer_that_does_not_end_is_waited_for_until_the_linger_timeout() {
     pipe.advance(Duration::from_millis(1_999));
     assert!(!pipe.is_closed());
     pipe.advance(Duration::from_millis(1));
-    assert!(pipe.is_closed() && !pipe.is_cut_off());
+    assert!(pipe.is_closed() && !pipe.is_reset());
     assert_eq!(journal.take(), ["open", "message bye", "closed: done"]);
 }
 
@@ -126,7 +126,7 @@ fn a_connection_closes_when_both_sides_have_ended_in_either_order() {
                 Outcome::Continue
             }),
         );
-        pipe.end();
+        pipe.receive_fin();
         assert!(pipe.is_closed(), "{ends_first}");
         assert_eq!(journal.take(), ["open", "ReadClosed", "closed: done"]);
     }
@@ -146,9 +146,9 @@ fn fail_sends_pending_bytes_and_the_codecs_error_and_reports() {
         }),
     );
     pipe.receive(b"ebb\nflow\n");
-    assert!(pipe.is_ended());
-    assert_eq!(pipe.written(), b"ebb\nfailed\n");
-    pipe.end();
+    assert!(pipe.is_write_closed());
+    assert_eq!(pipe.take_written(), b"ebb\nfailed\n");
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["open", "message ebb", "closed: the handler failed: the disk is full"]);
     assert_eq!(pipe.counts().closed_failed, 1);
 }
@@ -170,13 +170,13 @@ fn a_closing_connection_gets_no_events() {
         }),
         marks(4_000, 1_000),
     );
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"ebb\n");
     pipe.post("too late");
     pipe.advance(Duration::from_secs(5));
     pipe.drain(Duration::from_secs(60));
-    pipe.take_at_most(usize::MAX);
-    pipe.end();
+    pipe.limit_peer_reads(usize::MAX);
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["open", "message ebb", "closed: done"]);
 }
 
@@ -197,8 +197,8 @@ fn an_event_after_which_the_connection_closes_is_the_last_one() {
         }),
     );
     pipe.receive(&ToyTls::client_wire(3, b"ebb\n", 4));
-    assert_eq!(ToyTls::opened(3, &pipe.written()), (b"greeting\n".to_vec(), true));
-    pipe.end();
+    assert_eq!(ToyTls::decode_wire(3, &pipe.take_written()), (b"greeting\n".to_vec(), true));
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["open", "Established", "closed: done"]);
 }
 
@@ -206,7 +206,7 @@ fn an_event_after_which_the_connection_closes_is_the_last_one() {
 fn no_writable_event_comes_while_a_closed_queue_is_freed() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(Lines::new(), Probe::new(&journal, echo), marks(100, 50));
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(&b"0123456789\n".repeat(100));
     journal.take();
     pipe.reset();
@@ -229,7 +229,7 @@ fn closed_is_called_exactly_once_on_every_path() {
         (
             "the peer took too few bytes",
             |pipe| {
-                pipe.take_at_most(0);
+                pipe.limit_peer_reads(0);
                 pipe.receive(b"say\n");
                 pipe.advance(Duration::from_secs(61));
             },
@@ -247,7 +247,7 @@ fn closed_is_called_exactly_once_on_every_path() {
     ];
     for (reason, happen, count) in paths {
         let journal = Journal::default();
-        let codec = Habits { knows_its_end: true, ..Habits::default() };
+        let codec = Habits { reports_finish: true, ..Habits::default() };
         let mut pipe = Embedded::new(
             codec,
             Probe::new(&journal, |told, cx| match told {
@@ -266,7 +266,7 @@ fn closed_is_called_exactly_once_on_every_path() {
         );
         assert_eq!(pipe.counts().connections, 1, "{reason}");
         happen(&mut pipe);
-        pipe.end();
+        pipe.receive_fin();
         pipe.advance(Duration::from_secs(100));
         let told: Vec<_> = journal.take().into_iter().filter(|line| line.starts_with("closed: ")).collect();
         assert!(told.len() == 1 && told[0].contains(reason), "{reason}: {told:?}");
@@ -284,13 +284,13 @@ fn a_failed_handshake_does_not_wait_for_buffered_bytes() {
         ("closed: the peer said no hello", |pipe| {
             pipe.receive(b"GET / HTTP/1.1\r\n");
             pipe.receive(&[b'x'; 100_000]);
-            assert!(pipe.is_ended());
-            pipe.end();
+            assert!(pipe.is_write_closed());
+            pipe.receive_fin();
         }),
-        ("closed: the peer ended without a goodbye", |pipe| pipe.end()),
+        ("closed: the peer ended without a goodbye", |pipe| pipe.receive_fin()),
         ("closed: the peer ended without a goodbye", |pipe| {
             pipe.receive(b"TO");
-            pipe.end();
+            pipe.receive_fin();
         }),
     ];
     for (reason, happen) in cases {
@@ -321,11 +321,11 @@ fn closing_during_a_handshake_waits_for_queued_messages() {
         }),
     );
     pipe.receive(b"TO");
-    assert!(!pipe.is_ended());
+    assert!(!pipe.is_write_closed());
     pipe.receive(b"Y?");
-    assert!(pipe.is_ended());
-    assert_eq!(ToyTls::opened(3, &pipe.written()), (b"sorry, too many\n".to_vec(), true));
-    pipe.end();
+    assert!(pipe.is_write_closed());
+    assert_eq!(ToyTls::decode_wire(3, &pipe.take_written()), (b"sorry, too many\n".to_vec(), true));
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["open", "closed: done"]);
 }
 

@@ -84,9 +84,9 @@ fn messages_before_a_panic_are_sent_and_the_codec_reports_the_error() {
         }),
     );
     pipe.receive(b"ebb\nflow\n");
-    assert_eq!(pipe.written(), b"ebb\nfailed\n");
-    assert!(pipe.is_ended());
-    pipe.end();
+    assert_eq!(pipe.take_written(), b"ebb\nfailed\n");
+    assert!(pipe.is_write_closed());
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["open", "message ebb", "closed: the handler panicked"]);
 }
 
@@ -100,13 +100,13 @@ fn the_final_bytes_of_a_failing_codec_are_sent_before_the_close() {
             told => by_default(&told, cx),
         }),
     );
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"ebb\nerror\nnever decoded\n");
-    assert!(!pipe.is_ended());
-    pipe.take_at_most(usize::MAX);
-    assert!(pipe.is_ended() && !pipe.is_closed());
-    assert_eq!(pipe.written(), b"ebb\nsorry\n");
-    pipe.end();
+    assert!(!pipe.is_write_closed());
+    pipe.limit_peer_reads(usize::MAX);
+    assert!(pipe.is_write_closed() && !pipe.is_closed());
+    assert_eq!(pipe.take_written(), b"ebb\nsorry\n");
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["open", "message ebb", "closed: refused"]);
     assert_eq!(pipe.counts().closed_protocol, 1);
 }
@@ -116,7 +116,7 @@ fn a_fault_at_the_end_of_the_peer_is_reported() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(Lines::new(), Probe::new(&journal, echo));
     pipe.receive(b"ebb\nhalf a li");
-    pipe.end();
+    pipe.receive_fin();
     assert!(pipe.is_closed());
     assert_eq!(journal.take(), ["open", "message ebb", "closed: the peer ended after 9 bytes of a frame"]);
 }
@@ -127,8 +127,8 @@ fn a_filter_seals_the_codecs_final_bytes_and_appends_its_own() {
     let mut pipe =
         Embedded::new(Over::new(ToyTls::server(7), Habits::default()), Probe::new(&journal, |_, _| Outcome::Continue));
     pipe.receive(&ToyTls::client_wire(7, b"error\n", 4));
-    assert_eq!(ToyTls::opened(7, &pipe.written()), (b"sorry\n".to_vec(), true));
-    pipe.end();
+    assert_eq!(ToyTls::decode_wire(7, &pipe.take_written()), (b"sorry\n".to_vec(), true));
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["open", "Established", "closed: refused"]);
 }
 
@@ -138,10 +138,10 @@ fn a_codec_is_called_when_its_time_has_come_and_not_before() {
     let codec = Habits { deadline: Some(Instant::now() + Duration::from_secs(60)), ..Habits::default() };
     let mut pipe = Embedded::new(codec, Probe::new(&journal, |_, _| Outcome::Continue));
     pipe.advance(Duration::from_secs(59));
-    assert!(!pipe.is_ended());
+    assert!(!pipe.is_write_closed());
     pipe.advance(Duration::from_secs(2));
-    assert_eq!(pipe.written(), b"late\n");
-    pipe.end();
+    assert_eq!(pipe.take_written(), b"late\n");
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["open", "closed: late"]);
     assert_eq!(pipe.counts().closed_protocol, 1);
 }
@@ -160,7 +160,7 @@ fn a_fault_at_a_timeout_is_reported_instead_of_the_handlers_deadline() {
         }),
     );
     pipe.advance(Duration::from_secs(62));
-    pipe.end();
+    pipe.receive_fin();
     let lines = journal.take();
     assert_eq!(lines.last().unwrap(), "closed: late", "{lines:?}");
     assert!(lines.len() <= 3, "{lines:?}");
@@ -181,7 +181,7 @@ fn a_handshake_that_takes_too_long_ends_the_connection() {
     );
     pipe.receive(b"TOY");
     pipe.advance(Duration::from_secs(11));
-    assert!(pipe.is_ended());
-    pipe.end();
+    assert!(pipe.is_write_closed());
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["open", "closed: the handshake took too long"]);
 }

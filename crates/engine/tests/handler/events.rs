@@ -24,7 +24,7 @@ fn open_comes_first_and_messages_in_the_order_of_their_bytes() {
             pipe.receive(b"ebb\nflow\n");
         }
         assert_eq!(journal.take(), ["open", "message ebb", "message flow"]);
-        assert_eq!(pipe.written(), b"ebb\nflow\n");
+        assert_eq!(pipe.take_written(), b"ebb\nflow\n");
     }
 }
 
@@ -40,7 +40,7 @@ fn messages_sent_in_open_leave_before_any_input() {
             Outcome::Continue
         }),
     );
-    assert_eq!(pipe.written(), b"220 ready\n");
+    assert_eq!(pipe.take_written(), b"220 ready\n");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn posts_arrive_in_order_and_leave_in_one_piece() {
     }
     pipe.post("three");
     assert_eq!(journal.take(), ["open", r#"Posted("one")"#, r#"Posted("two")"#, r#"Posted("three")"#]);
-    assert_eq!(pipe.written(), b"one\ntwo\nthree\n");
+    assert_eq!(pipe.take_written(), b"one\ntwo\nthree\n");
 }
 
 #[test]
@@ -67,10 +67,10 @@ fn a_post_to_a_closing_or_closed_connection_is_dropped() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(Lines::new(), Probe::new(&journal, |_, _| Outcome::Close));
     pipe.post("while it lingers");
-    pipe.end();
+    pipe.receive_fin();
     let remote = pipe.remote();
-    assert!(remote.is_gone());
-    assert_eq!(remote.post("when it is gone"), Err(PostError::Gone("when it is gone")));
+    assert!(remote.is_closed());
+    assert_eq!(remote.post("when it is gone"), Err(PostError::Closed("when it is gone")));
     assert_eq!(journal.take(), ["open", "closed: done"]);
 }
 
@@ -87,8 +87,8 @@ fn a_remote_of_a_connection_that_closed_in_its_first_dispatch_is_gone() {
         }
     }
     let mut pipe = Embedded::new(Lines::new(), Refuse);
-    pipe.end();
-    assert!(pipe.is_closed() && pipe.remote().is_gone());
+    pipe.receive_fin();
+    assert!(pipe.is_closed() && pipe.remote().is_closed());
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn after_the_end_of_the_loop_a_post_comes_back() {
     let pipe = Embedded::new(Lines::new(), Probe::new(&journal, echo));
     let remote = pipe.remote();
     drop(pipe);
-    assert_eq!(remote.post("late"), Err(PostError::Gone("late")));
+    assert_eq!(remote.post("late"), Err(PostError::Closed("late")));
     assert_eq!(journal.take(), ["open", "closed: the event loop ended"]);
 }
 
@@ -193,15 +193,15 @@ fn flushed_comes_once_the_kernel_has_all_bytes_up_to_the_position() {
             Outcome::Continue
         }),
     );
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"go\n");
     pipe.advance(Duration::from_secs(30));
     assert_eq!(journal.take(), ["open", "message go"]);
-    pipe.take_at_most(5);
+    pipe.limit_peer_reads(5);
     assert_eq!(journal.take(), [""; 0], "five of six bytes");
-    pipe.take_at_most(1);
+    pipe.limit_peer_reads(1);
     assert_eq!(journal.take(), ["Flushed"]);
-    pipe.take_at_most(usize::MAX);
+    pipe.limit_peer_reads(usize::MAX);
     assert_eq!(journal.take(), [""; 0], "it comes once");
 }
 
@@ -236,11 +236,11 @@ fn a_new_watched_position_replaces_the_old_one() {
             Outcome::Continue
         }),
     );
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"one\ntwo\n");
-    pipe.take_at_most(4);
+    pipe.limit_peer_reads(4);
     assert_eq!(journal.count("Flushed"), 0);
-    pipe.take_at_most(4);
+    pipe.limit_peer_reads(4);
     assert_eq!(journal.count("Flushed"), 1);
 }
 
@@ -279,16 +279,16 @@ fn a_filter_translates_the_write_position() {
             Outcome::Continue
         }),
     );
-    assert_eq!((pipe.written(), journal.take()), (vec![], vec!["open".to_owned()]));
-    pipe.take_at_most(0);
+    assert_eq!((pipe.take_written(), journal.take()), (vec![], vec!["open".to_owned()]));
+    pipe.limit_peer_reads(0);
     pipe.receive(b"TOY?");
     assert_eq!(journal.take(), ["Established"], "the peer has taken nothing yet");
     // A hello of four bytes, a header of two, nine of the line.
-    pipe.take_at_most(4 + 2 + 8);
+    pipe.limit_peer_reads(4 + 2 + 8);
     assert_eq!(journal.take(), [""; 0]);
-    pipe.take_at_most(1);
+    pipe.limit_peer_reads(1);
     assert_eq!(journal.take(), ["Flushed"]);
-    assert_eq!(ToyTls::opened(KEY, &pipe.written()), (b"greeting\n".to_vec(), false));
+    assert_eq!(ToyTls::decode_wire(KEY, &pipe.take_written()), (b"greeting\n".to_vec(), false));
 }
 
 #[test]
@@ -307,13 +307,13 @@ fn writable_comes_only_after_the_connection_was_unwritable() {
         }),
         marks(4_000, 1_000),
     );
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.post("send");
-    pipe.take_at_most(4_000);
+    pipe.limit_peer_reads(4_000);
     assert_eq!(journal.count("Writable"), 0, "2,000 wait, which is more than the low mark");
-    pipe.take_at_most(1_500);
+    pipe.limit_peer_reads(1_500);
     assert_eq!(journal.count("Writable"), 1);
-    pipe.take_at_most(usize::MAX);
+    pipe.limit_peer_reads(usize::MAX);
     assert_eq!(journal.count("Writable"), 1);
 }
 
@@ -354,7 +354,7 @@ fn a_handler_that_refills_its_queue_gets_no_nested_writable_events() {
     for (line, next) in lines.iter().zip(&lines[1..]) {
         assert!(line != "begin" || next == "end", "an event in the middle of sending: {next}");
     }
-    assert_eq!(pipe.written().len(), 40 * 4 * 1_001);
+    assert_eq!(pipe.take_written().len(), 40 * 4 * 1_001);
 }
 
 #[test]
@@ -380,20 +380,20 @@ fn an_application_may_block_writes() {
 fn the_end_of_the_peer_closes_by_default_once_everything_was_sent() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(Lines::new(), Probe::new(&journal, echo));
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"ebb\n");
-    pipe.end();
-    assert!(!pipe.is_ended());
-    pipe.take_at_most(usize::MAX);
-    assert!(pipe.is_closed() && !pipe.is_cut_off());
-    assert_eq!(pipe.written(), b"ebb\n");
+    pipe.receive_fin();
+    assert!(!pipe.is_write_closed());
+    pipe.limit_peer_reads(usize::MAX);
+    assert!(pipe.is_closed() && !pipe.is_reset());
+    assert_eq!(pipe.take_written(), b"ebb\n");
     assert_eq!(journal.take(), ["open", "message ebb", "ReadClosed", "closed: done"]);
 }
 
 #[test]
 fn a_codec_that_knows_its_end_is_left_to_find_it() {
     let journal = Journal::default();
-    let codec = Habits { knows_its_end: true, ..Habits::default() };
+    let codec = Habits { reports_finish: true, ..Habits::default() };
     let mut pipe = Embedded::new(
         codec,
         Probe::new(&journal, |told, cx| {
@@ -405,9 +405,9 @@ fn a_codec_that_knows_its_end_is_left_to_find_it() {
         }),
     );
     pipe.receive(b"ebb\n");
-    pipe.end();
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["open", "message ebb", "ReadClosed"]);
-    assert!(!pipe.is_ended());
+    assert!(!pipe.is_write_closed());
 }
 
 #[test]
@@ -415,7 +415,7 @@ fn a_codec_that_is_finished_closes_the_connection() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(Habits::default(), Probe::new(&journal, |_, _| Outcome::Continue));
     pipe.receive(b"ebb\nquit\n");
-    pipe.end();
+    pipe.receive_fin();
     assert!(pipe.is_closed());
     assert_eq!(journal.take(), ["open", "message ebb", "closed: done"]);
 }
@@ -441,10 +441,10 @@ fn established_comes_once_before_the_first_message_at_every_split() {
         } else {
             pipe.receive(&wire);
         }
-        pipe.end();
+        pipe.receive_fin();
         let lines = journal.take();
         assert_eq!(lines, ["open", "Established", "message ebb", "message flow", "ReadClosed", "closed: done"]);
-        assert_eq!(ToyTls::opened(KEY, &pipe.written()), (b"ebb\nflow\n".to_vec(), true));
+        assert_eq!(ToyTls::decode_wire(KEY, &pipe.take_written()), (b"ebb\nflow\n".to_vec(), true));
     }
 }
 
@@ -480,19 +480,19 @@ fn a_drain_is_an_event_and_closes_by_default_after_the_flush() {
             by_default(&told, cx)
         }),
     );
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.drain(Duration::from_secs(10));
-    assert!(!pipe.is_ended());
-    pipe.take_at_most(usize::MAX);
-    assert_eq!(pipe.written(), b"draining\n", "the protocol may notify the peer");
-    pipe.end();
+    assert!(!pipe.is_write_closed());
+    pipe.limit_peer_reads(usize::MAX);
+    assert_eq!(pipe.take_written(), b"draining\n", "the protocol may notify the peer");
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["open", "Drain", "closed: done"]);
 }
 
 #[test]
 fn a_second_drain_is_no_event_and_only_shortens_the_time() {
     let journal = Journal::default();
-    let codec = Habits { knows_its_end: true, ..Habits::default() };
+    let codec = Habits { reports_finish: true, ..Habits::default() };
     let mut pipe = Embedded::new(codec, Probe::new(&journal, |told, cx| by_default(&told, cx)));
     pipe.drain(Duration::from_secs(10));
     pipe.drain(Duration::from_secs(20));
@@ -506,7 +506,7 @@ fn a_second_drain_is_no_event_and_only_shortens_the_time() {
 #[test]
 fn a_drain_cuts_off_remaining_connections_at_its_deadline() {
     let journal = Journal::default();
-    let codec = Habits { knows_its_end: true, ..Habits::default() };
+    let codec = Habits { reports_finish: true, ..Habits::default() };
     let mut pipe = Embedded::new(codec, Probe::new(&journal, |told, cx| by_default(&told, cx)));
     pipe.drain(Duration::from_secs(10));
     pipe.receive(b"still here\n");
@@ -548,8 +548,8 @@ fn a_connection_that_both_sides_have_shut_is_over() {
         }),
     );
     pipe.receive(b"bye\n");
-    assert!(pipe.is_ended() && !pipe.is_closed());
-    pipe.end();
+    assert!(pipe.is_write_closed() && !pipe.is_closed());
+    pipe.receive_fin();
     assert!(pipe.is_closed());
     assert_eq!(journal.take(), ["open", "message bye", "ReadClosed", "closed: done"]);
 }

@@ -42,7 +42,7 @@ fn a_region_leaves_between_what_was_written_around_it() {
     let journal = Journal::default();
     let mut pipe = embedded(Habits::default(), Probe::new(&journal, serve(&region(&content, 1_000, 150_000))));
     pipe.receive(b"get\n");
-    assert!(pipe.written() == expected(&content[1_000..151_000]));
+    assert!(pipe.take_written() == expected(&content[1_000..151_000]));
     assert_eq!(journal.take(), ["open", "message get", "Flushed"]);
     assert!(pipe.pool().ledger().used() < 100_000, "it did not pass through memory as a whole");
 }
@@ -52,12 +52,12 @@ fn a_region_leaves_in_whatever_pieces_the_peer_takes() {
     let content = Random::new(2).bytes(10_000);
     let journal = Journal::default();
     let mut pipe = embedded(Habits::default(), Probe::new(&journal, serve(&region(&content, 0, 10_000))));
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"get\n");
     let mut written = Vec::new();
     for step in (1..).step_by(37) {
-        pipe.take_at_most(step);
-        written.extend(pipe.written());
+        pipe.limit_peer_reads(step);
+        written.extend(pipe.take_written());
         if written.len() >= expected(&content).len() {
             break;
         }
@@ -73,13 +73,13 @@ fn over_a_filter_that_changes_bytes_a_region_is_read_in_bounded_pieces() {
     let journal = Journal::default();
     let codec = Over::new(ToyTls::server(5), Habits::default());
     let mut pipe = embedded(codec, Probe::new(&journal, serve(&region(&content, 0, 1 << 20))));
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     let wire = ToyTls::client_wire(5, b"get\n", 4);
     pipe.receive(&wire[..wire.len() - 2]);
     assert!(pipe.pool().ledger().used() < 200_000, "no more than a piece is in memory while the peer does not read");
     assert_eq!(journal.count("Flushed"), 0);
-    pipe.take_at_most(usize::MAX);
-    assert!(ToyTls::opened(5, &pipe.written()) == (expected(&content), false));
+    pipe.limit_peer_reads(usize::MAX);
+    assert!(ToyTls::decode_wire(5, &pipe.take_written()) == (expected(&content), false));
     assert_eq!(journal.count("Flushed"), 1);
 }
 
@@ -89,11 +89,11 @@ fn over_a_filter_that_changes_nothing_a_region_is_not_read_into_memory() {
     let journal = Journal::default();
     let codec = Over::new(StripPrefix::new(b"P"), Habits::default());
     let mut pipe = embedded(codec, Probe::new(&journal, serve(&region(&content, 0, 300_000))));
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"Pget\n");
     assert!(pipe.pool().ledger().used() < 100_000);
-    pipe.take_at_most(usize::MAX);
-    assert!(pipe.written() == expected(&content));
+    pipe.limit_peer_reads(usize::MAX);
+    assert!(pipe.take_written() == expected(&content));
 }
 
 #[test]
@@ -102,13 +102,13 @@ fn a_file_shorter_than_its_region_is_the_callers_fault() {
     let journal = Journal::default();
     let mut pipe = embedded(Habits::default(), Probe::new(&journal, serve(&short)));
     pipe.receive(b"get\n");
-    assert!(pipe.is_cut_off(), "the peer must not take a truncated message for a complete one");
+    assert!(pipe.is_reset(), "the peer must not take a truncated message for a complete one");
     assert_eq!(pipe.counts().closed_failed, 1, "{:?}", journal.take());
-    assert!(pipe.written() == [&b"head\n"[..], &[b'x'; 4_000]].concat());
+    assert!(pipe.take_written() == [&b"head\n"[..], &[b'x'; 4_000]].concat());
 
     let mut pipe = embedded(Over::new(ToyTls::server(5), Habits::default()), Probe::new(&journal, serve(&short)));
     pipe.receive(&ToyTls::client_wire(5, b"get\n", 4));
-    assert!(pipe.is_cut_off());
+    assert!(pipe.is_reset());
     assert_eq!(pipe.counts().closed_failed, 1, "{:?}", journal.take());
 }
 
@@ -117,7 +117,7 @@ fn a_region_without_bytes_is_nothing() {
     let journal = Journal::default();
     let mut pipe = embedded(Habits::default(), Probe::new(&journal, serve(&region(b"", 0, 0))));
     pipe.receive(b"get\n");
-    assert!(pipe.written() == b"head\ntail\n");
+    assert!(pipe.take_written() == b"head\ntail\n");
     assert_eq!(journal.count("Flushed"), 1);
 }
 
@@ -138,6 +138,6 @@ fn a_region_that_waits_for_a_handshake_leaves_after_it() {
         }),
     );
     pipe.receive(b"TOY?");
-    assert!(ToyTls::opened(5, &pipe.written()) == (content, true));
-    assert!(pipe.is_ended());
+    assert!(ToyTls::decode_wire(5, &pipe.take_written()) == (content, true));
+    assert!(pipe.is_write_closed());
 }

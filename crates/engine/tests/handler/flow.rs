@@ -59,12 +59,12 @@ fn past_the_cap_a_message_is_refused_and_returned() {
         }),
         marks(4_000, 2_000),
     );
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.post("fill");
     // The cap is four times the high mark, and the message that passes it is still taken.
     assert_eq!(journal.take(), ["open", r#"Posted("fill")"#, "full after 16"]);
-    pipe.take_at_most(usize::MAX);
-    assert_eq!(pipe.written().len(), 16 * 1_001);
+    pipe.limit_peer_reads(usize::MAX);
+    assert_eq!(pipe.take_written().len(), 16 * 1_001);
     assert_eq!(journal.take(), ["Writable"]);
 }
 
@@ -82,8 +82,8 @@ fn a_message_that_the_codec_refuses_has_no_other_effect() {
         }),
     );
     pipe.receive(b"ebb\n");
-    assert_eq!(pipe.written(), b"ebb\n");
-    assert!(!pipe.is_ended());
+    assert_eq!(pipe.take_written(), b"ebb\n");
+    assert!(!pipe.is_write_closed());
 }
 
 #[test]
@@ -106,11 +106,11 @@ fn after_shutdown_write_sends_are_refused_and_receiving_goes_on() {
             by_default(&told, cx)
         }),
     );
-    assert!(pipe.is_ended() && !pipe.is_closed());
-    assert_eq!(pipe.written(), b"last\n");
+    assert!(pipe.is_write_closed() && !pipe.is_closed());
+    assert_eq!(pipe.take_written(), b"last\n");
     pipe.receive(b"still\nheard\n");
     assert_eq!(journal.take(), ["open", "message still", "message heard"]);
-    pipe.end();
+    pipe.receive_fin();
     assert!(pipe.is_closed(), "both sides have ended, there is nothing to linger for");
     assert_eq!(journal.take(), ["ReadClosed", "closed: done"]);
 }
@@ -128,11 +128,11 @@ fn shutdown_write_waits_until_everything_was_taken() {
             Outcome::Continue
         }),
     );
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"ebb\n");
-    assert!(!pipe.is_ended());
-    pipe.take_at_most(usize::MAX);
-    assert!(pipe.is_ended() && !pipe.is_closed());
+    assert!(!pipe.is_write_closed());
+    pipe.limit_peer_reads(usize::MAX);
+    assert!(pipe.is_write_closed() && !pipe.is_closed());
 }
 
 #[test]
@@ -152,8 +152,8 @@ fn shutdown_write_sends_the_final_bytes_of_a_filter() {
     let wire = ToyTls::client_wire(1, b"ebb\nflow\n", 4);
     let (first, rest) = wire.split_at(4 + 2 + 4);
     pipe.receive(first);
-    assert!(pipe.is_ended());
-    assert_eq!(ToyTls::opened(1, &pipe.written()), (b"ebb\n".to_vec(), true));
+    assert!(pipe.is_write_closed());
+    assert_eq!(ToyTls::decode_wire(1, &pipe.take_written()), (b"ebb\n".to_vec(), true));
     pipe.receive(rest);
     assert_eq!(journal.take(), ["open", "Established", "message ebb", "message flow", "ReadClosed"]);
 }
@@ -171,8 +171,8 @@ fn replies_of_the_codec_after_shutdown_write_are_dropped() {
         }),
     );
     pipe.receive(b"reply 100\nebb\n");
-    assert_eq!(pipe.written(), b"");
-    pipe.end();
+    assert_eq!(pipe.take_written(), b"");
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["open", "message ebb", "ReadClosed", "closed: done"]);
 }
 
@@ -216,7 +216,7 @@ fn the_end_of_the_peer_waits_while_the_handler_is_paused() {
         }),
     );
     pipe.receive(b"1\n2\n");
-    pipe.end();
+    pipe.receive_fin();
     assert_eq!(journal.take(), ["open", "message 1"]);
     pipe.post("next");
     assert_eq!(journal.take(), [r#"Posted("next")"#, "message 2"]);
@@ -228,7 +228,7 @@ fn the_end_of_the_peer_waits_while_the_handler_is_paused() {
 fn a_paused_handler_resumes_from_every_event() {
     let cases: [(&str, Happening); 3] = [
         ("Deadline", |pipe| pipe.advance(Duration::from_secs(1))),
-        ("Flushed", |pipe| pipe.take_at_most(usize::MAX)),
+        ("Flushed", |pipe| pipe.limit_peer_reads(usize::MAX)),
         ("Drain", |pipe| pipe.drain(Duration::from_secs(60))),
     ];
     for (event, happen) in cases {
@@ -249,7 +249,7 @@ fn a_paused_handler_resumes_from_every_event() {
                 Outcome::Continue
             }),
         );
-        pipe.take_at_most(0);
+        pipe.limit_peer_reads(0);
         pipe.receive(b"1\n2\n");
         assert_eq!(journal.take(), ["open", "message 1"]);
         happen(&mut pipe);
@@ -261,7 +261,7 @@ fn a_paused_handler_resumes_from_every_event() {
 fn reading_stops_while_the_connection_is_unwritable_and_goes_on_afterwards() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(Lines::new(), Probe::new(&journal, echo), marks(4_000, 1_000));
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     let line = [&[b'x'; 999][..], b"\n"].concat();
     pipe.receive(&line.repeat(20));
     let answered = journal.take().len() - 1;
@@ -269,8 +269,8 @@ fn reading_stops_while_the_connection_is_unwritable_and_goes_on_afterwards() {
     assert!(!pipe.is_receiving());
     pipe.receive(&line.repeat(20));
     assert_eq!(journal.take().len(), 0);
-    pipe.take_at_most(usize::MAX);
-    assert_eq!(pipe.written(), line.repeat(40));
+    pipe.limit_peer_reads(usize::MAX);
+    assert_eq!(pipe.take_written(), line.repeat(40));
     assert!(pipe.is_receiving());
 }
 
@@ -290,7 +290,7 @@ fn a_large_answer_beside_codec_replies_does_not_close_the_connection() {
         }),
         marks(1_000, 500),
     );
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"reply 10\nebb\n");
     assert!(!pipe.is_closed(), "{:?}", journal.take());
 }
@@ -300,14 +300,14 @@ fn a_peer_that_does_not_read_the_codecs_replies_is_cut_off() {
     let journal = Journal::default();
     let mut pipe =
         Embedded::with_limits(Habits::default(), Probe::new(&journal, |_, _| Outcome::Continue), marks(4_000, 1_000));
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"reply 15000\n");
     assert!(!pipe.is_closed(), "below the cap");
     pipe.receive(&b"reply 1000\n".repeat(100));
     assert!(!pipe.is_closed(), "it is unwritable, so it is not made to answer more");
-    pipe.take_at_most(usize::MAX);
+    pipe.limit_peer_reads(usize::MAX);
     assert_eq!(pipe.counts().closed_replies_unread, 1, "but as much at once is over the cap");
-    assert!(pipe.is_cut_off());
+    assert!(pipe.is_reset());
     assert!(journal.take().last().unwrap().starts_with("closed: the peer does not read"));
 }
 
@@ -330,13 +330,13 @@ fn a_peer_that_takes_nothing_is_disconnected() {
     let mut pipe = Embedded::with_limits(Lines::new(), Probe::new(&journal, echo), limits);
     pipe.advance(Duration::from_secs(3_600));
     assert!(!pipe.is_closed(), "nothing waits");
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"ebb\n");
     pipe.advance(Duration::from_millis(59_999));
     assert!(!pipe.is_closed());
     pipe.receive(b"flow\n");
     pipe.advance(Duration::from_millis(1));
-    assert!(pipe.is_cut_off(), "what the peer sends is no progress of what we send");
+    assert!(pipe.is_reset(), "what the peer sends is no progress of what we send");
     assert_eq!(pipe.counts().closed_write_timeout, 1);
 }
 
@@ -345,16 +345,16 @@ fn a_peer_that_takes_few_bytes_stays_connected_without_a_least_rate() {
     let journal = Journal::default();
     let limits = Limits { write_timeout: Duration::from_secs(60), write_rate_min: 0, ..Limits::default() };
     let mut pipe = Embedded::with_limits(Lines::new(), Probe::new(&journal, echo), limits);
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"0123456789\n");
     for _ in 0..10 {
         pipe.advance(Duration::from_secs(59));
-        pipe.take_at_most(1);
+        pipe.limit_peer_reads(1);
     }
     assert!(!pipe.is_closed());
-    assert_eq!(pipe.written(), b"0123456789");
+    assert_eq!(pipe.take_written(), b"0123456789");
     pipe.advance(Duration::from_secs(60));
-    assert!(pipe.is_cut_off());
+    assert!(pipe.is_reset());
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn messages_before_a_handshake_may_exceed_every_water_mark() {
     );
     pipe.receive_bytewise(b"TOY?");
     assert_eq!(journal.take(), ["open", "Established", "Writable"]);
-    let (plain, _) = ToyTls::opened(9, &pipe.written());
+    let (plain, _) = ToyTls::decode_wire(9, &pipe.take_written());
     assert_eq!(plain.len(), (1 << 20) + 1);
 }
 
@@ -417,11 +417,11 @@ fn a_codec_that_reads_while_paused_stops_when_its_replies_are_unread() {
         marks(4_000, 1_000),
     );
     pipe.receive(b"ab");
-    assert_eq!(pipe.written().len(), 2_000);
-    pipe.take_at_most(0);
+    assert_eq!(pipe.take_written().len(), 2_000);
+    pipe.limit_peer_reads(0);
     pipe.receive_bytewise(&[b'x'; 1_000]);
     assert!(!pipe.is_receiving() && !pipe.is_closed());
     assert!(pipe.pool().ledger().used() < 200_000, "{}", pipe.pool().ledger().used());
-    pipe.take_at_most(usize::MAX);
-    assert_eq!(pipe.written().len(), 1_000_000, "and continues as soon as it does");
+    pipe.limit_peer_reads(usize::MAX);
+    assert_eq!(pipe.take_written().len(), 1_000_000, "and continues as soon as it does");
 }

@@ -103,7 +103,7 @@ where
 /// The default handling of an event.
 pub(crate) fn by_default<C: Codec>(told: &Told, cx: &Cx<'_, C>) -> Outcome<C> {
     match told {
-        Told::Event(Event::ReadClosed | Event::Drain) if !cx.codec().knows_its_end() => Outcome::Close,
+        Told::Event(Event::ReadClosed | Event::Drain) if !cx.codec().reports_finish() => Outcome::Close,
         _ => Outcome::Continue,
     }
 }
@@ -134,7 +134,7 @@ pub(crate) fn marks(high: u64, low: u64) -> Limits {
 #[derive(Debug, Default)]
 pub(crate) struct Habits {
     pub(crate) lines: Lines,
-    pub(crate) knows_its_end: bool,
+    pub(crate) reports_finish: bool,
     pub(crate) says_bye: bool,
     pub(crate) deadline: Option<Instant>,
     pub(crate) ended: bool,
@@ -196,8 +196,8 @@ impl Codec for Habits {
         self.finished
     }
 
-    fn knows_its_end(&self) -> bool {
-        self.knows_its_end
+    fn reports_finish(&self) -> bool {
+        self.reports_finish
     }
 
     fn fail(&mut self, out: &mut Output<'_>) {

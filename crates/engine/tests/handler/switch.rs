@@ -39,13 +39,13 @@ fn bytes_that_were_read_already_reach_the_new_codec_at_every_split() {
         let mut pipe = Embedded::new(Lines::new(), first);
         pipe.receive(&wire[..split]);
         pipe.receive(&wire[split..]);
-        assert_eq!(pipe.written(), b"ebb\ngo\n\0\x03one\0\x03two\0\x05three", "split at {split}");
+        assert_eq!(pipe.take_written(), b"ebb\ngo\n\0\x03one\0\x03two\0\x05three", "split at {split}");
         let lines = journal.take();
         assert_eq!(
             lines,
             ["open", "message ebb", "message switch", "open", "message one", "message two", "message three"]
         );
-        pipe.end();
+        pipe.receive_fin();
         assert_eq!(journal.take(), ["ReadClosed", "closed: done"], "only the present handler is notified");
     }
 }
@@ -56,11 +56,11 @@ fn the_old_codecs_output_is_sent_first_even_if_the_peer_is_slow() {
     let after = journal.clone();
     let first = lines_until(&journal, move || (LengthField::new(1), Probe::new(&after, echo)));
     let mut pipe = Embedded::new(Lines::new(), first);
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"ebb\nswitch\n\x03one");
     assert_eq!(journal.count("message one"), 1);
-    pipe.take_at_most(usize::MAX);
-    assert_eq!(pipe.written(), b"ebb\ngo\n\x03one");
+    pipe.limit_peer_reads(usize::MAX);
+    assert_eq!(pipe.take_written(), b"ebb\ngo\n\x03one");
 }
 
 #[test]
@@ -77,11 +77,11 @@ fn lines_go_on_over_a_filter_as_with_starttls() {
         } else {
             pipe.receive(&wire);
         }
-        pipe.end();
-        let written = pipe.written();
+        pipe.receive_fin();
+        let written = pipe.take_written();
         let (plain, sealed) = written.split_at(b"ebb\ngo\n".len());
         assert_eq!(plain, b"ebb\ngo\n");
-        assert_eq!(ToyTls::opened(3, sealed), (b"one\ntwo\n".to_vec(), true));
+        assert_eq!(ToyTls::decode_wire(3, sealed), (b"one\ntwo\n".to_vec(), true));
         let lines = journal.take();
         let told = ["open", "Established", "message one", "message two", "ReadClosed", "closed: done"];
         assert_eq!(lines[..3], ["open", "message ebb", "message switch"]);
@@ -107,8 +107,8 @@ fn over_a_filter_the_codec_is_mapped_and_the_filter_stays() {
         });
         let mut pipe = Embedded::new(Over::new(ToyTls::server(3), Lines::new()), first);
         pipe.receive(&ToyTls::client_wire(3, plain, record));
-        pipe.end();
-        assert_eq!(ToyTls::opened(3, &pipe.written()), (b"ebb\ngo\n\x03one\x03two".to_vec(), true));
+        pipe.receive_fin();
+        assert_eq!(ToyTls::decode_wire(3, &pipe.take_written()), (b"ebb\ngo\n\x03one\x03two".to_vec(), true));
         assert_eq!(journal.count("Established"), 1, "the handshake was over before the switch");
         assert_eq!(journal.take().last().unwrap(), "closed: done");
     }
@@ -122,7 +122,7 @@ fn a_prefix_may_be_stripped_after_a_switch() {
         lines_until(&journal, move || (Over::new(StripPrefix::new(b"PROXY "), Lines::new()), Probe::new(&after, echo)));
     let mut pipe = Embedded::new(Lines::new(), first);
     pipe.receive_bytewise(b"switch\nPROXY ebb\n");
-    assert_eq!(pipe.written(), b"go\nebb\n");
+    assert_eq!(pipe.take_written(), b"go\nebb\n");
 }
 
 #[test]
@@ -144,15 +144,15 @@ fn the_new_handler_inherits_no_state_of_the_old_one() {
             Outcome::Continue
         }),
     );
-    pipe.take_at_most(0);
+    pipe.limit_peer_reads(0);
     pipe.receive(b"switch\nebb\n");
     assert_eq!(journal.take()[..3], ["open", "message switch", "open"]);
-    pipe.take_at_most(usize::MAX);
+    pipe.limit_peer_reads(usize::MAX);
     pipe.advance(Duration::from_secs(10));
     pipe.receive(b"flow\n");
     let lines = journal.take();
     assert!(!lines.iter().any(|line| line == "Deadline" || line == "Flushed"), "{lines:?}");
-    assert_eq!(pipe.written(), b"held\nebb\nflow\n");
+    assert_eq!(pipe.take_written(), b"held\nebb\nflow\n");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_switch_may_come_from_any_event_and_from_open() {
     );
     pipe.post("switch");
     pipe.receive(b"\x02hi");
-    assert_eq!(pipe.written(), b"\x02hi");
+    assert_eq!(pipe.take_written(), b"\x02hi");
     assert_eq!(journal.take(), ["open", r#"Posted("switch")"#, "open", "open", "message hi"]);
 }
 

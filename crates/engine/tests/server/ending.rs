@@ -57,7 +57,7 @@ fn a_clone_begins_a_drain_reads_the_counts_and_cuts_the_drain_short() {
     clone.begin_drain(PATIENCE);
     until(|| TcpStream::connect(port(&clone)).is_err());
     assert!(!clone.wait_timeout(Duration::from_millis(20)), "it waits for connections that stay");
-    assert!(clone.is_whole() && !waiting.is_finished());
+    assert!(clone.all_loops_run() && !waiting.is_finished());
     clients.truncate(3);
     // A longer deadline changes nothing.
     clone.begin_drain(PATIENCE * 2);
@@ -65,7 +65,7 @@ fn a_clone_begins_a_drain_reads_the_counts_and_cuts_the_drain_short() {
     clone.begin_drain(Duration::ZERO);
     assert!(clients.iter_mut().all(has_ended));
     waiting.join().unwrap();
-    assert!(clone.wait_timeout(Duration::ZERO) && !clone.is_whole());
+    assert!(clone.wait_timeout(Duration::ZERO) && !clone.all_loops_run());
     assert_eq!(sum(&clone, |counts| counts.closed_drained), 3);
 }
 

@@ -70,7 +70,7 @@ fn posts_arrive_in_order_and_are_returned_once_the_loop_has_ended() {
     });
     drop(server);
     assert!(has_ended(&mut client));
-    assert_eq!(remote.post((7, 7)), Err(PostError::Gone((7, 7))));
+    assert_eq!(remote.post((7, 7)), Err(PostError::Closed((7, 7))));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_post_to_a_closed_connection_reaches_no_other() {
     // The next connection gets the same slot.
     let mut second = connect(&server);
     let remote = told.recv().unwrap();
-    assert_eq!(gone.post((1, 1)), Err(PostError::Gone((1, 1))));
+    assert_eq!(gone.post((1, 1)), Err(PostError::Closed((1, 1))));
     remote.post((2, 2)).unwrap();
     assert_eq!(crate::support::read_line(&mut second), "2 2");
 }

@@ -30,9 +30,9 @@ fn a_host_of_its_own_takes_the_place_of_the_usual_one() {
 
 #[test]
 fn every_request_has_a_host() {
-    let mut stand = CodecHarness::new(Client::default());
-    assert_eq!(stand.encode(get("/").into()).map(drop), misuse(Misuse::HostMissing));
-    stand.encode(get("/").host("a").unwrap().into()).expect("it has one");
+    let mut harness = CodecHarness::new(Client::default());
+    assert_eq!(harness.encode(get("/").into()).map(drop), misuse(Misuse::HostMissing));
+    harness.encode(get("/").host("a").unwrap().into()).expect("it has one");
 }
 
 #[test]
@@ -119,9 +119,9 @@ fn pieces_belong_to_a_request() {
     talk.say(streamed()).unwrap();
     assert_eq!(talk.say(get("/")), misuse(Misuse::RequestUnderWay));
     assert_eq!(talk.say(streamed()), misuse(Misuse::RequestUnderWay));
-    let (client, mut out) = talk.stand.parts();
+    let (client, mut out) = talk.harness.parts();
     let encoded = tidegate_codec::Pool::new().copy(b"GET / HTTP/1.1\r\n\r\n");
-    assert!(tidegate_codec::Codec::encoded(client, encoded, &mut out).is_err());
+    assert!(tidegate_codec::Codec::write_encoded(client, encoded, &mut out).is_err());
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn one_request_waits_for_its_response_unless_more_are_allowed() {
         talk.say(get("/")).unwrap();
     }
     assert_eq!(talk.say(get("/")), misuse(Misuse::PipelineFull));
-    assert_eq!(talk.stand.codec().unanswered(), 32);
+    assert_eq!(talk.harness.codec().unanswered(), 32);
 }
 
 #[test]
@@ -322,9 +322,9 @@ fn a_client_that_drains_takes_no_request_and_ends_after_the_last_response() {
 #[test]
 fn a_refused_request_leaves_no_trace() {
     let mut talk = Talk::asked();
-    let before = talk.stand.codec().unanswered();
+    let before = talk.harness.codec().unanswered();
     assert!(matches!(talk.say(get("/")), Err(Error::Caller(_))));
-    assert_eq!((talk.sent().as_str(), talk.stand.codec().unanswered()), ("", before));
+    assert_eq!((talk.sent().as_str(), talk.harness.codec().unanswered()), ("", before));
 }
 
 /// Old clients sent an empty line after a body, before the next request (RFC 9112 §2.2).

@@ -16,8 +16,8 @@ fn asked(method: Method) -> Talk {
 /// The head of the response with these lines to a GET.
 fn head_of(lines: &str) -> ResponseHead {
     let mut talk = Talk::asked();
-    talk.stand.receive(lines.as_bytes());
-    match talk.stand.step() {
+    talk.harness.receive(lines.as_bytes());
+    match talk.harness.step() {
         Ok(Step::Message(Incoming::Head(head))) => head.detach(),
         other => panic!("{lines:?}: {other:?}"),
     }
@@ -62,8 +62,8 @@ fn a_reason_may_be_missing() {
 #[test]
 fn obs_text_in_values_is_kept() {
     let mut talk = Talk::asked();
-    talk.stand.receive(b"HTTP/1.1 200 \xe4\r\nA: \xff\x80\r\n\r\n");
-    let Ok(Step::Message(Incoming::Head(head))) = talk.stand.step() else { panic!("it is complete") };
+    talk.harness.receive(b"HTTP/1.1 200 \xe4\r\nA: \xff\x80\r\n\r\n");
+    let Ok(Step::Message(Incoming::Head(head))) = talk.harness.step() else { panic!("it is complete") };
     assert_eq!((head.header("a"), head.reason()), (Some(&b"\xff\x80"[..]), &b"\xe4"[..]));
 }
 
@@ -100,9 +100,9 @@ fn a_chunked_body_ends_with_its_last_chunk_and_trailers() {
 #[test]
 fn trailers_are_looked_up_like_fields() {
     let mut talk = Talk::asked();
-    talk.stand.receive(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nDigest: 7 \r\nX:\r\n\r\n");
+    talk.harness.receive(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nDigest: 7 \r\nX:\r\n\r\n");
     let trailers = loop {
-        match talk.stand.step() {
+        match talk.harness.step() {
             Ok(Step::Message(Incoming::Trailers(trailers))) => break trailers.detach(),
             Ok(Step::Message(_)) => {}
             other => panic!("{other:?}"),
@@ -115,9 +115,9 @@ fn trailers_are_looked_up_like_fields() {
 #[test]
 fn trailer_fields_never_become_fields_of_the_head() {
     let mut talk = Talk::asked();
-    talk.stand.receive(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nDigest: 7\r\n\r\n");
-    let Ok(Step::Message(Incoming::Head(head))) = talk.stand.step() else { panic!("it is complete") };
-    let Ok(Step::Message(Incoming::Trailers(trailers))) = talk.stand.step() else { panic!("they are complete") };
+    talk.harness.receive(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nDigest: 7\r\n\r\n");
+    let Ok(Step::Message(Incoming::Head(head))) = talk.harness.step() else { panic!("it is complete") };
+    let Ok(Step::Message(Incoming::Trailers(trailers))) = talk.harness.step() else { panic!("they are complete") };
     assert_eq!((head.header("digest"), head.headers().count()), (None, 1));
     assert_eq!((trailers.get("transfer-encoding"), trailers.iter().count()), (None, 1));
 }
@@ -127,8 +127,8 @@ fn large_lengths_lose_none_of_their_digits() {
     for length in ["4294967301", "9223372036854775813", "9999999999999999999"] {
         let mut talk = Talk::limited(Limits { body_bytes_max: u64::MAX, ..Limits::default() });
         talk.say(get("/")).unwrap();
-        talk.stand.receive(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").as_bytes());
-        let Ok(Step::Message(Incoming::Head(head))) = talk.stand.step() else { panic!("it is complete") };
+        talk.harness.receive(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").as_bytes());
+        let Ok(Step::Message(Incoming::Head(head))) = talk.harness.step() else { panic!("it is complete") };
         assert_eq!(head.body(), BodyLength::Known(length.parse().unwrap()));
     }
 }
@@ -202,9 +202,9 @@ fn pipelined_responses_belong_to_their_requests_in_order() {
     }
     let two = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
     assert_eq!(talk.hear(two).unwrap(), ["200", "data a", "end", "200"]);
-    assert_eq!(talk.stand.codec().unanswered(), 1);
+    assert_eq!(talk.harness.codec().unanswered(), 1);
     assert_eq!(talk.hear("HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n").unwrap(), ["201"]);
-    assert_eq!(talk.stand.codec().unanswered(), 0);
+    assert_eq!(talk.harness.codec().unanswered(), 0);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn who_was_not_answered_before_the_connection_closed_is_known() {
     }
     let seen = talk.hear("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n");
     assert_eq!(seen.unwrap(), ["200", "end of connection"]);
-    assert_eq!(talk.stand.codec().unanswered(), 2);
+    assert_eq!(talk.harness.codec().unanswered(), 2);
     assert!(talk.is_finished());
 }
 
@@ -242,20 +242,20 @@ fn bytes_behind_a_switch_are_left_for_the_other_protocol() {
     let seen =
         talk.hear("HTTP/1.1 101 Switching Protocols\r\nUpgrade: tide\r\nConnection: upgrade\r\n\r\nebb").unwrap();
     assert_eq!(seen, ["101"]);
-    assert!(talk.stand.codec().is_switched());
-    assert_eq!(talk.stand.input().bytes(), b"ebb");
+    assert!(talk.harness.codec().is_switched());
+    assert_eq!(talk.harness.input().bytes(), b"ebb");
     let mut talk = asked(Method::Connect);
     // Lengths mean nothing in a tunnel (RFC 9110 §8.6, RFC 9112 §6.1).
     assert_eq!(talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nebb").unwrap(), ["200"]);
-    assert!(talk.stand.codec().is_switched());
-    assert_eq!(talk.stand.input().bytes(), b"ebb");
+    assert!(talk.harness.codec().is_switched());
+    assert_eq!(talk.harness.input().bytes(), b"ebb");
 }
 
 #[test]
 fn a_connect_that_fails_is_a_response_like_others() {
     let mut talk = asked(Method::Connect);
     assert_eq!(talk.hear("HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno").unwrap(), ["403", "data no", "end"]);
-    assert!(talk.is_ready() && !talk.stand.codec().is_switched());
+    assert!(talk.is_ready() && !talk.harness.codec().is_switched());
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn an_end_within_a_response_is_an_error() {
     }
     let mut talk = Talk::asked();
     assert_eq!(talk.hang_up(), broken(Violation::Unanswered));
-    assert_eq!(talk.stand.codec().unanswered(), 1);
+    assert_eq!(talk.harness.codec().unanswered(), 1);
     let mut idle = Talk::new();
     assert_eq!(idle.hang_up().unwrap(), ["end of connection"]);
 }
@@ -315,8 +315,8 @@ fn a_tunnel_begins_behind_the_head_whatever_its_fields_say() {
             let mut talk = asked(Method::Connect);
             let seen = talk.hear(format!("{line}\r\n{fields}\r\n\r\nebb"));
             assert_eq!(seen, Ok(vec![line[9..12].to_owned()]), "{line} {fields}");
-            assert!(talk.stand.codec().is_switched(), "{line} {fields}");
-            assert_eq!(talk.stand.input().bytes(), b"ebb", "{line} {fields}");
+            assert!(talk.harness.codec().is_switched(), "{line} {fields}");
+            assert_eq!(talk.harness.input().bytes(), b"ebb", "{line} {fields}");
         }
         let mut talk = asked(Method::Connect);
         let refused = talk.hear(format!("HTTP/1.1 403 No\r\n{fields}\r\n\r\n"));
@@ -344,10 +344,10 @@ fn what_came_too_early_is_not_taken_for_the_next_response() {
         ("Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 2),
     ] {
         let mut talk = Talk::asked();
-        talk.stand
+        talk.harness
             .receive(format!("HTTP/1.1 200 OK\r\n{first}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil").as_bytes());
         for _ in 0..messages {
-            assert!(matches!(talk.stand.step(), Ok(Step::Message(_))), "{first}");
+            assert!(matches!(talk.harness.step(), Ok(Step::Message(_))), "{first}");
         }
         // The application has not decoded further, and sends another request.
         assert!(!talk.is_ready(), "{first}");

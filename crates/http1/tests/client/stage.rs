@@ -14,7 +14,7 @@ use tidegate_testkit::contract::Contract;
 
 /// A connection to a host called `a`.
 pub(crate) struct Talk {
-    pub(crate) stand: CodecHarness<Client>,
+    pub(crate) harness: CodecHarness<Client>,
 }
 
 pub(crate) fn config(limits: Limits) -> Config {
@@ -27,7 +27,7 @@ impl Talk {
     }
 
     pub(crate) fn limited(limits: Limits) -> Self {
-        Self { stand: CodecHarness::new(Client::new(Arc::new(config(limits)))) }
+        Self { harness: CodecHarness::new(Client::new(Arc::new(config(limits)))) }
     }
 
     /// A connection that has sent a GET for `/`.
@@ -39,12 +39,12 @@ impl Talk {
     }
 
     pub(crate) fn say(&mut self, message: impl Into<Outgoing>) -> Result<(), Error> {
-        self.stand.encode(message.into()).map(drop)
+        self.harness.encode(message.into()).map(drop)
     }
 
     pub(crate) fn sent(&mut self) -> String {
-        self.stand.flush().expect("nothing is held back");
-        String::from_utf8(self.stand.take_sent()).expect("requests are text")
+        self.harness.flush().expect("nothing is held back");
+        String::from_utf8(self.harness.take_sent()).expect("requests are text")
     }
 
     /// The result of decoding `bytes`, up to where more is needed.
@@ -53,9 +53,9 @@ impl Talk {
         let mut messages = Vec::new();
         // No bytes at all are a dispatch, too.
         for received in bytes.chunks(RECEIVE_BYTES_MAX).chain(bytes.is_empty().then_some(&b""[..])) {
-            self.stand.receive(received);
+            self.harness.receive(received);
             loop {
-                match self.stand.step()? {
+                match self.harness.step()? {
                     Step::Message(message) => messages.push(describe(&message)),
                     Step::NeedMore => break,
                     Step::End => {
@@ -64,7 +64,7 @@ impl Talk {
                     }
                 }
             }
-            self.stand.compact();
+            self.harness.compact();
         }
         Ok(messages)
     }
@@ -73,7 +73,7 @@ impl Talk {
     pub(crate) fn hang_up(&mut self) -> Result<Vec<String>, Error> {
         let mut messages = Vec::new();
         loop {
-            match self.stand.decode_eof()? {
+            match self.harness.decode_eof()? {
                 Step::Message(message) => messages.push(describe(&message)),
                 Step::NeedMore => return Ok(messages),
                 Step::End => {
@@ -85,20 +85,20 @@ impl Talk {
     }
 
     pub(crate) fn wait(&mut self, seconds: u64) -> Result<(), Error> {
-        self.stand.advance_time(Duration::from_secs(seconds))
+        self.harness.advance_time(Duration::from_secs(seconds))
     }
 
     pub(crate) fn drain(&mut self) {
-        let (client, mut out) = self.stand.parts();
+        let (client, mut out) = self.harness.parts();
         client.drain(&mut out).expect("a client may always drain");
     }
 
     pub(crate) fn is_finished(&self) -> bool {
-        self.stand.codec().is_finished()
+        self.harness.codec().is_finished()
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        self.stand.codec().is_ready()
+        self.harness.codec().is_ready()
     }
 }
 

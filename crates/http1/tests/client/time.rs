@@ -151,7 +151,7 @@ fn a_suspension_between_two_pieces_does_not_reset_lateness() {
         talk.hear("HTTP/1.1 200 OK\r\n\r\n").unwrap();
         let piece = "a".repeat(piece);
         let comes = |_: &i32| {
-            talk.stand.suspend(Duration::from_secs(pause));
+            talk.harness.suspend(Duration::from_secs(pause));
             talk.wait(10).and_then(|()| talk.hear(&piece)).is_ok()
         };
         (0..50).take_while(comes).count()
@@ -165,7 +165,7 @@ fn a_suspension_between_two_pieces_does_not_reset_lateness() {
 fn a_response_is_not_late_before_its_request_has_left() {
     let mut talk = Talk::new();
     talk.say(get("/")).unwrap();
-    talk.stand.flush().unwrap();
+    talk.harness.flush().unwrap();
     talk.wait(600).unwrap();
     talk.sent();
     talk.wait(59).unwrap();

@@ -140,14 +140,14 @@ pub(crate) struct Seen {
 
 /// One connection, answered with `ok`, that receives all of `wire` at once and then nothing.
 pub(crate) fn seen_with(config: Config, wire: &[u8]) -> Seen {
-    let mut stand = CodecHarness::new(Gathering::new(Server::new(Arc::new(config))));
-    stand.receive(wire);
+    let mut harness = CodecHarness::new(Gathering::new(Server::new(Arc::new(config))));
+    harness.receive(wire);
     let mut seen = Seen::default();
     loop {
-        match stand.step() {
+        match harness.step() {
             Ok(Step::Message(request)) => {
                 seen.requests.push(request);
-                stand.encode(Response::text("ok").into()).expect("a response is owed");
+                harness.encode(Response::text("ok").into()).expect("a response is owed");
             }
             Ok(Step::NeedMore | Step::End) => break,
             Err(error) => {
@@ -156,10 +156,10 @@ pub(crate) fn seen_with(config: Config, wire: &[u8]) -> Seen {
             }
         }
     }
-    stand.flush().expect("nothing is held back");
-    seen.finished = stand.codec().is_finished();
-    seen.cut_off = seen.error.is_none() && (stand.decode_eof().is_err() || !stand.input().is_empty());
-    seen.sent = String::from_utf8(stand.take_sent()).expect("responses are text");
+    harness.flush().expect("nothing is held back");
+    seen.finished = harness.codec().is_finished();
+    seen.cut_off = seen.error.is_none() && (harness.decode_eof().is_err() || !harness.input().is_empty());
+    seen.sent = String::from_utf8(harness.take_sent()).expect("responses are text");
     seen
 }
 
@@ -170,7 +170,7 @@ pub(crate) fn seen(wire: &[u8]) -> Seen {
 
 /// A connection that the test answers itself.
 pub(crate) struct Talk {
-    pub(crate) stand: CodecHarness<Server>,
+    pub(crate) harness: CodecHarness<Server>,
 }
 
 impl Talk {
@@ -179,7 +179,7 @@ impl Talk {
     }
 
     pub(crate) fn with(config: Config) -> Self {
-        Self { stand: CodecHarness::new(Server::new(Arc::new(config))) }
+        Self { harness: CodecHarness::new(Server::new(Arc::new(config))) }
     }
 
     pub(crate) fn limited(limits: Limits) -> Self {
@@ -188,7 +188,7 @@ impl Talk {
 
     /// The result of decoding `bytes`, up to where more is needed.
     pub(crate) fn hear(&mut self, bytes: &[u8]) -> Result<Vec<String>, Error> {
-        self.stand.receive(bytes);
+        self.harness.receive(bytes);
         self.listen()
     }
 
@@ -196,7 +196,7 @@ impl Talk {
     pub(crate) fn listen(&mut self) -> Result<Vec<String>, Error> {
         let mut messages = Vec::new();
         loop {
-            match self.stand.step()? {
+            match self.harness.step()? {
                 Step::Message(message) => messages.push(describe(&message)),
                 Step::NeedMore => break,
                 Step::End => {
@@ -205,7 +205,7 @@ impl Talk {
                 }
             }
         }
-        self.stand.compact();
+        self.harness.compact();
         Ok(messages)
     }
 
@@ -213,7 +213,7 @@ impl Talk {
     pub(crate) fn hang_up(&mut self) -> Result<Vec<String>, Error> {
         let mut messages = Vec::new();
         loop {
-            match self.stand.decode_eof()? {
+            match self.harness.decode_eof()? {
                 Step::Message(message) => messages.push(describe(&message)),
                 Step::NeedMore => return Ok(messages),
                 Step::End => {
@@ -225,27 +225,27 @@ impl Talk {
     }
 
     pub(crate) fn say(&mut self, message: impl Into<Outgoing>) -> Result<(), Error> {
-        self.stand.encode(message.into()).map(drop)
+        self.harness.encode(message.into()).map(drop)
     }
 
     /// Sends bytes that were encoded elsewhere.
     pub(crate) fn say_encoded(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let bytes = self.stand.pool().copy(bytes);
-        let (server, mut out) = self.stand.parts();
-        server.encoded(bytes, &mut out)
+        let bytes = self.harness.pool().copy(bytes);
+        let (server, mut out) = self.harness.parts();
+        server.write_encoded(bytes, &mut out)
     }
 
     pub(crate) fn sent(&mut self) -> String {
-        self.stand.flush().expect("nothing is held back");
-        String::from_utf8(self.stand.take_sent()).expect("responses are text")
+        self.harness.flush().expect("nothing is held back");
+        String::from_utf8(self.harness.take_sent()).expect("responses are text")
     }
 
     pub(crate) fn is_finished(&self) -> bool {
-        self.stand.codec().is_finished()
+        self.harness.codec().is_finished()
     }
 
     pub(crate) fn wait(&mut self, seconds: u64) -> Result<(), Error> {
-        self.stand.advance_time(Duration::from_secs(seconds))
+        self.harness.advance_time(Duration::from_secs(seconds))
     }
 }
 

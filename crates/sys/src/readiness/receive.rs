@@ -32,8 +32,8 @@ impl Readiness {
             Ok(length) => {
                 socket.recv_sizer.learn(length);
                 socket.load.note_received(length);
-                let hung_up = socket.flags.intersects(Flags::HUNG_UP.union(Flags::ERROR))
-                    && !injected::is_injected(Bug::FinMissed);
+                let hung_up =
+                    socket.flags.intersects(Flags::HUNG_UP.union(Flags::ERROR)) && !injected::is_injected(Bug::EofLost);
                 let drained = length < size && !hung_up;
                 if drained {
                     socket.flags.set(Flags::READABLE, false);

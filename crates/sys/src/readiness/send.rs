@@ -21,7 +21,7 @@ impl Readiness {
         // The number of bytes sent, and of bytes offered.
         let sent = match queue.gather(self.vectors.empty(), bytes_max) {
             Gathered::Nothing => Ok((0, 0)),
-            Gathered::Parts(parts) if injected::is_injected(Bug::PartsForgotten) && parts.len() == IOVECTORS => {
+            Gathered::Parts(parts) if injected::is_injected(Bug::PartsBeyondLimitLost) && parts.len() == IOVECTORS => {
                 send_parts(&socket.descriptor, parts).map(|_| (queue.pending() as usize, 0))
             }
             Gathered::Parts(parts) => send_parts(&socket.descriptor, parts).map(|sent| (sent, length(parts))),

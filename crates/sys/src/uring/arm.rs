@@ -206,7 +206,7 @@ impl<K: Kernel> Machine<K> {
         if socket.operations.state(kind) == State::Armed {
             self.kernel.push(Request::Cancel { name: name(token, kind) }, name(token, Kind::Cancel))?;
             socket.operations.step(kind, Transition::Cancel);
-            if injected::is_injected(Bug::CancelBelieved) {
+            if injected::is_injected(Bug::CancelDoneAtSubmit) {
                 socket.operations.step(kind, Transition::Last);
                 self.in_flight -= 1;
             }
@@ -230,7 +230,7 @@ impl<K: Kernel> Machine<K> {
     /// Closes a socket that is marked as closing, if the last of its operations has ended.
     pub(super) fn release(&mut self, token: Token) -> bool {
         let Some(socket) = self.sockets.get(token) else { return false };
-        let is_over = socket.operations.are_over() || injected::is_injected(Bug::ClosedEarly);
+        let is_over = socket.operations.are_over() || injected::is_injected(Bug::ClosedDuringOperation);
         if !socket.flags.contains(Flags::CLOSING) || !is_over {
             return false;
         }

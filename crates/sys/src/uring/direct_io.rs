@@ -97,7 +97,7 @@ impl<K: Kernel> Machine<K> {
         // A call must not overtake a receive that the ring has.
         let is_polled = flags.contains(Flags::POLLED);
         let is_idle = self.sockets.get(token)?.operations.is_idle(Kind::Receive);
-        let has_ring = !is_polled && !is_idle && !injected::is_injected(Bug::CallOvertakes);
+        let has_ring = !is_polled && !is_idle && !injected::is_injected(Bug::DirectReceiveReordered);
         if !flags.contains(Flags::READABLE) || has_ring || !self.wants(flags) {
             self.note_paused(token);
             return None;
@@ -131,7 +131,7 @@ impl<K: Kernel> Machine<K> {
                 socket.recv_sizer.learn(length);
                 socket.load.note_received(length);
                 // The end is not reported again, so after a hang-up the driver receives until the end comes.
-                let hung_up = socket.flags.contains(Flags::HUNG_UP) && !injected::is_injected(Bug::FinMissed);
+                let hung_up = socket.flags.contains(Flags::HUNG_UP) && !injected::is_injected(Bug::EofLost);
                 let drained = length < size && !hung_up;
                 socket.flags.set(Flags::READABLE, !drained);
                 if drained && !socket.load.is_heavy() {

@@ -176,7 +176,7 @@ impl<K: Kernel> Machine<K> {
         let completion = match kind {
             Kind::Accept => self.acceptable(token, event),
             Kind::Receive => self.received(token, event),
-            Kind::Send if injected::is_injected(Bug::SendBelieved) => Some(Completion::Sent(Ok(0))),
+            Kind::Send if injected::is_injected(Bug::SendDoneAtSubmit) => Some(Completion::Sent(Ok(0))),
             Kind::Send => self.sent(token, event),
             Kind::Writable => self.writable(token, event),
             Kind::HangUp => self.hung_up(token, event),
@@ -290,7 +290,7 @@ impl<K: Kernel> Machine<K> {
                 return Some((token, completion));
             }
         }
-        if injected::is_injected(Bug::CallOvertakes)
+        if injected::is_injected(Bug::DirectReceiveReordered)
             && let Some(overtakes) = self.next_queued(Class::Heavy)
         {
             return Some(overtakes);

@@ -46,7 +46,7 @@ impl Buffers {
 
     /// Takes back the buffer that was reported last.
     pub(super) fn reclaim(&mut self) {
-        self.own.extend(self.last.take().filter(|_| !injected::is_injected(Bug::BufferLost)));
+        self.own.extend(self.last.take().filter(|_| !injected::is_injected(Bug::BufferLeaked)));
     }
 
     /// Gives all buffers that are ours back to the ring.
@@ -141,7 +141,7 @@ impl<K: Kernel> Machine<K> {
                 socket.load.note_received(length);
                 if socket.load.is_heavy() && socket.flags.raise(Flags::BULK) {
                     self.line_up(token);
-                    if injected::is_injected(Bug::CallOvertakes) {
+                    if injected::is_injected(Bug::DirectReceiveReordered) {
                         self.poll_socket_later(token);
                         self.bulk.ready.begin_turn();
                     }
@@ -150,7 +150,8 @@ impl<K: Kernel> Machine<K> {
             }
             (result, _) if -result == libc::ENOBUFS => {
                 socket.flags.set(Flags::READABLE, true);
-                if !event.more && socket.flags.raise(Flags::STARVED) && !injected::is_injected(Bug::StarvedForgotten) {
+                if !event.more && socket.flags.raise(Flags::STARVED) && !injected::is_injected(Bug::StarvedReceiveLost)
+                {
                     self.buffers.starved.push_back(token);
                 }
                 None

@@ -114,7 +114,7 @@ impl<K: Kernel> Machine<K> {
                 let sent = send_file(&socket.descriptor, &region, bytes_max);
                 return self.sent_at_once(token, sent);
             }
-            Gathered::Parts(parts) if injected::is_injected(Bug::PartsForgotten) && parts.len() == places => {
+            Gathered::Parts(parts) if injected::is_injected(Bug::PartsBeyondLimitLost) && parts.len() == places => {
                 let sent = send_parts(&socket.descriptor, parts).map(|_| queue.pending() as usize);
                 return Some(Completion::Sent(sent));
             }
@@ -139,10 +139,10 @@ impl<K: Kernel> Machine<K> {
             self.sockets.get_mut(token).into_iter().for_each(|socket| self.sends.give_back(&mut socket.lent));
             return self.send_later(token);
         }
-        if injected::is_injected(Bug::HeaderReused) {
+        if injected::is_injected(Bug::HeaderReusedEarly) {
             self.sends.submitted();
         }
-        if injected::is_injected(Bug::SendBelieved) {
+        if injected::is_injected(Bug::SendDoneAtSubmit) {
             self.sockets.get_mut(token).into_iter().for_each(|socket| self.sends.give_back(&mut socket.lent));
             return Some(Completion::Sent(Ok(bytes)));
         }

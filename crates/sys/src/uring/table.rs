@@ -107,7 +107,7 @@ impl Sockets {
     pub(super) fn token(&self, slot: u32, generation: u32) -> Option<Token> {
         let entry = self.occupant(slot)?;
         let same = u64::from(entry.generation) & GENERATION_MASK == u64::from(generation)
-            || injected::is_injected(Bug::OldBelieved);
+            || injected::is_injected(Bug::StaleEventAccepted);
         same.then_some(Token { slot, generation: entry.generation })
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tidegate_sys::{Address, Completion};
 
-use super::agenda::Event;
-use super::faults::Fault;
-use super::stream::{BACKLOG_MAX, End, Listener, Owner};
-use super::world::{Place, World};
+use super::event_queue::Event;
+use super::faults::NetworkFault;
+use super::stream::{BACKLOG_MAX, Endpoint, Listener, Owner};
+use super::world::{SocketRef, World};
 
 impl World {
     /// Listens on a host. Unix paths and abstract names are shared by the whole network.
@@ -62,14 +62,14 @@ impl World {
         let port = local.map_or(0, |local| local.port());
         let port = if port == 0 { self.free_port() } else { port };
         let local = Address::Ip(SocketAddr::new(ip, port));
-        let mut end = End::new(local, Address::Ip(to), (here, to.ip()));
+        let mut end = Endpoint::new(local, Address::Ip(to), (here, to.ip()));
         end.connecting = true;
         let id = self.place(owner, end);
-        if self.strikes(Fault::TimedOut) {
+        if self.occurs(NetworkFault::TimedOut) {
             return self.time_out_later(id);
         }
         let at = self.arrival(id, 0);
-        if self.strikes(Fault::Refused) {
+        if self.occurs(NetworkFault::Refused) {
             self.put_at(at, Event::ConnectDone { end: id, outcome: Err(io::ErrorKind::ConnectionRefused) });
         } else {
             self.put_at(at, Event::Syn { from: id });
@@ -84,7 +84,7 @@ impl World {
         let listener = self.listener_at(address).and_then(|id| Some((id, self.listeners.get(id)?)));
         let Some((listener, found)) = listener else { return Err(io::ErrorKind::ConnectionRefused.into()) };
         let (there, is_full) = (found.ip, found.backlog.len() >= BACKLOG_MAX);
-        if self.strikes(Fault::Refused) {
+        if self.occurs(NetworkFault::Refused) {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         if is_full {
@@ -92,16 +92,16 @@ impl World {
         }
         let local = local.cloned().unwrap_or_else(|| Address::Unix(PathBuf::new()));
         let here = self.driver_states[owner.driver].ip;
-        let id = self.place(owner, End::new(local, address.clone(), (here, there)));
+        let id = self.place(owner, Endpoint::new(local, address.clone(), (here, there)));
         self.add_to_backlog(listener, id);
         Ok(())
     }
 
     /// Assigns a new end to a driver.
-    fn place(&mut self, owner: Owner, mut end: End) -> u64 {
+    fn place(&mut self, owner: Owner, mut end: Endpoint) -> u64 {
         end.owner = Some(owner);
         let id = self.open(end);
-        self.driver_states[owner.driver].sockets.put(owner.token, Place::End(id));
+        self.driver_states[owner.driver].sockets.put(owner.token, SocketRef::Endpoint(id));
         id
     }
 
@@ -130,7 +130,7 @@ impl World {
     pub(super) fn connect_done(&mut self, end: u64, outcome: Result<(), io::ErrorKind>) {
         if let Some(found) = self.ends.get_mut(end).filter(|found| found.is_connect_pending()) {
             found.outcome = Some(outcome);
-            self.enqueue(Place::End(end));
+            self.enqueue(SocketRef::Endpoint(end));
         }
     }
 
@@ -138,7 +138,7 @@ impl World {
     fn add_to_backlog(&mut self, listener: u64, from: u64) -> u64 {
         let client = self.ends.get(from).expect("the caller has just found it");
         let (here, there) = client.route;
-        let mut end = End::new(client.remote.clone(), client.local.clone(), (there, here));
+        let mut end = Endpoint::new(client.remote.clone(), client.local.clone(), (there, here));
         end.peer = Some(from);
         let id = self.open(end);
         if let Some(client) = self.ends.get_mut(from) {
@@ -147,7 +147,7 @@ impl World {
         if let Some(found) = self.listeners.get_mut(listener) {
             found.backlog.push_back(id);
         }
-        self.enqueue(Place::Listener(listener));
+        self.enqueue(SocketRef::Listener(listener));
         id
     }
 

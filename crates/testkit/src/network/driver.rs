@@ -10,13 +10,13 @@ use std::time::{Duration, Instant, SystemTime};
 use tidegate_buffer::{Pool, Scratch};
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
-use super::agenda::Event;
-use super::faults::Fault;
+use super::event_queue::Event;
+use super::faults::NetworkFault;
 use super::stream::Owner;
-use super::world::{Place, World};
+use super::world::{SocketRef, World};
 
 /// The driver. It has no state but its memory: it looks up each completion in the world when the loop asks for one.
-pub(super) struct Simulated {
+pub(super) struct SimDriver {
     world: Rc<RefCell<World>>,
     /// The number of this driver.
     driver: usize,
@@ -24,7 +24,7 @@ pub(super) struct Simulated {
     scratch: Scratch,
 }
 
-impl Simulated {
+impl SimDriver {
     pub(super) fn new(world: Rc<RefCell<World>>, driver: usize, pool: &Pool) -> Self {
         let woken = world.borrow().driver_states[driver].woken.clone();
         Self { world, driver, woken, scratch: Scratch::new(pool) }
@@ -32,10 +32,14 @@ impl Simulated {
 
     fn adopt(world: &mut World, owner: Owner, socket: &Socket, listens: bool) -> Option<Completion> {
         let place = match *socket {
-            Socket::Simulated(id) if listens => {
-                world.listeners.get_mut(id).map(|listener| listener.owner = Some(owner)).map(|()| Place::Listener(id))
+            Socket::Simulated(id) if listens => world
+                .listeners
+                .get_mut(id)
+                .map(|listener| listener.owner = Some(owner))
+                .map(|()| SocketRef::Listener(id)),
+            Socket::Simulated(id) => {
+                world.ends.get_mut(id).map(|end| end.owner = Some(owner)).map(|()| SocketRef::Endpoint(id))
             }
-            Socket::Simulated(id) => world.ends.get_mut(id).map(|end| end.owner = Some(owner)).map(|()| Place::End(id)),
             Socket::Descriptor(_) => None,
         };
         let Some(place) = place else { return Some(Completion::Failed(io::ErrorKind::Unsupported.into())) };
@@ -48,16 +52,16 @@ impl Simulated {
     fn close(world: &mut World, owner: Owner, reset: bool) -> Option<Completion> {
         let mut in_flight = false;
         match world.driver_states[owner.driver].sockets.remove(owner.token) {
-            Some(Place::End(id)) => {
+            Some(SocketRef::Endpoint(id)) => {
                 // The kernel uses the bytes until that send completes, so the completion of the close comes after it.
                 in_flight = world.ends.get(id).is_some_and(|end| end.taken.is_some());
                 world.close(id, reset);
             }
-            Some(Place::Listener(id)) => world.close_listener(id),
-            Some(Place::Closed(_)) | None => {}
+            Some(SocketRef::Listener(id)) => world.close_listener(id),
+            Some(SocketRef::Closed(_)) | None => {}
         }
-        if in_flight || world.strikes(Fault::LateClose) {
-            let later = world.some_time(CLOSE_MAX);
+        if in_flight || world.occurs(NetworkFault::LateClose) {
+            let later = world.random_delay(CLOSE_MAX);
             world.put(later, Event::Closed { driver: owner.driver, token: owner.token });
             return None;
         }
@@ -65,13 +69,13 @@ impl Simulated {
     }
 }
 
-impl Driver for Simulated {
+impl Driver for SimDriver {
     fn name(&self) -> &'static str {
         "simulated"
     }
 
     fn waker(&self) -> Waker {
-        Waker::new(Arc::new(Flag(self.woken.clone())))
+        Waker::new(Arc::new(WakeFlag(self.woken.clone())))
     }
 
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Option<Completion> {
@@ -84,15 +88,15 @@ impl Driver for Simulated {
             (Operation::Listen(socket), _) => Self::adopt(world, owner, &socket, true),
             (Operation::Adopt(socket), _) => Self::adopt(world, owner, &socket, false),
             (Operation::Connect { address, local, .. }, _) => world.connect(owner, address, local),
-            (Operation::Accept(on), Some(place @ Place::Listener(_)))
-            | (Operation::Receive(on), Some(place @ Place::End(_))) => {
-                world.set_on(place, on);
+            (Operation::Accept(on), Some(place @ SocketRef::Listener(_)))
+            | (Operation::Receive(on), Some(place @ SocketRef::Endpoint(_))) => {
+                world.set_interest(place, on);
                 None
             }
-            (Operation::Send { queue, bytes_max }, Some(Place::End(id))) => {
+            (Operation::Send { queue, bytes_max }, Some(SocketRef::Endpoint(id))) => {
                 world.send(id, queue, bytes_max).map(Completion::Sent)
             }
-            (Operation::ShutdownWrite, Some(Place::End(id))) => {
+            (Operation::ShutdownWrite, Some(SocketRef::Endpoint(id))) => {
                 world.shut(id);
                 None
             }
@@ -110,7 +114,7 @@ impl Driver for Simulated {
         let world = &mut *self.world.borrow_mut();
         let now = world.now;
         let several = world.driver_states[self.driver].ready.len() > 1;
-        if several && world.strikes(Fault::Reordered) {
+        if several && world.occurs(NetworkFault::Reordered) {
             let World { driver_states: states, random, .. } = world;
             for order in states[self.driver].ready.orders() {
                 for last in (1..order.len()).rev() {
@@ -150,7 +154,7 @@ impl Driver for Simulated {
 
     fn unacknowledged(&self, token: Token) -> Option<u64> {
         let world = self.world.borrow();
-        let Some(Place::End(id)) = world.driver_states[self.driver].sockets.get(token) else { return None };
+        let Some(SocketRef::Endpoint(id)) = world.driver_states[self.driver].sockets.get(token) else { return None };
         world.ends.get(id).map(|end| (end.unsent.len() + end.unacknowledged) as u64)
     }
 
@@ -160,7 +164,7 @@ impl Driver for Simulated {
 
     fn has_input(&mut self, token: Token) -> bool {
         let world = self.world.borrow();
-        let Some(Place::End(id)) = world.driver_states[self.driver].sockets.get(token) else { return false };
+        let Some(SocketRef::Endpoint(id)) = world.driver_states[self.driver].sockets.get(token) else { return false };
         world.ends.get(id).is_some_and(|end| end.receiving && !end.broken && !end.inbound.is_empty())
     }
 
@@ -177,11 +181,11 @@ impl Driver for Simulated {
     fn address(&self, token: Token, side: Side) -> io::Result<Address> {
         let world = self.world.borrow();
         let address = match (world.driver_states[self.driver].sockets.get(token), side) {
-            (Some(Place::Listener(id)), Side::Local) => {
+            (Some(SocketRef::Listener(id)), Side::Local) => {
                 world.listeners.get(id).map(|listener| listener.address.clone())
             }
-            (Some(Place::End(id)), Side::Local) => world.ends.get(id).map(|end| end.local.clone()),
-            (Some(Place::End(id)), Side::Peer) => {
+            (Some(SocketRef::Endpoint(id)), Side::Local) => world.ends.get(id).map(|end| end.local.clone()),
+            (Some(SocketRef::Endpoint(id)), Side::Peer) => {
                 world.ends.get(id).filter(|end| !end.broken && !end.connecting).map(|end| end.remote.clone())
             }
             _ => None,
@@ -190,7 +194,7 @@ impl Driver for Simulated {
     }
 }
 
-impl Drop for Simulated {
+impl Drop for SimDriver {
     /// The process ends and its sockets are closed, those that it accepted and never adopted included.
     fn drop(&mut self) {
         if let Ok(mut world) = self.world.try_borrow_mut() {
@@ -199,9 +203,9 @@ impl Drop for Simulated {
     }
 }
 
-struct Flag(Arc<AtomicBool>);
+struct WakeFlag(Arc<AtomicBool>);
 
-impl Wake for Flag {
+impl Wake for WakeFlag {
     fn wake(&self) {
         self.0.store(true, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! `Faults`: the faults of a network, how often each is to strike, and how often it did.
+//! `FaultRates`: the faults of a network, how often each is to occur, and how often it did.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -7,7 +7,7 @@ use crate::random::seeds;
 
 /// A fault of a network or a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum NetworkFault {
     /// A segment takes longer than usual. The segments behind it wait: bytes stay in order.
     Jitter,
     /// A receive returns fewer bytes than have arrived.
@@ -47,7 +47,7 @@ pub enum Fault {
     ClockJump,
 }
 
-impl Fault {
+impl NetworkFault {
     /// All faults.
     pub const ALL: [Self; FAULTS] = [
         Self::Jitter,
@@ -90,104 +90,104 @@ impl Fault {
     ];
 }
 
-/// How often each fault strikes.
+/// How often each fault occurs.
 ///
 /// ```
-/// use tidegate_testkit::network::{Fault, Faults};
+/// use tidegate_testkit::network::{NetworkFault, FaultRates};
 ///
 /// // Everything that is benign, and one segment in fifty resets its stream.
-/// let faults = Faults::benign().with(Fault::Reset, 50);
+/// let faults = FaultRates::benign().with(NetworkFault::Reset, 50);
 /// # drop(faults);
 /// ```
 #[derive(Debug, Clone)]
-pub struct Faults {
+pub struct FaultRates {
     once_in: [usize; FAULTS],
 }
 
-impl Faults {
+impl FaultRates {
     /// No fault at all.
     #[must_use]
     pub const fn none() -> Self {
         Self { once_in: [0; FAULTS] }
     }
 
-    /// The faults of [`Fault::BENIGN`], each often enough to matter.
+    /// The faults of [`NetworkFault::BENIGN`], each often enough to matter.
     #[must_use]
     pub fn benign() -> Self {
-        let faults = Fault::BENIGN.into_iter().fold(Self::none(), |faults, fault| faults.with(fault, 6));
-        faults.with(Fault::NoDescriptor, 3).with(Fault::ClockJump, 200)
+        let faults = NetworkFault::BENIGN.into_iter().fold(Self::none(), |faults, fault| faults.with(fault, 6));
+        faults.with(NetworkFault::NoDescriptor, 3).with(NetworkFault::ClockJump, 200)
     }
 
-    /// The fault strikes at one occasion in `once_in`, on average; zero is never.
+    /// The fault occurs at one occasion in `once_in`, on average; zero is never.
     #[must_use]
-    pub const fn with(mut self, fault: Fault, once_in: usize) -> Self {
+    pub const fn with(mut self, fault: NetworkFault, once_in: usize) -> Self {
         self.once_in[fault as usize] = once_in;
         self
     }
 
-    pub(super) const fn once_in(&self, fault: Fault) -> usize {
+    pub(super) const fn once_in(&self, fault: NetworkFault) -> usize {
         self.once_in[fault as usize]
     }
 }
 
-impl Default for Faults {
+impl Default for FaultRates {
     fn default() -> Self {
         Self::none()
     }
 }
 
-/// How often each fault has struck. It is displayed as a table, a line for each.
+/// How often each fault has occurred. It is displayed as a table, a line for each.
 ///
 /// ```
-/// use tidegate_testkit::network::{Fault, Faults, Fired, Network};
+/// use tidegate_testkit::network::{NetworkFault, FaultRates, FaultCounts, Network};
 /// use tidegate_testkit::seeds;
 ///
-/// let mut fired = Fired::default();
+/// let mut fault_counts = FaultCounts::default();
 /// for seed in seeds(10) {
 ///     let network = Network::new(seed);
-///     network.set_faults(Faults::none().with(Fault::Jitter, 6));
+///     network.set_faults(FaultRates::none().with(NetworkFault::Jitter, 6));
 ///     // ...
-///     fired += network.fired();
+///     fault_counts += network.fault_counts();
 /// }
-/// println!("{fired}");
-/// # assert_eq!(fired.to_string().lines().count(), Fault::ALL.len());
-/// // A suite in which its faults never struck has shown nothing.
+/// println!("{fault_counts}");
+/// # assert_eq!(fault_counts.to_string().lines().count(), NetworkFault::ALL.len());
+/// // A suite in which its faults never occurred has shown nothing.
 /// # if false {
-/// fired.assert_all(&[Fault::Jitter]);
+/// fault_counts.assert_all(&[NetworkFault::Jitter]);
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Fired {
+pub struct FaultCounts {
     counts: [u64; FAULTS],
 }
 
-impl Fired {
-    /// How often `fault` has struck.
+impl FaultCounts {
+    /// How often `fault` has occurred.
     #[must_use]
-    pub const fn count(&self, fault: Fault) -> u64 {
+    pub const fn count(&self, fault: NetworkFault) -> u64 {
         self.counts[fault as usize]
     }
 
-    /// Asserts that each of these faults has struck. It asserts nothing if `TIDEGATE_SEED` selects a single seed, since
+    /// Asserts that each of these faults has occurred. It asserts nothing if `TIDEGATE_SEED` selects a single seed, since
     /// one run need not meet every fault.
     ///
     /// # Panics
-    /// With the names of the faults that have not struck.
-    pub fn assert_all(&self, faults: &[Fault]) {
+    /// With the names of the faults that have not occurred.
+    pub fn assert_all(&self, faults: &[NetworkFault]) {
         let missing: Vec<_> = faults.iter().filter(|fault| self.count(**fault) == 0).collect();
         let is_suite = seeds(2).count() > 1;
-        assert!(!is_suite || missing.is_empty(), "{missing:?} never struck; what did:\n{self}");
+        assert!(!is_suite || missing.is_empty(), "{missing:?} never occurred; what did:\n{self}");
     }
 
-    pub(super) const fn note(&mut self, fault: Fault) {
+    pub(super) const fn note(&mut self, fault: NetworkFault) {
         self.counts[fault as usize] += 1;
     }
 }
 
-impl fmt::Display for Fired {
+impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.counts.iter().max().map_or(0, |most| most.to_string().len());
-        for (place, fault) in Fault::ALL.into_iter().enumerate() {
+        for (place, fault) in NetworkFault::ALL.into_iter().enumerate() {
             let end = if place > 0 { "\n" } else { "" };
             write!(f, "{end}{:<14}{:>width$}", format!("{fault:?}"), self.count(fault))?;
         }
@@ -195,7 +195,7 @@ impl fmt::Display for Fired {
     }
 }
 
-impl AddAssign for Fired {
+impl AddAssign for FaultCounts {
     fn add_assign(&mut self, other: Self) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
             *count += more;
@@ -203,4 +203,4 @@ impl AddAssign for Fired {
     }
 }
 
-const FAULTS: usize = Fault::ClockJump as usize + 1;
+const FAULTS: usize = NetworkFault::ClockJump as usize + 1;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tidegate_buffer::Outbound;
 use tidegate_buffer::injected::{self, Bug};
 
-use super::agenda::Event;
-use super::faults::Fault;
-use super::stream::{End, RECEIVE_BUFFER_BYTES, SEGMENT_BYTES, SEND_BUFFER_BYTES};
-use super::world::{Place, World};
+use super::event_queue::Event;
+use super::faults::NetworkFault;
+use super::stream::{Endpoint, RECEIVE_BUFFER_BYTES, SEGMENT_BYTES, SEND_BUFFER_BYTES};
+use super::world::{SocketRef, World};
 use crate::wire::copy_front;
 
 impl World {
@@ -38,7 +38,7 @@ impl World {
         if end.broken || end.shut {
             return Some(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        if end.send_buffer == SEND_BUFFER_BYTES && queue.has_flushed() && self.strikes(Fault::FullBuffer) {
+        if end.send_buffer == SEND_BUFFER_BYTES && queue.has_flushed() && self.occurs(NetworkFault::FullBuffer) {
             self.shrink(id);
         }
         let end = self.ends.get_mut(id)?;
@@ -48,7 +48,7 @@ impl World {
             end.blocked = true;
             return None;
         }
-        if queue.has_flushed() && self.strikes(Fault::WouldBlock) {
+        if queue.has_flushed() && self.occurs(NetworkFault::WouldBlock) {
             self.stall(id);
             return None;
         }
@@ -57,10 +57,10 @@ impl World {
             Ok(taken) => taken,
             Err(error) => return Some(Err(error)),
         };
-        if injected::is_injected(Bug::PartsForgotten) && taken > bytes.len() {
+        if injected::is_injected(Bug::PartsBeyondLimitLost) && taken > bytes.len() {
             return Some(Ok(taken));
         }
-        if bytes.len() > 1 && self.strikes(Fault::ShortWrite) {
+        if bytes.len() > 1 && self.occurs(NetworkFault::ShortWrite) {
             bytes.truncate(1 + self.random.below(bytes.len() - 1));
             self.stall(id);
         }
@@ -68,8 +68,8 @@ impl World {
         end.load.note_sent(bytes.len());
         end.unsent.extend(&bytes);
         self.transmit(id);
-        if !bytes.is_empty() && self.strikes(Fault::LateSend) {
-            let pause = self.some_time(LATE_SEND_MAX);
+        if !bytes.is_empty() && self.occurs(NetworkFault::LateSend) {
+            let pause = self.random_delay(LATE_SEND_MAX);
             self.ends.get_mut(id)?.taken = Some(bytes.len());
             self.put(pause, Event::SendDue { end: id });
             return None;
@@ -79,7 +79,7 @@ impl World {
 
     /// Shrinks the send buffer for a while.
     fn shrink(&mut self, id: u64) {
-        let (bytes, pause) = (1 + self.random.below(SMALL_BUFFER_BYTES_MAX), self.some_time(SMALL_BUFFER_MAX));
+        let (bytes, pause) = (1 + self.random.below(SMALL_BUFFER_BYTES_MAX), self.random_delay(SMALL_BUFFER_MAX));
         if let Some(end) = self.ends.get_mut(id) {
             end.send_buffer = bytes;
             self.put(pause, Event::BufferRestored { end: id });
@@ -88,7 +88,7 @@ impl World {
 
     /// Blocks sending for a while, whatever room there is.
     fn stall(&mut self, id: u64) {
-        let pause = self.some_time(STALL_MAX);
+        let pause = self.random_delay(STALL_MAX);
         if let Some(end) = self.ends.get_mut(id) {
             (end.blocked, end.stalled) = (true, true);
             end.load.note_blocked();
@@ -109,10 +109,10 @@ impl World {
                 }
                 return;
             }
-            if self.strikes(Fault::Reset) {
-                return self.cut(id, to);
+            if self.occurs(NetworkFault::Reset) {
+                return self.reset_both(id, to);
             }
-            let splits = length > 1 && self.strikes(Fault::SplitRead);
+            let splits = length > 1 && self.occurs(NetworkFault::SplitRead);
             let length = if splits { 1 + self.random.below(length - 1) } else { length };
             let Some(end) = self.ends.get_mut(id) else { return };
             let mut bytes = vec![0; length];
@@ -132,7 +132,7 @@ impl World {
         let Some(end) = self.ends.get_mut(id) else { return };
         end.fin_left = true;
         let (travels, arrival) = (end.travelling > 0, end.last_arrival);
-        let joined = travels && self.strikes(Fault::FinWithData);
+        let joined = travels && self.occurs(NetworkFault::FinWithData);
         let at = if joined { arrival } else { self.arrival(id, 0) };
         self.put_at(at, Event::Fin { to, joined });
     }
@@ -155,7 +155,7 @@ impl World {
             // No application will read these bytes, so the sender must get a reset.
             self.reset(to);
         }
-        self.enqueue(Place::End(to));
+        self.enqueue(SocketRef::Endpoint(to));
     }
 
     /// Closes an end.
@@ -169,7 +169,7 @@ impl World {
         } else {
             self.transmit(id);
         }
-        self.forget(id);
+        self.remove_if_closed(id);
     }
 
     /// Removes a driver, and closes all of its sockets.
@@ -177,12 +177,12 @@ impl World {
         self.driver_states[driver].is_turned = false;
         for place in self.driver_states[driver].sockets.places() {
             match place {
-                Place::End(id) => self.close(id, false),
-                Place::Listener(id) => self.close_listener(id),
-                Place::Closed(_) => {}
+                SocketRef::Endpoint(id) => self.close(id, false),
+                SocketRef::Listener(id) => self.close_listener(id),
+                SocketRef::Closed(_) => {}
             }
         }
-        let is_lost = |end: &End| end.accepted_by == Some(driver) && end.owner.is_none() && !end.closed;
+        let is_lost = |end: &Endpoint| end.accepted_by == Some(driver) && end.owner.is_none() && !end.closed;
         let lost: Vec<_> = self.ends.iter().filter(|(_, end)| is_lost(end)).map(|(id, _)| id).collect();
         lost.into_iter().for_each(|id| self.close(id, false));
     }
@@ -199,19 +199,19 @@ impl World {
     fn reset(&mut self, id: u64) {
         let Some(end) = self.ends.get(id).filter(|end| !end.broken) else { return };
         match end.peer {
-            Some(to) => self.leave(id, End::break_off, Event::Reset { to }),
-            None => self.ends.get_mut(id).into_iter().for_each(End::break_off),
+            Some(to) => self.send_in_order(id, Endpoint::break_stream, Event::Reset { to }),
+            None => self.ends.get_mut(id).into_iter().for_each(Endpoint::break_stream),
         }
     }
 
     /// The network breaks a stream: both ends get a reset.
-    fn cut(&mut self, id: u64, to: u64) {
-        self.leave(id, End::break_off, Event::Reset { to });
-        self.enqueue(Place::End(id));
+    fn reset_both(&mut self, id: u64, to: u64) {
+        self.send_in_order(id, Endpoint::break_stream, Event::Reset { to });
+        self.enqueue(SocketRef::Endpoint(id));
     }
 
     /// Sends an event without bytes, behind everything that is in flight.
-    fn leave(&mut self, id: u64, change: impl FnOnce(&mut End), event: Event) {
+    fn send_in_order(&mut self, id: u64, change: impl FnOnce(&mut Endpoint), event: Event) {
         let at = self.arrival(id, 0);
         if let Some(end) = self.ends.get_mut(id) {
             change(end);
@@ -225,7 +225,7 @@ impl World {
         let link = self.link_between(end.route);
         let takes = Duration::from_nanos(bytes as u64 * NANOS_PER_SECOND / link.bytes_per_second.max(1));
         let free_at = end.free_at.max(self.now) + takes;
-        let jitter = if self.strikes(Fault::Jitter) { self.some_time(JITTER_MAX) } else { Duration::ZERO };
+        let jitter = if self.occurs(NetworkFault::Jitter) { self.random_delay(JITTER_MAX) } else { Duration::ZERO };
         let Some(end) = self.ends.get_mut(id) else { return self.now };
         end.free_at = free_at;
         end.last_arrival = end.last_arrival.max(free_at + link.latency + jitter);
@@ -237,7 +237,7 @@ impl World {
     }
 
     /// Removes both ends of a stream once both are closed: what is in flight then concerns no driver.
-    fn forget(&mut self, id: u64) {
+    fn remove_if_closed(&mut self, id: u64) {
         let Some(end) = self.ends.get(id) else { return };
         let peer = end.peer;
         if peer.and_then(|peer| self.ends.get(peer)).is_none_or(|peer| peer.closed) {

@@ -17,7 +17,7 @@ use tidegate_engine::{Channel, Counts, EventLoop, Handler, Limits};
 use tidegate_sys::{Address, Driver, Socket};
 
 use super::Network;
-use super::driver::Simulated;
+use super::driver::SimDriver;
 use super::world::SimDriverState;
 
 /// A host of a [`Network`]: an IP address at which loops listen and from which they connect.
@@ -35,7 +35,7 @@ impl Host {
     }
 
     /// A driver on this host, which receives into memory of `pool`. It never blocks, and its wait time-outs do not move
-    /// the clock: the caller turns its loop. [`station`](Host::station) makes a loop that the network turns.
+    /// the clock: the caller turns its loop. [`node`](Host::node) makes a loop that the network turns.
     #[must_use]
     pub fn driver(&self, pool: &Pool) -> Box<dyn Driver> {
         Box::new(self.new_driver(pool).0)
@@ -43,14 +43,14 @@ impl Host {
 
     /// An event loop on this host, turned by the network.
     #[must_use]
-    pub fn station(&self) -> SimNode {
-        self.station_over(|driver| driver)
+    pub fn node(&self) -> SimNode {
+        self.node_with_driver(|driver| driver)
     }
 
     /// An event loop on this host over a driver of the test. That driver wraps the given one and forwards to it: a shim
     /// that counts, or that injects errors.
     #[must_use]
-    pub fn station_over(&self, wrap: impl FnOnce(Box<dyn Driver>) -> Box<dyn Driver>) -> SimNode {
+    pub fn node_with_driver(&self, wrap: impl FnOnce(Box<dyn Driver>) -> Box<dyn Driver>) -> SimNode {
         let pool = Pool::new();
         let (driver, number) = self.new_driver(&pool);
         self.network.world.borrow_mut().driver_states[number].is_turned = true;
@@ -78,12 +78,12 @@ impl Host {
         Ok(Socket::Simulated(self.network.world.borrow_mut().listen(self.ip, address)?))
     }
 
-    fn new_driver(&self, pool: &Pool) -> (Simulated, usize) {
+    fn new_driver(&self, pool: &Pool) -> (SimDriver, usize) {
         let mut world = self.network.world.borrow_mut();
         let number = world.driver_states.len();
         world.driver_states.push(SimDriverState::new(self.ip));
         drop(world);
-        (Simulated::new(self.network.world.clone(), number, pool), number)
+        (SimDriver::new(self.network.world.clone(), number, pool), number)
     }
 }
 

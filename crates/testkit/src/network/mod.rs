@@ -20,9 +20,9 @@
 //! Simulated kernels have buffers of fixed size, no Nagle algorithm, and lose no segment: a real kernel retransmits a
 //! lost segment, which its users see as a delay. Connecting to a Unix path takes no time; its bytes travel as others.
 
-mod agenda;
 mod connect;
 mod driver;
+mod event_queue;
 mod faults;
 mod flow;
 mod host;
@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 use tidegate_engine::EventLoop;
 use tidegate_engine::task::Task;
 
-pub use self::faults::{Fault, Faults, Fired};
+pub use self::faults::{FaultCounts, FaultRates, NetworkFault};
 pub use self::host::{Host, SimNode};
 use self::world::{WakeUp, World};
 use crate::replay::replay;
@@ -55,7 +55,7 @@ use crate::replay::replay;
 /// use std::time::Duration;
 /// use tidegate::framing::Lines;
 /// use tidegate::{Channel, Client, Limits};
-/// use tidegate_testkit::network::{Faults, Network};
+/// use tidegate_testkit::network::{FaultRates, Network};
 ///
 /// async fn echo(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error>> {
 ///     while let Some(line) = channel.recv().await? {
@@ -65,8 +65,8 @@ use crate::replay::replay;
 /// }
 ///
 /// let network = Network::new(7);
-/// network.set_faults(Faults::benign());
-/// let (server, client) = (network.host("10.0.0.1").station(), network.host("10.0.0.2").station());
+/// network.set_faults(FaultRates::benign());
+/// let (server, client) = (network.host("10.0.0.1").node(), network.host("10.0.0.2").node());
 /// let address = server.serve(7, Limits::default(), Lines::new, echo)?;
 /// let answer = client.spawn(async move {
 ///     let mut channel = Client::at(address).connect(Lines::new()).await?;
@@ -121,8 +121,8 @@ impl Network {
         Host { network: self.clone(), ip }
     }
 
-    /// Replaces the faults: from now on only these strike.
-    pub fn set_faults(&self, faults: Faults) {
+    /// Replaces the faults: from now on only these occur.
+    pub fn set_faults(&self, faults: FaultRates) {
         self.world.borrow_mut().faults = faults;
     }
 
@@ -139,19 +139,19 @@ impl Network {
     /// Cuts two hosts off from each other until they are [healed](Self::heal). Nothing is lost, as a real kernel would
     /// retransmit it. A connect times out after two minutes, or earlier by a time-out of its own. Established streams
     /// wait, and their kernels never give up.
-    pub fn cut(&self, one: &Host, other: &Host) {
-        self.world.borrow_mut().cut_between(one.ip, other.ip);
+    pub fn partition(&self, one: &Host, other: &Host) {
+        self.world.borrow_mut().partition_between(one.ip, other.ip);
     }
 
-    /// Delivers what two hosts have sent each other since they were [cut](Self::cut), and reconnects them.
+    /// Delivers what two hosts have sent each other since they were [cut](Self::partition), and reconnects them.
     pub fn heal(&self, one: &Host, other: &Host) {
         self.world.borrow_mut().heal_between(one.ip, other.ip);
     }
 
-    /// How often each fault has struck.
+    /// How often each fault has occurred.
     #[must_use]
-    pub fn fired(&self) -> Fired {
-        self.world.borrow().fired
+    pub fn fault_counts(&self) -> FaultCounts {
+        self.world.borrow().fault_counts
     }
 
     /// A hash of all completions that the drivers returned, with their times and bytes. The same test with the same
@@ -177,7 +177,7 @@ impl Network {
     /// How many ends of streams are open or wait in a backlog. An accepted socket that no loop has adopted is one of
     /// them: it is a number, so dropping it does not close it; dropping its driver does.
     #[must_use]
-    pub fn open_ends(&self) -> usize {
+    pub fn open_endpoints(&self) -> usize {
         self.world.borrow().open_ends
     }
 
@@ -198,14 +198,14 @@ impl Network {
         world.advance(until);
     }
 
-    /// Advances the clock until `is_so` returns true, which is checked whenever all loops are idle, or until `patience`
+    /// Advances the clock until `is_so` returns true, which is checked whenever all loops are idle, or until `timeout`
     /// is over. Returns whether the condition is true.
     ///
     /// # Panics
     /// If the loops do not become idle, if a loop fails to wait repeatedly, which only a driver that wraps the
     /// network's can cause, and if a loop sends while an earlier send of the same socket is in flight.
-    pub fn run_until(&self, patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
-        let end = self.elapsed().saturating_add(patience);
+    pub fn run_until(&self, timeout: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+        let end = self.elapsed().saturating_add(timeout);
         // The test may have posted to a loop since the network last ran, and the world sees no posted messages.
         self.world.borrow_mut().driver_states.iter_mut().for_each(|state| state.may_have_work = true);
         loop {
@@ -233,15 +233,15 @@ impl Network {
     ///
     /// let network = Network::new(7);
     /// let hour = async { task::sleep(Duration::from_secs(3600)).await };
-    /// let hour = network.host("10.0.0.1").station().spawn(hour);
+    /// let hour = network.host("10.0.0.1").node().spawn(hour);
     /// network.run_task(Duration::from_secs(4000), hour);
     /// assert_eq!(network.elapsed().as_secs(), 3600);
     /// ```
     ///
     /// # Panics
-    /// If the task has not ended when `patience` is over, if it was cancelled, and if it has panicked.
-    pub fn run_task<T>(&self, patience: Duration, mut task: Task<T>) -> T {
-        assert!(self.run_until(patience, || task.is_finished()), "a task has not ended after {patience:?}");
+    /// If the task has not ended when `timeout` is over, if it was cancelled, and if it has panicked.
+    pub fn run_task<T>(&self, timeout: Duration, mut task: Task<T>) -> T {
+        assert!(self.run_until(timeout, || task.is_finished()), "a task has not ended after {timeout:?}");
         match Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(value)) => value,
             Poll::Ready(Err(error)) => panic!("{error}"),

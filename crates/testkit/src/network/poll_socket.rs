@@ -7,39 +7,39 @@ use tidegate_buffer::Scratch;
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_sys::{Accepted, Completion, Load, Socket, Token};
 
-use super::agenda::Event;
-use super::faults::Fault;
+use super::event_queue::Event;
+use super::faults::NetworkFault;
 use super::stream::{Owner, SEGMENT_BYTES};
-use super::world::{Place, World};
+use super::world::{SocketRef, World};
 
 impl World {
     /// The next completion of a socket, if it has one. A socket that may have more is queued again.
     pub(super) fn poll_socket(
         &mut self,
         driver: usize,
-        place: Place,
+        place: SocketRef,
         scratch: &mut Scratch,
     ) -> Option<(Token, Completion)> {
         let (owner, completion) = match place {
-            Place::Closed(token) => (Owner { driver, token }, Completion::Closed),
-            Place::Listener(id) => {
+            SocketRef::Closed(token) => (Owner { driver, token }, Completion::Closed),
+            SocketRef::Listener(id) => {
                 let listener = self.listeners.get_mut(id)?;
                 let owner = listener.owner?;
-                if listener.is_ready() && self.strikes(Fault::Delayed) {
+                if listener.is_ready() && self.occurs(NetworkFault::Delayed) {
                     return self.delay(place);
                 }
                 self.listeners.get_mut(id)?.queued = false;
                 (owner, self.accept(driver, id)?)
             }
-            Place::End(id) => {
+            SocketRef::Endpoint(id) => {
                 let paused = self.driver_states[driver].receives_paused;
                 let end = self.ends.get_mut(id)?;
                 let owner = end.owner?;
-                if end.is_ready(paused) && self.strikes(Fault::Delayed) {
+                if end.is_ready(paused) && self.occurs(NetworkFault::Delayed) {
                     return self.delay(place);
                 }
                 self.ends.get_mut(id)?.queued = false;
-                (owner, self.poll_end(id, paused, scratch)?)
+                (owner, self.poll_endpoint(id, paused, scratch)?)
             }
         };
         self.report(owner, &completion);
@@ -47,8 +47,8 @@ impl World {
     }
 
     /// Delays a completion. The socket stays marked as queued, so that no other event queues it meanwhile.
-    fn delay(&mut self, place: Place) -> Option<(Token, Completion)> {
-        let pause = self.some_time(DELAY_MAX);
+    fn delay(&mut self, place: SocketRef) -> Option<(Token, Completion)> {
+        let pause = self.random_delay(DELAY_MAX);
         self.put(pause, Event::Poll { place });
         None
     }
@@ -58,31 +58,31 @@ impl World {
         let next = *listener.backlog.front()?;
         if !listener.accepting {
             listener.one_more = false;
-            self.fired.note(Fault::LateCancel);
+            self.fault_counts.note(NetworkFault::LateCancel);
         }
-        if self.strikes(Fault::NoDescriptor) {
+        if self.occurs(NetworkFault::NoDescriptor) {
             // Not queued again: accepting continues with the next connection, or when the loop submits `Accept`.
             return Some(Completion::Accepted(Err(io::Error::from_raw_os_error(EMFILE))));
         }
         self.listeners.get_mut(id)?.backlog.pop_front();
-        self.enqueue(Place::Listener(id));
+        self.enqueue(SocketRef::Listener(id));
         let end = self.ends.get_mut(next)?;
         end.accepted_by = Some(driver);
         Some(Completion::Accepted(Ok(Accepted { socket: Socket::Simulated(next), peer: end.remote.clone() })))
     }
 
-    fn poll_end(&mut self, id: u64, paused: bool, scratch: &mut Scratch) -> Option<Completion> {
+    fn poll_endpoint(&mut self, id: u64, paused: bool, scratch: &mut Scratch) -> Option<Completion> {
         let end = self.ends.get_mut(id)?;
         if end.connecting {
             let outcome = end.outcome.take()?;
             end.connecting = false;
-            self.enqueue(Place::End(id));
+            self.enqueue(SocketRef::Endpoint(id));
             return Some(Completion::Connected(outcome.map_err(Into::into)));
         }
         if end.send_is_due {
             let count = end.taken.take();
             (end.send_is_due, end.in_flight) = (false, false);
-            self.enqueue(Place::End(id));
+            self.enqueue(SocketRef::Endpoint(id));
             return count.map(|count| Completion::Sent(Ok(count)));
         }
         if end.broken && end.taken.take().is_some() {
@@ -92,7 +92,7 @@ impl World {
         }
         if end.is_writable_again() {
             (end.blocked, end.in_flight) = (false, false);
-            self.enqueue(Place::End(id));
+            self.enqueue(SocketRef::Endpoint(id));
             return (!injected::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
         }
         if end.broken {
@@ -107,13 +107,13 @@ impl World {
             // A late completion carries one buffer of a ring, which is smaller than the scratch.
             there = there.min(SEGMENT_BYTES);
             end.one_more = false;
-            self.fired.note(Fault::LateCancel);
+            self.fault_counts.note(NetworkFault::LateCancel);
         }
         if there == 0 {
             end.end_reported = true;
             return Some(Completion::Ended);
         }
-        let short = there > 1 && self.strikes(Fault::ShortRead);
+        let short = there > 1 && self.occurs(NetworkFault::ShortRead);
         let wanted = if short { 1 + self.random.below(there - 1) } else { there };
         Some(self.receive(id, wanted, scratch))
     }
@@ -125,7 +125,7 @@ impl World {
         let mut load = Load::default();
         if let Some(end) = self.ends.get_mut(id) {
             end.inbound.read_exact(space).expect("at least as many bytes have arrived");
-            if injected::is_injected(Bug::FinMissed) && end.fin_received && end.inbound.is_empty() {
+            if injected::is_injected(Bug::EofLost) && end.fin_received && end.inbound.is_empty() {
                 end.end_reported = true;
             }
             load = end.load;
@@ -142,9 +142,9 @@ impl World {
             // serves now.
             Some((owner, end)) => {
                 end.queued = true;
-                self.driver_states[owner.driver].ready.push_next(Place::End(id), load);
+                self.driver_states[owner.driver].ready.push_next(SocketRef::Endpoint(id), load);
             }
-            None => self.enqueue(Place::End(id)),
+            None => self.enqueue(SocketRef::Endpoint(id)),
         }
         Completion::Received(scratch.received(length))
     }

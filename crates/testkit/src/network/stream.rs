@@ -22,7 +22,7 @@ pub(super) type Route = (IpAddr, IpAddr);
 /// Sent bytes pass through four places: `unsent` here, the agenda while they travel, `inbound` of the other end, and
 /// the driver's scratch. The send buffer bounds the first two, the receive buffer the second and third.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct Endpoint {
     pub(super) local: Address,
     pub(super) remote: Address,
     /// From the host of this end to that of the other one.
@@ -82,7 +82,7 @@ pub(super) struct End {
     pub(super) closed: bool,
 }
 
-impl End {
+impl Endpoint {
     pub(super) fn new(local: Address, remote: Address, route: Route) -> Self {
         let load = Load::default();
         Self {
@@ -157,7 +157,7 @@ impl End {
     }
 
     /// Breaks the stream at once, and discards all bytes.
-    pub(super) fn break_off(&mut self) {
+    pub(super) fn break_stream(&mut self) {
         self.broken = true;
         self.inbound.clear();
         self.unsent.clear();

@@ -3,12 +3,12 @@
 /// A table. Ids are assigned in the same order in every run, and none twice.
 #[derive(Debug)]
 pub(super) struct Table<T> {
-    places: Vec<Spot<T>>,
+    places: Vec<Slot<T>>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Spot<T> {
+struct Slot<T> {
     /// How many values this spot has had before.
     generation: u32,
     value: Option<T>,
@@ -21,7 +21,7 @@ impl<T> Table<T> {
 
     pub(super) fn insert(&mut self, value: T) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Spot { generation: 0, value: None });
+            self.places.push(Slot { generation: 0, value: None });
             (self.places.len() - 1) as u32
         });
         let spot = &mut self.places[index as usize];

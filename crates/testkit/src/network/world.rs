@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use tidegate_sys::{Address, Completion, Load, ReadyQueue, Token};
 
 use super::Link;
-use super::agenda::{Agenda, Event};
 use super::connect::PORT_FIRST;
-use super::faults::{Fault, Faults, Fired};
-use super::stream::{End, Listener, Owner, Route, SEND_BUFFER_BYTES};
+use super::event_queue::{Event, EventQueue};
+use super::faults::{FaultCounts, FaultRates, NetworkFault};
+use super::stream::{Endpoint, Listener, Owner, Route, SEND_BUFFER_BYTES};
 use super::table::Table;
 use super::trace::Trace;
 use crate::random::Random;
@@ -26,8 +26,8 @@ pub(super) struct World {
     pub(super) seed: u64,
     pub(super) replay_printed: bool,
     pub(super) random: Random,
-    pub(super) faults: Faults,
-    pub(super) fired: Fired,
+    pub(super) faults: FaultRates,
+    pub(super) fault_counts: FaultCounts,
     pub(super) trace: Trace,
     pub(super) start: Instant,
     /// The current time, since the start.
@@ -37,17 +37,17 @@ pub(super) struct World {
     pub(super) link: Link,
     pub(super) links: BTreeMap<Route, Link>,
     /// Routes that are cut.
-    cuts: BTreeSet<Route>,
+    partitions: BTreeSet<Route>,
     /// Events that would have arrived over a route that is cut.
     undelivered: Vec<Event>,
-    pub(super) ends: Table<End>,
+    pub(super) ends: Table<Endpoint>,
     /// How many ends are open or wait in a backlog.
     pub(super) open_ends: usize,
     pub(super) listeners: Table<Listener>,
     /// The listener at each address. A path stays when its listener closes. No code iterates this map.
     pub(super) addresses: HashMap<Address, u64>,
     pub(super) driver_states: Vec<SimDriverState>,
-    agenda: Agenda,
+    event_queue: EventQueue,
     pub(super) next_port: u16,
     /// An operation of a loop that violates the contract of a driver.
     pub(super) violation: Option<&'static str>,
@@ -58,7 +58,7 @@ pub(super) struct SimDriverState {
     pub(super) ip: IpAddr,
     pub(super) sockets: Sockets,
     /// The sockets that have something to report; each is in here at most once.
-    pub(super) ready: ReadyQueue<Place>,
+    pub(super) ready: ReadyQueue<SocketRef>,
     pub(super) receives_paused: bool,
     /// Another loop or thread has woken the loop, which has not noticed it yet.
     pub(super) woken: Arc<AtomicBool>,
@@ -107,10 +107,10 @@ impl SimDriverState {
 
 /// The sockets of a driver, by slot.
 #[derive(Debug, Default)]
-pub(super) struct Sockets(Vec<Option<(u32, Place)>>);
+pub(super) struct Sockets(Vec<Option<(u32, SocketRef)>>);
 
 impl Sockets {
-    pub(super) fn put(&mut self, token: Token, place: Place) {
+    pub(super) fn put(&mut self, token: Token, place: SocketRef) {
         let slot = token.slot as usize;
         if slot >= self.0.len() {
             self.0.resize(slot + 1, None);
@@ -118,26 +118,26 @@ impl Sockets {
         self.0[slot] = Some((token.generation, place));
     }
 
-    pub(super) fn get(&self, token: Token) -> Option<Place> {
+    pub(super) fn get(&self, token: Token) -> Option<SocketRef> {
         let (generation, place) = (*self.0.get(token.slot as usize)?)?;
         (generation == token.generation).then_some(place)
     }
 
-    pub(super) fn remove(&mut self, token: Token) -> Option<Place> {
+    pub(super) fn remove(&mut self, token: Token) -> Option<SocketRef> {
         let place = self.get(token)?;
         self.0[token.slot as usize] = None;
         Some(place)
     }
 
-    pub(super) fn places(&self) -> Vec<Place> {
+    pub(super) fn places(&self) -> Vec<SocketRef> {
         self.0.iter().flatten().map(|(_, place)| *place).collect()
     }
 }
 
 /// What a token refers to, and what a driver is to poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    End(u64),
+pub(super) enum SocketRef {
+    Endpoint(u64),
     Listener(u64),
     /// A closed socket: the completion of its close is due.
     Closed(Token),
@@ -149,34 +149,34 @@ impl World {
             seed,
             replay_printed: false,
             random: Random::new(seed),
-            faults: Faults::none(),
-            fired: Fired::default(),
+            faults: FaultRates::none(),
+            fault_counts: FaultCounts::default(),
             trace: Trace::default(),
             start: Instant::now(),
             now: Duration::ZERO,
             clock_offset: Duration::from_secs(1_800_000_000),
             link: Link::default(),
             links: BTreeMap::new(),
-            cuts: BTreeSet::new(),
+            partitions: BTreeSet::new(),
             undelivered: Vec::new(),
             ends: Table::new(),
             open_ends: 0,
             listeners: Table::new(),
             addresses: HashMap::new(),
             driver_states: Vec::new(),
-            agenda: Agenda::default(),
+            event_queue: EventQueue::default(),
             next_port: PORT_FIRST,
             violation: None,
         }
     }
 
-    /// Whether a fault strikes now.
-    pub(super) fn strikes(&mut self, fault: Fault) -> bool {
-        let strikes = self.threatens(fault);
-        if strikes {
-            self.fired.note(fault);
+    /// Whether a fault occurs now.
+    pub(super) fn occurs(&mut self, fault: NetworkFault) -> bool {
+        let occurs = self.may_occur(fault);
+        if occurs {
+            self.fault_counts.note(fault);
         }
-        strikes
+        occurs
     }
 
     /// Whether a loop that has something to do is turned now. If it was idle after its last turn, another loop or thread
@@ -187,9 +187,9 @@ impl World {
             return true;
         }
         if state.wake_up == WakeUp::Expected {
-            let is_late = self.strikes(Fault::LateWakeUp);
+            let is_late = self.occurs(NetworkFault::LateWakeUp);
             if is_late {
-                let later = self.some_time(WAKE_UP_MAX);
+                let later = self.random_delay(WAKE_UP_MAX);
                 self.put(later, Event::WakeUp { driver });
             }
             self.driver_states[driver].wake_up = if is_late { WakeUp::Late } else { WakeUp::Arrived };
@@ -198,19 +198,19 @@ impl World {
     }
 
     /// Whether a fault may strike. The caller counts it if it does.
-    pub(super) fn threatens(&mut self, fault: Fault) -> bool {
+    pub(super) fn may_occur(&mut self, fault: NetworkFault) -> bool {
         let once_in = self.faults.once_in(fault);
         once_in > 0 && self.random.once_in(once_in)
     }
 
     /// A new end of a stream.
-    pub(super) fn open(&mut self, end: End) -> u64 {
+    pub(super) fn open(&mut self, end: Endpoint) -> u64 {
         self.open_ends += 1;
         self.ends.insert(end)
     }
 
     /// A random time up to `most`, never zero.
-    pub(super) fn some_time(&mut self, most: Duration) -> Duration {
+    pub(super) fn random_delay(&mut self, most: Duration) -> Duration {
         Duration::from_nanos(1 + self.random.below(most.as_nanos() as usize) as u64)
     }
 
@@ -219,12 +219,12 @@ impl World {
     }
 
     pub(super) fn put_at(&mut self, at: Duration, event: Event) {
-        self.agenda.put(at, event);
+        self.event_queue.put(at, event);
     }
 
     /// The time of the next event, or of the next end of a loop's sleep.
     pub(super) fn next_time(&self) -> Option<Duration> {
-        let event = self.agenda.next_time();
+        let event = self.event_queue.next_time();
         let sleeps = self.driver_states.iter().filter(|state| state.is_turned).filter_map(|state| state.sleep);
         sleeps.chain(event).min()
     }
@@ -232,20 +232,20 @@ impl World {
     /// Moves the clock, and handles all events that are due.
     pub(super) fn advance(&mut self, to: Duration) {
         self.now = self.now.max(to);
-        if self.strikes(Fault::ClockJump) {
-            let ahead = self.some_time(LEAP_MAX);
+        if self.occurs(NetworkFault::ClockJump) {
+            let ahead = self.random_delay(CLOCK_JUMP_MAX);
             self.now += ahead;
-            let leap = self.some_time(SYSTEM_TIME_LEAP_MAX);
+            let leap = self.random_delay(SYSTEM_TIME_JUMP_MAX);
             let back = self.random.once_in(2);
             self.clock_offset = if back { self.clock_offset.saturating_sub(leap) } else { self.clock_offset + leap };
         }
-        while let Some(event) = self.agenda.pop(self.now) {
+        while let Some(event) = self.event_queue.pop(self.now) {
             self.handle(event);
         }
     }
 
     fn handle(&mut self, event: Event) {
-        if self.is_cut(&event) {
+        if self.is_partitioned(&event) {
             return self.defer(event);
         }
         match event {
@@ -253,7 +253,7 @@ impl World {
             Event::ConnectDone { end, outcome } => self.connect_done(end, outcome),
             Event::Data { to, bytes } => self.arrive(to, &bytes),
             Event::Fin { to, joined } => self.change(to, |end| (end.fin_received, end.fin_joined) = (true, joined)),
-            Event::Reset { to } => self.change(to, End::break_off),
+            Event::Reset { to } => self.change(to, Endpoint::break_stream),
             Event::Acknowledged { end, count } => self.change(end, |end| end.unacknowledged -= count),
             Event::Unstalled { end } => self.change(end, |end| end.stalled = false),
             Event::BufferRestored { end } => self.change(end, |end| end.send_buffer = SEND_BUFFER_BYTES),
@@ -261,14 +261,14 @@ impl World {
             Event::Cancelled { place } => self.set_one_more(place, false),
             Event::Poll { place } => {
                 match place {
-                    Place::End(id) => self.ends.get_mut(id).into_iter().for_each(|end| end.queued = false),
-                    Place::Listener(id) => self.listeners.get_mut(id).into_iter().for_each(|it| it.queued = false),
-                    Place::Closed(_) => {}
+                    SocketRef::Endpoint(id) => self.ends.get_mut(id).into_iter().for_each(|end| end.queued = false),
+                    SocketRef::Listener(id) => self.listeners.get_mut(id).into_iter().for_each(|it| it.queued = false),
+                    SocketRef::Closed(_) => {}
                 }
                 self.enqueue(place);
             }
             Event::Closed { driver, token } => {
-                self.driver_states[driver].ready.push(Place::Closed(token), Load::LIGHT);
+                self.driver_states[driver].ready.push(SocketRef::Closed(token), Load::LIGHT);
             }
             Event::WakeUp { driver } => {
                 let wake_up = &mut self.driver_states[driver].wake_up;
@@ -281,40 +281,40 @@ impl World {
     }
 
     /// Resumes receiving or accepting, or stops it; after a stop one completion may still come.
-    pub(super) fn set_on(&mut self, place: Place, on: bool) {
+    pub(super) fn set_interest(&mut self, place: SocketRef, on: bool) {
         let (is_on, one_more) = match place {
-            Place::End(id) => match self.ends.get_mut(id) {
+            SocketRef::Endpoint(id) => match self.ends.get_mut(id) {
                 Some(end) => (&mut end.receiving, &mut end.one_more),
                 None => return,
             },
-            Place::Listener(id) => match self.listeners.get_mut(id) {
+            SocketRef::Listener(id) => match self.listeners.get_mut(id) {
                 Some(listener) => (&mut listener.accepting, &mut listener.one_more),
                 None => return,
             },
-            Place::Closed(_) => return,
+            SocketRef::Closed(_) => return,
         };
         *one_more = false;
-        if std::mem::replace(is_on, on) && !on && self.threatens(Fault::LateCancel) {
-            let pause = self.some_time(CANCEL_MAX);
+        if std::mem::replace(is_on, on) && !on && self.may_occur(NetworkFault::LateCancel) {
+            let pause = self.random_delay(CANCEL_MAX);
             self.set_one_more(place, true);
             self.put(pause, Event::Cancelled { place });
         }
         self.enqueue(place);
     }
 
-    fn set_one_more(&mut self, place: Place, one_more: bool) {
+    fn set_one_more(&mut self, place: SocketRef, one_more: bool) {
         match place {
-            Place::End(id) => self.ends.get_mut(id).into_iter().for_each(|end| end.one_more = one_more),
-            Place::Listener(id) => self.listeners.get_mut(id).into_iter().for_each(|it| it.one_more = one_more),
-            Place::Closed(_) => {}
+            SocketRef::Endpoint(id) => self.ends.get_mut(id).into_iter().for_each(|end| end.one_more = one_more),
+            SocketRef::Listener(id) => self.listeners.get_mut(id).into_iter().for_each(|it| it.one_more = one_more),
+            SocketRef::Closed(_) => {}
         }
     }
 
     /// Changes an end, and queues it, since the change may cause a completion.
-    fn change(&mut self, id: u64, change: impl FnOnce(&mut End)) {
+    fn change(&mut self, id: u64, change: impl FnOnce(&mut Endpoint)) {
         if let Some(end) = self.ends.get_mut(id) {
             change(end);
-            self.enqueue(Place::End(id));
+            self.enqueue(SocketRef::Endpoint(id));
         }
     }
 
@@ -331,8 +331,8 @@ impl World {
         }
     }
 
-    fn is_cut(&self, event: &Event) -> bool {
-        !self.cuts.is_empty() && self.route_of(event).is_some_and(|route| self.cuts.contains(&route))
+    fn is_partitioned(&self, event: &Event) -> bool {
+        !self.partitions.is_empty() && self.route_of(event).is_some_and(|route| self.partitions.contains(&route))
     }
 
     fn defer(&mut self, event: Event) {
@@ -344,16 +344,16 @@ impl World {
     }
 
     /// Cuts both routes between two hosts.
-    pub(super) fn cut_between(&mut self, one: IpAddr, other: IpAddr) {
-        self.cuts.extend([(one, other), (other, one)]);
+    pub(super) fn partition_between(&mut self, one: IpAddr, other: IpAddr) {
+        self.partitions.extend([(one, other), (other, one)]);
     }
 
     /// Restores both routes, and delivers what was sent meanwhile, in its original order.
     pub(super) fn heal_between(&mut self, one: IpAddr, other: IpAddr) {
-        self.cuts.remove(&(one, other));
-        self.cuts.remove(&(other, one));
+        self.partitions.remove(&(one, other));
+        self.partitions.remove(&(other, one));
         for event in std::mem::take(&mut self.undelivered) {
-            if self.is_cut(&event) {
+            if self.is_partitioned(&event) {
                 self.undelivered.push(event);
             } else {
                 self.handle(event);
@@ -362,21 +362,21 @@ impl World {
     }
 
     /// Queues a socket at its driver, unless it is queued already or has no driver.
-    pub(super) fn enqueue(&mut self, place: Place) {
+    pub(super) fn enqueue(&mut self, place: SocketRef) {
         let socket = match place {
-            Place::End(id) => self.ends.get_mut(id).map(|end| (end.owner, &mut end.queued, end.load)),
-            Place::Listener(id) => {
+            SocketRef::Endpoint(id) => self.ends.get_mut(id).map(|end| (end.owner, &mut end.queued, end.load)),
+            SocketRef::Listener(id) => {
                 self.listeners.get_mut(id).map(|found| (found.owner, &mut found.queued, Load::default()))
             }
-            Place::Closed(_) => None,
+            SocketRef::Closed(_) => None,
         };
         if let Some((Some(owner), queued, load)) = socket
             && !std::mem::replace(queued, true)
         {
             let ready = &mut self.driver_states[owner.driver].ready;
             match place {
-                Place::Listener(_) => ready.push_listener(place),
-                Place::End(_) | Place::Closed(_) => ready.push(place, load),
+                SocketRef::Listener(_) => ready.push_listener(place),
+                SocketRef::Endpoint(_) | SocketRef::Closed(_) => ready.push(place, load),
             }
         }
     }
@@ -396,10 +396,10 @@ impl World {
 const CANCEL_MAX: Duration = Duration::from_millis(5);
 
 /// How far the clock jumps at most.
-const LEAP_MAX: Duration = Duration::from_millis(300);
+const CLOCK_JUMP_MAX: Duration = Duration::from_millis(300);
 
 /// How far the system time jumps at most.
-const SYSTEM_TIME_LEAP_MAX: Duration = Duration::from_secs(3600);
+const SYSTEM_TIME_JUMP_MAX: Duration = Duration::from_secs(3600);
 
 /// How late a wake-up may be.
 const WAKE_UP_MAX: Duration = Duration::from_millis(50);

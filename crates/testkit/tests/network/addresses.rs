@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Client, ConnectError, Limits};
 use tidegate_sys::Address;
-use tidegate_testkit::network::{Fault, Faults, Network};
+use tidegate_testkit::network::{FaultRates, Network, NetworkFault};
 use tidegate_testkit::seeds;
 
 use crate::journal::{Begun, Done, Journal, Seen};
@@ -22,7 +22,7 @@ fn path() -> Address {
 #[test]
 fn a_path_is_an_address_like_any_other() {
     for seed in seeds(20) {
-        let pair = Pair::new(seed, Faults::benign());
+        let pair = Pair::new(seed, FaultRates::benign());
         let host = pair.network.host("10.0.0.1");
         let listener = host.listener_at(&path()).expect("the path is free");
         assert_eq!(host.listener_at(&path()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
@@ -54,7 +54,7 @@ fn a_path_is_an_address_like_any_other() {
 
 #[test]
 fn a_path_without_a_listener_refuses_and_an_unknown_path_is_not_found() {
-    let pair = Pair::new(1, Faults::none());
+    let pair = Pair::new(1, FaultRates::none());
     let outcome = || {
         let place = pair.start(async { Client::at(path()).connect(Raw).await.map(drop) });
         pair.network.run_for(Duration::ZERO);
@@ -69,9 +69,9 @@ fn a_path_without_a_listener_refuses_and_an_unknown_path_is_not_found() {
         event_loop.serve(listener, Limits::default(), std::sync::Arc::default(), || Raw, echo)
     };
     pair.server.with(listens).expect("it is a listener");
-    pair.network.set_faults(Faults::none().with(Fault::Refused, 1));
+    pair.network.set_faults(FaultRates::none().with(NetworkFault::Refused, 1));
     assert_eq!(outcome(), io::ErrorKind::ConnectionRefused);
-    pair.network.set_faults(Faults::none());
+    pair.network.set_faults(FaultRates::none());
     pair.server.drain(Duration::ZERO);
     assert!(pair.network.run_until(SECOND, || pair.server.is_drained()));
     assert_eq!(outcome(), io::ErrorKind::ConnectionRefused);
@@ -92,8 +92,8 @@ fn listening_at_a_foreign_address_or_an_empty_path_fails() {
 fn a_test_may_have_a_driver_of_its_own_over_that_of_the_network() {
     let network = Network::new(1);
     let journal = Journal::default();
-    let server = network.host("10.0.0.1").station_over(journal.shim());
-    let client = network.host("10.0.0.2").station();
+    let server = network.host("10.0.0.1").node_with_driver(journal.shim());
+    let client = network.host("10.0.0.2").node();
     let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
     let come = client.spawn(exchange(to, vec![1; 1000], 1000));
     assert_eq!(network.run_task(SECOND, come).expect("nothing breaks"), [1; 1000]);

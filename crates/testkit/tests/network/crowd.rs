@@ -13,7 +13,7 @@ use tidegate_buffer::WaterMarks;
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Channel, Client, ConnectError, Counts, EventLoop, Limits, task};
 use tidegate_sys::Address;
-use tidegate_testkit::network::{Fault, Faults, Fired, Network, SimNode};
+use tidegate_testkit::network::{FaultCounts, FaultRates, Network, NetworkFault, SimNode};
 use tidegate_testkit::{Random, seeds};
 
 use crate::pair::{Echo, SECOND, Served, echo, exchange, weather, without_messages};
@@ -156,12 +156,12 @@ struct Round {
 }
 
 impl Round {
-    fn new(seed: u64, faults: Faults) -> Self {
+    fn new(seed: u64, faults: FaultRates) -> Self {
         let network = Network::new(seed);
         network.set_faults(faults);
-        let stations = |ips: &[&str]| ips.iter().map(|ip| network.host(ip).station()).collect::<Vec<_>>();
-        let servers = stations(&["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2"]);
-        let clients = stations(&["10.0.1.1", "10.0.1.2"]);
+        let nodes = |ips: &[&str]| ips.iter().map(|ip| network.host(ip).node()).collect::<Vec<_>>();
+        let servers = nodes(&["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2"]);
+        let clients = nodes(&["10.0.1.1", "10.0.1.2"]);
         Self { network, servers, clients, made: Rc::default(), gone: Rc::default() }
     }
 
@@ -169,15 +169,15 @@ impl Round {
         let limits =
             || Limits { write_timeout: SECOND * 5, water: WaterMarks::new(20_000, 10_000), ..Limits::default() };
         let mut servers = Servers { echoes: Vec::new(), heralds: Vec::new() };
-        for (port, station) in (7000..).zip(&self.servers) {
+        for (port, node) in (7000..).zip(&self.servers) {
             let (made, gone) = (self.made.clone(), self.gone.clone());
             let make = move |_: &Address| {
                 made.set(made.get() + 1);
                 (Raw, Echo(gone.clone()))
             };
-            servers.echoes.push(station.listen(port, limits(), make).expect("the port is free"));
-            servers.echoes.push(station.serve(port + 100, limits(), || Raw, echo).expect("the port is free"));
-            servers.heralds.push(station.serve(port + 200, limits(), || Raw, herald).expect("the port is free"));
+            servers.echoes.push(node.listen(port, limits(), make).expect("the port is free"));
+            servers.echoes.push(node.serve(port + 100, limits(), || Raw, echo).expect("the port is free"));
+            servers.heralds.push(node.serve(port + 200, limits(), || Raw, herald).expect("the port is free"));
         }
         let path = Address::Unix("/run/echo.sock".into());
         let listener = self.network.host("10.0.0.2").listener_at(&path).expect("the path is free");
@@ -187,7 +187,7 @@ impl Round {
         servers
     }
 
-    fn run(self, seed: u64, connections: u64, mishap: Mishap) -> (Tally, Fired, Counts) {
+    fn run(self, seed: u64, connections: u64, mishap: Mishap) -> (Tally, FaultCounts, Counts) {
         let servers = self.listen();
         let tally = Rc::new(RefCell::new(Tally::new()));
         let mut random = Random::new(seed);
@@ -213,7 +213,7 @@ impl Round {
             Mishap::Drain => self.servers[0].drain(SECOND * 2),
             Mishap::Cut => {
                 let [one, other] = ["10.0.0.1", "10.0.1.1"].map(|ip| self.network.host(ip));
-                self.network.cut(&one, &other);
+                self.network.partition(&one, &other);
                 self.network.run_for(SECOND * 3);
                 self.network.heal(&one, &other);
             }
@@ -222,20 +222,20 @@ impl Round {
         let over = self.network.run_until(SECOND * 3600, || ended() == connections);
         assert!(over, "{} of {connections} have ended", ended());
         let tally = tally.take();
-        (tally, self.network.fired(), self.ends_clean())
+        (tally, self.network.fault_counts(), self.ends_clean())
     }
 
     /// Asserts that no connection, socket, slot or memory is left.
     fn ends_clean(self) -> Counts {
         let Self { network, servers, clients, made, gone } = self;
-        let stations = || servers.iter().chain(&clients);
-        let left = || network.open_ends() as u64 + stations().map(|station| station.counts().connections).sum::<u64>();
+        let nodes = || servers.iter().chain(&clients);
+        let left = || network.open_endpoints() as u64 + nodes().map(|node| node.counts().connections).sum::<u64>();
         assert!(network.run_until(SECOND * 300, || left() == 0), "{} ends or connections are left", left());
         assert_eq!(made.get(), gone.get(), "handlers that were made, and those that were notified of their end");
-        stations().for_each(|station| station.drain(SECOND));
-        assert!(network.run_until(SECOND * 2, || stations().all(SimNode::is_drained)), "a slot is left");
+        nodes().for_each(|node| node.drain(SECOND));
+        assert!(network.run_until(SECOND * 2, || nodes().all(SimNode::is_drained)), "a slot is left");
         let counts = servers.iter().map(SimNode::counts).reduce(add).expect("there are servers");
-        let pools: Vec<_> = stations().map(|station| station.pool().clone()).collect();
+        let pools: Vec<_> = nodes().map(|node| node.pool().clone()).collect();
         drop((network, servers, clients));
         assert!(pools.iter().all(|pool| pool.ledger().used() == 0), "memory is left");
         counts
@@ -261,25 +261,26 @@ fn add(one: Counts, other: Counts) -> Counts {
 fn every_connection_of_a_crowd_ends_and_is_accounted_for() {
     let begun = Instant::now();
     let wanted: u64 = std::env::var("TIDEGATE_CONNECTIONS").map_or(2_000, |number| number.parse().expect("a number"));
-    let (mut sum, mut fired, mut counts) = (Tally::new(), Fired::default(), Counts::default());
+    let (mut sum, mut fault_counts, mut counts) = (Tally::new(), FaultCounts::default(), Counts::default());
     for seed in seeds(wanted.div_ceil(ROUND)) {
         // In every second round nothing may break.
         let harsh = seed % 2 == 1;
         let faults = match harsh {
             false => weather(seed, &[0, 4, 8, 30]),
-            true => {
-                weather(seed, &[0, 4, 8, 30]).with(Fault::Reset, 150).with(Fault::Refused, 30).with(Fault::TimedOut, 30)
-            }
+            true => weather(seed, &[0, 4, 8, 30])
+                .with(NetworkFault::Reset, 150)
+                .with(NetworkFault::Refused, 30)
+                .with(NetworkFault::TimedOut, 30),
         };
         let mishap = [Mishap::None, Mishap::Drain, Mishap::Cut][(seed / 2 % 3) as usize];
-        let (tally, struck, counted) = Round::new(seed, faults).run(seed, ROUND, mishap);
+        let (tally, occurred, counted) = Round::new(seed, faults).run(seed, ROUND, mishap);
         assert_eq!(tally.values().sum::<u64>(), ROUND);
         for ((behaviour, outcome), count) in tally {
             let may_break = harsh || mishap != Mishap::None || outcome == Outcome::Whole;
             assert!(may_break, "{count} of {behaviour:?} were {outcome:?} though nothing breaks, with seed {seed}");
             *sum.entry((behaviour, outcome)).or_default() += count;
         }
-        fired += struck;
+        fault_counts += occurred;
         counts = add(counts, counted);
     }
     for ((behaviour, outcome), count) in &sum {
@@ -288,10 +289,10 @@ fn every_connection_of_a_crowd_ends_and_is_accounted_for() {
     let total: u64 = sum.values().sum();
     let took = begun.elapsed();
     println!(
-        "{fired}\n{counts:?}\n{total} connections in {took:.1?}: {:.0} in a second",
+        "{fault_counts}\n{counts:?}\n{total} connections in {took:.1?}: {:.0} in a second",
         total as f64 / took.as_secs_f64()
     );
-    fired.assert_all(&without_messages(&Fault::ALL));
+    fault_counts.assert_all(&without_messages(&NetworkFault::ALL));
 }
 
 /// Connections of a round.
@@ -302,14 +303,14 @@ const ROUND: u64 = 250;
 fn short_connections_take_their_turns() {
     let wanted: usize = std::env::var("TIDEGATE_CONNECTIONS").map_or(2_000, |number| number.parse().expect("a number"));
     let network = Network::new(1);
-    let stations: Vec<_> = (1..5).map(|last| network.host(&format!("10.0.0.{last}")).station()).collect();
+    let nodes: Vec<_> = (1..5).map(|last| network.host(&format!("10.0.0.{last}")).node()).collect();
     let limits = || Limits { connections_max: usize::MAX, ..Limits::default() };
-    let to = stations[0].serve(7, limits(), || Raw, echo).expect("the port is free");
+    let to = nodes[0].serve(7, limits(), || Raw, echo).expect("the port is free");
     let client = Client::at(to);
     let idle = Rc::new(Cell::new(0));
     for number in 0..wanted / 20 {
         let (client, idle) = (client.clone(), idle.clone());
-        drop(stations[1 + number % 3].spawn(async move {
+        drop(nodes[1 + number % 3].spawn(async move {
             let mut channel = client.connect(Raw).await.expect("a server listens");
             idle.set(idle.get() + 1);
             drop(channel.recv().await);
@@ -325,7 +326,7 @@ fn short_connections_take_their_turns() {
     let done = Rc::new(Cell::new(0));
     for number in 0..100 {
         let (client, done) = (client.clone(), done.clone());
-        drop(stations[1 + number % 3].spawn(async move {
+        drop(nodes[1 + number % 3].spawn(async move {
             for _ in 0..wanted / 100 {
                 let mut channel = client.connect(Raw).await.expect("a server listens");
                 channel.send("ebb and flow".into()).expect("there is room");

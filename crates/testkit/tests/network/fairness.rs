@@ -15,7 +15,7 @@ use tidegate_codec::Slice;
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Client, Context, Handler, Limits, Outcome, task};
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Token, Waker};
-use tidegate_testkit::network::{Fault, Faults, Link, Network};
+use tidegate_testkit::network::{FaultRates, Link, Network, NetworkFault};
 use tidegate_testkit::seeds;
 
 /// The record of the server's turns.
@@ -150,21 +150,21 @@ async fn ping(to: Address) -> usize {
 fn play(seed: u64, heavy: usize, light: usize) -> Seen {
     let network = Network::new(seed);
     // No fault that makes a socket report another completion first, which takes a turn of its own.
-    let faults = [Fault::Reordered, Fault::Jitter, Fault::SplitRead];
-    network.set_faults(faults.into_iter().fold(Faults::none(), |faults, fault| faults.with(fault, 5)));
+    let faults = [NetworkFault::Reordered, NetworkFault::Jitter, NetworkFault::SplitRead];
+    network.set_faults(faults.into_iter().fold(FaultRates::none(), |faults, fault| faults.with(fault, 5)));
     network.set_link(Link { bytes_per_second: 1_000_000_000, ..Link::default() });
     let seen = Rc::<RefCell<Seen>>::default();
     let watched = seen.clone();
     let server = network
         .host("10.0.0.1")
-        .station_over(move |below| Box::new(Watch { below, adopted: Vec::new(), seen: watched }));
+        .node_with_driver(move |below| Box::new(Watch { below, adopted: Vec::new(), seen: watched }));
     let address = server.listen(7, Limits::default(), |_| (Raw, Sink)).expect("the port is free");
-    let uploads = network.host("10.0.0.2").station();
+    let uploads = network.host("10.0.0.2").node();
     for _ in 0..heavy {
         drop(uploads.spawn(upload(address.clone())));
     }
     network.run_for(Duration::from_millis(30));
-    let pings = network.host(&LIGHT.to_string()).station();
+    let pings = network.host(&LIGHT.to_string()).node();
     let pings: Vec<_> = (0..light).map(|_| pings.spawn(ping(address.clone()))).collect();
     while pings.iter().any(|ping| !ping.is_finished()) {
         network.run_for(Duration::from_millis(3));

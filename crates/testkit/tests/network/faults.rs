@@ -12,7 +12,7 @@ use tidegate_buffer::{Outbound, Pool};
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Channel, Client, ConnectError, Limits, task};
 use tidegate_sys::{Accepted, Address, Completion, Driver, Operation, SocketOptions, Token};
-use tidegate_testkit::network::{Fault, Faults, Fired, Network, SimNode};
+use tidegate_testkit::network::{FaultCounts, FaultRates, Network, NetworkFault, SimNode};
 use tidegate_testkit::seeds;
 
 use crate::exchange_all;
@@ -21,36 +21,37 @@ use crate::pair::{Pair, SECOND, Served, echo, exchange, without_messages};
 
 #[test]
 fn no_benign_fault_does_harm_however_often_it_strikes() {
-    let mut sum = Fired::default();
-    for fault in Fault::BENIGN {
+    let mut sum = FaultCounts::default();
+    for fault in NetworkFault::BENIGN {
         for often in [2, 3] {
             // A clock that jumps at every step is later than any time-out.
-            let faults = Faults::none().with(fault, if fault == Fault::ClockJump { 50 } else { often });
+            let faults = FaultRates::none().with(fault, if fault == NetworkFault::ClockJump { 50 } else { often });
             for seed in seeds(10) {
-                let (_, fired, whole) = exchange_all(seed, faults.clone());
+                let (_, fault_counts, whole) = exchange_all(seed, faults.clone());
                 assert_eq!(whole, 4, "exchanges that came back whole with {fault:?} and seed {seed}");
-                let others: u64 = Fault::ALL.iter().filter(|other| **other != fault).map(|it| fired.count(*it)).sum();
-                assert_eq!(others, 0, "others than {fault:?} struck");
-                sum += fired;
+                let others: u64 =
+                    NetworkFault::ALL.iter().filter(|other| **other != fault).map(|it| fault_counts.count(*it)).sum();
+                assert_eq!(others, 0, "others than {fault:?} occurred");
+                sum += fault_counts;
             }
         }
     }
     // Alone it cannot strike: no peer here is so slow that a loop stops receiving. See below.
-    let others = without_messages(&Fault::BENIGN).into_iter().filter(|fault| *fault != Fault::LateCancel);
+    let others = without_messages(&NetworkFault::BENIGN).into_iter().filter(|fault| *fault != NetworkFault::LateCancel);
     sum.assert_all(&others.collect::<Vec<_>>());
 }
 
 /// A client whose driver records its operations and completions, and a server.
-fn journalled(faults: Faults) -> (Network, SimNode, SimNode, Journal) {
+fn journalled(faults: FaultRates) -> (Network, SimNode, SimNode, Journal) {
     let network = Network::new(1);
     network.set_faults(faults);
     let journal = Journal::default();
-    let client = network.host("10.0.0.2").station_over(journal.shim());
-    (network.clone(), network.host("10.0.0.1").station(), client, journal)
+    let client = network.host("10.0.0.2").node_with_driver(journal.shim());
+    (network.clone(), network.host("10.0.0.1").node(), client, journal)
 }
 
 /// Exchanges `length` bytes with an echo, and returns the journal of the client's driver.
-fn exchanged(faults: Faults, length: usize) -> (Network, Vec<Seen>) {
+fn exchanged(faults: FaultRates, length: usize) -> (Network, Vec<Seen>) {
     let (network, server, client, journal) = journalled(faults);
     let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
     let come = client.spawn(exchange(to, vec![1; length], length));
@@ -61,7 +62,7 @@ fn exchanged(faults: Faults, length: usize) -> (Network, Vec<Seen>) {
 
 #[test]
 fn a_full_buffer_takes_few_bytes_at_a_time() {
-    let sends = |faults: Faults| {
+    let sends = |faults: FaultRates| {
         let (_, seen) = exchanged(faults, 30_000);
         let sent = seen.into_iter().filter_map(|seen| match seen {
             Seen::Done(_, Done::Sent(count), _) if count > 0 => Some(count),
@@ -69,15 +70,15 @@ fn a_full_buffer_takes_few_bytes_at_a_time() {
         });
         sent.collect::<Vec<_>>()
     };
-    assert_eq!(sends(Faults::none()), [30_000]);
-    let few = sends(Faults::none().with(Fault::FullBuffer, 1));
+    assert_eq!(sends(FaultRates::none()), [30_000]);
+    let few = sends(FaultRates::none().with(NetworkFault::FullBuffer, 1));
     assert!(few.len() >= 15 && few.iter().all(|count| *count <= 2000), "{few:?}");
     assert_eq!(few.iter().sum::<usize>(), 30_000);
 }
 
 #[test]
 fn the_end_may_arrive_and_be_reported_with_the_last_bytes() {
-    let joined = |faults: Faults| {
+    let joined = |faults: FaultRates| {
         let (network, server, client, journal) = journalled(faults);
         let parting = |mut channel: Channel<Raw>| async move {
             channel.send("farewell".into())?;
@@ -100,14 +101,14 @@ fn the_end_may_arrive_and_be_reported_with_the_last_bytes() {
         done.windows(2).any(|two| matches!(two, [Seen::Done(_, Done::Received, _), Seen::Done(_, Done::Ended, _)]))
     };
     // Even where every segment is late by a different time.
-    assert!(!joined(Faults::none().with(Fault::Jitter, 1)));
-    assert!(joined(Faults::none().with(Fault::Jitter, 1).with(Fault::FinWithData, 1)));
+    assert!(!joined(FaultRates::none().with(NetworkFault::Jitter, 1)));
+    assert!(joined(FaultRates::none().with(NetworkFault::Jitter, 1).with(NetworkFault::FinWithData, 1)));
 }
 
 #[test]
 fn a_late_send_completes_in_a_later_turn_before_the_next_send() {
-    let (network, seen) = exchanged(Faults::none().with(Fault::LateSend, 1), 100_000);
-    assert!(network.fired().count(Fault::LateSend) > 2);
+    let (network, seen) = exchanged(FaultRates::none().with(NetworkFault::LateSend, 1), 100_000);
+    assert!(network.fault_counts().count(NetworkFault::LateSend) > 2);
     let mut in_flight = false;
     let mut sent = 0;
     for seen in seen {
@@ -127,12 +128,12 @@ fn a_late_send_completes_in_a_later_turn_before_the_next_send() {
 #[test]
 fn after_receiving_was_stopped_one_more_completion_may_come_and_not_two() {
     // The client reads a little at a time, with pauses, from a server that never stops sending.
-    let stops = |faults: Faults, seed| {
+    let stops = |faults: FaultRates, seed| {
         let network = Network::new(seed);
         network.set_faults(faults);
         let journal = Journal::default();
-        let (server, client) = (network.host("10.0.0.1").station(), network.host("10.0.0.2"));
-        let client = client.station_over(journal.shim());
+        let (server, client) = (network.host("10.0.0.1").node(), network.host("10.0.0.2"));
+        let client = client.node_with_driver(journal.shim());
         let floods = |mut channel: Channel<Raw>| async move {
             while channel.ready().await.is_ok() && channel.send(vec![7; 1000].into()).is_ok() {}
             Served::Ok(())
@@ -161,23 +162,23 @@ fn after_receiving_was_stopped_one_more_completion_may_come_and_not_two() {
             assert!(late < 2, "two completions after receiving was stopped, with seed {seed}");
         }
         // A listener that pauses may have accepted one more as well.
-        assert!(network.fired().count(Fault::LateCancel) >= told_late);
+        assert!(network.fault_counts().count(NetworkFault::LateCancel) >= told_late);
         told_late
     };
-    assert_eq!(stops(Faults::none(), 1), 0);
+    assert_eq!(stops(FaultRates::none(), 1), 0);
     for seed in seeds(20) {
-        assert!(stops(Faults::none().with(Fault::LateCancel, 2), seed) > 0, "seed {seed}");
-        stops(Faults::benign().with(Fault::LateCancel, 2), seed);
+        assert!(stops(FaultRates::none().with(NetworkFault::LateCancel, 2), seed) > 0, "seed {seed}");
+        stops(FaultRates::benign().with(NetworkFault::LateCancel, 2), seed);
     }
 }
 
 #[test]
 fn after_accepting_was_stopped_one_more_stream_may_come() {
     let network = Network::new(1);
-    network.set_faults(Faults::none().with(Fault::NoDescriptor, 2).with(Fault::LateCancel, 1));
+    network.set_faults(FaultRates::none().with(NetworkFault::NoDescriptor, 2).with(NetworkFault::LateCancel, 1));
     let journal = Journal::default();
-    let server = network.host("10.0.0.1").station_over(journal.shim());
-    let client = network.host("10.0.0.2").station();
+    let server = network.host("10.0.0.1").node_with_driver(journal.shim());
+    let client = network.host("10.0.0.2").node();
     let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
     let exchanges: Vec<_> = (0..20).map(|_| client.spawn(exchange(to.clone(), vec![1; 100], 100))).collect();
     for exchange in exchanges {
@@ -196,18 +197,18 @@ fn after_accepting_was_stopped_one_more_stream_may_come() {
 
 #[test]
 fn delayed_completions_come_later_than_the_links_require() {
-    let takes = |faults: Faults| {
+    let takes = |faults: FaultRates| {
         let (network, _) = exchanged(faults, 1000);
         network.elapsed()
     };
-    assert!(takes(Faults::none().with(Fault::Delayed, 2)) > takes(Faults::none()));
+    assert!(takes(FaultRates::none().with(NetworkFault::Delayed, 2)) > takes(FaultRates::none()));
 }
 
 /// A driver that the test drives itself, a socket that is connected to an echo, and bytes to send there.
 fn connected(network: &Network) -> (Box<dyn Driver>, Token, Outbound) {
     let pool = Pool::new();
     let mut driver = network.host("10.0.0.1").driver(&pool);
-    let server = network.host("10.0.0.2").station();
+    let server = network.host("10.0.0.2").node();
     let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
     let token = Token { slot: 0, generation: 0 };
     driver.submit(token, Operation::Connect { address: &to, local: None, options: &SocketOptions::default() });
@@ -225,7 +226,7 @@ fn connected(network: &Network) -> (Box<dyn Driver>, Token, Outbound) {
 #[should_panic(expected = "a second send of a socket while one is in flight")]
 fn a_second_send_while_one_is_in_flight_fails_the_test() {
     let network = Network::new(1);
-    network.set_faults(Faults::none().with(Fault::LateSend, 1));
+    network.set_faults(FaultRates::none().with(NetworkFault::LateSend, 1));
     let (mut driver, token, mut queue) = connected(&network);
     for _ in 0..2 {
         assert!(driver.submit(token, Operation::Send { queue: &mut queue, bytes_max: 100 }).is_none());
@@ -240,11 +241,11 @@ fn a_reset_is_reported_by_or_after_the_send_in_flight() {
     let (mut after, mut by) = (0, 0);
     for seed in 0..20 {
         let network = Network::new(seed);
-        network.set_faults(Faults::none().with(Fault::LateSend, 1));
+        network.set_faults(FaultRates::none().with(NetworkFault::LateSend, 1));
         let (mut driver, token, mut queue) = connected(&network);
         assert!(driver.submit(token, Operation::Send { queue: &mut queue, bytes_max: 100 }).is_none());
         // The bytes that the echo sends back reset the stream.
-        network.set_faults(Faults::none().with(Fault::Reset, 1));
+        network.set_faults(FaultRates::none().with(NetworkFault::Reset, 1));
         let mut done = Vec::new();
         network.run_until(SECOND, || {
             driver.wait(None).expect("nothing is waited for");
@@ -264,7 +265,7 @@ fn a_reset_is_reported_by_or_after_the_send_in_flight() {
 #[test]
 fn a_close_completes_after_the_send_in_flight() {
     let network = Network::new(1);
-    network.set_faults(Faults::none().with(Fault::LateSend, 1));
+    network.set_faults(FaultRates::none().with(NetworkFault::LateSend, 1));
     let (mut driver, token, mut queue) = connected(&network);
     assert!(driver.submit(token, Operation::Send { queue: &mut queue, bytes_max: 100 }).is_none());
     assert!(driver.submit(token, Operation::Close { reset: true }).is_none());
@@ -282,7 +283,7 @@ fn an_unadopted_stream_is_open_until_its_driver_is_dropped() {
     let mut driver = host.driver(&Pool::new());
     let listener = host.listener(7).expect("the port is free");
     driver.submit(Token { slot: 0, generation: 0 }, Operation::Listen(listener));
-    let client = network.host("10.0.0.2").station();
+    let client = network.host("10.0.0.2").node();
     let to: Address = "10.0.0.1:7".parse().expect("it is one");
     let ended =
         client.spawn(async move { Client::at(to).connect(Raw).await?.recv().await.map_err(Box::<dyn Error>::from) });
@@ -293,20 +294,20 @@ fn an_unadopted_stream_is_open_until_its_driver_is_dropped() {
     };
     drop(socket);
     network.run_for(SECOND);
-    assert_eq!((network.open_ends(), ended.is_finished()), (2, false));
+    assert_eq!((network.open_endpoints(), ended.is_finished()), (2, false));
     drop(driver);
-    assert!(network.run_until(SECOND * 10, || ended.is_finished() && network.open_ends() == 0));
+    assert!(network.run_until(SECOND * 10, || ended.is_finished() && network.open_endpoints() == 0));
 }
 
 #[test]
 fn hosts_that_are_cut_off_communicate_again_when_healed() {
     for seed in seeds(20) {
-        let pair = Pair::new(seed, Faults::benign());
+        let pair = Pair::new(seed, FaultRates::benign());
         let hosts = ["10.0.0.1", "10.0.0.2"].map(|ip| pair.network.host(ip));
         let to = pair.serve_with_handlers(Limits::default());
         let whole = pair.start(exchange(to.clone(), vec![1; 200_000], 5000));
         assert!(pair.network.run_until(SECOND * 10, || pair.server.counts().received_bytes > 0));
-        pair.network.cut(&hosts[0], &hosts[1]);
+        pair.network.partition(&hosts[0], &hosts[1]);
         let unheard = pair.start(async move { Client::at(to).connect(Raw).await.map(drop) });
         pair.network.run_for(SECOND * 20);
         assert!(!whole.is_there(), "seed {seed}");
@@ -321,9 +322,9 @@ fn hosts_that_are_cut_off_communicate_again_when_healed() {
 
 #[test]
 fn connecting_to_a_host_that_is_cut_off_times_out() {
-    let pair = Pair::new(1, Faults::none());
+    let pair = Pair::new(1, FaultRates::none());
     let to = pair.serve_with_tasks();
-    pair.network.cut(&pair.network.host("10.0.0.1"), &pair.network.host("10.0.0.2"));
+    pair.network.partition(&pair.network.host("10.0.0.1"), &pair.network.host("10.0.0.2"));
     let client = Client::at(to).connect_timeout(SECOND * 3600);
     let place = pair.start(async move { client.connect(Raw).await.map(drop) });
     assert!(pair.network.run_until(SECOND * 200, || place.is_there()));
@@ -334,13 +335,13 @@ fn connecting_to_a_host_that_is_cut_off_times_out() {
 }
 
 /// How late each of a hundred wake-ups of a task by the task of another loop came.
-fn wake_ups(faults: Faults) -> (Vec<Duration>, Fired) {
+fn wake_ups(faults: FaultRates) -> (Vec<Duration>, FaultCounts) {
     let network = Network::new(1);
     network.set_faults(faults);
     let waiting: Rc<RefCell<Option<Waker>>> = Rc::default();
     let woken_at = Rc::new(Cell::new(network.now()));
     let (slot, at) = (waiting.clone(), woken_at.clone());
-    let late = network.host("10.0.0.1").station().spawn(async move {
+    let late = network.host("10.0.0.1").node().spawn(async move {
         let mut late = Vec::new();
         for _ in 0..100 {
             let mut is_waiting = false;
@@ -356,7 +357,7 @@ fn wake_ups(faults: Faults) -> (Vec<Duration>, Fired) {
         }
         late
     });
-    let waking = network.host("10.0.0.2").station().spawn(async move {
+    let waking = network.host("10.0.0.2").node().spawn(async move {
         loop {
             task::sleep(SECOND).await;
             woken_at.set(task::now());
@@ -367,15 +368,15 @@ fn wake_ups(faults: Faults) -> (Vec<Duration>, Fired) {
     });
     let late = network.run_task(SECOND * 200, late);
     drop(waking);
-    (late, network.fired())
+    (late, network.fault_counts())
 }
 
 #[test]
 fn a_late_wake_up_delays_messages_between_loops() {
-    let (late, fired) = wake_ups(Faults::none());
-    assert_eq!((late, fired.count(Fault::LateWakeUp)), (vec![Duration::ZERO; 100], 0));
-    let (late, fired) = wake_ups(Faults::none().with(Fault::LateWakeUp, 2));
-    let strikes = fired.count(Fault::LateWakeUp);
+    let (late, fault_counts) = wake_ups(FaultRates::none());
+    assert_eq!((late, fault_counts.count(NetworkFault::LateWakeUp)), (vec![Duration::ZERO; 100], 0));
+    let (late, fault_counts) = wake_ups(FaultRates::none().with(NetworkFault::LateWakeUp, 2));
+    let strikes = fault_counts.count(NetworkFault::LateWakeUp);
     assert!((20..80).contains(&strikes), "{strikes} of 100 wake-ups were late");
     assert_eq!(late.iter().filter(|time| !time.is_zero()).count() as u64, strikes);
     assert!(late.iter().all(|time| *time <= Duration::from_millis(50)), "{late:?}");

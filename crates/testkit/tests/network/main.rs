@@ -21,13 +21,13 @@ use tidegate_codec::Slice;
 use tidegate_codec::framing::{Lines, Raw};
 use tidegate_engine::{Channel, Client, ConnectError, Context, Event, EventLoop, Handler, Limits, Outcome, task};
 use tidegate_sys::Address;
-use tidegate_testkit::network::{Fault, Faults, Fired, Link, Network};
+use tidegate_testkit::network::{FaultCounts, FaultRates, Link, Network, NetworkFault};
 use tidegate_testkit::{Random, seeds};
 
 use crate::pair::{Pair, SECOND, Served, echo, exchange, without_messages};
 
 /// Four exchanges at once, large and byte by byte, with handlers and with tasks.
-pub(crate) fn exchange_all(seed: u64, faults: Faults) -> (u64, Fired, usize) {
+pub(crate) fn exchange_all(seed: u64, faults: FaultRates) -> (u64, FaultCounts, usize) {
     let pair = Pair::new(seed, faults);
     let mut random = Random::new(seed);
     let servers = [pair.serve_with_handlers(Limits::default()), pair.serve_with_tasks()];
@@ -54,38 +54,41 @@ pub(crate) fn exchange_all(seed: u64, faults: Faults) -> (u64, Fired, usize) {
     }
     let (made, gone) = (pair.made.clone(), pair.gone.clone());
     drop(network);
-    let (trace, fired) = pair.ends_clean();
+    let (trace, fault_counts) = pair.ends_clean();
     assert_eq!(made.get(), gone.get(), "handlers that were made, and those that were notified of their end");
-    (trace, fired, whole)
+    (trace, fault_counts, whole)
 }
 
 #[test]
 fn every_byte_arrives_in_order_whatever_is_slow_short_or_late() {
-    let mut fired = Fired::default();
+    let mut fault_counts = FaultCounts::default();
     for seed in seeds(200) {
-        let (_, struck, whole) = exchange_all(seed, Faults::benign());
+        let (_, occurred, whole) = exchange_all(seed, FaultRates::benign());
         assert_eq!(whole, 4, "exchanges that came back whole with seed {seed}");
-        fired += struck;
+        fault_counts += occurred;
     }
-    fired.assert_all(&without_messages(&Fault::BENIGN));
+    fault_counts.assert_all(&without_messages(&NetworkFault::BENIGN));
 }
 
 #[test]
 fn under_resets_every_connection_ends_and_nothing_is_left() {
-    let (mut fired, mut exchanges) = (Fired::default(), 0);
-    let faults = Faults::benign().with(Fault::Reset, 60).with(Fault::Refused, 20).with(Fault::TimedOut, 20);
+    let (mut fault_counts, mut exchanges) = (FaultCounts::default(), 0);
+    let faults = FaultRates::benign()
+        .with(NetworkFault::Reset, 60)
+        .with(NetworkFault::Refused, 20)
+        .with(NetworkFault::TimedOut, 20);
     for seed in seeds(200) {
-        let (_, struck, whole) = exchange_all(seed, faults.clone());
-        fired += struck;
+        let (_, occurred, whole) = exchange_all(seed, faults.clone());
+        fault_counts += occurred;
         exchanges += whole;
     }
-    println!("{exchanges} exchanges came back whole\n{fired}");
-    fired.assert_all(&without_messages(&Fault::ALL));
+    println!("{exchanges} exchanges came back whole\n{fault_counts}");
+    fault_counts.assert_all(&without_messages(&NetworkFault::ALL));
 }
 
 #[test]
 fn a_reset_is_reported_to_both_sides() {
-    let pair = Pair::new(1, Faults::none());
+    let pair = Pair::new(1, FaultRates::none());
     let to = pair.serve_with_handlers(Limits::default());
     let place = pair.start(async move {
         let mut channel = Client::at(to).connect(Raw).await?;
@@ -95,9 +98,9 @@ fn a_reset_is_reported_to_both_sides() {
         Ok::<_, Box<dyn Error>>((first, channel.recv().await.map(|_| ()).unwrap_err().to_string()))
     });
     pair.network.run_until(SECOND, || pair.server.counts().received_bytes == 3);
-    pair.network.set_faults(Faults::none().with(Fault::Reset, 1));
+    pair.network.set_faults(FaultRates::none().with(NetworkFault::Reset, 1));
     pair.network.run_for(SECOND);
-    pair.network.set_faults(Faults::none());
+    pair.network.set_faults(FaultRates::none());
     match place.take() {
         Ok((first, error)) => assert!(first.is_some() && error.contains("reset"), "{error}"),
         Err(error) => assert!(error.to_string().contains("reset"), "{error}"),
@@ -131,7 +134,7 @@ impl Handler<Raw> for Late {
 #[test]
 fn either_side_may_end_first_and_still_receive() {
     for seed in seeds(20) {
-        let pair = Pair::new(seed, Faults::benign());
+        let pair = Pair::new(seed, FaultRates::benign());
         let to = pair.server.listen(7, Limits::default(), |_| (Raw, Late(0))).expect("the port is free");
         let counted = pair.start(exchange(to, vec![1; 100_000], 1000));
         // The server ends first, and receives up to the client's end.
@@ -171,7 +174,7 @@ fn either_side_may_end_first_and_still_receive() {
 
 #[test]
 fn connecting_without_a_listener_is_refused() {
-    let pair = Pair::new(1, Faults::none());
+    let pair = Pair::new(1, FaultRates::none());
     let unused: Address = "10.0.0.1:9".parse().expect("it is one");
     let place = pair.start(async move { Client::at(unused).connect(Raw).await.map(drop) });
     assert!(pair.network.run_until(SECOND, || place.is_there()));
@@ -184,7 +187,7 @@ fn connecting_without_a_listener_is_refused() {
 #[test]
 fn an_unanswered_connect_times_out_in_virtual_time() {
     let begun = Instant::now();
-    let pair = Pair::new(1, Faults::none().with(Fault::TimedOut, 1));
+    let pair = Pair::new(1, FaultRates::none().with(NetworkFault::TimedOut, 1));
     let to = pair.serve_with_tasks();
     let patient = Client::at(to.clone()).connect_timeout(SECOND * 3600);
     let impatient = pair.start(async move { Client::at(to).connect(Raw).await.map(drop) });
@@ -201,7 +204,7 @@ fn an_unanswered_connect_times_out_in_virtual_time() {
 
 #[test]
 fn a_drain_ends_idle_connections() {
-    let pair = Pair::new(1, Faults::benign());
+    let pair = Pair::new(1, FaultRates::benign());
     let to = pair.serve_with_handlers(Limits::default());
     let place = pair.start(async move {
         let mut channel = Client::at(to).connect(Raw).await?;
@@ -224,7 +227,7 @@ fn a_drain_ends_idle_connections() {
 /// Regression: the loop spun from the drain's deadline until the last socket was closed.
 #[test]
 fn past_a_drains_deadline_the_loop_sleeps_until_the_driver_has_let_go() {
-    let pair = Pair::new(1, Faults::none().with(Fault::LateClose, 1));
+    let pair = Pair::new(1, FaultRates::none().with(NetworkFault::LateClose, 1));
     let to = pair.serve_with_handlers(Limits::default());
     let place =
         pair.start(async move { Client::at(to).connect(Raw).await?.recv().await.map_err(Box::<dyn Error>::from) });
@@ -238,7 +241,7 @@ fn past_a_drains_deadline_the_loop_sleeps_until_the_driver_has_let_go() {
 
 #[test]
 fn a_peer_that_never_reads_is_cut_off_when_the_write_deadline_has_come() {
-    let pair = Pair::new(1, Faults::none());
+    let pair = Pair::new(1, FaultRates::none());
     let limits = Limits { write_timeout: SECOND * 40, ..Limits::default() };
     let to = pair.serve_with_handlers(limits);
     let place = pair.start(async move {
@@ -268,7 +271,7 @@ fn bytes_take_the_time_of_their_link_in_either_direction() {
     let (here, there) = (network.host("10.0.0.1"), network.host("10.0.0.2"));
     network.set_link_between(&here, &there, Link { latency: SECOND, bytes_per_second: 1000 });
     network.set_link_between(&there, &here, Link { latency: SECOND * 2, bytes_per_second: 1_000_000 });
-    let (server, client) = (there.station(), here.station());
+    let (server, client) = (there.node(), here.node());
     let to = server.serve(7, Limits::default(), || Raw, echo).expect("the port is free");
     let finished = Rc::new(Cell::new(None));
     let finishes = finished.clone();
@@ -292,7 +295,7 @@ fn bytes_take_the_time_of_their_link_in_either_direction() {
 fn several_loops_of_one_host_talk_to_each_other() {
     let network = Network::new(1);
     let host = network.host("::1");
-    let (server, client) = (host.station(), host.station());
+    let (server, client) = (host.node(), host.node());
     let serve = async |mut channel: Channel<Lines>| {
         while let Some(line) = channel.recv().await? {
             channel.send(line.into())?;
@@ -319,7 +322,7 @@ fn a_loop_that_the_test_turns_itself_is_on_the_network_as_well() {
     let listener = here.listener(7).expect("the port is free");
     server.serve(listener, Limits::default(), Arc::default(), || Raw, echo).expect("it is a listener");
     let to: Address = "10.0.0.1:7".parse().expect("it is one");
-    let client = there.station();
+    let client = there.node();
     let come = client.spawn(exchange(to, vec![7; 10_000], 100));
     let turned = network.run_until(SECOND, || {
         server.turn(None).expect("nothing is waited for");
@@ -332,7 +335,7 @@ fn a_loop_that_the_test_turns_itself_is_on_the_network_as_well() {
 #[test]
 fn a_loop_whose_memory_is_used_up_sheds_and_goes_on() {
     for seed in seeds(20) {
-        let pair = Pair::new(seed, Faults::benign());
+        let pair = Pair::new(seed, FaultRates::benign());
         pair.server.pool().ledger().set_budget(400_000);
         let limits = Limits { water: WaterMarks::new(1 << 20, 1 << 19), ..Limits::default() };
         let to = pair.serve_with_handlers(limits);

@@ -10,25 +10,25 @@ use tidegate_codec::framing::Raw;
 use tidegate_engine::{Channel, Client, CloseReason, Context, Handler, Limits, Outcome, task};
 use tidegate_sys::Address;
 use tidegate_testkit::Random;
-use tidegate_testkit::network::{Fault, Faults, Fired, Network, SimNode};
+use tidegate_testkit::network::{FaultCounts, FaultRates, Network, NetworkFault, SimNode};
 
 pub(crate) type Served = Result<(), Box<dyn Error>>;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// Different faults for each seed: each benign fault strikes at one of these rates. So rare combinations occur, and
+/// Different faults for each seed: each benign fault occurs at one of these rates. So rare combinations occur, and
 /// some faults are missing.
-pub(crate) fn weather(seed: u64, once_in: &[usize]) -> Faults {
+pub(crate) fn weather(seed: u64, once_in: &[usize]) -> FaultRates {
     // Not the numbers that the network draws.
     let mut random = Random::new(!seed);
-    Fault::BENIGN.into_iter().fold(Faults::none(), |faults, fault| {
+    NetworkFault::BENIGN.into_iter().fold(FaultRates::none(), |faults, fault| {
         let often = *random.pick(once_in);
         faults.with(
             fault,
             match fault {
-                // A fault that strikes each time lets nothing happen at all.
-                Fault::ClockJump => often * 50,
-                Fault::NoDescriptor | Fault::WouldBlock | Fault::Delayed if often == 1 => 2,
+                // A fault that occurs each time lets nothing happen at all.
+                NetworkFault::ClockJump => often * 50,
+                NetworkFault::NoDescriptor | NetworkFault::WouldBlock | NetworkFault::Delayed if often == 1 => 2,
                 _ => often,
             },
         )
@@ -36,8 +36,8 @@ pub(crate) fn weather(seed: u64, once_in: &[usize]) -> Faults {
 }
 
 /// Those of `faults` that can strike between loops that send each other no message.
-pub(crate) fn without_messages(faults: &[Fault]) -> Vec<Fault> {
-    faults.iter().copied().filter(|fault| *fault != Fault::LateWakeUp).collect()
+pub(crate) fn without_messages(faults: &[NetworkFault]) -> Vec<NetworkFault> {
+    faults.iter().copied().filter(|fault| *fault != NetworkFault::LateWakeUp).collect()
 }
 
 /// Echoes all bytes, and counts the handlers of its kind that have closed.
@@ -96,10 +96,10 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn new(seed: u64, faults: Faults) -> Self {
+    pub(crate) fn new(seed: u64, faults: FaultRates) -> Self {
         let network = Network::new(seed);
         network.set_faults(faults);
-        let (server, client) = (network.host("10.0.0.1").station(), network.host("10.0.0.2").station());
+        let (server, client) = (network.host("10.0.0.1").node(), network.host("10.0.0.2").node());
         Self { network, server, client, gone: Rc::default(), made: Rc::default() }
     }
 
@@ -126,16 +126,16 @@ impl Pair {
     }
 
     /// Asserts that no connection is left, neither in the network nor in memory.
-    pub(crate) fn ends_clean(self) -> (u64, Fired) {
+    pub(crate) fn ends_clean(self) -> (u64, FaultCounts) {
         let Self { network, server, client, .. } = self;
         let over = network.run_until(SECOND * 200, || {
-            network.open_ends() == 0 && server.counts().connections == 0 && client.counts().connections == 0
+            network.open_endpoints() == 0 && server.counts().connections == 0 && client.counts().connections == 0
         });
-        assert!(over, "{} ends, server {:?}, client {:?}", network.open_ends(), server.counts(), client.counts());
+        assert!(over, "{} ends, server {:?}, client {:?}", network.open_endpoints(), server.counts(), client.counts());
         server.drain(SECOND);
         client.drain(SECOND);
         assert!(network.run_until(SECOND * 2, || server.is_drained() && client.is_drained()), "a slot is left");
-        let result = (network.trace(), network.fired());
+        let result = (network.trace(), network.fault_counts());
         let pools = [server.pool().clone(), client.pool().clone()];
         drop((network, server, client));
         for pool in pools {

@@ -4,7 +4,7 @@ use std::env;
 use std::panic::catch_unwind;
 use std::process::Command;
 
-use tidegate_testkit::network::{Fault, Faults, Fired, Network};
+use tidegate_testkit::network::{FaultCounts, FaultRates, Network, NetworkFault};
 use tidegate_testkit::seeds;
 
 use crate::exchange_all;
@@ -12,7 +12,7 @@ use crate::pair::{Pair, SECOND, exchange};
 
 #[test]
 fn the_same_seed_gives_the_same_events_and_another_seed_others() {
-    let faults = Faults::benign().with(Fault::Reset, 100);
+    let faults = FaultRates::benign().with(NetworkFault::Reset, 100);
     let traces: Vec<_> = (0..20).map(|seed| exchange_all(seed, faults.clone()).0).collect();
     let again: Vec<_> = (0..20).map(|seed| exchange_all(seed, faults.clone()).0).collect();
     assert_eq!(traces, again);
@@ -25,7 +25,7 @@ fn the_same_seed_gives_the_same_events_and_another_seed_others() {
 #[test]
 fn other_bytes_change_the_trace() {
     let trace = |byte: u8| {
-        let pair = Pair::new(1, Faults::none());
+        let pair = Pair::new(1, FaultRates::none());
         let to = pair.serve_with_handlers(tidegate_engine::Limits::default());
         let whole = pair.start(exchange(to, vec![byte; 1000], 100));
         assert!(pair.network.run_until(SECOND, || whole.is_there()));
@@ -73,20 +73,21 @@ fn a_test_that_fails_prints_the_command_that_runs_it_again() {
 
 #[test]
 fn a_suite_fails_if_one_of_its_faults_never_struck() {
-    let mut fired = Fired::default();
+    let mut fault_counts = FaultCounts::default();
     for seed in seeds(20) {
-        fired += exchange_all(seed, Faults::benign()).1;
+        fault_counts += exchange_all(seed, FaultRates::benign()).1;
     }
-    let table = fired.to_string();
+    let table = fault_counts.to_string();
     let lines: Vec<_> = table.lines().collect();
-    assert_eq!(lines.len(), Fault::ALL.len());
+    assert_eq!(lines.len(), NetworkFault::ALL.len());
     assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{table}");
     assert!(lines.contains(&format!("{:<14}{:>width$}", "Reset", 0, width = lines[0].len() - 14).as_str()), "{table}");
-    let missing = catch_unwind(|| fired.assert_all(&[Fault::Jitter, Fault::Reset, Fault::Refused]));
+    let missing =
+        catch_unwind(|| fault_counts.assert_all(&[NetworkFault::Jitter, NetworkFault::Reset, NetworkFault::Refused]));
     if seeds(2).count() == 2 {
-        let message = missing.expect_err("two of them never struck");
+        let message = missing.expect_err("two of them never occurred");
         let message = message.downcast_ref::<String>().expect("it is a text");
-        assert!(message.starts_with("[Reset, Refused] never struck"), "{message}");
+        assert!(message.starts_with("[Reset, Refused] never occurred"), "{message}");
     }
 }
 

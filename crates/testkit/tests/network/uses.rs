@@ -13,7 +13,7 @@ use tidegate_codec::{Codec, FileRegion, Input, Output, Over, Slice, Step};
 use tidegate_engine::{Channel, Client, Context, Event, Group, Handler, Limits, Outcome, Slow, task};
 use tidegate_sys::Address;
 use tidegate_testkit::filters::ToyTls;
-use tidegate_testkit::network::{Fault, Faults, Fired, Network, SimNode};
+use tidegate_testkit::network::{FaultCounts, FaultRates, Network, NetworkFault, SimNode};
 use tidegate_testkit::{Random, seeds};
 
 use crate::pair::{SECOND, Served, weather, without_messages};
@@ -329,10 +329,10 @@ fn broadcast(server: &SimNode) -> Address {
 }
 
 /// A round; in a harsh one connections may break. Returns how many clients got all answers, the faults and the trace.
-fn round(seed: u64, faults: Faults, harsh: bool) -> (usize, Fired, u64) {
+fn round(seed: u64, faults: FaultRates, harsh: bool) -> (usize, FaultCounts, u64) {
     let network = Network::new(seed);
     network.set_faults(faults);
-    let (server, other) = (network.host("10.0.0.1").station(), network.host("10.0.0.2").station());
+    let (server, other) = (network.host("10.0.0.1").node(), network.host("10.0.0.2").node());
     if harsh {
         server.pool().ledger().set_budget(700_000);
     }
@@ -376,14 +376,14 @@ fn round(seed: u64, faults: Faults, harsh: bool) -> (usize, Fired, u64) {
         let is_heard = heard.as_ref().is_ok_and(|heard| *heard > 10);
         assert!(harsh || is_heard, "seed {seed}: a member heard {heard:?} of the group");
     }
-    let left = || network.open_ends() as u64 + server.counts().connections + other.counts().connections;
+    let left = || network.open_endpoints() as u64 + server.counts().connections + other.counts().connections;
     assert!(network.run_until(SECOND * 600, || left() == 0), "seed {seed}: {} are left", left());
-    let stations = [server, other];
-    stations.iter().for_each(|station| station.drain(SECOND));
-    assert!(network.run_until(SECOND * 2, || stations.iter().all(SimNode::is_drained)), "seed {seed}: a slot is left");
-    let result = (whole, network.fired(), network.trace());
-    let pools = stations.each_ref().map(|station| station.pool().clone());
-    drop((network, stations));
+    let nodes = [server, other];
+    nodes.iter().for_each(|node| node.drain(SECOND));
+    assert!(network.run_until(SECOND * 2, || nodes.iter().all(SimNode::is_drained)), "seed {seed}: a slot is left");
+    let result = (whole, network.fault_counts(), network.trace());
+    let pools = nodes.each_ref().map(|node| node.pool().clone());
+    drop((network, nodes));
     assert!(pools.iter().all(|pool| pool.ledger().used() == 0), "seed {seed}: memory is left");
     result
 }
@@ -395,18 +395,18 @@ fn rounds() -> u64 {
 
 #[test]
 fn every_request_is_answered_under_every_benign_fault() {
-    let mut fired = Fired::default();
+    let mut fault_counts = FaultCounts::default();
     for seed in seeds(rounds()) {
-        let (whole, struck, _) = round(seed, weather(seed, &[0, 1, 2, 4, 8, 30]), false);
+        let (whole, occurred, _) = round(seed, weather(seed, &[0, 1, 2, 4, 8, 30]), false);
         assert_eq!(whole, 16);
-        fired += struck;
+        fault_counts += occurred;
     }
-    fired.assert_all(&without_messages(&Fault::BENIGN));
+    fault_counts.assert_all(&without_messages(&NetworkFault::BENIGN));
 }
 
 #[test]
 fn every_run_is_a_function_of_its_seed() {
-    let trace = |seed| round(seed, Faults::benign().with(Fault::Reset, 300), true).2;
+    let trace = |seed| round(seed, FaultRates::benign().with(NetworkFault::Reset, 300), true).2;
     let traces: Vec<_> = (0..8).map(trace).collect();
     assert_eq!(traces, (0..8).map(trace).collect::<Vec<_>>());
     assert!((1..8).all(|seed| traces[seed] != traces[seed - 1]));
@@ -414,16 +414,16 @@ fn every_run_is_a_function_of_its_seed() {
 
 #[test]
 fn under_resets_and_without_memory_answers_are_right_and_nothing_leaks() {
-    let (mut fired, mut sum) = (Fired::default(), 0);
+    let (mut fault_counts, mut sum) = (FaultCounts::default(), 0);
     for seed in seeds(rounds()) {
         let faults = weather(seed, &[0, 1, 2, 4, 8, 30])
-            .with(Fault::Reset, 300)
-            .with(Fault::Refused, 20)
-            .with(Fault::TimedOut, 20);
-        let (whole, struck, _) = round(seed, faults, true);
-        fired += struck;
+            .with(NetworkFault::Reset, 300)
+            .with(NetworkFault::Refused, 20)
+            .with(NetworkFault::TimedOut, 20);
+        let (whole, occurred, _) = round(seed, faults, true);
+        fault_counts += occurred;
         sum += whole;
     }
-    println!("{sum} got all answers\n{fired}");
-    fired.assert_all(&without_messages(&Fault::ALL));
+    println!("{sum} got all answers\n{fault_counts}");
+    fault_counts.assert_all(&without_messages(&NetworkFault::ALL));
 }

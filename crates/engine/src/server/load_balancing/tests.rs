@@ -76,7 +76,7 @@ impl Pair {
     /// connections.
     fn counts(&self) -> ([u64; 2], [u64; 2], usize) {
         let words = [0, 1].map(|number: usize| self.group.loads[number].word.load(Relaxed));
-        (words.map(count), words.map(coming), self.group.live.load(Relaxed))
+        (words.map(count), words.map(in_transit), self.group.live.load(Relaxed))
     }
 }
 
@@ -107,7 +107,7 @@ fn a_loop_that_has_ended_gets_none() {
 fn a_closed_mailbox_returns_the_connection() {
     let mut pair = Pair::new(&Limits::default());
     // The group does not know yet that the loop has ended.
-    drop(pair.loops[1].as_ref().unwrap().mailbox().end());
+    drop(pair.loops[1].as_ref().unwrap().mailbox().close());
     let mut clients: Vec<_> = (0..3).map(|_| pair.connect(0)).collect();
     clients.iter_mut().for_each(|client| client.write_all(b"ebb\n").unwrap());
     pair.turn_until(0, |event_loop| event_loop.counts().messages == 3);
@@ -162,13 +162,13 @@ fn a_drain_waits_for_connections_in_transit_and_closes_them_in_order() {
 fn a_drain_ignores_a_place_that_was_reserved_and_released() {
     let mut pair = Pair::new(&Limits::default());
     // Another loop is about to send a connection.
-    pair.group.loads[1].word.fetch_add(ONE + COMING, Relaxed);
+    pair.group.loads[1].word.fetch_add(ONE + IN_TRANSIT, Relaxed);
     let target = pair.loops[1].as_mut().unwrap();
     target.drain(Duration::from_secs(3600));
     assert!(!target.is_drained());
     pair.turn(1);
     // The sender sees that the loop takes none.
-    pair.group.loads[1].word.fetch_sub(ONE + COMING, Relaxed);
+    pair.group.loads[1].word.fetch_sub(ONE + IN_TRANSIT, Relaxed);
     pair.turn_until(1, |event_loop| event_loop.is_drained());
 }
 
@@ -179,16 +179,16 @@ fn a_loop_that_hangs_is_handed_a_bounded_number_of_connections() {
     let reception = group.handle(1).receive(&hangs, Token { slot: 0, generation: 0 }).expect("the first");
     let here = group.handle(0);
     let mut kept = 0;
-    for _ in 0..10 * HANDED_MAX {
+    for _ in 0..10 * HANDOFFS_MAX {
         let peer = "127.0.0.1:1".parse().unwrap();
         if here.hand_over(Accepted { socket: Socket::Simulated(0), peer }).is_some() {
-            here.enters();
+            here.add_connection();
             kept += 1;
         }
     }
-    assert_eq!((kept, coming(group.loads[1].word.load(Relaxed))), (9 * HANDED_MAX, HANDED_MAX));
+    assert_eq!((kept, in_transit(group.loads[1].word.load(Relaxed))), (9 * HANDOFFS_MAX, HANDOFFS_MAX));
     assert!(reception.shut());
-    assert_eq!(hangs.collect().len() as u64, HANDED_MAX);
+    assert_eq!(hangs.collect().len() as u64, HANDOFFS_MAX);
     assert!(!reception.shut(), "what was thrown away is counted no more");
 }
 

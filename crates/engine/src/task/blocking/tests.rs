@@ -9,34 +9,34 @@ use super::*;
 
 /// A minimal executor: it polls only when it is woken.
 fn block_on<F: Future>(future: F) -> F::Output {
-    let alarm = Arc::new(Alarm { thread: thread::current(), wakes: AtomicUsize::new(0) });
-    let waker = Waker::from(alarm.clone());
+    let waker_count = Arc::new(CountingWaker { thread: thread::current(), wakes: AtomicUsize::new(0) });
+    let waker = Waker::from(waker_count.clone());
     let mut future = pin!(future);
     loop {
-        let before = alarm.wakes.load(SeqCst);
+        let before = waker_count.wakes.load(SeqCst);
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return output;
         }
         until(|| {
             thread::park_timeout(Duration::from_millis(100));
-            alarm.wakes.load(SeqCst) > before
+            waker_count.wakes.load(SeqCst) > before
         });
     }
 }
 
-struct Alarm {
+struct CountingWaker {
     thread: Thread,
     wakes: AtomicUsize,
 }
 
-impl Alarm {
+impl CountingWaker {
     fn new() -> (Arc<Self>, Waker) {
-        let alarm = Arc::new(Self { thread: thread::current(), wakes: AtomicUsize::new(0) });
-        (alarm.clone(), alarm.into())
+        let waker_count = Arc::new(Self { thread: thread::current(), wakes: AtomicUsize::new(0) });
+        (waker_count.clone(), waker_count.into())
     }
 }
 
-impl Wake for Alarm {
+impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
         self.wakes.fetch_add(1, SeqCst);
         self.thread.unpark();
@@ -54,12 +54,12 @@ fn until(mut done: impl FnMut() -> bool) {
 }
 
 /// A pool with so few threads and so short a queue that a test can fill them.
-fn few(threads_max: usize, waiting_max: usize) -> Arc<Threads> {
-    Threads::new(threads_max, waiting_max, Duration::from_secs(10))
+fn few(threads_max: usize, waiting_max: usize) -> Arc<ThreadPool> {
+    ThreadPool::new(threads_max, waiting_max, Duration::from_secs(10))
 }
 
 /// Keeps a thread busy until the sender is dropped.
-fn occupy(threads: &Arc<Threads>) -> (Blocking<()>, Sender<()>) {
+fn occupy(threads: &Arc<ThreadPool>) -> (Blocking<()>, Sender<()>) {
     let (release, released): (_, Receiver<()>) = channel();
     let (done, signal) = channel();
     let job = threads.submit(move || {
@@ -162,7 +162,7 @@ fn too_much_work_is_refused_at_once_until_there_is_room() {
 fn only_the_waker_of_the_last_poll_is_woken_and_only_once() {
     let threads = few(1, 10);
     let (mut job, release) = occupy(&threads);
-    let (first, second) = (Alarm::new(), Alarm::new());
+    let (first, second) = (CountingWaker::new(), CountingWaker::new());
     for (_, waker) in [&first, &second, &second] {
         assert!(Pin::new(&mut job).poll(&mut Context::from_waker(waker)).is_pending());
     }
@@ -233,7 +233,7 @@ fn many_jobs_of_many_threads_are_all_done_once_by_few_threads() {
 
 #[test]
 fn threads_start_on_demand_and_end_when_idle() {
-    let threads = Threads::new(3, 100, Duration::from_millis(5));
+    let threads = ThreadPool::new(3, 100, Duration::from_millis(5));
     for _ in 0..3 {
         assert_eq!(threads.state().threads, 0);
         let busy = [occupy(&threads), occupy(&threads), occupy(&threads)];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_buffer::Pool;
 use tidegate_sys::{Address, Driver, Socket};
-use tidegate_testkit::network::{Fault, Faults, Fired, Host, Network};
+use tidegate_testkit::network::{FaultCounts, FaultRates, Host, Network, NetworkFault};
 
 use crate::stage::{Family, Side, Site, TestBackend, Wrap};
 
@@ -17,17 +17,17 @@ pub(crate) struct Simulator {
     client: Host,
     port: Cell<u16>,
     seed: u64,
-    fired: Rc<Cell<Fired>>,
+    fault_counts: Rc<Cell<FaultCounts>>,
 }
 
 impl Simulator {
-    /// `fired` collects the faults that struck.
-    pub(crate) fn new(seed: u64, fired: &Rc<Cell<Fired>>) -> Self {
+    /// `fault_counts` collects the faults that occurred.
+    pub(crate) fn new(seed: u64, fault_counts: &Rc<Cell<FaultCounts>>) -> Self {
         let network = Network::new(seed);
         // The first seed is a network without faults: a failure there has another cause.
-        network.set_faults(if seed == 0 { Faults::none() } else { Faults::benign() });
+        network.set_faults(if seed == 0 { FaultRates::none() } else { FaultRates::benign() });
         let [server, server_v6, client] = ["10.0.0.1", "fd00::1", "10.0.0.2"].map(|ip| network.host(ip));
-        Self { network, seed, server, server_v6, client, port: Cell::new(1000), fired: fired.clone() }
+        Self { network, seed, server, server_v6, client, port: Cell::new(1000), fault_counts: fault_counts.clone() }
     }
 
     fn host(&self, side: Side) -> &Host {
@@ -45,7 +45,7 @@ impl Simulator {
 
 impl TestBackend for Simulator {
     fn site(&self, side: Side, wrap: Wrap) -> Site {
-        Site::Simulated(Rc::new(self.host(side).station_over(wrap)))
+        Site::Simulated(Rc::new(self.host(side).node_with_driver(wrap)))
     }
 
     fn driver(&self, side: Side, pool: &Pool) -> Box<dyn Driver> {
@@ -72,7 +72,7 @@ impl TestBackend for Simulator {
 
     fn deaf(&self) -> Address {
         // The driver's last completion for a closed socket comes late, as on a driver that has to cancel operations.
-        self.network.set_faults(Faults::none().with(Fault::TimedOut, 1).with(Fault::LateClose, 1));
+        self.network.set_faults(FaultRates::none().with(NetworkFault::TimedOut, 1).with(NetworkFault::LateClose, 1));
         self.nowhere()
     }
 
@@ -124,14 +124,14 @@ impl TestBackend for Simulator {
     }
 
     fn sockets(&self) -> usize {
-        self.network.open_ends()
+        self.network.open_endpoints()
     }
 }
 
 impl Drop for Simulator {
     fn drop(&mut self) {
-        let mut fired = self.fired.get();
-        fired += self.network.fired();
-        self.fired.set(fired);
+        let mut fault_counts = self.fault_counts.get();
+        fault_counts += self.network.fault_counts();
+        self.fault_counts.set(fault_counts);
     }
 }

@@ -12,10 +12,10 @@ use tidegate_codec::framing::Raw;
 use tidegate_codec::{Codec, FileRegion, Input, Output, Slice, Step};
 use tidegate_engine::{Client, Limits, Outcome};
 use tidegate_sys::{Address, Driver};
-use tidegate_testkit::shim::{Call, InjectedError, Shim, ShimPlan};
+use tidegate_testkit::shim::{InjectedError, Shim, ShimPlan, SystemCall};
 
+use crate::backends::{Loopback, Simulator};
 use crate::echo::{echo, echo_task, exchange, pattern};
-use crate::grounds::{Loopback, Simulator};
 use crate::stack::Plain;
 use crate::stage::{Cx, Side, Site, Stage, Started, Told};
 
@@ -23,9 +23,9 @@ use crate::stage::{Cx, Side, Site, Stage, Started, Told};
 fn no_call_that_fails_in_a_simulation_costs_more_than_its_connection() {
     everything_strikes(12, |plan| {
         let stage = Stage::new(Simulator::new(0, &Rc::default()));
-        let struck = survives(&stage, plan, Duration::from_secs(1));
+        let occurred = survives(&stage, plan, Duration::from_secs(1));
         stage.finish();
-        struck
+        occurred
     });
 }
 
@@ -33,9 +33,9 @@ fn no_call_that_fails_in_a_simulation_costs_more_than_its_connection() {
 fn no_call_that_fails_on_epoll_costs_more_than_its_connection() {
     everything_strikes(3, |plan| {
         let stage = Stage::new(Loopback::epoll());
-        let struck = survives(&stage, plan, Duration::from_secs(10));
+        let occurred = survives(&stage, plan, Duration::from_secs(10));
         stage.finish();
-        struck
+        occurred
     });
 }
 
@@ -43,41 +43,41 @@ fn no_call_that_fails_on_epoll_costs_more_than_its_connection() {
 fn no_call_that_fails_on_uring_costs_more_than_its_connection() {
     everything_strikes(3, |plan| {
         let stage = Stage::new(Loopback::uring());
-        let struck = survives(&stage, plan, Duration::from_secs(10));
+        let occurred = survives(&stage, plan, Duration::from_secs(10));
         stage.finish();
-        struck
+        occurred
     });
 }
 
-/// Every call with every error, at every opportunity; one failure, and several in a row. Each planned failure strikes.
+/// Every call with every error, at every opportunity; one failure, and several in a row. Each planned failure occurs.
 fn everything_strikes(occasions: u64, survive: impl Fn(ShimPlan) -> u64) {
-    for call in Call::ALL {
-        let mut struck = 0;
-        for trouble in InjectedError::ALL.into_iter().filter(|trouble| call.meets(*trouble)) {
-            let before = struck;
+    for call in SystemCall::ALL {
+        let mut occurred = 0;
+        for error in InjectedError::ALL.into_iter().filter(|error| call.can_fail_with(*error)) {
+            let before = occurred;
             for (first, count) in (1..=occasions).flat_map(|first| [(first, 1), (first, 5)]) {
-                struck += survive(ShimPlan { call, first, count, trouble });
+                occurred += survive(ShimPlan { call, first, count, error });
             }
-            assert!(struck > before, "{call:?} has never met {trouble:?}");
+            assert!(occurred > before, "{call:?} has never met {error:?}");
         }
-        println!("{call:?} met with trouble {struck} times");
+        println!("{call:?} met with error {occurred} times");
     }
 }
 
 /// Two loops whose calls fail serve and connect; then a client whose calls do not fail is served within the time.
 fn survives(stage: &Stage, plan: ShimPlan, soon: Duration) -> u64 {
-    let struck = Rc::<RefCell<Vec<_>>>::default();
+    let occurred = Rc::<RefCell<Vec<_>>>::default();
     let shimmed = |side, plan| {
-        let struck = struck.clone();
+        let occurred = occurred.clone();
         let wrap = move |driver| {
             let shim = Shim::new(driver, plan);
-            struck.borrow_mut().push(shim.struck());
+            occurred.borrow_mut().push(shim.injected());
             Box::new(shim) as Box<dyn Driver>
         };
         stage.site_over(side, Box::new(wrap))
     };
     // A call that fails while a listener is adopted fails at once, and in `listen`.
-    let listens = if plan.call == Call::Register { LISTENERS } else { 0 };
+    let listens = if plan.call == SystemCall::Register { LISTENERS } else { 0 };
     let server = shimmed(Side::Server, ShimPlan { first: plan.first + listens, ..plan });
     let client = shimmed(Side::Client, plan);
     let limits = Limits { linger_timeout: stage.units(1), ..Limits::default() };
@@ -104,7 +104,7 @@ fn survives(stage: &Stage, plan: ShimPlan, soon: Duration) -> u64 {
     let turned = server.counts().turns + client.counts().turns - turns;
     assert!(stage.is_real() || turned < TURNS_MAX, "{turned} turns with {plan:?}");
 
-    // A planned failure may strike once more; a client that tries again is served.
+    // A planned failure may occur once more; a client that tries again is served.
     let healthy = stage.client();
     let healed = stage.start(&healthy, async move {
         while exchange::<Plain>(echoes.clone(), bytes.clone(), 4000).await.as_ref() != Ok(&bytes) {}
@@ -112,7 +112,7 @@ fn survives(stage: &Stage, plan: ShimPlan, soon: Duration) -> u64 {
         while fetch(files.clone()).await != Ok(content()) {}
     });
     assert!(stage.happens(soon, || healed.has_ended()), "no service with {plan:?}, {:#?}", server.counts());
-    struck.take().into_iter().map(|struck| struck.get()).sum()
+    occurred.take().into_iter().map(|occurred| occurred.get()).sum()
 }
 
 /// The bytes of a file from the server.

@@ -1,4 +1,4 @@
-//! `Agenda`: scheduled events, ordered by time and, at the same time, by the order in which they were added.
+//! `EventQueue`: scheduled events, ordered by time and, at the same time, by the order in which they were added.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_sys::Token;
 
-use super::world::Place;
+use super::world::SocketRef;
 
 /// A scheduled event.
 #[derive(Debug)]
@@ -31,9 +31,9 @@ pub(super) enum Event {
     /// The completion of a late send is due.
     SendDue { end: u64 },
     /// A cancelled receive or accept can no longer complete.
-    Cancelled { place: Place },
+    Cancelled { place: SocketRef },
     /// The driver polls a socket whose completion was delayed.
-    Poll { place: Place },
+    Poll { place: SocketRef },
     /// The completion of a close is due.
     Closed { driver: usize, token: Token },
     /// A late wake-up reaches its loop.
@@ -42,7 +42,7 @@ pub(super) enum Event {
 
 /// The scheduled events.
 #[derive(Debug, Default)]
-pub(super) struct Agenda {
+pub(super) struct EventQueue {
     entries: BinaryHeap<Reverse<Entry>>,
     /// How many events were added so far.
     number: u64,
@@ -55,7 +55,7 @@ struct Entry {
     event: Event,
 }
 
-impl Agenda {
+impl EventQueue {
     pub(super) fn put(&mut self, at: Duration, event: Event) {
         self.number += 1;
         self.entries.push(Reverse(Entry { at, number: self.number, event }));
