@@ -96,7 +96,7 @@ fn day(seed: u64, faults: FaultRates) -> (u64, FaultCounts) {
 }
 
 #[test]
-fn what_the_office_confirms_stays_true_whatever_the_network_does() {
+fn a_confirmed_level_survives_every_fault_of_the_network() {
     let mut fault_counts = FaultCounts::default();
     for seed in seeds(100) {
         let faults = FaultRates::benign()

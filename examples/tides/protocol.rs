@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! SET brest 412     the water stands at 412 cm      OK, or FULL
-//! GET brest         where does it harness?            AT brest 412, or UNKNOWN
+//! GET brest         where does it stand?            AT brest 412, or UNKNOWN
 //! LIST              all levels                      AT .. for each, then OK
 //! WATCH             every level set from now on     OK, then AT .. for each
 //! SAVE              to the server's disk            OK, or FAILED

@@ -23,7 +23,7 @@ fn open() -> Embedded<Saved> {
 }
 
 #[test]
-fn what_was_set_is_told() {
+fn get_returns_the_level_that_was_set() {
     let mut pipe = open();
     pipe.receive(b"SET brest 412\nGET br");
     assert_eq!(pipe.take_written(), b"OK\n");
@@ -33,7 +33,7 @@ fn what_was_set_is_told() {
 }
 
 #[test]
-fn who_is_wrong_is_told_so_and_cut_short() {
+fn an_invalid_request_gets_an_error_and_the_end() {
     for wire in ["HELLO\n", "GET \n", "GET a b\n", "SET brest high\n", "SET brest 99999999999\n"] {
         let mut pipe = open();
         pipe.receive(wire.as_bytes());
@@ -43,7 +43,7 @@ fn who_is_wrong_is_told_so_and_cut_short() {
 }
 
 #[test]
-fn who_asks_for_nothing_is_let_go_unless_he_watches() {
+fn an_idle_client_is_closed_unless_it_watches() {
     let mut pipe = open();
     pipe.advance(IDLE_TIMEOUT - Duration::from_secs(1));
     pipe.receive(b"GET brest\n");
@@ -59,7 +59,7 @@ fn who_asks_for_nothing_is_let_go_unless_he_watches() {
 }
 
 #[test]
-fn a_long_list_waits_for_who_reads_it() {
+fn a_long_list_waits_for_a_slow_reader() {
     let office = office();
     for number in 0..10_000 {
         office.set(format!("station-{number:04}").into(), number).unwrap();
@@ -180,7 +180,7 @@ fn a_connection_that_was_made_may_have_a_handler() {
 }
 
 #[test]
-fn one_of_several_addresses_is_enough() {
+fn one_reachable_address_of_several_is_enough() {
     let server = start("127.0.0.1:0").unwrap();
     // Nobody has listened on port 1 for a long time.
     let addresses = ["127.0.0.1:1".parse().unwrap(), server.address().clone()];

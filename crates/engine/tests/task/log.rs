@@ -4,6 +4,7 @@ use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 
 use tidegate_engine::task;
+use tracing::Dispatch;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -48,11 +49,14 @@ impl Visit for Line<'_> {
 
 #[test]
 fn a_task_that_panics_is_logged() {
+    // With only one subscriber in the process, tracing asks the thread that reaches a call site first whether it logs, and
+    // that may be the thread of another test. With two it asks all subscribers.
+    let _second = Dispatch::new(Lines::default());
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), || {
         let mut event_loop = event_loop();
         event_loop.spawn(async {
-            drop(task::spawn(async { panic!("told to") }));
+            drop(task::spawn(async { panic!("on purpose") }));
         });
         turns(&mut event_loop, 1);
     });
