@@ -19,10 +19,13 @@ pub(crate) fn play(play: Play, seed: u64, fault_counts: &Rc<Cell<FaultCounts>>) 
     stage.finish();
 }
 
-/// `TIDEGATE_SEEDS` is the number of seeds.
+/// `TIDEGATE_SEEDS` is the number of seeds, and `TIDEGATE_SEED_FIRST` the first of them.
 #[test]
 fn every_scenario_keeps_the_contract_under_every_seed() {
-    let count = std::env::var("TIDEGATE_SEEDS").map_or(20, |count| count.parse().expect("TIDEGATE_SEEDS is a number"));
+    let number =
+        |name| std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}")));
+    let (first, count): (u64, u64) =
+        (number("TIDEGATE_SEED_FIRST").unwrap_or(0), number("TIDEGATE_SEEDS").unwrap_or(20));
     let pipelines = ["plain", "filtered"];
     let jobs: Vec<_> = SCENARIOS
         .iter()
@@ -36,7 +39,7 @@ fn every_scenario_keeps_the_contract_under_every_seed() {
             // A thread with the name of the test that replays a seed which fails.
             let named = thread::Builder::new().name(format!("simulator::{name}::{pipeline}"));
             let occurred = thread::scope(|scope| {
-                named.spawn_scoped(scope, || play_all(*play, count)).expect("a thread can be started").join()
+                named.spawn_scoped(scope, || play_all(*play, first, count)).expect("a thread can be started").join()
             });
             match occurred {
                 Ok(occurred) => *fault_counts.lock().expect("no thread panics here") += occurred,
@@ -57,8 +60,8 @@ fn every_scenario_keeps_the_contract_under_every_seed() {
     fault_counts.assert_all(&met.collect::<Vec<_>>());
 }
 
-fn play_all(scenario: Play, count: u64) -> FaultCounts {
+fn play_all(scenario: Play, first: u64, count: u64) -> FaultCounts {
     let fault_counts = Rc::default();
-    (0..count).for_each(|seed| play(scenario, seed, &fault_counts));
+    (first..first + count).for_each(|seed| play(scenario, seed, &fault_counts));
     fault_counts.get()
 }

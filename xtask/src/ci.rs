@@ -1,0 +1,87 @@
+//! All checks of a change. What is exhaustive is sampled here, another sample each time; `long.rs` has the whole.
+
+use std::fs;
+
+use crate::command::{Failure, Step, cargo, python};
+use crate::fuzz;
+use crate::injected;
+use crate::measure;
+use crate::smoke::smoke;
+use crate::steps::{NamedStep, step};
+use crate::tools;
+
+pub(crate) fn steps() -> Vec<NamedStep> {
+    let mut steps = checks();
+    steps.extend(examples());
+    steps.extend(measurements());
+    steps
+}
+
+fn checks() -> Vec<NamedStep> {
+    vec![
+        step("tools", || tools::install(tools::OF_CI)),
+        step("format", || cargo(["fmt", "--all", "--check"]).run()),
+        step("lints", || cargo("clippy --workspace --all-targets -- -D warnings".split(' ')).run()),
+        step("tests, by the command in the README", || test_command()?.run()),
+        // Servers in these tests run on io_uring, if it is available. The contract runs on both backends anyway; this
+        // repeats the end-to-end tests of the program on epoll, except those that name their backend.
+        step("the program on epoll", || {
+            let test = "test --package tidegate-cli --test program -- --skip faults --skip backends";
+            cargo(test.split(' ')).env("TIDEGATE_BACKEND", "epoll").run()
+        }),
+        step("the contract with a sample of seeds", || measure::contract_seeds(400, None)),
+        step("the contract with a sample of injected bugs", || injected::run(&injected::Options::sample_of(6))),
+        step("fuzzing", || fuzz::run(&fuzz::Options::all(8))),
+        step("lines that the fuzz corpora reach", || python("fuzz/coverage.py").run()),
+        step("documentation", measure::documentation),
+        step("address sanitizer", || measure::address_sanitizer(&[])),
+    ]
+}
+
+/// Each example runs by itself once, on both backends.
+fn examples() -> Vec<NamedStep> {
+    let run = |name: &'static str, backend: &'static str| {
+        let example = move || cargo(["run", "--quiet", "--example", name]).env("TIDEGATE_BACKEND", backend).run();
+        step(format!("example {name} on {backend}"), example)
+    };
+    let names = ["chat", "echo", "echo_channel", "fetch", "forwarder", "health", "plaintext", "tally", "tides"];
+    names.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
+}
+
+fn measurements() -> Vec<NamedStep> {
+    let mut steps = vec![
+        step("release builds", measure::release_builds),
+        step("the program as in the README", smoke),
+        step("tests of the comparison", || python("-m").arg("unittest").folder("benches/peers").run()),
+        step("instruction counts", || measure::instructions("--check")),
+        step("memory", measure::memory),
+        step("crowds", || measure::crowds().run()),
+        step("short connections", || measure::churn(5, &[])),
+        step("system calls", || python("benches/calls.py").args(["--seconds", "1", "--depths", "16"]).run()),
+        step("memory of an upload", || {
+            python("benches/upload.py").args(["--rounds", "1", "--max", &(1024 * 1024).to_string()]).run()
+        }),
+        step("no descriptors", measure::descriptors),
+        step("behind nginx and HAProxy", || python("interop/proxies.py").run()),
+        step("slow clients", || python("interop/slow.py").run()),
+    ];
+    for queue in ["array", "linked"] {
+        steps.push(step(format!("tests of the {queue} queue"), move || test_queue(queue)));
+    }
+    steps
+}
+
+/// The buffer's tests with another queue in its place: docs/queue-experiment.md.
+pub(crate) fn test_queue(queue: &str) -> Result<(), Failure> {
+    let folder = format!("target/experiment/{queue}");
+    let test = cargo(["test", "--package", "tidegate-buffer", "--tests", "--target-dir", &folder]);
+    test.env("RUSTFLAGS", format!("--cfg tidegate_queue=\"{queue}\"")).run()
+}
+
+/// The test command in the README, exactly.
+fn test_command() -> Result<Step, Failure> {
+    let readme = fs::read_to_string("README.md").map_err(|error| Failure(format!("README.md: {error}")))?;
+    let line = readme.lines().find(|line| line.starts_with("cargo test "));
+    let line = line.ok_or_else(|| Failure("README.md has no line that begins with `cargo test`".into()))?;
+    Ok(Step::line(line.split('#').next().unwrap_or_default()))
+}

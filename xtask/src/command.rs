@@ -1,0 +1,108 @@
+//! `Step`: a command with its environment, and `Failure`: why a task has failed.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Why a task has failed, for people.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) String);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// From now on commands run in the environment of CI.
+pub(crate) fn use_environment_of_ci() {
+    IS_CI.store(true, Ordering::Relaxed);
+}
+
+static IS_CI: AtomicBool = AtomicBool::new(false);
+
+const ENVIRONMENT_OF_CI: [(&str, &str); 3] = [
+    // A test whose tool is missing fails here instead of being skipped.
+    ("TIDEGATE_TOOLS_REQUIRED", "1"),
+    // Everything is built once.
+    ("CARGO_INCREMENTAL", "0"),
+    // Many tests mostly wait: for a deadline, or for a process under strace.
+    ("RUST_TEST_THREADS", "5"),
+];
+
+/// A command that has to succeed.
+#[derive(Debug)]
+pub(crate) struct Step {
+    command: Command,
+}
+
+/// Cargo with these arguments.
+pub(crate) fn cargo(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Step {
+    Step::new("cargo").args(arguments)
+}
+
+/// A Python program of the repository.
+pub(crate) fn python(path: &str) -> Step {
+    Step::new("python3").arg(path)
+}
+
+impl Step {
+    pub(crate) fn new(program: &str) -> Self {
+        let mut command = Command::new(program);
+        // No step reads standard input.
+        command.stdin(Stdio::null());
+        if IS_CI.load(Ordering::Relaxed) {
+            command.envs(ENVIRONMENT_OF_CI);
+        }
+        Self { command }
+    }
+
+    /// A line of words without quotes.
+    pub(crate) fn line(line: &str) -> Self {
+        let mut words = line.split_whitespace();
+        Self::new(words.next().unwrap_or_default()).args(words)
+    }
+
+    pub(crate) fn arg(mut self, argument: impl Into<OsString>) -> Self {
+        self.command.arg(argument.into());
+        self
+    }
+
+    pub(crate) fn args(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        self.command.args(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.command.env(name, value.into());
+        self
+    }
+
+    pub(crate) fn folder(mut self, folder: &str) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
+    /// Runs it, with its output in ours.
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
+        let status = self.command.status().map_err(|error| Failure(format!("{:?}: {error}", self.command)))?;
+        if status.success() { Ok(()) } else { Err(Failure(format!("{status}: {:?}", self.command))) }
+    }
+
+    /// Runs it and returns what it prints.
+    pub(crate) fn output(mut self) -> Result<String, Failure> {
+        self.command.stdout(Stdio::piped());
+        let spawned = self.command.spawn().and_then(std::process::Child::wait_with_output);
+        let output = spawned.map_err(|error| Failure(format!("{:?}: {error}", self.command)))?;
+        if !output.status.success() {
+            return Err(Failure(format!("{}: {:?}", output.status, self.command)));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// The command itself, for a step that watches its process.
+    pub(crate) fn into_command(self) -> Command {
+        self.command
+    }
+}

@@ -1,0 +1,126 @@
+//! `cargo xtask`: what a contributor runs. `ci` and `long` are lists of steps (`ci.rs`, `long.rs`); the other commands
+//! are single steps of them. Read next: `steps.rs`.
+
+#![forbid(unsafe_code)]
+
+mod ci;
+mod command;
+mod fuzz;
+mod injected;
+mod long;
+mod measure;
+mod sample;
+mod smoke;
+mod steps;
+mod tools;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::command::{Failure, python, use_environment_of_ci};
+use crate::steps::{Selection, run_all};
+
+/// Checks, fuzzes and measures Tidegate
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// All checks of a change, in at most half an hour; installs missing tools on Debian
+    Ci(Selection),
+    /// What ci samples, complete, and the long measurements: hours, on an otherwise idle machine
+    Long(Selection),
+    /// Fuzz all targets, or the named ones, for a number of seconds each
+    Fuzz(fuzz::Options),
+    /// Lines of the decoders that the fuzz corpora reach; fails below 90 % of a file
+    Coverage {
+        /// Name the lines that were not reached
+        #[arg(long)]
+        missed: bool,
+    },
+    /// Inject bugs into the drivers and the engine; the contract of drivers has to detect each
+    Injected(injected::Options),
+    /// The contract of drivers in simulated networks with many seeds
+    Seeds {
+        /// Number of seeds
+        #[arg(default_value_t = 1000)]
+        count: u64,
+        /// The first seed [default: a random one, printed]
+        #[arg(long)]
+        first: Option<u64>,
+    },
+    /// The tests of the crates that allow unsafe code, under AddressSanitizer
+    Asan {
+        /// Further arguments of cargo test
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Build the documentation, and fail on a warning or an unresolved link
+    Doc,
+    /// Count the instructions of the data path and compare them with the stored figures
+    Instructions {
+        /// Store the counted figures instead
+        #[arg(long)]
+        store: bool,
+    },
+    /// Memory of connections, with the bars that it must keep
+    Memory,
+    /// Run a measurement in benches/, for example `cargo xtask bench compare --rounds 5`
+    Bench {
+        /// Name of the program in benches/, without .py
+        name: String,
+        /// Its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let task = Arguments::parse().task;
+    match enter_root().and_then(|()| perform(task)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("cargo xtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// All paths are relative to the root of the repository.
+fn enter_root() -> Result<(), Failure> {
+    let package = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::env::set_current_dir(package.join("..")).map_err(|error| Failure(format!("{}: {error}", package.display())))
+}
+
+fn perform(task: Task) -> Result<(), Failure> {
+    match task {
+        Task::Ci(selection) => {
+            use_environment_of_ci();
+            run_all(ci::steps(), &selection)
+        }
+        Task::Long(selection) => {
+            use_environment_of_ci();
+            run_all(long::steps(), &selection)
+        }
+        Task::Fuzz(options) => fuzz::run(&options),
+        Task::Coverage { missed } => {
+            let python = python("fuzz/coverage.py");
+            if missed { python.arg("--missed") } else { python }.run()
+        }
+        Task::Injected(options) => injected::run(&options),
+        Task::Seeds { count, first } => measure::contract_seeds(count, first),
+        Task::Asan { arguments } => measure::address_sanitizer(&arguments),
+        Task::Doc => measure::documentation(),
+        Task::Instructions { store } => measure::instructions(if store { "--store" } else { "--check" }),
+        Task::Memory => measure::release_builds().and_then(|()| measure::memory()),
+        Task::Bench { name, arguments } => {
+            measure::release_builds()?;
+            python(&format!("benches/{name}.py")).args(&arguments).run()
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Steps that more than one list or command has: builds, documentation, and measurements with their bars.
+
+use std::fs;
+use std::path::Path;
+
+use crate::command::{Failure, Step, cargo, python};
+use crate::sample::fresh_seed;
+
+/// The program and the examples, as they are measured.
+pub(crate) fn release_builds() -> Result<(), Failure> {
+    cargo("build --release --package tidegate-cli --package tidegate-examples --bins --examples".split(' ')).run()
+}
+
+/// A server on one loop and a free port. `more` are further flags.
+pub(crate) fn server(more: &str) -> String {
+    format!("target/release/tidegate serve --listen 127.0.0.1:0 --loops 1 {more}")
+}
+
+/// The contract of drivers, in simulated networks with so many seeds.
+pub(crate) fn contract_seeds(count: u64, first: Option<u64>) -> Result<(), Failure> {
+    let first = first.unwrap_or_else(fresh_seed);
+    println!("repeat with: cargo xtask seeds {count} --first {first}");
+    let test = cargo("test --package tidegate-engine --test contract -- --nocapture seeds::".split(' '));
+    test.env("TIDEGATE_SEEDS", count.to_string()).env("TIDEGATE_SEED_FIRST", first.to_string()).run()
+}
+
+/// Many simulated connections under all faults.
+pub(crate) fn simulated_crowd(connections: u64) -> Result<(), Failure> {
+    let test = cargo("test --release --package tidegate-testkit --test network -- --nocapture crowd::".split(' '));
+    test.env("TIDEGATE_CONNECTIONS", connections.to_string()).run()
+}
+
+/// The tests of the crates in which unsafe code is allowed, under AddressSanitizer: a use after free or an out-of-bounds
+/// access fails the run even where the test would not notice. Doc tests are left out: the tests cover the same paths.
+pub(crate) fn address_sanitizer(arguments: &[String]) -> Result<(), Failure> {
+    let test = cargo("test --tests --target x86_64-unknown-linux-gnu --target-dir target/asan".split(' '));
+    let test = test.args(["-p", "tidegate-buffer", "-p", "tidegate-sys", "-p", "tidegate-scan"]).args(arguments);
+    // The stable compiler accepts the one unstable flag that this needs. Leaks are errors as well: queues and drivers
+    // must free their memory.
+    let test = test.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
+    test.env("ASAN_OPTIONS", "detect_leaks=1").run()
+}
+
+/// The documentation as a user builds it, with its dependencies, and without an unresolved link. A link to an item that
+/// does not exist is a warning; one to an item without a page stays as text in brackets.
+pub(crate) fn documentation() -> Result<(), Failure> {
+    let strict = |step: Step| step.env("RUSTDOCFLAGS", "-D warnings").run();
+    strict(cargo("doc --workspace --no-deps".split(' ')))?;
+    // Dependencies get pages too, as in a user's build, so that links to them resolve.
+    let folder = "target/doc-of-users";
+    let user = cargo(["doc", "--package", "tidegate", "--package", "tidegate-testkit", "--target-dir", folder]);
+    user.env("RUSTDOCFLAGS", "--cap-lints warn").run()?;
+    let pages = ["tidegate", "tidegate_testkit"].map(|name| Path::new(folder).join("doc").join(name));
+    let unresolved: Vec<_> = pages.iter().flat_map(|page| unresolved_links(page)).collect();
+    if unresolved.is_empty() { Ok(()) } else { Err(Failure(unresolved.join("\n"))) }
+}
+
+/// The pages with a link that was not resolved: text such as `[<code>Name</code>]`.
+fn unresolved_links(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(unresolved_links(&path));
+        } else if path.extension().is_some_and(|extension| extension == "html") {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let links = text.split("[<code>").skip(1).filter_map(|rest| rest.split_once("</code>]"));
+            let names = links.map(|(name, _)| name).filter(|name| !name.contains(['<', '\n']));
+            found.extend(names.map(|name| format!("{}: [{name}]", path.display())));
+        }
+    }
+    found
+}
+
+/// Counts instructions, with `--check` or `--store`.
+pub(crate) fn instructions(mode: &str) -> Result<(), Failure> {
+    cargo(["run", "--release", "--package", "tidegate-instructions", "--", mode]).run()
+}
+
+/// The memory limits, in bytes: per idle connection, per stuck connection, in total after two waves of connections, per
+/// echo connection with a handler and with a channel, in total during a broadcast, and under a memory budget.
+pub(crate) fn memory() -> Result<(), Failure> {
+    for backend in BACKENDS {
+        let server = server(&format!("--quiet --backend {backend}"));
+        for (what, max) in [("idle", 320), ("stuck", 12 * 1024), ("waves", 2 * 1024 * 1024)] {
+            memory_of(what, &server, max)?;
+        }
+    }
+    memory_of("echo", "taskset -c 0 target/release/examples/echo 127.0.0.1:0", 200)?;
+    memory_of("echo", "taskset -c 0 target/release/examples/echo_channel 127.0.0.1:0", 384)?;
+    memory_of("broadcast", "target/release/examples/chat 127.0.0.1:0", 4 * 1024 * 1024)?;
+    memory_of("shed", &server("--quiet --memory-max 2097152"), 3 * 1024 * 1024)
+}
+
+fn memory_of(what: &str, server: &str, max: usize) -> Result<(), Failure> {
+    python("benches/memory.py").args([what, "--server", server, "--max", &max.to_string()]).run()
+}
+
+/// As many connections as two processes with 20,000 descriptors each can have: idle, all active at once, all reset, all
+/// stalled, and as many short ones in sequence. Prints their costs; they must leak nothing.
+pub(crate) fn crowds() -> Step {
+    let test = cargo("test --package tidegate-cli --test program -- --nocapture --test-threads 1 crowds".split(' '));
+    test.env("TIDEGATE_CROWD", "15000")
+}
+
+/// A server without descriptors: at most a twentieth of a core, at most a second until it accepts again, and at most one
+/// line besides the start-up line.
+pub(crate) fn descriptors() -> Result<(), Failure> {
+    for backend in BACKENDS {
+        let server = server(&format!("--max-connections 1000 --backend {backend}"));
+        let bars = ["--cpu-max", "5", "--resume-max", "1", "--lines-max", "2", "--server", &server];
+        python("benches/descriptors.py").args(bars).run()?;
+    }
+    Ok(())
+}
+
+/// Short connections for so many seconds, on both backends.
+pub(crate) fn churn(seconds: u32, more: &[&str]) -> Result<(), Failure> {
+    for backend in BACKENDS {
+        let server = server(&format!("--quiet --backend {backend}"));
+        let churn = python("benches/churn.py").args(["--seconds", &seconds.to_string(), "--server", &server]);
+        churn.args(more).run()?;
+    }
+    Ok(())
+}
+
+pub(crate) const BACKENDS: [&str; 2] = ["epoll", "uring"];

@@ -1,0 +1,61 @@
+//! A list of named steps: runs them in order, prints how long each took, and stops at the first that fails.
+
+use std::time::Instant;
+
+use clap::Args;
+
+use crate::command::Failure;
+
+/// A named step.
+pub(crate) struct NamedStep {
+    name: String,
+    run: Box<dyn FnOnce() -> Result<(), Failure>>,
+}
+
+/// A step of this name.
+pub(crate) fn step(name: impl Into<String>, run: impl FnOnce() -> Result<(), Failure> + 'static) -> NamedStep {
+    NamedStep { name: name.into(), run: Box::new(run) }
+}
+
+/// Which steps of a list to run.
+#[derive(Debug, Args)]
+pub(crate) struct Selection {
+    /// Print the names of the steps instead of running them
+    #[arg(long)]
+    list: bool,
+    /// Run only the steps whose names contain one of these texts
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Begin with the first step whose name contains this text
+    #[arg(long, value_name = "TEXT")]
+    from: Option<String>,
+}
+
+/// Runs the selected steps.
+pub(crate) fn run_all(steps: Vec<NamedStep>, selection: &Selection) -> Result<(), Failure> {
+    let start = selection.from.as_ref().map_or(Some(0), |text| steps.iter().position(|step| step.name.contains(text)));
+    let start = start.ok_or_else(|| Failure("no step has such a name: see --list".into()))?;
+    let selected = |step: &NamedStep| {
+        selection.only.is_empty() || selection.only.iter().any(|text| step.name.contains(text.as_str()))
+    };
+    let selected: Vec<_> = steps.into_iter().skip(start).filter(selected).collect();
+    if selected.is_empty() {
+        return Err(Failure("no step has such a name: see --list".into()));
+    }
+    if selection.list {
+        selected.iter().for_each(|step| println!("{}", step.name));
+        return Ok(());
+    }
+    let (begun, mut table) = (Instant::now(), String::new());
+    for step in selected {
+        println!("== {}", step.name);
+        let step_begun = Instant::now();
+        let outcome = (step.run)();
+        let line = format!("{:6} s  {}\n", step_begun.elapsed().as_secs(), step.name);
+        print!("== {line}");
+        table.push_str(&line);
+        outcome.map_err(|failure| Failure(format!("step `{}` failed: {failure}", step.name)))?;
+    }
+    println!("{table}all steps passed in {} s", begun.elapsed().as_secs());
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Tools that tests and measurements need, installed where they are missing.
+
+use std::env;
+use std::path::Path;
+
+use crate::command::{Failure, Step, cargo};
+
+/// Tools by the name of their command, or by a path, and the Debian package that has them.
+pub(crate) const OF_CI: &[(&str, &str)] = &[
+    ("wrk", "wrk"),
+    ("curl", "curl"),
+    ("strace", "strace"),
+    ("valgrind", "valgrind"),
+    ("python3", "python3"),
+    ("h2load", "nghttp2-client"),
+    ("taskset", "util-linux"),
+    ("c++", "g++"),
+    ("objdump", "binutils"),
+    ("nginx", "nginx-light"),
+    ("haproxy", "haproxy"),
+    ("slowhttptest", "slowhttptest"),
+];
+
+/// What the servers of the comparison need beside those. The comparison skips a server whose toolchain is missing, with
+/// a message.
+pub(crate) const OF_PEERS: &[(&str, &str)] = &[
+    ("/usr/lib/nginx/modules/ngx_http_echo_module.so", "libnginx-mod-http-echo"),
+    ("/usr/include/h2o.h", "libh2o-evloop-dev"),
+    ("/usr/include/openssl/ssl.h", "libssl-dev"),
+    ("java", "default-jdk-headless"),
+    ("mvn", "maven"),
+];
+
+/// Installs the packages of tools that are missing.
+pub(crate) fn install(tools: &[(&str, &str)]) -> Result<(), Failure> {
+    let missing: Vec<_> = tools.iter().filter(|(tool, _)| !is_there(tool)).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("installing {}", missing.join(" "));
+    Step::line("apt-get update -qq").run()?;
+    let install = Step::line("apt-get install -qq -y --no-install-recommends").args(missing);
+    install.env("DEBIAN_FRONTEND", "noninteractive").run()
+}
+
+/// Installs a program from Rust's registry. A debug build is enough: none of them has to be fast.
+pub(crate) fn install_crate(name: &str, version: &str) -> Result<(), Failure> {
+    if is_there(name) {
+        return Ok(());
+    }
+    cargo(["install", "--quiet", "--locked", "--debug", "--version", version, name]).run()
+}
+
+fn is_there(tool: &str) -> bool {
+    if tool.starts_with('/') {
+        return Path::new(tool).exists();
+    }
+    let home = env::var_os("CARGO_HOME").map(Into::into).or_else(|| Some(env::home_dir()?.join(".cargo")));
+    let folders = env::var_os("PATH").map(|path| env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
+    folders.into_iter().chain(home.map(|home| home.join("bin"))).any(|folder| folder.join(tool).is_file())
+}
