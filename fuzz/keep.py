@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Adds inputs to the corpora that runs of .ci/fuzz have found and that reach code which the corpora do not.
+"""Adds inputs to the corpora that runs of `cargo xtask fuzz` have found and that reach code which the corpora do not.
 
-    fuzz/keep [TARGET...]
+    fuzz/keep.py [TARGET...]
 
 Inputs that reach the most new code come first, up to a maximum number of files. This keeps far less than `cargo fuzz
 cmin`, which also counts how often code is reached, and it does not remove named inputs.
@@ -38,7 +38,7 @@ def main():
 
 def features(target, corpus, found):
     """The edges of the program that each input reaches."""
-    program = next((OUT / "none").glob(f"*/release/{target}"), None) or sys.exit("run .ci/fuzz first")
+    program = next((OUT / "none").glob(f"*/release/{target}"), None) or sys.exit("run `cargo xtask fuzz` first")
     with tempfile.TemporaryDirectory() as scratch:
         table, empty = Path(scratch) / "table", Path(scratch) / "empty"
         empty.mkdir()

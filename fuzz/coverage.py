@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reports which lines of the decoders the corpora reach, and fails if it is less than 90 % of a file.
 
-    fuzz/coverage [--missed]
+    cargo xtask coverage [--missed]
 
 Valgrind counts, so this works with every compiler version and needs no matching tool. The test that replays the
 corpora is built without optimisation and with dead code. The lines in its debug information are those that could be
@@ -64,6 +64,8 @@ def build():
     }
     command = ["cargo", "test", "--no-run", "--quiet", "--package", "tidegate-fuzz", "--test", "corpora"]
     command += ["--target-dir", str(OUT), "--message-format", "json"]
+    for crate in sorted({name.split("/")[1] for name in FILES}):
+        command += ["--config", f"profile.dev.package.tidegate-{crate}.opt-level=0"]
     built = subprocess.run(command, cwd=ROOT, env=os.environ | settings, stdout=subprocess.PIPE, check=True)
     messages = map(json.loads, built.stdout.decode().splitlines())
     return next(one["executable"] for one in messages if one.get("executable") and one["target"]["name"] == "corpora")
