@@ -1,7 +1,7 @@
 //! Bugs that can be injected, to show that the tests detect them. A usual build has none: only a build with `--cfg
 //! tidegate_injected` reads the environment; in all others the compiler removes the check.
 //!
-//! Each is a bug that a real event loop once had. `.ci/injected` injects one after the other and runs the contract
+//! Each is a bug that a real event loop once had. `cargo xtask injected` injects one after the other and runs the contract
 //! tests of drivers, which must fail each time.
 
 /// A bug that can be injected.

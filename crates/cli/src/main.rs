@@ -1,7 +1,8 @@
 //! The program `tidegate`.
 //!
 //! `serve` starts a small HTTP/1.1 server for demonstrations and measurements: `serve.rs` starts and stops it,
-//! `site.rs` answers requests, `counts.rs` prints the server's counts. `load` generates load, in `load/`. `experiment`
+//! `site.rs` answers requests, `counts.rs` prints the server's counts. `load` generates load: the crate
+//! `tidegate-load`. `experiment`
 //! runs both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only the facade
 //! crate.
 
@@ -9,7 +10,6 @@
 
 mod counts;
 mod experiment;
-mod load;
 mod serve;
 mod site;
 mod sum;
@@ -31,7 +31,7 @@ enum Command {
     /// Serve /, /plaintext, /json, /bytes/N, /stream/N, /echo and /sum over HTTP/1.1; SIGUSR1 makes it print its counts
     Serve(serve::Options),
     /// Generate load on an HTTP/1.1 server and report throughput, latency and errors; exit code 1 if there were errors
-    Load(load::Options),
+    Load(tidegate_load::Options),
     /// Compare the outbound queue with two others in the same server: Netty's queue before its change #2693, and that
     /// change as published; all are built from the source tree
     Experiment(experiment::Options),
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     };
     let done = match arguments.command {
         Command::Serve(options) => serve::run(&options).map(|()| true).map_err(Into::into),
-        Command::Load(options) => load::run(&options),
+        Command::Load(options) => tidegate_load::run(&options),
         Command::Experiment(options) => experiment::run(&options),
     };
     match done {

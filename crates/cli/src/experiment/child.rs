@@ -16,13 +16,13 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::load::{CpuTime, cpu_time_of};
+use tidegate_load::{CpuTime, cpu_time_of};
 
 /// The stop flag of the experiment.
 #[derive(Clone, Default)]
-pub(crate) struct Stop(Arc<AtomicBool>);
+pub(crate) struct StopFlag(Arc<AtomicBool>);
 
-impl Stop {
+impl StopFlag {
     /// A flag that SIGTERM, Ctrl-C, and a hangup of the terminal set.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Child {
     ///
     /// # Errors
     /// If `wait` fails, or `stop` is set before.
-    pub(crate) fn wait(&mut self, stop: &Stop) -> Result<ExitStatus, String> {
+    pub(crate) fn wait(&mut self, stop: &StopFlag) -> Result<ExitStatus, String> {
         loop {
             if let Some(status) = self.0.try_wait().map_err(|error| format!("cannot wait for a process: {error}"))? {
                 return Ok(status);
@@ -86,7 +86,7 @@ impl Child {
     ///
     /// # Errors
     /// As [`Child::wait`].
-    pub(crate) fn output(mut self, stop: &Stop) -> Result<(ExitStatus, [String; 2]), String> {
+    pub(crate) fn output(mut self, stop: &StopFlag) -> Result<(ExitStatus, [String; 2]), String> {
         let streams = [self.0.stdout.take().map(collect), self.0.stderr.take().map(collect)];
         let status = self.wait(stop)?;
         // A stream that cannot be read counts as empty.
@@ -211,18 +211,18 @@ mod tests {
 
     #[test]
     fn a_wait_ends_once_the_stop_flag_is_set() {
-        let stop = Stop::default();
+        let stop = StopFlag::default();
         stop.0.store(true, Ordering::Relaxed);
         assert_eq!(shell("sleep 600").output(&stop).unwrap_err(), STOPPED);
         // Without the flag, the output of an exited child is returned.
-        let (status, [output, _]) = shell("echo done").output(&Stop::default()).expect("it ends");
+        let (status, [output, _]) = shell("echo done").output(&StopFlag::default()).expect("it ends");
         assert!(status.success() && output == "done\n");
     }
 
     #[test]
     fn an_exited_process_has_no_cpu_time() {
         let mut child = shell("exit 0");
-        assert!(child.wait(&Stop::default()).expect("it ends").success());
+        assert!(child.wait(&StopFlag::default()).expect("it ends").success());
         assert!(child.cpu_time().is_none());
     }
 }

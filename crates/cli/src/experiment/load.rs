@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::child::{Child, Stop};
+use super::child::{Child, StopFlag};
 
 /// The results of a load. Latencies are in microseconds.
 pub(crate) struct Load {
@@ -14,14 +14,14 @@ pub(crate) struct Load {
     pub(crate) seconds: f64,
     pub(crate) bytes_read: f64,
     pub(crate) requests_per_second: f64,
-    pub(crate) latency: Spread,
-    pub(crate) thread_rate: Spread,
+    pub(crate) latency: SampleStats,
+    pub(crate) thread_rate: SampleStats,
     /// The complete JSON.
     pub(crate) all: Value,
 }
 
 /// Mean, deviation and maximum of a sample.
-pub(crate) struct Spread {
+pub(crate) struct SampleStats {
     pub(crate) mean: f64,
     pub(crate) stdev: f64,
     pub(crate) max: f64,
@@ -39,7 +39,7 @@ impl Load {
         depth: u32,
         duration: Duration,
         core: Option<usize>,
-        stop: &Stop,
+        stop: &StopFlag,
     ) -> Result<Self, String> {
         // The running program, even if cargo has replaced its file since.
         let mut command = Command::new("/proc/self/exe");
@@ -66,14 +66,14 @@ impl Load {
             seconds: number("seconds")?,
             bytes_read: number("bytes_read")?,
             requests_per_second: number("requests_per_second")?,
-            latency: Spread::from_json(&all["latency"])?,
-            thread_rate: Spread::from_json(&all["thread_rate"])?,
+            latency: SampleStats::from_json(&all["latency"])?,
+            thread_rate: SampleStats::from_json(&all["thread_rate"])?,
             all,
         })
     }
 }
 
-impl Spread {
+impl SampleStats {
     fn from_json(value: &Value) -> Option<Self> {
         let number = |name: &str| value[name].as_f64();
         Some(Self {

@@ -22,18 +22,18 @@ use std::time::Duration;
 use clap::Args;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use self::child::Stop;
+use self::child::StopFlag;
 use self::load::Load;
 use self::programs::Programs;
 use self::report::{Design, Report, Round};
 use self::server::Serving;
-use crate::load::CpuTime;
+use tidegate_load::CpuTime;
 
 /// The flags of `experiment`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Duration of the load on each server in each round: 10, 30s, 2m
-    #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = crate::load::duration)]
+    #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = tidegate_load::duration)]
     duration: Duration,
     /// Requests that a connection sends at once (pipelining), and responses per burst in the memory probe
     #[arg(long, value_name = "N", default_value = "256", value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -74,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
         }
         eprintln!("tidegate: this is a debug build: its load generator is slow");
     }
-    let stop = Stop::at_signals()?;
+    let stop = StopFlag::at_signals()?;
     match compare(options, given, &stop) {
         Ok(()) => Ok(true),
         Err(why) if stop.is_set() => {
@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     }
 }
 
-fn compare(options: &Options, given: [Option<&Path>; 3], stop: &Stop) -> Result<(), String> {
+fn compare(options: &Options, given: [Option<&Path>; 3], stop: &StopFlag) -> Result<(), String> {
     let programs = Programs::find(given, stop)?;
     let cores = two_cores();
     if cores.is_none() {
@@ -113,7 +113,7 @@ fn compare(options: &Options, given: [Option<&Path>; 3], stop: &Stop) -> Result<
 }
 
 /// Starts one server, runs the load on it, and ends the server.
-fn measure(program: &Path, options: &Options, cores: Option<[usize; 2]>, stop: &Stop) -> Result<Round, String> {
+fn measure(program: &Path, options: &Options, cores: Option<[usize; 2]>, stop: &StopFlag) -> Result<Round, String> {
     let [server_core, load_core] = cores.map_or([None; 2], |cores| cores.map(Some));
     let server = Serving::start(program, &options.backend, server_core, stop)?;
     let before = server.cpu_time();

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::child::{Child, Stop};
+use super::child::{Child, StopFlag};
 
 /// The cost of one queue.
 pub(crate) struct Probe {
@@ -22,7 +22,7 @@ pub(crate) struct Probe {
 ///
 /// # Errors
 /// If the probe does not run, or its output cannot be parsed, or `stop` is set before.
-pub(crate) fn run(program: &Path, depth: u32, stop: &Stop) -> Result<Probe, String> {
+pub(crate) fn run(program: &Path, depth: u32, stop: &StopFlag) -> Result<Probe, String> {
     let mut command = Command::new(program);
     command.args(["--depth", &depth.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
     let (_, [text, _]) = Child::start(&mut command, None)?.output(stop)?;

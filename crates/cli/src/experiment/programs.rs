@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::child::{Child, Stop};
+use super::child::{Child, StopFlag};
 
 /// All three, in the order of the report.
 pub(crate) struct Programs(pub(crate) [Program; 3]);
@@ -50,13 +50,13 @@ impl Programs {
     ///
     /// # Errors
     /// If a build is needed and there is no source tree, or cargo fails, or `stop` is set before.
-    pub(crate) fn find(given: [Option<&Path>; 3], stop: &Stop) -> Result<Self, String> {
+    pub(crate) fn find(given: [Option<&Path>; 3], stop: &StopFlag) -> Result<Self, String> {
         let tree = env::current_dir().ok().and_then(|directory| source_tree(&directory));
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         Self::find_in(tree.as_deref(), given, &cargo, stop)
     }
 
-    fn find_in(tree: Option<&Path>, given: [Option<&Path>; 3], cargo: &OsStr, stop: &Stop) -> Result<Self, String> {
+    fn find_in(tree: Option<&Path>, given: [Option<&Path>; 3], cargo: &OsStr, stop: &StopFlag) -> Result<Self, String> {
         let [array, linked, ours] = given;
         let other = |name: &'static str, given: Option<&Path>| match (given, tree) {
             (Some(server), _) => with_probe_beside(name, server, Origin::Given),
@@ -100,7 +100,13 @@ fn with_probe_beside(name: &'static str, server: &Path, origin: Origin) -> Resul
 
 /// Builds server and probe. A build with another queue has its own target directory, since other compiler flags would
 /// rebuild everything. The build with our queue shares the target directory of `cargo build --release`, and reuses it.
-fn build(tree: &Path, name: &'static str, queue: Option<&str>, cargo: &OsStr, stop: &Stop) -> Result<Program, String> {
+fn build(
+    tree: &Path,
+    name: &'static str,
+    queue: Option<&str>,
+    cargo: &OsStr,
+    stop: &StopFlag,
+) -> Result<Program, String> {
     let target = target_directory(tree);
     let target = queue.map_or(target.clone(), |queue| target.join("experiment").join(queue));
     eprintln!("building the server and the probe with the queue: {name}");
@@ -137,7 +143,7 @@ mod tests {
     }
 
     fn find(tree: Option<&Path>, given: [Option<&Path>; 3], cargo: &str) -> Result<[(PathBuf, Origin); 3], String> {
-        let programs = Programs::find_in(tree, given, cargo.as_ref(), &Stop::default())?;
+        let programs = Programs::find_in(tree, given, cargo.as_ref(), &StopFlag::default())?;
         Ok(programs.0.map(|program| (program.server, program.origin)))
     }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::load::{Load, Spread};
+use super::load::{Load, SampleStats};
 use super::probe::Probe;
 use super::programs::Origin;
-use crate::load::report::units;
+use tidegate_load::units;
 
 /// The results and the parameters of the experiment.
 pub(crate) struct Report {
@@ -199,8 +199,8 @@ fn as_wrk(text: &mut String, name: &str, load: &Load) -> fmt::Result {
     writeln!(text, "Requests/sec: {requests_per_second:9.2}")
 }
 
-fn spread(text: &mut String, name: &str, spread: &Spread, unit: fn(f64) -> String) -> fmt::Result {
-    let Spread { mean, stdev, max, within_stdev } = spread;
+fn spread(text: &mut String, name: &str, spread: &SampleStats, unit: fn(f64) -> String) -> fmt::Result {
+    let SampleStats { mean, stdev, max, within_stdev } = spread;
     let [mean, stdev, max] = [mean, stdev, max].map(|&value| unit(value));
     writeln!(text, "    {name:<10}{mean:>8}{stdev:>10}{max:>9}{:8.2}%", 100.0 * within_stdev)
 }
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     fn round(rate: f64) -> Round {
-        let spread = || Spread { mean: 1_500.0, stdev: 200.0, max: 301_770.0, within_stdev: 0.9 };
+        let spread = || SampleStats { mean: 1_500.0, stdev: 200.0, max: 301_770.0, within_stdev: 0.9 };
         let load = Load {
             requests: 2e6,
             seconds: 2.0,

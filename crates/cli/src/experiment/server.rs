@@ -7,8 +7,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::child::{Child, Stop};
-use crate::load::CpuTime;
+use super::child::{Child, StopFlag};
+use tidegate_load::CpuTime;
 
 /// A running server. It ends when this is dropped.
 pub(crate) struct Serving {
@@ -22,7 +22,7 @@ impl Serving {
     ///
     /// # Errors
     /// If the program cannot be started, or prints no start-up line in time, or `stop` is set before.
-    pub(crate) fn start(program: &Path, backend: &str, core: Option<usize>, stop: &Stop) -> Result<Self, String> {
+    pub(crate) fn start(program: &Path, backend: &str, core: Option<usize>, stop: &StopFlag) -> Result<Self, String> {
         let mut command = Command::new(program);
         command.args(["serve", "--loops", "1", "--listen", "127.0.0.1:0", "--quiet", "--backend", backend]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());

@@ -102,7 +102,7 @@ fn a_hundred_restarts_under_load_fail_no_request() {
     restart(100, 64, 1, Duration::ZERO);
 }
 
-/// Three times by default; `.ci/long` sets a hundred.
+/// Three times by default; `cargo xtask long` sets a hundred.
 #[test]
 fn restarts_of_running_servers_under_load_fail_no_request() {
     let times = std::env::var("TIDEGATE_RESTARTS").map_or(3, |times| times.parse().expect("a number of restarts"));

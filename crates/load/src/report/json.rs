@@ -5,23 +5,23 @@ use serde_json::{Map, Value, json};
 
 use super::variation::Variation;
 use super::{PERCENTILES, errors_by_kind, per_second};
-use crate::load::figures::{Figures, Held, Interval};
+use crate::results::{Held, Interval, LoadResults};
 
 /// The output of `--json`.
-pub(crate) fn json(figures: &Figures) -> Value {
-    let asked = &figures.asked;
+pub(crate) fn json(figures: &LoadResults) -> Value {
+    let parameters = &figures.parameters;
     let seconds = figures.elapsed.as_secs_f64();
     let rates = Variation::of_sample(&figures.thread_rates);
     let errors: Map<_, Value> =
         errors_by_kind(&figures.errors).map(|(name, count)| (name.to_owned(), count.into())).into_iter().collect();
     json!({
-        "url": asked.url,
-        "method": asked.method,
-        "backend": asked.backend,
-        "threads": asked.threads,
-        "connections": asked.connections,
-        "pipeline": asked.pipeline,
-        "rate": asked.rate,
+        "url": parameters.url,
+        "method": parameters.method,
+        "backend": parameters.backend,
+        "threads": parameters.threads,
+        "connections": parameters.connections,
+        "pipeline": parameters.pipeline,
+        "rate": parameters.rate,
         "seconds": seconds,
         "requests": figures.requests,
         "bytes_read": figures.bytes_read,
@@ -35,12 +35,12 @@ pub(crate) fn json(figures: &Figures) -> Value {
             "within_stdev": rates.within_stdev,
         },
         "errors": errors,
-        "idle": { "asked": asked.idle, "held": figures.idle.held, "lost": figures.idle.lost },
-        "stuck": figures.asked.never_read.then(|| held(figures.stuck)),
+        "idle": { "asked": parameters.idle, "held": figures.idle.held, "lost": figures.idle.lost },
+        "stuck": figures.parameters.never_read.then(|| held(figures.stuck)),
         // Not errors: requests in flight and connection attempts in progress at the end.
         "unanswered": figures.unanswered,
         "connecting": figures.connecting,
-        "unsent": figures.asked.rate.map(|_| figures.unsent),
+        "unsent": figures.parameters.rate.map(|_| figures.unsent),
         "cpu_seconds": {
             "user": figures.cpu.user.as_secs_f64(),
             "system": figures.cpu.system.as_secs_f64(),
@@ -54,7 +54,7 @@ fn held(Held { held, lost }: Held) -> Value {
     json!({ "held": held, "lost": lost })
 }
 
-fn latency(figures: &Figures) -> Value {
+fn latency(figures: &LoadResults) -> Value {
     let spread = Variation::of_histogram(&figures.latency);
     let percentiles: Map<_, _> =
         PERCENTILES.into_iter().map(|(name, of)| (name.to_owned(), at(&figures.latency, of))).collect();
@@ -62,7 +62,7 @@ fn latency(figures: &Figures) -> Value {
         "unit": "us",
         // With a rate, latency starts at the scheduled send time; requests without a response or unsent at the end
         // count with the time that they have waited.
-        "corrected": figures.asked.rate.is_some(),
+        "corrected": figures.parameters.rate.is_some(),
         "mean": us(spread.mean),
         "stdev": us(spread.stdev),
         "max": us(spread.max),
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(value["latency"]["percentiles"]["99.99"], 0.0);
         assert_eq!(value["thread_rate"]["within_stdev"], 0.0);
         assert_eq!(value["histogram"], json!([]));
-        // Figures of options that were not given are null, as documented.
+        // LoadResults of options that were not given are null, as documented.
         assert!(value["rate"].is_null() && value["stuck"].is_null());
     }
 
@@ -208,7 +208,7 @@ mod tests {
     fn latency_is_marked_as_corrected_with_a_rate() {
         let mut figures = busy();
         assert_eq!(json(&figures)["latency"]["corrected"], false);
-        figures.asked.rate = Some(1000.0);
+        figures.parameters.rate = Some(1000.0);
         assert_eq!(json(&figures)["latency"]["corrected"], true);
         assert_eq!(json(&figures)["rate"], 1000.0);
     }
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn never_reading_connections_are_held_or_lost() {
         let mut figures = empty();
-        figures.asked.never_read = true;
+        figures.parameters.never_read = true;
         figures.stuck = Held { held: 997, lost: 3 };
         assert_eq!(json(&figures)["stuck"], json!({ "held": 997, "lost": 3 }));
     }

@@ -1,4 +1,4 @@
-//! `Figures`: the results of a load. The threads of the load count, `report/` prints.
+//! `LoadResults`: the results of a load. The threads of the load count, `report/` prints.
 
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use hdrhistogram::Histogram;
 
 /// The results of a load, over all its threads.
 #[derive(Debug)]
-pub(crate) struct Figures {
+pub(crate) struct LoadResults {
     /// The parameters of the load.
-    pub(crate) asked: Asked,
+    pub(crate) parameters: Parameters,
     /// The duration of the load, from its start to the last sample.
     pub(crate) elapsed: Duration,
     /// Responses that were complete and good.
@@ -39,11 +39,11 @@ pub(crate) struct Figures {
     pub(crate) unsent: u64,
 }
 
-impl Figures {
+impl LoadResults {
     /// Empty figures.
-    pub(crate) fn nothing(asked: Asked, cpu: CpuTime) -> Self {
+    pub(crate) fn nothing(parameters: Parameters, cpu: CpuTime) -> Self {
         Self {
-            asked,
+            parameters,
             elapsed: Duration::ZERO,
             requests: 0,
             bytes_read: 0,
@@ -63,7 +63,7 @@ impl Figures {
 
 /// The parameters of the load, as the report repeats them.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct Parameters {
     pub(crate) url: String,
     pub(crate) method: String,
     pub(crate) backend: &'static str,
@@ -132,9 +132,11 @@ pub(crate) struct Held {
 
 /// CPU time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct CpuTime {
-    pub(crate) user: Duration,
-    pub(crate) system: Duration,
+pub struct CpuTime {
+    /// Time in user space.
+    pub user: Duration,
+    /// Time in the kernel.
+    pub system: Duration,
 }
 
 /// The results of one interval.

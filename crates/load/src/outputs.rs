@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use super::figures::Figures;
 use super::report;
+use super::results::LoadResults;
 
 /// The destinations of the figures.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Outputs {
     ///
     /// # Errors
     /// What could not be written, and why. A broken pipe on standard output is no error.
-    pub(crate) fn write(self, figures: &Figures) -> Result<(), String> {
+    pub(crate) fn write(self, figures: &LoadResults) -> Result<(), String> {
         let printed = match print(&self.printed.text(figures)) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
                 Err(format!("cannot write the figures to standard output: {error}"))
@@ -75,7 +75,7 @@ impl Outputs {
 
 impl Form {
     /// The figures in this format, with a newline at the end.
-    fn text(self, figures: &Figures) -> String {
+    fn text(self, figures: &LoadResults) -> String {
         let mut text = match self {
             Self::Table { latency } => report::table(figures, latency),
             Self::Json => format!("{:#}", report::json(figures)),

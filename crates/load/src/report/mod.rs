@@ -2,22 +2,22 @@
 //! `progress.rs` while the load runs. All show the same figures, which `variation.rs` and the functions below derive.
 
 mod chart;
+mod charts;
+mod human;
 mod json;
 mod page;
-mod pictures;
 pub(crate) mod progress;
 mod scale;
 mod table;
-pub(crate) mod units;
+pub mod units;
 mod variation;
-mod words;
 
 use std::thread::available_parallelism;
 
 pub(crate) use self::json::json;
 pub(crate) use self::page::page;
 pub(crate) use self::table::table;
-use super::figures::{Errors, Figures};
+use super::results::{Errors, LoadResults};
 
 /// The percentiles of the reports, with their keys in `--json`: wrk's four, and two more for the tail.
 const PERCENTILES: [(&str, f64); 6] =
@@ -38,17 +38,17 @@ fn share(part: f64, whole: f64) -> f64 {
 
 /// The cores that the load generator used and could have used, if it was the bottleneck: the figures then measure the
 /// load generator, and the server may be faster.
-fn bottleneck(figures: &Figures) -> Option<(f64, usize)> {
-    let cores = figures.asked.threads.min(available_parallelism().map_or(usize::MAX, usize::from));
+fn bottleneck(figures: &LoadResults) -> Option<(f64, usize)> {
+    let cores = figures.parameters.threads.min(available_parallelism().map_or(usize::MAX, usize::from));
     let used = share((figures.cpu.user + figures.cpu.system).as_secs_f64(), figures.elapsed.as_secs_f64());
     (cores > 0 && used >= BUSY * cores as f64).then_some((used, cores))
 }
 
 /// The message if no good response came although connections sent requests. That may happen without an error of any
 /// kind, if the load ended before the timeout of a request.
-pub(crate) fn silence(figures: &Figures) -> Option<String> {
-    let Figures { unanswered, connecting, .. } = *figures;
-    if figures.requests > 0 || figures.asked.connections == 0 || figures.asked.never_read {
+pub(crate) fn silence(figures: &LoadResults) -> Option<String> {
+    let LoadResults { unanswered, connecting, .. } = *figures;
+    if figures.requests > 0 || figures.parameters.connections == 0 || figures.parameters.never_read {
         return None;
     }
     let under_way: Vec<_> = [

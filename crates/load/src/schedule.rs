@@ -1,4 +1,4 @@
-//! `Pace`: sends requests at scheduled times, whether or not the server keeps up.
+//! `Schedule`: sends requests at scheduled times, whether or not the server keeps up.
 //!
 //! With a rate, requests are due at even intervals. A request that is due while all connections wait for responses is
 //! sent as soon as a connection is free. Its latency starts at the scheduled send time: a user arriving then would have
@@ -14,7 +14,7 @@ use tidegate::{Remote, task};
 
 /// The schedule of a load, and the connections that are free to send.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Schedule {
     /// Batches per second. An interval in whole nanoseconds would be wrong by a thousandth at millions per second.
     per_second: f64,
     begun: Cell<Instant>,
@@ -24,7 +24,7 @@ pub(crate) struct Pace {
     waiting: RefCell<Option<Waker>>,
 }
 
-impl Pace {
+impl Schedule {
     /// A schedule of `per_second` batches per second.
     pub(crate) fn new(per_second: f64) -> Self {
         Self {
@@ -152,35 +152,35 @@ const WAITS_MAX: u64 = 10_000;
 mod tests {
     use super::*;
 
-    fn begun(per_second: f64) -> (Pace, Instant) {
-        let (pace, now) = (Pace::new(per_second), Instant::now());
-        pace.begin(now);
-        (pace, now)
+    fn begun(per_second: f64) -> (Schedule, Instant) {
+        let (schedule, now) = (Schedule::new(per_second), Instant::now());
+        schedule.begin(now);
+        (schedule, now)
     }
 
     #[test]
     fn the_schedule_is_exact_at_millions_per_second() {
         for per_second in [3.0, 70_000.0, 3_000_000.0, 7_000_000.0] {
-            let (pace, begun) = begun(per_second);
-            assert_eq!(pace.unsent(begun + Duration::from_secs(100)), 100 * per_second as u64);
-            let due = pace.due_of(100 * per_second as u64);
+            let (schedule, begun) = begun(per_second);
+            assert_eq!(schedule.unsent(begun + Duration::from_secs(100)), 100 * per_second as u64);
+            let due = schedule.due_of(100 * per_second as u64);
             assert!(due.saturating_duration_since(begun + Duration::from_secs(100)) < Duration::from_nanos(100));
         }
     }
 
     #[test]
     fn an_unsent_batch_waits_since_its_scheduled_time() {
-        let (pace, begun) = begun(10.0);
+        let (schedule, begun) = begun(10.0);
         // Two are sent, and then no connection is free.
         for _ in 0..2 {
-            pace.take_due(begun + Duration::from_millis(150)).expect("it is due");
+            schedule.take_due(begun + Duration::from_millis(150)).expect("it is due");
         }
-        let waits: Vec<_> = pace.waits(begun + Duration::from_millis(550)).collect();
+        let waits: Vec<_> = schedule.waits(begun + Duration::from_millis(550)).collect();
         let expected = [350, 250, 150].map(|millis| (1, Duration::from_millis(millis)));
         assert_eq!(waits, expected);
         // The number of steps is bounded.
-        let (pace, begun) = self::begun(1e9);
-        let waits: Vec<_> = pace.waits(begun + Duration::from_secs(1000)).collect();
+        let (schedule, begun) = self::begun(1e9);
+        let waits: Vec<_> = schedule.waits(begun + Duration::from_secs(1000)).collect();
         assert_eq!(waits.iter().map(|(count, _)| count).sum::<u64>(), 1_000_000_000_000);
         assert!(waits.len() as u64 <= WAITS_MAX && waits.is_sorted_by(|(_, one), (_, next)| one > next));
     }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::super::samples::{busy, empty};
 use super::*;
-use crate::load::figures::{CpuTime, Errors, Held};
+use crate::results::{CpuTime, Errors, Held};
 
 /// What `wrk -d2 -c256 -t1 --latency` printed, and the figures that it had.
 #[test]
@@ -85,8 +85,8 @@ fn figures_that_wrk_lacks_follow_its_table() {
     let mut figures = empty();
     figures.elapsed = Duration::from_secs(2);
     figures.requests = 1980;
-    figures.asked.rate = Some(1000.0);
-    figures.asked.idle = 10_000;
+    figures.parameters.rate = Some(1000.0);
+    figures.parameters.idle = 10_000;
     figures.idle.held = 9_999;
     figures.idle.lost = 1;
     figures.cpu = CpuTime { user: Duration::from_millis(900), system: Duration::from_secs(1) };
@@ -103,7 +103,7 @@ The load was the bottleneck: it used 0.95 of 1 core; the server may be faster
     // With a little less CPU time the load generator is no bottleneck.
     figures.cpu.user = Duration::from_millis(890);
     assert!(!table(&figures, true).contains("bottleneck"));
-    figures.asked.never_read = true;
+    figures.parameters.never_read = true;
     figures.stuck.held = 255;
     assert!(table(&figures, true).contains("\nConnections never read: held 255 of 256, lost 0\n"));
     // The line is printed as well if no connection succeeded.
@@ -115,7 +115,7 @@ The load was the bottleneck: it used 0.95 of 1 core; the server may be faster
 fn no_response_at_all_is_reported_with_the_requests_in_flight() {
     let mut figures = empty();
     let said =
-        |figures: &Figures| table(figures, false).lines().find(|line| line.contains("answer")).map(str::to_owned);
+        |figures: &LoadResults| table(figures, false).lines().find(|line| line.contains("answer")).map(str::to_owned);
     assert_eq!(said(&figures).as_deref(), Some("No good answer came"));
     (figures.unanswered, figures.connecting) = (16, 1);
     let expected = "No good answer came; at the end 16 requests were in flight and 1 connection was being made";
@@ -123,7 +123,7 @@ fn no_response_at_all_is_reported_with_the_requests_in_flight() {
     // No message if other requests were answered, or if connections never read.
     figures.requests = 1;
     assert_eq!(said(&figures), None);
-    (figures.requests, figures.asked.never_read) = (0, true);
+    (figures.requests, figures.parameters.never_read) = (0, true);
     assert_eq!(said(&figures), None);
 }
 

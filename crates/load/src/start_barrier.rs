@@ -1,4 +1,4 @@
-//! `Start`: a barrier. All threads of a load begin at the same moment: when each has its event loop and its idle
+//! `StartBarrier`: a barrier. All threads of a load begin at the same moment: when each has its event loop and its idle
 //! connections. The measured time starts then.
 
 use std::future::poll_fn;
@@ -7,11 +7,11 @@ use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use super::cpu_time;
-use super::figures::CpuTime;
+use super::results::CpuTime;
 
 /// The barrier at which all threads of a load begin.
 #[derive(Debug, Default)]
-pub(crate) struct Start(Mutex<State>);
+pub(crate) struct StartBarrier(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -28,7 +28,7 @@ pub(crate) struct Begun {
     pub(crate) cpu: CpuTime,
 }
 
-impl Start {
+impl StartBarrier {
     /// Creates `count` runners that wait for each other. A dropped runner counts as ready.
     pub(crate) fn runners(self: &Arc<Self>, count: usize) -> Vec<Runner> {
         self.state().preparing = count;
@@ -59,7 +59,7 @@ impl Start {
 
 /// One participant of the barrier.
 #[derive(Debug)]
-pub(crate) struct Runner(Arc<Start>);
+pub(crate) struct Runner(Arc<StartBarrier>);
 
 impl Runner {
     /// Waits until all other runners are ready, and returns the time of the start.
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn all_runners_start_at_one_instant_and_a_dropped_one_delays_none() {
-        let start = Arc::new(Start::default());
+        let start = Arc::new(StartBarrier::default());
         let mut runners = start.runners(3);
         let gone = runners.pop();
         let mut ready: Vec<_> = runners.into_iter().map(|runner| Box::pin(runner.ready())).collect();

@@ -1,4 +1,4 @@
-//! `Worker`: one thread of a load: its loop, its connections, and the timer that samples its counts. `hold.rs` opens
+//! `Worker`: one thread of a load: its loop, its connections, and the timer that samples its counts. `idle.rs` opens
 //! the idle connections before the load begins.
 
 use std::cell::{Cell, RefCell};
@@ -15,19 +15,19 @@ use hdrhistogram::Histogram;
 use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, WaterMarks, task};
 
 use super::connection::{Connector, LoadConnection, Role};
-use super::figures::{Errors, Held, Interval};
-use super::hold;
-use super::pace::Pace;
+use super::counters::{SharedStats, WorkerStats};
+use super::idle;
 use super::pipeline::{Exchange, Pipeline};
-use super::request::{BadRequest, Recipe};
+use super::request::{BadRequest, RequestTemplate};
+use super::results::{Errors, Held, Interval};
+use super::schedule::Schedule;
 use super::sockets::{AddressPair, established};
-use super::start::Runner;
-use super::tally::{SharedStats, WorkerStats};
+use super::start_barrier::Runner;
 
 /// The configuration of all threads of a load.
 #[derive(Debug)]
 pub(crate) struct WorkerConfig {
-    pub(crate) recipe: Recipe,
+    pub(crate) template: RequestTemplate,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) backend: Backend,
     pub(crate) duration: Duration,
@@ -84,7 +84,7 @@ pub(crate) struct Count {
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) exchange: Rc<Exchange>,
-    pub(crate) pace: Option<Pace>,
+    pub(crate) schedule: Option<Schedule>,
     pub(crate) timeout: Duration,
     pub(crate) client: Client,
     connect_permits: Semaphore,
@@ -136,8 +136,8 @@ impl Worker {
         let addresses = config.addresses.iter().copied().map(Address::from);
         let client = Client::at_each(addresses).connect_timeout(config.timeout).limits(limits);
         Ok(Self {
-            exchange: Rc::new(Exchange::new(config.recipe.ask()?, WorkerStats::new(config.shared.clone()))),
-            pace: part.rate.map(|rate| Pace::new(rate / f64::from(config.recipe.depth))),
+            exchange: Rc::new(Exchange::new(config.template.encode()?, WorkerStats::new(config.shared.clone()))),
+            schedule: part.rate.map(|rate| Schedule::new(rate / f64::from(config.template.depth))),
             timeout: config.timeout,
             client,
             connect_permits: Semaphore::new(CONNECTING_MAX),
@@ -165,7 +165,7 @@ impl Worker {
             } else {
                 // As long as no attempt has succeeded, the server may be unreachable: pause for long, so that every
                 // connection fails once before any retries (see `is_hopeless`).
-                let longer = if self.exchange.tally.has_connected() { pause } else { PAUSE_MAX };
+                let longer = if self.exchange.stats.has_connected() { pause } else { PAUSE_MAX };
                 task::sleep(longer).await;
                 pause = (2 * pause).min(PAUSE_MAX);
             }
@@ -180,11 +180,11 @@ impl Worker {
         self.connecting.set(self.connecting.get() - 1);
         match connected {
             Ok(_) => {
-                self.exchange.tally.connected();
+                self.exchange.stats.connected();
                 true
             }
             Err(error) => {
-                self.exchange.tally.unconnected();
+                self.exchange.stats.unconnected();
                 self.last_failure.replace(Some(error));
                 false
             }
@@ -200,47 +200,47 @@ impl Worker {
     /// unanswered.
     pub(crate) fn left_waiting(&self, count: u32, since: Instant) {
         let Some(ended) = self.ended.get() else { return };
-        self.exchange.tally.left(count);
+        self.exchange.stats.left(count);
         // Without a rate there are no scheduled send times, and only responses have a latency.
-        if self.pace.is_some() {
-            self.exchange.tally.waited(count.into(), ended.saturating_duration_since(since));
+        if self.schedule.is_some() {
+            self.exchange.stats.waited(count.into(), ended.saturating_duration_since(since));
         }
     }
 
     /// Ends the load while its connections are still open. Returns the number of requests that were due and not sent.
     fn end(&self, now: Instant) -> u64 {
         self.ended.set(Some(now));
-        let (tally, stuck) = (&self.exchange.tally, self.stuck.borrow());
+        let (stats, stuck) = (&self.exchange.stats, self.stuck.borrow());
         if !stuck.is_empty()
             && let Ok(all) = established()
         {
-            tally.still_stuck(stuck.intersection(&all).count() as u64);
+            stats.still_stuck(stuck.intersection(&all).count() as u64);
         }
-        let Some(pace) = &self.pace else { return 0 };
-        let depth = u64::from(self.exchange.ask.depth);
-        for (batches, so_far) in pace.waits(now) {
-            tally.waited(batches * depth, so_far);
+        let Some(schedule) = &self.schedule else { return 0 };
+        let depth = u64::from(self.exchange.encoded.depth);
+        for (batches, so_far) in schedule.waits(now) {
+            stats.waited(batches * depth, so_far);
         }
-        pace.unsent(now) * depth
+        schedule.unsent(now) * depth
     }
 
     /// All counts, after the loop was dropped.
     fn count(&self, backend: &'static str, result: RunResult) -> Count {
         let RunResult { elapsed, bytes_read, mut over_time, rates, connecting, unsent } = result;
-        let tally = &self.exchange.tally;
-        over_time.push(tally.take_interval(elapsed));
+        let stats = &self.exchange.stats;
+        over_time.push(stats.take_interval(elapsed));
         Count {
             backend,
             elapsed,
-            requests: tally.requests(),
+            requests: stats.requests(),
             bytes_read,
-            latency: tally.take_latency(),
-            errors: tally.errors(),
-            idle: tally.idle(),
-            stuck: tally.stuck(),
+            latency: stats.take_latency(),
+            errors: stats.errors(),
+            idle: stats.idle(),
+            stuck: stats.stuck(),
             over_time,
             rates,
-            unanswered: tally.unanswered(),
+            unanswered: stats.unanswered(),
             connecting,
             unsent,
             last_failure: self.last_failure.borrow().as_ref().map(ToString::to_string),
@@ -249,24 +249,24 @@ impl Worker {
 }
 
 async fn work(worker: Rc<Worker>, config: &WorkerConfig, part: Part, runner: Runner) -> RunResult {
-    let tally = &worker.exchange.tally;
-    hold::hold(&worker, config, part).await;
+    let stats = &worker.exchange.stats;
+    idle::open_all(&worker, config, part).await;
     let begun = runner.ready().await;
-    let bytes_before = tally.bytes_read();
+    let bytes_before = stats.bytes_read();
     // A signal before the start: the load lasts no time and opens no connections.
     let (duration, connections) =
         if config.is_stopped() { (Duration::ZERO, 0) } else { (config.duration, part.connections) };
     let end = begun + duration;
-    if let Some(pace) = &worker.pace {
-        pace.begin(begun);
+    if let Some(schedule) = &worker.schedule {
+        schedule.begin(begun);
         let worker = worker.clone();
         task::spawn(async move {
-            if let Some(pace) = &worker.pace {
-                pace.keep().await;
+            if let Some(schedule) = &worker.schedule {
+                schedule.keep().await;
             }
         });
     }
-    let role = if config.never_read { Role::NeverRead } else { Role::Ask };
+    let role = if config.never_read { Role::NeverRead } else { Role::Active };
     for _ in 0..connections {
         task::spawn(worker.clone().keep(role));
     }
@@ -279,20 +279,20 @@ async fn work(worker: Rc<Worker>, config: &WorkerConfig, part: Part, runner: Run
         task::sleep_until((begun + TICK * ticks).min(end)).await;
         let now = Instant::now();
         let is_over = now >= end || config.is_stopped() || config.shared.is_hopeless(config.connections);
-        let (requests, passed) = (tally.requests(), now - last);
+        let (requests, passed) = (stats.requests(), now - last);
         // A thread with idle connections only has no rate.
         if passed >= TICK / 2 && part.connections > 0 {
             rates.push((requests - last_requests) as f64 / passed.as_secs_f64());
             (last, last_requests) = (now, requests);
         }
-        tally.show(&mut shown);
+        stats.show(&mut shown);
         if is_over {
-            let (elapsed, bytes_read) = (now.saturating_duration_since(begun), tally.bytes_read() - bytes_before);
+            let (elapsed, bytes_read) = (now.saturating_duration_since(begun), stats.bytes_read() - bytes_before);
             let (connecting, unsent) = (worker.connecting.get(), worker.end(now));
             return RunResult { elapsed, bytes_read, over_time, rates, connecting, unsent };
         }
         if u128::from(ticks) % ticks_per_interval == 0 {
-            over_time.push(tally.take_interval(now - begun));
+            over_time.push(stats.take_interval(now - begun));
         }
     }
 }

@@ -1,20 +1,22 @@
 //! `tidegate load`: a load generator for HTTP/1.1, with wrk's flags and wrk's table, and features that wrk lacks.
 //!
 //! Each thread (`worker.rs`) runs an event loop with its share of the connections. `connection.rs` is the handler of a
-//! connection, `pipeline.rs` its codec, which sends requests and checks responses. With `--rate`, `pace.rs` schedules
-//! the requests. `tally.rs` counts, `figures.rs` holds the sums, and `report/` prints them.
+//! connection, `pipeline.rs` its codec, which sends requests and checks responses. With `--rate`, `schedule.rs` schedules
+//! the requests. `counters.rs` counts, `results.rs` holds the sums, and `report/` prints them.
+
+#![forbid(unsafe_code)]
 
 mod connection;
-mod figures;
-mod hold;
+mod counters;
+mod idle;
 mod outputs;
-mod pace;
 mod pipeline;
-pub(crate) mod report;
+mod report;
 mod request;
+mod results;
+mod schedule;
 mod sockets;
-mod start;
-mod tally;
+mod start_barrier;
 mod url;
 mod worker;
 
@@ -32,19 +34,20 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tidegate::Backend;
 
-pub(crate) use self::figures::CpuTime;
-use self::figures::{Asked, Figures};
+use self::counters::SharedStats;
 use self::outputs::Outputs;
 use self::report::progress::Progress;
-use self::request::Recipe;
-use self::start::Start;
-use self::tally::SharedStats;
+pub use self::report::units;
+use self::request::RequestTemplate;
+pub use self::results::CpuTime;
+use self::results::{LoadResults, Parameters};
+use self::start_barrier::StartBarrier;
 use self::url::Url;
 use self::worker::{Count, Part, WorkerConfig};
 
 /// The flags of `load`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// The URL to request: http://HOST[:PORT]/PATH
     url: Url,
     /// Connections that send requests, over all threads
@@ -104,7 +107,7 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// Those that the user can correct.
-pub(crate) fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
+pub fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     let config = config(options)?;
     let threads = threads(options)?;
     allow_descriptors(options.connections + options.idle + threads * DESCRIPTORS_OF_LOOP + DESCRIPTORS_SPARE)?;
@@ -134,11 +137,11 @@ fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> {
     };
     let depth = options.pipeline;
     let (url, headers, method) = (options.url.clone(), options.headers.clone(), method(options).to_owned());
-    let recipe = Recipe { url, method, headers, body, depth };
+    let template = RequestTemplate { url, method, headers, body, depth };
     // Each thread encodes its own request; errors in it are reported here, before the threads start.
-    recipe.ask()?;
+    template.encode()?;
     Ok(WorkerConfig {
-        recipe,
+        template,
         addresses: options.url.resolve()?,
         backend: options.backend,
         duration: options.duration,
@@ -172,9 +175,9 @@ fn measure(
     options: &Options,
     config: &WorkerConfig,
     threads: usize,
-) -> Result<(Figures, Option<String>), Box<dyn Error>> {
+) -> Result<(LoadResults, Option<String>), Box<dyn Error>> {
     let mut progress = Progress::start(options.duration);
-    let start = Arc::new(Start::default());
+    let start = Arc::new(StartBarrier::default());
     let runners = start.runners(threads);
     let counts = thread::scope(|scope| {
         let workers: Vec<_> = runners
@@ -226,8 +229,8 @@ fn part(options: &Options, index: usize, threads: usize) -> Part {
     }
 }
 
-fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> Figures {
-    let asked = Asked {
+fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> LoadResults {
+    let parameters = Parameters {
         url: options.url.to_string(),
         method: method(options).to_owned(),
         backend: counts.first().map_or("", |count| count.backend),
@@ -239,7 +242,7 @@ fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> Figures {
         duration: options.duration,
         never_read: options.never_read,
     };
-    let mut figures = Figures::nothing(asked, cpu);
+    let mut figures = LoadResults::nothing(parameters, cpu);
     for count in counts {
         figures.elapsed = figures.elapsed.max(count.elapsed);
         figures.requests += count.requests;
@@ -289,7 +292,7 @@ fn cpu_time() -> CpuTime {
 }
 
 /// CPU time so far of the process with this number. `None`, and not zero, if the process has exited.
-pub(crate) fn cpu_time_of(process: &str) -> Option<CpuTime> {
+pub fn cpu_time_of(process: &str) -> Option<CpuTime> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The second field is a name in parentheses, which may contain any character.
     let mut fields = text.rsplit(')').next()?.split_ascii_whitespace().skip(11);
@@ -321,8 +324,11 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.filter(|rate| (0.001..=1e9).contains(rate)).ok_or_else(|| "write requests a second, 50000 or 50k".into())
 }
 
-/// A duration, as in flags.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+/// Parses a duration as flags have it: `500ms`, `30s`, `2m`, `1h`, or seconds without a unit.
+///
+/// # Errors
+/// What to write instead, if it is none, or zero.
+pub fn duration(text: &str) -> Result<Duration, String> {
     let end = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let seconds = match unit {

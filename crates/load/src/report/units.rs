@@ -2,18 +2,18 @@
 //! There is no space between the number and its unit, and units of bytes are binary.
 
 /// A duration in nanoseconds, in `us`, `ms` or `s`, and from 51 s on in minutes and hours.
-pub(crate) fn time(ns: f64) -> String {
+pub fn time(ns: f64) -> String {
     let us = ns / 1e3;
     if us >= 1e6 { scaled(us / 1e6, 60.0, "s", &["m", "h"]) } else { scaled(us, 1e3, "us", &["ms"]) }
 }
 
 /// A number, in thousands, millions and so on.
-pub(crate) fn metric(number: f64) -> String {
+pub fn metric(number: f64) -> String {
     scaled(number, 1e3, "", &["k", "M", "G", "T"])
 }
 
 /// A number of bytes, without the `B`.
-pub(crate) fn binary(bytes: f64) -> String {
+pub fn binary(bytes: f64) -> String {
     scaled(bytes, 1024.0, "", &["K", "M", "G", "T"])
 }
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::load::figures::{Asked, CpuTime, Errors, Figures, Held, Interval};
+use crate::results::{CpuTime, Errors, Held, Interval, LoadResults, Parameters};
 
 /// A load of zero duration without responses.
-pub(super) fn empty() -> Figures {
-    Figures {
-        asked: Asked {
+pub(super) fn empty() -> LoadResults {
+    LoadResults {
+        parameters: Parameters {
             url: "http://127.0.0.1:8080/plaintext".to_owned(),
             method: "GET".to_owned(),
             backend: "uring",
@@ -38,7 +38,7 @@ pub(super) fn empty() -> Figures {
 }
 
 /// Thirty seconds under load: most responses take 2 ms, some ten times that, and in the middle there is a pause.
-pub(super) fn busy() -> Figures {
+pub(super) fn busy() -> LoadResults {
     let (mut latency, mut over_time, mut requests) = (nothing(), Vec::new(), 0);
     for second in 0..30_u32 {
         let interval = interval(second);
@@ -49,8 +49,8 @@ pub(super) fn busy() -> Figures {
     // The loop ended a little late.
     over_time.push(Interval { until: Duration::from_millis(30_003), requests: 12, latency: nothing() });
     let thread_rates = over_time[..30].iter().map(|interval| interval.requests as f64).collect();
-    Figures {
-        asked: Asked { duration: Duration::from_secs(30), ..empty().asked },
+    LoadResults {
+        parameters: Parameters { duration: Duration::from_secs(30), ..empty().parameters },
         elapsed: Duration::from_millis(30_003),
         requests: requests + 12,
         bytes_read: requests * 133,
@@ -63,7 +63,7 @@ pub(super) fn busy() -> Figures {
 }
 
 /// Two seconds of fast responses with similar latencies, and a gap without responses.
-pub(super) fn quick() -> Figures {
+pub(super) fn quick() -> LoadResults {
     let mut figures = empty();
     for tenth in 1..=20_u64 {
         let mut interval = Interval { until: Duration::from_millis(tenth * 100), requests: 0, latency: nothing() };
@@ -77,7 +77,7 @@ pub(super) fn quick() -> Figures {
         figures.latency.add(&interval.latency).expect("it grows");
         figures.over_time.push(interval);
     }
-    Figures { elapsed: Duration::from_secs(2), bytes_read: figures.requests * 133, ..figures }
+    LoadResults { elapsed: Duration::from_secs(2), bytes_read: figures.requests * 133, ..figures }
 }
 
 fn interval(second: u32) -> Interval {

@@ -1,22 +1,22 @@
 //! The figures as one self-contained HTML file, without scripts and other files. The template is `page.html`; the
-//! charts come from `pictures.rs`.
+//! charts come from `charts.rs`.
 
 use std::fmt::{self, Display, Write};
 
 use super::chart::Escaped;
-use super::pictures::{self, Picture};
+use super::charts::{self, Picture};
 use super::variation::Variation;
-use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, silence, words};
-use crate::load::figures::Figures;
+use super::{PERCENTILES, bottleneck, errors_by_kind, human, per_second, share, silence};
+use crate::results::LoadResults;
 
 /// The output of `--html`.
-pub(crate) fn page(figures: &Figures) -> String {
+pub(crate) fn page(figures: &LoadResults) -> String {
     fill(TEMPLATE, |name| match name {
-        "url" => Escaped(&figures.asked.url).to_string(),
+        "url" => Escaped(&figures.parameters.url).to_string(),
         "asked" => asked_line(figures),
         "tiles" => tiles(figures),
         "notes" => notes(figures),
-        "charts" => pictures::all(figures).iter().map(figure).collect(),
+        "charts" => charts::all(figures).iter().map(figure).collect(),
         "errors" => errors(figures),
         "latency" => table("Latency", "", &latency(figures)),
         "load" => table("Load", "", &load(figures)),
@@ -40,40 +40,40 @@ fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
 }
 
 /// The parameters of the load, in a line.
-fn asked_line(figures: &Figures) -> String {
-    let asked = &figures.asked;
+fn asked_line(figures: &LoadResults) -> String {
+    let parameters = &figures.parameters;
     let mut line = format!(
         "{} over {}, {}",
-        Escaped(&asked.method),
-        some(asked.connections, "connection"),
-        words::time(asked.duration.as_secs_f64() * 1e9)
+        Escaped(&parameters.method),
+        some(parameters.connections, "connection"),
+        human::time(parameters.duration.as_secs_f64() * 1e9)
     );
-    if asked.pipeline > 1 {
-        line.push_str(&format!(", {} requests deep", asked.pipeline));
+    if parameters.pipeline > 1 {
+        line.push_str(&format!(", {} requests deep", parameters.pipeline));
     }
-    if let Some(rate) = asked.rate {
-        line.push_str(&format!(", {} a second", words::short(rate)));
+    if let Some(rate) = parameters.rate {
+        line.push_str(&format!(", {} a second", human::short(rate)));
     }
     line
 }
 
 /// The main figures.
-fn tiles(figures: &Figures) -> String {
-    let at = |quantile| words::time(figures.latency.value_at_quantile(quantile) as f64);
+fn tiles(figures: &LoadResults) -> String {
+    let at = |quantile| human::time(figures.latency.value_at_quantile(quantile) as f64);
     let failed: u64 = errors_by_kind(&figures.errors).iter().map(|(_, count)| count).sum();
     [
-        ("", "requests a second", words::short(per_second(figures.requests, figures.elapsed.as_secs_f64()))),
+        ("", "requests a second", human::short(per_second(figures.requests, figures.elapsed.as_secs_f64()))),
         ("", "median", at(0.5)),
         ("", "99%", at(0.99)),
-        ("", "maximum", words::time(figures.latency.max() as f64)),
-        (if failed > 0 { "bad" } else { "" }, "errors", words::count(failed)),
+        ("", "maximum", human::time(figures.latency.max() as f64)),
+        (if failed > 0 { "bad" } else { "" }, "errors", human::count(failed)),
     ]
     .map(|(class, name, value)| format!("<div class=\"tile {class}\"><dt>{name}</dt><dd>{value}</dd></div>\n"))
     .concat()
 }
 
 /// Warnings that qualify the figures.
-fn notes(figures: &Figures) -> String {
+fn notes(figures: &LoadResults) -> String {
     let mut notes = String::new();
     let mut note = |text: fmt::Arguments<'_>| {
         writeln!(notes, "<p class=\"note\">{text}</p>").expect("a string takes everything");
@@ -85,10 +85,10 @@ fn notes(figures: &Figures) -> String {
         let cores = some(cores, "core");
         note(format_args!("The load was the bottleneck: it used {used:.2} of {cores}. The server may be faster."));
     }
-    if let Some(rate) = figures.asked.rate {
+    if let Some(rate) = figures.parameters.rate {
         let reached = per_second(figures.requests, figures.elapsed.as_secs_f64());
         let (percent, reached, rate) =
-            (words::percent(share(reached, rate)), words::short(reached), words::short(rate));
+            (human::percent(share(reached, rate)), human::short(reached), human::short(rate));
         note(format_args!(
             "{reached} of {rate} requests a second were reached, {percent}. Latency counts from when a request was due, \
              so that a server that halts is not asked less (corrected for coordinated omission); what was not answered at \
@@ -107,56 +107,56 @@ fn figure(picture: &Picture) -> String {
 }
 
 /// The table of errors, empty if there are none.
-fn errors(figures: &Figures) -> String {
+fn errors(figures: &LoadResults) -> String {
     let rows: Vec<_> = errors_by_kind(&figures.errors)
         .into_iter()
         .zip(ERRORS)
         .filter(|((_, count), _)| *count > 0)
-        .map(|((_, count), what)| (what, words::count(count)))
+        .map(|((_, count), what)| (what, human::count(count)))
         .collect();
     if rows.is_empty() { String::new() } else { table("Errors", "bad", &rows) }
 }
 
-fn latency(figures: &Figures) -> Vec<(String, String)> {
+fn latency(figures: &LoadResults) -> Vec<(String, String)> {
     let latency = &figures.latency;
     let spread = Variation::of_histogram(latency);
     let at =
-        |(name, quantile): (&str, f64)| (format!("{name}%"), words::time(latency.value_at_quantile(quantile) as f64));
-    let mut rows = vec![("minimum".to_owned(), words::time(latency.min() as f64))];
+        |(name, quantile): (&str, f64)| (format!("{name}%"), human::time(latency.value_at_quantile(quantile) as f64));
+    let mut rows = vec![("minimum".to_owned(), human::time(latency.min() as f64))];
     rows.extend(PERCENTILES.map(at));
     rows.extend([
-        ("maximum".to_owned(), words::time(spread.max)),
-        ("mean".to_owned(), words::time(spread.mean)),
-        ("standard deviation".to_owned(), words::time(spread.stdev)),
-        ("within one of the mean".to_owned(), words::percent(spread.within_stdev)),
+        ("maximum".to_owned(), human::time(spread.max)),
+        ("mean".to_owned(), human::time(spread.mean)),
+        ("standard deviation".to_owned(), human::time(spread.stdev)),
+        ("within one of the mean".to_owned(), human::percent(spread.within_stdev)),
     ]);
     rows
 }
 
-fn load(figures: &Figures) -> Vec<(&'static str, String)> {
-    let asked = &figures.asked;
+fn load(figures: &LoadResults) -> Vec<(&'static str, String)> {
+    let parameters = &figures.parameters;
     let seconds = figures.elapsed.as_secs_f64();
     let (user, system) = (figures.cpu.user.as_secs_f64(), figures.cpu.system.as_secs_f64());
     let mut rows = vec![
-        ("answers", words::count(figures.requests)),
+        ("answers", human::count(figures.requests)),
         ("time", format!("{seconds:.2} s")),
-        ("received", words::bytes(figures.bytes_read as f64)),
-        ("received a second", words::bytes(per_second(figures.bytes_read, seconds))),
-        ("connections", words::count(asked.connections as u64)),
-        ("pipelined", words::count(asked.pipeline as u64)),
-        ("threads", words::count(asked.threads as u64)),
-        ("backend", asked.backend.to_owned()),
+        ("received", human::bytes(figures.bytes_read as f64)),
+        ("received a second", human::bytes(per_second(figures.bytes_read, seconds))),
+        ("connections", human::count(parameters.connections as u64)),
+        ("pipelined", human::count(parameters.pipeline as u64)),
+        ("threads", human::count(parameters.threads as u64)),
+        ("backend", parameters.backend.to_owned()),
         ("CPU of the load, user", format!("{user:.2} s")),
         ("CPU of the load, system", format!("{system:.2} s")),
     ];
-    if asked.idle > 0 {
-        rows.push(("idle connections asked for", words::count(asked.idle as u64)));
-        rows.push(("idle connections held", words::count(figures.idle.held)));
-        rows.push(("idle connections lost", words::count(figures.idle.lost)));
+    if parameters.idle > 0 {
+        rows.push(("idle connections asked for", human::count(parameters.idle as u64)));
+        rows.push(("idle connections held", human::count(figures.idle.held)));
+        rows.push(("idle connections lost", human::count(figures.idle.lost)));
     }
-    if asked.never_read {
-        rows.push(("never read and held", words::count(figures.stuck.held)));
-        rows.push(("never read and lost", words::count(figures.stuck.lost)));
+    if parameters.never_read {
+        rows.push(("never read and held", human::count(figures.stuck.held)));
+        rows.push(("never read and lost", human::count(figures.stuck.lost)));
     }
     rows
 }
@@ -168,7 +168,7 @@ fn table<T: Display>(title: &str, class: &str, rows: &[(T, String)]) -> String {
 }
 
 fn some(count: usize, thing: &str) -> String {
-    let number = words::count(count as u64);
+    let number = human::count(count as u64);
     if count == 1 { format!("{number} {thing}") } else { format!("{number} {thing}s") }
 }
 

@@ -16,7 +16,7 @@ use super::worker::Worker;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// It sends requests, waits for all responses, and repeats; at scheduled times, if there is a rate.
-    Ask,
+    Active,
     /// It sends one request, and is idle after the response.
     Idle,
     /// It sends requests and never reads.
@@ -44,11 +44,11 @@ impl LoadConnection {
         Self { worker, role, connector, begun: Instant::now(), owed: 0, is_held: false, remote: None }
     }
 
-    fn ask(&mut self, batch: Batch, begun: Instant, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+    fn send_batch(&mut self, batch: Batch, begun: Instant, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
         self.begun = begun;
         self.owed = match batch {
             Batch::One => 1,
-            Batch::Run => self.worker.exchange.ask.depth,
+            Batch::Run => self.worker.exchange.encoded.depth,
         };
         if self.role != Role::NeverRead {
             cx.deadline_after(self.worker.timeout);
@@ -57,19 +57,19 @@ impl LoadConnection {
     }
 
     /// All requests are answered: sends the next ones, or waits until they are due.
-    fn go_on(&mut self, now: Instant, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
-        let Some(pace) = &self.worker.pace else { return self.ask(Batch::Run, now, cx) };
-        if let Some(due) = pace.take_due(now) {
-            return self.ask(Batch::Run, due, cx);
+    fn continue_load(&mut self, now: Instant, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
+        let Some(schedule) = &self.worker.schedule else { return self.send_batch(Batch::Run, now, cx) };
+        if let Some(due) = schedule.take_due(now) {
+            return self.send_batch(Batch::Run, due, cx);
         }
         let remote = self.remote.get_or_insert_with(|| cx.remote());
-        pace.wait_for_turn(remote.clone());
+        schedule.wait_for_turn(remote.clone());
         Outcome::Continue
     }
 
-    fn hold(&mut self) {
+    fn mark_held(&mut self) {
         self.is_held = true;
-        self.worker.exchange.tally.held(self.role);
+        self.worker.exchange.stats.held(self.role);
         self.connector.open();
     }
 }
@@ -80,13 +80,13 @@ impl Handler<Pipeline> for LoadConnection {
 
     fn open(&mut self, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
         match self.role {
-            Role::Ask => self.go_on(Instant::now(), cx),
-            Role::Idle => self.ask(Batch::One, Instant::now(), cx),
+            Role::Active => self.continue_load(Instant::now(), cx),
+            Role::Idle => self.send_batch(Batch::One, Instant::now(), cx),
             Role::NeverRead => {
                 cx.pause();
                 self.worker.never_reads(cx.local().ok().and_then(|local| local.ip()), cx.peer().ip());
-                self.hold();
-                self.ask(Batch::Run, Instant::now(), cx)
+                self.mark_held();
+                self.send_batch(Batch::Run, Instant::now(), cx)
             }
         }
     }
@@ -97,23 +97,23 @@ impl Handler<Pipeline> for LoadConnection {
         if self.role == Role::Idle {
             if answers.good > 0 {
                 self.connector.has_served.set(true);
-                self.hold();
+                self.mark_held();
                 return Outcome::Continue;
             }
             // Its only request got no good response, so there is nothing to keep open.
             return Outcome::Close;
         }
-        self.worker.exchange.tally.answered(answers.good, now.saturating_duration_since(self.begun));
+        self.worker.exchange.stats.answered(answers.good, now.saturating_duration_since(self.begun));
         self.connector.has_served.set(true);
         // After `Connection: close` the next requests go out on a new connection.
-        if self.owed > 0 || cx.codec().is_finished() { Outcome::Continue } else { self.go_on(now, cx) }
+        if self.owed > 0 || cx.codec().is_finished() { Outcome::Continue } else { self.continue_load(now, cx) }
     }
 
     fn event(&mut self, event: Event<Instant>, cx: &mut Cx<'_>) -> Outcome<Pipeline> {
         match event {
-            Event::Posted(due) => self.ask(Batch::Run, due, cx),
+            Event::Posted(due) => self.send_batch(Batch::Run, due, cx),
             Event::Deadline if self.owed > 0 => {
-                self.worker.exchange.tally.timed_out(self.owed);
+                self.worker.exchange.stats.timed_out(self.owed);
                 self.owed = 0;
                 Outcome::fail("not answered in time")
             }
@@ -125,21 +125,21 @@ impl Handler<Pipeline> for LoadConnection {
     fn closed(&mut self, reason: &CloseReason) {
         if matches!(reason, CloseReason::LoopEnded) {
             // The load has ended. Requests in flight count as unanswered, not as errors.
-            if self.role == Role::Ask && self.owed > 0 {
+            if self.role == Role::Active && self.owed > 0 {
                 self.worker.left_waiting(self.owed, self.begun);
             }
             return;
         }
-        let tally = &self.worker.exchange.tally;
+        let stats = &self.worker.exchange.stats;
         match reason {
             CloseReason::Broken(error) if self.owed > 0 && !self.is_held => {
-                tally.broken(error.kind() == ErrorKind::BrokenPipe);
+                stats.broken(error.kind() == ErrorKind::BrokenPipe);
             }
-            CloseReason::WriteTimeout => tally.broken(true),
+            CloseReason::WriteTimeout => stats.broken(true),
             _ => {}
         }
         if self.is_held {
-            tally.lost(self.role);
+            stats.lost(self.role);
         }
         self.owed = 0;
         self.connector.open();

@@ -2,15 +2,15 @@ use std::time::Duration;
 
 use super::super::samples::{busy, empty, quick};
 use super::*;
-use crate::load::figures::{CpuTime, Errors};
+use crate::results::{CpuTime, Errors};
 
-/// Figures with every option and every kind of error.
-fn full() -> Figures {
+/// LoadResults with every option and every kind of error.
+fn full() -> LoadResults {
     let mut figures = busy();
-    figures.asked.rate = Some(90_000.0);
-    figures.asked.pipeline = 16;
-    figures.asked.never_read = true;
-    figures.asked.idle = 10_001;
+    figures.parameters.rate = Some(90_000.0);
+    figures.parameters.pipeline = 16;
+    figures.parameters.never_read = true;
+    figures.parameters.idle = 10_001;
     figures.idle.held = 10_000;
     figures.errors =
         Errors { connect: 1, read: 2, write: 3, timeout: 4, status: 5, length: 6, invalid: 7, closed: 8_000 };
@@ -64,8 +64,8 @@ fn the_page_refers_to_no_other_resource() {
 #[test]
 fn user_input_is_escaped() {
     let mut figures = full();
-    figures.asked.url = "http://h/?\"><script>alert('&')</script>{{tiles}}".to_owned();
-    figures.asked.method = "<b>".to_owned();
+    figures.parameters.url = "http://h/?\"><script>alert('&')</script>{{tiles}}".to_owned();
+    figures.parameters.method = "<b>".to_owned();
     let page = page(&figures);
     assert_well_formed(&page);
     assert!(!page.contains("<script") && !page.contains("<b>"));

@@ -11,14 +11,14 @@ use tidegate::codec::{Codec, Input, Outbound, Output, Step};
 use tidegate::http1::client::{Incoming, Outgoing};
 use tidegate::http1::{BodyLength, Client, Error, Violation};
 
-use super::request::Ask;
-use super::tally::{Verdict, WorkerStats};
+use super::counters::{Verdict, WorkerStats};
+use super::request::EncodedRequest;
 
 /// What the connections of a loop share: the request, the cached head, and the counts.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    pub(crate) ask: Ask,
-    pub(crate) tally: WorkerStats,
+    pub(crate) encoded: EncodedRequest,
+    pub(crate) stats: WorkerStats,
     known: RefCell<Known>,
 }
 
@@ -32,8 +32,8 @@ struct Known {
 }
 
 impl Exchange {
-    pub(crate) fn new(ask: Ask, tally: WorkerStats) -> Self {
-        Self { ask, tally, known: RefCell::default() }
+    pub(crate) fn new(encoded: EncodedRequest, stats: WorkerStats) -> Self {
+        Self { encoded, stats, known: RefCell::default() }
     }
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Pipeline {
 
 impl Pipeline {
     pub(crate) fn new(exchange: Rc<Exchange>) -> Self {
-        let client = Client::new(exchange.ask.config.clone());
+        let client = Client::new(exchange.encoded.config.clone());
         Self {
             exchange,
             client,
@@ -117,7 +117,7 @@ impl Pipeline {
             self.answered(known.verdict, whole, &mut answers);
         }
         self.owed -= answers.all;
-        self.exchange.tally.received(at);
+        self.exchange.stats.received(at);
         input.consume(at);
         self.stray = self.owed == 0 && !input.is_empty();
         answers
@@ -127,7 +127,7 @@ impl Pipeline {
         answers.all += count;
         match verdict {
             Verdict::Good => answers.good += count,
-            _ => self.exchange.tally.bad(verdict, count),
+            _ => self.exchange.stats.bad(verdict, count),
         }
     }
 
@@ -140,7 +140,7 @@ impl Pipeline {
     fn register_requests(&mut self, reply: &Output<'_>) -> Result<(), Error> {
         while self.client.unanswered() < self.owed.min(2) as usize {
             let mut unsent = Outbound::new(reply.pool());
-            let request = Outgoing::Request(self.exchange.ask.request.clone());
+            let request = Outgoing::Request(self.exchange.encoded.request.clone());
             self.client.encode(request, &mut reply.with_queue(&mut unsent))?;
         }
         Ok(())
@@ -155,7 +155,7 @@ impl Pipeline {
         loop {
             let before = input.len();
             let step = if ended { self.client.decode_eof(input, reply) } else { self.client.decode(input, reply) };
-            self.exchange.tally.received(before - input.len());
+            self.exchange.stats.received(before - input.len());
             let is_complete = match step? {
                 Step::Message(Incoming::Head(head)) => {
                     let length = match head.body() {
@@ -163,7 +163,7 @@ impl Pipeline {
                         BodyLength::Known(length) => Some(length),
                         BodyLength::Chunked | BodyLength::UntilClose => None,
                     };
-                    (self.body_bytes, self.verdict) = (0, self.exchange.tally.judge(head.status().code(), length));
+                    (self.body_bytes, self.verdict) = (0, self.exchange.stats.judge(head.status().code(), length));
                     if let Some(length) = length
                         && let Ok(body_bytes) = usize::try_from(length)
                         && head.keeps_alive()
@@ -181,7 +181,7 @@ impl Pipeline {
                 }
                 Step::Message(Incoming::End) => {
                     if self.verdict == Verdict::Good {
-                        self.verdict = self.exchange.tally.judge_length(self.body_bytes);
+                        self.verdict = self.exchange.stats.judge_length(self.body_bytes);
                     }
                     true
                 }
@@ -235,11 +235,11 @@ impl Codec for Pipeline {
     type Error = Error;
 
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Answers>, Error> {
-        self.next(input, reply, false).inspect_err(|_| self.exchange.tally.invalid())
+        self.next(input, reply, false).inspect_err(|_| self.exchange.stats.invalid())
     }
 
     fn encode(&mut self, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
-        let Ask { one, run, depth, .. } = &self.exchange.ask;
+        let EncodedRequest { one, run, depth, .. } = &self.exchange.encoded;
         let (bytes, count) = match batch {
             Batch::One => (one, 1),
             Batch::Run => (run, *depth),
@@ -251,8 +251,8 @@ impl Codec for Pipeline {
 
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Answers>, Error> {
         self.next(input, reply, true).inspect_err(|error| match error {
-            Error::Peer(Violation::Unanswered | Violation::ResponseTruncated) => self.exchange.tally.closed(),
-            _ => self.exchange.tally.invalid(),
+            Error::Peer(Violation::Unanswered | Violation::ResponseTruncated) => self.exchange.stats.closed(),
+            _ => self.exchange.stats.invalid(),
         })
     }
 
@@ -272,9 +272,9 @@ mod tests {
 
     use tidegate::codec::{Pool, Time};
 
-    use super::super::figures::Errors;
-    use super::super::request::Recipe;
-    use super::super::tally::SharedStats;
+    use super::super::counters::SharedStats;
+    use super::super::request::RequestTemplate;
+    use super::super::results::Errors;
     use super::*;
 
     /// The result of a connection: responses, good responses, the error that ended it, error counts, bytes read.
@@ -283,9 +283,9 @@ mod tests {
     /// Sends `depth` requests, and receives these pieces.
     fn receive(method: &str, depth: u32, pieces: &[&[u8]], ends: bool) -> Outcome {
         let url = "http://a/".parse().expect("a URL");
-        let recipe = Recipe { url, method: method.into(), headers: vec![], body: vec![], depth };
+        let template = RequestTemplate { url, method: method.into(), headers: vec![], body: vec![], depth };
         let exchange =
-            Exchange::new(recipe.ask().expect("it is good"), WorkerStats::new(Arc::new(SharedStats::new(false))));
+            Exchange::new(template.encode().expect("it is good"), WorkerStats::new(Arc::new(SharedStats::new(false))));
         let mut codec = Pipeline::new(Rc::new(exchange));
         let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
         let (mut queue, mut input) = (Outbound::new(&pool), Input::new());
@@ -309,8 +309,8 @@ mod tests {
                 Err(error) => failure = Some(error),
             }
         }
-        let tally = &codec.exchange.tally;
-        (all, good, failure, tally.errors(), tally.bytes_read())
+        let stats = &codec.exchange.stats;
+        (all, good, failure, stats.errors(), stats.bytes_read())
     }
 
     /// Receives the bytes whole, split at every position, and byte by byte, and asserts equal results.

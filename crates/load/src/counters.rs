@@ -8,7 +8,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::connection::Role;
-use super::figures::{Errors, Held, Interval};
+use super::results::{Errors, Held, Interval};
 
 /// The counts of one loop. They live on that loop's thread; `shared` is what other threads may read meanwhile.
 #[derive(Debug)]
@@ -309,18 +309,18 @@ mod tests {
 
     #[test]
     fn an_unanswered_request_counts_if_it_waited_as_long_as_a_response_took() {
-        let tally = WorkerStats::new(Arc::new(SharedStats::new(false)));
-        tally.answered(3, Duration::from_millis(5));
-        tally.waited(2, Duration::from_millis(1));
-        tally.waited(4, Duration::from_secs(1));
-        assert_eq!(tally.requests(), 3);
-        let latency = tally.take_latency();
+        let stats = WorkerStats::new(Arc::new(SharedStats::new(false)));
+        stats.answered(3, Duration::from_millis(5));
+        stats.waited(2, Duration::from_millis(1));
+        stats.waited(4, Duration::from_secs(1));
+        assert_eq!(stats.requests(), 3);
+        let latency = stats.take_latency();
         assert_eq!((latency.len(), latency.min() / 1_000_000), (7, 4));
         assert!(latency.max() >= 1_000_000_000);
         // Without any response, all waits count.
-        let tally = WorkerStats::new(Arc::new(SharedStats::new(false)));
-        tally.waited(1, Duration::from_secs(2));
-        tally.waited(1, Duration::from_secs(1));
-        assert_eq!(tally.take_latency().len(), 2);
+        let stats = WorkerStats::new(Arc::new(SharedStats::new(false)));
+        stats.waited(1, Duration::from_secs(2));
+        stats.waited(1, Duration::from_secs(1));
+        assert_eq!(stats.take_latency().len(), 2);
     }
 }

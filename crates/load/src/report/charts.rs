@@ -5,8 +5,8 @@ use hdrhistogram::Histogram;
 
 use super::chart::Chart;
 use super::scale::{Axis, round_seconds};
-use super::{per_second, share, words};
-use crate::load::figures::{Figures, Interval};
+use super::{human, per_second, share};
+use crate::results::{Interval, LoadResults};
 
 /// A chart with its title and legend.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Picture {
     pub(super) svg: Option<String>,
 }
 
-pub(super) fn all(figures: &Figures) -> [Picture; 4] {
+pub(super) fn all(figures: &LoadResults) -> [Picture; 4] {
     let pieces = pieces(&figures.over_time);
     [by_percentile(&figures.latency), distribution(&figures.latency), throughput(&pieces), over_time(&pieces)]
 }
@@ -49,11 +49,11 @@ fn by_percentile(latency: &Histogram<u64>) -> Picture {
             chart.area("main", &curve);
         }
         for nines in (1..=nines as u32).map(f64::from) {
-            chart.dot("main", nines, at(nines), &words::time(at(nines)));
+            chart.dot("main", nines, at(nines), &human::time(at(nines)));
         }
         for pair in places.windows(2) {
             let [from, to] = [pair[0], pair[1]];
-            chart.say(from, to, &format!("{} in {} or less", percentile(to), words::time(at(to))));
+            chart.say(from, to, &format!("{} in {} or less", percentile(to), human::time(at(to))));
         }
         chart.finish()
     });
@@ -64,9 +64,9 @@ fn by_percentile(latency: &Histogram<u64>) -> Picture {
 fn height(low: f64, high: f64) -> Axis {
     let low = low.max(1.0);
     if high > LOG_FROM * low {
-        Axis::log(low / 1.5, high * 1.2, words::time)
+        Axis::log(low / 1.5, high * 1.2, human::time)
     } else {
-        Axis::from_zero(high, words::time)
+        Axis::from_zero(high, human::time)
     }
 }
 
@@ -92,16 +92,16 @@ fn distribution(latency: &Histogram<u64>) -> Picture {
             bars[place.min(count - 1)] += step.count_at_value();
         }
         let share_of = |bar: u64| share(bar as f64, latency.len() as f64);
-        let x = Axis::log(from, to, words::time);
-        let y = Axis::from_zero(bars.iter().copied().max().map_or(0.0, share_of), words::percent);
+        let x = Axis::log(from, to, human::time);
+        let y = Axis::from_zero(bars.iter().copied().max().map_or(0.0, share_of), human::percent);
         let mut chart = Chart::new("Distribution of the latency", x, y, [named(true), "share of the answers"]);
         let edge = |n: usize| from * (n as f64 * width).exp();
         for (n, bar) in bars.iter().copied().enumerate().filter(|(_, bar)| *bar > 0) {
             chart.bar("main", edge(n), edge(n + 1), share_of(bar));
         }
         for (n, bar) in bars.iter().copied().enumerate() {
-            let (low, high) = (words::time(edge(n)), words::time(edge(n + 1)));
-            let (bar, percent) = (words::count(bar), words::percent(share_of(bar)));
+            let (low, high) = (human::time(edge(n)), human::time(edge(n + 1)));
+            let (bar, percent) = (human::count(bar), human::percent(share_of(bar)));
             chart.say(edge(n), edge(n + 1), &format!("{low} to {high}: {bar} answers, {percent}"));
         }
         chart.finish()
@@ -112,7 +112,7 @@ fn distribution(latency: &Histogram<u64>) -> Picture {
 fn throughput(pieces: &[Piece]) -> Picture {
     let svg = pieces.last().map(|last| {
         let rate = |piece: &Piece| per_second(piece.requests, piece.until - piece.from);
-        let y = Axis::from_zero(pieces.iter().map(rate).fold(0.0, f64::max), words::short);
+        let y = Axis::from_zero(pieces.iter().map(rate).fold(0.0, f64::max), human::short);
         let mut chart = Chart::new(
             "Requests a second over time",
             time_axis(last.until),
@@ -122,7 +122,7 @@ fn throughput(pieces: &[Piece]) -> Picture {
         let points: Vec<_> = pieces.iter().flat_map(|one| [(one.from, rate(one)), (one.until, rate(one))]).collect();
         chart.area("main", &points);
         for piece in pieces {
-            chart.say(piece.from, piece.until, &format!("{}: {} a second", piece.when(), words::short(rate(piece))));
+            chart.say(piece.from, piece.until, &format!("{}: {} a second", piece.when(), human::short(rate(piece))));
         }
         chart.finish()
     });
@@ -148,7 +148,7 @@ fn over_time(pieces: &[Piece]) -> Picture {
             }
         }
         for piece in answered {
-            let [p50, p99, max] = [piece.p50, piece.p99, piece.max].map(words::time);
+            let [p50, p99, max] = [piece.p50, piece.p99, piece.max].map(human::time);
             let text = format!("{}: median {p50}, 99% {p99}, maximum {max}", piece.when());
             chart.say(piece.from, piece.until, &text);
         }
@@ -163,7 +163,7 @@ fn named(is_log: bool) -> &'static str {
 }
 
 fn time_axis(seconds: f64) -> Axis {
-    Axis::up_to(seconds, round_seconds(seconds / 6.0), |value| words::clock(value, seconds))
+    Axis::up_to(seconds, round_seconds(seconds / 6.0), |value| human::clock(value, seconds))
 }
 
 /// One or more intervals, merged to fit into the chart. Times are in seconds, latencies in nanoseconds.
@@ -264,14 +264,14 @@ mod tests {
     fn without_responses_there_is_nothing_to_draw() {
         assert!(all(&empty()).iter().all(|picture| picture.svg.is_none()));
         // Time passed without responses: there is a throughput of zero, and no latency.
-        let silent = Figures { over_time: vec![interval(1000, 0, 1), interval(2000, 0, 1)], ..empty() };
+        let silent = LoadResults { over_time: vec![interval(1000, 0, 1), interval(2000, 0, 1)], ..empty() };
         assert_eq!(all(&silent).map(|picture| picture.svg.is_some()), [false, false, true, false]);
     }
 
     #[test]
     fn a_single_response_is_drawn() {
         for latency in [0, 1, 1_000_000, 60_000_000_000] {
-            let mut one = Figures { over_time: vec![interval(1000, 1, latency)], requests: 1, ..empty() };
+            let mut one = LoadResults { over_time: vec![interval(1000, 1, latency)], requests: 1, ..empty() };
             one.latency.record(latency).expect("it grows");
             for picture in all(&one) {
                 let svg = picture.svg.unwrap_or_default();

@@ -17,7 +17,7 @@ use super::worker::{CONNECTING_MAX, Part, TICK, Worker, WorkerConfig};
 type Sources = Rc<RefCell<VecDeque<Option<IpAddr>>>>;
 
 /// Opens the idle connections of a thread: until all are open, or every lane has failed, or the load is stopped.
-pub(crate) async fn hold(worker: &Rc<Worker>, config: &WorkerConfig, part: Part) {
+pub(crate) async fn open_all(worker: &Rc<Worker>, config: &WorkerConfig, part: Part) {
     let indices = part.idle_before..part.idle_before + part.idle;
     let sources = Rc::new(RefCell::new(indices.map(|index| source(&config.addresses, index)).collect()));
     let lanes: Vec<_> =

@@ -1,14 +1,14 @@
-//! The figures as `wrk --latency` prints them, to the column, so that parsers of wrk's output accept ours. Figures that
+//! The figures as `wrk --latency` prints them, to the column, so that parsers of wrk's output accept ours. LoadResults that
 //! wrk lacks follow below.
 
 use std::fmt::{self, Write};
 
 use super::variation::Variation;
 use super::{PERCENTILES, bottleneck, errors_by_kind, per_second, share, silence, units};
-use crate::load::figures::Figures;
+use crate::results::LoadResults;
 
 /// The table, with the latency distribution if `latency` is set, and a newline at the end.
-pub(crate) fn table(figures: &Figures, latency: bool) -> String {
+pub(crate) fn table(figures: &LoadResults, latency: bool) -> String {
     let mut text = String::with_capacity(1024);
     as_wrk(&mut text, figures, latency).expect("a string takes everything");
     below(&mut text, figures).expect("a string takes everything");
@@ -16,10 +16,10 @@ pub(crate) fn table(figures: &Figures, latency: bool) -> String {
 }
 
 /// The part that wrk prints too.
-fn as_wrk(text: &mut String, figures: &Figures, latency: bool) -> fmt::Result {
-    let asked = &figures.asked;
-    writeln!(text, "Running {} test @ {}", units::whole_time(asked.duration.as_secs_f64()), asked.url)?;
-    writeln!(text, "  {} threads and {} connections", asked.threads, asked.connections)?;
+fn as_wrk(text: &mut String, figures: &LoadResults, latency: bool) -> fmt::Result {
+    let parameters = &figures.parameters;
+    writeln!(text, "Running {} test @ {}", units::whole_time(parameters.duration.as_secs_f64()), parameters.url)?;
+    writeln!(text, "  {} threads and {} connections", parameters.threads, parameters.connections)?;
     writeln!(text, "  Thread Stats   Avg      Stdev     Max   +/- Stdev")?;
     spread_line(text, "Latency", &Variation::of_histogram(&figures.latency), units::time)?;
     spread_line(text, "Req/Sec", &Variation::of_sample(&figures.thread_rates), units::metric)?;
@@ -45,7 +45,7 @@ fn as_wrk(text: &mut String, figures: &Figures, latency: bool) -> fmt::Result {
 }
 
 /// The part that wrk lacks. Lines without information are left out.
-fn below(text: &mut String, figures: &Figures) -> fmt::Result {
+fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
     if let Some(said) = silence(figures) {
         writeln!(text, "{said}")?;
     }
@@ -53,16 +53,16 @@ fn below(text: &mut String, figures: &Figures) -> fmt::Result {
     if length + invalid + closed > 0 {
         writeln!(text, "Other errors: length {length}, invalid {invalid}, closed {closed}")?;
     }
-    let asked = &figures.asked;
-    let stuck = if asked.never_read { asked.connections } else { 0 };
+    let parameters = &figures.parameters;
+    let stuck = if parameters.never_read { parameters.connections } else { 0 };
     for (name, of, counted) in
-        [("Idle connections", asked.idle, figures.idle), ("Connections never read", stuck, figures.stuck)]
+        [("Idle connections", parameters.idle, figures.idle), ("Connections never read", stuck, figures.stuck)]
     {
         if of > 0 {
             writeln!(text, "{name}: held {} of {of}, lost {}", counted.held, counted.lost)?;
         }
     }
-    if let Some(rate) = figures.asked.rate {
+    if let Some(rate) = figures.parameters.rate {
         let reached = per_second(figures.requests, figures.elapsed.as_secs_f64());
         let percent = 100.0 * share(reached, rate);
         writeln!(

@@ -1,4 +1,4 @@
-//! `Recipe` and `Ask`: the request of a load, as the user describes it, and in its encoded form.
+//! `RequestTemplate` and `EncodedRequest`: the request of a load, as the user describes it, and in its encoded form.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::url::Url;
 
 /// The request of a load: for the codec that decodes responses, and as encoded bytes.
 #[derive(Debug, Clone)]
-pub(crate) struct Ask {
+pub(crate) struct EncodedRequest {
     /// The request that the responses belong to.
     pub(crate) request: Request,
     /// The limits of each connection's codec.
@@ -28,7 +28,7 @@ pub(crate) struct Ask {
 
 /// The request as the user describes it.
 #[derive(Debug, Clone)]
-pub(crate) struct Recipe {
+pub(crate) struct RequestTemplate {
     pub(crate) url: Url,
     pub(crate) method: String,
     /// Each `Name: value`.
@@ -38,12 +38,12 @@ pub(crate) struct Recipe {
     pub(crate) depth: u32,
 }
 
-impl Recipe {
+impl RequestTemplate {
     /// Encodes the request, for the connections of one loop.
     ///
     /// # Errors
     /// If a part is not valid in HTTP/1.1: names the part.
-    pub(crate) fn ask(&self) -> Result<Ask, BadRequest> {
+    pub(crate) fn encode(&self) -> Result<EncodedRequest, BadRequest> {
         let Self { url, method, headers, body, depth } = self;
         if method.eq_ignore_ascii_case("CONNECT") {
             return Err(BadRequest("CONNECT asks for a tunnel, which is no load of requests".into()));
@@ -91,7 +91,7 @@ impl Recipe {
             )));
         }
         let run = one.repeat(*depth as usize).into();
-        Ok(Ask { request, config, one: one.into(), run, depth: *depth })
+        Ok(EncodedRequest { request, config, one: one.into(), run, depth: *depth })
     }
 }
 
@@ -123,30 +123,31 @@ impl fmt::Display for BadRequest {
 
 impl std::error::Error for BadRequest {}
 
-/// The maximum length of `Ask::run`, which stays in memory.
+/// The maximum length of `EncodedRequest::run`, which stays in memory.
 const RUN_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ask(method: &str, headers: &[&str], body: &str, depth: u32) -> Result<Ask, BadRequest> {
+    fn request(method: &str, headers: &[&str], body: &str, depth: u32) -> Result<EncodedRequest, BadRequest> {
         let headers = headers.iter().map(ToString::to_string).collect();
         let url = "http://a:81/b?c".parse().expect("a URL");
-        Recipe { url, method: method.into(), headers, body: body.into(), depth }.ask()
+        RequestTemplate { url, method: method.into(), headers, body: body.into(), depth }.encode()
     }
 
     #[test]
     fn the_encoded_request_is_minimal_and_repeated() {
-        let ask = ask("GET", &[], "", 3).expect("it is good");
-        assert_eq!(ask.one, "GET /b?c HTTP/1.1\r\nHost: a:81\r\n\r\n");
-        assert_eq!(ask.run, ask.one.repeat(3));
+        let encoded = request("GET", &[], "", 3).expect("it is good");
+        assert_eq!(encoded.one, "GET /b?c HTTP/1.1\r\nHost: a:81\r\n\r\n");
+        assert_eq!(encoded.run, encoded.one.repeat(3));
     }
 
     #[test]
     fn method_headers_and_body_are_sent() {
-        let ask = ask("PUT", &["host: c", "X-Tide:high ", "Content-Type: text/css"], "a body", 1).expect("it is good");
-        let text = String::from_utf8(ask.one.to_vec()).expect("a text");
+        let encoded =
+            request("PUT", &["host: c", "X-Tide:high ", "Content-Type: text/css"], "a body", 1).expect("it is good");
+        let text = String::from_utf8(encoded.one.to_vec()).expect("a text");
         let (head, body) = text.split_once("\r\n\r\n").expect("a head");
         assert!(head.starts_with("PUT /b?c HTTP/1.1\r\nHost: c\r\n"), "{head}");
         for field in ["X-Tide: high", "Content-Type: text/css", "Content-Length: 6"] {
@@ -160,8 +161,8 @@ mod tests {
         for (field, expected) in
             [("Connection: keep-alive", "Connection: keep-alive"), ("connection: Close", "Connection: close")]
         {
-            let ask = ask("GET", &[field], "", 1).expect("it is good");
-            let text = String::from_utf8(ask.one.to_vec()).expect("a text");
+            let encoded = request("GET", &[field], "", 1).expect("it is good");
+            let text = String::from_utf8(encoded.one.to_vec()).expect("a text");
             assert_eq!(text.lines().filter(|line| line.starts_with("Connection")).collect::<Vec<_>>(), [expected]);
             assert!(text.starts_with("GET /b?c HTTP/1.1\r\n") && text.ends_with("\r\n\r\n"), "{text}");
         }
@@ -170,17 +171,17 @@ mod tests {
     #[test]
     fn a_long_body_is_encoded_whole() {
         let body = "x".repeat(100_000);
-        let ask = ask("POST", &[], &body, 2).expect("it is good");
-        assert!(ask.one.ends_with(body.as_bytes()) && ask.run.len() == 2 * ask.one.len());
+        let encoded = request("POST", &[], &body, 2).expect("it is good");
+        assert!(encoded.one.ends_with(body.as_bytes()) && encoded.run.len() == 2 * encoded.one.len());
     }
 
     #[test]
     fn too_many_bytes_at_once_are_refused_in_headers_and_body_alike() {
         let long = "x".repeat(30_000);
         for (headers, body) in [(&[&*format!("X: {long}")][..], ""), (&[], &*long)] {
-            let error = ask("POST", headers, body, 16_384).expect_err("it is half a gigabyte").to_string();
+            let error = request("POST", headers, body, 16_384).expect_err("it is half a gigabyte").to_string();
             assert!(error.contains("pipeline fewer"), "{error}");
-            assert!(ask("POST", headers, body, 64).is_ok());
+            assert!(request("POST", headers, body, 64).is_ok());
         }
     }
 
@@ -197,7 +198,7 @@ mod tests {
             ("GET", &["connection: close"], "pipeline"),
             ("GET", &["Host: a", "host: b"], "one host"),
         ] {
-            let error = ask(method, headers, "", 2).expect_err(why).to_string();
+            let error = request(method, headers, "", 2).expect_err(why).to_string();
             assert!(error.contains(why), "{why}: {error}");
         }
     }
