@@ -344,7 +344,7 @@ fn another_protocol_is_granted_by_its_name_and_to_nobody_who_speaks_http_1_0() {
 }
 
 #[test]
-fn whoever_expects_100_and_another_protocol_gets_both_in_this_order() {
+fn a_100_precedes_the_101_of_a_request_that_expects_both() {
     let switch = || Response::new(Status::SWITCHING_PROTOCOLS).field("Upgrade", "tide").expect("a good field");
     let asked = |length: usize| {
         format!(

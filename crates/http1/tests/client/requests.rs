@@ -161,7 +161,7 @@ fn targets_methods_and_hosts_cannot_split_a_request() {
 }
 
 #[test]
-fn what_the_codec_writes_by_itself_cannot_be_written_twice() {
+fn fields_that_the_codec_writes_by_itself_are_refused() {
     for name in ["Host", "connection", "Content-Length", "TRANSFER-ENCODING", "Expect"] {
         assert_eq!(get("/").field(name, "a").err(), Some(InvalidField::Reserved), "{name}");
     }
@@ -208,7 +208,7 @@ fn nothing_follows_a_request_that_may_end_in_another_protocol() {
 }
 
 #[test]
-fn who_asks_to_close_asks_nothing_more() {
+fn no_request_follows_one_with_connection_close() {
     let mut talk = Talk::new();
     talk.say(get("/").close()).unwrap();
     assert_eq!(talk.sent(), "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");

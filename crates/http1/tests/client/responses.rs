@@ -208,7 +208,7 @@ fn pipelined_responses_belong_to_their_requests_in_order() {
 }
 
 #[test]
-fn who_was_not_answered_before_the_connection_closed_is_known() {
+fn requests_unanswered_at_the_close_are_reported() {
     let mut talk = Talk::limited(Limits { pipeline_max: 3, ..Limits::default() });
     for _ in 0..3 {
         talk.say(get("/")).unwrap();
@@ -337,7 +337,7 @@ fn large_chunk_sizes_lose_none_of_their_digits() {
 
 /// Bytes that arrived before a request was sent are no response to it (RFC 9112 §9.2).
 #[test]
-fn what_came_too_early_is_not_taken_for_the_next_response() {
+fn bytes_before_a_request_are_not_its_response() {
     for (first, messages) in [
         ("Content-Length: 0\r\n\r\n", 1),
         ("Content-Length: 1\r\n\r\na", 3),
