@@ -15,7 +15,7 @@ use std::fmt;
 use tidegate::codec::{Blame, Codec, Fault, Input, Output, Slice, Step};
 use tidegate::framing::{FramingError, Lines};
 
-/// What a client may ask for.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
     Set { station: Box<str>, level: i32 },
@@ -25,7 +25,7 @@ pub(crate) enum Request {
     Save,
 }
 
-/// What it is told.
+/// An answer of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     Ok,

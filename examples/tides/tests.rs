@@ -3,8 +3,11 @@
 use std::cell::Cell;
 use std::error::Error;
 use std::fs;
+use std::net::TcpStream;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tidegate::{
@@ -30,6 +33,16 @@ fn get_returns_the_level_that_was_set() {
     pipe.receive(b"est\nGET dover\n");
     assert_eq!(pipe.take_written(), b"AT brest 412\nUNKNOWN\n");
     assert!(!pipe.is_closed());
+}
+
+#[test]
+fn a_client_sees_answers() {
+    let mut client = open().peer(TidesClient::new());
+    client.send(Request::Set { station: "brest".into(), level: 412 }).unwrap();
+    assert_eq!(client.recv().unwrap(), Some(Answer::Ok));
+    client.send(Request::Get { station: "brest".into() }).unwrap();
+    assert_eq!(client.recv().unwrap(), Some(Answer::At { station: "brest".into(), level: 412 }));
+    assert_eq!(client.recv().unwrap(), None);
 }
 
 #[test]
@@ -172,7 +185,7 @@ fn a_connection_that_was_made_may_have_a_handler() {
     let mut event_loop = EventLoop::on(Backend::Auto).unwrap();
     let remote =
         event_loop.block_on(async move { client.connect_with(TidesClient::new(), Print).await }).unwrap().unwrap();
-    let reporter = std::thread::spawn(move || remote.post(Request::Set { station: "brest".into(), level: 412 }));
+    let reporter = thread::spawn(move || remote.post(Request::Set { station: "brest".into(), level: 412 }));
     reporter.join().unwrap().unwrap();
     while server.counts().iter().all(|counts| counts.messages == 0) {
         event_loop.turn(Some(Duration::from_millis(10))).unwrap();
@@ -230,6 +243,32 @@ fn tasks_run_beside_each_other() {
     };
     let (first, second) = EventLoop::on(Backend::Auto).unwrap().block_on(talk).unwrap().unwrap();
     assert_eq!((&first, &first), (&second, &Answer::At { station: "brest".into(), level: 412 }));
+}
+
+/// Waits for signals on its own thread: the first drains the server, the second closes its connections.
+fn drain_at_signals(server: ServerHandle, signals: impl Iterator<Item = i32> + Send + 'static) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let mut deadline = Duration::from_secs(10);
+        for _ in signals {
+            server.begin_drain(deadline);
+            deadline = Duration::ZERO;
+        }
+    })
+}
+
+#[test]
+fn signals_drain_the_server() {
+    let server = start("127.0.0.1:0").unwrap();
+    // This client never closes its side, so the connection lingers until a second signal ends it.
+    let lingers = TcpStream::connect(server.address().to_string()).unwrap();
+    let (sender, signals) = mpsc::channel();
+    let thread = drain_at_signals(server.clone(), signals.into_iter());
+    sender.send(15).unwrap();
+    sender.send(15).unwrap();
+    server.wait();
+    assert_eq!(server.counts().iter().map(|counts| counts.connections).sum::<u64>(), 0);
+    drop((lingers, sender));
+    thread.join().unwrap();
 }
 
 #[test]

@@ -44,9 +44,22 @@ fn examples() -> Vec<NamedStep> {
         let example = move || cargo(["run", "--quiet", "--example", name]).env("TIDEGATE_BACKEND", backend).run();
         step(format!("example {name} on {backend}"), example)
     };
-    let names = ["chat", "echo", "echo_channel", "fetch", "forwarder", "health", "plaintext", "tally", "tides"];
-    names.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
+    EXAMPLES.into_iter().flat_map(|name| [run(name, "auto"), run(name, "epoll")]).collect()
 }
+
+const EXAMPLES: [&str; 11] = [
+    "chat",
+    "echo",
+    "echo_channel",
+    "fetch",
+    "forwarder",
+    "health",
+    "heartbeat",
+    "long_poll",
+    "plaintext",
+    "tally",
+    "tides",
+];
 
 fn measurements() -> Vec<NamedStep> {
     let mut steps = vec![
