@@ -1,13 +1,12 @@
 //! `Client`: the target of a connection and its options; the connection is a channel, or has a handler.
 //!
-//! `connect.rs` tries several addresses, `resolve.rs` resolves a name to addresses.
+//! `connect.rs` tries several addresses, `resolve.rs` resolves a name to addresses, and `connect_error.rs` explains why
+//! there is no connection.
 
 mod connect;
+mod connect_error;
 mod resolve;
 
-use std::fmt;
-use std::io;
-use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use tidegate_codec::Codec;
 use tidegate_sys::{Address, SocketOptions};
 
 pub use self::connect::{Connect, ConnectWith};
+pub use self::connect_error::ConnectError;
 use crate::handler::Handler;
 use crate::limits::{CONNECT_TIMEOUT, CONNECTION_ATTEMPT_DELAY, Limits};
 
@@ -164,46 +164,6 @@ impl FromStr for Target {
 
 /// The text is neither an address nor a name with a port.
 pub(crate) struct BadTarget;
-
-/// Why there is no connection.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The text is neither an address nor a name with a port.
-    Target(Box<str>),
-    /// The name could not be resolved.
-    Name(Box<str>, io::Error),
-    /// The name has no address, or none was given.
-    NoAddress,
-    /// Connecting to the address failed; the last one, if there are several.
-    Failed(Address, io::Error),
-    /// The time was up. The address is the one that was tried last, if any was tried.
-    Timeout(Option<SocketAddr>),
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Target(text) => {
-                write!(f, "cannot connect to '{text}': write IP:PORT, [IPV6]:PORT, NAME:PORT, unix:PATH or unix:@NAME")
-            }
-            Self::Name(name, error) => write!(f, "cannot resolve '{name}': {error}"),
-            Self::NoAddress => f.write_str("there is no address to connect to"),
-            Self::Failed(address, error) => write!(f, "cannot connect to {address}: {error}"),
-            Self::Timeout(Some(address)) => write!(f, "cannot connect to {address}: it took too long"),
-            Self::Timeout(None) => f.write_str("cannot connect: it took too long"),
-        }
-    }
-}
-
-impl std::error::Error for ConnectError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Name(_, error) | Self::Failed(_, error) => Some(error),
-            Self::Target(_) | Self::NoAddress | Self::Timeout(_) => None,
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {
