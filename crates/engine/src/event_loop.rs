@@ -646,7 +646,7 @@ impl EventLoop {
         // be partial messages, which have to be read to their end before memory is freed.
         let pause = core.pool.ledger().is_exhausted();
         if pause && !self.exhausted && closing_memory == 0 {
-            core.log.warn(core.time.now(), "memory is used up and nothing is left to shed; reading waits");
+            core.log.out_of_memory(core.time.now());
         }
         self.exhausted = pause;
         core.driver.pause_receives(pause);

@@ -33,9 +33,11 @@ impl Log {
             return;
         }
         catch_and_log(|| match blame {
-            Blame::Caller | Blame::System => tracing::error!(%peer, cause = %reason, "connection closed"),
-            Blame::Limit => tracing::warn!(%peer, cause = %reason, "connection closed"),
-            Blame::Peer => tracing::info!(%peer, cause = %reason, "connection closed"),
+            Blame::Caller | Blame::System => {
+                tracing::error!(subsystem = "connection", %peer, %reason, "connection closed");
+            }
+            Blame::Limit => tracing::warn!(subsystem = "connection", %peer, %reason, "connection closed"),
+            Blame::Peer => tracing::info!(subsystem = "connection", %peer, %reason, "connection closed"),
         });
     }
 
@@ -45,48 +47,47 @@ impl Log {
         let is_due = self.accept_failed.is_none_or(|last| now.saturating_duration_since(last) >= ACCEPT_LINE_PAUSE);
         if is_due && self.allows_line(now) {
             self.accept_failed = Some(now);
-            let advice = if memory::is_out_of_descriptors(error) {
-                "; raise the limit of descriptors, as with ulimit -n, or allow fewer connections"
-            } else {
-                ""
-            };
-            catch_and_log(|| tracing::error!(%error, "accepting failed; it pauses for a moment and goes on{advice}"));
+            let advice = memory::is_out_of_descriptors(error)
+                .then_some("raise the limit of descriptors (ulimit -n), or allow fewer connections");
+            catch_and_log(|| tracing::error!(subsystem = "listener", %error, advice, "accept failed; retrying"));
         }
     }
 
     /// Logs a slow turn that has ended.
     pub(crate) fn slow_turn(&mut self, now: Instant, took: Duration) {
         if self.allows_line(now) {
-            let ms = took.as_millis();
-            catch_and_log(|| tracing::warn!("a turn took {ms} ms: a handler or a task kept the loop for itself"));
+            let busy_ms = took.as_millis() as u64;
+            let reason = "a handler or a task did not yield";
+            catch_and_log(|| tracing::warn!(subsystem = "loop", busy_ms, reason, "slow turn"));
         }
     }
 
     /// Logs that a task panicked. If it served a connection, a line of its own reports why that was closed.
     pub(crate) fn task_panicked(&mut self, now: Instant) {
         if self.allows_line(now) {
-            catch_and_log(|| tracing::error!("a task panicked"));
+            catch_and_log(|| tracing::error!(subsystem = "task", "task panicked"));
         }
     }
 
     /// Logs that waiting failed. The loop retries at once.
     pub(crate) fn wait_failed(&mut self, now: Instant, error: &std::io::Error) {
         if self.allows_line(now) {
-            catch_and_log(|| tracing::warn!(%error, "waiting failed; it is tried again"));
+            catch_and_log(|| tracing::warn!(subsystem = "loop", %error, "wait failed; retrying"));
         }
     }
 
-    /// Logs a warning about the loop itself.
-    pub(crate) fn warn(&mut self, now: Instant, text: &str) {
+    /// Logs that the memory budget is used up and that there is no connection left to shed.
+    pub(crate) fn out_of_memory(&mut self, now: Instant) {
         if self.allows_line(now) {
-            catch_and_log(|| tracing::warn!("{text}"));
+            let reason = "the memory budget is used up and no connection is left to shed";
+            catch_and_log(|| tracing::warn!(subsystem = "memory", reason, "receives paused"));
         }
     }
 
     fn allows_line(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.second) >= Duration::from_secs(1) {
             if self.suppressed > 0 {
-                catch_and_log(|| tracing::warn!(lines = self.suppressed, "further lines were left out"));
+                catch_and_log(|| tracing::warn!(subsystem = "log", lines = self.suppressed, "lines suppressed"));
             }
             *self = Self { accept_failed: self.accept_failed, ..Self::new(now) };
         }

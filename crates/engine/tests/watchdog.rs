@@ -87,22 +87,22 @@ fn only_a_handler_that_blocks_is_logged_and_counted_as_stalled() {
     let stuck = server.counts().iter().position(|counts| counts.stalls > 0).unwrap();
     // It still hangs: that turn has not ended, and does not count as slow yet.
     let slow_before = server.counts()[stuck].slow_turns;
-    until(|| lines_with("does not yield").len() == 1);
-    let line = &lines_with("does not yield")[0];
+    until(|| lines_with("loop stalled").len() == 1);
+    let line = &lines_with("loop stalled")[0];
     assert!(line.starts_with("ERROR") && line.contains(&format!("event_loop={stuck}")), "{line}");
 
     release.send(()).unwrap();
     client.read_exact(&mut [0; 5]).unwrap();
     until(|| server.counts()[stuck].slow_turns > slow_before);
-    let slow = lines_with("kept the loop for itself");
-    assert!(slow.iter().any(|line| line.starts_with("WARN") && line.contains("a turn took ")), "{slow:?}");
+    let slow = lines_with("slow turn");
+    assert!(slow.iter().any(|line| line.starts_with("WARN") && line.contains("slow turn")), "{slow:?}");
     assert!(server.counts()[stuck].longest_turn >= Duration::from_secs(1));
 
     // One line for that turn, and none for another loop.
     assert_eq!(server.counts()[stuck].stalls, 1);
     assert_eq!(server.counts()[1 - stuck].stalls, 0);
     assert_eq!(quiet.counts()[0].stalls, 0);
-    assert_eq!(lines_with("does not yield").len(), 1);
+    assert_eq!(lines_with("loop stalled").len(), 1);
 }
 
 fn lines_with(text: &str) -> Vec<String> {

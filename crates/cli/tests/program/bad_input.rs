@@ -48,7 +48,7 @@ impl Stage {
         let log = self.program.log().split_off(lines);
         assert_eq!(log.len(), 1, "{shown:?}: {log:?}");
         let is_complete =
-            log[0].contains("connection closed") && log[0].contains("127.0.0.1:") && log[0].contains("cause=");
+            log[0].contains("connection closed") && log[0].contains("127.0.0.1:") && log[0].contains("reason=");
         assert!(is_complete, "{shown:?}: {log:?}");
     }
 

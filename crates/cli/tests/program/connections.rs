@@ -57,7 +57,7 @@ fn without_descriptors_existing_connections_are_served() {
     for peer in &mut peers {
         peer.send(request("GET", "/plaintext"));
     }
-    program.until_logged("accepting failed", 1);
+    program.until_logged("accept failed", 1);
     let (before, failed) = (program.ticks(), program.count("accepts_failed"));
     std::thread::sleep(WHILE);
     let (used, failed) = (program.ticks() - before, program.count("accepts_failed") - failed);
@@ -74,7 +74,7 @@ fn without_descriptors_existing_connections_are_served() {
         assert_eq!(peer.reply().status, 200);
     }
     assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
-    let lines: Vec<_> = program.log().into_iter().filter(|line| line.contains("accepting failed")).collect();
+    let lines: Vec<_> = program.log().into_iter().filter(|line| line.contains("accept failed")).collect();
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("raise the limit of descriptors"), "{lines:?}");
     until("descriptors to be given back", || program.descriptors() < 20);
@@ -91,10 +91,10 @@ fn takeover_works_without_free_descriptors() {
     for peer in &mut peers {
         peer.send(request("GET", "/plaintext"));
     }
-    program.until_logged("accepting failed", 1);
+    program.until_logged("accept failed", 1);
 
     let next = Program::serve(&arguments);
-    next.until_logged("taken over from a running server", 1);
+    next.until_logged("took over", 1);
     // The old server answers some connections, the new server those that waited.
     for peer in &mut peers {
         assert_eq!(peer.reply().status, 200);
@@ -112,18 +112,18 @@ fn a_takeover_that_fails_for_lack_of_descriptors_is_logged_once() {
     for peer in &mut peers {
         peer.send(request("GET", "/plaintext"));
     }
-    program.until_logged("accepting failed", 1);
+    program.until_logged("accept failed", 1);
     // The server closes the takeover connection without a message; its descriptor now serves another connection.
     let stranger = || UnixStream::connect(&path).unwrap();
     drop(stranger());
-    program.until_logged("no takeover", 1);
+    program.until_logged("takeover failed", 1);
     std::thread::sleep(WHILE);
     let waiting: Vec<_> = (0..3).map(|_| stranger()).collect();
     let before = program.ticks();
     std::thread::sleep(WHILE);
     let used = program.ticks() - before;
     assert!(used < TICKS_MAX, "{used} ticks were spent on waiting");
-    let lines: Vec<_> = program.log().into_iter().filter(|line| line.contains("no takeover")).collect();
+    let lines: Vec<_> = program.log().into_iter().filter(|line| line.contains("takeover failed")).collect();
     assert!(lines.len() <= 3, "{lines:?}");
     drop((waiting, peers));
     let mut next = Program::serve(&["--loops", "1", "--takeover", &path]);
@@ -139,7 +139,7 @@ fn a_server_without_descriptors_drains_on_a_signal() {
     for peer in &mut peers {
         peer.send(request("GET", "/plaintext"));
     }
-    program.until_logged("accepting failed", 1);
+    program.until_logged("accept failed", 1);
     program.signal(Signal::TERM);
     assert_eq!(program.until_ended().code(), Some(0));
 }

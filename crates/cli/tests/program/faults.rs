@@ -41,7 +41,7 @@ fn a_persistently_failing_accept_costs_no_cpu_time() {
         let log = directory.path("strace");
         let program = Program::under_strace(&[&fault], &log, &["--loops", "1", "--backend", "epoll"]);
         let _waiting: Vec<_> = (0..10).map(|_| Peer::connect(&program)).collect();
-        program.until_logged("accepting failed", 1);
+        program.until_logged("accept failed", 1);
         assert_idle(&program, &[&fault]);
         assert_eq!(program.log().len(), 1, "{:?}", program.log());
         // A busy loop under strace mostly waits for strace, so CPU time alone would not reveal it.

@@ -89,7 +89,10 @@ fn boxed<D: Driver + 'static>(driver: D) -> Box<dyn Driver> {
 fn log_fallback(error: &io::Error) {
     static LOGGED: AtomicBool = AtomicBool::new(false);
     if !LOGGED.swap(true, Ordering::Relaxed) {
-        catch_and_log(|| tracing::info!("io_uring is not available: {error}{}; using epoll", advice(error)));
+        catch_and_log(|| {
+            let reason = format!("{error}{}", advice(error));
+            tracing::info!(subsystem = "backend", reason, "io_uring not available; using epoll");
+        });
     }
 }
 

@@ -375,7 +375,7 @@ fn run_loop(
             if started.send(Ok(report)).is_ok()
                 && let Err(error) = event_loop.run()
             {
-                tracing::error!(%error, "an event loop ended: waiting failed");
+                tracing::error!(subsystem = "loop", %error, "loop ended");
             }
         }
         // The receiver may be gone; then the result has no reader.

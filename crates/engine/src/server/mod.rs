@@ -333,7 +333,10 @@ impl Server {
                 _ => wanted == address,
             });
             if !found {
-                catch_and_log(|| tracing::warn!(%wanted, "not listening there, but where the server before did"));
+                catch_and_log(|| {
+                    let reason = "the listeners of the server before are used";
+                    tracing::warn!(subsystem = "takeover", address = %wanted, reason, "address ignored");
+                });
             }
         }
         Ok(())

@@ -122,14 +122,14 @@ impl Predecessor {
             .and_then(|()| handover::read_exact(&stream, &mut answer, deadline));
         match released {
             Ok(()) if answer == [RELEASED] => {
-                catch_and_log(|| tracing::info!(process, listeners, "taken over from a running server"));
+                catch_and_log(|| tracing::info!(subsystem = "takeover", process, listeners, "took over"));
                 Ok(())
             }
             Ok(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the running server did not wait for this one")),
             // It has ended, or hangs. It may already have dropped the listeners, so this server has to stay.
             Err(error) => {
                 catch_and_log(
-                    || tracing::warn!(process, listeners, %error, "taken over from a server that does not answer"),
+                    || tracing::warn!(subsystem = "takeover", process, listeners, %error, "took over; no answer"),
                 );
                 Ok(())
             }
@@ -309,7 +309,7 @@ impl TakeoverThread {
                         match handed_over {
                             Ok(()) => {
                                 let process = candidate.process;
-                                catch_and_log(|| tracing::info!(process, "handing over to a new server"));
+                                catch_and_log(|| tracing::info!(subsystem = "takeover", process, "handing over"));
                                 return true;
                             }
                             Err(error) => self.log_failed_attempt(&error, true),
@@ -355,13 +355,13 @@ impl TakeoverThread {
     /// This takeover attempt failed; the server continues.
     fn log_failed_attempt(&mut self, error: &io::Error, is_news: bool) {
         if is_news {
-            catch_and_log(|| tracing::warn!(%error, "no takeover; this server goes on"));
+            catch_and_log(|| tracing::warn!(subsystem = "takeover", %error, "takeover failed; serving on"));
         }
         if let Err(error) = self.restore_socket()
             && is_news
         {
             let path = self.socket.path().display();
-            catch_and_log(|| tracing::error!(%error, %path, "this server cannot be found for a takeover any more"));
+            catch_and_log(|| tracing::error!(subsystem = "takeover", %error, %path, "takeover socket lost"));
         }
     }
 

@@ -120,9 +120,11 @@ impl Watched {
 fn log_stall(number: usize, busy: Duration) {
     catch_and_log(|| {
         tracing::error!(
+            subsystem = "watchdog",
             event_loop = number,
             busy_ms = busy.as_millis() as u64,
-            "a handler or a task does not yield; nothing else on this loop is served"
+            reason = "a handler or a task does not yield",
+            "loop stalled"
         );
     });
 }

@@ -60,5 +60,5 @@ fn a_task_that_panics_is_logged() {
         });
         turns(&mut event_loop, 1);
     });
-    assert_eq!(*lines.0.lock().expect("no thread panics here"), "a task panicked\n");
+    assert_eq!(*lines.0.lock().expect("no thread panics here"), "task panicked\n");
 }
