@@ -79,16 +79,20 @@ fn measurements() -> Vec<NamedStep> {
         step("slow clients", || python("interop/slow.py").run()),
     ];
     for queue in ["array", "linked"] {
-        steps.push(step(format!("tests of the {queue} queue"), move || test_queue(queue)));
+        steps.push(step(format!("tests and lints of the {queue} queue"), move || test_queue(queue)));
     }
     steps
 }
 
 /// The buffer's tests with another queue in its place: docs/queue-experiment.md.
 pub(crate) fn test_queue(queue: &str) -> Result<(), Failure> {
-    let folder = format!("target/experiment/{queue}");
-    let test = cargo(["test", "--package", "tidegate-buffer", "--tests", "--target-dir", &folder]);
-    test.env("RUSTFLAGS", format!("--cfg tidegate_queue=\"{queue}\"")).run()
+    let cargo = |command: &str| {
+        let step = cargo([command, "--manifest-path", "benches/experiment/buffer/Cargo.toml", "--locked"]);
+        let step = step.args(["--target-dir", &format!("target/experiment/buffer/{queue}")]);
+        step.env("RUSTFLAGS", format!("--cfg tidegate_queue=\"{queue}\""))
+    };
+    cargo("test").arg("--tests").run()?;
+    cargo("clippy").args(["--all-targets", "--", "-D", "warnings"]).run()
 }
 
 /// The test command in the README, exactly.

@@ -29,7 +29,6 @@ fn exhaustive() -> Vec<NamedStep> {
             let test = "test --release --package tidegate-cli --test program -- --nocapture restarts_of";
             cargo(test.split(' ')).env("TIDEGATE_RESTARTS", "100").run()
         }),
-        step("lints of the old queues", || ["array", "linked"].into_iter().try_for_each(lint_queue)),
         step("behind nginx and HAProxy", || {
             python("interop/proxies.py").args(["--mib", "256", "--seconds", "20"]).run()
         }),
@@ -87,12 +86,4 @@ fn comparisons() -> Vec<NamedStep> {
 fn compare(flags: &[&str], servers: &[String]) -> Result<(), Failure> {
     let servers = servers.iter().flat_map(|server| ["--server", server.as_str()]);
     python("benches/compare.py").args(flags.iter().copied()).args(servers).run()
-}
-
-fn lint_queue(queue: &str) -> Result<(), Failure> {
-    let folder = format!("target/experiment/{queue}");
-    let packages = ["--package", "tidegate-buffer", "--package", "tidegate-experiment"];
-    let lint =
-        cargo(["clippy", "--all-targets", "--target-dir", &folder]).args(packages).args(["--", "-D", "warnings"]);
-    lint.env("RUSTFLAGS", format!("--cfg tidegate_queue=\"{queue}\"")).run()
 }

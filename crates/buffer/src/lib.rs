@@ -9,20 +9,14 @@
 //! This is one of the crates in which unsafe code is allowed. All of it rests on the invariant in `segment.rs`: *bytes
 //! below a segment's filled mark are never written again while a view of them exists*.
 //!
-//! A special build replaces the queue by another design, to compare them: `docs/queue-experiment.md`.
-//!
 //! Read next: `segment.rs`, then `outbound.rs`.
 
 mod cursor;
-#[cfg_attr(tidegate_queue = "array", path = "../../../benches/experiment/src/array/entries.rs")]
-#[cfg_attr(tidegate_queue = "linked", path = "../../../benches/experiment/src/linked/entries.rs")]
 mod entries;
 #[doc(hidden)]
 pub mod injected;
 mod input;
 mod ledger;
-#[cfg_attr(tidegate_queue = "array", path = "../../../benches/experiment/src/array/outbound.rs")]
-#[cfg_attr(tidegate_queue = "linked", path = "../../../benches/experiment/src/linked/outbound.rs")]
 mod outbound;
 mod part;
 mod pieces;

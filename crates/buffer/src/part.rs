@@ -23,7 +23,6 @@ pub struct FileRegion {
 #[derive(Debug)]
 pub(crate) enum Part {
     /// Not in use; linked through `next` into its page's free list.
-    #[cfg_attr(tidegate_queue = "array", expect(dead_code, reason = "that design has no pages"))]
     Vacant,
     /// Bytes that were copied: a range of a segment that other entries may share.
     Copied { segment: Segment, start: u32, end: u32 },

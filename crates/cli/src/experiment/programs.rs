@@ -116,6 +116,9 @@ fn build(
     if let Some(queue) = queue {
         let flags = env::var("RUSTFLAGS").unwrap_or_default();
         cargo.env("RUSTFLAGS", format!("{flags} --cfg tidegate_queue=\"{queue}\""));
+        // A package of the same name replaces the one with our queue.
+        let package = tree.join(OTHER_QUEUES);
+        cargo.arg("--config").arg(format!("paths=[\"{}\"]", package.display()));
     }
     let status = Child::start(&mut cargo, None)?.wait(stop)?;
     if !status.success() {
@@ -124,6 +127,9 @@ fn build(
     let release = target.join("release");
     Ok(Program { name, server: release.join("tidegate"), origin: Origin::Tree, probe: Some(release.join(PROBE)) })
 }
+
+/// The package `tidegate-buffer` with the other queues.
+const OTHER_QUEUES: &str = "benches/experiment/buffer";
 
 /// The name of our design.
 const OURS: &str = "ours";

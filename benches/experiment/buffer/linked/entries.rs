@@ -78,7 +78,7 @@ impl Entries {
 
     /// Gives the pages back, if no entry is in use.
     pub(crate) fn trim(&mut self) {
-        self.messages.let_go();
+        self.messages.release_all();
         if self.used == 0 {
             (self.pages, self.free) = (Vec::new(), NIL);
         }

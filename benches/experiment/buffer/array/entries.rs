@@ -22,6 +22,6 @@ impl Entries {
     }
 
     pub(crate) fn trim(&mut self) {
-        self.messages.let_go();
+        self.messages.release_all();
     }
 }

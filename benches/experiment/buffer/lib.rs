@@ -1,0 +1,53 @@
+//! `tidegate-buffer` with another queue in the place of ours: `array/` or `linked/`, as the cfg `tidegate_queue` selects.
+//!
+//! Everything but the queue and its entries is that of `crates/buffer`. Read next: `docs/queue-experiment.md`.
+
+#[path = "../../../crates/buffer/src/cursor.rs"]
+mod cursor;
+#[cfg_attr(tidegate_queue = "array", path = "array/entries.rs")]
+#[cfg_attr(tidegate_queue = "linked", path = "linked/entries.rs")]
+mod entries;
+#[doc(hidden)]
+#[path = "../../../crates/buffer/src/injected.rs"]
+pub mod injected;
+#[path = "../../../crates/buffer/src/input.rs"]
+mod input;
+#[path = "../../../crates/buffer/src/ledger.rs"]
+mod ledger;
+#[cfg_attr(tidegate_queue = "array", path = "array/outbound.rs")]
+#[cfg_attr(tidegate_queue = "linked", path = "linked/outbound.rs")]
+mod outbound;
+#[cfg_attr(tidegate_queue = "array", expect(dead_code, reason = "that design has no pages"))]
+#[path = "../../../crates/buffer/src/part.rs"]
+mod part;
+#[path = "../../../crates/buffer/src/pieces.rs"]
+mod pieces;
+#[path = "../../../crates/buffer/src/pool.rs"]
+mod pool;
+#[path = "../../../crates/buffer/src/scratch.rs"]
+mod scratch;
+#[path = "../../../crates/buffer/src/segment.rs"]
+mod segment;
+#[path = "../../../crates/buffer/src/send_guard.rs"]
+mod send_guard;
+#[path = "../../../crates/buffer/src/slice.rs"]
+mod slice;
+#[path = "../../../crates/buffer/src/types.rs"]
+mod types;
+#[path = "../../../crates/buffer/src/water.rs"]
+mod water;
+
+pub use cursor::Cursor;
+pub use entries::ENTRY_BYTES;
+pub use input::Input;
+pub use ledger::Ledger;
+pub use outbound::{LINK_BYTES_MIN, Outbound};
+pub use part::FileRegion;
+pub use pieces::{Pieces, Short};
+pub use pool::Pool;
+pub use scratch::{HEADROOM_BYTES, RECEIVE_BYTES_MAX, Scratch};
+pub use segment::{SEGMENT_BYTES, Segment};
+pub use send_guard::SendGuard;
+pub use slice::Slice;
+pub use types::{Gathered, LoadError, WritePosition};
+pub use water::{WaterMarks, Writability};
