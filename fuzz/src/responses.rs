@@ -4,14 +4,14 @@
 //! The first byte is the seed of the split, the second one chooses the limits, and the third one the requests; the rest
 //! is the peer's output.
 
-#[path = "../../crates/http1/tests/client/stage.rs"]
-mod stage;
+#[path = "../../crates/http1/tests/support/client.rs"]
+mod support;
 
 use tidegate_codec::{Codec, Step};
 use tidegate_http1::client::{Incoming, Limits};
 use tidegate_http1::{BodyLength, ResponseHead};
 
-use self::stage::{Talk, contract, get};
+use self::support::{Talk, contract, get};
 use crate::choices::Choices;
 use crate::http1::support::agreement;
 

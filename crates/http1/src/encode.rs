@@ -8,7 +8,7 @@ use crate::error::{Error, Misuse};
 use crate::fields::Fields;
 use crate::response::{Body, Chunk, ContentType, Interim, Outgoing, Parts, Response, StreamedResponse};
 use crate::server::{
-    CLOSING, CONNECT, DRAINING, EXPECTS, FOLLOWED, HEAD, HTTP_10, KEEPS_ALIVE, Outbound, Server, WILL_CLOSE,
+    CLOSING, CONNECT, DRAINING, EXPECTS, HAS_MORE_INPUT, HEAD, HTTP_10, KEEPS_ALIVE, Outbound, Server, WILL_CLOSE,
 };
 use crate::status::Status;
 
@@ -245,7 +245,7 @@ impl Server {
     fn decide_close(&mut self, parts: &Parts, whole: bool) {
         let stays = match self.flags & (KEEPS_ALIVE | CLOSING | DRAINING) {
             KEEPS_ALIVE => !parts.close,
-            DRAINED => self.flags & FOLLOWED != 0 && !parts.close,
+            DRAINED => self.flags & HAS_MORE_INPUT != 0 && !parts.close,
             _ => false,
         };
         let may_skip = || if whole { self.can_skip() } else { self.flags & EXPECTS == 0 };

@@ -23,7 +23,7 @@ impl Server {
         {
             self.send_fast_path(content_type, body, out);
             // Saves the drop code of a message that owns nothing.
-            if response.owns_nothing() {
+            if response.has_no_allocation() {
                 std::mem::forget(message);
             } else {
                 discard(message);

@@ -48,7 +48,7 @@ pub enum InvalidField {
 impl Fields {
     /// Whether they own no memory, so that dropping them does nothing.
     #[inline]
-    pub(crate) fn owns_nothing(&self) -> bool {
+    pub(crate) fn has_no_allocation(&self) -> bool {
         matches!(self.lines, Lines::Static(_))
     }
 

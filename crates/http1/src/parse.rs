@@ -4,7 +4,7 @@
 //! once. It does not check whether an incomplete head can still become valid, so that the response to a peer does not
 //! depend on how its bytes were split into packets. `head_end` has the checks of an incomplete head.
 
-use tidegate_scan::{Field, Flaw, Scanner, Task};
+use tidegate_scan::{Field, FieldError, Scanner, Task};
 
 use crate::error::{Error, Exceeded, Violation};
 use crate::head::{
@@ -68,7 +68,7 @@ impl Task for Parse<'_> {
             return Err(Exceeded::RequestLine.into());
         }
         let mut facts = Facts::default();
-        let end = scanner.fields(bytes, line_end + 2, |field| facts.learn(scanner, bytes, field));
+        let end = scanner.fields(bytes, line_end + 2, |field| facts.record_length(scanner, bytes, field));
         let end = end.map_err(stopped)?;
         if facts.count > limits.headers_max {
             return Err(Exceeded::Headers.into());
@@ -94,9 +94,9 @@ pub(crate) fn stopped(stop: tidegate_scan::Stop<ParseStop>) -> ParseStop {
         tidegate_scan::Stop::Partial => ParseStop::Partial,
         tidegate_scan::Stop::Refused(stop) => stop,
         tidegate_scan::Stop::Flawed(flaw) => match flaw {
-            Flaw::FoldedLine => Violation::FoldedLine.into(),
-            Flaw::Name | Flaw::NoColon => Violation::FieldName.into(),
-            Flaw::BareLf => Violation::BareLf.into(),
+            FieldError::FoldedLine => Violation::FoldedLine.into(),
+            FieldError::Name | FieldError::NoColon => Violation::FieldName.into(),
+            FieldError::BareLf => Violation::BareLf.into(),
             _ => Violation::FieldValue.into(),
         },
     }
@@ -282,7 +282,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     #[inline(always)]
-    fn learn<S: Scanner>(&mut self, scanner: S, bytes: &[u8], field: Field<'_>) -> Result<(), ParseStop> {
+    fn record_length<S: Scanner>(&mut self, scanner: S, bytes: &[u8], field: Field<'_>) -> Result<(), ParseStop> {
         self.count += 1;
         let name = field.name();
         match name.len() {

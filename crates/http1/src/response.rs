@@ -177,8 +177,8 @@ impl Response {
 impl Response {
     /// Whether it owns no memory, so that dropping it does nothing.
     #[inline(always)]
-    pub(crate) fn owns_nothing(&self) -> bool {
-        matches!(self.body, Body::Empty | Body::Static(_)) && self.parts.fields.owns_nothing()
+    pub(crate) fn has_no_allocation(&self) -> bool {
+        matches!(self.body, Body::Empty | Body::Static(_)) && self.parts.fields.has_no_allocation()
     }
 }
 

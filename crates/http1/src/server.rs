@@ -136,8 +136,8 @@ impl Server {
             Method::Connect => CONNECT,
             _ => 0,
         };
-        let followed = if input.len() > length { FOLLOWED } else { 0 };
-        self.flags = (self.flags & LASTING) | u16::from(spans.flags) | method | followed;
+        let more_input = if input.len() > length { HAS_MORE_INPUT } else { 0 };
+        self.flags = (self.flags & KEPT_FLAGS) | u16::from(spans.flags) | method | more_input;
         self.outbound = Outbound::Owed;
         self.inbound = Inbound::Await;
         if spans.body != 0 {
@@ -150,7 +150,7 @@ impl Server {
     fn expect_body(&mut self, length: u64, arrived: usize, reply: &mut Output<'_>) {
         if length >= arrived as u64 {
             // The bytes after the head belong to the body, as far as the codec knows.
-            self.flags &= !FOLLOWED;
+            self.flags &= !HAS_MORE_INPUT;
         }
         if length == CHUNKED {
             self.inbound = Inbound::ChunkSize;
@@ -178,7 +178,7 @@ impl Server {
             }
             Inbound::Head => self.decode_head_slow_path(input, reply),
             Inbound::Await => {
-                self.flags |= followed(input);
+                self.flags |= more_input(input);
                 Ok(Step::NeedMore)
             }
             Inbound::Switched => Ok(Step::NeedMore),
@@ -261,7 +261,7 @@ impl Server {
             }
             Piece::Trailers(trailers) => Ok(Step::Message(Incoming::Trailers(trailers))),
             Piece::End => {
-                self.flags |= followed(input);
+                self.flags |= more_input(input);
                 Ok(Step::Message(Incoming::End))
             }
             Piece::More => {
@@ -361,7 +361,7 @@ impl Server {
     #[inline]
     pub(crate) fn next_request(&mut self) {
         self.inbound = Inbound::Head;
-        self.flags &= LASTING;
+        self.flags &= KEPT_FLAGS;
     }
 
     fn deadline(&self) -> Option<(Instant, Deadline)> {
@@ -516,8 +516,8 @@ impl Default for Server {
 }
 
 #[inline]
-fn followed(input: &Input) -> u16 {
-    if input.is_empty() { 0 } else { FOLLOWED }
+fn more_input(input: &Input) -> u16 {
+    if input.is_empty() { 0 } else { HAS_MORE_INPUT }
 }
 
 enum Deadline {
@@ -550,7 +550,7 @@ const BEGUN: u16 = 512;
 const EMPTY_LINE: u16 = 1024;
 const EMPTY_LINES: u16 = 3 * EMPTY_LINE;
 /// More than this request has arrived.
-pub(crate) const FOLLOWED: u16 = 4096;
+pub(crate) const HAS_MORE_INPUT: u16 = 4096;
 /// The server drains: the response to a request that is not followed by another is the last one.
 pub(crate) const DRAINING: u16 = 8192;
 /// How often since the drain the received bytes ended within a head: counted in two bits.
@@ -558,7 +558,7 @@ const BATCH: u16 = 16384;
 const BATCHES: u16 = 3 * BATCH;
 
 /// The flags that outlive a request.
-const LASTING: u16 = CLOSING | DRAINING | BATCHES;
+const KEPT_FLAGS: u16 = CLOSING | DRAINING | BATCHES;
 
 const _: () = assert!(size_of::<Server>() == 56);
 const _: () = assert!(size_of::<Incoming>() == 32);

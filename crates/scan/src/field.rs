@@ -70,7 +70,7 @@ pub enum Stop<E> {
     /// The bytes ended first, and were valid so far.
     Partial,
     /// They are not the fields of a head.
-    Flawed(Flaw),
+    Flawed(FieldError),
     /// The callback refused a field.
     Refused(E),
 }
@@ -78,7 +78,7 @@ pub enum Stop<E> {
 /// The fault of a field line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Flaw {
+pub enum FieldError {
     /// It begins with a space or a tabulator, as a continuation of the line before (RFC 9112 §5.2).
     FoldedLine,
     /// It has no name, or a byte before the colon that a name cannot contain.
@@ -101,10 +101,10 @@ pub(crate) fn no_name<E>(bytes: &[u8], line: usize, name_end: usize) -> Stop<E> 
         None => return Stop::Partial,
         Some(b'\r') if name_end == line && bytes.len() == name_end + 1 => return Stop::Partial,
         Some(b':') if name_end > line => return Stop::Partial,
-        Some(b' ' | b'\t') if name_end == line => Flaw::FoldedLine,
-        Some(b'\r') => Flaw::NoColon,
-        Some(b'\n') => Flaw::BareLf,
-        Some(_) => Flaw::Name,
+        Some(b' ' | b'\t') if name_end == line => FieldError::FoldedLine,
+        Some(b'\r') => FieldError::NoColon,
+        Some(b'\n') => FieldError::BareLf,
+        Some(_) => FieldError::Name,
     })
 }
 
@@ -113,8 +113,8 @@ pub(crate) fn no_name<E>(bytes: &[u8], line: usize, name_end: usize) -> Stop<E> 
 pub(crate) fn no_line_end<E>(bytes: &[u8], value_end: usize) -> Stop<E> {
     Stop::Flawed(match bytes.get(value_end..).unwrap_or_default() {
         [] | [b'\r'] => return Stop::Partial,
-        [b'\n', ..] => Flaw::BareLf,
-        [b'\r', ..] => Flaw::BareCr,
-        _ => Flaw::Control,
+        [b'\n', ..] => FieldError::BareLf,
+        [b'\r', ..] => FieldError::BareCr,
+        _ => FieldError::Control,
     })
 }

@@ -14,7 +14,7 @@
 //! is folded.
 //!
 //! ```
-//! use tidegate_scan::{Field, Flaw, Stop, fields};
+//! use tidegate_scan::{Field, FieldError, Stop, fields};
 //!
 //! let head = b"Host: a\r\nAccept:*/*\r\n\r\n";
 //! let mut found = Vec::new();
@@ -27,7 +27,7 @@
 //!
 //! let of = |head| fields(head, 0, |_| Ok::<_, ()>(()));
 //! assert_eq!(of(b"Host: a\r\n"), Err(Stop::Partial));
-//! assert_eq!(of(b"Host: a\n\n"), Err(Stop::Flawed(Flaw::BareLf)));
+//! assert_eq!(of(b"Host: a\n\n"), Err(Stop::Flawed(FieldError::BareLf)));
 //! ```
 //!
 //! This is one of the crates in which unsafe code is allowed: for processor instructions (`x86.rs`, `neon.rs`), and to
@@ -47,6 +47,6 @@ mod sweep;
 mod x86;
 
 pub use classes::{is_control, is_host, is_token};
-pub use field::{Field, Flaw, Stop};
+pub use field::{Field, FieldError, Stop};
 pub use level::{Level, run};
 pub use scanner::{Scanner, Task, fields};

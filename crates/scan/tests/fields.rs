@@ -3,7 +3,7 @@
 mod support;
 
 use support::{From, agreed, check};
-use tidegate_scan::{Flaw, Level, Scanner, Stop, Task, fields};
+use tidegate_scan::{FieldError, Level, Scanner, Stop, Task, fields};
 
 const BROWSER: &[u8] = include_bytes!("support/browser.txt");
 
@@ -91,19 +91,19 @@ fn each_flaw_is_reported_as_its_own() {
         Err(Stop::Flawed(flaw)) => flaw,
         other => panic!("{other:?}"),
     };
-    assert_eq!(flaw(b" a: b\r\n\r\n"), Flaw::FoldedLine);
-    assert_eq!(flaw(b"a: b\r\n\tc\r\n\r\n"), Flaw::FoldedLine);
-    assert_eq!(flaw(b": b\r\n\r\n"), Flaw::Name);
-    assert_eq!(flaw(b"a : b\r\n\r\n"), Flaw::Name);
-    assert_eq!(flaw(b"a\0: b\r\n\r\n"), Flaw::Name);
-    assert_eq!(flaw(b"a\r\n\r\n"), Flaw::NoColon);
-    assert_eq!(flaw(b"\ra: b\r\n\r\n"), Flaw::NoColon);
-    assert_eq!(flaw(b"a: b\n\r\n"), Flaw::BareLf);
-    assert_eq!(flaw(b"a: b\r\n\n"), Flaw::BareLf);
-    assert_eq!(flaw(b"a\n: b\r\n\n"), Flaw::BareLf);
-    assert_eq!(flaw(b"a: b\rc\r\n\r\n"), Flaw::BareCr);
-    assert_eq!(flaw(b"a: b\r\r\n\r\n"), Flaw::BareCr);
-    assert_eq!(flaw(b"a: \x7f\r\n\r\n"), Flaw::Control);
+    assert_eq!(flaw(b" a: b\r\n\r\n"), FieldError::FoldedLine);
+    assert_eq!(flaw(b"a: b\r\n\tc\r\n\r\n"), FieldError::FoldedLine);
+    assert_eq!(flaw(b": b\r\n\r\n"), FieldError::Name);
+    assert_eq!(flaw(b"a : b\r\n\r\n"), FieldError::Name);
+    assert_eq!(flaw(b"a\0: b\r\n\r\n"), FieldError::Name);
+    assert_eq!(flaw(b"a\r\n\r\n"), FieldError::NoColon);
+    assert_eq!(flaw(b"\ra: b\r\n\r\n"), FieldError::NoColon);
+    assert_eq!(flaw(b"a: b\n\r\n"), FieldError::BareLf);
+    assert_eq!(flaw(b"a: b\r\n\n"), FieldError::BareLf);
+    assert_eq!(flaw(b"a\n: b\r\n\n"), FieldError::BareLf);
+    assert_eq!(flaw(b"a: b\rc\r\n\r\n"), FieldError::BareCr);
+    assert_eq!(flaw(b"a: b\r\r\n\r\n"), FieldError::BareCr);
+    assert_eq!(flaw(b"a: \x7f\r\n\r\n"), FieldError::Control);
 }
 
 #[test]

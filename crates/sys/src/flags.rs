@@ -10,7 +10,7 @@ impl<F: Copy> Flags<F> {
     pub(crate) const NONE: Self = Self(0, PhantomData);
 
     /// The set of one flag, which has this number, of sixteen.
-    pub(crate) const fn fact(number: u32) -> Self {
+    pub(crate) const fn flag_bit(number: u32) -> Self {
         Self(1 << number, PhantomData)
     }
 

@@ -14,15 +14,15 @@ impl RecvSizer {
     }
 
     /// Records the length of a receive.
-    pub(crate) fn learn(&mut self, length: usize) {
+    pub(crate) fn record_length(&mut self, length: usize) {
         let little = length < self.bytes() / 8;
         let mut doublings = self.0 & DOUBLINGS;
         if length == self.bytes() {
             doublings = (doublings + 1).min(DOUBLINGS_MAX);
-        } else if little && self.0 & HAD_LITTLE != 0 {
+        } else if little && self.0 & LAST_WAS_SMALL != 0 {
             doublings = doublings.saturating_sub(1);
         }
-        self.0 = doublings | if little { HAD_LITTLE } else { 0 };
+        self.0 = doublings | if little { LAST_WAS_SMALL } else { 0 };
     }
 }
 
@@ -38,7 +38,7 @@ const DOUBLINGS: u8 = 0b111;
 
 /// Set if the last receive was small. The size shrinks after two in a row, since the rest after a full receive is small
 /// as well.
-const HAD_LITTLE: u8 = 0b1000;
+const LAST_WAS_SMALL: u8 = 0b1000;
 
 const _: () = assert!(DOUBLINGS_MAX <= DOUBLINGS);
 const _: () = assert!(BYTES_MIN << DOUBLINGS_MAX == RECEIVE_BYTES_MAX);
@@ -51,7 +51,7 @@ mod tests {
     fn size_grows_after_a_full_receive_and_shrinks_after_two_small_ones() {
         let mut sizer = RecvSizer::default();
         let mut asked = |length| {
-            sizer.learn(length);
+            sizer.record_length(length);
             sizer.bytes() / 1024
         };
         assert_eq!([asked(100), asked(2 * 1024), asked(1)], [2, 4, 4]);

@@ -7,8 +7,8 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::faults::{assert_no_start, can_trace};
-use crate::peer::{Peer, assert_same, letters};
-use crate::program::{Directory, Program, VARIABLE, can_use_uring, refused, strace, tidegate};
+use crate::support::peer::{Peer, assert_same, letters};
+use crate::support::program::{Directory, Program, VARIABLE, can_use_uring, refused, strace, tidegate};
 
 #[test]
 fn backend_precedence_is_flag_then_environment_then_auto() {

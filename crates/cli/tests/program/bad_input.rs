@@ -2,8 +2,8 @@
 
 use std::io::ErrorKind;
 
-use crate::peer::{Peer, assert_same, letters, request, status};
-use crate::program::{Program, until};
+use crate::support::peer::{Peer, assert_same, letters, request, status};
+use crate::support::program::{Program, until};
 
 /// A server, and a witness: a connection that must stay open and be served whatever other connections do.
 struct Stage {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::peer::{Peer, assert_same, letters, pattern, post, post_chunked, request};
-use crate::program::{Program, until};
+use crate::support::peer::{Peer, assert_same, letters, pattern, post, post_chunked, request};
+use crate::support::program::{Program, until};
 
 /// What a peer sends before it resets the connection.
 const BEFORE_A_RESET: [(&str, &str); 8] = [

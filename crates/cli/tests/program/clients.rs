@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::peer::{assert_same, letters, pattern};
-use crate::program::{Directory, Program, skip};
+use crate::support::peer::{assert_same, letters, pattern};
+use crate::support::program::{Directory, Program, skip};
 
 /// Runs a client to its end: its exit code and its output. `None` if the client is not installed.
 fn run(client: &str, arguments: &[&str]) -> Option<(i32, Vec<u8>)> {

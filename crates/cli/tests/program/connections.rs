@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::peer::{LAST, Peer, request};
-use crate::program::{Directory, Program, until};
+use crate::support::peer::{LAST, Peer, request};
+use crate::support::program::{Directory, Program, until};
 
 #[test]
 fn connections_over_the_limit_wait_and_are_served_in_turn() {

@@ -8,8 +8,8 @@ use std::time::Instant;
 use rustix::process::Resource;
 
 use crate::memory::{assert_growth, settled, warm_up};
-use crate::peer::{LAST, Peer, assert_same, letters, post, request};
-use crate::program::{Program, until};
+use crate::support::peer::{LAST, Peer, assert_same, letters, post, request};
+use crate::support::program::{Program, until};
 
 #[test]
 fn many_idle_then_active_connections_leak_nothing() {

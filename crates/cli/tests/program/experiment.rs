@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program::{VARIABLE, backend, run, until};
+use crate::support::program::{VARIABLE, backend, run, until};
 
 #[test]
 fn the_report_names_backend_and_origin_of_the_servers() {

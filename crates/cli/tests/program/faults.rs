@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::peer::{LAST, Peer, assert_same, letters, pattern, post, request};
-use crate::program::{Directory, PATIENCE, Program, can_use, refused, strace, until};
+use crate::support::peer::{LAST, Peer, assert_same, letters, pattern, post, request};
+use crate::support::program::{Directory, PATIENCE, Program, can_use, refused, strace, until};
 
 #[test]
 fn accept_continues_after_any_error() {

@@ -5,7 +5,7 @@
 //! cannot continue.
 
 use crate::faults::{ask_under, assert_ends_where_it_cannot_wait, assert_no_start, can_trace};
-use crate::program::can_use_uring;
+use crate::support::program::can_use_uring;
 
 /// On an error nothing was submitted, and nothing is lost: the loop retries.
 #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::program::{Directory, PATIENCE, Program, backend, run, tidegate};
+use crate::support::program::{Directory, PATIENCE, Program, backend, run, tidegate};
 
 /// The server side of one connection.
 type Serve = fn(TcpStream);
@@ -445,7 +445,7 @@ fn ctrl_c_ends_a_load_early_and_prints_the_figures_so_far() {
     let mut load = tidegate(&["load", "-c", "2", "-d", "1h", "--json", "-", &url]);
     let load = load.stdout(Stdio::piped()).spawn().expect("it starts");
     let pid = rustix::process::Pid::from_child(&load);
-    crate::program::until("requests", || program.count("messages") > 0);
+    crate::support::program::until("requests", || program.count("messages") > 0);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
     let output = load.wait_with_output().expect("it ends");
     let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");

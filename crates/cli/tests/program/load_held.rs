@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
 use crate::load::{OK, Server, errors, load, only_errors, read_request, requests};
-use crate::program::{PATIENCE, Program, run, tidegate, until};
+use crate::support::program::{PATIENCE, Program, run, tidegate, until};
 
 #[test]
 fn idle_connections_are_reported_as_held_or_lost() {

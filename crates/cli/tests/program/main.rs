@@ -1,7 +1,7 @@
 //! End-to-end tests of the program, as a child process.
 //!
 //! All connections use loopback, with ports that the kernel chooses, or Unix sockets in a temporary directory. No test
-//! asserts durations; [`PATIENCE`](program::PATIENCE) bounds every wait. Read first: `program.rs` and `peer.rs`.
+//! asserts durations; [`PATIENCE`](support::program::PATIENCE) bounds every wait. Read first: `support/`.
 
 mod backends;
 mod bad_input;
@@ -16,10 +16,9 @@ mod load;
 mod load_held;
 mod memory;
 mod panics;
-mod peer;
 mod process;
-mod program;
 mod rates;
 mod serve;
+mod support;
 mod suspension;
 mod takeover;

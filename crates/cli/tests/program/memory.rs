@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::peer::{Peer, assert_same, letters, request};
-use crate::program::{Program, until};
+use crate::support::peer::{Peer, assert_same, letters, request};
+use crate::support::program::{Program, until};
 
 /// Makes the server allocate everything that it allocates once, and waits until it has freed the rest.
 pub(crate) fn warm_up(program: &Program) {

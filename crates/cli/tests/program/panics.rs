@@ -8,8 +8,8 @@ use tidegate::engine::Counts;
 use tidegate::http1::{Config, ContentType, Incoming, Outgoing, Response, Status, StreamedResponse};
 use tidegate::{CloseReason, Context, Event, Handler, Outcome, Server, ServerHandle, http1};
 
-use crate::peer::{Peer, post, request};
-use crate::program::{PATIENCE, until};
+use crate::support::peer::{Peer, post, request};
+use crate::support::program::{PATIENCE, until};
 
 /// A handler that panics at the point that the target names.
 #[derive(Default)]

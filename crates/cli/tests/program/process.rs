@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::peer::{Peer, assert_same, letters, post, request};
-use crate::program::{Directory, Program, backend, run, tidegate, until};
+use crate::support::peer::{Peer, assert_same, letters, post, request};
+use crate::support::program::{Directory, Program, backend, run, tidegate, until};
 
 #[test]
 fn the_start_up_line_names_address_backend_and_loops() {
@@ -188,7 +188,7 @@ fn a_request_in_progress_is_answered_during_the_drain() {
     peer.send(&wire[..wire.len() - 2]);
     let mut body = Peer::connect(&program);
     body.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n01234");
-    assert_eq!(super::peer::status(&body.head()), 200);
+    assert_eq!(crate::support::peer::status(&body.head()), 200);
     await_progress(&program);
 
     program.signal(Signal::TERM);

@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use crate::peer::{Peer, request};
-use crate::program::{Program, until};
+use crate::support::peer::{Peer, request};
+use crate::support::program::{Program, until};
 
 #[test]
 fn a_body_below_the_minimum_rate_gets_408() {

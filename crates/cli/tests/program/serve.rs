@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::peer::{Peer, Reply, assert_same, letters, pattern, post, post_chunked, request};
-use crate::program::{Directory, Program, backend, tidegate, until};
+use crate::support::peer::{Peer, Reply, assert_same, letters, pattern, post, post_chunked, request};
+use crate::support::program::{Directory, Program, backend, tidegate, until};
 
 #[test]
 fn every_route_answers() {

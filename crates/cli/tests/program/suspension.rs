@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::peer::Peer;
-use crate::program::{Program, can_use_uring, until};
+use crate::support::peer::Peer;
+use crate::support::program::{Program, can_use_uring, until};
 
 /// The statuses of peers that send the first part, and then the second part while the server is stopped for longer than
 /// its timeout.

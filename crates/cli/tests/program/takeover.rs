@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use crate::peer::Peer;
-use crate::program::{Directory, Program, tidegate, until};
+use crate::support::peer::Peer;
+use crate::support::program::{Directory, Program, tidegate, until};
 
 /// A running wrk.
 struct Load(Child);
@@ -117,7 +117,7 @@ fn after_a_takeover_old_connections_finish_and_new_ones_go_to_the_new_server() {
     let path = directory.path("takeover");
     let mut old = Program::serve(&["--loops", "1", "--takeover", &path]);
     let mut busy = Peer::narrow(&old);
-    busy.send(crate::peer::request("GET", "/bytes/3000000"));
+    busy.send(crate::support::peer::request("GET", "/bytes/3000000"));
     busy.head();
     let mut idle = Peer::connect(&old);
     assert_eq!(idle.get("/plaintext").status, 200);
@@ -129,7 +129,7 @@ fn after_a_takeover_old_connections_finish_and_new_ones_go_to_the_new_server() {
     let reply = idle.get("/plaintext");
     assert_eq!(reply.status, 200);
     assert_eq!(Peer::connect(&new).get("/plaintext").status, 200);
-    crate::peer::assert_same(&busy.take(3_000_000), &crate::peer::letters(3_000_000));
+    crate::support::peer::assert_same(&busy.take(3_000_000), &crate::support::peer::letters(3_000_000));
     drop((busy, idle));
     assert_eq!(old.until_ended().code(), Some(0));
     assert_eq!(Peer::connect(&new).get("/plaintext").status, 200);
@@ -182,7 +182,7 @@ fn a_listener_passed_by_the_environment_is_used() {
     let address = listener.local_addr().unwrap();
     // Before the server starts: the connection waits in the backlog.
     let mut early = Peer::to(&address.into());
-    early.send(crate::peer::request("GET", "/plaintext"));
+    early.send(crate::support::peer::request("GET", "/plaintext"));
     let mut command = activated(listener.into(), "1", &["--listen", "192.0.2.1:80"]);
     let mut program = Program::start_with_input(&mut command).unwrap();
     assert_eq!(program.ip(), address);

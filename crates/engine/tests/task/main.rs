@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-#[path = "../common/journal.rs"]
+#[path = "../support/journal.rs"]
 mod journal;
 
 mod ends;

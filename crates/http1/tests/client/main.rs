@@ -4,5 +4,6 @@ mod contract;
 mod refused;
 mod requests;
 mod responses;
-mod stage;
+#[path = "../support/client.rs"]
+mod support;
 mod time;

@@ -4,7 +4,7 @@ use tidegate_codec::Step;
 use tidegate_http1::client::{Incoming, Limits, Outgoing};
 use tidegate_http1::{BodyLength, Error, Method, Misuse, Request, ResponseHead, StreamedRequest, Version, Violation};
 
-use crate::stage::{Talk, broken, get, misuse};
+use crate::support::{Talk, broken, get, misuse};
 
 fn asked(method: Method) -> Talk {
     let target = if method == Method::Connect { "a:1" } else { "/" };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_http1::client::{Limits, Outgoing};
 use tidegate_http1::{Error, Exceeded, Method, StreamedRequest};
 
-use crate::stage::{Talk, get};
+use crate::support::{Talk, get};
 
 fn too_long(exceeded: Exceeded) -> Result<(), Error> {
     Err(Error::Limit(exceeded))

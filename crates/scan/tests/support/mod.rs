@@ -1,6 +1,6 @@
 //! What a scanner has to find, byte by byte as the RFCs say it.
 
-use tidegate_scan::{Field, Flaw, Level, Scanner, Stop, Task};
+use tidegate_scan::{Field, FieldError, Level, Scanner, Stop, Task};
 
 /// A scan of fields, with all that was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,22 +99,22 @@ fn expected(From(bytes, at): From<'_>) -> Places {
             (0, Some(b'\r')) => match line.get(1) {
                 None => break Err(Stop::Partial),
                 Some(b'\n') => break Ok(start + 2),
-                Some(_) => break Err(Stop::Flawed(Flaw::NoColon)),
+                Some(_) => break Err(Stop::Flawed(FieldError::NoColon)),
             },
-            (0, Some(b' ' | b'\t')) => break Err(Stop::Flawed(Flaw::FoldedLine)),
-            (_, Some(b'\r')) => break Err(Stop::Flawed(Flaw::NoColon)),
-            (_, Some(b'\n')) => break Err(Stop::Flawed(Flaw::BareLf)),
+            (0, Some(b' ' | b'\t')) => break Err(Stop::Flawed(FieldError::FoldedLine)),
+            (_, Some(b'\r')) => break Err(Stop::Flawed(FieldError::NoColon)),
+            (_, Some(b'\n')) => break Err(Stop::Flawed(FieldError::BareLf)),
             (1.., Some(b':')) => {}
-            _ => break Err(Stop::Flawed(Flaw::Name)),
+            _ => break Err(Stop::Flawed(FieldError::Name)),
         }
         let value = line[name + 1..].iter().take_while(|&&byte| is_in_value(byte)).count();
         let length = name + 1 + value;
         match (line.get(length), line.get(length + 1)) {
             (None, _) | (Some(b'\r'), None) => break Err(Stop::Partial),
             (Some(b'\r'), Some(b'\n')) => {}
-            (Some(b'\r'), _) => break Err(Stop::Flawed(Flaw::BareCr)),
-            (Some(b'\n'), _) => break Err(Stop::Flawed(Flaw::BareLf)),
-            _ => break Err(Stop::Flawed(Flaw::Control)),
+            (Some(b'\r'), _) => break Err(Stop::Flawed(FieldError::BareCr)),
+            (Some(b'\n'), _) => break Err(Stop::Flawed(FieldError::BareLf)),
+            _ => break Err(Stop::Flawed(FieldError::Control)),
         }
         fields.push((start, start + name, start + length));
         start += length + 2;

@@ -1,6 +1,6 @@
 //! What `httparse` finds beside what a scanner does. It is more lenient, and how is said here.
 
-use tidegate_scan::{Flaw, Level, Scanner, Stop, Task};
+use tidegate_scan::{FieldError, Level, Scanner, Stop, Task};
 
 use super::support::{From, Seen, agreed};
 
@@ -23,7 +23,7 @@ pub(crate) fn compare_fields(found: &Seen<'_>, From(bytes, at): From<'_>) {
             }
         }
         (Err(Stop::Partial), Ok(httparse::Status::Partial))
-        | (Err(Stop::Flawed(Flaw::BareLf)), _)
+        | (Err(Stop::Flawed(FieldError::BareLf)), _)
         | (Err(Stop::Flawed(_)), Err(_)) => {}
         (found, other) => panic!("{found:?}, but httparse {other:?}: {block:?}"),
     }

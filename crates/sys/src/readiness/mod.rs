@@ -111,7 +111,7 @@ impl Readiness {
         let Some(socket) = self.sockets.get_mut(token) else { return };
         socket.flags.set(flag, on);
         if on && socket.flags.intersects(Flags::READABLE.union(Flags::ERROR)) {
-            line_up(&mut self.ready, socket, token);
+            enqueue(&mut self.ready, socket, token);
         }
     }
 
@@ -142,7 +142,7 @@ impl Readiness {
         if event.is_writable() || event.is_write_closed() {
             flags.set(Flags::WRITABLE, true);
         }
-        line_up(ready, socket, token);
+        enqueue(ready, socket, token);
     }
 
     /// The one place that decides what a socket reports, if anything. A socket that may have more to report is queued
@@ -150,7 +150,7 @@ impl Readiness {
     fn poll_socket(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
         let flags = &mut socket.flags;
-        flags.set(Flags::LINED_UP, false);
+        flags.set(Flags::IS_QUEUED, false);
         if flags.contains(Flags::LISTENER) {
             return self.accept(token);
         }
@@ -160,7 +160,7 @@ impl Readiness {
             return if is_decided { self.connected(token) } else { None };
         }
         if flags.take(Flags::WRITABLE) && flags.take(Flags::SEND_BLOCKED) {
-            line_up(&mut self.ready, socket, token);
+            enqueue(&mut self.ready, socket, token);
             return (!injected::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
         }
         let may_receive = flags.contains(Flags::RECEIVING) && !flags.intersects(Flags::ENDED.union(Flags::FAILED));
@@ -196,7 +196,7 @@ impl Readiness {
         if result.is_err() {
             socket.flags.set(Flags::FAILED, true);
         }
-        line_up(&mut self.ready, socket, token);
+        enqueue(&mut self.ready, socket, token);
         Some(Completion::Connected(result.map_err(Into::into)))
     }
 
@@ -210,7 +210,7 @@ impl Readiness {
             None => socket.flags.set(Flags::READABLE, false),
             // Still readable, and not queued: an immediate retry would fail again, for as long as the cause lasts.
             Some(Err(_)) => {}
-            Some(Ok(_)) => line_up(&mut self.ready, socket, token),
+            Some(Ok(_)) => enqueue(&mut self.ready, socket, token),
         }
         accepted.map(Completion::Accepted)
     }
@@ -319,7 +319,7 @@ impl Driver for Readiness {
                 // Some were closed meanwhile, and their slots may have other occupants.
                 let Some(socket) = self.sockets.get_mut(token) else { continue };
                 if socket.flags.take(Flags::RECV_PAUSED) {
-                    line_up(&mut self.ready, socket, token);
+                    enqueue(&mut self.ready, socket, token);
                 }
             }
         }
@@ -347,9 +347,9 @@ impl Wake for EventWaker {
 }
 
 /// Queues a socket, unless it is queued.
-fn line_up(ready: &mut ReadyQueue<Token>, socket: &mut table::Entry, token: Token) {
-    if !socket.flags.contains(Flags::LINED_UP) {
-        socket.flags.set(Flags::LINED_UP, true);
+fn enqueue(ready: &mut ReadyQueue<Token>, socket: &mut table::Entry, token: Token) {
+    if !socket.flags.contains(Flags::IS_QUEUED) {
+        socket.flags.set(Flags::IS_QUEUED, true);
         if socket.flags.contains(Flags::LISTENER) {
             ready.push_listener(token);
         } else {

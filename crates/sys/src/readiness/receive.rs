@@ -5,7 +5,7 @@ use rustix::net::{RecvFlags, recv};
 use tidegate_buffer::injected::{self, Bug};
 
 use super::table::Flags;
-use super::{Readiness, line_up};
+use super::{Readiness, enqueue};
 use crate::driver::{Completion, Token};
 
 impl Readiness {
@@ -25,12 +25,12 @@ impl Readiness {
                 socket.flags.set(Flags::READABLE, false);
                 socket.flags.set(Flags::ENDED, true);
                 if socket.flags.contains(Flags::ERROR) {
-                    line_up(&mut self.ready, socket, token);
+                    enqueue(&mut self.ready, socket, token);
                 }
                 Some(Completion::Ended)
             }
             Ok(length) => {
-                socket.recv_sizer.learn(length);
+                socket.recv_sizer.record_length(length);
                 socket.load.note_received(length);
                 let hung_up =
                     socket.flags.intersects(Flags::HUNG_UP.union(Flags::ERROR)) && !injected::is_injected(Bug::EofLost);
@@ -38,7 +38,7 @@ impl Readiness {
                 if drained {
                     socket.flags.set(Flags::READABLE, false);
                 } else {
-                    line_up(&mut self.ready, socket, token);
+                    enqueue(&mut self.ready, socket, token);
                 }
                 Some(Completion::Received(self.scratch.received(length)))
             }
@@ -47,7 +47,7 @@ impl Readiness {
                 // Nothing can be received any more, so the error is the last report.
                 if socket.flags.contains(Flags::ERROR) {
                     socket.flags.set(Flags::ENDED, true);
-                    line_up(&mut self.ready, socket, token);
+                    enqueue(&mut self.ready, socket, token);
                 }
                 None
             }

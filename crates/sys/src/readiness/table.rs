@@ -18,36 +18,36 @@ pub(super) struct Entry {
     pub(super) load: Load,
 }
 
-/// Yes-or-no facts about a socket.
-pub(super) type Flags = flags::Flags<Fact>;
+/// The flags of a socket.
+pub(super) type Flags = flags::Flags<SocketFlag>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fact {}
+pub(super) enum SocketFlag {}
 
 impl Flags {
     /// epoll reported it, and no receive has drained the socket since.
-    pub(super) const READABLE: Self = Self::fact(0);
+    pub(super) const READABLE: Self = Self::flag_bit(0);
     /// epoll reported it since `poll_socket` last cleared it.
-    pub(super) const WRITABLE: Self = Self::fact(1);
+    pub(super) const WRITABLE: Self = Self::flag_bit(1);
     /// The peer or both sides have ended the stream, or the peer has sent urgent bytes, before which a receive stops. A
     /// short receive then does not mean that the socket is drained.
-    pub(super) const HUNG_UP: Self = Self::fact(2);
-    pub(super) const ERROR: Self = Self::fact(3);
+    pub(super) const HUNG_UP: Self = Self::flag_bit(2);
+    pub(super) const ERROR: Self = Self::flag_bit(3);
     /// The socket is queued.
-    pub(super) const LINED_UP: Self = Self::fact(4);
+    pub(super) const IS_QUEUED: Self = Self::flag_bit(4);
     /// The loop wants the bytes that arrive.
-    pub(super) const RECEIVING: Self = Self::fact(5);
+    pub(super) const RECEIVING: Self = Self::flag_bit(5);
     /// The kernel's buffer is full; an edge follows when it has room.
-    pub(super) const SEND_BLOCKED: Self = Self::fact(6);
+    pub(super) const SEND_BLOCKED: Self = Self::flag_bit(6);
     /// The peer's end of the stream was reported.
-    pub(super) const ENDED: Self = Self::fact(7);
+    pub(super) const ENDED: Self = Self::flag_bit(7);
     /// The failure was reported.
-    pub(super) const FAILED: Self = Self::fact(8);
-    pub(super) const CONNECTING: Self = Self::fact(9);
-    pub(super) const LISTENER: Self = Self::fact(10);
-    pub(super) const ACCEPTING: Self = Self::fact(11);
+    pub(super) const FAILED: Self = Self::flag_bit(8);
+    pub(super) const CONNECTING: Self = Self::flag_bit(9);
+    pub(super) const LISTENER: Self = Self::flag_bit(10);
+    pub(super) const ACCEPTING: Self = Self::flag_bit(11);
     /// The socket is in the list of readable sockets whose receives are paused.
-    pub(super) const RECV_PAUSED: Self = Self::fact(12);
+    pub(super) const RECV_PAUSED: Self = Self::flag_bit(12);
 }
 
 impl AsFd for Entry {

@@ -15,7 +15,7 @@ impl<K: Kernel> Machine<K> {
     /// Handles an event of a listener's poll.
     pub(super) fn acceptable(&mut self, token: Token, event: Event) -> Option<Completion> {
         if !event.more {
-            self.line_up(token);
+            self.enqueue(token);
         }
         if event.result < 0 && event.came_to_nothing() {
             return None;

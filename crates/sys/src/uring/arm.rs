@@ -10,7 +10,7 @@ use tidegate_buffer::injected::{self, Bug};
 use super::Machine;
 use super::kernel::{Kernel, RecvMode, Request};
 use super::operation::{Kind, State, Transition, name};
-use super::table::{Flags, Room};
+use super::table::{Flags, SendRoom};
 use crate::address::Address;
 use crate::driver::{Completion, Token};
 use crate::options::SocketOptions;
@@ -22,7 +22,7 @@ impl<K: Kernel> Machine<K> {
             return Some(Completion::Failed(io::ErrorKind::Unsupported.into()));
         };
         self.sockets.insert(token, descriptor, flags);
-        self.line_up(token);
+        self.enqueue(token);
         None
     }
 
@@ -37,7 +37,7 @@ impl<K: Kernel> Machine<K> {
         match socket::connect(address, local, options) {
             Ok((descriptor, pending)) => {
                 self.sockets.insert(token, descriptor, if pending { Flags::CONNECTING } else { Flags::NONE });
-                self.line_up(token);
+                self.enqueue(token);
                 (!pending).then_some(Completion::Connected(Ok(())))
             }
             Err(error) => Some(Completion::Connected(Err(error))),
@@ -47,14 +47,14 @@ impl<K: Kernel> Machine<K> {
     pub(super) fn switch(&mut self, token: Token, on: bool) {
         if let Some(socket) = self.sockets.get_mut(token) {
             socket.flags.set(Flags::RECEIVING, on);
-            self.line_up(token);
+            self.enqueue(token);
         }
     }
 
     /// Queues the socket so that its requests are armed before the next wait.
-    pub(super) fn line_up(&mut self, token: Token) {
+    pub(super) fn enqueue(&mut self, token: Token) {
         if let Some(socket) = self.sockets.get_mut(token)
-            && socket.flags.raise(Flags::LINED_UP)
+            && socket.flags.raise(Flags::IS_QUEUED)
         {
             self.line.push_back(token);
         }
@@ -65,7 +65,7 @@ impl<K: Kernel> Machine<K> {
         while let Some(token) = self.line.pop_front() {
             if let Err(error) = self.arm_socket(token) {
                 if let Some(socket) = self.sockets.get_mut(token) {
-                    socket.flags.set(Flags::LINED_UP, true);
+                    socket.flags.set(Flags::IS_QUEUED, true);
                     self.line.push_front(token);
                 }
                 return Err(error);
@@ -77,7 +77,7 @@ impl<K: Kernel> Machine<K> {
     /// Arms and cancels the requests that the state of a socket requires: the one place that does, except for sends.
     fn arm_socket(&mut self, token: Token) -> io::Result<()> {
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
-        socket.flags.set(Flags::LINED_UP, false);
+        socket.flags.set(Flags::IS_QUEUED, false);
         let (flags, operations, fd) = (socket.flags, socket.operations, socket.descriptor.as_raw_fd());
         if flags.contains(Flags::CLOSING) {
             return Kind::OF_SOCKETS.into_iter().try_for_each(|kind| self.cancel(token, kind));
@@ -94,7 +94,7 @@ impl<K: Kernel> Machine<K> {
         if socket.flags.take(Flags::SEND_WAITS) && !injected::is_injected(Bug::NoRearm) {
             self.due.push_back((token, Completion::Sent(Ok(0))));
         }
-        if socket.room == Room::Awaited {
+        if socket.room == SendRoom::Awaited {
             self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot: true })?;
         }
         let wanted = self.wants(flags);
@@ -223,7 +223,7 @@ impl<K: Kernel> Machine<K> {
         if self.release(token) {
             return Some(Completion::Closed);
         }
-        self.line_up(token);
+        self.enqueue(token);
         None
     }
 

@@ -22,7 +22,7 @@ use tidegate_buffer::{Pool, Scratch};
 use super::Machine;
 use super::kernel::{Event, Kernel};
 use super::operation::Kind;
-use super::table::{Flags, Room};
+use super::table::{Flags, SendRoom};
 use crate::driver::{Completion, Token};
 use crate::ready::ReadyQueue;
 
@@ -60,7 +60,7 @@ impl<K: Kernel> Machine<K> {
         socket.flags.set(Flags::QUEUED, false);
         let reported = if socket.flags.contains(Flags::LISTENER) {
             self.accept(token)
-        } else if socket.room == Room::Found {
+        } else if socket.room == SendRoom::Found {
             self.report_room(token)
         } else {
             self.receive_much(token)
@@ -104,7 +104,7 @@ impl<K: Kernel> Machine<K> {
         }
         if !is_polled {
             // From here on the ring receives for this socket.
-            self.line_up(token);
+            self.enqueue(token);
         }
         let socket = self.sockets.get_mut(token)?;
         let size = socket.recv_sizer.bytes();
@@ -124,11 +124,11 @@ impl<K: Kernel> Machine<K> {
             }
             Ok(0) => {
                 socket.flags.set(Flags::ENDED, true);
-                self.line_up(token);
+                self.enqueue(token);
                 Some(Completion::Ended)
             }
             Ok(length) => {
-                socket.recv_sizer.learn(length);
+                socket.recv_sizer.record_length(length);
                 socket.load.note_received(length);
                 // The end is not reported again, so after a hang-up the driver receives until the end comes.
                 let hung_up = socket.flags.contains(Flags::HUNG_UP) && !injected::is_injected(Bug::EofLost);
@@ -136,7 +136,7 @@ impl<K: Kernel> Machine<K> {
                 socket.flags.set(Flags::READABLE, !drained);
                 if drained && !socket.load.is_heavy() {
                     socket.flags.set(Flags::BULK, false);
-                    self.line_up(token);
+                    self.enqueue(token);
                 }
                 if !drained && is_polled {
                     self.poll_socket_later(token);

@@ -61,15 +61,15 @@ use crate::socket;
 use crate::wake::{Wake, Waker};
 
 /// The driver on io_uring. It is made on the thread that uses it.
-pub struct Uring(Machine<Beneath>);
+pub struct Uring(Machine<RingBackend>);
 
 /// The kernel that the driver uses: the real one.
 #[cfg(not(tidegate_injected))]
-type Beneath = Ring;
+type RingBackend = Ring;
 
 /// In a build with injected bugs, a wrapper that injects faults of the kernel.
 #[cfg(tidegate_injected)]
-type Beneath = disturbed::Disturbed<Ring>;
+type RingBackend = disturbed::Disturbed<Ring>;
 
 impl Uring {
     /// Checks that the system has an io_uring that this driver can use.
@@ -89,7 +89,7 @@ impl Uring {
         let buffers = Buffers::new(pool);
         let ring = Ring::new(buffers.count().next_power_of_two())?;
         #[cfg(tidegate_injected)]
-        let ring = Beneath::new(ring);
+        let ring = RingBackend::new(ring);
         Machine::new(ring, buffers, DirectIo::new(pool)).map(Self)
     }
 }
@@ -108,7 +108,7 @@ struct Machine<K: Kernel> {
     /// Events that may still be read in this turn.
     turn: usize,
     /// How many more times the driver may poll the kernel for events in this turn.
-    looks: u32,
+    polls_left: u32,
     /// Whether the last look tried kernel events before queued sockets: the two alternate.
     takes_event: bool,
     /// Whether a small send went by a system call since the last wait: the next one goes through the ring.
@@ -135,7 +135,7 @@ impl<K: Kernel> Machine<K> {
             line: VecDeque::new(),
             due: VecDeque::new(),
             turn: 0,
-            looks: 0,
+            polls_left: 0,
             takes_event: false,
             sent_alone: false,
             waker,
@@ -193,7 +193,7 @@ impl<K: Kernel> Machine<K> {
         }
         if event.came_to_nothing() {
             // The event carries no result of the connect, so the poll is armed again.
-            self.line_up(token);
+            self.enqueue(token);
             return None;
         }
         socket.flags.set(Flags::CONNECTING, false);
@@ -202,7 +202,7 @@ impl<K: Kernel> Machine<K> {
             errno => Err(rustix::io::Errno::from_raw_os_error(-errno)),
         };
         socket.flags.set(Flags::FAILED, result.is_err());
-        self.line_up(token);
+        self.enqueue(token);
         Some(Completion::Connected(result.map_err(Into::into)))
     }
 
@@ -210,7 +210,7 @@ impl<K: Kernel> Machine<K> {
     fn hung_up(&mut self, token: Token, event: Event) -> Option<Completion> {
         if !event.more && (event.result >= 0 || event.came_to_nothing()) {
             // The kernel has ended the poll without a cancellation.
-            self.line_up(token);
+            self.enqueue(token);
         }
         let socket = self.sockets.get_mut(token)?;
         let broke = event.result > 0 && event.result & i32::from(libc::POLLERR) != 0;
@@ -271,7 +271,7 @@ impl<K: Kernel> Machine<K> {
             self.sends.submitted();
         }
         self.bulk.ready.begin_turn();
-        (self.turn, self.looks, self.sent_alone) = (EVENTS_PER_TURN_MAX, LOOKS_PER_TURN_MAX, false);
+        (self.turn, self.polls_left, self.sent_alone) = (EVENTS_PER_TURN_MAX, POLLS_AGAIN_PER_TURN_MAX, false);
         waited
     }
 
@@ -302,7 +302,7 @@ impl<K: Kernel> Machine<K> {
                 true => self.next_event().or_else(|| self.next_queued(Class::Light)),
                 false => self.next_queued(Class::Light).or_else(|| self.next_event()),
             };
-            if next.is_some() || self.turn == 0 || !self.look_again() {
+            if next.is_some() || self.turn == 0 || !self.poll_again() {
                 return next;
             }
         }
@@ -331,12 +331,12 @@ impl<K: Kernel> Machine<K> {
 
     /// Makes the kernel do its deferred work, and submits what is queued, so that the sends of light sockets do not
     /// wait for the heavy sockets of this turn. Returns whether that brought events.
-    fn look_again(&mut self) -> bool {
+    fn poll_again(&mut self) -> bool {
         let would_wait = self.bulk.ready.has_heavy() && self.kernel.queued() > 0;
-        if self.looks == 0 || !(would_wait || self.kernel.has_deferred_work()) {
+        if self.polls_left == 0 || !(would_wait || self.kernel.has_deferred_work()) {
             return false;
         }
-        (self.looks, self.sent_alone) = (self.looks - 1, false);
+        (self.polls_left, self.sent_alone) = (self.polls_left - 1, false);
         self.provide();
         // If the failure lasts, the next wait returns it.
         let looked = self.kernel.wait(Some(Duration::ZERO));
@@ -361,7 +361,7 @@ impl<K: Kernel> Machine<K> {
             for token in std::mem::take(&mut self.paused_sockets) {
                 if let Some(socket) = self.sockets.get_mut(token) {
                     socket.paused = false;
-                    self.line_up(token);
+                    self.enqueue(token);
                 }
             }
         }
@@ -505,7 +505,7 @@ const EVENTS_PER_TURN_MAX: usize = 2048;
 
 /// How often the driver polls the kernel for more events in one turn, in which the kernel does the work of 1,280
 /// sockets.
-const LOOKS_PER_TURN_MAX: u32 = 64;
+const POLLS_AGAIN_PER_TURN_MAX: u32 = 64;
 
 /// How long a dropped driver waits for the kernel: so many waits during which no operation ends, and the length of one.
 const SHUTDOWN_WAITS_MAX: u32 = 100;

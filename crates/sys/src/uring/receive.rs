@@ -62,13 +62,13 @@ impl Buffers {
 
     /// Takes back the buffer of an event that is not reported.
     pub(super) fn discard(&mut self, buffer: Option<u16>) {
-        if let Some(buffer) = buffer.filter(|buffer| self.is_ours_again(*buffer)) {
+        if let Some(buffer) = buffer.filter(|buffer| self.take_from_kernel(*buffer)) {
             self.own.push(buffer);
         }
     }
 
     fn take(&mut self, buffer: u16, length: usize) -> Option<Slice> {
-        if !self.is_ours_again(buffer) {
+        if !self.take_from_kernel(buffer) {
             return None;
         }
         self.last = Some(buffer);
@@ -76,7 +76,7 @@ impl Buffers {
     }
 
     /// Takes the buffer from the kernel. Returns whether the kernel had it.
-    fn is_ours_again(&mut self, buffer: u16) -> bool {
+    fn take_from_kernel(&mut self, buffer: u16) -> bool {
         let bit = 1_u64.checked_shl(buffer.into()).unwrap_or(0);
         let had = self.theirs & bit != 0;
         self.theirs &= !bit;
@@ -106,14 +106,14 @@ impl<K: Kernel> Machine<K> {
             let flags = socket.flags;
             // Armed here, before the sockets that have had a buffer. If the kernel does not take the request now, the
             // socket is armed with the others in the line.
-            self.line_up(token);
+            self.enqueue(token);
             let _ = self.arm_receive(token, self.wants(flags));
         }
     }
 
     pub(super) fn received(&mut self, token: Token, event: Event) -> Option<Completion> {
         if !event.more {
-            self.line_up(token);
+            self.enqueue(token);
         }
         let socket = self.sockets.get_mut(token)?;
         if socket.flags.contains(Flags::POLLED) {
@@ -140,7 +140,7 @@ impl<K: Kernel> Machine<K> {
                 let length = length as usize;
                 socket.load.note_received(length);
                 if socket.load.is_heavy() && socket.flags.raise(Flags::BULK) {
-                    self.line_up(token);
+                    self.enqueue(token);
                     if injected::is_injected(Bug::DirectReceiveReordered) {
                         self.poll_socket_later(token);
                         self.bulk.ready.begin_turn();
@@ -179,5 +179,5 @@ const _: () = assert!(BUFFER_BYTES >= HEAVY_RECEIVE_BYTES);
 /// Bytes that one receive may bring. Each buffer is a segment of the pool, which is one page.
 pub(super) const BUFFER_BYTES: usize = SEGMENT_BYTES - HEADROOM_BYTES;
 
-/// Room for undecoded bytes of the receive before.
+/// SendRoom for undecoded bytes of the receive before.
 const HEADROOM_BYTES: usize = 512;

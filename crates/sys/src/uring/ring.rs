@@ -148,9 +148,9 @@ impl Ring {
 /// Neither a signal nor a timeout is a failure. If the queue of completions is full, or the kernel has no memory for
 /// more, completions are read first.
 fn ignore_interrupts(result: io::Result<usize>) -> io::Result<()> {
-    const PASSING: [i32; 4] = [libc::EINTR, libc::ETIME, libc::EBUSY, libc::EAGAIN];
+    const TRANSIENT: [i32; 4] = [libc::EINTR, libc::ETIME, libc::EBUSY, libc::EAGAIN];
     match result {
-        Err(error) if error.raw_os_error().is_some_and(|errno| PASSING.contains(&errno)) => Ok(()),
+        Err(error) if error.raw_os_error().is_some_and(|errno| TRANSIENT.contains(&errno)) => Ok(()),
         other => other.map(drop),
     }
 }

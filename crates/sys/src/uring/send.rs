@@ -9,7 +9,7 @@ use tidegate_buffer::{Gathered, Outbound, SendGuard};
 
 use super::kernel::{Event, Kernel, Request};
 use super::operation::Kind;
-use super::table::{Flags, NOTHING, Room};
+use super::table::{Flags, NOTHING, SendRoom};
 use super::{Machine, leak};
 use crate::driver::{Completion, Token};
 use crate::gather::{CALL_BYTES_MAX, IOVECTORS, IoVectors, length, send_file, send_parts};
@@ -69,10 +69,10 @@ impl Sends {
         self.vacant.push(place);
         if self.vacant.len() == self.lent.len() {
             // No send is in flight: the memory that a burst needed is freed.
-            self.lent.truncate(LENT_KEPT_MAX);
-            self.lent.shrink_to(LENT_KEPT_MAX);
+            self.lent.truncate(SPARE_GUARDS_MAX);
+            self.lent.shrink_to(SPARE_GUARDS_MAX);
             self.vacant.truncate(0);
-            self.vacant.shrink_to(LENT_KEPT_MAX);
+            self.vacant.shrink_to(SPARE_GUARDS_MAX);
             self.vacant.extend(0..self.lent.len() as u32);
         }
     }
@@ -91,7 +91,9 @@ impl<K: Kernel> Machine<K> {
             socket.flags.set(Flags::SEND_WAITS, true);
             return None;
         }
-        if socket.room != Room::Free || !socket.operations.is_idle(Kind::Send) || socket.flags.contains(Flags::CLOSING)
+        if socket.room != SendRoom::Free
+            || !socket.operations.is_idle(Kind::Send)
+            || socket.flags.contains(Flags::CLOSING)
         {
             return None;
         }
@@ -166,7 +168,7 @@ impl<K: Kernel> Machine<K> {
         let Some(socket) = self.sockets.get_mut(token) else { return };
         socket.load.note_sent(sent);
         if socket.load.is_heavy() && socket.flags.raise(Flags::BULK) {
-            self.line_up(token);
+            self.enqueue(token);
         }
     }
 
@@ -191,22 +193,22 @@ impl<K: Kernel> Machine<K> {
     /// side, a single-shot poll would report that at once each time it is armed.
     fn wait_for_room(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        socket.room = Room::Awaited;
+        socket.room = SendRoom::Awaited;
         socket.load.note_blocked();
         socket.flags.set(Flags::BULK, true);
-        self.line_up(token);
+        self.enqueue(token);
         None
     }
 
     /// Handles an event of the poll that waits for room to send.
     pub(super) fn has_room(&mut self, token: Token, event: Event) -> Option<Completion> {
         if !event.more {
-            self.line_up(token);
+            self.enqueue(token);
         }
         let socket = self.sockets.get_mut(token)?;
         let may_send = if event.result < 0 { !event.came_to_nothing() } else { event.result & ROOM != 0 };
-        if may_send && socket.room == Room::Awaited {
-            socket.room = Room::Found;
+        if may_send && socket.room == SendRoom::Awaited {
+            socket.room = SendRoom::Found;
             self.poll_socket_later(token);
         }
         None
@@ -215,7 +217,7 @@ impl<K: Kernel> Machine<K> {
     /// Reports that there is room to send again. Such a socket is heavy, so it waits for its place in the queue.
     pub(super) fn report_room(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        socket.room = Room::Free;
+        socket.room = SendRoom::Free;
         if socket.flags.contains(Flags::CLOSING) {
             return None;
         }
@@ -229,7 +231,7 @@ impl<K: Kernel> Machine<K> {
     /// returns it.
     fn send_later(&mut self, token: Token) -> Option<Completion> {
         self.sockets.get_mut(token)?.flags.set(Flags::SEND_WAITS, true);
-        self.line_up(token);
+        self.enqueue(token);
         None
     }
 }
@@ -274,4 +276,4 @@ const HEADERS: usize = 64;
 const VECTORS_MIN: usize = 64;
 
 /// The capacity for guards that is kept when no send is in flight.
-const LENT_KEPT_MAX: usize = 1024;
+const SPARE_GUARDS_MAX: usize = 1024;

@@ -23,14 +23,14 @@ pub(super) struct Entry {
     pub(super) recv_sizer: RecvSizer,
     /// While the socket is heavy, it is polled, and receives by system calls.
     pub(super) load: Load,
-    pub(super) room: Room,
+    pub(super) room: SendRoom,
     /// Whether the socket is in the list of those that receive again when receives resume.
     pub(super) paused: bool,
 }
 
 /// Whether the kernel has room for a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum SendRoom {
     /// There is room, as far as the driver knows.
     Free,
     /// The kernel took nothing of the last send. A poll reports when there is room.
@@ -40,42 +40,42 @@ pub(super) enum Room {
 }
 
 /// Yes-or-no facts about a socket.
-pub(super) type Flags = flags::Flags<Fact>;
+pub(super) type Flags = flags::Flags<SocketFlag>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fact {}
+pub(super) enum SocketFlag {}
 
 impl Flags {
     /// The loop wants the bytes that arrive; for a listener, the connections.
-    pub(super) const RECEIVING: Self = Self::fact(0);
+    pub(super) const RECEIVING: Self = Self::flag_bit(0);
     /// The socket is in the line of those whose requests are armed or cancelled before the next wait.
-    pub(super) const LINED_UP: Self = Self::fact(1);
+    pub(super) const IS_QUEUED: Self = Self::flag_bit(1);
     /// The loop has stopped receiving on the socket before, so its receives are single-shot.
-    pub(super) const ONE_SHOT: Self = Self::fact(2);
+    pub(super) const ONE_SHOT: Self = Self::flag_bit(2);
     /// The peer's end of the stream was reported.
-    pub(super) const ENDED: Self = Self::fact(3);
+    pub(super) const ENDED: Self = Self::flag_bit(3);
     /// The failure was reported.
-    pub(super) const FAILED: Self = Self::fact(4);
-    pub(super) const CONNECTING: Self = Self::fact(5);
-    pub(super) const LISTENER: Self = Self::fact(6);
+    pub(super) const FAILED: Self = Self::flag_bit(4);
+    pub(super) const CONNECTING: Self = Self::flag_bit(5);
+    pub(super) const LISTENER: Self = Self::flag_bit(6);
     /// The loop has closed the socket.
-    pub(super) const CLOSING: Self = Self::fact(7);
+    pub(super) const CLOSING: Self = Self::flag_bit(7);
     /// Closing resets the connection.
-    pub(super) const RESET: Self = Self::fact(8);
+    pub(super) const RESET: Self = Self::flag_bit(8);
     /// The loop has requested a send that could not start.
-    pub(super) const SEND_WAITS: Self = Self::fact(9);
+    pub(super) const SEND_WAITS: Self = Self::flag_bit(9);
     /// The socket is heavy: it is polled, and receives by system calls (`direct_io.rs`).
-    pub(super) const BULK: Self = Self::fact(10);
+    pub(super) const BULK: Self = Self::flag_bit(10);
     /// The operation that is armed for receiving is that poll.
-    pub(super) const POLLED: Self = Self::fact(11);
+    pub(super) const POLLED: Self = Self::flag_bit(11);
     /// There may be bytes to receive or connections to accept, as the poll or the last receive reported.
-    pub(super) const READABLE: Self = Self::fact(12);
+    pub(super) const READABLE: Self = Self::flag_bit(12);
     /// The poll reported that the peer has hung up, or has sent urgent bytes, before which a receive stops.
-    pub(super) const HUNG_UP: Self = Self::fact(13);
+    pub(super) const HUNG_UP: Self = Self::flag_bit(13);
     /// The socket is queued, to receive or accept by a system call, or to report that there is room to send.
-    pub(super) const QUEUED: Self = Self::fact(14);
+    pub(super) const QUEUED: Self = Self::flag_bit(14);
     /// The socket found no buffer, and is in the queue of those that wait for one.
-    pub(super) const STARVED: Self = Self::fact(15);
+    pub(super) const STARVED: Self = Self::flag_bit(15);
 }
 
 /// The table.
@@ -97,7 +97,7 @@ impl Sockets {
             operations: OpStates::default(),
             recv_sizer: RecvSizer::default(),
             load: Load::default(),
-            room: Room::Free,
+            room: SendRoom::Free,
             paused: false,
         };
         self.put(token.slot, entry);

@@ -3,6 +3,7 @@
 //! Each test is written once and runs on each driver; few tests depend on the driver. Tests use loopback, with ports
 //! that the kernel chooses, or a directory of their own. Read first: `harness.rs`.
 
+#[path = "../support/directory.rs"]
 mod directory;
 mod harness;
 mod which;

@@ -2,7 +2,7 @@
 
 mod abstract_name;
 mod address;
-#[path = "../driver/directory.rs"]
+#[path = "../support/directory.rs"]
 mod directory;
 mod options;
 mod unix_path;

@@ -410,7 +410,7 @@ impl Kernel for Fake {
             self.slept = self.done.is_empty();
         }
         self.fruitless = if self.slept || !self.done.is_empty() { 0 } else { self.fruitless + 1 };
-        assert!(self.fruitless < FRUITLESS_MAX, "the driver spins");
+        assert!(self.fruitless < IDLE_WAITS_MAX, "the driver spins");
         Ok(())
     }
 
@@ -480,4 +480,4 @@ fn inode(fd: RawFd) -> Option<u64> {
 pub(super) const ALWAYS: u32 = u32::MAX;
 
 /// More waits in a row than this that find nothing and may not sleep mean that the driver spins.
-const FRUITLESS_MAX: u32 = 100;
+const IDLE_WAITS_MAX: u32 = 100;

@@ -115,7 +115,7 @@ impl Play {
             17 => self.pause_receives(),
             18 => self.shut(end),
             19 if self.random.below(3) == 0 => self.close(end),
-            20 if self.random.below(3) == 0 => self.peer_leaves(end),
+            20 if self.random.below(3) == 0 => self.peer_disconnects(end),
             21 => self.wake(),
             _ => self.turn(),
         }
@@ -277,7 +277,7 @@ impl Play {
     }
 
     /// The peer shuts down its sending side, or closes, perhaps with unread bytes.
-    fn peer_leaves(&mut self, end: usize) {
+    fn peer_disconnects(&mut self, end: usize) {
         let whole = self.random.below(2) == 0;
         let end = &mut self.ends[end];
         let Some(peer) = &end.peer else { return };

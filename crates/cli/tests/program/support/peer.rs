@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::program::{PATIENCE, Program};
+use crate::support::program::{PATIENCE, Program};
 
 /// One connection to the server.
 pub(crate) struct Peer {

@@ -1,0 +1,4 @@
+//! Shared by the tests: the program as a process, and its peers.
+
+pub(crate) mod peer;
+pub(crate) mod program;
