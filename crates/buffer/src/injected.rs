@@ -17,7 +17,7 @@ pub enum Bug {
     DoubleSlotAllocation,
     /// The handler receives the writable event twice.
     WritableTwice,
-    /// Bytes that arrive together with the end of the stream are read, and the end is not.
+    /// The end of the stream is not reported if it follows bytes directly.
     EofLost,
     /// Clearing a queue does not release its bytes from the ledger.
     LedgerNotCharged,

@@ -150,9 +150,6 @@ impl Mailbox {
     fn notify(&self, bit: u32) {
         // Released, so that the loop, which clears the bit, finds the item.
         let before = self.bits.fetch_or(bit, Ordering::Release);
-        if injected::is_injected(Bug::LostWakeUp) {
-            return;
-        }
         if before & ASLEEP != 0 && self.bits.fetch_and(!ASLEEP, Ordering::Relaxed) & ASLEEP != 0 {
             self.waker.wake();
         }

@@ -1,6 +1,7 @@
 //! `Application`: the user of a connection. Either a handler, which is called with each message, or the handles of a
 //! channel, which request one message at a time.
 
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_codec::Codec;
 
 use crate::close_reason::CloseReason;
@@ -37,7 +38,7 @@ pub(crate) trait Application<C: Codec>: 'static {
     /// If it pulls: whether reading goes on while the connection is unwritable, because back-pressure would stop no
     /// reader.
     fn reads_while_unwritable(&self) -> bool {
-        false
+        injected::is_injected(Bug::NoBackPressure)
     }
 
     /// If it pulls: no reader waits for a message, so the loop receives nothing from the peer for a while. Returns

@@ -330,14 +330,8 @@ impl<C: Codec, A: Application<C>> Connection<C, A> {
     #[inline]
     pub(super) fn may_decode(&self) -> bool {
         !self.link.is_closing()
-            && !self.link.intersects(if injected::is_injected(Bug::PauseIgnored) {
-                Link::READ_CLOSED
-            } else {
-                Link::PAUSED | Link::READ_CLOSED
-            })
-            && (self.link.is_writable()
-                || self.application.reads_while_unwritable()
-                || injected::is_injected(Bug::NoBackPressure))
+            && !self.link.intersects(Link::PAUSED | Link::READ_CLOSED)
+            && (self.link.is_writable() || self.application.reads_while_unwritable())
     }
 
     /// Decodes and handles messages. Returns whether it stopped for want of input.

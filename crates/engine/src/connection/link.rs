@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use slab::Slab;
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_buffer::{Input, Outbound, Pool, Writability, WritePosition};
 use tidegate_codec::Codec;
 use tidegate_sys::Address;
@@ -248,7 +249,7 @@ impl Link {
     /// Pauses or resumes; returns whether it was paused.
     pub(crate) fn pause(&mut self, pause: bool) -> bool {
         let paused = self.intersects(Self::PAUSED);
-        self.set(Self::PAUSED, pause);
+        self.set(Self::PAUSED, pause && !injected::is_injected(Bug::PauseIgnored));
         paused
     }
 

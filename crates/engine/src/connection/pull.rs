@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use tidegate_buffer::WritePosition;
+use tidegate_buffer::injected::{self, Bug};
 use tidegate_codec::{Codec, Output, Step};
 use tidegate_sys::Token;
 
@@ -211,6 +212,7 @@ impl<C: Codec> Application<C> for ChannelState {
 
     fn reads_while_unwritable(&self) -> bool {
         self.intersects(Self::SPLIT) && !self.intersects(Self::REPLIES_BLOCKED)
+            || injected::is_injected(Bug::NoBackPressure)
     }
 
     fn suspended(&mut self) -> bool {

@@ -354,3 +354,22 @@ fn a_channel_may_move_to_another_task() {
     pipe.receive_fin();
     assert!(echo.is_finished() && pipe.is_closed());
 }
+
+/// A task may keep the channel of a broken connection for as long as it likes.
+#[test]
+fn a_kept_channel_of_a_broken_connection_keeps_no_bytes_to_send() {
+    let mut pipe = Embedded::serving(Lines::new(), |mut channel: Channel<Lines>| async move {
+        channel.recv().await?;
+        for _ in 0..50 {
+            channel.send("x".repeat(2_000).into())?;
+        }
+        task::sleep(SECOND * 60).await;
+        Served::Ok(())
+    });
+    pipe.limit_peer_reads(0);
+    pipe.receive(b"go\n");
+    assert!(pipe.pool().ledger().used() > 100_000);
+    pipe.reset();
+    assert!(pipe.is_closed());
+    assert!(pipe.pool().ledger().used() < 100_000, "{}", pipe.pool().ledger().used());
+}

@@ -2,7 +2,6 @@
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use tidegate_buffer::injected::{self, Bug};
 
 use super::table::Flags;
 use super::{Readiness, enqueue};
@@ -32,8 +31,7 @@ impl Readiness {
             Ok(length) => {
                 socket.recv_sizer.record_length(length);
                 socket.load.note_received(length);
-                let hung_up =
-                    socket.flags.intersects(Flags::HUNG_UP.union(Flags::ERROR)) && !injected::is_injected(Bug::EofLost);
+                let hung_up = socket.flags.intersects(Flags::HUNG_UP.union(Flags::ERROR));
                 let drained = length < size && !hung_up;
                 if drained {
                     socket.flags.set(Flags::READABLE, false);

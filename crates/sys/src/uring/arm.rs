@@ -91,7 +91,7 @@ impl<K: Kernel> Machine<K> {
             }
             return self.arm(token, Kind::Accept, Request::Poll { fd, events: libc::POLLIN, multishot: true });
         }
-        if socket.flags.take(Flags::SEND_WAITS) && !injected::is_injected(Bug::NoRearm) {
+        if socket.flags.take(Flags::SEND_WAITS) {
             self.due.push_back((token, Completion::Sent(Ok(0))));
         }
         if socket.room == SendRoom::Awaited {

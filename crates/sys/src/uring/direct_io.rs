@@ -131,7 +131,7 @@ impl<K: Kernel> Machine<K> {
                 socket.recv_sizer.record_length(length);
                 socket.load.note_received(length);
                 // The end is not reported again, so after a hang-up the driver receives until the end comes.
-                let hung_up = socket.flags.contains(Flags::HUNG_UP) && !injected::is_injected(Bug::EofLost);
+                let hung_up = socket.flags.contains(Flags::HUNG_UP);
                 let drained = length < size && !hung_up;
                 socket.flags.set(Flags::READABLE, !drained);
                 if drained && !socket.load.is_heavy() {

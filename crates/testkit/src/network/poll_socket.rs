@@ -4,7 +4,6 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use tidegate_buffer::Scratch;
-use tidegate_buffer::injected::{self, Bug};
 use tidegate_sys::{Accepted, Completion, Load, Socket, Token};
 
 use super::event_queue::Event;
@@ -93,7 +92,7 @@ impl World {
         if end.is_writable_again() {
             (end.blocked, end.in_flight) = (false, false);
             self.enqueue(SocketRef::Endpoint(id));
-            return (!injected::is_injected(Bug::NoRearm)).then_some(Completion::Sent(Ok(0)));
+            return Some(Completion::Sent(Ok(0)));
         }
         if end.broken {
             let was_reported = std::mem::replace(&mut end.break_reported, true);
@@ -125,9 +124,6 @@ impl World {
         let mut load = Load::default();
         if let Some(end) = self.ends.get_mut(id) {
             end.inbound.read_exact(space).expect("at least as many bytes have arrived");
-            if injected::is_injected(Bug::EofLost) && end.fin_received && end.inbound.is_empty() {
-                end.end_reported = true;
-            }
             load = end.load;
             end.load.note_received(length);
             sender = end.peer;

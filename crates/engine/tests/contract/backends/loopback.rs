@@ -13,6 +13,7 @@ use tidegate_sys::readiness::Readiness;
 use tidegate_sys::uring::Uring;
 use tidegate_sys::{Address, Driver, ListenOptions, Side as End, Socket};
 
+use super::injected::inject;
 use crate::stage::{Family, Side, Site, TestBackend, Wrap};
 
 pub(crate) struct Loopback {
@@ -65,7 +66,7 @@ impl Loopback {
 impl TestBackend for Loopback {
     fn site(&self, _: Side, wrap: Wrap) -> Site {
         let pool = Pool::new();
-        let driver = (self.make)(&pool);
+        let driver = inject((self.make)(&pool));
         let event_loop = Rc::new(RefCell::new(EventLoop::new(wrap(driver), pool.clone())));
         self.loops.borrow_mut().push(event_loop.clone());
         let at_rest = pool.ledger().used();
@@ -73,7 +74,7 @@ impl TestBackend for Loopback {
     }
 
     fn driver(&self, _: Side, pool: &Pool) -> Box<dyn Driver> {
-        (self.make)(pool)
+        inject((self.make)(pool))
     }
 
     fn listener(&self, family: Family) -> (Socket, Address) {

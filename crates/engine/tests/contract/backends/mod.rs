@@ -1,5 +1,6 @@
 //! The test backends: a real kernel and a simulated network.
 
+mod injected;
 mod loopback;
 mod simulator;
 

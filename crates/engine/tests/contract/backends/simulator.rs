@@ -8,6 +8,7 @@ use tidegate_buffer::Pool;
 use tidegate_sys::{Address, Driver, Socket};
 use tidegate_testkit::network::{FaultCounts, FaultRates, Host, Network, NetworkFault};
 
+use super::injected::inject;
 use crate::stage::{Family, Side, Site, TestBackend, Wrap};
 
 pub(crate) struct Simulator {
@@ -45,11 +46,11 @@ impl Simulator {
 
 impl TestBackend for Simulator {
     fn site(&self, side: Side, wrap: Wrap) -> Site {
-        Site::Simulated(Rc::new(self.host(side).node_with_driver(wrap)))
+        Site::Simulated(Rc::new(self.host(side).node_with_driver(|driver| wrap(inject(driver)))))
     }
 
     fn driver(&self, side: Side, pool: &Pool) -> Box<dyn Driver> {
-        self.host(side).driver(pool)
+        inject(self.host(side).driver(pool))
     }
 
     fn listener(&self, family: Family) -> (Socket, Address) {
