@@ -63,7 +63,7 @@ def ask_anew(address):
         ask(connection)
 
 
-def visit(exchange, interval, count, clock=time.monotonic, sleep=time.sleep):
+def send_on_schedule(exchange, interval, count, clock=time.monotonic, sleep=time.sleep):
     """Calls `exchange` once every `interval` seconds, `count` times at most. Returns, in seconds from the scheduled times,
     the latencies of all scheduled requests, those of the requests that were sent, and how late requests were sent that
     waited for no answer."""
@@ -118,7 +118,7 @@ def main():
     print("ready", raise_priority(), flush=True)
     if not sys.stdin.readline():
         return 1
-    found = visit(exchange, options.interval, max(round(options.seconds / options.interval), 1))
+    found = send_on_schedule(exchange, options.interval, max(round(options.seconds / options.interval), 1))
     print(json.dumps(dict(zip(("scheduled", "sent", "late"), map(figures, found)))))
     return 0
 

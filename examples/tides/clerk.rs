@@ -50,7 +50,7 @@ impl Clerk {
     fn save(&self, cx: &mut Context<'_, Tides, Saved>) -> Outcome<Tides> {
         let (office, remote) = (self.office.clone(), cx.remote());
         cx.pause();
-        // What comes of posting does not matter: if the connection is gone by then, nobody wants to know.
+        // An error means that the connection is closed: it needs no result.
         let work = move || remote.post(Saved(office.save().is_ok()));
         blocking(work).detach().into()
     }

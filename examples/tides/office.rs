@@ -11,7 +11,7 @@ use tidegate::{Group, PublishError, Slow};
 
 use crate::protocol::{Answer, Tides, Wrong};
 
-/// The levels of all stations, and who watches them. Clones are the same office.
+/// The levels of all stations, and the connections that watch them. Clones are the same office.
 #[derive(Clone)]
 pub(crate) struct Office {
     levels: Arc<Mutex<BTreeMap<Box<str>, i32>>>,
@@ -29,7 +29,7 @@ impl Office {
         self.levels().get(&station).map_or(Answer::Unknown, |&level| Answer::At { station, level })
     }
 
-    /// Sets a level, and tells everybody who watches.
+    /// Sets a level, and sends it to the connections that watch.
     pub(crate) fn set(&self, station: Box<str>, level: i32) -> Result<Answer, PublishError<Wrong>> {
         let mut levels = self.levels();
         if levels.len() == STATIONS_MAX && !levels.contains_key(&station) {

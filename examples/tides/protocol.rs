@@ -111,7 +111,7 @@ fn text(line: &Slice) -> Result<&str, Wrong> {
     std::str::from_utf8(line).map_err(|_| Wrong::Malformed)
 }
 
-/// Parses into a type that cannot be wrong: whoever gets a request has nothing left to check.
+/// Parses into a type that is always valid: the application checks nothing further.
 fn parse_request(line: &str) -> Result<Request, Wrong> {
     let words: Vec<_> = line.splitn(4, ' ').collect();
     match words[..] {

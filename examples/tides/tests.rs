@@ -195,7 +195,7 @@ fn a_connection_that_was_made_may_have_a_handler() {
 #[test]
 fn one_reachable_address_of_several_is_enough() {
     let server = start("127.0.0.1:0").unwrap();
-    // Nobody has listened on port 1 for a long time.
+    // No server listens on port 1.
     let addresses = ["127.0.0.1:1".parse().unwrap(), server.address().clone()];
     let client = Client::at_each(addresses)
         .connect_timeout(Duration::from_secs(3))

@@ -122,7 +122,7 @@ def section(results, job, title):
     if origin := tables.origin(results, job):
         elements.append(f'<p class="note">{escape(origin)}</p>')
     elements += SECTIONS[figures.kind(job)](results, job)
-    lines = "".join(f"<li>{escape(who)}: {escape(said)}</li>" for who, said in tables.missing(results, job))
+    lines = "".join(f"<li>{escape(name)}: {escape(text)}</li>" for name, text in tables.missing(results, job))
     if lines:
         elements.append(f"<details><summary>What has no figure, and why</summary><ul>{lines}</ul></details>")
     return "\n".join(elements)
@@ -288,7 +288,7 @@ def configurations(results):
         f"<li>{escape(entry['title'])} is skipped: {escape(entry['reason'])}</li>" for entry in results["skipped"]
     )
     return (
-        '<h2 id="servers">The servers</h2>\n<p class="note">Each is configured as those who know it would; one event '
+        '<h2 id="servers">The servers</h2>\n<p class="note">Each is configured as its documentation recommends; one event '
         f'loop or worker, pinned to one core.</p>\n<div class="sheet words"><table><tr>{headings}</tr>{rows}</table></div>'
         + (f"<ul>{skipped}</ul>" if skipped else "")
     )

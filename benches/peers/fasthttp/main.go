@@ -60,7 +60,8 @@ func bytesCount(path []byte) (int, bool) {
 	return count, err == nil && count <= bytesMax
 }
 
-// liveHeap tells what is live after a collection, and the stacks in use: a goroutine's stack is what a connection costs.
+// liveHeap returns the bytes that are live after a collection, and the stacks in use: a connection costs the stack of a
+// goroutine.
 // A pool lets go of what it holds in the second collection.
 func liveHeap() uint64 {
 	runtime.GC()

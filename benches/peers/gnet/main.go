@@ -195,7 +195,8 @@ func bytesCount(path []byte) (int, bool) {
 	return int(count), err == nil && count <= bodyMax
 }
 
-// liveHeap tells what is live after a collection, and the stacks in use. A pool lets go of what it holds in the second.
+// liveHeap returns the bytes that are live after a collection, and the stacks in use. A pool releases its content in the
+// second collection.
 func liveHeap() uint64 {
 	runtime.GC()
 	runtime.GC()

@@ -150,7 +150,7 @@ int main(int count, char **arguments)
 
     h2o_socket_t *socket = h2o_evloop_socket_create(context.loop, listener(arguments[1]), H2O_SOCKET_FLAG_DONT_READ);
     h2o_socket_read_start(socket, on_accept);
-    // Who was stopped and goes on finds its wait interrupted.
+    // A process that continues after SIGSTOP finds its wait interrupted.
     while (h2o_evloop_run(context.loop, INT32_MAX) == 0 || errno == EINTR) {
     }
     fail("event loop");

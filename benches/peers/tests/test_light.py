@@ -38,11 +38,11 @@ class Clock:
 def visited(count, *milliseconds):
     """Latencies at an interval of 2 ms, in whole microseconds: of all scheduled requests, and of those that were sent."""
     clock = Clock()
-    found = light_client.decode(clock.answer_after(milliseconds), 0.002, count, clock, clock.sleep)
+    found = light_client.send_on_schedule(clock.answer_after(milliseconds), 0.002, count, clock, clock.sleep)
     return [[round(latency * 1e6) for latency in latencies] for latencies in found[:2]] + [clock]
 
 
-class Visit(unittest.TestCase):
+class Schedule(unittest.TestCase):
     def test_a_quick_server_answers_each_request_on_time(self):
         scheduled, sent, clock = visited(5, 1)
         self.assertEqual(scheduled, [1000] * 5)
@@ -73,7 +73,7 @@ class Visit(unittest.TestCase):
     def test_how_late_a_request_is_sent_is_counted_apart_from_what_an_answer_delays(self):
         clock = Clock()
         oversleep = lambda seconds: clock.sleep(seconds + 0.0001)
-        found = light_client.decode(clock.answer_after([1, 9, 1]), 0.002, 8, clock, oversleep)
+        found = light_client.send_on_schedule(clock.answer_after([1, 9, 1]), 0.002, 8, clock, oversleep)
         self.assertEqual({round(late * 1e6) for late in found[2]}, {100})
         self.assertLess(len(found[2]), len(found[1]))
 

@@ -1,8 +1,17 @@
 //! `tidegate load`: a load generator for HTTP/1.1, with wrk's flags and wrk's table, and features that wrk lacks.
 //!
-//! Each thread (`worker.rs`) runs an event loop with its share of the connections. `connection.rs` is the handler of a
-//! connection, `pipeline.rs` its codec, which sends requests and checks responses. With `--rate`, `schedule.rs` schedules
-//! the requests. `counters.rs` counts, `results.rs` holds the sums, and `report/` prints them.
+//! | file | holds |
+//! |---|---|
+//! | `lib.rs` | the flags, the threads, and the sums over them |
+//! | `worker.rs` | one thread: its loop and its share of the connections |
+//! | `connection.rs` | the handler of a connection |
+//! | `pipeline.rs` | its codec: sends batches of requests and checks each response |
+//! | `request.rs`, `url.rs` | the request, as the flags describe it and encoded; the server and the target |
+//! | `schedule.rs` | `--rate`: when each batch is due |
+//! | `idle.rs`, `sockets.rs` | idle connections, and whether they are still established |
+//! | `start_barrier.rs` | all threads begin at one moment |
+//! | `counters.rs`, `results.rs` | the counters of a loop, and the results of all threads |
+//! | `outputs.rs`, `report/` | the results as a table, JSON, a page with charts, and a progress bar |
 
 #![forbid(unsafe_code)]
 
