@@ -63,7 +63,7 @@ const EXAMPLES: [&str; 11] = [
 
 fn measurements() -> Vec<NamedStep> {
     let mut steps = vec![
-        step("release builds", measure::release_builds),
+        step("release builds", measure::release_builds_for_memory),
         step("the program as in the README", smoke),
         step("tests of the comparison", || python("-m").arg("unittest").folder("benches/peers").run()),
         step("instruction counts", || measure::instructions("--check")),

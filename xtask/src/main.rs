@@ -117,7 +117,7 @@ fn perform(task: Task) -> Result<(), Failure> {
         Task::Asan { arguments } => measure::address_sanitizer(&arguments),
         Task::Doc => measure::documentation(),
         Task::Instructions { store } => measure::instructions(if store { "--store" } else { "--check" }),
-        Task::Memory => measure::release_builds().and_then(|()| measure::memory()),
+        Task::Memory => measure::release_builds_for_memory().and_then(|()| measure::memory()),
         Task::Bench { name, arguments } => {
             measure::release_builds()?;
             python(&format!("benches/{name}.py")).args(&arguments).run()

@@ -6,9 +6,15 @@ use std::path::Path;
 use crate::command::{Failure, Step, cargo, python};
 use crate::sample::fresh_seed;
 
-/// The program and the examples, as they are measured.
+/// The program and all examples, as they are measured.
 pub(crate) fn release_builds() -> Result<(), Failure> {
     cargo("build --release --package tidegate-cli --package tidegate-examples --bins --examples".split(' ')).run()
+}
+
+/// The program and the examples that [`memory`] measures: linking each takes a while.
+pub(crate) fn release_builds_for_memory() -> Result<(), Failure> {
+    let build = cargo("build --release --package tidegate-cli --package tidegate-examples --bins".split(' '));
+    build.args(["echo", "echo_channel", "chat"].into_iter().flat_map(|name| ["--example", name])).run()
 }
 
 /// A server on one loop and a free port. `more` are further flags.
