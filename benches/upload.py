@@ -60,6 +60,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", default=TIDEGATE, help="the command of Tidegate")
     parser.add_argument("--peers-dir", default=f"{HERE}/peers/target/release", help="where hyper1 is")
+    parser.add_argument("--alone", action="store_true", help="measure Tidegate only")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--gib", type=float, default=1, help="to upload for each figure")
     parser.add_argument("--max", type=int, help="fail if an upload to Tidegate takes more bytes of memory")
@@ -71,7 +72,9 @@ def main():
 
     length = int(options.gib * GIB)
     answer = expected(length)
-    commands = {"tidegate": options.server, "hyper1": HYPER.format(options.peers_dir)}
+    commands = {"tidegate": options.server}
+    if not options.alone:
+        commands["hyper1"] = HYPER.format(options.peers_dir)
     figures = {(name, framing): [] for framing in FRAMINGS for name in commands}
     with tempfile.NamedTemporaryFile() as source:
         # A sparse file: reading it needs no disk.
@@ -85,7 +88,7 @@ def main():
     print("\nframing   server    CPU s/GiB: median      min      max  to hyper1    bytes at most")
     for (name, framing), each in figures.items():
         seconds = [second for second, _ in each]
-        others = [second for second, _ in figures["hyper1", framing]]
+        others = [second for second, _ in figures.get(("hyper1", framing), [])]
         # The kernel counts CPU time in hundredths of a second; a short upload may take none.
         ratios = [one / other for one, other in zip(seconds, others) if other]
         ratio = f"{statistics.median(ratios):.2f}" if len(ratios) == len(seconds) else "-"

@@ -50,21 +50,27 @@ fn a_burst_of_deadlines_takes_several_turns_and_no_sleep() {
     const CONNECTIONS: usize = 5_000;
     let bed = Bed::default();
     let mut event_loop = EventLoop::new(Box::new(bed.clone()), Pool::new());
-    let (unnamed, told) = (Address::Unix(PathBuf::new()), Rc::<Cell<usize>>::default());
+    let (unnamed, noted) = (Address::Unix(PathBuf::new()), Rc::<Cell<usize>>::default());
     for number in 0..CONNECTIONS {
         // Some deadlines are due together, and some one after the other; the burst finds all of them due.
         let after = Duration::from_millis(if number % 2 == 0 { 70 } else { number as u64 % 64 });
         event_loop
-            .adopt(Socket::Simulated(0), &unnamed, Limits::default(), Lines::new(), Clock { after, told: told.clone() })
+            .adopt(
+                Socket::Simulated(0),
+                &unnamed,
+                Limits::default(),
+                Lines::new(),
+                Clock { after, noted: noted.clone() },
+            )
             .expect("the driver takes it");
     }
     std::thread::sleep(Duration::from_millis(75));
     let mut turns = 0;
-    while told.get() < CONNECTIONS {
-        let before = told.get();
+    while noted.get() < CONNECTIONS {
+        let before = noted.get();
         event_loop.turn(None).expect("waiting does not fail");
         turns += 1;
-        assert!(told.get() > before && told.get() - before <= 1024, "{} in one turn", told.get() - before);
+        assert!(noted.get() > before && noted.get() - before <= 1024, "{} in one turn", noted.get() - before);
     }
     // Before the first turn, the loop had not read the clock.
     assert!(turns >= CONNECTIONS.div_ceil(1024));
@@ -74,7 +80,7 @@ fn a_burst_of_deadlines_takes_several_turns_and_no_sleep() {
 /// Counts its deadlines.
 struct Clock {
     after: Duration,
-    told: Rc<Cell<usize>>,
+    noted: Rc<Cell<usize>>,
 }
 
 impl Handler<Lines> for Clock {
@@ -91,7 +97,7 @@ impl Handler<Lines> for Clock {
 
     fn event(&mut self, event: Event<()>, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
         if let Event::Deadline = event {
-            self.told.set(self.told.get() + 1);
+            self.noted.set(self.noted.get() + 1);
         }
         Outcome::Continue
     }

@@ -38,7 +38,7 @@ impl<C: Codec<In = Slice, Out = Payload>> Handler<C> for Joins<C> {
             b"join" => cx.join(&self.0),
             b"leave" => cx.leave(&self.0),
             b"binary" => return Outcome::switch(|_| (LengthField::new(2), Binary)),
-            b"tell others" => {
+            b"send others" => {
                 let said = Encoded::of("others\n".into());
                 self.0.send_except(&said, &cx.member()).expect("there is room");
             }
@@ -80,7 +80,7 @@ fn channels(group: &Group<Lines>, loops: usize) -> ServerHandle {
         while let Some(line) = channel.recv().await? {
             match &*line {
                 b"leave" => channel.leave(&group)?,
-                b"tell others" => {
+                b"send others" => {
                     let said = Encoded::of("others\n".into());
                     group.send_except(&said, &channel.member()?).expect("there is room");
                 }
@@ -130,9 +130,21 @@ fn publish(group: &Group<Lines>, line: impl Into<String>) {
     group.publish(&mut Lines::new(), line.into().into()).expect("there is room");
 }
 
-/// Bytes of all loops. They include a driver's receive buffer, which may exist from the start.
+/// Bytes of all loops. They include a driver's receive buffer, which exists from the first receive on.
 fn held(server: &ServerHandle) -> u64 {
     server.counts().iter().map(|counts| counts.memory_bytes).sum()
+}
+
+/// [`held`] when each of these, all clients of the server, has sent a line and received it back.
+fn held_at_rest(server: &ServerHandle, clients: &mut [Client]) -> u64 {
+    for client in &mut *clients {
+        client.say("hello");
+        assert_eq!(client.line(), "hello");
+    }
+    // A loop publishes its counts at the end of the turn.
+    let messages = || server.counts().iter().map(|counts| counts.messages).sum::<u64>();
+    until("all lines are counted", || messages() == clients.len() as u64);
+    held(server)
 }
 
 fn until(what: &str, condition: impl Fn() -> bool) {
@@ -193,7 +205,8 @@ fn handlers_and_channels_on_all_loops_get_every_message_in_one_order() {
     let servers = [handlers(&group, 2, Limits::default()), channels(&group, 2)];
     let mut clients: Vec<_> = servers.iter().flat_map(|server| Client::many(server, 12)).collect();
     until("all have joined", || group.len() == 24);
-    let at_rest: Vec<_> = servers.iter().map(held).collect();
+    let at_rest: Vec<_> =
+        servers.iter().zip(clients.chunks_mut(12)).map(|(server, clients)| held_at_rest(server, clients)).collect();
     let senders: Vec<_> = ["a", "b"]
         .map(|name| {
             let group = group.clone();
@@ -260,9 +273,9 @@ fn send_except_skips_only_the_given_member() {
     let mut clients: Vec<_> = servers.iter().flat_map(|server| Client::many(server, 6)).collect();
     until("all have joined", || group.len() == 12);
     for sender in 0..clients.len() {
-        clients[sender].say("tell others");
+        clients[sender].say("send others");
         for (member, client) in clients.iter_mut().enumerate() {
-            let expected = if member == sender { "tell others" } else { "others" };
+            let expected = if member == sender { "send others" } else { "others" };
             assert_eq!(client.line(), expected);
         }
     }
@@ -400,9 +413,10 @@ fn tight() -> Limits {
 fn a_slow_member_is_skipped_and_gets_later_messages() {
     let group = Group::new(Slow::Skip);
     let server = handlers(&group, 1, tight());
-    let (mut slow, mut quick) = (Client::new(&server), Client::new(&server));
+    let mut clients = [Client::new(&server), Client::new(&server)];
     until("both have joined", || group.len() == 2);
-    let at_rest = held(&server);
+    let at_rest = held_at_rest(&server, &mut clients);
+    let [mut slow, mut quick] = clients;
     let body = "x".repeat(8000);
     let mut sent = 0;
     while group.skipped() < 10 {
@@ -430,9 +444,10 @@ fn a_slow_member_is_skipped_and_gets_later_messages() {
 fn a_slow_member_of_a_group_that_sheds_is_cut_off_and_the_others_get_all() {
     let group = Group::new(Slow::Shed);
     let server = handlers(&group, 1, tight());
-    let (mut slow, mut quick) = (Client::new(&server), Client::new(&server));
+    let mut clients = [Client::new(&server), Client::new(&server)];
     until("both have joined", || group.len() == 2);
-    let at_rest = held(&server);
+    let at_rest = held_at_rest(&server, &mut clients);
+    let [mut slow, mut quick] = clients;
     let body = "x".repeat(8000);
     let mut sent = 0;
     while server.counts()[0].closed_too_slow == 0 {

@@ -22,7 +22,7 @@ impl Handler<Lines> for Echo {
     fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines, Self::Post>) -> Outcome<Lines> {
         match &*line {
             b"later" => cx.deadline_after(Duration::from_secs(10)),
-            b"die" => panic!("told to"),
+            b"die" => panic!("on request"),
             b"silence" => {}
             b"peer" => drop(cx.send(cx.peer().to_string().into())),
             b"date" => drop(cx.send(String::from_utf8_lossy(cx.time().date()).into_owned().into())),

@@ -40,7 +40,7 @@ impl Codec for Habits {
                     reply.write(b"sorry\n");
                     return Err(Habit::Refused);
                 }
-                b"panic" => panic!("the codec was told to"),
+                b"panic" => panic!("the codec panics on request"),
                 b"end" => self.ended = true,
                 b"quit" => self.finished = true,
                 command if command.starts_with(b"reply ") => {
@@ -54,7 +54,7 @@ impl Codec for Habits {
 
     fn encode(&mut self, line: Payload, out: &mut Output<'_>) -> Result<(), Habit> {
         if let Payload::Bytes(bytes) = &line {
-            assert!(&bytes[..] != b"panic", "the codec was told to");
+            assert!(&bytes[..] != b"panic", "the codec panics on request");
         }
         self.lines.encode(line, out).map_err(|_| Habit::Refused)
     }

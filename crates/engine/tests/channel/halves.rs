@@ -185,7 +185,7 @@ fn a_half_that_is_dropped_by_a_panic_closes_the_whole() {
         task::spawn(async move {
             let _writer = writer;
             task::sleep(Duration::from_secs(1)).await;
-            panic!("told to");
+            panic!("on request");
         });
         note(&notes, &reader.recv().await);
         Served::Ok(())
@@ -215,7 +215,7 @@ fn messages_from_before_a_reset_are_received_by_the_reader() {
         listen(notes, channel).await.is_ok()
     });
     assert!(listening.is_finished());
-    let told = journal.take();
-    assert_eq!(told[0], "two");
-    assert!(told[1].starts_with("error: the connection broke"), "{told:?}");
+    let noted = journal.take();
+    assert_eq!(noted[0], "two");
+    assert!(noted[1].starts_with("error: the connection broke"), "{noted:?}");
 }

@@ -101,7 +101,7 @@ fn a_closing_channel_can_be_switched_and_reports_its_close_reason() {
 fn a_closing_channel_can_be_lost_in_a_switch() {
     let (mut event_loop, lets_go) = late();
     let channel = open(&mut event_loop);
-    assert!(channel.switch(|_| -> LengthField { panic!("told to") }).is_err());
+    assert!(channel.switch(|_| -> LengthField { panic!("on request") }).is_err());
     lets_go.set(true);
     event_loop.drain(Duration::from_secs(1));
     event_loop.run().expect("waiting does not fail");
@@ -111,9 +111,9 @@ fn a_closing_channel_can_be_lost_in_a_switch() {
 
 #[test]
 fn a_closing_connection_is_notified_once_when_the_loop_ends() {
-    struct Told(Journal);
+    struct Recorder(Journal);
 
-    impl Handler<Lines> for Told {
+    impl Handler<Lines> for Recorder {
         type Post = ();
 
         fn message(&mut self, _: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
@@ -127,9 +127,9 @@ fn a_closing_connection_is_notified_once_when_the_loop_ends() {
 
     let (mut event_loop, _) = late();
     let journal = Journal::default();
-    let told = Told(journal.clone());
+    let recorder = Recorder(journal.clone());
     let peer = Address::Ip(([192, 0, 2, 1], 7000).into());
-    event_loop.adopt(Socket::Simulated(0), &peer, Limits::default(), Lines::new(), told).expect("it is taken");
+    event_loop.adopt(Socket::Simulated(0), &peer, Limits::default(), Lines::new(), recorder).expect("it is taken");
     event_loop.turn(None).expect("waiting does not fail");
     assert_eq!(journal.take(), [""; 0]);
     drop(event_loop);

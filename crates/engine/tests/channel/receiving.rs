@@ -127,10 +127,10 @@ fn messages_from_before_a_reset_are_received_before_its_error() {
         assert!(pipe.is_closed());
         assert_eq!(pipe.counts().connections, 0);
         pipe.advance(Duration::from_secs(1));
-        let told = journal.take();
-        assert_eq!(told[..3], ["one", "two", "three"]);
-        assert!(told[3].starts_with("error: the connection broke"), "{told:?}");
-        assert_eq!(told.len(), 4);
+        let noted = journal.take();
+        assert_eq!(noted[..3], ["one", "two", "three"]);
+        assert!(noted[3].starts_with("error: the connection broke"), "{noted:?}");
+        assert_eq!(noted.len(), 4);
         assert!(pipe.pool().ledger().used() <= SCRATCH_BYTES, "something is left");
     }
     claim(Plain);
@@ -158,9 +158,9 @@ fn both_halves_get_the_error_of_a_reset() {
     pipe.receive(b"");
     pipe.reset();
     pipe.advance(Duration::from_secs(1));
-    let told = journal.take();
-    assert_eq!(told.iter().filter(|line| line.starts_with("error: the connection broke")).count(), 2, "{told:?}");
-    assert!(told.contains(&"ready true".to_owned()) && told.contains(&"send true".to_owned()), "{told:?}");
+    let noted = journal.take();
+    assert_eq!(noted.iter().filter(|line| line.starts_with("error: the connection broke")).count(), 2, "{noted:?}");
+    assert!(noted.contains(&"ready true".to_owned()) && noted.contains(&"send true".to_owned()), "{noted:?}");
 }
 
 #[test]
@@ -170,9 +170,9 @@ fn an_end_within_a_message_is_an_error() {
     let mut pipe = Embedded::serving(Lines::new(), |channel| listen(notes, channel));
     pipe.receive(b"one\nhal");
     pipe.receive_fin();
-    let told = journal.take();
-    assert_eq!(told[0], "one");
-    assert!(told[1].starts_with("error: "), "{told:?}");
+    let noted = journal.take();
+    assert_eq!(noted[0], "one");
+    assert!(noted[1].starts_with("error: "), "{noted:?}");
     assert_eq!(pipe.counts().closed_protocol, 1);
 }
 

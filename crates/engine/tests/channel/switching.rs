@@ -55,8 +55,8 @@ fn bytes_reach_the_codec_of_their_phase_at_every_split() {
             pipe.receive(&wire[split..]);
         }
         pipe.receive_fin();
-        let told = journal.take();
-        assert_eq!(told, ["plain", "STARTTLS", "secret", "STOP", "plain again", "none"], "split at {split}");
+        let noted = journal.take();
+        assert_eq!(noted, ["plain", "STARTTLS", "secret", "STOP", "plain again", "none"], "split at {split}");
         let written = pipe.take_written();
         assert!(written.starts_with(b"plain\nSTARTTLS\nTOY!"), "{}", written.escape_ascii());
     }
@@ -106,7 +106,7 @@ fn a_switch_whose_closure_panics_is_an_error_and_closes_the_connection() {
     let notes = journal.clone();
     let mut pipe = Embedded::serving(Lines::new(), move |mut lines: Channel<Lines>| async move {
         lines.recv().await?;
-        match lines.switch(|_| -> LengthField { panic!("told to") }) {
+        match lines.switch(|_| -> LengthField { panic!("on request") }) {
             Ok(_) => notes.note("switched"),
             Err(error) => notes.note(error.to_string()),
         }
@@ -136,9 +136,9 @@ fn a_closed_connection_can_be_switched_and_keeps_its_input() {
     pipe.receive(b"BINARY\n\0\x03ebb\0\x04fl");
     pipe.reset();
     pipe.advance(Duration::from_secs(1));
-    let told = journal.take();
-    assert_eq!(told[..2], ["ebb", "true"]);
-    assert!(told[2].starts_with("error: the connection broke"), "{told:?}");
+    let noted = journal.take();
+    assert_eq!(noted[..2], ["ebb", "true"]);
+    assert!(noted[2].starts_with("error: the connection broke"), "{noted:?}");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_closed_connection_lost_in_a_switch_is_counted_once() {
     let mut pipe = Embedded::serving(Lines::new(), move |mut lines: Channel<Lines>| async move {
         lines.recv().await?;
         task::sleep(Duration::from_secs(1)).await;
-        notes.note(format!("{}", lines.switch(|_| -> LengthField { panic!("told to") }).is_err()));
+        notes.note(format!("{}", lines.switch(|_| -> LengthField { panic!("on request") }).is_err()));
         Served::Ok(())
     });
     pipe.receive(b"BINARY\n");
@@ -185,7 +185,7 @@ impl Handler<Lines> for Text {
                 drop(cx.send("OK".into()));
                 Outcome::channel(|_| LengthField::new(2), |channel| listen(notes, channel))
             }
-            b"PANIC" => Outcome::channel(|_| -> LengthField { panic!("told to") }, |channel| listen(notes, channel)),
+            b"PANIC" => Outcome::channel(|_| -> LengthField { panic!("on request") }, |channel| listen(notes, channel)),
             b"FAIL" => Outcome::channel(|_| LengthField::new(2), |_| async { Served::Err("no".into()) }),
             _ => Outcome::Continue,
         }
@@ -268,7 +268,7 @@ fn with_codec_reads_and_changes_the_codec() {
         channel.recv().await?;
         channel.with_codec(|lines| *lines = Lines::new().with_crlf())?;
         channel.send("ebb".into())?;
-        assert!(channel.with_codec(|_| -> () { panic!("told to") }).is_err());
+        assert!(channel.with_codec(|_| -> () { panic!("on request") }).is_err());
         assert!(once(channel.recv()).await.expect("it is over").is_err());
         Served::Ok(())
     });

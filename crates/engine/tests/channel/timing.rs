@@ -387,7 +387,7 @@ fn a_task_that_fails_in_a_message_ended_by_the_close_cuts_it_off() {
         let mut pipe = Embedded::serving(codec, move |mut channel: Channel<Habits>| async move {
             channel.send("half of it".into())?;
             let _ = channel.recv().await;
-            assert!(!panics, "told to");
+            assert!(!panics, "on request");
             Served::Err("nothing works".into())
         });
         pipe.receive(b"go\n");
@@ -477,7 +477,7 @@ fn a_peer_has_to_read_at_the_least_rate() {
 /// Once the kernel has room for a few more bytes it takes them, whether or not the system reports acknowledged bytes.
 #[test]
 fn bytes_that_the_kernel_takes_count_no_more_than_bytes_the_peer_reads() {
-    for tells in [true, false] {
+    for notifies in [true, false] {
         let limits = Limits { write_timeout: SECOND * 10, write_rate_min: 10, ..Limits::default() };
         let serve = move |mut channel: Channel<Lines>| async move {
             channel.recv().await?;
@@ -487,7 +487,7 @@ fn bytes_that_the_kernel_takes_count_no_more_than_bytes_the_peer_reads() {
         };
         let mut pipe = Embedded::serving_with_limits(Lines::new(), serve, limits);
         pipe.limit_peer_reads(50);
-        if tells {
+        if notifies {
             pipe.set_unacknowledged(50);
         }
         pipe.receive(b"go\n");
@@ -499,8 +499,8 @@ fn bytes_that_the_kernel_takes_count_no_more_than_bytes_the_peer_reads() {
             };
             (0..100).take_while(|_| second()).count()
         };
-        assert_eq!(lasts(10), 100, "at the least rate, {tells}");
-        assert!(lasts(9) < 20, "at less, {tells}");
+        assert_eq!(lasts(10), 100, "at the least rate, {notifies}");
+        assert!(lasts(9) < 20, "at less, {notifies}");
         assert_eq!(pipe.counts().closed_write_timeout, 1);
     }
 }

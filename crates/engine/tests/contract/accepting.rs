@@ -9,7 +9,7 @@ use tidegate_engine::{Limits, Outcome};
 use crate::echo::echo;
 use crate::journal::Journal;
 use crate::stack::Stack;
-use crate::stage::{Cx, Family, Stage, Told};
+use crate::stage::{Call, Cx, Family, Stage};
 
 pub(crate) fn simultaneous_connections_are_all_served<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
@@ -116,8 +116,8 @@ pub(crate) fn events_of_a_closed_connection_do_not_reach_its_successor<S: Stack>
     let found = strangers.clone();
     let to = stage.listen(&server, Limits::default(), S::server, move || {
         let (found, mut own) = (found.clone(), None);
-        move |told: Told, cx: &mut Cx<'_, S::Codec>| match told {
-            Told::Message(message) => {
+        move |call: Call, cx: &mut Cx<'_, S::Codec>| match call {
+            Call::Message(message) => {
                 let own = *own.get_or_insert(message[0]);
                 if message.iter().any(|byte| *byte != own) {
                     found.borrow_mut().push(own);
@@ -128,7 +128,7 @@ pub(crate) fn events_of_a_closed_connection_do_not_reach_its_successor<S: Stack>
                     result => result.into(),
                 }
             }
-            told => told.by_default(cx),
+            call => call.by_default(cx),
         }
     });
     let mut number = 0_u8;

@@ -8,19 +8,19 @@ use tidegate_sys::{Address, Side};
 use crate::echo::echo;
 use crate::journal::Journal;
 use crate::stack::Stack;
-use crate::stage::{Cx, Family, Stage, Told};
+use crate::stage::{Call, Cx, Family, Stage};
 
 /// Listens with handlers that note both of their addresses.
 fn listen<S: Stack>(stage: &Stage, family: Family, server: &crate::stage::Site, journal: &Journal) -> Address {
     let seen = journal.clone();
     stage.listen_at(family, server, Limits::default(), S::server, move || {
         let seen = seen.clone();
-        move |told: Told, cx: &mut Cx<'_, S::Codec>| {
-            if let Told::Open = told {
+        move |call: Call, cx: &mut Cx<'_, S::Codec>| {
+            if let Call::Open = call {
                 seen.note(format!("peer {}", cx.peer()));
                 seen.note(cx.local().map_or_else(|error| error.to_string(), |here| format!("local {here}")));
             }
-            echo::<S>(told, cx)
+            echo::<S>(call, cx)
         }
     })
 }
@@ -80,9 +80,9 @@ pub(crate) fn of_the_peer_are_gone_after_a_reset<S: Stack>(stage: &Stage) {
 /// A handle still knows the peer's address after its connection has closed.
 pub(crate) fn of_the_peer_are_remembered_by_channels<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |told, cx| match told {
-        Told::Message(_) => tidegate_engine::Outcome::fail("it is enough"),
-        told => told.by_default(cx),
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |call, cx| match call {
+        Call::Message(_) => tidegate_engine::Outcome::fail("it is enough"),
+        call => call.by_default(cx),
     });
     let target = Client::at(to.clone());
     let started = stage.start(&client, async move {

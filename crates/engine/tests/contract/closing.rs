@@ -7,13 +7,13 @@ use tidegate_engine::{Client, Event, Limits, Outcome};
 use crate::echo::{echo, pattern};
 use crate::journal::Journal;
 use crate::stack::Stack;
-use crate::stage::{Served, Stage, Told};
+use crate::stage::{Call, Served, Stage};
 
 pub(crate) fn our_end_leaves_the_peers_side_open<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
     let seen = journal.clone();
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
-        Told::Open => {
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
+        Call::Open => {
             let sent = cx.send(pattern(GREETING).into());
             cx.shutdown_write();
             if cx.send("late".into()).is_ok() {
@@ -21,7 +21,7 @@ pub(crate) fn our_end_leaves_the_peers_side_open<S: Stack>(stage: &Stage) {
             }
             sent.into()
         }
-        told => told.by_default(cx),
+        call => call.by_default(cx),
     });
     let started = stage.start(&client, async move {
         let mut channel = Client::at(to).connect(S::client()).await?;
@@ -43,18 +43,18 @@ pub(crate) fn our_end_leaves_the_peers_side_open<S: Stack>(stage: &Stage) {
 pub(crate) fn the_peers_end_leaves_our_side_open<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let pause = stage.units(1) / 4;
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
-        Told::Event(Event::ReadClosed) => {
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
+        Call::Event(Event::ReadClosed) => {
             cx.deadline_after(pause);
             cx.send(pattern(GREETING).into()).into()
         }
-        Told::Event(Event::Deadline) => match cx.send(pattern(ANSWER).into()) {
+        Call::Event(Event::Deadline) => match cx.send(pattern(ANSWER).into()) {
             Ok(_) => Outcome::Close,
             Err(error) => Outcome::fail(error),
         },
         _ => Outcome::Continue,
     });
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     bare.send(end, &S::said(&pattern(LONG)));
     stage.hang_up::<S>(&bare, end);
     stage.until("the server ends", || bare.look(end, |said| said.ended > 0));
@@ -71,13 +71,13 @@ pub(crate) fn an_end_that_comes_with_data_is_seen_after_it<S: Stack>(stage: &Sta
     for (index, length) in [1, 16 * 1024, LONG].into_iter().enumerate() {
         let journal = Journal::default();
         let seen = journal.clone();
-        let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| {
-            if let Told::Event(Event::ReadClosed) = told {
+        let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| {
+            if let Call::Event(Event::ReadClosed) = call {
                 seen.note(format!("{} bytes", seen.length()));
             }
-            told.by_default(cx)
+            call.by_default(cx)
         });
-        let end = stage.call::<S>(&bare, &to);
+        let end = stage.connect::<S>(&bare, &to);
         bare.send(end, &S::said(&pattern(length)));
         stage.hang_up::<S>(&bare, end);
         assert_eq!(stage.reason(index + 1), "done");
@@ -89,8 +89,8 @@ pub(crate) fn an_end_that_comes_with_data_is_seen_after_it<S: Stack>(stage: &Sta
 pub(crate) fn both_sides_may_end_at_once<S: Stack>(stage: &Stage) {
     let (server, client) = (stage.server(), stage.client());
     let journals = [Journal::default(), Journal::default()];
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journals[0], |told, cx| match told {
-        Told::Open => {
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journals[0], |call, cx| match call {
+        Call::Open => {
             let sent = cx.send(pattern(LONG).into());
             cx.shutdown_write();
             sent.into()
@@ -98,10 +98,10 @@ pub(crate) fn both_sides_may_end_at_once<S: Stack>(stage: &Stage) {
         _ => Outcome::Continue,
     });
     let theirs = journals[1].clone();
-    let probe = stage.probe(move |told: Told, cx: &mut crate::stage::Cx<'_, S::Codec>| {
-        theirs.told(&told);
-        match told {
-            Told::Open => {
+    let probe = stage.probe(move |call: Call, cx: &mut crate::stage::Cx<'_, S::Codec>| {
+        theirs.note_call(&call);
+        match call {
+            Call::Open => {
                 let sent = cx.send(pattern(LONG).into());
                 cx.shutdown_write();
                 sent.into()
@@ -123,14 +123,14 @@ pub(crate) fn pending_bytes_arrive_before_the_close<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let all = pattern(stage.much() / 8);
     let answer = all.clone();
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
-        Told::Open => match cx.send(answer.clone().into()) {
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
+        Call::Open => match cx.send(answer.clone().into()) {
             Ok(_) => Outcome::Close,
             Err(error) => Outcome::fail(error),
         },
-        told => told.by_default(cx),
+        call => call.by_default(cx),
     });
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     stage.until("the server ends", || bare.look(end, |said| said.ended > 0));
     assert!(S::heard(&bare.said(end).received) == all, "other bytes have come");
     stage.hang_up::<S>(&bare, end);
@@ -141,18 +141,18 @@ pub(crate) fn pending_bytes_arrive_before_the_close<S: Stack>(stage: &Stage) {
 
 pub(crate) fn a_dropped_channel_sends_its_pending_bytes<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |told, cx| match told {
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |call, cx| match call {
         // A peer that reads slowly.
-        Told::Message(_) => {
+        Call::Message(_) => {
             cx.pause();
             cx.deadline_after(std::time::Duration::from_millis(1));
             Outcome::Continue
         }
-        Told::Event(Event::Deadline) => {
+        Call::Event(Event::Deadline) => {
             cx.resume();
             Outcome::Continue
         }
-        told => told.by_default(cx),
+        call => call.by_default(cx),
     });
     let all = pattern(2 * LONG);
     let sent = all.clone();
@@ -169,11 +169,11 @@ pub(crate) fn a_dropped_channel_sends_its_pending_bytes<S: Stack>(stage: &Stage)
 
 pub(crate) fn a_handler_that_fails_cuts_its_connection_off<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |told, cx| match told {
-        Told::Message(_) => Outcome::fail("the disk is full"),
-        told => told.by_default(cx),
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |call, cx| match call {
+        Call::Message(_) => Outcome::fail("the disk is full"),
+        call => call.by_default(cx),
     });
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     bare.send(end, &S::said(b"ebb"));
     assert_eq!(stage.reason(1), "the handler failed: the disk is full");
     stage.until("the peer sees the reset", || bare.look(end, |said| !said.failed.is_empty()));
@@ -184,12 +184,12 @@ pub(crate) fn a_handler_that_fails_cuts_its_connection_off<S: Stack>(stage: &Sta
 pub(crate) fn a_panic_ends_its_own_connection_only<S: Stack>(stage: &Stage) {
     stage.expect_panics();
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |told, cx| match told {
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |call, cx| match call {
         // Not by `panic!`, which would print.
-        Told::Message(message) if message.starts_with(b"!") => resume_unwind(Box::new("on purpose")),
-        told => echo::<S>(told, cx),
+        Call::Message(message) if message.starts_with(b"!") => resume_unwind(Box::new("on purpose")),
+        call => echo::<S>(call, cx),
     });
-    let [one, other] = [stage.call::<S>(&bare, &to), stage.call::<S>(&bare, &to)];
+    let [one, other] = [stage.connect::<S>(&bare, &to), stage.connect::<S>(&bare, &to)];
     bare.send(one, &S::said(b"!"));
     assert_eq!(stage.reason(1), "the handler panicked");
     stage.until("the peer sees the reset", || bare.look(one, |said| !said.failed.is_empty()));
@@ -209,13 +209,13 @@ pub(crate) fn a_handler_may_end_at_any_event<S: Stack>(stage: &Stage) {
         let server = stage.server();
         for moment in MOMENTS {
             let journal = Journal::default();
-            let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| {
-                let name = match &told {
-                    Told::Open => "open".to_owned(),
-                    Told::Message(_) => "message".to_owned(),
-                    Told::Event(event) => format!("{event:?}"),
+            let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| {
+                let name = match &call {
+                    Call::Open => "open".to_owned(),
+                    Call::Message(_) => "message".to_owned(),
+                    Call::Event(event) => format!("{event:?}"),
                 };
-                if let Told::Open = told
+                if let Call::Open = call
                     && let Ok(mark) = cx.send(pattern(GREETING).into())
                 {
                     cx.watch(mark);
@@ -229,7 +229,7 @@ pub(crate) fn a_handler_may_end_at_any_event<S: Stack>(stage: &Stage) {
                     _ => Outcome::fail("on purpose"),
                 }
             });
-            let end = stage.call::<S>(&bare, &to);
+            let end = stage.connect::<S>(&bare, &to);
             bare.send(end, &S::said(b"!"));
             stage.hang_up::<S>(&bare, end);
             if moment == "Drain" {
@@ -247,17 +247,17 @@ pub(crate) fn a_handler_may_end_at_any_event<S: Stack>(stage: &Stage) {
 pub(crate) fn input_of_a_closed_connection_uses_up_no_receive_buffers<S: Stack>(stage: &Stage) {
     let (server, client, bare, journal) = (stage.server(), stage.client(), stage.bare(), Journal::default());
     let soon = stage.units(1) / 6;
-    let deaf = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
-        Told::Open => {
+    let deaf = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
+        Call::Open => {
             cx.deadline_after(soon);
             Outcome::Continue
         }
-        Told::Event(Event::Deadline) => Outcome::fail("it is time"),
-        told => told.by_default(cx),
+        Call::Event(Event::Deadline) => Outcome::fail("it is time"),
+        call => call.by_default(cx),
     });
     let to = stage.listen(&server, Limits::default(), S::server, || echo::<S>);
     for round in 1..=40 {
-        let end = stage.call::<S>(&bare, &deaf);
+        let end = stage.connect::<S>(&bare, &deaf);
         stage.until("it is open", || journal.count("open") == round);
         stage.rest(soon / 10);
         bare.send(end, &S::said(b"late"));
@@ -267,7 +267,7 @@ pub(crate) fn input_of_a_closed_connection_uses_up_no_receive_buffers<S: Stack>(
         stage.until("it is cut off", || bare.look(end, |said| said.ended + said.failed.len() > 0));
         bare.close(end, true);
     }
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     bare.send(end, &S::said(b"ebb"));
     stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"ebb"));
 }

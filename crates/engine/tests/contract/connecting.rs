@@ -9,7 +9,7 @@ use tidegate_engine::{Client, ConnectError, Limits, task};
 use crate::echo::{echo, exchange, pattern};
 use crate::journal::Journal;
 use crate::stack::Stack;
-use crate::stage::{Cx, Stage, Told};
+use crate::stage::{Call, Cx, Stage};
 
 pub(crate) fn is_refused_without_a_listener<S: Stack>(stage: &Stage) {
     let (client, to) = (stage.client(), stage.nowhere());
@@ -105,11 +105,11 @@ pub(crate) fn goes_on_with_the_next_address<S: Stack>(stage: &Stage) {
 pub(crate) fn uses_the_requested_local_address<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
     let seen = journal.clone();
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| {
-        if let Told::Open = told {
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| {
+        if let Call::Open = call {
             seen.note(format!("from {}", cx.peer()));
         }
-        told.by_default(cx)
+        call.by_default(cx)
     });
     let port = stage.nowhere().ip().map_or(0, |free| free.port());
     let started = stage.start(&client, async move {
@@ -137,12 +137,12 @@ pub(crate) fn hands_its_connection_to_a_handler<S: Stack>(stage: &Stage) {
     let (server, client, journal) = (stage.server(), stage.client(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &Journal::default(), echo::<S>);
     let seen = journal.clone();
-    let probe = stage.probe(move |told: Told, cx: &mut Cx<'_, S::Codec>| {
-        seen.told(&told);
-        match told {
-            Told::Open => cx.send("ebb".into()).into(),
-            Told::Message(_) if seen.length() == 3 => tidegate_engine::Outcome::Close,
-            told => told.by_default(cx),
+    let probe = stage.probe(move |call: Call, cx: &mut Cx<'_, S::Codec>| {
+        seen.note_call(&call);
+        match call {
+            Call::Open => cx.send("ebb".into()).into(),
+            Call::Message(_) if seen.length() == 3 => tidegate_engine::Outcome::Close,
+            call => call.by_default(cx),
         }
     });
     let connect = async move { Client::at(to).connect_with(S::client(), probe).await };

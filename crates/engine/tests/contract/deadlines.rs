@@ -9,7 +9,7 @@ use tidegate_engine::{Channel, ChannelError, Client, Event, Limits, Outcome, tas
 use crate::echo::pattern;
 use crate::journal::Journal;
 use crate::stack::Stack;
-use crate::stage::{Cx, Served, Stage, Told};
+use crate::stage::{Call, Cx, Served, Stage};
 
 /// When a deadline was set, and when it fired.
 #[derive(Clone, Default)]
@@ -36,43 +36,45 @@ impl Times {
     }
 }
 
-/// Has a connection set deadlines in `open` and at a message, and returns when they fired, once a long time has
-/// passed.
+/// Has a connection set deadlines in `open` and at a message. Waits until so many have fired, and then a while for more.
+/// Returns when they fired.
 fn deadlines<S: Stack>(
     stage: &Stage,
+    expected: usize,
     first: impl Fn(&mut Cx<'_, S::Codec>) + 'static,
     second: impl Fn(&mut Cx<'_, S::Codec>) + 'static,
 ) -> Vec<Duration> {
     let (server, bare, times) = (stage.server(), stage.bare(), Times::default());
     let noted = times.clone();
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &Journal::default(), move |told, cx| {
-        match told {
-            Told::Open => {
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &Journal::default(), move |call, cx| {
+        match call {
+            Call::Open => {
                 noted.begin(cx.now());
                 first(cx);
             }
-            Told::Message(_) => second(cx),
-            Told::Event(Event::Deadline) => noted.come(cx.now()),
-            told => return told.by_default(cx),
+            Call::Message(_) => second(cx),
+            Call::Event(Event::Deadline) => noted.come(cx.now()),
+            call => return call.by_default(cx),
         }
         Outcome::Continue
     });
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     stage.rest(stage.units(1) / 10);
     bare.send(end, &S::said(b"!"));
-    stage.rest(stage.units(3));
+    stage.until("the deadlines have fired", || times.count() >= expected);
+    stage.rest(stage.units(8));
     times.after()
 }
 
 /// A deadline fires once, not early, and not much later.
 fn assert_in_time(stage: &Stage, times: &[Duration], at: u32) {
-    let most = stage.units(at) + stage.units(1) / 2;
+    let most = stage.units(at) + stage.delay_max();
     assert!(matches!(times, [time] if (stage.units(at)..most).contains(time)), "{times:?}, not at {at} units");
 }
 
 pub(crate) fn come_once_and_in_time<S: Stack>(stage: &Stage) {
     let unit = stage.units(1);
-    let times = deadlines::<S>(stage, move |cx| cx.deadline_after(unit), |_| {});
+    let times = deadlines::<S>(stage, 1, move |cx| cx.deadline_after(unit), |_| {});
     assert_in_time(stage, &times, 1);
 }
 
@@ -80,24 +82,25 @@ pub(crate) fn are_moved_back<S: Stack>(stage: &Stage) {
     let unit = stage.units(1);
     let times = deadlines::<S>(
         stage,
-        move |cx| cx.deadline_after(unit),
+        1,
+        move |cx| cx.deadline_after(6 * unit),
         move |cx| {
-            let at = cx.now() + 2 * unit;
+            let at = cx.now() + 7 * unit;
             cx.deadline(Some(at));
         },
     );
-    assert_in_time(stage, &times, 2);
+    assert_in_time(stage, &times, 7);
 }
 
 pub(crate) fn are_moved_ahead<S: Stack>(stage: &Stage) {
     let unit = stage.units(1);
-    let times = deadlines::<S>(stage, move |cx| cx.deadline_after(3 * unit), move |cx| cx.deadline_after(unit));
+    let times = deadlines::<S>(stage, 1, move |cx| cx.deadline_after(100 * unit), move |cx| cx.deadline_after(unit));
     assert_in_time(stage, &times, 1);
 }
 
 pub(crate) fn are_taken_back<S: Stack>(stage: &Stage) {
     let unit = stage.units(1);
-    let times = deadlines::<S>(stage, move |cx| cx.deadline_after(unit), |cx| cx.deadline(None));
+    let times = deadlines::<S>(stage, 0, move |cx| cx.deadline_after(6 * unit), |cx| cx.deadline(None));
     assert!(times.is_empty(), "{times:?}");
 }
 
@@ -105,20 +108,20 @@ pub(crate) fn are_taken_back<S: Stack>(stage: &Stage) {
 pub(crate) fn follow_one_another<S: Stack>(stage: &Stage) {
     let (server, bare, times) = (stage.server(), stage.bare(), Times::default());
     let (noted, pause) = (times.clone(), stage.units(1) / 6);
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &Journal::default(), move |told, cx| match told {
-        Told::Open => {
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &Journal::default(), move |call, cx| match call {
+        Call::Open => {
             noted.begin(cx.now());
             cx.deadline_after(pause);
             Outcome::Continue
         }
-        Told::Event(Event::Deadline) => {
+        Call::Event(Event::Deadline) => {
             noted.come(cx.now());
             cx.deadline_after(pause);
             if noted.count() == 5 { Outcome::Close } else { Outcome::Continue }
         }
-        told => told.by_default(cx),
+        call => call.by_default(cx),
     });
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     stage.until("the server ends", || bare.look(end, |said| said.ended == 1));
     let times = times.after();
     assert_eq!(times.len(), 5);
@@ -135,20 +138,20 @@ pub(crate) fn of_many_come_together<S: Stack>(stage: &Stage) {
     let wrong = early.clone();
     let to = stage.listen(&server, Limits::default(), S::server, move || {
         let (wrong, mut at) = (wrong.clone(), None);
-        move |told: Told, cx: &mut Cx<'_, S::Codec>| match told {
-            Told::Open => {
+        move |call: Call, cx: &mut Cx<'_, S::Codec>| match call {
+            Call::Open => {
                 at = Some(cx.now() + unit);
                 cx.deadline(at);
                 Outcome::Continue
             }
-            Told::Event(Event::Deadline) => {
+            Call::Event(Event::Deadline) => {
                 wrong.set(wrong.get() + usize::from(at.is_none_or(|at| cx.now() < at)));
                 match cx.send("!".into()) {
                     Ok(_) => Outcome::Continue,
                     Err(error) => Outcome::fail(error),
                 }
             }
-            told => told.by_default(cx),
+            call => call.by_default(cx),
         }
     });
     let ends: Vec<_> = (0..count).map(|_| bare.connect(&to)).collect();
@@ -167,18 +170,18 @@ pub(crate) fn of_many_come_together<S: Stack>(stage: &Stage) {
 pub(crate) fn fire_on_unwritable_connections<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let (much, pause, seen) = (stage.much(), stage.units(1) / 2, journal.clone());
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
-        Told::Open => {
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
+        Call::Open => {
             cx.deadline_after(pause);
             cx.send(pattern(much).into()).into()
         }
-        Told::Event(Event::Deadline) => {
+        Call::Event(Event::Deadline) => {
             seen.note(if cx.is_writable() { "writable" } else { "unwritable" });
             Outcome::Continue
         }
-        told => told.by_default(cx),
+        call => call.by_default(cx),
     });
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     bare.receive(end, false);
     stage.until("the deadline has come", || journal.count("Deadline") == 1);
     assert_eq!(journal.count("unwritable"), 1);
@@ -211,12 +214,12 @@ pub(crate) fn of_channels_lose_nothing<S: Stack>(stage: &Stage) {
         }
     };
     let to = stage.serve(&server, Limits::default(), S::server, serve);
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     stage.until("both have come", || bare.look(end, |said| S::heard(&said.received) == b"!"));
     bare.send(end, &S::said(b"?"));
     stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"!?"));
     let after = times.after();
-    assert!(after[0] >= unit / 2 && after[1] >= unit && after[1] < 2 * unit, "{after:?}");
+    assert!(after[0] >= unit / 2 && after[1] >= unit && after[1] < unit + stage.delay_max(), "{after:?}");
     assert_eq!(server.counts().closed_failed, 0);
 }
 
@@ -230,9 +233,9 @@ pub(crate) fn of_tasks_come_in_their_order<S: Stack>(stage: &Stage) {
             let woken = woken.clone();
             stage.start(&client, async move {
                 let begun = task::now();
-                task::sleep(unit * nap / 6).await;
+                task::sleep(unit * nap).await;
                 woken.borrow_mut().push(nap);
-                task::now() - begun >= unit * nap / 6
+                task::now() - begun >= unit * nap
             })
         })
         .collect();

@@ -10,7 +10,7 @@ use tidegate_engine::{Channel, Client, Event, Limits, Outcome};
 use crate::echo::{echo, pattern};
 use crate::journal::Journal;
 use crate::stack::Stack;
-use crate::stage::{Served, Site, Stage, Told};
+use crate::stage::{Call, Served, Site, Stage};
 
 /// Drains a loop, and waits until it is drained.
 fn drain(stage: &Stage, site: &Site, deadline: Duration) {
@@ -21,7 +21,7 @@ fn drain(stage: &Stage, site: &Site, deadline: Duration) {
 pub(crate) fn idle_connections_end_at_once<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, echo::<S>);
-    let ends: Vec<_> = (0..3).map(|_| stage.call::<S>(&bare, &to)).collect();
+    let ends: Vec<_> = (0..3).map(|_| stage.connect::<S>(&bare, &to)).collect();
     stage.until("all are open", || journal.count("open") == 3);
     server.with(|event_loop| event_loop.drain(FOR_EVER));
     for end in ends {
@@ -35,14 +35,14 @@ pub(crate) fn idle_connections_end_at_once<S: Stack>(stage: &Stage) {
 pub(crate) fn nothing_more_is_accepted<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let stays = journal.clone();
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
-        Told::Event(Event::Drain) => {
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
+        Call::Event(Event::Drain) => {
             stays.note("stays");
             Outcome::Continue
         }
-        told => echo::<S>(told, cx),
+        call => echo::<S>(call, cx),
     });
-    let old = stage.call::<S>(&bare, &to);
+    let old = stage.connect::<S>(&bare, &to);
     stage.until("it is open", || journal.count("open") == 1);
     server.with(|event_loop| event_loop.drain(FOR_EVER));
     // A connection that comes before the kernel has closed the listener is reset.
@@ -66,19 +66,19 @@ pub(crate) fn nothing_more_is_accepted<S: Stack>(stage: &Stage) {
 pub(crate) fn a_request_under_way_is_answered<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let (much, pause) = (stage.much() / 16, stage.units(1) / 4);
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
-        Told::Message(_) => {
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
+        Call::Message(_) => {
             cx.deadline_after(pause);
             Outcome::Continue
         }
-        Told::Event(Event::Drain) => Outcome::Continue,
-        Told::Event(Event::Deadline) => match cx.send(pattern(much).into()) {
+        Call::Event(Event::Drain) => Outcome::Continue,
+        Call::Event(Event::Deadline) => match cx.send(pattern(much).into()) {
             Ok(_) if cx.is_draining() => Outcome::Close,
             result => result.into(),
         },
-        told => told.by_default(cx),
+        call => call.by_default(cx),
     });
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     bare.send(end, &S::said(b"?"));
     stage.until("the request has come", || journal.length() == 1);
     server.with(|event_loop| event_loop.drain(FOR_EVER));
@@ -93,12 +93,12 @@ pub(crate) fn a_request_under_way_is_answered<S: Stack>(stage: &Stage) {
 pub(crate) fn a_connection_that_does_not_end_is_cut_off_in_time<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let much = stage.much();
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
-        Told::Message(_) => cx.send(pattern(much).into()).into(),
-        Told::Event(Event::Drain) if !cx.is_writable() => Outcome::Close,
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
+        Call::Message(_) => cx.send(pattern(much).into()).into(),
+        Call::Event(Event::Drain) if !cx.is_writable() => Outcome::Close,
         _ => Outcome::Continue,
     });
-    let [stuck, idle] = [stage.call::<S>(&bare, &to), stage.call::<S>(&bare, &to)];
+    let [stuck, idle] = [stage.connect::<S>(&bare, &to), stage.connect::<S>(&bare, &to)];
     stage.until("both are open", || journal.count("open") == 2);
     bare.receive(stuck, false);
     bare.send(stuck, &S::said(b"?"));
@@ -122,8 +122,8 @@ pub(crate) fn a_connection_that_does_not_end_is_cut_off_in_time<S: Stack>(stage:
 
 pub(crate) fn channels_are_notified_once<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
-    let told = Rc::new(Cell::new(0));
-    let count = told.clone();
+    let call = Rc::new(Cell::new(0));
+    let count = call.clone();
     let serve = move |mut channel: Channel<S::Codec>| {
         let count = count.clone();
         async move {
@@ -140,17 +140,17 @@ pub(crate) fn channels_are_notified_once<S: Stack>(stage: &Stage) {
         }
     };
     let to = stage.serve(&server, Limits::default(), S::server, serve);
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     bare.send(end, &S::said(b"ebb"));
     stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"ebb"));
     server.with(|event_loop| event_loop.drain(FOR_EVER));
-    stage.until("the channel is notified", || told.get() == 1);
+    stage.until("the channel is notified", || call.get() == 1);
     bare.send(end, &S::said(b"flow"));
     stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"ebbflow"));
-    assert_eq!(told.get(), 1);
+    assert_eq!(call.get(), 1);
     stage.hang_up::<S>(&bare, end);
     stage.until("the loop is drained", || server.is_drained());
-    assert_eq!(told.get(), 11);
+    assert_eq!(call.get(), 11);
 }
 
 pub(crate) fn a_connection_that_is_being_made_is_given_up_in_time<S: Stack>(stage: &Stage) {
@@ -168,7 +168,7 @@ pub(crate) fn a_connection_that_is_being_made_is_given_up_in_time<S: Stack>(stag
 pub(crate) fn a_second_drain_shortens_the_first<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |_, _| Outcome::Continue);
-    stage.call::<S>(&bare, &to);
+    stage.connect::<S>(&bare, &to);
     stage.until("it is open", || journal.count("open") == 1);
     server.with(|event_loop| event_loop.drain(FOR_EVER));
     stage.rest(stage.units(1) / 10);

@@ -11,13 +11,13 @@ use tidegate_sys::Address;
 
 use crate::caller::Caller;
 use crate::stack::Stack;
-use crate::stage::{Cx, Served, Stage, Told};
+use crate::stage::{Call, Cx, Served, Stage};
 
 /// Sends every message back.
-pub(crate) fn echo<S: Stack>(told: Told, cx: &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> {
-    match told {
-        Told::Message(message) => cx.send(message.into()).into(),
-        told => told.by_default(cx),
+pub(crate) fn echo<S: Stack>(call: Call, cx: &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> {
+    match call {
+        Call::Message(message) => cx.send(message.into()).into(),
+        call => call.by_default(cx),
     }
 }
 
@@ -128,17 +128,17 @@ pub(crate) fn comes_back_to_each_of_many<S: Stack>(stage: &Stage) {
 pub(crate) fn comes_back_though_a_handler_pauses<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let to = stage.listen(&server, Limits::default(), S::server, || {
-        |told, cx: &mut Cx<'_, S::Codec>| match told {
-            Told::Message(message) => {
+        |call, cx: &mut Cx<'_, S::Codec>| match call {
+            Call::Message(message) => {
                 cx.pause();
                 cx.deadline_after(MOMENT);
                 cx.send(message.into()).into()
             }
-            Told::Event(Event::Deadline) => {
+            Call::Event(Event::Deadline) => {
                 cx.resume();
                 Outcome::Continue
             }
-            told => told.by_default(cx),
+            call => call.by_default(cx),
         }
     });
     come_back::<S>(stage, to, 50_000, 3000);
@@ -175,12 +175,12 @@ struct Come {
 }
 
 /// Sends its bytes while the connection is writable, shuts down, and stores the bytes that come back.
-fn ask<S: Stack>(come: &Come, bytes: &[u8]) -> impl FnMut(Told, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + 'static {
+fn ask<S: Stack>(come: &Come, bytes: &[u8]) -> impl FnMut(Call, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + 'static {
     let (come, mut left) = (come.clone(), Bytes::copy_from_slice(bytes));
-    move |told, cx| {
-        match told {
-            Told::Message(message) => come.bytes.borrow_mut().extend_from_slice(&message),
-            Told::Event(Event::ReadClosed) => {
+    move |call, cx| {
+        match call {
+            Call::Message(message) => come.bytes.borrow_mut().extend_from_slice(&message),
+            Call::Event(Event::ReadClosed) => {
                 come.over.set(true);
                 return Outcome::Close;
             }

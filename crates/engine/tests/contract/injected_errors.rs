@@ -17,7 +17,7 @@ use tidegate_testkit::shim::{InjectedError, Shim, ShimPlan, SystemCall};
 use crate::backends::{Loopback, Simulator};
 use crate::echo::{echo, echo_task, exchange, pattern};
 use crate::stack::Plain;
-use crate::stage::{Cx, Side, Site, Stage, Started, Told};
+use crate::stage::{Call, Cx, Side, Site, Stage, Started};
 
 #[test]
 fn no_call_that_fails_in_a_simulation_costs_more_than_its_connection() {
@@ -126,14 +126,14 @@ async fn fetch(from: Address) -> Result<Vec<u8>, String> {
 }
 
 /// Sends a file and closes.
-fn send_file(told: Told, cx: &mut Cx<'_, Files>) -> Outcome<Files> {
-    match told {
-        Told::Open => {
+fn send_file(call: Call, cx: &mut Cx<'_, Files>) -> Outcome<Files> {
+    match call {
+        Call::Open => {
             let file = Arc::new(File::open(FILE).expect("the file is there"));
             let region = FileRegion { file, offset: 0, length: content().len() as u64 };
             cx.send(region).map_or_else(|_| Outcome::fail("refused"), |_| Outcome::Close)
         }
-        told => told.by_default(cx),
+        call => call.by_default(cx),
     }
 }
 

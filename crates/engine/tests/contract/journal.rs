@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use tidegate_engine::Event;
 
-use crate::stage::Told;
+use crate::stage::Call;
 
 /// The journal. Clones are the same journal.
 #[derive(Clone, Default)]
@@ -21,12 +21,12 @@ struct Notes {
 
 impl Journal {
     /// Notes a call of a handler. Messages are noted by their bytes only, because their boundaries are random.
-    pub(crate) fn told(&self, told: &Told) {
-        match told {
-            Told::Open => self.note("open"),
-            Told::Message(bytes) => self.0.borrow_mut().bytes.extend_from_slice(bytes),
-            Told::Event(Event::Posted(post)) => self.note(format!("posted {post}")),
-            Told::Event(event) => self.note(format!("{event:?}")),
+    pub(crate) fn note_call(&self, call: &Call) {
+        match call {
+            Call::Open => self.note("open"),
+            Call::Message(bytes) => self.0.borrow_mut().bytes.extend_from_slice(bytes),
+            Call::Event(Event::Posted(post)) => self.note(format!("posted {post}")),
+            Call::Event(event) => self.note(format!("{event:?}")),
         }
     }
 

@@ -13,7 +13,7 @@ use tidegate_testkit::Random;
 
 use crate::bare::Bare;
 use crate::stack::Stack;
-use crate::stage::{Cx, Post, Stage, Told};
+use crate::stage::{Call, Cx, Post, Stage};
 
 /// The record of one life, as its handler saw it.
 #[derive(Default)]
@@ -39,19 +39,19 @@ impl Record {
         }
     }
 
-    fn note<S: Stack>(&self, told: &Told, cx: &mut Cx<'_, S::Codec>) {
-        self.assert((self.opened.get() == 0) == matches!(told, Told::Open), "it is opened once, and first");
-        match told {
-            Told::Open => {
+    fn note<S: Stack>(&self, call: &Call, cx: &mut Cx<'_, S::Codec>) {
+        self.assert((self.opened.get() == 0) == matches!(call, Call::Open), "it is opened once, and first");
+        match call {
+            Call::Open => {
                 self.opened.set(1);
                 *self.remote.borrow_mut() = Some(cx.remote());
             }
-            Told::Message(bytes) => {
+            Call::Message(bytes) => {
                 self.assert(self.read_closed.get() == 0, "no message comes after the end");
                 self.received.borrow_mut().extend_from_slice(bytes);
             }
-            Told::Event(Event::ReadClosed) => self.read_closed.set(self.read_closed.get() + 1),
-            Told::Event(_) => {}
+            Call::Event(Event::ReadClosed) => self.read_closed.set(self.read_closed.get() + 1),
+            Call::Event(_) => {}
         }
     }
 
@@ -73,9 +73,9 @@ struct Whim {
 }
 
 impl Whim {
-    fn told<S: Stack>(&mut self, told: Told, cx: &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> {
-        self.record.note::<S>(&told, cx);
-        if let Told::Event(Event::Deadline) = told {
+    fn act_on<S: Stack>(&mut self, call: Call, cx: &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> {
+        self.record.note::<S>(&call, cx);
+        if let Call::Event(Event::Deadline) = call {
             cx.resume();
             cx.block_writes(false);
             if self.record.read_closed.get() > 0 {
@@ -88,13 +88,13 @@ impl Whim {
                 return outcome;
             }
         }
-        match told {
+        match call {
             // The deadline closes it later.
-            Told::Event(Event::ReadClosed) if self.random.once_in(2) => {
+            Call::Event(Event::ReadClosed) if self.random.once_in(2) => {
                 cx.deadline_after(SHORT);
                 Outcome::Continue
             }
-            told => told.by_default(cx),
+            call => call.by_default(cx),
         }
     }
 
@@ -143,7 +143,7 @@ impl Life {
         let to = stage.listen(server, limits, S::server, move || {
             kept.number.set(Some(life.made()));
             let mut whim = Whim { record: kept.clone(), random: Random::new(seed), acts: ACTS };
-            move |told: Told, cx: &mut Cx<'_, S::Codec>| whim.told::<S>(told, cx)
+            move |call: Call, cx: &mut Cx<'_, S::Codec>| whim.act_on::<S>(call, cx)
         });
         let end = bare.connect(&to);
         bare.receive(end, true);

@@ -11,7 +11,7 @@ use tidegate_engine::{Event, Limits, Outcome, PostError, Remote};
 use crate::echo::echo;
 use crate::journal::Journal;
 use crate::stack::Stack;
-use crate::stage::{Cx, Post, Site, Stage, Told};
+use crate::stage::{Call, Cx, Post, Site, Stage};
 
 /// Handles to the connections of a server, in the order in which they came.
 type Remotes = Rc<RefCell<Vec<Remote<Post>>>>;
@@ -21,15 +21,15 @@ fn listen<S: Stack>(
     stage: &Stage,
     server: &Site,
     journal: &Journal,
-    act: impl Fn(Told, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + 'static,
+    act: impl Fn(Call, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + 'static,
 ) -> (tidegate_sys::Address, Remotes) {
     let remotes = Remotes::default();
     let left = remotes.clone();
-    let to = stage.listen_noting::<S>(server, Limits::default(), journal, move |told, cx| {
-        if let Told::Open = told {
+    let to = stage.listen_noting::<S>(server, Limits::default(), journal, move |call, cx| {
+        if let Call::Open = call {
             left.borrow_mut().push(cx.remote());
         }
-        act(told, cx)
+        act(call, cx)
     });
     (to, remotes)
 }
@@ -46,7 +46,7 @@ fn posts(journal: &Journal) -> Vec<String> {
 pub(crate) fn arrive_in_order<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, echo::<S>);
-    stage.call::<S>(&bare, &to);
+    stage.connect::<S>(&bare, &to);
     stage.until("it is open", || remotes.borrow().len() == 1);
     let remote = remotes.borrow()[0].clone();
     for post in 0..50 {
@@ -62,7 +62,7 @@ pub(crate) fn arrive_in_order<S: Stack>(stage: &Stage) {
 pub(crate) fn of_another_thread_arrive_in_order<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, echo::<S>);
-    stage.call::<S>(&bare, &to);
+    stage.connect::<S>(&bare, &to);
     stage.until("it is open", || remotes.borrow().len() == 1);
     let remote = remotes.borrow()[0].clone();
     let sender = thread::spawn(move || (0..POSTS).try_for_each(|post| remote.post(post)));
@@ -77,7 +77,7 @@ pub(crate) fn of_another_thread_arrive_in_order<S: Stack>(stage: &Stage) {
 pub(crate) fn wake_a_loop_that_sleeps<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, echo::<S>);
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     bare.send(end, &S::said(b"ebb"));
     stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"ebb"));
     stage.rest(stage.units(1) / 4);
@@ -94,7 +94,7 @@ pub(crate) fn wake_a_loop_that_sleeps<S: Stack>(stage: &Stage) {
 pub(crate) fn of_several_threads_wake_it_each_time<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, echo::<S>);
-    stage.call::<S>(&bare, &to);
+    stage.connect::<S>(&bare, &to);
     stage.until("it is open", || remotes.borrow().len() == 1);
     let come = Arc::new(AtomicU32::new(0));
     let senders: Vec<_> = (0..2)
@@ -130,14 +130,14 @@ pub(crate) fn of_several_threads_wake_it_each_time<S: Stack>(stage: &Stage) {
 pub(crate) fn to_a_closed_connection_are_refused<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, echo::<S>);
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     stage.until("it is open", || remotes.borrow().len() == 1);
     let remote = remotes.borrow()[0].clone();
     assert!(!remote.is_closed());
     bare.close(end, true);
     stage.reason(1);
     // The new connection in its slot does not get the post.
-    stage.call::<S>(&bare, &to);
+    stage.connect::<S>(&bare, &to);
     stage.until("the next is open", || remotes.borrow().len() == 2);
     assert!(remote.is_closed());
     assert_eq!(remote.post(7), Err(PostError::Closed(7)));
@@ -149,13 +149,13 @@ pub(crate) fn to_a_closed_connection_are_refused<S: Stack>(stage: &Stage) {
 pub(crate) fn that_come_too_late_reach_no_connection<S: Stack>(stage: &Stage) {
     let (server, bare) = (stage.server(), stage.bare());
     let journal = Journal::default();
-    let (to, remotes) = listen::<S>(stage, &server, &journal, |told, cx| match told {
+    let (to, remotes) = listen::<S>(stage, &server, &journal, |call, cx| match call {
         // A post follows in the same turn.
-        Told::Message(_) => Outcome::fail("it is enough"),
-        told => told.by_default(cx),
+        Call::Message(_) => Outcome::fail("it is enough"),
+        call => call.by_default(cx),
     });
     for round in 0..5 {
-        let end = stage.call::<S>(&bare, &to);
+        let end = stage.connect::<S>(&bare, &to);
         stage.until("it is open", || remotes.borrow().len() == 2 * round + 1);
         let remote = remotes.borrow()[2 * round].clone();
         bare.send(end, &S::said(b"!"));
@@ -179,12 +179,12 @@ pub(crate) fn that_come_too_late_reach_no_connection<S: Stack>(stage: &Stage) {
 /// A handler's output for a post and for a message comes one after the other, never interleaved.
 pub(crate) fn and_messages_do_not_mix<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
-    let (to, remotes) = listen::<S>(stage, &server, &journal, |told, cx| match told {
-        Told::Event(Event::Posted(post)) => cx.send(parcel(post as u8, 2_000).into()).into(),
-        Told::Message(_) => cx.send(parcel(255, 300).into()).into(),
-        told => told.by_default(cx),
+    let (to, remotes) = listen::<S>(stage, &server, &journal, |call, cx| match call {
+        Call::Event(Event::Posted(post)) => cx.send(parcel(post as u8, 2_000).into()).into(),
+        Call::Message(_) => cx.send(parcel(255, 300).into()).into(),
+        call => call.by_default(cx),
     });
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     stage.until("it is open", || remotes.borrow().len() == 1);
     let remote = remotes.borrow()[0].clone();
     for post in 0..30 {

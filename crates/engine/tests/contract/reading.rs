@@ -15,7 +15,7 @@ use tidegate_sys::Address;
 use crate::caller::Caller;
 use crate::echo::pattern;
 use crate::stack::Stack;
-use crate::stage::{Cx, Post, Served, Site, Stage, Told};
+use crate::stage::{Call, Cx, Post, Served, Site, Stage};
 
 /// Limits of a connection on which little may wait.
 fn narrow() -> Limits {
@@ -53,15 +53,15 @@ fn hears<S: Stack, C: Codec<In = tidegate_codec::Slice>>(
     let (note, pauses) = (heard.clone(), Rc::new(pauses));
     let to = stage.listen(server, Limits::default(), codec, move || {
         let (heard, pauses) = (note.clone(), pauses.clone());
-        move |told, cx: &mut Cx<'_, C>| {
-            match told {
-                Told::Open => *heard.remote.borrow_mut() = Some(cx.remote()),
-                Told::Message(message) => heard.note(&message),
-                Told::Event(Event::Posted(_)) => {
+        move |call, cx: &mut Cx<'_, C>| {
+            match call {
+                Call::Open => *heard.remote.borrow_mut() = Some(cx.remote()),
+                Call::Message(message) => heard.note(&message),
+                Call::Event(Event::Posted(_)) => {
                     cx.resume();
                     return Outcome::Continue;
                 }
-                told => return told.by_default(cx),
+                call => return call.by_default(cx),
             }
             if pauses(&heard) {
                 cx.pause();
@@ -195,14 +195,14 @@ struct Poured {
 fn pour<S: Stack>(
     poured: &Rc<Poured>,
     bytes: &[u8],
-) -> impl FnMut(Told, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + use<S> {
+) -> impl FnMut(Call, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + use<S> {
     let (poured, mut left) = (poured.clone(), Bytes::copy_from_slice(bytes));
-    move |told, cx| {
+    move |call, cx| {
         poured.nested.set(poured.nested.get() || poured.is_inside.get());
-        match told {
-            Told::Event(Event::Writable) => poured.writable.set(poured.writable.get() + 1),
-            Told::Open => {}
-            told => return told.by_default(cx),
+        match call {
+            Call::Event(Event::Writable) => poured.writable.set(poured.writable.get() + 1),
+            Call::Open => {}
+            call => return call.by_default(cx),
         }
         while cx.is_writable() && !left.is_empty() {
             poured.is_inside.set(true);
@@ -223,12 +223,12 @@ pub(crate) fn writability_alone_moves_everything<S: Stack>(stage: &Stage) {
     let said = bytes.clone();
     let to = stage.listen(&server, narrow(), S::server, move || pour::<S>(&note, &said));
     let caller = Caller::<S>::deaf(stage, &to);
-    let (mut turns, mut told, mut most) = (0, 0, 0);
+    let (mut turns, mut call, mut most) = (0, 0, 0);
     let mut once_a_turn = true;
     let mut look = || {
         let counts = server.counts();
-        once_a_turn &= poured.writable.get() - told <= counts.turns - turns;
-        (turns, told) = (counts.turns, poured.writable.get());
+        once_a_turn &= poured.writable.get() - call <= counts.turns - turns;
+        (turns, call) = (counts.turns, poured.writable.get());
         most = most.max(server.used());
     };
     stage.until("as much has left as anybody takes", || {
@@ -299,10 +299,10 @@ pub(crate) fn two_ends_that_write_and_read_do_not_wait_for_each_other<S: Stack>(
 }
 
 /// Sends everything when it opens, so that it is unwritable before it has read anything.
-fn flood<S: Stack>(bytes: &[u8]) -> impl FnMut(Told, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + use<S> {
+fn flood<S: Stack>(bytes: &[u8]) -> impl FnMut(Call, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + use<S> {
     let bytes = Bytes::copy_from_slice(bytes);
-    move |told, cx| match told {
-        Told::Open => cx.send(bytes.clone().into()).into(),
+    move |call, cx| match call {
+        Call::Open => cx.send(bytes.clone().into()).into(),
         _ => Outcome::Continue,
     }
 }
@@ -328,7 +328,7 @@ pub(crate) fn two_handlers_that_block_each_other_end_by_the_write_deadline<S: St
 pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
     let (server, heard) = (stage.server(), Rc::<Heard>::default());
     let (note, writable) = (heard.clone(), Rc::new(Cell::new(0)));
-    let (told, answer) = (writable.clone(), pattern(stage.bulk()));
+    let (call, answer) = (writable.clone(), pattern(stage.bulk()));
     let said = answer.clone();
     let limits = Limits { water: WaterMarks { cap: u64::MAX, ..narrow().water }, ..narrow() };
     let to = stage.listen(
@@ -336,11 +336,11 @@ pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
         limits,
         || S::server_with(Lines::new()),
         move || {
-            let (heard, told, said) = (note.clone(), told.clone(), said.clone());
+            let (heard, call, said) = (note.clone(), call.clone(), said.clone());
             move |what, cx: &mut Cx<'_, S::With<Lines>>| {
                 match what {
-                    Told::Open => *heard.remote.borrow_mut() = Some(cx.remote()),
-                    Told::Message(message) => {
+                    Call::Open => *heard.remote.borrow_mut() = Some(cx.remote()),
+                    Call::Message(message) => {
                         heard.note(&message);
                         if heard.messages.get() == 1 {
                             cx.pause();
@@ -351,9 +351,9 @@ pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
                             }
                         }
                     }
-                    Told::Event(Event::Writable) => told.set(told.get() + 1),
-                    Told::Event(Event::Posted(_)) => cx.resume(),
-                    told => return told.by_default(cx),
+                    Call::Event(Event::Writable) => call.set(call.get() + 1),
+                    Call::Event(Event::Posted(_)) => cx.resume(),
+                    call => return call.by_default(cx),
                 }
                 Outcome::Continue
             }
@@ -381,22 +381,22 @@ pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
 /// Blocked writes count like a full queue: nothing is read, and `Writable` comes when the block ends.
 pub(crate) fn blocked_writes_stop_reading<S: Stack>(stage: &Stage) {
     let (server, heard, writable) = (stage.server(), Rc::<Heard>::default(), Rc::new(Cell::new(0)));
-    let (note, told) = (heard.clone(), writable.clone());
+    let (note, call) = (heard.clone(), writable.clone());
     let to = stage.listen(
         &server,
         Limits::default(),
         || S::server_with(Lines::new()),
         move || {
-            let (heard, told) = (note.clone(), told.clone());
+            let (heard, call) = (note.clone(), call.clone());
             move |what, cx: &mut Cx<'_, S::With<Lines>>| {
                 match what {
-                    Told::Open => *heard.remote.borrow_mut() = Some(cx.remote()),
-                    Told::Message(message) => {
+                    Call::Open => *heard.remote.borrow_mut() = Some(cx.remote()),
+                    Call::Message(message) => {
                         heard.note(&message);
                         cx.block_writes(heard.messages.get() == 10);
                     }
-                    Told::Event(Event::Writable) => told.set(told.get() + 1),
-                    Told::Event(Event::Posted(_)) => cx.block_writes(false),
+                    Call::Event(Event::Writable) => call.set(call.get() + 1),
+                    Call::Event(Event::Posted(_)) => cx.block_writes(false),
                     what => return what.by_default(cx),
                 }
                 Outcome::Continue
@@ -449,9 +449,9 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back<S: St
     let said = bytes.clone();
     let to = stage.listen(&server, limits, S::server, move || {
         let said = said.clone();
-        move |told, cx: &mut Cx<'_, S::Codec>| match told {
-            Told::Message(_) => cx.send(Payload::from(said.clone())).into(),
-            told => told.by_default(cx),
+        move |call, cx: &mut Cx<'_, S::Codec>| match call {
+            Call::Message(_) => cx.send(Payload::from(said.clone())).into(),
+            call => call.by_default(cx),
         }
     });
     let caller = Caller::<S>::deaf(stage, &to);
@@ -472,12 +472,12 @@ pub(crate) fn slices_that_a_handler_keeps_do_not_change<S: Stack>(stage: &Stage)
     let keeps = kept.clone();
     let to = stage.listen(&server, Limits::default(), S::server, move || {
         let keeps = keeps.clone();
-        move |told: Told, cx: &mut Cx<'_, S::Codec>| match told {
-            Told::Message(message) => {
+        move |call: Call, cx: &mut Cx<'_, S::Codec>| match call {
+            Call::Message(message) => {
                 keeps.borrow_mut().push(message);
                 Outcome::Continue
             }
-            told => told.by_default(cx),
+            call => call.by_default(cx),
         }
     });
     let caller = Caller::<S>::new(stage, &to);

@@ -11,7 +11,7 @@ use crate::bare::Bare;
 use crate::echo::{echo, exchange, pattern};
 use crate::journal::Journal;
 use crate::stack::Stack;
-use crate::stage::{Cx, Served, Stage, Told};
+use crate::stage::{Call, Cx, Served, Stage};
 
 /// The state when the peer resets.
 struct Scene<'a> {
@@ -38,12 +38,12 @@ impl Scene<'_> {
 /// Brings a connection into a state, resets it from the other end, and returns the close reason.
 fn reset_in<S: Stack>(
     stage: &Stage,
-    act: impl Fn(Told, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + 'static,
+    act: impl Fn(Call, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + 'static,
     get_there: impl FnOnce(&Scene<'_>),
 ) -> String {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, act);
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     let scene = Scene { stage, server, bare, end, journal };
     get_there(&scene);
     scene.bare.close(end, true);
@@ -90,17 +90,17 @@ pub(crate) fn with_unread_data<S: Stack>(stage: &Stage) {
     let pause = stage.units(1);
     let reason = reset_in::<S>(
         stage,
-        move |told, cx| match told {
-            Told::Open => {
+        move |call, cx| match call {
+            Call::Open => {
                 cx.pause();
                 cx.deadline_after(pause);
                 Outcome::Continue
             }
-            Told::Event(Event::Deadline) => {
+            Call::Event(Event::Deadline) => {
                 cx.resume();
                 Outcome::Continue
             }
-            told => told.by_default(cx),
+            call => call.by_default(cx),
         },
         |scene| {
             scene.bare.send(scene.end, &S::said(&pattern(2_000)));
@@ -115,9 +115,9 @@ pub(crate) fn with_pending_bytes<S: Stack>(stage: &Stage) {
     let mut pool = None;
     let reason = reset_in::<S>(
         stage,
-        move |told, cx| match told {
-            Told::Open => cx.send(pattern(much).into()).into(),
-            told => told.by_default(cx),
+        move |call, cx| match call {
+            Call::Open => cx.send(pattern(much).into()).into(),
+            call => call.by_default(cx),
         },
         |scene| {
             scene.bare.receive(scene.end, false);
@@ -134,13 +134,13 @@ pub(crate) fn with_pending_bytes<S: Stack>(stage: &Stage) {
 pub(crate) fn after_our_end<S: Stack>(stage: &Stage) {
     let reason = reset_in::<S>(
         stage,
-        |told, cx| match told {
-            Told::Open => {
+        |call, cx| match call {
+            Call::Open => {
                 let sent = cx.send("ebb".into());
                 cx.shutdown_write();
                 sent.into()
             }
-            told => told.by_default(cx),
+            call => call.by_default(cx),
         },
         |scene| {
             let Scene { stage, bare, end, .. } = scene;
@@ -169,12 +169,12 @@ pub(crate) fn after_the_peers_end<S: Stack>(stage: &Stage) {
 pub(crate) fn while_waiting_for_the_peers_end<S: Stack>(stage: &Stage) {
     let reason = reset_in::<S>(
         stage,
-        |told, cx| match told {
-            Told::Message(message) => match cx.send(message.into()) {
+        |call, cx| match call {
+            Call::Message(message) => match cx.send(message.into()) {
                 Ok(_) => Outcome::Close,
                 Err(error) => Outcome::fail(error),
             },
-            told => told.by_default(cx),
+            call => call.by_default(cx),
         },
         |scene| {
             let Scene { stage, bare, end, .. } = scene;
@@ -190,9 +190,9 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off<S: Stack>(stage: &Stage) {
     let much = stage.much();
     // Making so many bytes takes a while as well.
     let limits = Limits { write_timeout: stage.units(4), ..Limits::default() };
-    let to = stage.listen_noting::<S>(&server, limits, &journal, move |told, cx| match told {
-        Told::Open => cx.send(pattern(much).into()).into(),
-        told => told.by_default(cx),
+    let to = stage.listen_noting::<S>(&server, limits, &journal, move |call, cx| match call {
+        Call::Open => cx.send(pattern(much).into()).into(),
+        call => call.by_default(cx),
     });
     let connect = async move { Client::at(to).connect(S::client()).await };
     // A channel from which no task receives.
@@ -208,11 +208,11 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off<S: Stack>(stage: &Stage) {
 pub(crate) fn by_a_peer_that_leaves_in_the_middle<S: Stack>(stage: &Stage) {
     let much = stage.much();
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
-        Told::Open => cx.send(pattern(much).into()).into(),
-        told => told.by_default(cx),
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
+        Call::Open => cx.send(pattern(much).into()).into(),
+        call => call.by_default(cx),
     });
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     stage.until("something has come", || bare.look(end, |said| !said.received.is_empty()));
     bare.close(end, false);
     let reason = stage.reason(1);
@@ -251,7 +251,7 @@ pub(crate) fn end_whatever_a_channel_waits_for<S: Stack>(stage: &Stage) {
             }
         };
         let to = stage.serve(&server, Limits::default(), S::server, serve);
-        let end = stage.call::<S>(&bare, &to);
+        let end = stage.connect::<S>(&bare, &to);
         bare.receive(end, false);
         stage.until("the task waits", || begun.get());
         stage.rest(stage.units(1) / 100);
@@ -285,7 +285,7 @@ pub(crate) fn on_purpose_by_a_channel_are_seen_by_the_peer<S: Stack>(stage: &Sta
             Served::Ok(())
         };
         let to = stage.serve(&server, Limits::default(), S::server, serve);
-        let end = stage.call::<S>(&bare, &to);
+        let end = stage.connect::<S>(&bare, &to);
         bare.send(end, &S::said(b"ebb"));
         assert_reset(stage, &server, &bare, end, waiting.max(1_000));
     }
@@ -329,7 +329,7 @@ pub(crate) fn on_purpose_by_a_half_end_the_other_half<S: Stack>(stage: &Stage) {
             }
         };
         let to = stage.serve(&server, Limits::default(), S::server, serve);
-        let end = stage.call::<S>(&bare, &to);
+        let end = stage.connect::<S>(&bare, &to);
         bare.receive(end, !by_reader);
         bare.send(end, &S::said(b"ebb"));
         stage.until("the other half waits no more", || reasons.borrow().len() == 1);
@@ -342,14 +342,14 @@ pub(crate) fn on_purpose_by_a_half_end_the_other_half<S: Stack>(stage: &Stage) {
 pub(crate) fn on_purpose_by_a_handler_are_seen_by_the_peer<S: Stack>(stage: &Stage) {
     let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
     let much = stage.much();
-    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |told, cx| match told {
-        Told::Message(_) => match cx.send(pattern(much).into()) {
+    let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
+        Call::Message(_) => match cx.send(pattern(much).into()) {
             Ok(_) => Outcome::Abort,
             Err(error) => Outcome::fail(error),
         },
-        told => told.by_default(cx),
+        call => call.by_default(cx),
     });
-    let end = stage.call::<S>(&bare, &to);
+    let end = stage.connect::<S>(&bare, &to);
     bare.send(end, &S::said(b"ebb"));
     assert_eq!(stage.reason(1), "the application reset the connection");
     assert_reset(stage, &server, &bare, end, much);

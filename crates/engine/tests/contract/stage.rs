@@ -42,6 +42,9 @@ pub(crate) trait TestBackend {
     /// A time that is long for this backend.
     fn unit(&self) -> Duration;
 
+    /// How late a deadline may fire.
+    fn delay_max(&self) -> Duration;
+
     /// More bytes than all buffers beneath a connection take together.
     fn bulk(&self) -> usize;
 
@@ -231,6 +234,11 @@ impl Stage {
         self.backend.unit() * count
     }
 
+    /// How late a deadline may fire.
+    pub(crate) fn delay_max(&self) -> Duration {
+        self.backend.delay_max()
+    }
+
     /// More bytes than the buffers beneath a connection hold together.
     pub(crate) fn bulk(&self) -> usize {
         self.backend.bulk()
@@ -251,7 +259,7 @@ impl Stage {
     ) -> Address
     where
         C: Codec<In = Slice>,
-        A: FnMut(Told, &mut Cx<'_, C>) -> Outcome<C> + 'static,
+        A: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
     {
         self.listen_at(Family::V4, site, limits, codec, act)
     }
@@ -266,7 +274,7 @@ impl Stage {
     ) -> Address
     where
         C: Codec<In = Slice>,
-        A: FnMut(Told, &mut Cx<'_, C>) -> Outcome<C> + 'static,
+        A: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
     {
         let (socket, address) = self.listener(family);
         let life = self.life.clone();
@@ -281,14 +289,14 @@ impl Stage {
         site: &Site,
         limits: Limits,
         journal: &Journal,
-        act: impl Fn(Told, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + 'static,
+        act: impl Fn(Call, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + 'static,
     ) -> Address {
         let (journal, act) = (journal.clone(), Rc::new(act));
         self.listen(site, limits, S::server, move || {
             let (journal, act) = (journal.clone(), act.clone());
-            move |told: Told, cx: &mut Cx<'_, S::Codec>| {
-                journal.told(&told);
-                act(told, cx)
+            move |call: Call, cx: &mut Cx<'_, S::Codec>| {
+                journal.note_call(&call);
+                act(call, cx)
             }
         })
     }
@@ -311,7 +319,7 @@ impl Stage {
     }
 
     /// Connects a bare peer, which receives all bytes, and sends its hello.
-    pub(crate) fn call<S: Stack>(&self, bare: &Bare, to: &Address) -> usize {
+    pub(crate) fn connect<S: Stack>(&self, bare: &Bare, to: &Address) -> usize {
         let end = bare.connect(to);
         // The server may have accepted the connection and cut it off meanwhile.
         self.until("a bare peer is connected", || bare.look(end, |said| said.connected.is_some()));
@@ -461,13 +469,13 @@ impl Stage {
 
 /// The calls of a handler, as one type.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum Call {
     Open,
     Message(Slice),
     Event(Event<Post>),
 }
 
-impl Told {
+impl Call {
     /// The default outcome.
     pub(crate) fn by_default<C: Codec>(self, cx: &Cx<'_, C>) -> Outcome<C> {
         match self {
@@ -509,24 +517,24 @@ impl<A> Probe<A> {
 impl<C, A> Handler<C> for Probe<A>
 where
     C: Codec<In = Slice>,
-    A: FnMut(Told, &mut Cx<'_, C>) -> Outcome<C> + 'static,
+    A: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
 {
     type Post = Post;
 
     fn open(&mut self, cx: &mut Cx<'_, C>) -> Outcome<C> {
         self.count_late_calls();
         self.life.opened.set(self.life.opened.get() + 1);
-        (self.act)(Told::Open, cx)
+        (self.act)(Call::Open, cx)
     }
 
     fn message(&mut self, message: Slice, cx: &mut Cx<'_, C>) -> Outcome<C> {
         self.count_late_calls();
-        (self.act)(Told::Message(message), cx)
+        (self.act)(Call::Message(message), cx)
     }
 
     fn event(&mut self, event: Event<Post>, cx: &mut Cx<'_, C>) -> Outcome<C> {
         self.count_late_calls();
-        (self.act)(Told::Event(event), cx)
+        (self.act)(Call::Event(event), cx)
     }
 
     fn closed(&mut self, reason: &CloseReason) {

@@ -11,7 +11,7 @@ use tidegate_sys::Address;
 use crate::caller::Caller;
 use crate::echo::pattern;
 use crate::stack::Stack;
-use crate::stage::{Cx, Post, Site, Stage, Told};
+use crate::stage::{Call, Cx, Post, Site, Stage};
 
 /// Limits of a connection on which any number of bytes may wait.
 fn unlimited() -> Limits {
@@ -23,7 +23,7 @@ fn unlimited() -> Limits {
 struct Marks {
     all: RefCell<Vec<u64>>,
     /// How many were reported.
-    told: Cell<usize>,
+    reported: Cell<usize>,
 }
 
 impl Marks {
@@ -33,9 +33,12 @@ impl Marks {
     fn check<S: Stack>(&self, sent: u64, at_rest: bool) {
         let left = |mark: &u64| S::wire_bytes(*mark as usize) as u64 <= sent;
         let all = self.all.borrow();
-        let told = self.told.get();
-        assert!(all.len() >= told && all[..told].iter().all(left), "one of {told} positions was reported too early");
-        assert!(S::FILTERED || !at_rest || !all[told..].iter().any(left), "a position was not reported");
+        let reported = self.reported.get();
+        assert!(
+            all.len() >= reported && all[..reported].iter().all(left),
+            "one of {reported} positions was reported too early"
+        );
+        assert!(S::FILTERED || !at_rest || !all[reported..].iter().any(left), "a position was not reported");
     }
 }
 
@@ -53,14 +56,14 @@ fn follow<S: Stack>(stage: &Stage, server: &Site, to: &Address, marks: &Marks, b
     }
     stage.rest(stage.units(1));
     marks.check::<S>(sent(), true);
-    assert!(marks.told.get() < marks.all.borrow().len(), "not everything can have left");
+    assert!(marks.reported.get() < marks.all.borrow().len(), "not everything can have left");
     caller.listen(true);
     stage.until("the server ends", || {
         marks.check::<S>(sent(), false);
         caller.is_over()
     });
     assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
-    assert_eq!(marks.told.get(), marks.all.borrow().len(), "positions that were reported");
+    assert_eq!(marks.reported.get(), marks.all.borrow().len(), "positions that were reported");
 }
 
 /// Serves bytes in pieces, each of which is waited for.
@@ -75,7 +78,7 @@ fn promises<S: Stack>(stage: &Stage, server: &Site, marks: &Rc<Marks>, bytes: &[
             *marks.all.borrow_mut() = all.iter().map(|mark| mark.0).collect();
             for mark in all {
                 channel.flushed(mark).await?;
-                marks.told.set(marks.told.get() + 1);
+                marks.reported.set(marks.reported.get() + 1);
             }
             Ok(())
         }
@@ -100,7 +103,7 @@ pub(crate) fn positions_that_are_a_byte_apart_are_distinct<S: Stack>(stage: &Sta
         caller.is_over()
     });
     assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
-    assert_eq!(marks.told.get(), bytes.len(), "positions that were reported");
+    assert_eq!(marks.reported.get(), bytes.len(), "positions that were reported");
 }
 
 pub(crate) fn a_watched_position_is_reported_once_when_its_bytes_have_left<S: Stack>(stage: &Stage) {
@@ -109,12 +112,12 @@ pub(crate) fn a_watched_position_is_reported_once_when_its_bytes_have_left<S: St
     let said = bytes.clone();
     let to = stage.listen(&server, unlimited(), S::server, move || {
         let (marks, said) = (note.clone(), said.clone());
-        move |told, cx: &mut Cx<'_, S::Codec>| {
+        move |event, cx: &mut Cx<'_, S::Codec>| {
             let watch = |cx: &mut Cx<'_, S::Codec>| {
-                marks.all.borrow().get(marks.told.get()).map(|mark| cx.watch(WritePosition(*mark))).is_some()
+                marks.all.borrow().get(marks.reported.get()).map(|mark| cx.watch(WritePosition(*mark))).is_some()
             };
-            match told {
-                Told::Open => {
+            match event {
+                Call::Open => {
                     let all = said.chunks(5000).map(|piece| cx.send(Payload::from(piece.to_vec())).map(|mark| mark.0));
                     match all.collect() {
                         Ok(all) => *marks.all.borrow_mut() = all,
@@ -123,11 +126,11 @@ pub(crate) fn a_watched_position_is_reported_once_when_its_bytes_have_left<S: St
                     watch(cx);
                     Outcome::Continue
                 }
-                Told::Event(Event::Flushed) => {
-                    marks.told.set(marks.told.get() + 1);
+                Call::Event(Event::Flushed) => {
+                    marks.reported.set(marks.reported.get() + 1);
                     if watch(cx) { Outcome::Continue } else { Outcome::Close }
                 }
-                told => told.by_default(cx),
+                event => event.by_default(cx),
             }
         }
     });
@@ -138,21 +141,21 @@ pub(crate) fn a_watched_position_is_reported_once_when_its_bytes_have_left<S: St
 pub(crate) fn a_position_one_byte_ahead_waits<S: Stack>(stage: &Stage) {
     let (server, handle) = (stage.server(), Rc::new(RefCell::new(None::<Remote<Post>>)));
     let (flushed, opened) = (Rc::new(Cell::new(0)), handle.clone());
-    let (told, bytes) = (flushed.clone(), pattern(2 * stage.bulk()));
+    let (reported, bytes) = (flushed.clone(), pattern(2 * stage.bulk()));
     let said = bytes.clone();
     let to = stage.listen(&server, unlimited(), S::server, move || {
-        let (told, said, opened) = (told.clone(), said.clone(), opened.clone());
+        let (reported, said, opened) = (reported.clone(), said.clone(), opened.clone());
         move |what, cx: &mut Cx<'_, S::Codec>| match what {
-            Told::Open => {
+            Call::Open => {
                 *opened.borrow_mut() = Some(cx.remote());
                 cx.send(Payload::from(said.clone())).into()
             }
-            Told::Event(Event::Posted(mark)) => {
+            Call::Event(Event::Posted(mark)) => {
                 cx.watch(WritePosition(u64::from(mark)));
                 Outcome::Continue
             }
-            Told::Event(Event::Flushed) => {
-                told.set(told.get() + 1);
+            Call::Event(Event::Flushed) => {
+                reported.set(reported.get() + 1);
                 Outcome::Close
             }
             what => what.by_default(cx),

@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::echo::pattern;
 use crate::parcels::{Packer, Parcel, Parcels, TIDES, short_region};
 use crate::stack::Stack;
-use crate::stage::{Cx, Post, Served, Site, Stage, Told};
+use crate::stage::{Call, Cx, Post, Served, Site, Stage};
 
 /// Limits of a connection on which any number of bytes may wait.
 fn unlimited() -> Limits {
@@ -31,8 +31,8 @@ fn says<S: Stack>(stage: &Stage, server: &Site, messages: Vec<Vec<Parcel>>) -> A
         || S::server_with(Parcels),
         move || {
             let messages = messages.take();
-            move |told: Told, cx: &mut Cx<'_, S::With<Parcels>>| {
-                if let Told::Message(_) = told {
+            move |call: Call, cx: &mut Cx<'_, S::With<Parcels>>| {
+                if let Call::Message(_) = call {
                     for message in messages.clone() {
                         if let Err(error) = cx.send(message) {
                             return Outcome::fail(error);
@@ -40,7 +40,7 @@ fn says<S: Stack>(stage: &Stage, server: &Site, messages: Vec<Vec<Parcel>>) -> A
                     }
                     return Outcome::Close;
                 }
-                told.by_default(cx)
+                call.by_default(cx)
             }
         },
     )
@@ -97,10 +97,10 @@ pub(crate) fn an_empty_message_is_sent_at_once<S: Stack>(stage: &Stage) {
         || S::server_with(Parcels),
         move || {
             let note = note.clone();
-            move |told: Told, cx: &mut Cx<'_, S::With<Parcels>>| {
+            move |call: Call, cx: &mut Cx<'_, S::With<Parcels>>| {
                 let nothing = || [vec![], vec![Parcel::Copied(Vec::new())], vec![Parcel::File(short_region(0, 0))]];
-                match told {
-                    Told::Message(_) => {
+                match call {
+                    Call::Message(_) => {
                         for message in nothing() {
                             match cx.send(message) {
                                 Ok(mark) => cx.watch(mark),
@@ -108,8 +108,8 @@ pub(crate) fn an_empty_message_is_sent_at_once<S: Stack>(stage: &Stage) {
                             }
                         }
                     }
-                    Told::Event(Event::Flushed) => note.set(note.get() + 1),
-                    told => return told.by_default(cx),
+                    Call::Event(Event::Flushed) => note.set(note.get() + 1),
+                    call => return call.by_default(cx),
                 }
                 Outcome::Continue
             }
@@ -148,26 +148,26 @@ pub(crate) fn messages_sent_in_open_arrive<S: Stack>(stage: &Stage) {
     let note = heard.clone();
     let to = stage.listen(&server, Limits::default(), S::server, move || {
         let note = note.clone();
-        move |told, cx: &mut Cx<'_, S::Codec>| match told {
-            Told::Open => cx.send(Payload::from("ebb")).into(),
-            Told::Message(message) => {
+        move |call, cx: &mut Cx<'_, S::Codec>| match call {
+            Call::Open => cx.send(Payload::from("ebb")).into(),
+            Call::Message(message) => {
                 note.borrow_mut().extend_from_slice(&message);
                 Outcome::Continue
             }
-            told => told.by_default(cx),
+            call => call.by_default(cx),
         }
     });
     let greeting = Rc::<RefCell<Vec<u8>>>::default();
     let (note, bytes) = (greeting.clone(), pattern(50_000));
     let said = bytes.clone();
-    let probe = stage.probe(move |told, cx: &mut Cx<'_, S::Codec>| match told {
-        Told::Open => cx.send(Payload::from(said.clone())).into(),
-        Told::Message(message) => {
+    let probe = stage.probe(move |call, cx: &mut Cx<'_, S::Codec>| match call {
+        Call::Open => cx.send(Payload::from(said.clone())).into(),
+        Call::Message(message) => {
             note.borrow_mut().extend_from_slice(&message);
             cx.shutdown_write();
             Outcome::Continue
         }
-        told => told.by_default(cx),
+        call => call.by_default(cx),
     });
     let connected = stage.start(&client, async move { Client::at(to).connect_with(S::client(), probe).await.is_ok() });
     assert!(stage.outcome(&connected), "connecting succeeds");
@@ -217,15 +217,15 @@ pub(crate) fn after_shutdown_a_handler_sends_nothing_and_receives_all<S: Stack>(
     let note = found.clone();
     let to = stage.listen(&server, Limits::default(), S::server, move || {
         let note = note.clone();
-        move |told, cx: &mut Cx<'_, S::Codec>| {
+        move |call, cx: &mut Cx<'_, S::Codec>| {
             note.note(&cx.send(Payload::from("word")));
             cx.shutdown_write();
-            match told {
-                Told::Message(message) => {
+            match call {
+                Call::Message(message) => {
                     note.heard.borrow_mut().extend_from_slice(&message);
                     Outcome::Continue
                 }
-                told => told.by_default(cx),
+                call => call.by_default(cx),
             }
         }
     });
@@ -273,15 +273,15 @@ pub(crate) fn bytes_before_a_cut_off_arrive_unchanged<S: Stack>(stage: &Stage) {
     let note = found.clone();
     let to = stage.listen(&server, Limits::default(), S::server, move || {
         let note = note.clone();
-        move |told, cx: &mut Cx<'_, S::Codec>| {
-            match told {
-                Told::Open => {
+        move |call, cx: &mut Cx<'_, S::Codec>| {
+            match call {
+                Call::Open => {
                     *note.remote.borrow_mut() = Some(cx.remote());
                     cx.pause();
                 }
-                Told::Event(Event::Posted(_)) => cx.resume(),
-                Told::Message(message) => note.heard.borrow_mut().extend_from_slice(&message),
-                told => return told.by_default(cx),
+                Call::Event(Event::Posted(_)) => cx.resume(),
+                Call::Message(message) => note.heard.borrow_mut().extend_from_slice(&message),
+                call => return call.by_default(cx),
             }
             Outcome::Continue
         }
@@ -388,12 +388,12 @@ pub(crate) fn pending_messages_of_a_failed_handler_arrive_whole<S: Stack>(stage:
         || S::server_with(Lines::new()),
         move || {
             let lines = lines.clone();
-            move |told, cx: &mut Cx<'_, S::With<Lines>>| match told {
-                Told::Open => {
+            move |call, cx: &mut Cx<'_, S::With<Lines>>| match call {
+                Call::Open => {
                     let sent = lines.iter().try_for_each(|line| cx.send(Payload::from(line.clone())).map(drop));
                     sent.map_or_else(Outcome::fail, |()| Outcome::fail("as was to be seen"))
                 }
-                told => told.by_default(cx),
+                call => call.by_default(cx),
             }
         },
     );
@@ -440,13 +440,13 @@ pub(crate) fn bytes_to_many_connections_in_one_turn_do_not_mix<S: Stack>(stage: 
         packer.said.clear();
         let message = (0..3).map(|_| packer.linked(LINK_BYTES_MIN)).collect();
         let to = says::<S>(stage, &server, vec![message]);
-        all.push((stage.call::<S>(&bare, &to), packer.said));
+        all.push((stage.connect::<S>(&bare, &to), packer.said));
     }
     let greeted = |end| bare.look(end, |said| said.received.len() >= S::hello().len());
     stage.until("all are greeted", || all.iter().all(|(end, _)| greeted(*end)));
     all.iter().for_each(|(end, _)| bare.send(*end, &S::said(b"go on")));
     for (end, said) in &all {
-        stage.until("the server ends", || bare.look(*end, |told| told.ended == 1));
+        stage.until("the server ends", || bare.look(*end, |call| call.ended == 1));
         assert!(S::heard(&bare.said(*end).received) == *said, "other bytes arrived");
         stage.hang_up::<S>(&bare, *end);
     }

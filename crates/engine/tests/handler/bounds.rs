@@ -10,7 +10,7 @@ use tidegate_engine::{Event, Limits, Outcome};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::StripPrefix;
 
-use crate::support::{Journal, PATIENCE, Pairs, Probe, Told, bytes, echo, exchange, marks};
+use crate::support::{Call, Journal, PATIENCE, Pairs, Probe, bytes, echo, exchange, marks};
 
 #[test]
 fn a_flood_of_tiny_messages_does_not_starve_another_connection() {
@@ -20,8 +20,8 @@ fn a_flood_of_tiny_messages_does_not_starve_another_connection() {
     let (mut flood, _) = pairs.connect(
         Limits::default(),
         Lines::new(),
-        Probe::new(&Journal::default(), move |told, _| {
-            count.set(count.get() + usize::from(matches!(told, Told::Message(_))));
+        Probe::new(&Journal::default(), move |call, _| {
+            count.set(count.get() + usize::from(matches!(call, Call::Message(_))));
             Outcome::Continue
         }),
     );
@@ -57,7 +57,7 @@ fn a_flood_of_tiny_messages_does_not_pile_up_in_memory() {
 
 fn watch_memory<C: tidegate_codec::Codec>(
     most: &Rc<Cell<usize>>,
-) -> impl FnMut(Told, &mut crate::support::Cx<'_, C>) -> Outcome<C> + 'static {
+) -> impl FnMut(Call, &mut crate::support::Cx<'_, C>) -> Outcome<C> + 'static {
     let most = most.clone();
     move |_, cx| {
         most.set(most.get().max(cx.pool().ledger().used()));
@@ -71,12 +71,12 @@ struct Counting<F>(Probe<F>);
 impl<C, F> tidegate_engine::Handler<C> for Counting<F>
 where
     C: tidegate_codec::Codec<In = tidegate_codec::Slice>,
-    F: FnMut(Told, &mut crate::support::Cx<'_, C>) -> Outcome<C> + 'static,
+    F: FnMut(Call, &mut crate::support::Cx<'_, C>) -> Outcome<C> + 'static,
 {
     type Post = &'static str;
 
     fn message(&mut self, message: tidegate_codec::Slice, cx: &mut crate::support::Cx<'_, C>) -> Outcome<C> {
-        self.0.act(Told::Message(message), cx)
+        self.0.act(Call::Message(message), cx)
     }
 }
 
@@ -85,8 +85,8 @@ fn a_flood_of_messages_without_bytes_costs_nothing() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(
         Lines::new(),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Event(Event::Posted(_)) = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Event(Event::Posted(_)) = call {
                 let before = (cx.pending_bytes(), cx.pool().ledger().used());
                 for _ in 0..100_000 {
                     cx.send(Payload::Encoded(Default::default())).unwrap();
@@ -111,8 +111,8 @@ fn a_large_answer_to_a_fast_reader_does_not_starve_another_connection() {
     let (mut fast, _) = pairs.connect(
         Limits::default(),
         Lines::new(),
-        Probe::new(&Journal::default(), |told, cx| {
-            if let Told::Message(_) = told {
+        Probe::new(&Journal::default(), |call, cx| {
+            if let Call::Message(_) = call {
                 cx.send(Payload::Encoded(vec![b'x'; 8 << 20].into())).unwrap();
             }
             Outcome::Continue
@@ -158,8 +158,8 @@ fn one_message_larger_than_the_cap_is_taken_and_sent() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(
         Lines::new().with_line_bytes_max(1 << 20),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Event(Event::Posted(_)) = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Event(Event::Posted(_)) = call {
                 cx.send(bytes(1 << 20)).unwrap();
             }
             Outcome::Continue
@@ -173,7 +173,7 @@ fn one_message_larger_than_the_cap_is_taken_and_sent() {
 
 #[test]
 fn posts_during_a_delivery_need_no_extra_wake_up() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let (journal, mut pairs) = (Journal::default(), Pairs::new(usize::MAX));
         let (_stream, remote) =
@@ -186,7 +186,7 @@ fn posts_during_a_delivery_need_no_extra_wake_up() {
         while journal.count(r#"Posted("new")"#) == 0 {
             pairs.event_loop.turn(None).unwrap();
         }
-        tell.send(journal.count(r#"Posted("new")"#)).unwrap();
+        sender.send(journal.count(r#"Posted("new")"#)).unwrap();
     });
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(1), "the loop sleeps though there is a post");
+    assert_eq!(receiver.recv_timeout(PATIENCE), Ok(1), "the loop sleeps though there is a post");
 }

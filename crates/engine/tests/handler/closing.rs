@@ -12,17 +12,17 @@ use tidegate_sys::{Address, Socket};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::ToyTls;
 
-use crate::support::{Habits, Happening, Journal, Parcel, Probe, Told, by_default, bytes, echo, marks};
+use crate::support::{Call, Habits, Happening, Journal, Parcel, Probe, by_default, bytes, echo, marks};
 
 /// Answers `bye` and closes; echoes everything else.
-fn until_bye(told: Told, cx: &mut crate::support::Cx<'_, Habits>) -> Outcome<Habits> {
-    match told {
-        Told::Message(line) => {
+fn until_bye(call: Call, cx: &mut crate::support::Cx<'_, Habits>) -> Outcome<Habits> {
+    match call {
+        Call::Message(line) => {
             let closes = &*line == b"bye";
             cx.send(line.into()).unwrap();
             if closes { Outcome::Close } else { Outcome::Continue }
         }
-        told => by_default(&told, cx),
+        call => by_default(&call, cx),
     }
 }
 
@@ -93,12 +93,12 @@ fn a_peer_that_sends_for_ever_is_cut_off_also_after_our_shutdown() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Habits::default(),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Open = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Open = call {
                 cx.shutdown_write();
                 cx.deadline_after(Duration::from_secs(3));
             }
-            if matches!(&told, Told::Message(line) if **line == *b"bye") { Outcome::Close } else { Outcome::Continue }
+            if matches!(&call, Call::Message(line) if **line == *b"bye") { Outcome::Close } else { Outcome::Continue }
         }),
     );
     pipe.receive(b"bye\n");
@@ -119,8 +119,8 @@ fn a_connection_closes_when_both_sides_have_ended_in_either_order() {
         let journal = Journal::default();
         let mut pipe = Embedded::new(
             Habits::default(),
-            Probe::new(&journal, move |told, cx| {
-                if matches!(told, Told::Event(Event::ReadClosed)) == ends_first {
+            Probe::new(&journal, move |call, cx| {
+                if matches!(call, Call::Event(Event::ReadClosed)) == ends_first {
                     cx.shutdown_write();
                 }
                 Outcome::Continue
@@ -137,8 +137,8 @@ fn fail_sends_pending_bytes_and_the_codecs_error_and_reports() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Habits::default(),
-        Probe::new(&journal, |told, cx| match told {
-            Told::Message(line) => {
+        Probe::new(&journal, |call, cx| match call {
+            Call::Message(line) => {
                 cx.send(line.into()).unwrap();
                 Outcome::fail("the disk is full")
             }
@@ -158,8 +158,8 @@ fn a_closing_connection_gets_no_events() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(
         Habits::default(),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Message(_) = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Message(_) = call {
                 // It is unwritable, watches a position and has a deadline when it closes.
                 let mark = cx.send(Parcel::Line(bytes(5_000))).unwrap();
                 cx.watch(mark);
@@ -185,14 +185,14 @@ fn an_event_after_which_the_connection_closes_is_the_last_one() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Over::new(ToyTls::server(3), Lines::new()),
-        Probe::new(&journal, |told, cx| match told {
-            Told::Open => {
+        Probe::new(&journal, |call, cx| match call {
+            Call::Open => {
                 let mark = cx.send("greeting".into()).unwrap();
                 cx.watch(mark);
                 Outcome::Continue
             }
             // The kernel takes the bytes up to the watched position at the same time.
-            Told::Event(Event::Established) => Outcome::Close,
+            Call::Event(Event::Established) => Outcome::Close,
             _ => Outcome::Continue,
         }),
     );
@@ -250,12 +250,12 @@ fn closed_is_called_exactly_once_on_every_path() {
         let codec = Habits { reports_finish: true, ..Habits::default() };
         let mut pipe = Embedded::new(
             codec,
-            Probe::new(&journal, |told, cx| match told {
-                Told::Message(line) => match &*line {
+            Probe::new(&journal, |call, cx| match call {
+                Call::Message(line) => match &*line {
                     b"close" => Outcome::Close,
                     b"abort" => Outcome::Abort,
-                    b"fail" => Outcome::fail("told to"),
-                    b"die" => panic!("told to"),
+                    b"fail" => Outcome::fail("on request"),
+                    b"die" => panic!("on request"),
                     _ => {
                         cx.send(line.into()).unwrap();
                         Outcome::Continue
@@ -268,8 +268,8 @@ fn closed_is_called_exactly_once_on_every_path() {
         happen(&mut pipe);
         pipe.receive_fin();
         pipe.advance(Duration::from_secs(100));
-        let told: Vec<_> = journal.take().into_iter().filter(|line| line.starts_with("closed: ")).collect();
-        assert!(told.len() == 1 && told[0].contains(reason), "{reason}: {told:?}");
+        let call: Vec<_> = journal.take().into_iter().filter(|line| line.starts_with("closed: ")).collect();
+        assert!(call.len() == 1 && call[0].contains(reason), "{reason}: {call:?}");
         let counts = pipe.counts();
         assert_eq!((count(&counts), counts.connections), (1, 0), "{reason}");
         drop(pipe);
@@ -297,8 +297,8 @@ fn a_failed_handshake_does_not_wait_for_buffered_bytes() {
         let journal = Journal::default();
         let mut pipe = Embedded::new(
             Over::new(ToyTls::server(3), Lines::new()),
-            Probe::new(&journal, |told, cx| {
-                if let Told::Open = told {
+            Probe::new(&journal, |call, cx| {
+                if let Call::Open = call {
                     cx.send("greeting".into()).unwrap();
                 }
                 Outcome::Continue

@@ -8,7 +8,7 @@ use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::ToyTls;
 
-use crate::support::{Habits, Journal, Pairs, Probe, Told, by_default, echo};
+use crate::support::{Call, Habits, Journal, Pairs, Probe, by_default, echo};
 
 #[test]
 fn a_panic_anywhere_in_a_handler_ends_its_connection_only() {
@@ -43,7 +43,7 @@ struct Dies {
 
 impl Dies {
     fn pass(&self, place: &str) -> Outcome<Habits> {
-        assert!(place != self.at, "told to panic in {place}");
+        assert!(place != self.at, "call to panic in {place}");
         Outcome::Continue
     }
 }
@@ -60,7 +60,7 @@ impl Handler<Habits> for Dies {
     }
 
     fn event(&mut self, event: Event<&'static str>, cx: &mut Context<'_, Habits, &'static str>) -> Outcome<Habits> {
-        if let Event::Posted(_) = event { self.pass("event") } else { by_default(&Told::Event(event), cx) }
+        if let Event::Posted(_) = event { self.pass("event") } else { by_default(&Call::Event(event), cx) }
     }
 
     fn closed(&mut self, reason: &CloseReason) {
@@ -75,10 +75,10 @@ fn messages_before_a_panic_are_sent_and_the_codec_reports_the_error() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Habits::default(),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Message(line) = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Message(line) = call {
                 cx.send(line.into()).unwrap();
-                panic!("told to");
+                panic!("on request");
             }
             Outcome::Continue
         }),
@@ -95,9 +95,9 @@ fn the_final_bytes_of_a_failing_codec_are_sent_before_the_close() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Habits::default(),
-        Probe::new(&journal, |told, cx| match told {
-            Told::Message(line) => cx.send(line.into()).into(),
-            told => by_default(&told, cx),
+        Probe::new(&journal, |call, cx| match call {
+            Call::Message(line) => cx.send(line.into()).into(),
+            call => by_default(&call, cx),
         }),
     );
     pipe.limit_peer_reads(0);
@@ -152,8 +152,8 @@ fn a_fault_at_a_timeout_is_reported_instead_of_the_handlers_deadline() {
     let codec = Habits { deadline: Some(Instant::now() + Duration::from_secs(60)), ..Habits::default() };
     let mut pipe = Embedded::new(
         codec,
-        Probe::new(&journal, |told, cx| {
-            if let Told::Open = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Open = call {
                 cx.deadline_after(Duration::from_secs(60));
             }
             Outcome::Continue
@@ -172,8 +172,8 @@ fn a_handshake_that_takes_too_long_ends_the_connection() {
     let filter = ToyTls::server(7).with_deadline(Instant::now() + Duration::from_secs(10));
     let mut pipe = Embedded::new(
         Over::new(filter, Lines::new()),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Open = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Open = call {
                 cx.send("kept back".into()).unwrap();
             }
             Outcome::Continue

@@ -9,7 +9,7 @@ use tidegate_engine::{Context, Event, Handler, Outcome, PostError};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::{StripPrefix, ToyTls};
 
-use crate::support::{Habits, Journal, Probe, Told, by_default, bytes, echo, marks};
+use crate::support::{Call, Habits, Journal, Probe, by_default, bytes, echo, marks};
 
 const KEY: u8 = 0x5a;
 
@@ -33,8 +33,8 @@ fn messages_sent_in_open_leave_before_any_input() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Open = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Open = call {
                 cx.send("220 ready".into()).unwrap();
             }
             Outcome::Continue
@@ -48,9 +48,9 @@ fn posts_arrive_in_order_and_leave_in_one_piece() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, cx| match told {
-            Told::Event(Event::Posted(text)) => cx.send(text.into()).into(),
-            told => by_default(&told, cx),
+        Probe::new(&journal, |call, cx| match call {
+            Call::Event(Event::Posted(text)) => cx.send(text.into()).into(),
+            call => by_default(&call, cx),
         }),
     );
     let remote = pipe.remote();
@@ -80,7 +80,7 @@ fn a_remote_of_a_connection_that_closed_in_its_first_dispatch_is_gone() {
     impl Handler<Lines> for Refuse {
         type Post = ();
         fn open(&mut self, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
-            panic!("told to")
+            panic!("on request")
         }
         fn message(&mut self, _: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
             Outcome::Continue
@@ -106,8 +106,8 @@ fn a_deadline_fires_once_and_not_before_its_time() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Open = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Open = call {
                 cx.deadline_after(Duration::from_secs(5));
             }
             Outcome::Continue
@@ -128,11 +128,11 @@ fn a_deadline_that_is_moved_fires_at_its_new_time_only() {
         let journal = Journal::default();
         let mut pipe = Embedded::new(
             Lines::new(),
-            Probe::new(&journal, move |told, cx| {
-                match told {
-                    Told::Open => cx.deadline_after(Duration::from_secs(first)),
-                    Told::Message(_) => cx.deadline_after(Duration::from_secs(then)),
-                    Told::Event(_) => {}
+            Probe::new(&journal, move |call, cx| {
+                match call {
+                    Call::Open => cx.deadline_after(Duration::from_secs(first)),
+                    Call::Message(_) => cx.deadline_after(Duration::from_secs(then)),
+                    Call::Event(_) => {}
                 }
                 Outcome::Continue
             }),
@@ -152,9 +152,9 @@ fn a_deadline_that_is_taken_back_does_not_fire() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, cx| {
-            match told {
-                Told::Open => cx.deadline_after(Duration::from_secs(5)),
+        Probe::new(&journal, |call, cx| {
+            match call {
+                Call::Open => cx.deadline_after(Duration::from_secs(5)),
                 _ => cx.deadline(None),
             }
             Outcome::Continue
@@ -184,8 +184,8 @@ fn flushed_comes_once_the_kernel_has_all_bytes_up_to_the_position() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Message(_) = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Message(_) = call {
                 let mark = cx.send("12345".into()).unwrap();
                 cx.watch(mark);
                 cx.send("behind the mark".into()).unwrap();
@@ -210,10 +210,10 @@ fn a_position_that_was_reached_already_is_reported_at_once() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, cx| {
-            match told {
-                Told::Open => cx.send("hello".into()).map(drop).unwrap(),
-                Told::Event(Event::Posted(_)) => cx.watch(WritePosition(6)),
+        Probe::new(&journal, |call, cx| {
+            match call {
+                Call::Open => cx.send("hello".into()).map(drop).unwrap(),
+                Call::Event(Event::Posted(_)) => cx.watch(WritePosition(6)),
                 _ => {}
             }
             Outcome::Continue
@@ -228,8 +228,8 @@ fn a_new_watched_position_replaces_the_old_one() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Message(line) = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Message(line) = call {
                 let mark = cx.send(line.into()).unwrap();
                 cx.watch(mark);
             }
@@ -250,8 +250,8 @@ fn watching_again_in_flushed_gives_one_event_per_turn() {
     let mut left = 50;
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, move |told, cx| {
-            if matches!(told, Told::Event(Event::Posted(_) | Event::Flushed)) && left > 0 {
+        Probe::new(&journal, move |call, cx| {
+            if matches!(call, Call::Event(Event::Posted(_) | Event::Flushed)) && left > 0 {
                 left -= 1;
                 // The kernel has the bytes already: a loop that reported it at once would never end.
                 cx.watch(WritePosition(0));
@@ -270,8 +270,8 @@ fn a_filter_translates_the_write_position() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Over::new(ToyTls::server(KEY), Lines::new()),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Open = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Open = call {
                 let mark = cx.send("greeting".into()).unwrap();
                 assert_eq!(mark, WritePosition(9), "a mark counts what the uppermost codec produced");
                 cx.watch(mark);
@@ -296,8 +296,8 @@ fn writable_comes_only_after_the_connection_was_unwritable() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(
         Lines::new(),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Event(Event::Posted(_)) = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Event(Event::Posted(_)) = call {
                 assert!(cx.is_writable());
                 cx.send(bytes(3_000)).unwrap();
                 cx.send(bytes(3_000)).unwrap();
@@ -333,8 +333,8 @@ fn a_handler_that_refills_its_queue_gets_no_nested_writable_events() {
     let (inside, mut left) = (journal.clone(), 40);
     let mut pipe = Embedded::with_limits(
         Lines::new(),
-        Probe::new(&journal, move |told, cx| {
-            if matches!(told, Told::Event(Event::Posted(_) | Event::Writable)) && left > 0 {
+        Probe::new(&journal, move |call, cx| {
+            if matches!(call, Call::Event(Event::Posted(_) | Event::Writable)) && left > 0 {
                 left -= 1;
                 inside.note("begin");
                 while cx.is_writable() {
@@ -362,8 +362,8 @@ fn an_application_may_block_writes() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Event(Event::Posted(what)) = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Event(Event::Posted(what)) = call {
                 cx.block_writes(what == "hold");
             }
             Outcome::Continue
@@ -396,12 +396,12 @@ fn a_codec_that_knows_its_end_is_left_to_find_it() {
     let codec = Habits { reports_finish: true, ..Habits::default() };
     let mut pipe = Embedded::new(
         codec,
-        Probe::new(&journal, |told, cx| {
-            if let Told::Message(line) = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Message(line) = call {
                 cx.send(line.into()).unwrap();
                 return Outcome::Continue;
             }
-            by_default(&told, cx)
+            by_default(&call, cx)
         }),
     );
     pipe.receive(b"ebb\n");
@@ -453,10 +453,10 @@ fn a_handshake_goes_on_while_the_handler_is_paused() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Over::new(ToyTls::server(KEY), Lines::new()),
-        Probe::new(&journal, |told, cx| {
-            match told {
-                Told::Open => cx.pause(),
-                Told::Event(Event::Posted(_)) => cx.resume(),
+        Probe::new(&journal, |call, cx| {
+            match call {
+                Call::Open => cx.pause(),
+                Call::Event(Event::Posted(_)) => cx.resume(),
                 _ => {}
             }
             Outcome::Continue
@@ -475,9 +475,9 @@ fn a_drain_is_an_event_and_closes_by_default_after_the_flush() {
     let codec = Habits::default();
     let mut pipe = Embedded::new(
         codec,
-        Probe::new(&journal, |told, cx| {
-            assert_eq!(cx.is_draining(), matches!(told, Told::Event(Event::Drain)));
-            by_default(&told, cx)
+        Probe::new(&journal, |call, cx| {
+            assert_eq!(cx.is_draining(), matches!(call, Call::Event(Event::Drain)));
+            by_default(&call, cx)
         }),
     );
     pipe.limit_peer_reads(0);
@@ -493,7 +493,7 @@ fn a_drain_is_an_event_and_closes_by_default_after_the_flush() {
 fn a_second_drain_is_no_event_and_only_shortens_the_time() {
     let journal = Journal::default();
     let codec = Habits { reports_finish: true, ..Habits::default() };
-    let mut pipe = Embedded::new(codec, Probe::new(&journal, |told, cx| by_default(&told, cx)));
+    let mut pipe = Embedded::new(codec, Probe::new(&journal, |call, cx| by_default(&call, cx)));
     pipe.drain(Duration::from_secs(10));
     pipe.drain(Duration::from_secs(5));
     pipe.drain(Duration::from_secs(20));
@@ -507,7 +507,7 @@ fn a_second_drain_is_no_event_and_only_shortens_the_time() {
 fn a_drain_cuts_off_remaining_connections_at_its_deadline() {
     let journal = Journal::default();
     let codec = Habits { reports_finish: true, ..Habits::default() };
-    let mut pipe = Embedded::new(codec, Probe::new(&journal, |told, cx| by_default(&told, cx)));
+    let mut pipe = Embedded::new(codec, Probe::new(&journal, |call, cx| by_default(&call, cx)));
     pipe.drain(Duration::from_secs(10));
     pipe.receive(b"still here\n");
     pipe.advance(Duration::from_millis(9_999));
@@ -522,9 +522,9 @@ fn a_handshake_within_filters_goes_on_while_the_handler_has_paused() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Over::new(StripPrefix::new(b"PROXY "), Over::new(ToyTls::server(9), Lines::new())),
-        Probe::new(&journal, |told, cx| {
-            match told {
-                Told::Open => cx.pause(),
+        Probe::new(&journal, |call, cx| {
+            match call {
+                Call::Open => cx.pause(),
                 _ => cx.resume(),
             }
             Outcome::Continue
@@ -540,8 +540,8 @@ fn a_connection_that_both_sides_have_shut_is_over() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, cx| {
-            if matches!(told, Told::Message(_)) {
+        Probe::new(&journal, |call, cx| {
+            if matches!(call, Call::Message(_)) {
                 cx.shutdown_write();
             }
             Outcome::Continue

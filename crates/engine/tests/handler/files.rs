@@ -7,19 +7,19 @@ use tidegate_engine::{Event, Handler, Outcome};
 use tidegate_testkit::filters::{StripPrefix, ToyTls};
 use tidegate_testkit::{Embedded, Random};
 
-use crate::support::{Cx, Habits, Journal, Parcel, Post, Probe, Told, by_default, file, marks};
+use crate::support::{Call, Cx, Habits, Journal, Parcel, Post, Probe, by_default, file, marks};
 
 /// Answers each message with a line, the region, and another line; watches the position of the last one.
-fn serve<C: Codec<Out = Parcel>>(region: &FileRegion) -> impl FnMut(Told, &mut Cx<'_, C>) -> Outcome<C> + 'static {
+fn serve<C: Codec<Out = Parcel>>(region: &FileRegion) -> impl FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static {
     let region = region.clone();
-    move |told, cx| {
-        if let Told::Message(_) = told {
+    move |call, cx| {
+        if let Call::Message(_) = call {
             for parcel in [Parcel::Line("head".into()), Parcel::File(region.clone()), Parcel::Line("tail".into())] {
                 let mark = cx.send(parcel).unwrap_or_else(|error| panic!("{error}"));
                 cx.watch(mark);
             }
         }
-        by_default(&told, cx)
+        by_default(&call, cx)
     }
 }
 
@@ -128,10 +128,10 @@ fn a_region_that_waits_for_a_handshake_leaves_after_it() {
     let whole = region(&content, 0, 50_000);
     let mut pipe = embedded(
         Over::new(ToyTls::server(5), Habits::default()),
-        Probe::new(&journal, move |told, cx| {
-            match told {
-                Told::Open => cx.send(Parcel::File(whole.clone())).map(drop).unwrap_or_else(|error| panic!("{error}")),
-                Told::Event(Event::Established) => return Outcome::Close,
+        Probe::new(&journal, move |call, cx| {
+            match call {
+                Call::Open => cx.send(Parcel::File(whole.clone())).map(drop).unwrap_or_else(|error| panic!("{error}")),
+                Call::Event(Event::Established) => return Outcome::Close,
                 _ => {}
             }
             Outcome::Continue

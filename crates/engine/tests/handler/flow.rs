@@ -10,7 +10,7 @@ use tidegate_engine::{Event, Limits, Outcome, SendError};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::ToyTls;
 
-use crate::support::{Cx, Habits, Happening, Journal, Parcel, Probe, Told, by_default, bytes, echo, marks};
+use crate::support::{Call, Cx, Habits, Happening, Journal, Parcel, Probe, by_default, bytes, echo, marks};
 
 #[test]
 fn a_cap_below_the_high_mark_makes_a_full_connection_unwritable() {
@@ -19,8 +19,8 @@ fn a_cap_below_the_high_mark_makes_a_full_connection_unwritable() {
     let limits = Limits { water: WaterMarks { cap: 3_000, ..WaterMarks::new(64_000, 32_000) }, ..Limits::default() };
     let mut pipe = Embedded::with_limits(
         Lines::new(),
-        Probe::new(&journal, move |told, cx: &mut Cx<'_, Lines>| {
-            if let Told::Event(Event::Posted(_)) = told {
+        Probe::new(&journal, move |call, cx: &mut Cx<'_, Lines>| {
+            if let Call::Event(Event::Posted(_)) = call {
                 while cx.is_writable() {
                     cx.send(bytes(1_000)).unwrap();
                 }
@@ -41,8 +41,8 @@ fn past_the_cap_a_message_is_refused_and_returned() {
     let inside = journal.clone();
     let mut pipe = Embedded::with_limits(
         Lines::new(),
-        Probe::new(&journal, move |told, cx: &mut Cx<'_, Lines>| {
-            if let Told::Event(Event::Posted(_)) = told {
+        Probe::new(&journal, move |call, cx: &mut Cx<'_, Lines>| {
+            if let Call::Event(Event::Posted(_)) = call {
                 for number in 0.. {
                     match cx.send(bytes(1_000)) {
                         Ok(_) => assert!(cx.pending_bytes() > number * 1_000),
@@ -73,8 +73,8 @@ fn a_message_that_the_codec_refuses_has_no_other_effect() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Message(line) = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Message(line) = call {
                 assert!(matches!(cx.send("two\nlines".into()), Err(SendError::Codec(_))));
                 cx.send(line.into()).unwrap();
             }
@@ -91,19 +91,19 @@ fn after_shutdown_write_sends_are_refused_and_receiving_goes_on() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, cx: &mut Cx<'_, Lines>| {
-            match &told {
-                Told::Open => {
+        Probe::new(&journal, |call, cx: &mut Cx<'_, Lines>| {
+            match &call {
+                Call::Open => {
                     cx.send("last".into()).unwrap();
                     cx.shutdown_write();
                 }
-                Told::Message(line) => match cx.send(line.clone().into()) {
+                Call::Message(line) => match cx.send(line.clone().into()) {
                     Err(SendError::Closed(back)) => assert_eq!(back.as_ref(), &**line),
                     other => panic!("{other:?}"),
                 },
-                Told::Event(_) => {}
+                Call::Event(_) => {}
             }
-            by_default(&told, cx)
+            by_default(&call, cx)
         }),
     );
     assert!(pipe.is_write_closed() && !pipe.is_closed());
@@ -120,8 +120,8 @@ fn shutdown_write_waits_until_everything_was_taken() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Message(line) = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Message(line) = call {
                 cx.send(line.into()).unwrap();
                 cx.shutdown_write();
             }
@@ -140,8 +140,8 @@ fn shutdown_write_sends_the_final_bytes_of_a_filter() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Over::new(ToyTls::server(1), Lines::new()),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Message(line) = told
+        Probe::new(&journal, |call, cx| {
+            if let Call::Message(line) = call
                 && cx.send(line.into()).is_ok()
             {
                 cx.shutdown_write();
@@ -163,11 +163,11 @@ fn replies_of_the_codec_after_shutdown_write_are_dropped() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Habits::default(),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Open = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Open = call {
                 cx.shutdown_write();
             }
-            by_default(&told, cx)
+            by_default(&call, cx)
         }),
     );
     pipe.receive(b"reply 100\nebb\n");
@@ -181,10 +181,10 @@ fn a_pause_in_the_middle_of_pipelined_messages_is_respected_at_once() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, cx| {
-            match told {
-                Told::Message(_) => cx.pause(),
-                Told::Event(Event::Posted(_)) => cx.resume(),
+        Probe::new(&journal, |call, cx| {
+            match call {
+                Call::Message(_) => cx.pause(),
+                Call::Event(Event::Posted(_)) => cx.resume(),
                 _ => {}
             }
             Outcome::Continue
@@ -206,13 +206,13 @@ fn the_end_of_the_peer_waits_while_the_handler_is_paused() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, cx| {
-            match told {
-                Told::Message(_) => cx.pause(),
-                Told::Event(Event::Posted(_)) => cx.resume(),
+        Probe::new(&journal, |call, cx| {
+            match call {
+                Call::Message(_) => cx.pause(),
+                Call::Event(Event::Posted(_)) => cx.resume(),
                 _ => {}
             }
-            by_default(&told, cx)
+            by_default(&call, cx)
         }),
     );
     pipe.receive(b"1\n2\n");
@@ -235,15 +235,15 @@ fn a_paused_handler_resumes_from_every_event() {
         let journal = Journal::default();
         let mut pipe = Embedded::new(
             Lines::new(),
-            Probe::new(&journal, move |told, cx| {
-                match told {
-                    Told::Message(line) => {
+            Probe::new(&journal, move |call, cx| {
+                match call {
+                    Call::Message(line) => {
                         cx.pause();
                         cx.deadline_after(Duration::from_secs(1));
                         let mark = cx.send(line.into()).unwrap();
                         cx.watch(mark);
                     }
-                    Told::Event(told) if format!("{told:?}") == event => cx.resume(),
+                    Call::Event(call) if format!("{call:?}") == event => cx.resume(),
                     _ => {}
                 }
                 Outcome::Continue
@@ -279,8 +279,8 @@ fn a_large_answer_beside_codec_replies_does_not_close_the_connection() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(
         Habits::default(),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Message(_) = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Message(_) = call {
                 // One message may be as large as it likes, while there is room at all.
                 for _ in 0..16 {
                     let _ = cx.send(Parcel::Line(bytes(1_000)));
@@ -362,8 +362,8 @@ fn messages_before_a_handshake_may_exceed_every_water_mark() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Over::new(ToyTls::server(9), Lines::new().with_line_bytes_max(2 << 20)),
-        Probe::new(&journal, |told, cx| {
-            if let Told::Open = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Open = call {
                 cx.send(bytes(1 << 20)).unwrap();
             }
             Outcome::Continue
@@ -408,8 +408,8 @@ fn a_codec_that_reads_while_paused_stops_when_its_replies_are_unread() {
     let journal = Journal::default();
     let mut pipe = Embedded::with_limits(
         Acknowledges,
-        Probe::new(&journal, |told, cx| {
-            if let Told::Open = told {
+        Probe::new(&journal, |call, cx| {
+            if let Call::Open = call {
                 cx.pause();
             }
             Outcome::Continue

@@ -7,7 +7,7 @@ use tidegate_codec::{Codec, Over, Slice};
 use tidegate_engine::{Limits, Outcome};
 use tidegate_testkit::filters::StripPrefix;
 
-use crate::support::{Journal, Pairs, Probe, Told, by_default, echo, exchange};
+use crate::support::{Call, Journal, Pairs, Probe, by_default, echo, exchange};
 
 const MIB: usize = 1 << 20;
 
@@ -18,8 +18,8 @@ fn at_the_budget_the_connection_with_most_bytes_waiting_is_shed_first() {
     let mut connections = Vec::new();
     for mib in [2, 4, 1, 3] {
         let journal = Journal::default();
-        let probe = Probe::new(&journal, move |told, cx| {
-            if let Told::Message(_) = told {
+        let probe = Probe::new(&journal, move |call, cx| {
+            if let Call::Message(_) = call {
                 // The kernel takes some of it.
                 cx.send(Payload::Encoded(vec![mib as u8; mib * MIB].into())).unwrap();
             }
@@ -144,12 +144,12 @@ fn a_loop_that_got_room_by_itself_reads_on() {
     let mut pairs = Pairs::new(4 * MIB);
     let mut sends = |kib: usize| {
         let journal = Journal::default();
-        let probe = Probe::new(&journal, move |told, cx| match told {
-            Told::Message(_) => {
+        let probe = Probe::new(&journal, move |call, cx| match call {
+            Call::Message(_) => {
                 cx.send(Payload::Encoded(vec![1; kib * 1024].into())).unwrap();
                 Outcome::Continue
             }
-            told => by_default(&told, cx),
+            call => by_default(&call, cx),
         });
         let (stream, _) = pairs.connect(Limits::default(), Lines::new(), probe);
         (stream, journal)

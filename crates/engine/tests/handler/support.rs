@@ -25,7 +25,7 @@ pub(crate) type Cx<'a, C> = Context<'a, C, Post>;
 
 /// The calls of a handler, as one type.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum Call {
     Open,
     Message(Slice),
     Event(Event<Post>),
@@ -59,40 +59,40 @@ pub(crate) struct Probe<F> {
 impl<F> Probe<F> {
     pub(crate) fn new<C: Codec>(journal: &Journal, act: F) -> Self
     where
-        F: FnMut(Told, &mut Cx<'_, C>) -> Outcome<C> + 'static,
+        F: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
     {
         Self { journal: journal.clone(), act }
     }
 
     /// Runs the closure, without a note.
-    pub(crate) fn act<C: Codec>(&mut self, told: Told, cx: &mut Cx<'_, C>) -> Outcome<C>
+    pub(crate) fn act<C: Codec>(&mut self, call: Call, cx: &mut Cx<'_, C>) -> Outcome<C>
     where
-        F: FnMut(Told, &mut Cx<'_, C>) -> Outcome<C> + 'static,
+        F: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
     {
-        (self.act)(told, cx)
+        (self.act)(call, cx)
     }
 }
 
 impl<C, F> Handler<C> for Probe<F>
 where
     C: Codec<In = Slice>,
-    F: FnMut(Told, &mut Cx<'_, C>) -> Outcome<C> + 'static,
+    F: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
 {
     type Post = Post;
 
     fn open(&mut self, cx: &mut Cx<'_, C>) -> Outcome<C> {
         self.journal.note("open");
-        (self.act)(Told::Open, cx)
+        (self.act)(Call::Open, cx)
     }
 
     fn message(&mut self, message: Slice, cx: &mut Cx<'_, C>) -> Outcome<C> {
         self.journal.note(format!("message {}", message.escape_ascii()));
-        (self.act)(Told::Message(message), cx)
+        (self.act)(Call::Message(message), cx)
     }
 
     fn event(&mut self, event: Event<Post>, cx: &mut Cx<'_, C>) -> Outcome<C> {
         self.journal.note(format!("{event:?}"));
-        (self.act)(Told::Event(event), cx)
+        (self.act)(Call::Event(event), cx)
     }
 
     fn closed(&mut self, reason: &CloseReason) {
@@ -101,18 +101,18 @@ where
 }
 
 /// The default handling of an event.
-pub(crate) fn by_default<C: Codec>(told: &Told, cx: &Cx<'_, C>) -> Outcome<C> {
-    match told {
-        Told::Event(Event::ReadClosed | Event::Drain) if !cx.codec().reports_finish() => Outcome::Close,
+pub(crate) fn by_default<C: Codec>(call: &Call, cx: &Cx<'_, C>) -> Outcome<C> {
+    match call {
+        Call::Event(Event::ReadClosed | Event::Drain) if !cx.codec().reports_finish() => Outcome::Close,
         _ => Outcome::Continue,
     }
 }
 
 /// Echoes every message, and handles events by default.
-pub(crate) fn echo<C: Codec<Out = Payload>>(told: Told, cx: &mut Cx<'_, C>) -> Outcome<C> {
-    match told {
-        Told::Message(message) => cx.send(message.into()).into(),
-        told => by_default(&told, cx),
+pub(crate) fn echo<C: Codec<Out = Payload>>(call: Call, cx: &mut Cx<'_, C>) -> Outcome<C> {
+    match call {
+        Call::Message(message) => cx.send(message.into()).into(),
+        call => by_default(&call, cx),
     }
 }
 
@@ -172,7 +172,7 @@ impl Codec for Habits {
                     reply.write(b"sorry\n");
                     return Err(HabitError::Refused);
                 }
-                b"panic" => panic!("the codec was told to"),
+                b"panic" => panic!("the codec panics on request"),
                 b"end" => self.ended = true,
                 b"quit" => self.finished = true,
                 command if command.starts_with(b"reply ") => {

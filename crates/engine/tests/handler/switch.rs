@@ -8,7 +8,7 @@ use tidegate_engine::{Context, Event, Handler, Outcome};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::filters::{StripPrefix, ToyTls};
 
-use crate::support::{Journal, Probe, Told, by_default, echo};
+use crate::support::{Call, Journal, Probe, by_default, echo};
 
 /// Echoes lines until a line `switch`, which it answers with `go`; then `to` makes the switch.
 fn lines_until<D, H>(
@@ -19,13 +19,13 @@ where
     D: Codec,
     H: Handler<D, Post = &'static str>,
 {
-    Probe::new(journal, move |told, cx: &mut Context<'_, Lines, _>| match told {
-        Told::Message(line) if &*line == b"switch" => {
+    Probe::new(journal, move |call, cx: &mut Context<'_, Lines, _>| match call {
+        Call::Message(line) if &*line == b"switch" => {
             cx.send("go".into()).unwrap();
             let to = to.clone();
             Outcome::switch(move |_| to())
         }
-        told => echo(told, cx),
+        call => echo(call, cx),
     })
 }
 
@@ -83,9 +83,9 @@ fn lines_go_on_over_a_filter_as_with_starttls() {
         assert_eq!(plain, b"ebb\ngo\n");
         assert_eq!(ToyTls::decode_wire(3, sealed), (b"one\ntwo\n".to_vec(), true));
         let lines = journal.take();
-        let told = ["open", "Established", "message one", "message two", "ReadClosed", "closed: done"];
+        let call = ["open", "Established", "message one", "message two", "ReadClosed", "closed: done"];
         assert_eq!(lines[..3], ["open", "message ebb", "message switch"]);
-        assert_eq!(lines[3..], told);
+        assert_eq!(lines[3..], call);
     }
 }
 
@@ -95,15 +95,15 @@ fn over_a_filter_the_codec_is_mapped_and_the_filter_stays() {
     for record in [1, 4, 4096] {
         let journal = Journal::default();
         let after = journal.clone();
-        let first = Probe::new(&journal, move |told, cx: &mut Context<'_, Over<ToyTls, Lines>, _>| match told {
-            Told::Message(line) if &*line == b"switch" => {
+        let first = Probe::new(&journal, move |call, cx: &mut Context<'_, Over<ToyTls, Lines>, _>| match call {
+            Call::Message(line) if &*line == b"switch" => {
                 cx.send("go".into()).unwrap();
                 let after = after.clone();
                 Outcome::switch(move |over: Over<ToyTls, Lines>| {
                     (over.map(|_| LengthField::new(1)), Probe::new(&after, echo))
                 })
             }
-            told => echo(told, cx),
+            call => echo(call, cx),
         });
         let mut pipe = Embedded::new(Over::new(ToyTls::server(3), Lines::new()), first);
         pipe.receive(&ToyTls::client_wire(3, plain, record));
@@ -131,8 +131,8 @@ fn the_new_handler_inherits_no_state_of_the_old_one() {
     let after = journal.clone();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, move |told, cx| {
-            if let Told::Message(_) = told {
+        Probe::new(&journal, move |call, cx| {
+            if let Call::Message(_) = call {
                 cx.deadline_after(Duration::from_secs(1));
                 let mark = cx.send("held".into()).unwrap();
                 cx.watch(mark);
@@ -161,8 +161,8 @@ fn a_switch_may_come_from_any_event_and_from_open() {
     let after = journal.clone();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, move |told, cx| match told {
-            Told::Event(Event::Posted(_)) => {
+        Probe::new(&journal, move |call, cx| match call {
+            Call::Event(Event::Posted(_)) => {
                 let after = after.clone();
                 Outcome::switch(move |_: Lines| {
                     let last = after.clone();
@@ -173,7 +173,7 @@ fn a_switch_may_come_from_any_event_and_from_open() {
                     (Fixed::new(1), middle)
                 })
             }
-            told => by_default(&told, cx),
+            call => by_default(&call, cx),
         }),
     );
     pipe.post("switch");
@@ -187,8 +187,8 @@ fn a_panic_between_two_handlers_ends_the_connection_and_is_counted() {
     let journal = Journal::default();
     let mut pipe = Embedded::new(
         Lines::new(),
-        Probe::new(&journal, |told, _| match told {
-            Told::Message(_) => Outcome::switch(|_: Lines| -> (Lines, Quiet) { panic!("told to") }),
+        Probe::new(&journal, |call, _| match call {
+            Call::Message(_) => Outcome::switch(|_: Lines| -> (Lines, Quiet) { panic!("on request") }),
             _ => Outcome::Continue,
         }),
     );

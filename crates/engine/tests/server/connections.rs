@@ -137,7 +137,7 @@ fn a_panic_while_a_handler_is_made_costs_one_stream_only() {
             .load_balancing(spread)
             .limits(Limits { connections_max: 2, ..Limits::default() })
             .start(move || {
-                assert!(number.fetch_add(1, Ordering::SeqCst) % 2 == 1, "told to");
+                assert!(number.fetch_add(1, Ordering::SeqCst) % 2 == 1, "on request");
                 (Lines::new(), Commands::default())
             })
             .unwrap();
@@ -166,7 +166,7 @@ fn a_panic_over_a_stream_that_had_to_wait_leaves_its_listener_at_work() {
         let listener = Socket::from_listener(listener, &ListenOptions::default()).unwrap();
         let number = number.clone();
         let make = move |_: &Address| {
-            assert!(!dies || number.fetch_add(1, Ordering::SeqCst) > 0, "told to");
+            assert!(!dies || number.fetch_add(1, Ordering::SeqCst) > 0, "on request");
             (Lines::new(), Commands::default())
         };
         event_loop.listen(listener, limits.clone(), live.clone(), make).unwrap();

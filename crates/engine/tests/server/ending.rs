@@ -131,14 +131,14 @@ fn a_server_ends_while_connections_keep_coming() {
 #[test]
 fn a_task_may_drain_its_own_server() {
     let slot: Arc<Mutex<Option<ServerHandle>>> = Arc::default();
-    let (ends, (tell, told)) = (slot.clone(), channel());
+    let (ends, (sender, receiver)) = (slot.clone(), channel());
     let server = Server::bind("127.0.0.1:0").unwrap().loops(2).serve(Lines::new, move |mut channel: Channel<Lines>| {
-        let (ends, tell) = (ends.clone(), tell.clone());
+        let (ends, sender) = (ends.clone(), sender.clone());
         async move {
             channel.recv().await?;
             let server = ends.lock().unwrap().take();
             server.into_iter().for_each(|server| server.drain(Duration::from_millis(50)));
-            tell.send(()).unwrap();
+            sender.send(()).unwrap();
             Ok::<_, ChannelError>(())
         }
     });
@@ -146,6 +146,6 @@ fn a_task_may_drain_its_own_server() {
     let (mut client, address) = (connect(&server), port(&server));
     *slot.lock().unwrap() = Some(server);
     client.write_all(b"end\n").unwrap();
-    told.recv_timeout(PATIENCE).expect("it did not panic");
+    receiver.recv_timeout(PATIENCE).expect("it did not panic");
     until(|| TcpStream::connect(address).is_err());
 }

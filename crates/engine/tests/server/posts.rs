@@ -40,15 +40,15 @@ impl Handler<Lines> for Mail {
 fn posts_arrive_in_order_and_are_returned_once_the_loop_has_ended() {
     const SENDERS: usize = 4;
     const POSTS: usize = 2_000;
-    let (tell, told) = channel();
-    let tell = Mutex::new(tell);
+    let (sender, receiver) = channel();
+    let sender = Mutex::new(sender);
     let server = Server::bind("127.0.0.1:0")
         .unwrap()
         .loops(2)
-        .start(move || (Lines::new(), Mail(tell.lock().unwrap().clone())))
+        .start(move || (Lines::new(), Mail(sender.lock().unwrap().clone())))
         .unwrap();
     let mut client = connect(&server);
-    let remote = told.recv().unwrap();
+    let remote = receiver.recv().unwrap();
     std::thread::scope(|scope| {
         for sender in 0..SENDERS {
             let remote = remote.clone();
@@ -75,22 +75,22 @@ fn posts_arrive_in_order_and_are_returned_once_the_loop_has_ended() {
 
 #[test]
 fn a_post_to_a_closed_connection_reaches_no_other() {
-    let (tell, told) = channel();
-    let tell = Mutex::new(tell);
+    let (sender, receiver) = channel();
+    let sender = Mutex::new(sender);
     let server = Server::bind("127.0.0.1:0")
         .unwrap()
         .loops(1)
-        .start(move || (Lines::new(), Mail(tell.lock().unwrap().clone())))
+        .start(move || (Lines::new(), Mail(sender.lock().unwrap().clone())))
         .unwrap();
     let mut first = connect(&server);
-    let gone = told.recv().unwrap();
+    let gone = receiver.recv().unwrap();
     std::io::Write::write_all(&mut first, b"close\n").unwrap();
     assert!(has_ended(&mut first));
     drop(first);
     crate::support::until(|| server.counts()[0].closed_done == 1);
     // The next connection gets the same slot.
     let mut second = connect(&server);
-    let remote = told.recv().unwrap();
+    let remote = receiver.recv().unwrap();
     assert_eq!(gone.post((1, 1)), Err(PostError::Closed((1, 1))));
     remote.post((2, 2)).unwrap();
     assert_eq!(crate::support::read_line(&mut second), "2 2");
@@ -119,12 +119,12 @@ impl Handler<Lines> for Slow {
 
 #[test]
 fn posts_that_cannot_be_read_in_time_do_not_delay_the_end() {
-    let (tell, told) = channel();
-    let tell = Mutex::new(tell);
+    let (sender, receiver) = channel();
+    let sender = Mutex::new(sender);
     let server = Server::bind("127.0.0.1:0").unwrap().loops(1);
-    let server = server.start(move || (Lines::new(), Slow(tell.lock().unwrap().clone()))).unwrap();
+    let server = server.start(move || (Lines::new(), Slow(sender.lock().unwrap().clone()))).unwrap();
     let mut client = connect(&server);
-    let remote = told.recv().unwrap();
+    let remote = receiver.recv().unwrap();
     // To read all of them would take ten seconds.
     (0..100_000).for_each(|_| remote.post(()).unwrap());
     let begun = Instant::now();

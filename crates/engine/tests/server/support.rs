@@ -23,7 +23,7 @@ impl Handler<Lines> for Commands {
             b"peer" => cx.peer().to_string().into(),
             b"local" => cx.local().expect("it is connected").to_string().into(),
             b"big" => Payload::Encoded(vec![b'x'; BIG_BYTES].into()),
-            b"die" => panic!("told to"),
+            b"die" => panic!("on request"),
             b"close" => return Outcome::Close,
             b"stay" => {
                 self.works = true;

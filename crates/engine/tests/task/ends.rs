@@ -19,11 +19,11 @@ fn a_handle_yields_how_its_task_ended() {
     event_loop
         .block_on(async {
             assert_eq!(task::spawn(async { 42 }).await, Ok(42));
-            let panics = task::spawn(async { panic!("told to") });
+            let panics = task::spawn(async { panic!("on request") });
             assert_eq!(panics.await, Err::<(), _>(TaskError::Panicked));
             let late = task::spawn(async {
                 yield_now().await;
-                panic!("told to")
+                panic!("on request")
             });
             assert_eq!(late.await, Err(TaskError::Panicked));
             let (finished, running) = (task::spawn(async {}), task::spawn(never()));
@@ -114,7 +114,7 @@ fn a_task_that_panics_ends_alone_and_closes_its_channel_as_a_handler_would() {
     let (mut second, mut other) = open(&mut event_loop);
     let panics = event_loop.spawn(async move {
         first.recv().await.expect("it is open");
-        panic!("told to");
+        panic!("on request");
     });
     let echoes = event_loop.spawn(async move {
         while let Ok(Some(line)) = second.recv().await {
@@ -139,7 +139,7 @@ fn a_panic_in_the_drop_of_a_task_affects_no_other() {
 
     impl Drop for Bomb {
         fn drop(&mut self) {
-            assert!(std::thread::panicking(), "told to");
+            assert!(std::thread::panicking(), "on request");
         }
     }
 

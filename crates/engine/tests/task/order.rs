@@ -39,9 +39,9 @@ fn a_task_runs_right_after_the_completion_that_woke_it_and_before_the_next() {
     turns(&mut event_loop, 3);
     peers.iter_mut().for_each(|peer| say(peer, b"x\n"));
     turns(&mut event_loop, 1);
-    let told = journal.take();
-    assert_eq!(told.len(), 12, "{told:?}");
-    for each in told.chunks(3) {
+    let noted = journal.take();
+    assert_eq!(noted.len(), 12, "{noted:?}");
+    for each in noted.chunks(3) {
         let number = &each[0][..1];
         assert_eq!(each, [format!("{number} x"), format!("{number} spawned"), format!("{number} yielded")]);
     }

@@ -104,9 +104,9 @@ fn of_a_timeout_and_its_future_the_first_wins_and_the_other_is_dropped() {
         });
     }
     clock.advance(SECOND);
-    let mut told = journal.take();
-    told.sort();
-    assert_eq!(told, ["1 true", "2 false"]);
+    let mut noted = journal.take();
+    noted.sort();
+    assert_eq!(noted, ["1 true", "2 false"]);
     assert_eq!(drops.get(), 2);
 }
 
@@ -177,11 +177,11 @@ fn an_interval_too_long_to_represent_ticks_once() {
 #[test]
 fn repeated_zero_sleeps_do_not_block_the_loop() {
     let over = Rc::new(Cell::new(false));
-    let tell = over.clone();
+    let noting = over.clone();
     let slept = event_loop().block_on(async move {
         let other = task::spawn(async move {
             task::sleep(Duration::from_millis(5)).await;
-            tell.set(true);
+            noting.set(true);
         });
         let begun = std::time::Instant::now();
         while !over.get() && begun.elapsed() < SECOND * 5 {

@@ -2,7 +2,7 @@
 
 use tidegate_scan::{Field, FieldError, Level, Scanner, Stop, Task};
 
-/// A scan of fields, with all that was told.
+/// A scan of fields, with all that was noted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen<'b> {
     pub(crate) fields: Vec<Field<'b>>,

@@ -81,6 +81,10 @@ impl TestBackend for Simulator {
         Duration::from_secs(10)
     }
 
+    fn delay_max(&self) -> Duration {
+        self.unit() / 2
+    }
+
     /// A send buffer and a receive buffer hold 112 KiB.
     fn bulk(&self) -> usize {
         144 * 1024
