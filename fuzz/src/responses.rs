@@ -58,7 +58,7 @@ fn lives(asked: usize, pause: usize, wire: &[u8]) {
     // The response deadline starts only when the requests are sent.
     talk.sent();
     for piece in wire.chunks(1 + pause) {
-        let outcome = talk.hear(piece).map(drop).and_then(|()| talk.wait(pause as u64));
+        let outcome = talk.receive(piece).map(drop).and_then(|()| talk.wait(pause as u64));
         assert!(outcome.is_ok() || talk.is_finished(), "an error finishes the client");
         assert!(talk.harness.codec().unanswered() <= asked);
         if talk.is_finished() {

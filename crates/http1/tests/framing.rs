@@ -53,10 +53,10 @@ fn large_chunk_sizes_lose_none_of_their_digits() {
     let limits = Limits { body_bytes_max: u64::MAX, ..Limits::default() };
     for size in ["100000005", "8000000000000005", "1000000000000005", "fffffffffffffff5"] {
         let mut talk = Talk::limited(limits.clone());
-        talk.hear(chunked("").as_bytes()).expect("the head is good");
+        talk.receive(chunked("").as_bytes()).expect("the head is good");
         let data = "hello\r\n0\r\n\r\n";
-        let heard = talk.hear(format!("{size}\r\n{data}").as_bytes());
-        assert_eq!(heard, Ok(vec![format!("data {data}")]), "{size}");
+        let received = talk.receive(format!("{size}\r\n{data}").as_bytes());
+        assert_eq!(received, Ok(vec![format!("data {data}")]), "{size}");
     }
     for size in ["10000000000000005", "00000000000000005", "ffffffffffffffff5"] {
         let wire = chunked(&format!("{size}\r\nhello\r\n0\r\n\r\n"));

@@ -89,7 +89,7 @@ fn exchanges() -> Vec<Exchange> {
     let mut exchanges = Vec::new();
     for request in REFUSED {
         let mut talk = Talk::new();
-        talk.hear(request.as_bytes()).expect_err("a request to refuse");
+        talk.receive(request.as_bytes()).expect_err("a request to refuse");
         exchanges.push(Exchange { request, sent: talk.sent(), ended: talk.is_finished(), payload: None });
     }
     for request in REQUESTS {
@@ -112,7 +112,7 @@ fn exchanges_of(is_old: bool) -> Vec<Exchange> {
 /// request or to HTTP/1.0.
 fn exchange(request: &'static str, status: Status, (body, messages): (String, Vec<Outgoing>)) -> Option<Exchange> {
     let mut talk = Talk::new();
-    talk.hear(request.as_bytes()).expect("the request is good");
+    talk.receive(request.as_bytes()).expect("the request is good");
     for message in messages {
         match talk.say(message) {
             Ok(()) => {}

@@ -61,8 +61,8 @@ fn no_request_is_yielded_before_the_last_byte_of_its_head() {
     let wire = b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n";
     for cut in 0..wire.len() {
         let mut talk = Talk::new();
-        assert_eq!(talk.hear(&wire[..cut]), Ok(vec![]), "{cut}");
-        assert_eq!(talk.hear(&wire[cut..]), Ok(vec!["GET /".into()]), "{cut}");
+        assert_eq!(talk.receive(&wire[..cut]), Ok(vec![]), "{cut}");
+        assert_eq!(talk.receive(&wire[cut..]), Ok(vec!["GET /".into()]), "{cut}");
     }
 }
 

@@ -18,7 +18,7 @@ const DATE: &str = "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
 /// The bytes that are sent for `request`, answered with these messages.
 fn sent(request: &str, messages: impl IntoIterator<Item = Outgoing>) -> String {
     let mut talk = Talk::new();
-    talk.hear(request.as_bytes()).expect("the request is good");
+    talk.receive(request.as_bytes()).expect("the request is good");
     for message in messages {
         talk.say(message).expect("the message is in order");
     }
@@ -54,7 +54,7 @@ fn a_body_of_any_length_has_its_length_in_the_head() {
 fn the_server_has_the_name_it_was_given() {
     for (name, expected) in [("Harbour/2", "Server: Harbour/2\r\n"), ("", "")] {
         let mut talk = Talk::with(Config::default().server_name(name));
-        talk.hear(GET).expect("the request is good");
+        talk.receive(GET).expect("the request is good");
         talk.say(Response::new(Status::NOT_FOUND)).expect("a response is owed");
         let head = format!("HTTP/1.1 404 Not Found\r\n{expected}{DATE}Content-Length: 0\r\n\r\n");
         assert_eq!(talk.sent(), head);
@@ -114,7 +114,7 @@ fn statuses_without_body_have_none() {
         [(Status::NO_CONTENT, false), (Status::NOT_MODIFIED, false), (Status::RESET_CONTENT, true)]
     {
         let mut talk = Talk::new();
-        talk.hear(GET).expect("the request is good");
+        talk.receive(GET).expect("the request is good");
         let refused = talk.say(Response::new(status).body("x"));
         assert_eq!(refused, Err(Error::Caller(Misuse::BodyForbidden)));
         talk.say(Response::new(status)).expect("a response is owed");
@@ -147,7 +147,7 @@ fn a_body_of_unknown_length_is_chunked() {
 #[test]
 fn to_http_1_0_a_body_of_unknown_length_ends_with_the_connection() {
     let mut talk = Talk::new();
-    talk.hear(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").expect("the request is good");
+    talk.receive(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").expect("the request is good");
     for message in [
         Outgoing::Head(StreamedResponse::new(Status::OK)),
         Outgoing::Data("hello".into()),
@@ -171,7 +171,7 @@ fn an_announced_length_is_kept() {
     assert!(body.ends_with("Content-Length: 5\r\n\r\nhello"), "{body}");
 
     let mut talk = Talk::new();
-    talk.hear(GET).expect("the request is good");
+    talk.receive(GET).expect("the request is good");
     talk.say(head()).expect("a response is owed");
     talk.say(Outgoing::Data("hel".into())).expect("there is room");
     assert_eq!(talk.say(Outgoing::Data("lo!".into())), Err(Error::Caller(Misuse::BodyTooLong)));
@@ -185,7 +185,7 @@ fn messages_at_the_wrong_time_are_refused_and_write_nothing() {
     let mut talk = Talk::new();
     assert_eq!(talk.say(Response::text("x")), misuse(Misuse::NoRequest));
     assert_eq!(talk.say(Outgoing::Data("x".into())), misuse(Misuse::NoResponse));
-    talk.hear(GET).expect("the request is good");
+    talk.receive(GET).expect("the request is good");
     assert_eq!(talk.say(Outgoing::End), misuse(Misuse::NoResponse));
     assert_eq!(talk.say(Outgoing::Continue), misuse(Misuse::ContinueUnexpected));
     assert_eq!(talk.say(Response::new(Status::CONTINUE)), misuse(Misuse::InterimStatus));
@@ -239,7 +239,7 @@ fn fields_larger_than_a_segment_arrive_whole() {
 fn bytes_that_were_encoded_elsewhere_are_refused_at_any_time() {
     let mut talk = Talk::new();
     assert_eq!(talk.say_encoded(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Error::Caller(Misuse::NoRequest)));
-    talk.hear(GET).expect("the request is good");
+    talk.receive(GET).expect("the request is good");
     assert_eq!(talk.say_encoded(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Error::Caller(Misuse::NoRequest)));
     talk.say(StreamedResponse::new(Status::OK)).expect("a response is owed");
     talk.sent();
@@ -269,7 +269,7 @@ fn interim_responses_need_an_interim_status() {
     let mut talk = Talk::new();
     let interim = |code| Outgoing::Interim(Interim::new(Status::new(code).expect("a status")));
     assert_eq!(talk.say(interim(103)), misuse(Misuse::NoRequest));
-    talk.hear(GET).expect("a good request");
+    talk.receive(GET).expect("a good request");
     for code in [100, 101, 200, 404] {
         assert_eq!(talk.say(interim(code)), misuse(Misuse::InterimStatus), "{code}");
     }
@@ -293,7 +293,7 @@ fn trailers_follow_a_chunked_body_and_are_left_out_elsewhere() {
 #[test]
 fn a_trailer_that_belongs_before_the_body_is_refused() {
     let mut talk = Talk::new();
-    talk.hear(GET).expect("a good request");
+    talk.receive(GET).expect("a good request");
     talk.say(StreamedResponse::new(Status::OK)).expect("a response is owed");
     talk.sent();
     for line in ["Content-Type: a/b\r\n", "Set-Cookie: a=b\r\n", "TRAILER: a\r\n"] {
@@ -315,9 +315,10 @@ fn reset_content_has_none_however_it_is_sent() {
 fn another_protocol_is_granted_only_behind_the_whole_request() {
     let switch = || Response::new(Status::SWITCHING_PROTOCOLS).field("Upgrade", "tide").expect("a good field");
     let mut talk = Talk::new();
-    talk.hear(b"POST / HTTP/1.1\r\nHost: a\r\nUpgrade: tide\r\nContent-Length: 5\r\n\r\nhel").expect("a good request");
+    talk.receive(b"POST / HTTP/1.1\r\nHost: a\r\nUpgrade: tide\r\nContent-Length: 5\r\n\r\nhel")
+        .expect("a good request");
     assert_eq!(talk.say(switch()), misuse(Misuse::SwitchTooEarly));
-    talk.hear(b"loebb").expect("a good request");
+    talk.receive(b"loebb").expect("a good request");
     talk.say(switch()).expect("now it is complete");
     assert!(talk.harness.codec().is_switched());
     assert_eq!(talk.harness.input().bytes(), b"ebb");
@@ -329,7 +330,7 @@ fn another_protocol_is_granted_by_its_name_and_to_nobody_who_speaks_http_1_0() {
     let asked = |version: &str| {
         let mut talk = Talk::new();
         let wire = format!("GET / {version}\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: tide\r\n\r\n");
-        talk.hear(wire.as_bytes()).expect("a good request");
+        talk.receive(wire.as_bytes()).expect("a good request");
         talk
     };
     let mut talk = asked("HTTP/1.1");
@@ -352,8 +353,8 @@ fn a_100_precedes_the_101_of_a_request_that_expects_both() {
         )
     };
     let mut talk = Talk::new();
-    talk.hear(asked(5).as_bytes()).expect("a good request");
-    talk.hear(b"hello").expect("a good body");
+    talk.receive(asked(5).as_bytes()).expect("a good request");
+    talk.receive(b"hello").expect("a good body");
     talk.say(switch()).expect("it is complete");
     assert!(talk.sent().starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 "));
     // A client without a body does not wait for 100, but may have requested it.

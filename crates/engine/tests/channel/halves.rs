@@ -41,7 +41,7 @@ fn two_tasks_with_a_half_each_do_not_block_each_other() {
         pipe.receive(&stack.say(b"two\n"));
         assert_eq!(journal.take(), ["one", "two"], "it reads however much waits to be sent");
         pipe.limit_peer_reads(usize::MAX);
-        assert_eq!(stack.heard(&pipe.take_written()).len(), 101 * 100);
+        assert_eq!(stack.decoded(&pipe.take_written()).len(), 101 * 100);
         pipe.receive(&stack.goodbye());
         pipe.receive_fin();
         assert_eq!(journal.take(), ["Ok(true)"]);

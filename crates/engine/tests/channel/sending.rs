@@ -101,7 +101,7 @@ fn flushed_waits_for_the_kernel_and_can_be_repeated_after_a_drop() {
         pipe.limit_peer_reads(usize::MAX);
         pipe.advance(SECOND);
         assert_eq!(journal.take(), ["first", "second"]);
-        assert_eq!(stack.heard(&[greeting, pipe.take_written()].concat()), b"ebb\nflow\n");
+        assert_eq!(stack.decoded(&[greeting, pipe.take_written()].concat()), b"ebb\nflow\n");
     }
     claim(Plain);
     claim(Toy);
@@ -171,7 +171,7 @@ fn an_echo_stops_receiving_until_its_peer_reads_again() {
         }
         pipe.limit_peer_reads(usize::MAX);
         seen.extend(pipe.take_written());
-        assert!(stack.heard(&seen) == flood);
+        assert!(stack.decoded(&seen) == flood);
         assert!(pipe.is_receiving());
     }
     claim(Plain);
@@ -239,7 +239,7 @@ fn after_shutdown_write_nothing_is_sent_and_receiving_goes_on() {
         pipe.receive(&[stack.say(b"two\n"), stack.goodbye()].concat());
         pipe.receive_fin();
         assert_eq!(journal.take(), ["one", "two"]);
-        assert_eq!(stack.heard(&pipe.take_written()), b"last\n");
+        assert_eq!(stack.decoded(&pipe.take_written()), b"last\n");
         assert!(pipe.is_closed() && !pipe.is_reset());
     }
     claim(Plain);
@@ -261,7 +261,7 @@ fn a_channel_that_is_dropped_sends_what_is_queued_and_then_closes() {
         assert!(!pipe.is_write_closed());
         pipe.limit_peer_reads(usize::MAX);
         assert!(pipe.is_write_closed() && !pipe.is_closed(), "the peer has a moment to end its side");
-        assert_eq!(stack.heard(&pipe.take_written()).len(), 30_030);
+        assert_eq!(stack.decoded(&pipe.take_written()).len(), 30_030);
         pipe.receive_fin();
         assert!(pipe.is_closed() && !pipe.is_reset());
         assert_eq!(pipe.counts().closed_done, 1);

@@ -80,7 +80,7 @@ pub(crate) trait Stack: Copy + 'static {
     /// The bytes with which the peer ends in good order.
     fn goodbye(self) -> Vec<u8>;
     /// The decoded form of all written bytes.
-    fn heard(self, wire: &[u8]) -> Vec<u8>;
+    fn decoded(self, wire: &[u8]) -> Vec<u8>;
 }
 
 #[derive(Clone, Copy)]
@@ -105,7 +105,7 @@ impl Stack for Plain {
         Vec::new()
     }
 
-    fn heard(self, wire: &[u8]) -> Vec<u8> {
+    fn decoded(self, wire: &[u8]) -> Vec<u8> {
         wire.to_vec()
     }
 }
@@ -135,7 +135,7 @@ impl Stack for Toy {
         vec![0, 0]
     }
 
-    fn heard(self, wire: &[u8]) -> Vec<u8> {
+    fn decoded(self, wire: &[u8]) -> Vec<u8> {
         ToyTls::decode_wire(KEY, wire).0
     }
 }

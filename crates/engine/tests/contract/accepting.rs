@@ -12,30 +12,30 @@ use crate::stack::Stack;
 use crate::stage::{Call, Cx, Family, Stage};
 
 pub(crate) fn simultaneous_connections_are_all_served<S: Stack>(stage: &Stage) {
-    let (server, bare) = (stage.server(), stage.bare());
+    let (server, raw_peer) = (stage.server(), stage.raw_peer());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &Journal::default(), echo::<S>);
-    let ends: Vec<_> = (0..stage.many()).map(|_| bare.connect(&to)).collect();
+    let ends: Vec<_> = (0..stage.many()).map(|_| raw_peer.connect(&to)).collect();
     for (index, end) in ends.iter().enumerate() {
-        bare.receive(*end, true);
-        bare.send(*end, &[S::hello(), S::said(&[index as u8; 9])].concat());
+        raw_peer.receive(*end, true);
+        raw_peer.send(*end, &[S::hello(), S::encoded(&[index as u8; 9])].concat());
     }
     for (index, end) in ends.iter().enumerate() {
-        stage.until("it is answered", || bare.look(*end, |said| S::heard(&said.received) == [index as u8; 9]));
+        stage.until("it is answered", || raw_peer.inspect(*end, |seen| S::decoded(&seen.received) == [index as u8; 9]));
     }
     assert_eq!(server.counts().accepted, ends.len() as u64);
 }
 
 /// Further connections wait, and are served when others have closed.
 pub(crate) fn no_more_are_served_than_may_be<S: Stack>(stage: &Stage) {
-    let (server, bare) = (stage.server(), stage.bare());
+    let (server, raw_peer) = (stage.server(), stage.raw_peer());
     let limits = Limits { connections_max: SERVED_MAX, ..Limits::default() };
     let to = stage.listen_noting::<S>(&server, limits, &Journal::default(), echo::<S>);
-    let mut waiting: Vec<_> = (0..3 * SERVED_MAX).map(|_| bare.connect(&to)).collect();
+    let mut waiting: Vec<_> = (0..3 * SERVED_MAX).map(|_| raw_peer.connect(&to)).collect();
     for end in &waiting {
-        bare.receive(*end, true);
-        bare.send(*end, &[S::hello(), S::said(b"ebb")].concat());
+        raw_peer.receive(*end, true);
+        raw_peer.send(*end, &[S::hello(), S::encoded(b"ebb")].concat());
     }
-    let is_served = |end: usize| bare.look(end, |said| S::heard(&said.received) == b"ebb");
+    let is_served = |end: usize| raw_peer.inspect(end, |seen| S::decoded(&seen.received) == b"ebb");
     let mut served = 0;
     while !waiting.is_empty() {
         stage.until("as many are served as may be", || {
@@ -50,7 +50,7 @@ pub(crate) fn no_more_are_served_than_may_be<S: Stack>(stage: &Stage) {
         served += done.len();
         // Some are closed in good order, some reset.
         for (index, end) in done.into_iter().enumerate() {
-            if index % 2 == 0 { bare.close(end, true) } else { stage.hang_up::<S>(&bare, end) }
+            if index % 2 == 0 { raw_peer.close(end, true) } else { stage.send_goodbye::<S>(&raw_peer, end) }
         }
         waiting = left;
     }
@@ -58,10 +58,10 @@ pub(crate) fn no_more_are_served_than_may_be<S: Stack>(stage: &Stage) {
 }
 
 pub(crate) fn accepting_pauses_on_request<S: Stack>(stage: &Stage) {
-    let (host, guest) = (stage.bare(), stage.bare());
+    let (host, guest) = (stage.raw_peer(), stage.raw_peer());
     let (socket, to) = stage.listener(Family::V4);
     let listener = host.listen(socket);
-    let accepted = || host.look(listener, |said| said.accepted.len());
+    let accepted = || host.inspect(listener, |seen| seen.accepted.len());
     let first = guest.connect(&to);
     stage.until("the first is accepted", || accepted() == 1);
     host.accept(listener, false);
@@ -75,43 +75,43 @@ pub(crate) fn accepting_pauses_on_request<S: Stack>(stage: &Stage) {
     stage.until("the others are accepted", || accepted() == 1 + others.len());
     // Each connection has the address that it sends.
     for end in others.into_iter().chain([first]) {
-        stage.until("it is connected", || guest.look(end, |said| said.connected == Some(Ok(()))));
+        stage.until("it is connected", || guest.inspect(end, |seen| seen.connected == Some(Ok(()))));
         let here = guest.address(end, tidegate_sys::Side::Local).expect("it is connected");
         guest.send(end, here.to_string().as_bytes());
         let (theirs, _) = host
-            .look(listener, |said| said.accepted.iter().find(|(_, peer)| *peer == here).cloned())
+            .inspect(listener, |seen| seen.accepted.iter().find(|(_, peer)| *peer == here).cloned())
             .expect("it was accepted");
         let said = here.to_string();
-        stage.until("it is heard", || host.look(theirs, |heard| heard.received == said.as_bytes()));
+        stage.until("it is received", || host.inspect(theirs, |received| received.received == said.as_bytes()));
     }
 }
 
 pub(crate) fn closing_a_listener_closes_its_waiting_connections<S: Stack>(stage: &Stage) {
-    let (host, guest) = (stage.bare(), stage.bare());
+    let (host, guest) = (stage.raw_peer(), stage.raw_peer());
     let (socket, to) = stage.listener(Family::V4);
     let listener = host.listen(socket);
     host.accept(listener, false);
     let ends: Vec<_> = (0..3).map(|_| guest.connect(&to)).collect();
     for end in &ends {
-        stage.until("it is connected", || guest.look(*end, |said| said.connected == Some(Ok(()))));
+        stage.until("it is connected", || guest.inspect(*end, |seen| seen.connected == Some(Ok(()))));
         guest.receive(*end, true);
     }
     host.close(listener, false);
     // One more may have been on its way when accepting was stopped.
-    for (late, _) in host.said(listener).accepted {
+    for (late, _) in host.completions(listener).accepted {
         host.close(late, true);
     }
     for end in ends {
-        stage.until("it is reported", || guest.look(end, |said| said.failed.len() + said.ended == 1));
+        stage.until("it is reported", || guest.inspect(end, |seen| seen.failed.len() + seen.ended == 1));
     }
     let late = guest.connect(&to);
-    stage.until("the listener is closed", || guest.look(late, |said| matches!(said.connected, Some(Err(_)))));
+    stage.until("the listener is closed", || guest.inspect(late, |seen| matches!(seen.connected, Some(Err(_)))));
 }
 
 /// Each connection sends its own number, again and again, and neither side ever sees another's: late events of a
 /// closed connection do not reach the one that reuses its slot, or its descriptor.
 pub(crate) fn events_of_a_closed_connection_do_not_reach_its_successor<S: Stack>(stage: &Stage) {
-    let (server, bare) = (stage.server(), stage.bare());
+    let (server, raw_peer) = (stage.server(), stage.raw_peer());
     let strangers = Rc::new(RefCell::new(Vec::new()));
     let found = strangers.clone();
     let to = stage.listen(&server, Limits::default(), S::server, move || {
@@ -133,37 +133,37 @@ pub(crate) fn events_of_a_closed_connection_do_not_reach_its_successor<S: Stack>
     });
     let mut number = 0_u8;
     for wave in 0..WAVES {
-        let ends: Vec<_> = (0..stage.many()).map(|_| bare.connect(&to)).collect();
+        let ends: Vec<_> = (0..stage.many()).map(|_| raw_peer.connect(&to)).collect();
         let first = number;
         for end in &ends {
             number = number.wrapping_add(1);
-            bare.receive(*end, true);
-            bare.send(*end, &[S::hello(), S::said(&[number; 3_000])].concat());
+            raw_peer.receive(*end, true);
+            raw_peer.send(*end, &[S::hello(), S::encoded(&[number; 3_000])].concat());
         }
         // Some are closed at once, some when all bytes have come, the others during the next wave.
         let mut number = first;
         for (index, end) in ends.iter().enumerate() {
             number = number.wrapping_add(1);
             match (index + wave) % 4 {
-                0 => bare.close(*end, true),
+                0 => raw_peer.close(*end, true),
                 1 => {
                     let ends_early = number.is_multiple_of(5);
-                    let come = || bare.look(*end, |said| S::heard(&said.received));
+                    let come = || raw_peer.inspect(*end, |seen| S::decoded(&seen.received));
                     stage.until("it is answered", || come().len() == 3_000 || (ends_early && !come().is_empty()));
-                    bare.close(*end, false);
+                    raw_peer.close(*end, false);
                 }
                 2 => stage.rest(stage.units(1) / 1_000),
                 _ => {}
             }
-            let come = bare.look(*end, |said| S::heard(&said.received));
+            let come = raw_peer.inspect(*end, |seen| S::decoded(&seen.received));
             assert!(come.iter().all(|byte| *byte == number), "bytes of another connection");
         }
         if wave % 2 == 1 {
-            bare.close_all();
+            raw_peer.close_all();
         }
     }
     stage.until("all are gone", || {
-        bare.close_all();
+        raw_peer.close_all();
         server.counts().connections == 0
     });
     assert!(strangers.borrow().is_empty(), "bytes of other connections came to {:?}", strangers.borrow());

@@ -47,15 +47,17 @@ pub(crate) fn are_right_on_both_sides<S: Stack>(stage: &Stage) {
 
 pub(crate) fn are_those_of_the_listener_to_a_driver<S: Stack>(stage: &Stage) {
     for family in stage.families() {
-        let (host, guest) = (stage.bare(), stage.bare());
+        let (host, guest) = (stage.raw_peer(), stage.raw_peer());
         let (socket, to) = stage.listener(*family);
         let listener = host.listen(socket);
         assert_eq!(host.address(listener, Side::Local).expect("it listens"), to);
         let end = guest.connect(&to);
-        stage.until("it is accepted", || host.look(listener, |said| said.accepted.len() == 1));
-        stage.until("it is connected", || guest.look(end, |said| said.connected == Some(Ok(()))));
-        let (accepted, peer) = host.look(listener, |said| said.accepted[0].clone());
-        let both = |bare: &crate::bare::Bare, end| [Side::Local, Side::Peer].map(|side| bare.address(end, side).ok());
+        stage.until("it is accepted", || host.inspect(listener, |seen| seen.accepted.len() == 1));
+        stage.until("it is connected", || guest.inspect(end, |seen| seen.connected == Some(Ok(()))));
+        let (accepted, peer) = host.inspect(listener, |seen| seen.accepted[0].clone());
+        let both = |raw_peer: &crate::raw_peer::RawPeer, end| {
+            [Side::Local, Side::Peer].map(|side| raw_peer.address(end, side).ok())
+        };
         let [local, remote] = both(&guest, end);
         assert_eq!((&remote, local.as_ref()), (&Some(to), Some(&peer)), "{family:?}");
         assert_eq!(both(&host, accepted), [remote, local], "{family:?}");
@@ -63,16 +65,16 @@ pub(crate) fn are_those_of_the_listener_to_a_driver<S: Stack>(stage: &Stage) {
 }
 
 pub(crate) fn of_the_peer_are_gone_after_a_reset<S: Stack>(stage: &Stage) {
-    let (host, guest) = (stage.bare(), stage.bare());
+    let (host, guest) = (stage.raw_peer(), stage.raw_peer());
     let (socket, to) = stage.listener(Family::V4);
     let listener = host.listen(socket);
     let end = guest.connect(&to);
-    stage.until("it is accepted", || host.look(listener, |said| said.accepted.len() == 1));
-    let (accepted, peer) = host.look(listener, |said| said.accepted[0].clone());
+    stage.until("it is accepted", || host.inspect(listener, |seen| seen.accepted.len() == 1));
+    let (accepted, peer) = host.inspect(listener, |seen| seen.accepted[0].clone());
     assert_eq!(host.address(accepted, Side::Peer).expect("it is connected"), peer);
-    stage.until("it is connected", || guest.look(end, |said| said.connected == Some(Ok(()))));
+    stage.until("it is connected", || guest.inspect(end, |seen| seen.connected == Some(Ok(()))));
     guest.close(end, true);
-    stage.until("it is reported", || host.look(accepted, |said| !said.failed.is_empty()));
+    stage.until("it is reported", || host.inspect(accepted, |seen| !seen.failed.is_empty()));
     assert!(host.address(accepted, Side::Peer).is_err(), "the peer is gone");
     assert_eq!(host.address(accepted, Side::Local).expect("our end is there still"), to);
 }

@@ -1,16 +1,16 @@
-//! `Caller`: a bare peer that speaks a pipeline as a client does, and reads only when a scenario wants it to.
+//! `Caller`: a raw peer that speaks a pipeline as a client does, and reads only when a scenario wants it to.
 
 use std::marker::PhantomData;
 
 use tidegate_sys::{Address, SocketOptions};
 
-use crate::bare::{Bare, Said};
+use crate::raw_peer::{Completions, RawPeer};
 use crate::stack::Stack;
 use crate::stage::Stage;
 
-/// One connection of a bare peer.
+/// One connection of a raw peer.
 pub(crate) struct Caller<S> {
-    bare: Bare,
+    raw_peer: RawPeer,
     end: usize,
     stack: PhantomData<S>,
 }
@@ -18,79 +18,79 @@ pub(crate) struct Caller<S> {
 impl<S: Stack> Caller<S> {
     /// Connects, sends its hello, and receives.
     pub(crate) fn new(stage: &Stage, to: &Address) -> Self {
-        let caller = Self::deaf(stage, to);
+        let caller = Self::not_reading(stage, to);
         caller.listen(true);
         caller
     }
 
     /// Connects, sends its hello, and receives nothing.
-    pub(crate) fn deaf(stage: &Stage, to: &Address) -> Self {
-        let bare = stage.bare();
+    pub(crate) fn not_reading(stage: &Stage, to: &Address) -> Self {
+        let raw_peer = stage.raw_peer();
         // With an automatic size, the kernel's buffer would grow for a fast reader, and nothing would wait anywhere
         // else.
         let options = SocketOptions { receive_buffer_bytes: Some(64 * 1024), ..SocketOptions::default() };
-        let end = bare.connect_with(to, &options);
-        bare.send(end, &S::hello());
-        stage.until("a caller is connected", || bare.look(end, |said| said.connected == Some(Ok(()))));
-        Self { bare, end, stack: PhantomData }
+        let end = raw_peer.connect_with(to, &options);
+        raw_peer.send(end, &S::hello());
+        stage.until("a caller is connected", || raw_peer.inspect(end, |seen| seen.connected == Some(Ok(()))));
+        Self { raw_peer, end, stack: PhantomData }
     }
 
     /// Waits until the server has sent its hello as well, and receives nothing more.
     pub(crate) fn is_greeted(&self, stage: &Stage) {
-        stage.until("a caller is greeted", || self.look(|said| said.received.len() >= S::hello().len()));
+        stage.until("a caller is greeted", || self.inspect(|seen| seen.received.len() >= S::hello().len()));
         self.listen(false);
     }
 
     pub(crate) fn say(&self, plain: &[u8]) {
-        self.send(&S::said(plain));
+        self.send(&S::encoded(plain));
     }
 
     /// Sends bytes as they are.
     pub(crate) fn send(&self, wire: &[u8]) {
-        self.bare.send(self.end, wire);
+        self.raw_peer.send(self.end, wire);
     }
 
     /// Resumes or pauses receiving.
     pub(crate) fn listen(&self, on: bool) {
-        self.bare.receive(self.end, on);
+        self.raw_peer.receive(self.end, on);
     }
 
     /// Sends its goodbye and shuts down its side.
     pub(crate) fn end(&self, stage: &Stage) {
         self.send(&S::goodbye());
         stage.until("everything was sent", || self.pending() == 0);
-        self.bare.shut(self.end);
+        self.raw_peer.shutdown_write(self.end);
     }
 
     /// Closes the connection, and drops its pending bytes.
     pub(crate) fn close(&self) {
-        self.bare.close(self.end, false);
+        self.raw_peer.close(self.end, false);
     }
 
     /// Bytes that wait to be sent.
     pub(crate) fn pending(&self) -> u64 {
-        self.bare.pending(self.end)
+        self.raw_peer.pending(self.end)
     }
 
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&Said) -> T) -> T {
-        self.bare.look(self.end, look)
+    pub(crate) fn inspect<T>(&self, look: impl FnOnce(&Completions) -> T) -> T {
+        self.raw_peer.inspect(self.end, look)
     }
 
     /// Whether nothing more will come, in good order or not.
     pub(crate) fn is_over(&self) -> bool {
-        self.look(|said| said.ended > 0 || !said.failed.is_empty())
+        self.inspect(|seen| seen.ended > 0 || !seen.failed.is_empty())
     }
 
     /// The bytes that the server has sent so far, decoded.
-    pub(crate) fn heard(&self) -> Vec<u8> {
-        self.look(|said| S::heard(&said.received))
+    pub(crate) fn received(&self) -> Vec<u8> {
+        self.inspect(|seen| S::decoded(&seen.received))
     }
 
     /// The bytes that the server sent until it closed, which it must do in good order.
     #[track_caller]
-    pub(crate) fn all_heard(&self, stage: &Stage) -> Vec<u8> {
+    pub(crate) fn all_received(&self, stage: &Stage) -> Vec<u8> {
         stage.until("a server ends", || self.is_over());
-        assert_eq!(self.look(|said| (said.ended, said.failed.clone())), (1, Vec::new()), "ends, and failures");
-        self.heard()
+        assert_eq!(self.inspect(|seen| (seen.ended, seen.failed.clone())), (1, Vec::new()), "ends, and failures");
+        self.received()
     }
 }

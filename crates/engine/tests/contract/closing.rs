@@ -41,7 +41,7 @@ pub(crate) fn our_end_leaves_the_peers_side_open<S: Stack>(stage: &Stage) {
 }
 
 pub(crate) fn the_peers_end_leaves_our_side_open<S: Stack>(stage: &Stage) {
-    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
     let pause = stage.units(1) / 4;
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
         Call::Event(Event::ReadClosed) => {
@@ -54,20 +54,20 @@ pub(crate) fn the_peers_end_leaves_our_side_open<S: Stack>(stage: &Stage) {
         },
         _ => Outcome::Continue,
     });
-    let end = stage.connect::<S>(&bare, &to);
-    bare.send(end, &S::said(&pattern(LONG)));
-    stage.hang_up::<S>(&bare, end);
-    stage.until("the server ends", || bare.look(end, |said| said.ended > 0));
-    let said = bare.said(end);
-    assert!(S::heard(&said.received) == [pattern(GREETING), pattern(ANSWER)].concat(), "other bytes have come");
+    let end = stage.connect::<S>(&raw_peer, &to);
+    raw_peer.send(end, &S::encoded(&pattern(LONG)));
+    stage.send_goodbye::<S>(&raw_peer, end);
+    stage.until("the server ends", || raw_peer.inspect(end, |seen| seen.ended > 0));
+    let said = raw_peer.completions(end);
+    assert!(S::decoded(&said.received) == [pattern(GREETING), pattern(ANSWER)].concat(), "other bytes have come");
     assert_eq!(stage.reason(1), "done");
     assert!(journal.bytes() == pattern(LONG), "other bytes have come before the end");
     assert_eq!(journal.count("ReadClosed"), 1);
-    assert_eq!((bare.said(end).ended, bare.said(end).failed), (1, Vec::new()));
+    assert_eq!((raw_peer.completions(end).ended, raw_peer.completions(end).failed), (1, Vec::new()));
 }
 
 pub(crate) fn an_end_that_comes_with_data_is_seen_after_it<S: Stack>(stage: &Stage) {
-    let (server, bare) = (stage.server(), stage.bare());
+    let (server, raw_peer) = (stage.server(), stage.raw_peer());
     for (index, length) in [1, 16 * 1024, LONG].into_iter().enumerate() {
         let journal = Journal::default();
         let seen = journal.clone();
@@ -77,9 +77,9 @@ pub(crate) fn an_end_that_comes_with_data_is_seen_after_it<S: Stack>(stage: &Sta
             }
             call.by_default(cx)
         });
-        let end = stage.connect::<S>(&bare, &to);
-        bare.send(end, &S::said(&pattern(length)));
-        stage.hang_up::<S>(&bare, end);
+        let end = stage.connect::<S>(&raw_peer, &to);
+        raw_peer.send(end, &S::encoded(&pattern(length)));
+        stage.send_goodbye::<S>(&raw_peer, end);
         assert_eq!(stage.reason(index + 1), "done");
         assert_eq!(journal.count(&format!("{length} bytes")), 1, "{:?}", journal.events());
         assert_eq!(journal.count("ReadClosed"), 1);
@@ -120,7 +120,7 @@ pub(crate) fn both_sides_may_end_at_once<S: Stack>(stage: &Stage) {
 }
 
 pub(crate) fn pending_bytes_arrive_before_the_close<S: Stack>(stage: &Stage) {
-    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
     let all = pattern(stage.much() / 8);
     let answer = all.clone();
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
@@ -130,12 +130,12 @@ pub(crate) fn pending_bytes_arrive_before_the_close<S: Stack>(stage: &Stage) {
         },
         call => call.by_default(cx),
     });
-    let end = stage.connect::<S>(&bare, &to);
-    stage.until("the server ends", || bare.look(end, |said| said.ended > 0));
-    assert!(S::heard(&bare.said(end).received) == all, "other bytes have come");
-    stage.hang_up::<S>(&bare, end);
+    let end = stage.connect::<S>(&raw_peer, &to);
+    stage.until("the server ends", || raw_peer.inspect(end, |seen| seen.ended > 0));
+    assert!(S::decoded(&raw_peer.completions(end).received) == all, "other bytes have come");
+    stage.send_goodbye::<S>(&raw_peer, end);
     assert_eq!(stage.reason(1), "done");
-    assert_eq!((bare.said(end).ended, bare.said(end).failed), (1, Vec::new()));
+    assert_eq!((raw_peer.completions(end).ended, raw_peer.completions(end).failed), (1, Vec::new()));
     assert!(journal.count("ReadClosed") == 0, "a closing connection gets no events");
 }
 
@@ -168,34 +168,34 @@ pub(crate) fn a_dropped_channel_sends_its_pending_bytes<S: Stack>(stage: &Stage)
 }
 
 pub(crate) fn a_handler_that_fails_cuts_its_connection_off<S: Stack>(stage: &Stage) {
-    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |call, cx| match call {
         Call::Message(_) => Outcome::fail("the disk is full"),
         call => call.by_default(cx),
     });
-    let end = stage.connect::<S>(&bare, &to);
-    bare.send(end, &S::said(b"ebb"));
+    let end = stage.connect::<S>(&raw_peer, &to);
+    raw_peer.send(end, &S::encoded(b"ebb"));
     assert_eq!(stage.reason(1), "the handler failed: the disk is full");
-    stage.until("the peer sees the reset", || bare.look(end, |said| !said.failed.is_empty()));
-    assert_eq!(bare.said(end).ended, 0, "bytes without framing must not look complete");
+    stage.until("the peer sees the reset", || raw_peer.inspect(end, |seen| !seen.failed.is_empty()));
+    assert_eq!(raw_peer.completions(end).ended, 0, "bytes without framing must not look complete");
     assert_eq!(server.counts().closed_failed, 1);
 }
 
 pub(crate) fn a_panic_ends_its_own_connection_only<S: Stack>(stage: &Stage) {
     stage.expect_panics();
-    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, |call, cx| match call {
         // Not by `panic!`, which would print.
         Call::Message(message) if message.starts_with(b"!") => resume_unwind(Box::new("on purpose")),
         call => echo::<S>(call, cx),
     });
-    let [one, other] = [stage.connect::<S>(&bare, &to), stage.connect::<S>(&bare, &to)];
-    bare.send(one, &S::said(b"!"));
+    let [one, other] = [stage.connect::<S>(&raw_peer, &to), stage.connect::<S>(&raw_peer, &to)];
+    raw_peer.send(one, &S::encoded(b"!"));
     assert_eq!(stage.reason(1), "the handler panicked");
-    stage.until("the peer sees the reset", || bare.look(one, |said| !said.failed.is_empty()));
-    bare.send(other, &S::said(b"ebb"));
-    stage.until("the other is answered", || bare.look(other, |said| S::heard(&said.received) == b"ebb"));
-    stage.hang_up::<S>(&bare, other);
+    stage.until("the peer sees the reset", || raw_peer.inspect(one, |seen| !seen.failed.is_empty()));
+    raw_peer.send(other, &S::encoded(b"ebb"));
+    stage.until("the other is answered", || raw_peer.inspect(other, |seen| S::decoded(&seen.received) == b"ebb"));
+    stage.send_goodbye::<S>(&raw_peer, other);
     assert_eq!(stage.reason(2), "done");
     assert_eq!(server.counts().closed_panicked, 1);
 }
@@ -204,7 +204,7 @@ pub(crate) fn a_panic_ends_its_own_connection_only<S: Stack>(stage: &Stage) {
 pub(crate) fn a_handler_may_end_at_any_event<S: Stack>(stage: &Stage) {
     const MOMENTS: [&str; 7] = ["open", "message", "Deadline", "Flushed", "Posted(7)", "ReadClosed", "Drain"];
     stage.expect_panics();
-    let (bare, mut ended) = (stage.bare(), 0);
+    let (raw_peer, mut ended) = (stage.raw_peer(), 0);
     for ending in ["done", "the handler failed: on purpose", "the handler panicked"] {
         let server = stage.server();
         for moment in MOMENTS {
@@ -229,9 +229,9 @@ pub(crate) fn a_handler_may_end_at_any_event<S: Stack>(stage: &Stage) {
                     _ => Outcome::fail("on purpose"),
                 }
             });
-            let end = stage.connect::<S>(&bare, &to);
-            bare.send(end, &S::said(b"!"));
-            stage.hang_up::<S>(&bare, end);
+            let end = stage.connect::<S>(&raw_peer, &to);
+            raw_peer.send(end, &S::encoded(b"!"));
+            stage.send_goodbye::<S>(&raw_peer, end);
             if moment == "Drain" {
                 stage.until("it has seen the end", || journal.count("ReadClosed") == 1);
                 server.with(|event_loop| event_loop.drain(stage.units(100)));
@@ -245,9 +245,9 @@ pub(crate) fn a_handler_may_end_at_any_event<S: Stack>(stage: &Stage) {
 /// Input of a connection that is cut off meanwhile is discarded, so often that the receive buffers would be used up if
 /// they were lost with it.
 pub(crate) fn input_of_a_closed_connection_uses_up_no_receive_buffers<S: Stack>(stage: &Stage) {
-    let (server, client, bare, journal) = (stage.server(), stage.client(), stage.bare(), Journal::default());
+    let (server, client, raw_peer, journal) = (stage.server(), stage.client(), stage.raw_peer(), Journal::default());
     let soon = stage.units(1) / 6;
-    let deaf = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
+    let brief = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
         Call::Open => {
             cx.deadline_after(soon);
             Outcome::Continue
@@ -257,19 +257,19 @@ pub(crate) fn input_of_a_closed_connection_uses_up_no_receive_buffers<S: Stack>(
     });
     let to = stage.listen(&server, Limits::default(), S::server, || echo::<S>);
     for round in 1..=40 {
-        let end = stage.connect::<S>(&bare, &deaf);
+        let end = stage.connect::<S>(&raw_peer, &brief);
         stage.until("it is open", || journal.count("open") == round);
         stage.rest(soon / 10);
-        bare.send(end, &S::said(b"late"));
-        bare.turn();
+        raw_peer.send(end, &S::encoded(b"late"));
+        raw_peer.turn();
         // In real time the deadline and the bytes come in the same turn.
         stage.turns_within(&client, soon);
-        stage.until("it is cut off", || bare.look(end, |said| said.ended + said.failed.len() > 0));
-        bare.close(end, true);
+        stage.until("it is cut off", || raw_peer.inspect(end, |seen| seen.ended + seen.failed.len() > 0));
+        raw_peer.close(end, true);
     }
-    let end = stage.connect::<S>(&bare, &to);
-    bare.send(end, &S::said(b"ebb"));
-    stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"ebb"));
+    let end = stage.connect::<S>(&raw_peer, &to);
+    raw_peer.send(end, &S::encoded(b"ebb"));
+    stage.until("it is answered", || raw_peer.inspect(end, |seen| S::decoded(&seen.received) == b"ebb"));
 }
 
 const GREETING: usize = 5_000;

@@ -26,7 +26,7 @@ pub(crate) fn is_refused_without_a_listener<S: Stack>(stage: &Stage) {
 }
 
 pub(crate) fn times_out_without_an_answer<S: Stack>(stage: &Stage) {
-    let (client, to, unit) = (stage.client(), stage.deaf(), stage.units(1));
+    let (client, to, unit) = (stage.client(), stage.unresponsive(), stage.units(1));
     let target = Client::at(to.clone()).connect_timeout(unit);
     let started = stage.start(&client, async move {
         let begun = task::now();
@@ -54,9 +54,9 @@ pub(crate) fn is_given_up_with_its_future<S: Stack>(stage: &Stage) {
     assert!(stage.outcome(&started).expect("connecting goes on") == pattern(100), "other bytes came back");
     stage.until("all are gone", || client.counts().connections + server.counts().connections == 0);
 
-    let deaf = stage.deaf();
+    let unresponsive = stage.unresponsive();
     let started =
-        stage.start(&client, async move { task::timeout(brief, Client::at(deaf).connect(S::client())).await });
+        stage.start(&client, async move { task::timeout(brief, Client::at(unresponsive).connect(S::client())).await });
     assert!(stage.outcome(&started).is_err(), "no answer comes");
 }
 

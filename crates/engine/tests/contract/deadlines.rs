@@ -44,7 +44,7 @@ fn deadlines<S: Stack>(
     first: impl Fn(&mut Cx<'_, S::Codec>) + 'static,
     second: impl Fn(&mut Cx<'_, S::Codec>) + 'static,
 ) -> Vec<Duration> {
-    let (server, bare, times) = (stage.server(), stage.bare(), Times::default());
+    let (server, raw_peer, times) = (stage.server(), stage.raw_peer(), Times::default());
     let noted = times.clone();
     let to = stage.listen_noting::<S>(&server, Limits::default(), &Journal::default(), move |call, cx| {
         match call {
@@ -58,9 +58,9 @@ fn deadlines<S: Stack>(
         }
         Outcome::Continue
     });
-    let end = stage.connect::<S>(&bare, &to);
+    let end = stage.connect::<S>(&raw_peer, &to);
     stage.rest(stage.units(1) / 10);
-    bare.send(end, &S::said(b"!"));
+    raw_peer.send(end, &S::encoded(b"!"));
     stage.until("the deadlines have fired", || times.count() >= expected);
     stage.rest(stage.units(8));
     times.after()
@@ -106,7 +106,7 @@ pub(crate) fn are_taken_back<S: Stack>(stage: &Stage) {
 
 /// One of them sets the next.
 pub(crate) fn follow_one_another<S: Stack>(stage: &Stage) {
-    let (server, bare, times) = (stage.server(), stage.bare(), Times::default());
+    let (server, raw_peer, times) = (stage.server(), stage.raw_peer(), Times::default());
     let (noted, pause) = (times.clone(), stage.units(1) / 6);
     let to = stage.listen_noting::<S>(&server, Limits::default(), &Journal::default(), move |call, cx| match call {
         Call::Open => {
@@ -121,8 +121,8 @@ pub(crate) fn follow_one_another<S: Stack>(stage: &Stage) {
         }
         call => call.by_default(cx),
     });
-    let end = stage.connect::<S>(&bare, &to);
-    stage.until("the server ends", || bare.look(end, |said| said.ended == 1));
+    let end = stage.connect::<S>(&raw_peer, &to);
+    stage.until("the server ends", || raw_peer.inspect(end, |seen| seen.ended == 1));
     let times = times.after();
     assert_eq!(times.len(), 5);
     for (index, time) in times.into_iter().enumerate() {
@@ -132,7 +132,7 @@ pub(crate) fn follow_one_another<S: Stack>(stage: &Stage) {
 
 /// Many idle connections all have their deadline at about the same time.
 pub(crate) fn of_many_come_together<S: Stack>(stage: &Stage) {
-    let (server, bare) = (stage.server(), stage.bare());
+    let (server, raw_peer) = (stage.server(), stage.raw_peer());
     let early = Rc::new(Cell::new(0));
     let (count, unit) = (5 * stage.many(), stage.units(1));
     let wrong = early.clone();
@@ -154,12 +154,12 @@ pub(crate) fn of_many_come_together<S: Stack>(stage: &Stage) {
             call => call.by_default(cx),
         }
     });
-    let ends: Vec<_> = (0..count).map(|_| bare.connect(&to)).collect();
+    let ends: Vec<_> = (0..count).map(|_| raw_peer.connect(&to)).collect();
     for end in &ends {
-        bare.receive(*end, true);
-        bare.send(*end, &S::hello());
+        raw_peer.receive(*end, true);
+        raw_peer.send(*end, &S::hello());
     }
-    let answered = |end: &usize| bare.look(*end, |said| S::heard(&said.received) == b"!");
+    let answered = |end: &usize| raw_peer.inspect(*end, |seen| S::decoded(&seen.received) == b"!");
     stage.until("each deadline has fired", || ends.iter().all(answered));
     stage.rest(unit);
     assert!(ends.iter().all(answered), "a deadline fired twice");
@@ -168,7 +168,7 @@ pub(crate) fn of_many_come_together<S: Stack>(stage: &Stage) {
 
 /// A connection with much pending output and a peer that does not read gets its deadlines.
 pub(crate) fn fire_on_unwritable_connections<S: Stack>(stage: &Stage) {
-    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
     let (much, pause, seen) = (stage.much(), stage.units(1) / 2, journal.clone());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
         Call::Open => {
@@ -181,8 +181,8 @@ pub(crate) fn fire_on_unwritable_connections<S: Stack>(stage: &Stage) {
         }
         call => call.by_default(cx),
     });
-    let end = stage.connect::<S>(&bare, &to);
-    bare.receive(end, false);
+    let end = stage.connect::<S>(&raw_peer, &to);
+    raw_peer.receive(end, false);
     stage.until("the deadline has come", || journal.count("Deadline") == 1);
     assert_eq!(journal.count("unwritable"), 1);
     stage.rest(stage.units(1));
@@ -190,7 +190,7 @@ pub(crate) fn fire_on_unwritable_connections<S: Stack>(stage: &Stage) {
 }
 
 pub(crate) fn of_channels_lose_nothing<S: Stack>(stage: &Stage) {
-    let (server, bare) = (stage.server(), stage.bare());
+    let (server, raw_peer) = (stage.server(), stage.raw_peer());
     let unit = stage.units(1);
     let times = Times::default();
     let noted = times.clone();
@@ -214,10 +214,10 @@ pub(crate) fn of_channels_lose_nothing<S: Stack>(stage: &Stage) {
         }
     };
     let to = stage.serve(&server, Limits::default(), S::server, serve);
-    let end = stage.connect::<S>(&bare, &to);
-    stage.until("both have come", || bare.look(end, |said| S::heard(&said.received) == b"!"));
-    bare.send(end, &S::said(b"?"));
-    stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"!?"));
+    let end = stage.connect::<S>(&raw_peer, &to);
+    stage.until("both have come", || raw_peer.inspect(end, |seen| S::decoded(&seen.received) == b"!"));
+    raw_peer.send(end, &S::encoded(b"?"));
+    stage.until("it is answered", || raw_peer.inspect(end, |seen| S::decoded(&seen.received) == b"!?"));
     let after = times.after();
     assert!(after[0] >= unit / 2 && after[1] >= unit && after[1] < unit + stage.delay_max(), "{after:?}");
     assert_eq!(server.counts().closed_failed, 0);

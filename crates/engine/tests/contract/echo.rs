@@ -94,13 +94,13 @@ pub(crate) fn comes_back_to_a_channel<S: Stack>(stage: &Stage) {
     come_back::<S>(stage, to, 50_000, 3000);
 }
 
-pub(crate) fn comes_back_to_a_bare_peer_in_random_pieces<S: Stack>(stage: &Stage) {
+pub(crate) fn comes_back_to_a_raw_peer_in_random_pieces<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let to = stage.listen(&server, Limits::default(), S::server, || echo::<S>);
     let caller = Caller::<S>::new(stage, &to);
     let mut random = stage.random();
     let bytes = pattern(10_000);
-    let wire = S::said(&bytes);
+    let wire = S::encoded(&bytes);
     let mut rest = &wire[..];
     while !rest.is_empty() {
         let (piece, behind) = rest.split_at(rest.len().min(1 + random.below(1000)));
@@ -111,7 +111,7 @@ pub(crate) fn comes_back_to_a_bare_peer_in_random_pieces<S: Stack>(stage: &Stage
         rest = behind;
     }
     caller.end(stage);
-    assert!(caller.all_heard(stage) == bytes, "other bytes came back");
+    assert!(caller.all_received(stage) == bytes, "other bytes came back");
 }
 
 pub(crate) fn comes_back_to_each_of_many<S: Stack>(stage: &Stage) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tidegate_engine::{Event, Limits, Outcome, Remote};
 use tidegate_testkit::Random;
 
-use crate::bare::Bare;
+use crate::raw_peer::RawPeer;
 use crate::stack::Stack;
 use crate::stage::{Call, Cx, Post, Stage};
 
@@ -136,7 +136,7 @@ struct Life {
 }
 
 impl Life {
-    fn begin<S: Stack>(stage: &Stage, server: &crate::stage::Site, bare: &Bare, random: &mut Random) -> Self {
+    fn begin<S: Stack>(stage: &Stage, server: &crate::stage::Site, raw_peer: &RawPeer, random: &mut Random) -> Self {
         let record = Rc::new(Record::default());
         let (kept, seed, life) = (record.clone(), random.bits(), stage.life());
         let limits = Limits { linger_timeout: Duration::from_secs(20), ..Limits::default() };
@@ -145,27 +145,27 @@ impl Life {
             let mut whim = Whim { record: kept.clone(), random: Random::new(seed), acts: ACTS };
             move |call: Call, cx: &mut Cx<'_, S::Codec>| whim.act_on::<S>(call, cx)
         });
-        let end = bare.connect(&to);
-        bare.receive(end, true);
-        bare.send(end, &S::hello());
+        let end = raw_peer.connect(&to);
+        raw_peer.receive(end, true);
+        raw_peer.send(end, &S::hello());
         Self { record, end, said: Vec::new(), hung_up: false, closed: false }
     }
 
     /// One random action of the peer.
-    fn step<S: Stack>(&mut self, stage: &Stage, bare: &Bare, random: &mut Random) {
+    fn step<S: Stack>(&mut self, stage: &Stage, raw_peer: &RawPeer, random: &mut Random) {
         let (brief, act) = (stage.units(1) * random.below(8) as u32 / 4_000, random.below(20));
-        let broken = bare.look(self.end, |said| !said.failed.is_empty());
+        let broken = raw_peer.inspect(self.end, |seen| !seen.failed.is_empty());
         match act {
             0..=5 if !self.hung_up && !self.closed && !broken => {
                 let length = 1 + random.below(LENGTH_MAX);
                 let bytes: Vec<_> = (self.said.len()..self.said.len() + length).map(byte).collect();
-                bare.send(self.end, &S::said(&bytes));
+                raw_peer.send(self.end, &S::encoded(&bytes));
                 self.said.extend(bytes);
             }
-            6 | 7 if !self.closed => bare.receive(self.end, random.once_in(2)),
-            8 => self.hang_up::<S>(stage, bare),
+            6 | 7 if !self.closed => raw_peer.receive(self.end, random.once_in(2)),
+            8 => self.send_goodbye::<S>(stage, raw_peer),
             9 if !self.closed && random.once_in(2) => {
-                bare.close(self.end, random.once_in(2));
+                raw_peer.close(self.end, random.once_in(2));
                 self.closed = true;
             }
             10 | 11 => {
@@ -177,27 +177,27 @@ impl Life {
         }
     }
 
-    fn hang_up<S: Stack>(&mut self, stage: &Stage, bare: &Bare) {
-        let broken = bare.look(self.end, |said| !said.failed.is_empty());
+    fn send_goodbye<S: Stack>(&mut self, stage: &Stage, raw_peer: &RawPeer) {
+        let broken = raw_peer.inspect(self.end, |seen| !seen.failed.is_empty());
         if !self.hung_up && !self.closed && !broken {
             self.hung_up = true;
-            stage.until("it is connected", || bare.look(self.end, |said| said.connected.is_some()));
+            stage.until("it is connected", || raw_peer.inspect(self.end, |seen| seen.connected.is_some()));
             // Or each side might wait for the other to read.
-            bare.receive(self.end, true);
-            stage.hang_up::<S>(bare, self.end);
+            raw_peer.receive(self.end, true);
+            stage.send_goodbye::<S>(raw_peer, self.end);
         }
     }
 
-    fn assert_sound<S: Stack>(&self, bare: &Bare, reason: &str) {
-        let (record, said) = (&*self.record, bare.said(self.end));
-        let (received, sent, heard) = (record.received.borrow(), record.sent.borrow(), S::heard(&said.received));
+    fn assert_sound<S: Stack>(&self, raw_peer: &RawPeer, reason: &str) {
+        let (record, said) = (&*self.record, raw_peer.completions(self.end));
+        let (received, sent, arrived) = (record.received.borrow(), record.sent.borrow(), S::decoded(&said.received));
         assert!(record.wrong.borrow().is_empty(), "{:?}", record.wrong.borrow());
         assert!(self.said.starts_with(&received), "other bytes have come");
-        assert!(sent.starts_with(&heard), "the peer was sent other bytes");
+        assert!(sent.starts_with(&arrived), "the peer was sent other bytes");
         assert!(record.read_closed.get() <= 1, "the end is reported once");
         assert!(said.ended <= 1, "the end is reported once");
         if reason == "done" && !self.closed {
-            assert_eq!((heard.len(), said.ended), (sent.len(), 1), "the peer missed something: {:?}", said.failed);
+            assert_eq!((arrived.len(), said.ended), (sent.len(), 1), "the peer missed something: {:?}", said.failed);
             let whole = record.left_early.get() || received.len() == self.said.len();
             assert!(whole, "{} of {} bytes have come", received.len(), self.said.len());
         }
@@ -206,23 +206,25 @@ impl Life {
 
 pub(crate) fn of_random_kinds_end_correctly<S: Stack>(stage: &Stage) {
     stage.expect_panics();
-    let (server, bare, mut random) = (stage.server(), stage.bare(), Random::new(stage.seed()));
-    let mut lives: Vec<_> = (0..LIVES).map(|_| Life::begin::<S>(stage, &server, &bare, &mut random)).collect();
+    let (server, raw_peer, mut random) = (stage.server(), stage.raw_peer(), Random::new(stage.seed()));
+    let mut lives: Vec<_> = (0..LIVES).map(|_| Life::begin::<S>(stage, &server, &raw_peer, &mut random)).collect();
     for _ in 0..STEPS {
         let which = random.below(LIVES);
-        lives[which].step::<S>(stage, &bare, &mut random);
+        lives[which].step::<S>(stage, &raw_peer, &mut random);
     }
     for life in &mut lives {
-        life.hang_up::<S>(stage, &bare);
-        bare.receive(life.end, true);
+        life.send_goodbye::<S>(stage, &raw_peer);
+        raw_peer.receive(life.end, true);
     }
     stage.until("every life has ended", || {
         server.counts().connections == 0
-            && lives.iter().all(|life| life.closed || bare.look(life.end, |said| said.ended + said.failed.len() > 0))
+            && lives
+                .iter()
+                .all(|life| life.closed || raw_peer.inspect(life.end, |seen| seen.ended + seen.failed.len() > 0))
     });
     for life in &lives {
         let reason = life.record.number.get().and_then(|number| stage.life().reason_of(number));
-        life.assert_sound::<S>(&bare, &reason.unwrap_or_default());
+        life.assert_sound::<S>(&raw_peer, &reason.unwrap_or_default());
     }
 }
 

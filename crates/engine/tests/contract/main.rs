@@ -8,7 +8,7 @@
 //! | the environment of a scenario | `stage.rs` |
 //! | the test backends: a real kernel, a simulated one | `backends/` |
 //! | the pipelines | `stack.rs`, `parcels.rs` |
-//! | a peer without an event loop | `bare.rs`, `caller.rs` |
+//! | a peer without an event loop | `raw_peer.rs`, `caller.rs` |
 //! | a record of the calls of handlers | `journal.rs` |
 //! | all scenarios with many seeds | `seeds.rs` |
 //! | system calls that fail | `injected_errors.rs` |
@@ -17,10 +17,10 @@
 //! A new driver is one more test backend, and one more module in `contract!`.
 
 mod backends;
-mod bare;
 mod caller;
 mod journal;
 mod parcels;
+mod raw_peer;
 mod seeds;
 mod stack;
 mod stage;
@@ -101,7 +101,7 @@ everywhere {
         comes_back_byte_by_byte,
         comes_back_though_no_buffer_holds_it,
         comes_back_to_a_channel,
-        comes_back_to_a_bare_peer_in_random_pieces,
+        comes_back_to_a_raw_peer_in_random_pieces,
         comes_back_to_each_of_many,
         comes_back_though_a_handler_pauses,
         comes_back_though_a_channel_pauses,

@@ -44,9 +44,9 @@ fn posts(journal: &Journal) -> Vec<String> {
 }
 
 pub(crate) fn arrive_in_order<S: Stack>(stage: &Stage) {
-    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, echo::<S>);
-    stage.connect::<S>(&bare, &to);
+    stage.connect::<S>(&raw_peer, &to);
     stage.until("it is open", || remotes.borrow().len() == 1);
     let remote = remotes.borrow()[0].clone();
     for post in 0..50 {
@@ -60,9 +60,9 @@ pub(crate) fn arrive_in_order<S: Stack>(stage: &Stage) {
 }
 
 pub(crate) fn of_another_thread_arrive_in_order<S: Stack>(stage: &Stage) {
-    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, echo::<S>);
-    stage.connect::<S>(&bare, &to);
+    stage.connect::<S>(&raw_peer, &to);
     stage.until("it is open", || remotes.borrow().len() == 1);
     let remote = remotes.borrow()[0].clone();
     let sender = thread::spawn(move || (0..POSTS).try_for_each(|post| remote.post(post)));
@@ -75,11 +75,11 @@ pub(crate) fn of_another_thread_arrive_in_order<S: Stack>(stage: &Stage) {
 }
 
 pub(crate) fn wake_a_loop_that_sleeps<S: Stack>(stage: &Stage) {
-    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, echo::<S>);
-    let end = stage.connect::<S>(&bare, &to);
-    bare.send(end, &S::said(b"ebb"));
-    stage.until("it is answered", || bare.look(end, |said| S::heard(&said.received) == b"ebb"));
+    let end = stage.connect::<S>(&raw_peer, &to);
+    raw_peer.send(end, &S::encoded(b"ebb"));
+    stage.until("it is answered", || raw_peer.inspect(end, |seen| S::decoded(&seen.received) == b"ebb"));
     stage.rest(stage.units(1) / 4);
     for post in 0..3 {
         let remote = remotes.borrow()[0].clone();
@@ -92,9 +92,9 @@ pub(crate) fn wake_a_loop_that_sleeps<S: Stack>(stage: &Stage) {
 
 /// The loop falls asleep between any two of them.
 pub(crate) fn of_several_threads_wake_it_each_time<S: Stack>(stage: &Stage) {
-    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, echo::<S>);
-    stage.connect::<S>(&bare, &to);
+    stage.connect::<S>(&raw_peer, &to);
     stage.until("it is open", || remotes.borrow().len() == 1);
     let come = Arc::new(AtomicU32::new(0));
     let senders: Vec<_> = (0..2)
@@ -128,16 +128,16 @@ pub(crate) fn of_several_threads_wake_it_each_time<S: Stack>(stage: &Stage) {
 }
 
 pub(crate) fn to_a_closed_connection_are_refused<S: Stack>(stage: &Stage) {
-    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, echo::<S>);
-    let end = stage.connect::<S>(&bare, &to);
+    let end = stage.connect::<S>(&raw_peer, &to);
     stage.until("it is open", || remotes.borrow().len() == 1);
     let remote = remotes.borrow()[0].clone();
     assert!(!remote.is_closed());
-    bare.close(end, true);
+    raw_peer.close(end, true);
     stage.reason(1);
     // The new connection in its slot does not get the post.
-    stage.connect::<S>(&bare, &to);
+    stage.connect::<S>(&raw_peer, &to);
     stage.until("the next is open", || remotes.borrow().len() == 2);
     assert!(remote.is_closed());
     assert_eq!(remote.post(7), Err(PostError::Closed(7)));
@@ -147,7 +147,7 @@ pub(crate) fn to_a_closed_connection_are_refused<S: Stack>(stage: &Stage) {
 
 /// A post is in transit when its connection closes and another one takes the slot.
 pub(crate) fn that_come_too_late_reach_no_connection<S: Stack>(stage: &Stage) {
-    let (server, bare) = (stage.server(), stage.bare());
+    let (server, raw_peer) = (stage.server(), stage.raw_peer());
     let journal = Journal::default();
     let (to, remotes) = listen::<S>(stage, &server, &journal, |call, cx| match call {
         // A post follows in the same turn.
@@ -155,13 +155,13 @@ pub(crate) fn that_come_too_late_reach_no_connection<S: Stack>(stage: &Stage) {
         call => call.by_default(cx),
     });
     for round in 0..5 {
-        let end = stage.connect::<S>(&bare, &to);
+        let end = stage.connect::<S>(&raw_peer, &to);
         stage.until("it is open", || remotes.borrow().len() == 2 * round + 1);
         let remote = remotes.borrow()[2 * round].clone();
-        bare.send(end, &S::said(b"!"));
-        let next = bare.connect(&to);
-        bare.receive(next, true);
-        bare.send(next, &S::hello());
+        raw_peer.send(end, &S::encoded(b"!"));
+        let next = raw_peer.connect(&to);
+        raw_peer.receive(next, true);
+        raw_peer.send(next, &S::hello());
         // A post in each of the turns in which the one closes and the other opens.
         stage.until("the next is open", || {
             let _ = server.with(|_| remote.post(round as u32));
@@ -171,33 +171,33 @@ pub(crate) fn that_come_too_late_reach_no_connection<S: Stack>(stage: &Stage) {
         let others = remotes.borrow()[2 * round + 1].clone();
         others.post(1_000 + round as u32).expect("that connection is there");
         stage.until("it has come", || journal.count(&format!("posted {}", 1_000 + round as u32)) == 1);
-        bare.close(next, true);
+        raw_peer.close(next, true);
         stage.until("that one is gone", || others.is_closed());
     }
 }
 
 /// A handler's output for a post and for a message comes one after the other, never interleaved.
 pub(crate) fn and_messages_do_not_mix<S: Stack>(stage: &Stage) {
-    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
     let (to, remotes) = listen::<S>(stage, &server, &journal, |call, cx| match call {
         Call::Event(Event::Posted(post)) => cx.send(parcel(post as u8, 2_000).into()).into(),
         Call::Message(_) => cx.send(parcel(255, 300).into()).into(),
         call => call.by_default(cx),
     });
-    let end = stage.connect::<S>(&bare, &to);
+    let end = stage.connect::<S>(&raw_peer, &to);
     stage.until("it is open", || remotes.borrow().len() == 1);
     let remote = remotes.borrow()[0].clone();
     for post in 0..30 {
         remote.post(post).expect("the connection is there");
-        bare.send(end, &S::said(b"ebb"));
+        raw_peer.send(end, &S::encoded(b"ebb"));
         if post % 4 == 0 {
             stage.rest(stage.units(1) / 2_000);
         }
     }
     stage.until("all have come", || posts(&journal).len() == 30);
-    stage.hang_up::<S>(&bare, end);
-    stage.until("the server ends", || bare.look(end, |said| said.ended == 1));
-    let all = S::heard(&bare.said(end).received);
+    stage.send_goodbye::<S>(&raw_peer, end);
+    stage.until("the server ends", || raw_peer.inspect(end, |seen| seen.ended == 1));
+    let all = S::decoded(&raw_peer.completions(end).received);
     let (mut rest, mut next) = (&all[..], 0);
     while let [tag, high, low, after @ ..] = rest {
         let (parcel, after) = after.split_at(usize::from(u16::from_be_bytes([*high, *low])));

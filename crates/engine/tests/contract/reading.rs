@@ -24,13 +24,13 @@ fn narrow() -> Limits {
 
 /// The messages of a server, and the handle by which a test resumes it.
 #[derive(Default)]
-struct Heard {
+struct ReceivedBytes {
     bytes: RefCell<Vec<u8>>,
     messages: Cell<usize>,
     remote: RefCell<Option<Remote<Post>>>,
 }
 
-impl Heard {
+impl ReceivedBytes {
     fn note(&self, message: &[u8]) {
         self.bytes.borrow_mut().extend_from_slice(message);
         self.messages.set(self.messages.get() + 1);
@@ -43,33 +43,33 @@ impl Heard {
 }
 
 /// A handler that pauses when it opens and whenever `pauses` returns true, and resumes on a post.
-fn hears<S: Stack, C: Codec<In = tidegate_codec::Slice>>(
+fn listen_receiving<S: Stack, C: Codec<In = tidegate_codec::Slice>>(
     stage: &Stage,
     server: &Site,
     codec: impl Fn() -> C + 'static,
-    pauses: impl Fn(&Heard) -> bool + 'static,
-) -> (Address, Rc<Heard>) {
-    let heard = Rc::<Heard>::default();
-    let (note, pauses) = (heard.clone(), Rc::new(pauses));
+    pauses: impl Fn(&ReceivedBytes) -> bool + 'static,
+) -> (Address, Rc<ReceivedBytes>) {
+    let received = Rc::<ReceivedBytes>::default();
+    let (note, pauses) = (received.clone(), Rc::new(pauses));
     let to = stage.listen(server, Limits::default(), codec, move || {
-        let (heard, pauses) = (note.clone(), pauses.clone());
+        let (received, pauses) = (note.clone(), pauses.clone());
         move |call, cx: &mut Cx<'_, C>| {
             match call {
-                Call::Open => *heard.remote.borrow_mut() = Some(cx.remote()),
-                Call::Message(message) => heard.note(&message),
+                Call::Open => *received.remote.borrow_mut() = Some(cx.remote()),
+                Call::Message(message) => received.note(&message),
                 Call::Event(Event::Posted(_)) => {
                     cx.resume();
                     return Outcome::Continue;
                 }
                 call => return call.by_default(cx),
             }
-            if pauses(&heard) {
+            if pauses(&received) {
                 cx.pause();
             }
             Outcome::Continue
         }
     });
-    (to, heard)
+    (to, received)
 }
 
 /// Watches how much memory a server uses at most while its queue fills.
@@ -84,19 +84,19 @@ fn watch(stage: &Stage, site: &Site, time: Duration) -> usize {
 
 pub(crate) fn a_handler_that_pauses_from_the_start_is_delivered_nothing<S: Stack>(stage: &Stage) {
     let server = stage.server();
-    let (to, heard) = hears::<S, _>(stage, &server, S::server, |heard| heard.messages.get() == 0);
-    let caller = Caller::<S>::deaf(stage, &to);
+    let (to, received) = listen_receiving::<S, _>(stage, &server, S::server, |received| received.messages.get() == 0);
+    let caller = Caller::<S>::not_reading(stage, &to);
     let bytes = pattern(2 * stage.bulk());
     caller.say(&bytes);
     let most = watch(stage, &server, stage.units(1));
-    assert_eq!(heard.messages.get(), 0, "messages that were delivered");
+    assert_eq!(received.messages.get(), 0, "messages that were delivered");
     assert!(caller.pending() > 0, "more than anybody takes");
     assert!(most < BUFFERED_BYTES_MAX, "{most} bytes were buffered while reading paused");
-    heard.post(1);
+    received.post(1);
     stage.until("all has left", || caller.pending() == 0);
     caller.end(stage);
     stage.until("the server is done", || server.counts().closed_done == 1);
-    assert!(*heard.bytes.borrow() == bytes, "other bytes arrived");
+    assert!(*received.bytes.borrow() == bytes, "other bytes arrived");
 }
 
 /// `count` short lines, and their content without line ends.
@@ -109,48 +109,54 @@ fn lines(count: usize) -> (Vec<u8>, Vec<u8>) {
 pub(crate) fn a_pause_in_a_batch_of_messages_applies_to_the_next_one<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let batch = 50 + stage.random().below(400);
-    let pauses = move |heard: &Heard| heard.messages.get() > 0 && heard.messages.get().is_multiple_of(batch);
-    let (to, heard) = hears::<S, _>(stage, &server, || S::server_with(Lines::new()), pauses);
+    let pauses =
+        move |received: &ReceivedBytes| received.messages.get() > 0 && received.messages.get().is_multiple_of(batch);
+    let (to, received) = listen_receiving::<S, _>(stage, &server, || S::server_with(Lines::new()), pauses);
     let caller = Caller::<S>::new(stage, &to);
     let count = 1000;
     let (wire, plain) = lines(count);
     caller.say(&wire);
     for delivered in (batch..=count).step_by(batch) {
-        stage.until("a batch is delivered", || heard.messages.get() >= delivered);
+        stage.until("a batch is delivered", || received.messages.get() >= delivered);
         stage.rest(MOMENT);
-        assert_eq!(heard.messages.get(), delivered, "messages that were delivered");
-        heard.post(1);
+        assert_eq!(received.messages.get(), delivered, "messages that were delivered");
+        received.post(1);
     }
-    stage.until("all were delivered", || heard.messages.get() == count);
+    stage.until("all were delivered", || received.messages.get() == count);
     caller.end(stage);
-    assert!(caller.all_heard(stage).is_empty());
-    assert!(*heard.bytes.borrow() == plain, "other messages arrived");
+    assert!(caller.all_received(stage).is_empty());
+    assert!(*received.bytes.borrow() == plain, "other messages arrived");
 }
 
 /// The first half of a message has come when the handler pauses.
 pub(crate) fn a_pause_in_the_middle_of_a_message_delays_it<S: Stack>(stage: &Stage) {
     let server = stage.server();
-    let (to, heard) = hears::<S, _>(stage, &server, || S::server_with(Lines::new()), |heard| heard.messages.get() == 1);
+    let (to, received) = listen_receiving::<S, _>(
+        stage,
+        &server,
+        || S::server_with(Lines::new()),
+        |received| received.messages.get() == 1,
+    );
     let caller = Caller::<S>::new(stage, &to);
     let rest = "flow, slack".repeat(300);
     caller.say(b"ebb\nflow, sl");
-    stage.until("a line is delivered", || heard.messages.get() == 1);
+    stage.until("a line is delivered", || received.messages.get() == 1);
     for piece in [&rest.as_bytes()[8..], b"\nebb", b" again\n"] {
         caller.say(piece);
         stage.rest(MOMENT);
     }
-    assert_eq!(heard.messages.get(), 1, "messages that were delivered");
-    heard.post(1);
-    stage.until("the rest is delivered", || heard.messages.get() == 3);
-    assert!(*heard.bytes.borrow() == ["ebb", &rest, "ebb again"].concat().as_bytes(), "other messages arrived");
+    assert_eq!(received.messages.get(), 1, "messages that were delivered");
+    received.post(1);
+    stage.until("the rest is delivered", || received.messages.get() == 3);
+    assert!(*received.bytes.borrow() == ["ebb", &rest, "ebb again"].concat().as_bytes(), "other messages arrived");
     caller.end(stage);
-    assert!(caller.all_heard(stage).is_empty());
+    assert!(caller.all_received(stage).is_empty());
 }
 
 /// A task that receives messages only when `goes_on` is set.
 async fn hear_late<C: Codec<In = tidegate_codec::Slice>>(
     mut channel: Channel<C>,
-    heard: Rc<Heard>,
+    received: Rc<ReceivedBytes>,
     goes_on: Rc<Cell<bool>>,
 ) -> Served {
     // While no task waits in `recv`, the loop receives nothing; a `recv` that was dropped changes nothing.
@@ -159,17 +165,17 @@ async fn hear_late<C: Codec<In = tidegate_codec::Slice>>(
         task::sleep(MOMENT * 50).await;
     }
     while let Some(message) = channel.recv().await? {
-        heard.note(&message);
+        received.note(&message);
     }
     Ok(())
 }
 
 pub(crate) fn a_channel_that_does_not_receive_buffers_nothing<S: Stack>(stage: &Stage) {
-    let (server, heard, goes_on) = (stage.server(), Rc::<Heard>::default(), Rc::new(Cell::new(false)));
-    let (note, may) = (heard.clone(), goes_on.clone());
+    let (server, received, goes_on) = (stage.server(), Rc::<ReceivedBytes>::default(), Rc::new(Cell::new(false)));
+    let (note, may) = (received.clone(), goes_on.clone());
     let serve = move |channel| hear_late(channel, note.clone(), may.clone());
     let to = stage.serve(&server, Limits::default(), S::server, serve);
-    let caller = Caller::<S>::deaf(stage, &to);
+    let caller = Caller::<S>::not_reading(stage, &to);
     let bytes = pattern(2 * stage.bulk());
     caller.say(&bytes);
     let most = watch(stage, &server, stage.units(1) / 10);
@@ -179,7 +185,7 @@ pub(crate) fn a_channel_that_does_not_receive_buffers_nothing<S: Stack>(stage: &
     stage.until("all has left", || caller.pending() == 0);
     caller.end(stage);
     stage.until("the server is done", || server.counts().closed_done == 1);
-    assert!(*heard.bytes.borrow() == bytes, "other bytes arrived");
+    assert!(*received.bytes.borrow() == bytes, "other bytes arrived");
 }
 
 /// The observations of a handler that sends.
@@ -222,31 +228,31 @@ pub(crate) fn writability_alone_moves_everything<S: Stack>(stage: &Stage) {
     let (note, bytes) = (poured.clone(), pattern(2 * stage.bulk()));
     let said = bytes.clone();
     let to = stage.listen(&server, narrow(), S::server, move || pour::<S>(&note, &said));
-    let caller = Caller::<S>::deaf(stage, &to);
-    let (mut turns, mut call, mut most) = (0, 0, 0);
+    let caller = Caller::<S>::not_reading(stage, &to);
+    let (mut turns, mut edges, mut most) = (0, 0, 0);
     let mut once_a_turn = true;
-    let mut look = || {
+    let mut inspect = || {
         let counts = server.counts();
-        once_a_turn &= poured.writable.get() - call <= counts.turns - turns;
-        (turns, call) = (counts.turns, poured.writable.get());
+        once_a_turn &= poured.writable.get() - edges <= counts.turns - turns;
+        (turns, edges) = (counts.turns, poured.writable.get());
         most = most.max(server.used());
     };
     stage.until("as much has left as anybody takes", || {
-        look();
+        inspect();
         poured.left.get() > 0
     });
     stage.happens(stage.units(1) / 10, || {
-        look();
+        inspect();
         false
     });
     assert!(poured.left.get() > 0, "more than anybody takes");
     let before = poured.writable.get();
     caller.listen(true);
     stage.until("the server ends", || {
-        look();
+        inspect();
         caller.is_over()
     });
-    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    assert!(caller.all_received(stage) == bytes, "other bytes arrived");
     caller.end(stage);
     assert!(once_a_turn, "two edges in one turn");
     assert!(!poured.nested.get(), "an edge within a send");
@@ -326,9 +332,9 @@ pub(crate) fn two_handlers_that_block_each_other_end_by_the_write_deadline<S: St
 
 /// Two reasons not to read: as long as there is one, nothing is delivered.
 pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
-    let (server, heard) = (stage.server(), Rc::<Heard>::default());
-    let (note, writable) = (heard.clone(), Rc::new(Cell::new(0)));
-    let (call, answer) = (writable.clone(), pattern(stage.bulk()));
+    let (server, received) = (stage.server(), Rc::<ReceivedBytes>::default());
+    let (note, writable) = (received.clone(), Rc::new(Cell::new(0)));
+    let (edges, answer) = (writable.clone(), pattern(stage.bulk()));
     let said = answer.clone();
     let limits = Limits { water: WaterMarks { cap: u64::MAX, ..narrow().water }, ..narrow() };
     let to = stage.listen(
@@ -336,13 +342,13 @@ pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
         limits,
         || S::server_with(Lines::new()),
         move || {
-            let (heard, call, said) = (note.clone(), call.clone(), said.clone());
+            let (received, edges, said) = (note.clone(), edges.clone(), said.clone());
             move |what, cx: &mut Cx<'_, S::With<Lines>>| {
                 match what {
-                    Call::Open => *heard.remote.borrow_mut() = Some(cx.remote()),
+                    Call::Open => *received.remote.borrow_mut() = Some(cx.remote()),
                     Call::Message(message) => {
-                        heard.note(&message);
-                        if heard.messages.get() == 1 {
+                        received.note(&message);
+                        if received.messages.get() == 1 {
                             cx.pause();
                             for piece in said.chunks(5000) {
                                 if let Err(error) = cx.send(Payload::from(hex(piece))) {
@@ -351,7 +357,7 @@ pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
                             }
                         }
                     }
-                    Call::Event(Event::Writable) => call.set(call.get() + 1),
+                    Call::Event(Event::Writable) => edges.set(edges.get() + 1),
                     Call::Event(Event::Posted(_)) => cx.resume(),
                     call => return call.by_default(cx),
                 }
@@ -359,43 +365,43 @@ pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
             }
         },
     );
-    let caller = Caller::<S>::deaf(stage, &to);
+    let caller = Caller::<S>::not_reading(stage, &to);
     let (wire, plain) = lines(100);
     caller.say(&wire);
-    stage.until("a line is delivered", || heard.messages.get() == 1);
+    stage.until("a line is delivered", || received.messages.get() == 1);
     stage.rest(MOMENT * 10);
-    assert_eq!((heard.messages.get(), writable.get()), (1, 0), "messages, and edges");
+    assert_eq!((received.messages.get(), writable.get()), (1, 0), "messages, and edges");
     // The peer reads: what is left is the pause.
     caller.listen(true);
     stage.until("the server is writable", || writable.get() == 1);
     stage.rest(MOMENT * 10);
-    assert_eq!(heard.messages.get(), 1, "messages that were delivered");
-    heard.post(1);
-    stage.until("all were delivered", || heard.messages.get() == 100);
+    assert_eq!(received.messages.get(), 1, "messages that were delivered");
+    received.post(1);
+    stage.until("all were delivered", || received.messages.get() == 100);
     caller.end(stage);
     let expected: Vec<u8> = answer.chunks(5000).flat_map(|piece| [hex(piece), vec![b'\n']].concat()).collect();
-    assert!(caller.all_heard(stage) == expected, "other bytes arrived");
-    assert!(*heard.bytes.borrow() == plain, "other messages arrived");
+    assert!(caller.all_received(stage) == expected, "other bytes arrived");
+    assert!(*received.bytes.borrow() == plain, "other messages arrived");
 }
 
 /// Blocked writes count like a full queue: nothing is read, and `Writable` comes when the block ends.
 pub(crate) fn blocked_writes_stop_reading<S: Stack>(stage: &Stage) {
-    let (server, heard, writable) = (stage.server(), Rc::<Heard>::default(), Rc::new(Cell::new(0)));
-    let (note, call) = (heard.clone(), writable.clone());
+    let (server, received, writable) = (stage.server(), Rc::<ReceivedBytes>::default(), Rc::new(Cell::new(0)));
+    let (note, edges) = (received.clone(), writable.clone());
     let to = stage.listen(
         &server,
         Limits::default(),
         || S::server_with(Lines::new()),
         move || {
-            let (heard, call) = (note.clone(), call.clone());
+            let (received, edges) = (note.clone(), edges.clone());
             move |what, cx: &mut Cx<'_, S::With<Lines>>| {
                 match what {
-                    Call::Open => *heard.remote.borrow_mut() = Some(cx.remote()),
+                    Call::Open => *received.remote.borrow_mut() = Some(cx.remote()),
                     Call::Message(message) => {
-                        heard.note(&message);
-                        cx.block_writes(heard.messages.get() == 10);
+                        received.note(&message);
+                        cx.block_writes(received.messages.get() == 10);
                     }
-                    Call::Event(Event::Writable) => call.set(call.get() + 1),
+                    Call::Event(Event::Writable) => edges.set(edges.get() + 1),
                     Call::Event(Event::Posted(_)) => cx.block_writes(false),
                     what => return what.by_default(cx),
                 }
@@ -406,15 +412,15 @@ pub(crate) fn blocked_writes_stop_reading<S: Stack>(stage: &Stage) {
     let caller = Caller::<S>::new(stage, &to);
     let (wire, plain) = lines(100);
     caller.say(&wire);
-    stage.until("some were delivered", || heard.messages.get() >= 10);
+    stage.until("some were delivered", || received.messages.get() >= 10);
     stage.rest(MOMENT * 10);
-    assert_eq!((heard.messages.get(), writable.get()), (10, 0), "messages, and edges");
-    heard.post(1);
-    stage.until("all were delivered", || heard.messages.get() == 100);
+    assert_eq!((received.messages.get(), writable.get()), (10, 0), "messages, and edges");
+    received.post(1);
+    stage.until("all were delivered", || received.messages.get() == 100);
     assert_eq!(writable.get(), 1, "edges");
     caller.end(stage);
-    assert!(caller.all_heard(stage).is_empty());
-    assert!(*heard.bytes.borrow() == plain, "other messages arrived");
+    assert!(caller.all_received(stage).is_empty());
+    assert!(*received.bytes.borrow() == plain, "other messages arrived");
 }
 
 /// A line of the same length, without line ends.
@@ -426,7 +432,7 @@ fn hex(bytes: &[u8]) -> Vec<u8> {
 pub(crate) fn memory_in_transit_is_bounded_by_the_water_marks<S: Stack>(stage: &Stage) {
     let server = stage.server();
     let to = stage.listen(&server, narrow(), S::server, || crate::echo::echo::<S>);
-    let caller = Caller::<S>::deaf(stage, &to);
+    let caller = Caller::<S>::not_reading(stage, &to);
     let bytes = pattern(3 * stage.bulk());
     caller.say(&bytes);
     let mut most = watch(stage, &server, stage.units(1) / 10);
@@ -437,7 +443,7 @@ pub(crate) fn memory_in_transit_is_bounded_by_the_water_marks<S: Stack>(stage: &
         caller.pending() == 0
     });
     caller.end(stage);
-    assert!(caller.all_heard(stage) == bytes, "other bytes came back");
+    assert!(caller.all_received(stage) == bytes, "other bytes came back");
     assert!(most < BUFFERED_BYTES_MAX, "{most} bytes were buffered");
 }
 
@@ -454,7 +460,7 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back<S: St
             call => call.by_default(cx),
         }
     });
-    let caller = Caller::<S>::deaf(stage, &to);
+    let caller = Caller::<S>::not_reading(stage, &to);
     caller.say(b"go on");
     let used = || server.used();
     stage.until("what waits is counted", || used() > stage.bulk() / 2);
@@ -462,7 +468,7 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back<S: St
     stage.until("the memory comes back", || used() < BUFFERED_BYTES_MAX.min(stage.bulk() / 2));
     caller.listen(true);
     stage.until("the peer sees the end", || caller.is_over());
-    assert!(bytes.starts_with(&caller.heard()), "other bytes arrived");
+    assert!(bytes.starts_with(&caller.received()), "other bytes arrived");
 }
 
 /// A handler that keeps slices of all messages finds their content unchanged.

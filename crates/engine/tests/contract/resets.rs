@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tidegate_engine::{Channel, Client, Event, Limits, Outcome, task};
 
-use crate::bare::Bare;
 use crate::echo::{echo, exchange, pattern};
 use crate::journal::Journal;
+use crate::raw_peer::RawPeer;
 use crate::stack::Stack;
 use crate::stage::{Call, Cx, Served, Stage};
 
@@ -17,7 +17,7 @@ use crate::stage::{Call, Cx, Served, Stage};
 struct Scene<'a> {
     stage: &'a Stage,
     server: crate::stage::Site,
-    bare: Bare,
+    raw_peer: RawPeer,
     end: usize,
     journal: Journal,
 }
@@ -41,12 +41,12 @@ fn reset_in<S: Stack>(
     act: impl Fn(Call, &mut Cx<'_, S::Codec>) -> Outcome<S::Codec> + 'static,
     get_there: impl FnOnce(&Scene<'_>),
 ) -> String {
-    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, act);
-    let end = stage.connect::<S>(&bare, &to);
-    let scene = Scene { stage, server, bare, end, journal };
+    let end = stage.connect::<S>(&raw_peer, &to);
+    let scene = Scene { stage, server, raw_peer, end, journal };
     get_there(&scene);
-    scene.bare.close(end, true);
+    scene.raw_peer.close(end, true);
     let reason = stage.reason(1);
     scene.assert_sleeps();
     assert_eq!(scene.server.counts().connections, 0);
@@ -58,14 +58,14 @@ fn assert_broken(reason: &str) {
 }
 
 pub(crate) fn before_it_is_accepted<S: Stack>(stage: &Stage) {
-    let (server, client, bare, journal) = (stage.server(), stage.client(), stage.bare(), Journal::default());
+    let (server, client, raw_peer, journal) = (stage.server(), stage.client(), stage.raw_peer(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, echo::<S>);
     for _ in 0..5 {
-        let end = bare.connect(&to);
+        let end = raw_peer.connect(&to);
         // In real time, without a turn of the server's loop.
-        (0..100).for_each(|_| bare.turn());
-        stage.until("it is connected", || bare.look(end, |said| said.connected.is_some()));
-        bare.close(end, true);
+        (0..100).for_each(|_| raw_peer.turn());
+        stage.until("it is connected", || raw_peer.inspect(end, |seen| seen.connected.is_some()));
+        raw_peer.close(end, true);
     }
     let started = stage.start(&client, exchange::<S>(to, pattern(100), 100));
     assert!(stage.outcome(&started).expect("accepting goes on") == pattern(100), "other bytes came back");
@@ -78,9 +78,9 @@ pub(crate) fn right_after_connecting<S: Stack>(stage: &Stage) {
 
 pub(crate) fn while_idle<S: Stack>(stage: &Stage) {
     let reason = reset_in::<S>(stage, echo::<S>, |scene| {
-        let Scene { stage, bare, end, .. } = scene;
-        bare.send(*end, &S::said(b"ebb"));
-        stage.until("it is answered", || bare.look(*end, |said| S::heard(&said.received) == b"ebb"));
+        let Scene { stage, raw_peer, end, .. } = scene;
+        raw_peer.send(*end, &S::encoded(b"ebb"));
+        stage.until("it is answered", || raw_peer.inspect(*end, |seen| S::decoded(&seen.received) == b"ebb"));
         scene.assert_sleeps();
     });
     assert_broken(&reason);
@@ -103,7 +103,7 @@ pub(crate) fn with_unread_data<S: Stack>(stage: &Stage) {
             call => call.by_default(cx),
         },
         |scene| {
-            scene.bare.send(scene.end, &S::said(&pattern(2_000)));
+            scene.raw_peer.send(scene.end, &S::encoded(&pattern(2_000)));
             scene.until_noted("open");
         },
     );
@@ -120,7 +120,7 @@ pub(crate) fn with_pending_bytes<S: Stack>(stage: &Stage) {
             call => call.by_default(cx),
         },
         |scene| {
-            scene.bare.receive(scene.end, false);
+            scene.raw_peer.receive(scene.end, false);
             scene.until_noted("open");
             scene.stage.rest(scene.stage.units(1) / 4);
             pool = Some(scene.server.pool());
@@ -143,8 +143,8 @@ pub(crate) fn after_our_end<S: Stack>(stage: &Stage) {
             call => call.by_default(cx),
         },
         |scene| {
-            let Scene { stage, bare, end, .. } = scene;
-            stage.until("the server ends", || bare.look(*end, |said| said.ended == 1));
+            let Scene { stage, raw_peer, end, .. } = scene;
+            stage.until("the server ends", || raw_peer.inspect(*end, |seen| seen.ended == 1));
             scene.assert_sleeps();
         },
     );
@@ -157,7 +157,7 @@ pub(crate) fn after_the_peers_end<S: Stack>(stage: &Stage) {
         stage,
         |_, _| Outcome::Continue,
         |scene| {
-            scene.stage.hang_up::<S>(&scene.bare, scene.end);
+            scene.stage.send_goodbye::<S>(&scene.raw_peer, scene.end);
             scene.until_noted("ReadClosed");
             scene.assert_sleeps();
             assert_eq!(scene.journal.count("ReadClosed"), 1);
@@ -177,9 +177,9 @@ pub(crate) fn while_waiting_for_the_peers_end<S: Stack>(stage: &Stage) {
             call => call.by_default(cx),
         },
         |scene| {
-            let Scene { stage, bare, end, .. } = scene;
-            bare.send(*end, &S::said(b"ebb"));
-            stage.until("the server ends", || bare.look(*end, |said| said.ended == 1));
+            let Scene { stage, raw_peer, end, .. } = scene;
+            raw_peer.send(*end, &S::encoded(b"ebb"));
+            stage.until("the server ends", || raw_peer.inspect(*end, |seen| seen.ended == 1));
         },
     );
     assert_eq!(reason, "done");
@@ -207,14 +207,14 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off<S: Stack>(stage: &Stage) {
 /// The peer shuts down its side and closes before it has read the bytes in transit.
 pub(crate) fn by_a_peer_that_leaves_in_the_middle<S: Stack>(stage: &Stage) {
     let much = stage.much();
-    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
         Call::Open => cx.send(pattern(much).into()).into(),
         call => call.by_default(cx),
     });
-    let end = stage.connect::<S>(&bare, &to);
-    stage.until("something has come", || bare.look(end, |said| !said.received.is_empty()));
-    bare.close(end, false);
+    let end = stage.connect::<S>(&raw_peer, &to);
+    stage.until("something has come", || raw_peer.inspect(end, |seen| !seen.received.is_empty()));
+    raw_peer.close(end, false);
     let reason = stage.reason(1);
     // Below a filter an end without a goodbye breaks the protocol; and the kernel may have taken everything already.
     let known = ["the peer ended without a goodbye", "done"].contains(&reason.as_str());
@@ -225,7 +225,7 @@ pub(crate) fn by_a_peer_that_leaves_in_the_middle<S: Stack>(stage: &Stage) {
 
 /// Every wait of a channel's task ends with the connection.
 pub(crate) fn end_whatever_a_channel_waits_for<S: Stack>(stage: &Stage) {
-    let (server, bare, much) = (stage.server(), stage.bare(), stage.much());
+    let (server, raw_peer, much) = (stage.server(), stage.raw_peer(), stage.much());
     let waits = Rc::new(RefCell::new(Vec::new()));
     for what in ["recv", "ready", "flushed", "close"] {
         let (waited, begun) = (waits.clone(), Rc::new(Cell::new(false)));
@@ -251,20 +251,20 @@ pub(crate) fn end_whatever_a_channel_waits_for<S: Stack>(stage: &Stage) {
             }
         };
         let to = stage.serve(&server, Limits::default(), S::server, serve);
-        let end = stage.connect::<S>(&bare, &to);
-        bare.receive(end, false);
+        let end = stage.connect::<S>(&raw_peer, &to);
+        raw_peer.receive(end, false);
         stage.until("the task waits", || begun.get());
         stage.rest(stage.units(1) / 100);
-        bare.close(end, true);
+        raw_peer.close(end, true);
         stage.until("the task waits no more", || waits.borrow().last() == Some(&what));
     }
     assert_eq!(server.counts().closed_failed, 0);
 }
 
-/// The bare peer sees a reset, and neither an end nor the pending bytes.
-fn assert_reset(stage: &Stage, server: &crate::stage::Site, bare: &Bare, end: usize, much: usize) {
-    stage.until("the peer sees the reset", || bare.look(end, |said| !said.failed.is_empty()));
-    let said = bare.said(end);
+/// The raw peer sees a reset, and neither an end nor the pending bytes.
+fn assert_reset(stage: &Stage, server: &crate::stage::Site, raw_peer: &RawPeer, end: usize, much: usize) {
+    stage.until("the peer sees the reset", || raw_peer.inspect(end, |seen| !seen.failed.is_empty()));
+    let said = raw_peer.completions(end);
     assert_eq!(said.ended, 0, "a reset is not an end");
     assert!(said.received.len() < much, "pending bytes were dropped");
     stage.until("the connection is closed", || server.counts().closed_aborted == 1);
@@ -275,7 +275,7 @@ fn assert_reset(stage: &Stage, server: &crate::stage::Site, bare: &Bare, end: us
 
 pub(crate) fn on_purpose_by_a_channel_are_seen_by_the_peer<S: Stack>(stage: &Stage) {
     for waiting in [0, stage.much()] {
-        let (server, bare) = (stage.server(), stage.bare());
+        let (server, raw_peer) = (stage.server(), stage.raw_peer());
         let serve = move |mut channel: Channel<S::Codec>| async move {
             channel.recv().await?;
             if waiting > 0 {
@@ -285,16 +285,16 @@ pub(crate) fn on_purpose_by_a_channel_are_seen_by_the_peer<S: Stack>(stage: &Sta
             Served::Ok(())
         };
         let to = stage.serve(&server, Limits::default(), S::server, serve);
-        let end = stage.connect::<S>(&bare, &to);
-        bare.send(end, &S::said(b"ebb"));
-        assert_reset(stage, &server, &bare, end, waiting.max(1_000));
+        let end = stage.connect::<S>(&raw_peer, &to);
+        raw_peer.send(end, &S::encoded(b"ebb"));
+        assert_reset(stage, &server, &raw_peer, end, waiting.max(1_000));
     }
 }
 
 /// Either half may abort; the other one, which waits meanwhile, gets the reason.
 pub(crate) fn on_purpose_by_a_half_end_the_other_half<S: Stack>(stage: &Stage) {
     for by_reader in [true, false] {
-        let (server, bare) = (stage.server(), stage.bare());
+        let (server, raw_peer) = (stage.server(), stage.raw_peer());
         let reasons = Rc::new(RefCell::new(Vec::new()));
         let seen = reasons.clone();
         let serve = move |mut channel: Channel<S::Codec>| {
@@ -329,18 +329,18 @@ pub(crate) fn on_purpose_by_a_half_end_the_other_half<S: Stack>(stage: &Stage) {
             }
         };
         let to = stage.serve(&server, Limits::default(), S::server, serve);
-        let end = stage.connect::<S>(&bare, &to);
-        bare.receive(end, !by_reader);
-        bare.send(end, &S::said(b"ebb"));
+        let end = stage.connect::<S>(&raw_peer, &to);
+        raw_peer.receive(end, !by_reader);
+        raw_peer.send(end, &S::encoded(b"ebb"));
         stage.until("the other half waits no more", || reasons.borrow().len() == 1);
         assert_eq!(reasons.borrow()[0], Err("the application reset the connection".into()));
-        bare.receive(end, true);
-        assert_reset(stage, &server, &bare, end, usize::MAX);
+        raw_peer.receive(end, true);
+        assert_reset(stage, &server, &raw_peer, end, usize::MAX);
     }
 }
 
 pub(crate) fn on_purpose_by_a_handler_are_seen_by_the_peer<S: Stack>(stage: &Stage) {
-    let (server, bare, journal) = (stage.server(), stage.bare(), Journal::default());
+    let (server, raw_peer, journal) = (stage.server(), stage.raw_peer(), Journal::default());
     let much = stage.much();
     let to = stage.listen_noting::<S>(&server, Limits::default(), &journal, move |call, cx| match call {
         Call::Message(_) => match cx.send(pattern(much).into()) {
@@ -349,10 +349,10 @@ pub(crate) fn on_purpose_by_a_handler_are_seen_by_the_peer<S: Stack>(stage: &Sta
         },
         call => call.by_default(cx),
     });
-    let end = stage.connect::<S>(&bare, &to);
-    bare.send(end, &S::said(b"ebb"));
+    let end = stage.connect::<S>(&raw_peer, &to);
+    raw_peer.send(end, &S::encoded(b"ebb"));
     assert_eq!(stage.reason(1), "the application reset the connection");
-    assert_reset(stage, &server, &bare, end, much);
+    assert_reset(stage, &server, &raw_peer, end, much);
     assert_eq!(journal.count("ReadClosed"), 0);
 }
 

@@ -4,7 +4,7 @@ use tidegate_codec::framing::{Payload, Raw};
 use tidegate_codec::{Codec, Over, Slice};
 use tidegate_testkit::filters::{RECORD_BYTES_MAX, ToyTls};
 
-/// A pipeline of bytes, with the wire form of its other end, for a bare socket.
+/// A pipeline of bytes, with the wire form of its other end, for a raw_peer socket.
 pub(crate) trait Stack: 'static {
     type Codec: Codec<In = Slice, Out = Payload>;
 
@@ -27,13 +27,13 @@ pub(crate) trait Stack: 'static {
     fn hello() -> Vec<u8>;
 
     /// The wire form of a client's bytes, after its hello.
-    fn said(plain: &[u8]) -> Vec<u8>;
+    fn encoded(plain: &[u8]) -> Vec<u8>;
 
     /// The wire form of a client's end.
     fn goodbye() -> Vec<u8>;
 
     /// The decoded bytes of a server, as far as they are complete.
-    fn heard(wire: &[u8]) -> Vec<u8>;
+    fn decoded(wire: &[u8]) -> Vec<u8>;
 }
 
 /// No filter between the application and the socket.
@@ -69,7 +69,7 @@ impl Stack for Plain {
         Vec::new()
     }
 
-    fn said(plain: &[u8]) -> Vec<u8> {
+    fn encoded(plain: &[u8]) -> Vec<u8> {
         plain.to_vec()
     }
 
@@ -77,7 +77,7 @@ impl Stack for Plain {
         Vec::new()
     }
 
-    fn heard(wire: &[u8]) -> Vec<u8> {
+    fn decoded(wire: &[u8]) -> Vec<u8> {
         wire.to_vec()
     }
 }
@@ -115,7 +115,7 @@ impl Stack for Filtered {
         ToyTls::client_wire(KEY, b"", 1)[..HELLO_BYTES].to_vec()
     }
 
-    fn said(plain: &[u8]) -> Vec<u8> {
+    fn encoded(plain: &[u8]) -> Vec<u8> {
         let wire = ToyTls::client_wire(KEY, plain, RECORD_BYTES);
         wire[HELLO_BYTES..wire.len() - GOODBYE_BYTES].to_vec()
     }
@@ -124,7 +124,7 @@ impl Stack for Filtered {
         vec![0; GOODBYE_BYTES]
     }
 
-    fn heard(wire: &[u8]) -> Vec<u8> {
+    fn decoded(wire: &[u8]) -> Vec<u8> {
         let mut whole = wire.len().min(HELLO_BYTES);
         while let Some((length, rest)) = wire[whole..].split_first_chunk()
             && let length = usize::from(u16::from_be_bytes(*length))

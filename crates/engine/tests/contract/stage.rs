@@ -1,4 +1,4 @@
-//! `Stage`: the environment of a scenario: event loops, bare peers and addresses, on any test backend.
+//! `Stage`: the environment of a scenario: event loops, raw peers and addresses, on any test backend.
 //!
 //! A scenario states the actions and the expected results. The [`TestBackend`] provides a real kernel or a simulated
 //! one: a scenario uses no descriptor and no clock, and waits for conditions.
@@ -18,8 +18,8 @@ use tidegate_sys::{Address, Driver, Socket};
 use tidegate_testkit::Random;
 use tidegate_testkit::network::SimNode;
 
-use crate::bare::Bare;
 use crate::journal::Journal;
+use crate::raw_peer::RawPeer;
 use crate::stack::Stack;
 
 /// The drivers, sockets and clock beneath the loops of a scenario.
@@ -37,7 +37,7 @@ pub(crate) trait TestBackend {
     fn nowhere(&self) -> Address;
 
     /// An address from which no answer comes.
-    fn deaf(&self) -> Address;
+    fn unresponsive(&self) -> Address;
 
     /// A time that is long for this backend.
     fn unit(&self) -> Duration;
@@ -151,7 +151,7 @@ impl Site {
 pub(crate) struct Stage {
     backend: Box<dyn TestBackend>,
     sites: RefCell<Vec<Site>>,
-    bares: RefCell<Vec<Bare>>,
+    raw_peers: RefCell<Vec<RawPeer>>,
     life: Rc<Life>,
     /// The scenario panics on purpose.
     panics: Cell<bool>,
@@ -187,7 +187,7 @@ impl Stage {
         Self {
             backend: Box::new(backend),
             sites: RefCell::default(),
-            bares: RefCell::default(),
+            raw_peers: RefCell::default(),
             life: Rc::default(),
             panics: Cell::new(false),
         }
@@ -209,11 +209,11 @@ impl Stage {
     }
 
     /// A peer without a loop, on the clients' host.
-    pub(crate) fn bare(&self) -> Bare {
+    pub(crate) fn raw_peer(&self) -> RawPeer {
         let pool = Pool::new();
-        let bare = Bare::new(self.backend.driver(Side::Client, &pool), pool);
-        self.bares.borrow_mut().push(bare.clone());
-        bare
+        let raw_peer = RawPeer::new(self.backend.driver(Side::Client, &pool), pool);
+        self.raw_peers.borrow_mut().push(raw_peer.clone());
+        raw_peer
     }
 
     /// A listener on the servers' host.
@@ -225,8 +225,8 @@ impl Stage {
         self.backend.nowhere()
     }
 
-    pub(crate) fn deaf(&self) -> Address {
-        self.backend.deaf()
+    pub(crate) fn unresponsive(&self) -> Address {
+        self.backend.unresponsive()
     }
 
     /// A multiple of a time that is long for the backend: for deadlines.
@@ -318,23 +318,23 @@ impl Stage {
         address
     }
 
-    /// Connects a bare peer, which receives all bytes, and sends its hello.
-    pub(crate) fn connect<S: Stack>(&self, bare: &Bare, to: &Address) -> usize {
-        let end = bare.connect(to);
+    /// Connects a raw peer, which receives all bytes, and sends its hello.
+    pub(crate) fn connect<S: Stack>(&self, raw_peer: &RawPeer, to: &Address) -> usize {
+        let end = raw_peer.connect(to);
         // The server may have accepted the connection and cut it off meanwhile.
-        self.until("a bare peer is connected", || bare.look(end, |said| said.connected.is_some()));
-        bare.receive(end, true);
-        bare.send(end, &S::hello());
+        self.until("a raw peer is connected", || raw_peer.inspect(end, |seen| seen.connected.is_some()));
+        raw_peer.receive(end, true);
+        raw_peer.send(end, &S::hello());
         end
     }
 
-    /// A bare peer sends its goodbye, and shuts down its side.
-    pub(crate) fn hang_up<S: Stack>(&self, bare: &Bare, end: usize) {
-        bare.send(end, &S::goodbye());
-        if bare.pending(end) > 0 {
-            self.until("a bare peer has sent everything", || bare.pending(end) == 0);
+    /// A raw peer sends its goodbye, and shuts down its side.
+    pub(crate) fn send_goodbye<S: Stack>(&self, raw_peer: &RawPeer, end: usize) {
+        raw_peer.send(end, &S::goodbye());
+        if raw_peer.pending(end) > 0 {
+            self.until("a raw peer has sent everything", || raw_peer.pending(end) == 0);
         }
-        bare.shut(end);
+        raw_peer.shutdown_write(end);
     }
 
     /// Whether time goes by itself, and threads come when they like.
@@ -430,9 +430,9 @@ impl Stage {
 
     /// Whether a condition comes true within some time.
     pub(crate) fn happens(&self, within: Duration, mut is_so: impl FnMut() -> bool) -> bool {
-        let bares = self.bares.borrow().clone();
+        let raw_peers = self.raw_peers.borrow().clone();
         self.backend.run_until(within, &mut || {
-            bares.iter().for_each(Bare::turn);
+            raw_peers.iter().for_each(RawPeer::turn);
             is_so()
         })
     }
@@ -440,7 +440,7 @@ impl Stage {
     /// Asserts that a scenario leaves nothing behind: no connection, no socket, no byte, no handler without a `closed`
     /// call.
     pub(crate) fn finish(self) {
-        self.bares.borrow().iter().for_each(Bare::close_all);
+        self.raw_peers.borrow().iter().for_each(RawPeer::close_all);
         let sites = self.sites.borrow().clone();
         self.until("all connections are gone", || sites.iter().all(|site| site.counts().connections == 0));
         sites.iter().for_each(|site| site.with(|event_loop| event_loop.drain(Duration::ZERO)));
@@ -453,9 +453,9 @@ impl Stage {
         self.until("all sockets are closed", || self.backend.sockets() == 0);
         assert_eq!(self.life.opened.get(), self.life.gone.get(), "handlers that were opened, and closed");
         assert_eq!(self.life.late_calls.get(), 0, "calls of handlers after `closed`");
-        let bares = self.bares.take();
-        let pools: Vec<_> = sites.iter().map(Site::pool).chain(bares.iter().map(Bare::pool)).collect();
-        drop((sites, bares, self));
+        let raw_peers = self.raw_peers.take();
+        let pools: Vec<_> = sites.iter().map(Site::pool).chain(raw_peers.iter().map(RawPeer::pool)).collect();
+        drop((sites, raw_peers, self));
         for pool in pools {
             assert_eq!(pool.ledger().used(), 0, "bytes are left in the ledger");
         }

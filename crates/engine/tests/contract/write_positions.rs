@@ -45,13 +45,13 @@ impl Marks {
 /// Follows the positions while a peer does not read, and while it does.
 fn follow<S: Stack>(stage: &Stage, server: &Site, to: &Address, marks: &Marks, bytes: &[u8]) {
     let sent = || server.counts().sent_bytes;
-    let caller = Caller::<S>::deaf(stage, to);
+    let caller = Caller::<S>::not_reading(stage, to);
     stage.until("everything was sent", || !marks.all.borrow().is_empty());
     for listens in [false, true, false] {
         caller.listen(listens);
         stage.happens(stage.units(1) / 10, || {
             marks.check::<S>(sent(), false);
-            caller.look(|said| listens && said.received.len() > bytes.len() / 8)
+            caller.inspect(|seen| listens && seen.received.len() > bytes.len() / 8)
         });
     }
     stage.rest(stage.units(1));
@@ -62,7 +62,7 @@ fn follow<S: Stack>(stage: &Stage, server: &Site, to: &Address, marks: &Marks, b
         marks.check::<S>(sent(), false);
         caller.is_over()
     });
-    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    assert!(caller.all_received(stage) == bytes, "other bytes arrived");
     assert_eq!(marks.reported.get(), marks.all.borrow().len(), "positions that were reported");
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn positions_that_are_a_byte_apart_are_distinct<S: Stack>(stage: &Sta
         marks.check::<S>(server.counts().sent_bytes, false);
         caller.is_over()
     });
-    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    assert!(caller.all_received(stage) == bytes, "other bytes arrived");
     assert_eq!(marks.reported.get(), bytes.len(), "positions that were reported");
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn a_position_one_byte_ahead_waits<S: Stack>(stage: &Stage) {
             what => what.by_default(cx),
         }
     });
-    let caller = Caller::<S>::deaf(stage, &to);
+    let caller = Caller::<S>::not_reading(stage, &to);
     stage.until("a connection is there", || handle.borrow().is_some());
     stage.rest(stage.units(1));
     // Below a filter only the filter knows which of our bytes have left: the last one has not, in any case.
@@ -172,7 +172,7 @@ pub(crate) fn a_position_one_byte_ahead_waits<S: Stack>(stage: &Stage) {
     stage.rest(stage.units(1));
     assert_eq!(flushed.get(), 0, "the peer has taken {sent} bytes");
     caller.listen(true);
-    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    assert!(caller.all_received(stage) == bytes, "other bytes arrived");
     assert_eq!(flushed.get(), 1, "positions that were reported");
     caller.end(stage);
 }

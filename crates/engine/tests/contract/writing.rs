@@ -49,7 +49,7 @@ fn says<S: Stack>(stage: &Stage, server: &Site, messages: Vec<Vec<Parcel>>) -> A
 /// Sends it to a peer that reads intermittently.
 fn arrives<S: Stack>(stage: &Stage, server: &Site, messages: Vec<Vec<Parcel>>, said: &[u8]) {
     let to = says::<S>(stage, server, messages);
-    let caller = Caller::<S>::deaf(stage, &to);
+    let caller = Caller::<S>::not_reading(stage, &to);
     caller.say(b"go on");
     let mut random = stage.random();
     for _ in 0..5 {
@@ -57,7 +57,7 @@ fn arrives<S: Stack>(stage: &Stage, server: &Site, messages: Vec<Vec<Parcel>>, s
         stage.rest(MOMENT * random.below(8) as u32);
     }
     caller.listen(true);
-    assert!(caller.all_heard(stage) == said, "other bytes arrived");
+    assert!(caller.all_received(stage) == said, "other bytes arrived");
     caller.end(stage);
     stage.until("the server is done", || server.counts().closed_done == 1);
 }
@@ -120,7 +120,7 @@ pub(crate) fn an_empty_message_is_sent_at_once<S: Stack>(stage: &Stage) {
     stage.until("nothing was flushed", || flushed.get() == 1);
     assert!(server.comes_to_rest(), "the loop has nothing to do");
     caller.end(stage);
-    assert!(caller.all_heard(stage).is_empty());
+    assert!(caller.all_received(stage).is_empty());
     assert_eq!(flushed.get(), 1, "one mark was watched");
 }
 
@@ -135,8 +135,8 @@ pub(crate) fn a_file_shorter_than_its_region_cuts_off_what_follows<S: Stack>(sta
     let caller = Caller::<S>::new(stage, &to);
     caller.say(b"go on");
     stage.until("the connection is cut off", || caller.is_over() && server.counts().closed_failed == 1);
-    assert!(expected.starts_with(&caller.heard()), "other bytes arrived");
-    assert_eq!(caller.look(|said| (said.ended, said.failed.len())), (0, 1), "ends, and failures");
+    assert!(expected.starts_with(&caller.received()), "other bytes arrived");
+    assert_eq!(caller.inspect(|seen| (seen.ended, seen.failed.len())), (0, 1), "ends, and failures");
     assert!(server.comes_to_rest(), "the loop has nothing to do");
     assert!(server.used() < 10 * TIDES.len(), "what was queued behind is gone");
 }
@@ -144,8 +144,8 @@ pub(crate) fn a_file_shorter_than_its_region_cuts_off_what_follows<S: Stack>(sta
 /// A client's handler sends before the socket could take any byte; through a filter even before its hello.
 pub(crate) fn messages_sent_in_open_arrive<S: Stack>(stage: &Stage) {
     let (server, client) = (stage.server(), stage.client());
-    let heard = Rc::<RefCell<Vec<u8>>>::default();
-    let note = heard.clone();
+    let received = Rc::<RefCell<Vec<u8>>>::default();
+    let note = received.clone();
     let to = stage.listen(&server, Limits::default(), S::server, move || {
         let note = note.clone();
         move |call, cx: &mut Cx<'_, S::Codec>| match call {
@@ -172,7 +172,7 @@ pub(crate) fn messages_sent_in_open_arrive<S: Stack>(stage: &Stage) {
     let connected = stage.start(&client, async move { Client::at(to).connect_with(S::client(), probe).await.is_ok() });
     assert!(stage.outcome(&connected), "connecting succeeds");
     stage.until("both are done", || server.counts().closed_done == 1 && client.counts().closed_done == 1);
-    assert!(*heard.borrow() == bytes, "other bytes arrived");
+    assert!(*received.borrow() == bytes, "other bytes arrived");
     assert_eq!(*greeting.borrow(), b"ebb");
 }
 
@@ -199,7 +199,7 @@ pub(crate) fn messages_sent_as_soon_as_a_channel_opens_arrive<S: Stack>(stage: &
 /// The record of a handler.
 #[derive(Default)]
 struct Found {
-    heard: RefCell<Vec<u8>>,
+    received: RefCell<Vec<u8>>,
     refused: Cell<usize>,
     accepted: Cell<usize>,
     remote: RefCell<Option<Remote<Post>>>,
@@ -222,7 +222,7 @@ pub(crate) fn after_shutdown_a_handler_sends_nothing_and_receives_all<S: Stack>(
             cx.shutdown_write();
             match call {
                 Call::Message(message) => {
-                    note.heard.borrow_mut().extend_from_slice(&message);
+                    note.received.borrow_mut().extend_from_slice(&message);
                     Outcome::Continue
                 }
                 call => call.by_default(cx),
@@ -230,7 +230,7 @@ pub(crate) fn after_shutdown_a_handler_sends_nothing_and_receives_all<S: Stack>(
         }
     });
     let caller = Caller::<S>::new(stage, &to);
-    assert_eq!(caller.all_heard(stage), b"word");
+    assert_eq!(caller.all_received(stage), b"word");
     let bytes = pattern(20_000);
     for piece in bytes.chunks(7000) {
         caller.say(piece);
@@ -238,7 +238,7 @@ pub(crate) fn after_shutdown_a_handler_sends_nothing_and_receives_all<S: Stack>(
     }
     caller.end(stage);
     stage.until("the server is done", || server.counts().closed_done == 1);
-    assert!(*found.heard.borrow() == bytes, "other bytes arrived");
+    assert!(*found.received.borrow() == bytes, "other bytes arrived");
     assert_eq!(found.accepted.get(), 1, "sends that were taken");
     assert!(found.refused.get() >= 2, "sends that were refused");
 }
@@ -248,7 +248,7 @@ pub(crate) fn after_shutdown_a_channel_sends_nothing_and_receives_all<S: Stack>(
         found.note(&channel.send(Payload::from("word")));
         channel.shutdown_write();
         while let Some(bytes) = channel.recv().await? {
-            found.heard.borrow_mut().extend_from_slice(&bytes);
+            found.received.borrow_mut().extend_from_slice(&bytes);
             found.note(&channel.send(Payload::from("word")));
         }
         Ok(channel.close().await?)
@@ -257,17 +257,17 @@ pub(crate) fn after_shutdown_a_channel_sends_nothing_and_receives_all<S: Stack>(
     let note = found.clone();
     let to = stage.serve(&server, Limits::default(), S::server, move |channel| serve::<S>(channel, note.clone()));
     let caller = Caller::<S>::new(stage, &to);
-    assert_eq!(caller.all_heard(stage), b"word");
+    assert_eq!(caller.all_received(stage), b"word");
     let bytes = pattern(20_000);
     caller.say(&bytes);
     caller.end(stage);
     stage.until("the server is done", || server.counts().closed_done == 1);
-    assert!(*found.heard.borrow() == bytes, "other bytes arrived");
+    assert!(*found.received.borrow() == bytes, "other bytes arrived");
     assert_eq!(found.accepted.get(), 1, "sends that were taken");
     assert!(found.refused.get() >= 1, "sends that were refused");
 }
 
-/// Closing a bare socket drops its pending bytes: the bytes that were sent are correct to the last one.
+/// Closing a raw_peer socket drops its pending bytes: the bytes that were sent are correct to the last one.
 pub(crate) fn bytes_before_a_cut_off_arrive_unchanged<S: Stack>(stage: &Stage) {
     let (server, found) = (stage.server(), Rc::<Found>::default());
     let note = found.clone();
@@ -280,7 +280,7 @@ pub(crate) fn bytes_before_a_cut_off_arrive_unchanged<S: Stack>(stage: &Stage) {
                     cx.pause();
                 }
                 Call::Event(Event::Posted(_)) => cx.resume(),
-                Call::Message(message) => note.heard.borrow_mut().extend_from_slice(&message),
+                Call::Message(message) => note.received.borrow_mut().extend_from_slice(&message),
                 call => return call.by_default(cx),
             }
             Outcome::Continue
@@ -291,15 +291,17 @@ pub(crate) fn bytes_before_a_cut_off_arrive_unchanged<S: Stack>(stage: &Stage) {
     caller.is_greeted(stage);
     let bytes = pattern(stage.bulk());
     caller.say(&bytes);
-    stage.until("something has left", || caller.look(|said| said.sent > S::hello().len()));
+    stage.until("something has left", || caller.inspect(|seen| seen.sent > S::hello().len()));
     stage.rest(MOMENT * 20);
     assert!(caller.pending() > 0, "more than anybody takes");
     caller.close();
     stage.until("what was not sent is gone", || caller.pending() == 0 && found.remote.borrow().is_some());
     found.remote.take().expect("it has opened").post(1).expect("the connection is there");
-    stage.until("the server hears of it", || server.counts().accepted == 1 && server.counts().connections == 0);
-    let heard = found.heard.take();
-    assert!(heard.len() < bytes.len() && bytes.starts_with(&heard), "{} arrived", heard.len());
+    stage.until("the server listen_receiving of it", || {
+        server.counts().accepted == 1 && server.counts().connections == 0
+    });
+    let received = found.received.take();
+    assert!(received.len() < bytes.len() && bytes.starts_with(&received), "{} arrived", received.len());
 }
 
 /// A line, numbered, and longer than its number.
@@ -349,11 +351,11 @@ pub(crate) fn pending_bytes_of_a_dropped_channel_arrive_whole<S: Stack>(stage: &
         drop(channel);
         Ok(())
     });
-    let caller = Caller::<S>::deaf(stage, &to);
+    let caller = Caller::<S>::not_reading(stage, &to);
     stage.rest(stage.units(1));
     assert!((server.counts().sent_bytes as usize) < bytes.len(), "not everything can have left");
     caller.listen(true);
-    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    assert!(caller.all_received(stage) == bytes, "other bytes arrived");
 }
 
 pub(crate) fn a_close_completes_when_everything_has_left<S: Stack>(stage: &Stage) {
@@ -368,11 +370,11 @@ pub(crate) fn a_close_completes_when_everything_has_left<S: Stack>(stage: &Stage
             Ok(())
         }
     });
-    let caller = Caller::<S>::deaf(stage, &to);
+    let caller = Caller::<S>::not_reading(stage, &to);
     stage.rest(stage.units(1));
     assert!(!over.get(), "not everything can have left");
     caller.listen(true);
-    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    assert!(caller.all_received(stage) == bytes, "other bytes arrived");
     caller.end(stage);
     stage.until("the close is over", || over.get());
 }
@@ -397,11 +399,11 @@ pub(crate) fn pending_messages_of_a_failed_handler_arrive_whole<S: Stack>(stage:
             }
         },
     );
-    let caller = Caller::<S>::deaf(stage, &to);
+    let caller = Caller::<S>::not_reading(stage, &to);
     stage.rest(stage.units(1));
     assert!((server.counts().sent_bytes as usize) < bytes.len(), "not everything can have left");
     caller.listen(true);
-    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    assert!(caller.all_received(stage) == bytes, "other bytes arrived");
     caller.end(stage);
     stage.until("the server is done", || server.counts().closed_failed == 1);
 }
@@ -421,17 +423,17 @@ pub(crate) fn dropping_a_flushed_future_loses_no_bytes<S: Stack>(stage: &Stage) 
             Ok(channel.flushed(mark).await?)
         }
     });
-    let caller = Caller::<S>::deaf(stage, &to);
+    let caller = Caller::<S>::not_reading(stage, &to);
     stage.until("a promise is late", || was_late.get());
     caller.listen(true);
-    assert!(caller.all_heard(stage) == bytes, "other bytes arrived");
+    assert!(caller.all_received(stage) == bytes, "other bytes arrived");
     caller.end(stage);
     stage.until("the server is done", || server.counts().closed_done == 1);
 }
 
 /// Messages of several pieces that are too few to be worth a call of their own, to several connections at once.
 pub(crate) fn bytes_to_many_connections_in_one_turn_do_not_mix<S: Stack>(stage: &Stage) {
-    let (server, bare) = (stage.server(), stage.bare());
+    let (server, raw_peer) = (stage.server(), stage.raw_peer());
     let mut all = Vec::new();
     for _ in 0..6 {
         let mut packer = Packer::new(stage.random(), server.pool());
@@ -440,15 +442,15 @@ pub(crate) fn bytes_to_many_connections_in_one_turn_do_not_mix<S: Stack>(stage: 
         packer.said.clear();
         let message = (0..3).map(|_| packer.linked(LINK_BYTES_MIN)).collect();
         let to = says::<S>(stage, &server, vec![message]);
-        all.push((stage.connect::<S>(&bare, &to), packer.said));
+        all.push((stage.connect::<S>(&raw_peer, &to), packer.said));
     }
-    let greeted = |end| bare.look(end, |said| said.received.len() >= S::hello().len());
+    let greeted = |end| raw_peer.inspect(end, |seen| seen.received.len() >= S::hello().len());
     stage.until("all are greeted", || all.iter().all(|(end, _)| greeted(*end)));
-    all.iter().for_each(|(end, _)| bare.send(*end, &S::said(b"go on")));
+    all.iter().for_each(|(end, _)| raw_peer.send(*end, &S::encoded(b"go on")));
     for (end, said) in &all {
-        stage.until("the server ends", || bare.look(*end, |call| call.ended == 1));
-        assert!(S::heard(&bare.said(*end).received) == *said, "other bytes arrived");
-        stage.hang_up::<S>(&bare, *end);
+        stage.until("the server ends", || raw_peer.inspect(*end, |call| call.ended == 1));
+        assert!(S::decoded(&raw_peer.completions(*end).received) == *said, "other bytes arrived");
+        stage.send_goodbye::<S>(&raw_peer, *end);
     }
     stage.until("the server is done", || server.counts().closed_done == all.len() as u64);
 }

@@ -83,9 +83,9 @@ fn lines_go_on_over_a_filter_as_with_starttls() {
         assert_eq!(plain, b"ebb\ngo\n");
         assert_eq!(ToyTls::decode_wire(3, sealed), (b"one\ntwo\n".to_vec(), true));
         let lines = journal.take();
-        let call = ["open", "Established", "message one", "message two", "ReadClosed", "closed: done"];
+        let expected = ["open", "Established", "message one", "message two", "ReadClosed", "closed: done"];
         assert_eq!(lines[..3], ["open", "message ebb", "message switch"]);
-        assert_eq!(lines[3..], call);
+        assert_eq!(lines[3..], expected);
     }
 }
 

@@ -126,7 +126,7 @@ fn a_task_that_panics_ends_alone_and_closes_its_channel_as_a_handler_would() {
     say(&mut other, b"y\n");
     turns(&mut event_loop, 3);
     assert!(panics.is_finished() && !echoes.is_finished());
-    assert_eq!(crate::support::heard(&mut other), b"y\n");
+    assert_eq!(crate::support::received(&mut other), b"y\n");
     drop(peer);
     turns(&mut event_loop, 3);
     let counts = event_loop.counts();

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use tidegate_engine::task;
 
-use crate::support::{event_loop, heard, open, say, turns, yield_now};
+use crate::support::{event_loop, open, received, say, turns, yield_now};
 
 #[test]
 fn a_task_that_wakes_itself_for_ever_does_not_starve_connections() {
@@ -29,7 +29,7 @@ fn a_task_that_wakes_itself_for_ever_does_not_starve_connections() {
     turns(&mut event_loop, 2);
     say(&mut peer, b"x\n");
     turns(&mut event_loop, 2);
-    assert_eq!(heard(&mut peer), b"x\n");
+    assert_eq!(received(&mut peer), b"x\n");
     assert!((4..200).contains(&spins.get()), "{} spins", spins.get());
 }
 
@@ -50,7 +50,7 @@ fn tasks_that_wake_each_other_for_ever_do_not_starve_connections() {
     turns(&mut event_loop, 2);
     say(&mut peer, b"x\n");
     turns(&mut event_loop, 2);
-    assert_eq!(heard(&mut peer), b"x\n");
+    assert_eq!(received(&mut peer), b"x\n");
 }
 
 #[test]

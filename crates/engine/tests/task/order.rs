@@ -12,7 +12,7 @@ use tidegate_sys::Address;
 use tidegate_testkit::Embedded;
 
 use crate::journal::Journal;
-use crate::support::{event_loop, heard, never, open, say, turns, waker, yield_now};
+use crate::support::{event_loop, never, open, received, say, turns, waker, yield_now};
 
 #[test]
 fn a_task_runs_right_after_the_completion_that_woke_it_and_before_the_next() {
@@ -232,7 +232,7 @@ fn each_of_many_loops_on_a_thread_is_current_for_its_tasks() {
         while answered.iter().any(|done| !done) {
             loops.iter_mut().for_each(|event_loop| turns(event_loop, 1));
             for (peer, done) in peers.iter_mut().zip(&mut answered) {
-                *done |= heard(peer) == format!("{round}\n").as_bytes();
+                *done |= received(peer) == format!("{round}\n").as_bytes();
             }
         }
     }
@@ -266,5 +266,5 @@ fn a_channel_of_another_loop_may_be_used_and_dropped() {
         })
         .expect("waiting does not fail");
     turns(&mut one, 2);
-    assert_eq!(heard(&mut peer), b"from afar\n");
+    assert_eq!(received(&mut peer), b"from afar\n");
 }

@@ -63,7 +63,7 @@ pub(crate) fn say(peer: &mut UnixStream, bytes: &[u8]) {
 }
 
 /// The bytes that the peer can read.
-pub(crate) fn heard(peer: &mut UnixStream) -> Vec<u8> {
+pub(crate) fn received(peer: &mut UnixStream) -> Vec<u8> {
     let mut room = [0; 4096];
     let count = peer.read(&mut room).unwrap_or(0);
     room[..count].to_vec()

@@ -8,7 +8,7 @@ use crate::support::{Talk, broken, get};
 #[track_caller]
 fn refused(wire: &str, violation: Violation) {
     let mut talk = Talk::asked();
-    assert_eq!(talk.hear(wire), broken(violation), "{wire:?}");
+    assert_eq!(talk.receive(wire), broken(violation), "{wire:?}");
     assert!(talk.is_finished(), "{wire:?}");
     assert_eq!(talk.sent(), "", "a client never answers a response");
 }
@@ -134,14 +134,14 @@ fn a_body_behind_a_status_that_has_none_is_refused() {
 #[test]
 fn a_response_that_nobody_asked_for_is_refused() {
     let mut talk = Talk::new();
-    assert_eq!(talk.hear("HTTP/1.1 200 OK\r\n\r\n"), broken(Violation::ResponseUnasked));
+    assert_eq!(talk.receive("HTTP/1.1 200 OK\r\n\r\n"), broken(Violation::ResponseUnasked));
     let mut talk = Talk::new();
-    assert_eq!(talk.hear("H"), broken(Violation::ResponseUnasked));
+    assert_eq!(talk.receive("H"), broken(Violation::ResponseUnasked));
     refused("HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", Violation::ResponseUnasked);
     // A body in answer to HEAD is such a response.
     let mut talk = Talk::new();
     talk.say(tidegate_http1::Request::new(tidegate_http1::Method::Head, "/").unwrap()).unwrap();
-    let seen = talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    let seen = talk.receive("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
     assert_eq!(seen, broken(Violation::ResponseUnasked));
 }
 
@@ -150,7 +150,7 @@ fn an_unsolicited_switch_is_refused() {
     refused("HTTP/1.1 101 Switching Protocols\r\nUpgrade: tide\r\n\r\n", Violation::SwitchUnasked);
     let mut talk = Talk::new();
     talk.say(get("/").upgrade("tide")).unwrap();
-    assert_eq!(talk.hear("HTTP/1.1 101 Switching Protocols\r\n\r\n"), broken(Violation::SwitchUnasked));
+    assert_eq!(talk.receive("HTTP/1.1 101 Switching Protocols\r\n\r\n"), broken(Violation::SwitchUnasked));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn floods_end_at_a_limit() {
     let flood = |limits: Limits, wire: String| {
         let mut talk = Talk::limited(limits);
         talk.say(get("/")).unwrap();
-        talk.hear(&wire)
+        talk.receive(&wire)
     };
     let exceeded = |exceeded| Err(Error::Limit(exceeded));
     let interim = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(17);

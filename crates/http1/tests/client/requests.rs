@@ -183,9 +183,9 @@ fn one_request_waits_for_its_response_unless_more_are_allowed() {
     let mut talk = Talk::asked();
     assert!(!talk.is_ready());
     assert_eq!(talk.say(get("/")), misuse(Misuse::PipelineFull));
-    talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na").unwrap();
+    talk.receive("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na").unwrap();
     assert_eq!(talk.say(get("/")), misuse(Misuse::PipelineFull));
-    talk.hear("b").unwrap();
+    talk.receive("b").unwrap();
     talk.say(get("/")).expect("the response is complete");
 
     let mut talk = Talk::limited(Limits { pipeline_max: 32, ..Limits::default() });
@@ -202,7 +202,7 @@ fn nothing_follows_a_request_that_may_end_in_another_protocol() {
         let mut talk = Talk::limited(Limits { pipeline_max: 4, ..Limits::default() });
         talk.say(request).unwrap();
         assert_eq!(talk.say(get("/")), misuse(Misuse::PipelineFull));
-        talk.hear("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").unwrap();
+        talk.receive("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").unwrap();
         talk.say(get("/")).expect("it did not");
     }
 }
@@ -214,7 +214,7 @@ fn no_request_follows_one_with_connection_close() {
     assert_eq!(talk.sent(), "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert_eq!(talk.say(get("/")), misuse(Misuse::NoMoreRequests));
     // Even if the peer does not announce the close.
-    talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    talk.receive("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
     assert!(talk.is_finished());
 }
 
@@ -258,7 +258,7 @@ fn the_name_of_a_protocol_cannot_split_a_request() {
 #[test]
 fn to_http_1_0_nothing_is_chunked_or_expected() {
     let mut talk = Talk::asked();
-    talk.hear("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n").unwrap();
+    talk.receive("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n").unwrap();
     assert_eq!(talk.say(streamed()), misuse(Misuse::PeerTooOld));
     assert_eq!(talk.say(streamed().length(3).expect_continue()), misuse(Misuse::PeerTooOld));
     talk.say(streamed().length(3)).expect("its length is known");
@@ -273,15 +273,15 @@ fn an_expectation_is_met_by_100_or_by_a_final_response() {
         talk
     };
     let mut talk = expecting();
-    assert_eq!(talk.hear("HTTP/1.1 100 Continue\r\n\r\n").unwrap(), ["interim 100"]);
+    assert_eq!(talk.receive("HTTP/1.1 100 Continue\r\n\r\n").unwrap(), ["interim 100"]);
     talk.say(Outgoing::Data("ebb".into())).unwrap();
     talk.say(Outgoing::End).unwrap();
-    assert_eq!(talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap(), ["204"]);
+    assert_eq!(talk.receive("HTTP/1.1 204 No Content\r\n\r\n").unwrap(), ["204"]);
     assert!(talk.is_ready());
     // The peer did not send 100, so the body is not sent; without it the connection cannot continue.
     let mut talk = expecting();
     assert_eq!(
-        talk.hear("HTTP/1.1 417 No\r\nContent-Length: 2\r\n\r\nno").unwrap(),
+        talk.receive("HTTP/1.1 417 No\r\nContent-Length: 2\r\n\r\nno").unwrap(),
         ["417", "data no", "end", "end of connection"]
     );
     talk.say(Outgoing::Data("ebb".into())).expect("it is swallowed");
@@ -289,7 +289,7 @@ fn an_expectation_is_met_by_100_or_by_a_final_response() {
     let mut talk = expecting();
     talk.say(Outgoing::Data("ebb".into())).unwrap();
     talk.say(Outgoing::End).unwrap();
-    talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    talk.receive("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
     assert!(talk.is_ready());
     // Before an empty body there is nothing to wait for.
     let mut talk = Talk::new();
@@ -303,7 +303,7 @@ fn a_client_that_drains_takes_no_request_and_ends_after_the_last_response() {
     talk.drain();
     assert_eq!(talk.say(get("/")), misuse(Misuse::NoMoreRequests));
     assert!(!talk.is_finished());
-    assert_eq!(talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap(), ["204", "end of connection"]);
+    assert_eq!(talk.receive("HTTP/1.1 204 No Content\r\n\r\n").unwrap(), ["204", "end of connection"]);
     assert!(talk.is_finished());
     let mut idle = Talk::new();
     idle.drain();
@@ -312,7 +312,7 @@ fn a_client_that_drains_takes_no_request_and_ends_after_the_last_response() {
     let mut talk = Talk::new();
     talk.say(streamed().length(1)).unwrap();
     talk.drain();
-    talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    talk.receive("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
     assert!(!talk.is_finished());
     talk.say(Outgoing::Data("a".into())).unwrap();
     talk.say(Outgoing::End).unwrap();
@@ -335,15 +335,15 @@ fn nothing_goes_out_before_or_behind_a_request() {
     for _ in 0..2 {
         talk.say(get("/1")).unwrap();
         assert_eq!(talk.sent(), format!("GET /1 {host}\r\n"));
-        talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+        talk.receive("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
         talk.say(Request::new(Method::Post, "/2").unwrap().body("ebb")).unwrap();
         assert_eq!(talk.sent(), format!("POST /2 {host}Content-Length: 3\r\n\r\nebb"));
-        talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+        talk.receive("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
         for piece in [streamed().into(), Outgoing::Data("ebb".into()), Outgoing::End] {
             talk.say(piece).unwrap();
         }
         assert_eq!(talk.sent(), format!("PUT / {host}Transfer-Encoding: chunked\r\n\r\n3\r\nebb\r\n0\r\n\r\n"));
-        talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+        talk.receive("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
     }
 }
 

@@ -46,7 +46,7 @@ fn a_higher_minor_version_is_read_as_http_1_1() {
         );
         let mut talk = Talk::asked();
         let wire = format!("{version} 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nebb\r\n0\r\n\r\n");
-        talk.hear(wire).expect("a whole response");
+        talk.receive(wire).expect("a whole response");
         talk.say(StreamedRequest::new(Method::Put, "/").unwrap()).expect("the peer reads chunks");
     }
 }
@@ -83,16 +83,16 @@ fn a_body_is_framed_in_one_of_four_ways() {
 #[test]
 fn a_body_of_known_length_ends_after_so_many_bytes() {
     let mut talk = Talk::asked();
-    assert_eq!(talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nebb").unwrap(), ["200", "data ebb"]);
-    assert_eq!(talk.hear("ing").unwrap(), ["data ing", "end"]);
+    assert_eq!(talk.receive("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nebb").unwrap(), ["200", "data ebb"]);
+    assert_eq!(talk.receive("ing").unwrap(), ["data ing", "end"]);
     assert!(talk.is_ready());
 }
 
 #[test]
 fn a_chunked_body_ends_with_its_last_chunk_and_trailers() {
     let mut talk = Talk::asked();
-    let seen =
-        talk.hear("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nebb\r\n0\r\nDigest: 7\r\nX:\r\n\r\n");
+    let seen = talk
+        .receive("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nebb\r\n0\r\nDigest: 7\r\nX:\r\n\r\n");
     assert_eq!(seen.unwrap(), ["200", "data ebb", "Trailers(\"Digest: 7\\r\\nX:\\r\\n\")", "end"]);
     assert!(talk.is_ready());
 }
@@ -136,9 +136,9 @@ fn large_lengths_lose_none_of_their_digits() {
 #[test]
 fn a_body_without_a_length_ends_with_the_connection() {
     let mut talk = Talk::asked();
-    assert_eq!(talk.hear("HTTP/1.1 200 OK\r\n\r\nebb").unwrap(), ["200", "data ebb"]);
-    assert_eq!(talk.hear("HTTP/1.1 ").unwrap(), ["data HTTP/1.1 "]);
-    assert_eq!(talk.hang_up().unwrap(), ["end", "end of connection"]);
+    assert_eq!(talk.receive("HTTP/1.1 200 OK\r\n\r\nebb").unwrap(), ["200", "data ebb"]);
+    assert_eq!(talk.receive("HTTP/1.1 ").unwrap(), ["data HTTP/1.1 "]);
+    assert_eq!(talk.receive_fin().unwrap(), ["end", "end of connection"]);
     assert!(talk.is_finished());
 }
 
@@ -153,7 +153,7 @@ fn some_responses_have_no_body_whatever_their_fields_say() {
         (Method::Get, "204 No Content\r\nContent-Length: 0"),
     ] {
         let mut talk = asked(method);
-        let seen = talk.hear(format!("HTTP/1.1 {status}\r\n\r\n")).unwrap();
+        let seen = talk.receive(format!("HTTP/1.1 {status}\r\n\r\n")).unwrap();
         assert_eq!(seen, [&status[..3]], "{status}");
         assert!(talk.is_ready(), "{status}");
     }
@@ -163,11 +163,11 @@ fn some_responses_have_no_body_whatever_their_fields_say() {
 fn interim_responses_come_before_the_final_one() {
     let mut talk = Talk::asked();
     let seen =
-        talk.hear("HTTP/1.1 102 Wait\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No\r\n\r\n");
+        talk.receive("HTTP/1.1 102 Wait\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No\r\n\r\n");
     assert_eq!(seen.unwrap(), ["interim 102", "interim 103", "204"]);
     // This status is not registered, but its class is known.
     let mut talk = Talk::asked();
-    assert_eq!(talk.hear("HTTP/1.1 199 \r\n\r\nHTTP/1.1 204 No\r\n\r\n").unwrap(), ["interim 199", "204"]);
+    assert_eq!(talk.receive("HTTP/1.1 199 \r\n\r\nHTTP/1.1 204 No\r\n\r\n").unwrap(), ["interim 199", "204"]);
 }
 
 #[test]
@@ -175,10 +175,10 @@ fn no_request_follows_a_response_that_closes_even_while_that_comes() {
     for lines in ["HTTP/1.1 200 OK\r\nConnection: close", "HTTP/1.0 200 OK"] {
         let mut talk = Talk::limited(Limits { pipeline_max: 3, ..Limits::default() });
         talk.say(get("/")).unwrap();
-        talk.hear(format!("{lines}\r\nContent-Length: 2\r\n\r\na")).unwrap();
+        talk.receive(format!("{lines}\r\nContent-Length: 2\r\n\r\na")).unwrap();
         assert_eq!(talk.say(get("/")), misuse(Misuse::NoMoreRequests), "{lines}");
         assert!(!talk.is_finished(), "{lines}");
-        assert_eq!(talk.hear("b").unwrap(), ["data b", "end", "end of connection"], "{lines}");
+        assert_eq!(talk.receive("b").unwrap(), ["data b", "end", "end of connection"], "{lines}");
         assert!(talk.is_finished(), "{lines}");
     }
 }
@@ -187,9 +187,9 @@ fn no_request_follows_a_response_that_closes_even_while_that_comes() {
 fn an_interim_response_may_say_that_the_final_one_closes() {
     let mut talk = Talk::limited(Limits { pipeline_max: 3, ..Limits::default() });
     talk.say(get("/")).unwrap();
-    talk.hear("HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\n").unwrap();
+    talk.receive("HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\n").unwrap();
     assert_eq!(talk.say(get("/")), misuse(Misuse::NoMoreRequests));
-    let seen = talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+    let seen = talk.receive("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
     assert_eq!(seen, ["200", "data ok", "end", "end of connection"]);
     assert!(talk.is_finished());
 }
@@ -201,9 +201,9 @@ fn pipelined_responses_belong_to_their_requests_in_order() {
         talk.say(Request::new(method, "/").unwrap()).unwrap();
     }
     let two = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
-    assert_eq!(talk.hear(two).unwrap(), ["200", "data a", "end", "200"]);
+    assert_eq!(talk.receive(two).unwrap(), ["200", "data a", "end", "200"]);
     assert_eq!(talk.harness.codec().unanswered(), 1);
-    assert_eq!(talk.hear("HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n").unwrap(), ["201"]);
+    assert_eq!(talk.receive("HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n").unwrap(), ["201"]);
     assert_eq!(talk.harness.codec().unanswered(), 0);
 }
 
@@ -213,7 +213,7 @@ fn requests_unanswered_at_the_close_are_reported() {
     for _ in 0..3 {
         talk.say(get("/")).unwrap();
     }
-    let seen = talk.hear("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n");
+    let seen = talk.receive("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n");
     assert_eq!(seen.unwrap(), ["200", "end of connection"]);
     assert_eq!(talk.harness.codec().unanswered(), 2);
     assert!(talk.is_finished());
@@ -230,7 +230,7 @@ fn a_connection_stays_if_both_want_it_to() {
         ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive, close", false),
     ] {
         let mut talk = Talk::asked();
-        talk.hear(format!("{fields}\r\n\r\n")).unwrap();
+        talk.receive(format!("{fields}\r\n\r\n")).unwrap();
         assert_eq!((talk.is_ready(), talk.is_finished()), (stays, !stays), "{fields}");
     }
 }
@@ -240,13 +240,13 @@ fn bytes_behind_a_switch_are_left_for_the_other_protocol() {
     let mut talk = Talk::new();
     talk.say(get("/").upgrade("tide")).unwrap();
     let seen =
-        talk.hear("HTTP/1.1 101 Switching Protocols\r\nUpgrade: tide\r\nConnection: upgrade\r\n\r\nebb").unwrap();
+        talk.receive("HTTP/1.1 101 Switching Protocols\r\nUpgrade: tide\r\nConnection: upgrade\r\n\r\nebb").unwrap();
     assert_eq!(seen, ["101"]);
     assert!(talk.harness.codec().is_switched());
     assert_eq!(talk.harness.input().bytes(), b"ebb");
     let mut talk = asked(Method::Connect);
     // Lengths mean nothing in a tunnel (RFC 9110 §8.6, RFC 9112 §6.1).
-    assert_eq!(talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nebb").unwrap(), ["200"]);
+    assert_eq!(talk.receive("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nebb").unwrap(), ["200"]);
     assert!(talk.harness.codec().is_switched());
     assert_eq!(talk.harness.input().bytes(), b"ebb");
 }
@@ -254,7 +254,7 @@ fn bytes_behind_a_switch_are_left_for_the_other_protocol() {
 #[test]
 fn a_connect_that_fails_is_a_response_like_others() {
     let mut talk = asked(Method::Connect);
-    assert_eq!(talk.hear("HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno").unwrap(), ["403", "data no", "end"]);
+    assert_eq!(talk.receive("HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno").unwrap(), ["403", "data no", "end"]);
     assert!(talk.is_ready() && !talk.harness.codec().is_switched());
 }
 
@@ -262,7 +262,7 @@ fn a_connect_that_fails_is_a_response_like_others() {
 fn a_response_may_come_before_the_request_is_whole() {
     let mut talk = Talk::new();
     talk.say(StreamedRequest::new(Method::Put, "/").unwrap()).unwrap();
-    assert_eq!(talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap(), ["200", "data ok", "end"]);
+    assert_eq!(talk.receive("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap(), ["200", "data ok", "end"]);
     assert!(!talk.is_finished() && !talk.is_ready());
     talk.say(Outgoing::Data("ebb".into())).expect("the rest may follow");
     talk.say(Outgoing::End).unwrap();
@@ -277,15 +277,15 @@ fn an_end_within_a_response_is_an_error() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
     ] {
         let mut talk = Talk::asked();
-        talk.hear(wire).unwrap();
-        assert_eq!(talk.hang_up(), broken(Violation::ResponseTruncated), "{wire}");
+        talk.receive(wire).unwrap();
+        assert_eq!(talk.receive_fin(), broken(Violation::ResponseTruncated), "{wire}");
         assert!(talk.is_finished());
     }
     let mut talk = Talk::asked();
-    assert_eq!(talk.hang_up(), broken(Violation::Unanswered));
+    assert_eq!(talk.receive_fin(), broken(Violation::Unanswered));
     assert_eq!(talk.harness.codec().unanswered(), 1);
     let mut idle = Talk::new();
-    assert_eq!(idle.hang_up().unwrap(), ["end of connection"]);
+    assert_eq!(idle.receive_fin().unwrap(), ["end of connection"]);
 }
 
 #[test]
@@ -294,10 +294,10 @@ fn a_million_empty_chunks_are_one_end() {
     let mut wire = String::from("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     wire.push_str(&"0\r\n\r\n".repeat(1_000_000));
     // The first of them is the last chunk, and no request waits for the bytes after it.
-    assert_eq!(talk.hear(&wire), broken(Violation::ResponseUnasked));
+    assert_eq!(talk.receive(&wire), broken(Violation::ResponseUnasked));
     let mut talk = Talk::asked();
     let wire = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}", "1\r\na\r\n".repeat(100_000));
-    assert_eq!(talk.hear(&wire).map(|seen| seen.len()), Ok::<_, Error>(100_001));
+    assert_eq!(talk.receive(&wire).map(|seen| seen.len()), Ok::<_, Error>(100_001));
 }
 
 /// Lengths and codings mean nothing there, however malformed they are (RFC 9112 §6.3).
@@ -313,13 +313,13 @@ fn a_tunnel_begins_behind_the_head_whatever_its_fields_say() {
     ] {
         for line in ["HTTP/1.1 200 OK", "HTTP/1.1 204 No Content", "HTTP/1.0 299 Yes"] {
             let mut talk = asked(Method::Connect);
-            let seen = talk.hear(format!("{line}\r\n{fields}\r\n\r\nebb"));
+            let seen = talk.receive(format!("{line}\r\n{fields}\r\n\r\nebb"));
             assert_eq!(seen, Ok(vec![line[9..12].to_owned()]), "{line} {fields}");
             assert!(talk.harness.codec().is_switched(), "{line} {fields}");
             assert_eq!(talk.harness.input().bytes(), b"ebb", "{line} {fields}");
         }
         let mut talk = asked(Method::Connect);
-        let refused = talk.hear(format!("HTTP/1.1 403 No\r\n{fields}\r\n\r\n"));
+        let refused = talk.receive(format!("HTTP/1.1 403 No\r\n{fields}\r\n\r\n"));
         assert_eq!(refused.is_err(), fields != "Transfer-Encoding: chunked", "{fields}");
     }
 }
@@ -329,9 +329,9 @@ fn large_chunk_sizes_lose_none_of_their_digits() {
     for size in ["100000005", "8000000000000005", "fffffffffffffff5"] {
         let mut talk = Talk::limited(Limits { body_bytes_max: u64::MAX, ..Limits::default() });
         talk.say(get("/")).unwrap();
-        talk.hear("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+        talk.receive("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
         let data = "hello\r\n0\r\n\r\n";
-        assert_eq!(talk.hear(format!("{size}\r\n{data}")).unwrap(), [format!("data {data}")], "{size}");
+        assert_eq!(talk.receive(format!("{size}\r\n{data}")).unwrap(), [format!("data {data}")], "{size}");
     }
 }
 
@@ -352,7 +352,7 @@ fn bytes_before_a_request_are_not_its_response() {
         // The application has not decoded further, and sends another request.
         assert!(!talk.is_ready(), "{first}");
         assert_eq!(talk.say(get("/")), misuse(Misuse::NoMoreRequests), "{first}");
-        assert_eq!(talk.hear(""), broken(Violation::ResponseUnasked), "{first}");
+        assert_eq!(talk.receive(""), broken(Violation::ResponseUnasked), "{first}");
     }
 }
 
@@ -360,7 +360,7 @@ fn bytes_before_a_request_are_not_its_response() {
 fn the_rest_of_a_body_is_discarded_once_the_peer_has_closed() {
     let mut talk = Talk::new();
     talk.say(StreamedRequest::new(Method::Put, "/").unwrap()).unwrap();
-    talk.hear("HTTP/1.1 413 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").unwrap();
+    talk.receive("HTTP/1.1 413 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").unwrap();
     assert!(talk.is_finished());
     talk.sent();
     talk.say(Outgoing::Data("ebb".into())).expect("the close is not decoded yet");
@@ -375,7 +375,7 @@ fn a_request_may_be_sent_again_by_a_clone() {
     let request = Request::new(Method::Put, "/").unwrap().body("ebb");
     let mut talk = Talk::new();
     talk.say(request.clone()).unwrap();
-    assert_eq!(talk.hang_up(), broken(Violation::Unanswered));
+    assert_eq!(talk.receive_fin(), broken(Violation::Unanswered));
     let mut again = Talk::new();
     again.say(request).unwrap();
     assert_eq!(talk.sent(), again.sent());

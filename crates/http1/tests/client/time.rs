@@ -16,7 +16,7 @@ fn a_response_has_a_minute_to_begin() {
     let mut talk = Talk::asked();
     talk.wait(59).unwrap();
     // Single bytes now and then do not extend the time-out of a head.
-    talk.hear("HTTP").unwrap();
+    talk.receive("HTTP").unwrap();
     assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
     assert!(talk.is_finished());
 }
@@ -25,7 +25,7 @@ fn a_response_has_a_minute_to_begin() {
 fn an_interim_response_is_a_sign_of_life() {
     let mut talk = Talk::asked();
     talk.wait(59).unwrap();
-    talk.hear("HTTP/1.1 102 Processing\r\n\r\n").unwrap();
+    talk.receive("HTTP/1.1 102 Processing\r\n\r\n").unwrap();
     talk.wait(59).unwrap();
     assert_eq!(talk.wait(2), too_long(Exceeded::HeadTime));
 }
@@ -33,10 +33,10 @@ fn an_interim_response_is_a_sign_of_life() {
 #[test]
 fn a_body_has_half_a_minute_for_each_piece() {
     let mut talk = Talk::asked();
-    talk.hear("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n").unwrap();
+    talk.receive("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n").unwrap();
     for _ in 0..5 {
         talk.wait(29).unwrap();
-        talk.hear("a").unwrap();
+        talk.receive("a").unwrap();
     }
     talk.wait(29).unwrap();
     assert_eq!(talk.wait(2), too_long(Exceeded::BodyTime));
@@ -45,11 +45,11 @@ fn a_body_has_half_a_minute_for_each_piece() {
 #[test]
 fn an_idle_connection_is_closed_without_an_error() {
     let mut talk = Talk::new();
-    talk.hear("").unwrap();
+    talk.receive("").unwrap();
     talk.wait(61).unwrap();
     assert!(talk.is_finished());
     let mut talk = Talk::asked();
-    talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    talk.receive("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
     talk.wait(59).unwrap();
     assert!(!talk.is_finished());
     talk.wait(2).unwrap();
@@ -88,7 +88,7 @@ fn the_wait_for_100_continue_has_a_deadline() {
 #[test]
 fn the_time_of_the_next_request_begins_with_it() {
     let mut talk = Talk::asked();
-    talk.hear("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    talk.receive("HTTP/1.1 204 No Content\r\n\r\n").unwrap();
     talk.wait(50).unwrap();
     talk.say(get("/")).unwrap();
     talk.sent();
@@ -105,7 +105,7 @@ fn an_unlimited_timeout_gives_no_deadline() {
     talk.wait(1 << 20).unwrap();
     talk.say(get("/")).unwrap();
     talk.wait(1 << 20).unwrap();
-    talk.hear("HTTP/1.1 200 OK\r\n\r\na").unwrap();
+    talk.receive("HTTP/1.1 200 OK\r\n\r\na").unwrap();
     talk.wait(1 << 20).unwrap();
     assert!(!talk.is_finished());
 }
@@ -122,24 +122,24 @@ fn asked_in_a_hurry() -> Talk {
 #[test]
 fn a_client_has_no_minimum_rate_by_default() {
     let mut talk = Talk::asked();
-    talk.hear("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+    talk.receive("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
     for _ in 0..1000 {
         talk.wait(25).unwrap();
-        talk.hear("2\r\n:\n\r\n").unwrap();
+        talk.receive("2\r\n:\n\r\n").unwrap();
     }
 }
 
 #[test]
 fn a_body_below_the_minimum_rate_times_out() {
     let mut talk = asked_in_a_hurry();
-    talk.hear("HTTP/1.1 200 OK\r\n\r\n").unwrap();
+    talk.receive("HTTP/1.1 200 OK\r\n\r\n").unwrap();
     for _ in 0..20 {
         talk.wait(10).unwrap();
-        talk.hear("a".repeat(2400)).unwrap();
+        talk.receive("a".repeat(2400)).unwrap();
     }
     for _ in 0..2 {
         talk.wait(10).unwrap();
-        talk.hear("a").unwrap();
+        talk.receive("a").unwrap();
     }
     assert_eq!(talk.wait(11), too_long(Exceeded::BodyTime));
 }
@@ -148,11 +148,11 @@ fn a_body_below_the_minimum_rate_times_out() {
 fn a_suspension_between_two_pieces_does_not_reset_lateness() {
     let lasts = |piece: usize, pause: u64| {
         let mut talk = asked_in_a_hurry();
-        talk.hear("HTTP/1.1 200 OK\r\n\r\n").unwrap();
+        talk.receive("HTTP/1.1 200 OK\r\n\r\n").unwrap();
         let piece = "a".repeat(piece);
         let comes = |_: &i32| {
             talk.harness.suspend(Duration::from_secs(pause));
-            talk.wait(10).and_then(|()| talk.hear(&piece)).is_ok()
+            talk.wait(10).and_then(|()| talk.receive(&piece)).is_ok()
         };
         (0..50).take_while(comes).count()
     };

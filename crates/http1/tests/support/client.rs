@@ -48,7 +48,7 @@ impl Talk {
     }
 
     /// The result of decoding `bytes`, up to where more is needed.
-    pub(crate) fn hear(&mut self, bytes: impl AsRef<[u8]>) -> Result<Vec<String>, Error> {
+    pub(crate) fn receive(&mut self, bytes: impl AsRef<[u8]>) -> Result<Vec<String>, Error> {
         let bytes = bytes.as_ref();
         let mut messages = Vec::new();
         // No bytes at all are a dispatch, too.
@@ -70,7 +70,7 @@ impl Talk {
     }
 
     /// The result of decoding after the peer has stopped sending.
-    pub(crate) fn hang_up(&mut self) -> Result<Vec<String>, Error> {
+    pub(crate) fn receive_fin(&mut self) -> Result<Vec<String>, Error> {
         let mut messages = Vec::new();
         loop {
             match self.harness.decode_eof()? {

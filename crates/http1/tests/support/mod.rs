@@ -187,13 +187,13 @@ impl Talk {
     }
 
     /// The result of decoding `bytes`, up to where more is needed.
-    pub(crate) fn hear(&mut self, bytes: &[u8]) -> Result<Vec<String>, Error> {
+    pub(crate) fn receive(&mut self, bytes: &[u8]) -> Result<Vec<String>, Error> {
         self.harness.receive(bytes);
-        self.listen()
+        self.decode_more()
     }
 
     /// The result of decoding without further bytes.
-    pub(crate) fn listen(&mut self) -> Result<Vec<String>, Error> {
+    pub(crate) fn decode_more(&mut self) -> Result<Vec<String>, Error> {
         let mut messages = Vec::new();
         loop {
             match self.harness.step()? {
@@ -210,7 +210,7 @@ impl Talk {
     }
 
     /// The result of decoding after the peer has stopped sending.
-    pub(crate) fn hang_up(&mut self) -> Result<Vec<String>, Error> {
+    pub(crate) fn receive_fin(&mut self) -> Result<Vec<String>, Error> {
         let mut messages = Vec::new();
         loop {
             match self.harness.decode_eof()? {

@@ -23,14 +23,14 @@ pub(crate) struct Loopback {
     paths: Cell<u32>,
     seed: u64,
     /// A listener that accepts nothing, and the connections that fill its backlog.
-    deaf: RefCell<Vec<Deaf>>,
+    unresponsive: RefCell<Vec<FullListener>>,
     /// Sockets that were open before.
     before: usize,
     /// Scenarios run one after the other, so that sockets can be counted.
     _turn: MutexGuard<'static, ()>,
 }
 
-struct Deaf {
+struct FullListener {
     _listener: TcpListener,
     _waiting: Vec<TcpStream>,
 }
@@ -56,7 +56,7 @@ impl Loopback {
             directory,
             paths: Cell::new(0),
             seed: tidegate_testkit::seeds(1).start,
-            deaf: RefCell::default(),
+            unresponsive: RefCell::default(),
             before: open_sockets(),
             _turn: turn,
         }
@@ -98,7 +98,7 @@ impl TestBackend for Loopback {
     }
 
     /// When the backlog of a listener is full, the kernel drops further connections.
-    fn deaf(&self) -> Address {
+    fn unresponsive(&self) -> Address {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
         socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a port is free");
         socket.listen(0).expect("it can listen");
@@ -106,7 +106,7 @@ impl TestBackend for Loopback {
         let address = listener.local_addr().expect("a listener has an address");
         let brief = Duration::from_millis(50);
         let waiting = std::iter::from_fn(|| TcpStream::connect_timeout(&address, brief).ok()).take(16).collect();
-        self.deaf.borrow_mut().push(Deaf { _listener: listener, _waiting: waiting });
+        self.unresponsive.borrow_mut().push(FullListener { _listener: listener, _waiting: waiting });
         Address::Ip(address)
     }
 
@@ -192,7 +192,7 @@ impl TestBackend for Loopback {
     }
 
     fn sockets(&self) -> usize {
-        self.deaf.take();
+        self.unresponsive.take();
         open_sockets().saturating_sub(self.before)
     }
 }

@@ -71,7 +71,7 @@ impl TestBackend for Simulator {
         Address::Ip((self.server.ip(), self.next_port()).into())
     }
 
-    fn deaf(&self) -> Address {
+    fn unresponsive(&self) -> Address {
         // The driver's last completion for a closed socket comes late, as on a driver that has to cancel operations.
         self.network.set_faults(FaultRates::none().with(NetworkFault::TimedOut, 1).with(NetworkFault::LateClose, 1));
         self.nowhere()

@@ -1,4 +1,4 @@
-//! `Bare`: a peer without an event loop, which uses a driver's operations one by one and records the completions.
+//! `RawPeer`: a peer without an event loop, which uses a driver's operations one by one and records the completions.
 //!
 //! Scenarios use it for actions that no application of ours would take: reset, be silent, send half a record. It is
 //! also the smallest user of a driver, and tests the driver without an engine that might compensate for its errors.
@@ -13,7 +13,7 @@ use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, SocketO
 
 /// The peer. Clones are the same peer.
 #[derive(Clone)]
-pub(crate) struct Bare(Rc<RefCell<Inner>>);
+pub(crate) struct RawPeer(Rc<RefCell<Inner>>);
 
 struct Inner {
     driver: Box<dyn Driver>,
@@ -30,12 +30,12 @@ struct End {
     broken: bool,
     /// Accepting is paused.
     pauses: bool,
-    said: Said,
+    completions: Completions,
 }
 
 /// The completions of a socket, accumulated.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Said {
+pub(crate) struct Completions {
     pub(crate) connected: Option<Result<(), io::ErrorKind>>,
     pub(crate) received: Vec<u8>,
     pub(crate) sent: usize,
@@ -47,7 +47,7 @@ pub(crate) struct Said {
     pub(crate) closed: bool,
 }
 
-impl Bare {
+impl RawPeer {
     pub(crate) fn new(driver: Box<dyn Driver>, pool: Pool) -> Self {
         Self(Rc::new(RefCell::new(Inner { driver, pool, ends: Vec::new() })))
     }
@@ -84,7 +84,7 @@ impl Bare {
         inner.flush(end);
     }
 
-    pub(crate) fn shut(&self, end: usize) {
+    pub(crate) fn shutdown_write(&self, end: usize) {
         self.0.borrow_mut().submit(end, Operation::ShutdownWrite);
     }
 
@@ -93,13 +93,13 @@ impl Bare {
         self.0.borrow_mut().submit(end, Operation::Close { reset });
     }
 
-    pub(crate) fn said(&self, end: usize) -> Said {
-        self.0.borrow().ends[end].said.clone()
+    pub(crate) fn completions(&self, end: usize) -> Completions {
+        self.0.borrow().ends[end].completions.clone()
     }
 
     /// Reads the accumulated completions without copying them.
-    pub(crate) fn look<T>(&self, end: usize, look: impl FnOnce(&Said) -> T) -> T {
-        look(&self.0.borrow().ends[end].said)
+    pub(crate) fn inspect<T>(&self, end: usize, inspect: impl FnOnce(&Completions) -> T) -> T {
+        inspect(&self.0.borrow().ends[end].completions)
     }
 
     /// Bytes that wait to be sent.
@@ -118,7 +118,7 @@ impl Bare {
     /// Closes all open sockets.
     pub(crate) fn close_all(&self) {
         let count = self.0.borrow().ends.len();
-        (0..count).filter(|end| !self.look(*end, |said| said.closed)).for_each(|end| self.close(end, true));
+        (0..count).filter(|end| !self.inspect(*end, |seen| seen.closed)).for_each(|end| self.close(end, true));
     }
 
     /// Takes the completions that the driver has now.
@@ -152,7 +152,7 @@ impl Inner {
             sending: false,
             broken: false,
             pauses: false,
-            said: Said::default(),
+            completions: Completions::default(),
         });
         self.submit(end, operation);
         end
@@ -165,44 +165,44 @@ impl Inner {
     }
 
     fn complete(&mut self, end: usize, completion: Completion) {
-        let said = &mut self.ends[end].said;
+        let completions = &mut self.ends[end].completions;
         match completion {
             Completion::Accepted(Ok(accepted)) => {
                 let new = self.begin(Operation::Adopt(accepted.socket));
-                self.ends[end].said.accepted.push((new, accepted.peer));
+                self.ends[end].completions.accepted.push((new, accepted.peer));
                 self.submit(new, Operation::Receive(true));
             }
             Completion::Accepted(Err(error)) => {
-                said.failed.push(error.kind());
+                completions.failed.push(error.kind());
                 // Retried, as a server does that waits for free descriptors.
                 if !self.ends[end].pauses {
                     self.submit(end, Operation::Accept(true));
                 }
             }
             Completion::Connected(result) => {
-                said.connected = Some(result.map_err(|error| error.kind()));
+                completions.connected = Some(result.map_err(|error| error.kind()));
                 self.flush(end);
             }
-            Completion::Received(bytes) => said.received.extend_from_slice(&bytes),
-            Completion::Ended => said.ended += 1,
+            Completion::Received(bytes) => completions.received.extend_from_slice(&bytes),
+            Completion::Ended => completions.ended += 1,
             Completion::Sent(Ok(count)) => {
-                said.sent += count;
+                completions.sent += count;
                 self.ends[end].queue.advance(count as u64);
                 self.sent(end);
                 self.flush(end);
             }
             Completion::Sent(Err(error)) => {
-                said.failed.push(error.kind());
+                completions.failed.push(error.kind());
                 self.ends[end].broken = true;
                 self.sent(end);
             }
             Completion::Failed(error) => {
-                said.failed.push(error.kind());
+                completions.failed.push(error.kind());
                 self.ends[end].broken = true;
                 self.forget_unsent(end);
             }
             Completion::Closed => {
-                said.closed = true;
+                completions.closed = true;
                 self.ends[end].queue.clear();
             }
             Completion::Woken => {}
@@ -230,7 +230,7 @@ impl Inner {
             match driver.submit(token(end), operation) {
                 None => ends[end].sending = true,
                 Some(Completion::Sent(Ok(count))) => {
-                    ends[end].said.sent += count;
+                    ends[end].completions.sent += count;
                     ends[end].queue.advance(count as u64);
                 }
                 Some(completion) => return self.complete(end, completion),
