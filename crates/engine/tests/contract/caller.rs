@@ -19,7 +19,7 @@ impl<S: Stack> Caller<S> {
     /// Connects, sends its hello, and receives.
     pub(crate) fn new(stage: &Stage, to: &Address) -> Self {
         let caller = Self::not_reading(stage, to);
-        caller.listen(true);
+        caller.set_reading(true);
         caller
     }
 
@@ -38,7 +38,7 @@ impl<S: Stack> Caller<S> {
     /// Waits until the server has sent its hello as well, and receives nothing more.
     pub(crate) fn is_greeted(&self, stage: &Stage) {
         stage.until("a caller is greeted", || self.inspect(|seen| seen.received.len() >= S::hello().len()));
-        self.listen(false);
+        self.set_reading(false);
     }
 
     pub(crate) fn say(&self, plain: &[u8]) {
@@ -51,7 +51,7 @@ impl<S: Stack> Caller<S> {
     }
 
     /// Resumes or pauses receiving.
-    pub(crate) fn listen(&self, on: bool) {
+    pub(crate) fn set_reading(&self, on: bool) {
         self.raw_peer.receive(self.end, on);
     }
 

@@ -247,7 +247,7 @@ pub(crate) fn writability_alone_moves_everything<S: Stack>(stage: &Stage) {
     });
     assert!(poured.left.get() > 0, "more than anybody takes");
     let before = poured.writable.get();
-    caller.listen(true);
+    caller.set_reading(true);
     stage.until("the server ends", || {
         inspect();
         caller.is_over()
@@ -372,7 +372,7 @@ pub(crate) fn a_pause_outlasts_being_unwritable<S: Stack>(stage: &Stage) {
     stage.rest(MOMENT * 10);
     assert_eq!((received.messages.get(), writable.get()), (1, 0), "messages, and edges");
     // The peer reads: what is left is the pause.
-    caller.listen(true);
+    caller.set_reading(true);
     stage.until("the server is writable", || writable.get() == 1);
     stage.rest(MOMENT * 10);
     assert_eq!(received.messages.get(), 1, "messages that were delivered");
@@ -437,7 +437,7 @@ pub(crate) fn memory_in_transit_is_bounded_by_the_water_marks<S: Stack>(stage: &
     caller.say(&bytes);
     let mut most = watch(stage, &server, stage.units(1) / 10);
     assert!(caller.pending() > 0, "more than anybody takes");
-    caller.listen(true);
+    caller.set_reading(true);
     stage.until("all has left", || {
         most = most.max(server.used());
         caller.pending() == 0
@@ -466,7 +466,7 @@ pub(crate) fn a_peer_that_never_reads_is_cut_off_and_its_memory_comes_back<S: St
     stage.until("what waits is counted", || used() > stage.bulk() / 2);
     stage.until("the peer is cut off", || server.counts().closed_write_timeout == 1);
     stage.until("the memory comes back", || used() < BUFFERED_BYTES_MAX.min(stage.bulk() / 2));
-    caller.listen(true);
+    caller.set_reading(true);
     stage.until("the peer sees the end", || caller.is_over());
     assert!(bytes.starts_with(&caller.received()), "other bytes arrived");
 }

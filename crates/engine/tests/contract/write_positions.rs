@@ -48,7 +48,7 @@ fn follow<S: Stack>(stage: &Stage, server: &Site, to: &Address, marks: &Marks, b
     let caller = Caller::<S>::not_reading(stage, to);
     stage.until("everything was sent", || !marks.all.borrow().is_empty());
     for listens in [false, true, false] {
-        caller.listen(listens);
+        caller.set_reading(listens);
         stage.happens(stage.units(1) / 10, || {
             marks.check::<S>(sent(), false);
             caller.inspect(|seen| listens && seen.received.len() > bytes.len() / 8)
@@ -57,7 +57,7 @@ fn follow<S: Stack>(stage: &Stage, server: &Site, to: &Address, marks: &Marks, b
     stage.rest(stage.units(1));
     marks.check::<S>(sent(), true);
     assert!(marks.reported.get() < marks.all.borrow().len(), "not everything can have left");
-    caller.listen(true);
+    caller.set_reading(true);
     stage.until("the server ends", || {
         marks.check::<S>(sent(), false);
         caller.is_over()
@@ -171,7 +171,7 @@ pub(crate) fn a_position_one_byte_ahead_waits<S: Stack>(stage: &Stage) {
     handle.borrow().as_ref().map(|handle| handle.post(ahead as Post)).expect("it has opened").expect("it is there");
     stage.rest(stage.units(1));
     assert_eq!(flushed.get(), 0, "the peer has taken {sent} bytes");
-    caller.listen(true);
+    caller.set_reading(true);
     assert!(caller.all_received(stage) == bytes, "other bytes arrived");
     assert_eq!(flushed.get(), 1, "positions that were reported");
     caller.end(stage);

@@ -53,10 +53,10 @@ fn arrives<S: Stack>(stage: &Stage, server: &Site, messages: Vec<Vec<Parcel>>, s
     caller.say(b"go on");
     let mut random = stage.random();
     for _ in 0..5 {
-        caller.listen(random.once_in(2));
+        caller.set_reading(random.once_in(2));
         stage.rest(MOMENT * random.below(8) as u32);
     }
-    caller.listen(true);
+    caller.set_reading(true);
     assert!(caller.all_received(stage) == said, "other bytes arrived");
     caller.end(stage);
     stage.until("the server is done", || server.counts().closed_done == 1);
@@ -354,7 +354,7 @@ pub(crate) fn pending_bytes_of_a_dropped_channel_arrive_whole<S: Stack>(stage: &
     let caller = Caller::<S>::not_reading(stage, &to);
     stage.rest(stage.units(1));
     assert!((server.counts().sent_bytes as usize) < bytes.len(), "not everything can have left");
-    caller.listen(true);
+    caller.set_reading(true);
     assert!(caller.all_received(stage) == bytes, "other bytes arrived");
 }
 
@@ -373,7 +373,7 @@ pub(crate) fn a_close_completes_when_everything_has_left<S: Stack>(stage: &Stage
     let caller = Caller::<S>::not_reading(stage, &to);
     stage.rest(stage.units(1));
     assert!(!over.get(), "not everything can have left");
-    caller.listen(true);
+    caller.set_reading(true);
     assert!(caller.all_received(stage) == bytes, "other bytes arrived");
     caller.end(stage);
     stage.until("the close is over", || over.get());
@@ -402,7 +402,7 @@ pub(crate) fn pending_messages_of_a_failed_handler_arrive_whole<S: Stack>(stage:
     let caller = Caller::<S>::not_reading(stage, &to);
     stage.rest(stage.units(1));
     assert!((server.counts().sent_bytes as usize) < bytes.len(), "not everything can have left");
-    caller.listen(true);
+    caller.set_reading(true);
     assert!(caller.all_received(stage) == bytes, "other bytes arrived");
     caller.end(stage);
     stage.until("the server is done", || server.counts().closed_failed == 1);
@@ -425,7 +425,7 @@ pub(crate) fn dropping_a_flushed_future_loses_no_bytes<S: Stack>(stage: &Stage) 
     });
     let caller = Caller::<S>::not_reading(stage, &to);
     stage.until("a promise is late", || was_late.get());
-    caller.listen(true);
+    caller.set_reading(true);
     assert!(caller.all_received(stage) == bytes, "other bytes arrived");
     caller.end(stage);
     stage.until("the server is done", || server.counts().closed_done == 1);

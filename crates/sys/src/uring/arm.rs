@@ -100,7 +100,7 @@ impl<K: Kernel> Machine<K> {
         let wanted = self.wants(flags);
         self.arm_receive(token, wanted)?;
         self.report_failure(token, wanted);
-        let is_reported = flags.intersects(Flags::FAILED.union(Flags::BULK));
+        let is_reported = flags.intersects(Flags::FAILED.union(Flags::HEAVY));
         if !wanted && !is_reported && operations.is_idle(Kind::HangUp) {
             // A broken connection is reported even on a socket that neither receives nor sends.
             self.arm(token, Kind::HangUp, Request::Poll { fd, events: 0, multishot: true })?;
@@ -112,7 +112,7 @@ impl<K: Kernel> Machine<K> {
     /// the failure is reported now: the poll has reported it and does not report it again.
     fn report_failure(&mut self, token: Token, wanted: bool) {
         let Some(socket) = self.sockets.get_mut(token) else { return };
-        let has_come = socket.operations.is_idle(Kind::Receive) || socket.flags.contains(Flags::BULK);
+        let has_come = socket.operations.is_idle(Kind::Receive) || socket.flags.contains(Flags::HEAVY);
         if wanted || !has_come || !socket.flags.contains(Flags::HUNG_UP) || socket.flags.contains(Flags::FAILED) {
             return;
         }
@@ -125,11 +125,11 @@ impl<K: Kernel> Machine<K> {
     pub(super) fn arm_receive(&mut self, token: Token, wanted: bool) -> io::Result<()> {
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
         let (flags, fd) = (socket.flags, socket.descriptor.as_raw_fd());
-        let bulk = flags.contains(Flags::BULK);
+        let is_heavy = flags.contains(Flags::HEAVY);
         self.note_paused(token);
         let Some(socket) = self.sockets.get_mut(token) else { return Ok(()) };
         match socket.operations.state(Kind::Receive) {
-            State::Idle if bulk && !flags.contains(Flags::FAILED) => {
+            State::Idle if is_heavy && !flags.contains(Flags::FAILED) => {
                 socket.flags.set(Flags::POLLED, true);
                 let events = libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP;
                 self.arm(token, Kind::Receive, Request::Poll { fd, events, multishot: true })
@@ -152,13 +152,13 @@ impl<K: Kernel> Machine<K> {
                 };
                 self.arm(token, Kind::Receive, Request::Receive { fd, mode })
             }
-            State::Armed if flags.contains(Flags::POLLED) && bulk => {
+            State::Armed if flags.contains(Flags::POLLED) && is_heavy => {
                 if wanted && flags.contains(Flags::READABLE) {
                     self.poll_socket_later(token);
                 }
                 Ok(())
             }
-            State::Armed if flags.contains(Flags::POLLED) || bulk => self.cancel(token, Kind::Receive),
+            State::Armed if flags.contains(Flags::POLLED) || is_heavy => self.cancel(token, Kind::Receive),
             // A single-shot receive may complete; and a socket of a paused driver has not stopped receiving.
             State::Armed if !wanted && !flags.intersects(Flags::ONE_SHOT.union(Flags::RECEIVING)) => {
                 socket.flags.set(Flags::ONE_SHOT, true);

@@ -47,9 +47,9 @@ impl<K: Kernel> Machine<K> {
             && socket.flags.raise(Flags::QUEUED)
         {
             if socket.flags.contains(Flags::LISTENER) {
-                self.bulk.ready.push_listener(token);
+                self.direct_io.ready.push_listener(token);
             } else {
-                self.bulk.ready.push(token, socket.load);
+                self.direct_io.ready.push(token, socket.load);
             }
         }
     }
@@ -108,7 +108,7 @@ impl<K: Kernel> Machine<K> {
         }
         let socket = self.sockets.get_mut(token)?;
         let size = socket.recv_sizer.bytes();
-        let space = self.bulk.scratch.space(size);
+        let space = self.direct_io.scratch.space(size);
         let received = loop {
             match recv(&socket.descriptor, &mut *space, RecvFlags::empty()) {
                 Err(Errno::INTR) => {}
@@ -135,13 +135,13 @@ impl<K: Kernel> Machine<K> {
                 let drained = length < size && !hung_up;
                 socket.flags.set(Flags::READABLE, !drained);
                 if drained && !socket.load.is_heavy() {
-                    socket.flags.set(Flags::BULK, false);
+                    socket.flags.set(Flags::HEAVY, false);
                     self.enqueue(token);
                 }
                 if !drained && is_polled {
                     self.poll_socket_later(token);
                 }
-                Some(Completion::Received(self.bulk.scratch.received(length)))
+                Some(Completion::Received(self.direct_io.scratch.received(length)))
             }
             Err(Errno::AGAIN) => {
                 socket.flags.set(Flags::READABLE, false);

@@ -99,7 +99,7 @@ struct Machine<K: Kernel> {
     kernel: K,
     sockets: Sockets,
     buffers: Buffers,
-    bulk: DirectIo,
+    direct_io: DirectIo,
     sends: Sends,
     /// Sockets whose requests have to be armed or cancelled before the next wait. Each is in here at most once.
     line: VecDeque<Token>,
@@ -123,14 +123,14 @@ struct Machine<K: Kernel> {
 }
 
 impl<K: Kernel> Machine<K> {
-    fn new(mut kernel: K, mut buffers: Buffers, bulk: DirectIo) -> io::Result<Self> {
+    fn new(mut kernel: K, mut buffers: Buffers, direct_io: DirectIo) -> io::Result<Self> {
         let waker = Arc::new(EventWaker(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?));
         buffers.give_back(&mut kernel);
         Ok(Self {
             kernel,
             sockets: Sockets::default(),
             buffers,
-            bulk,
+            direct_io,
             sends: Sends::new(),
             line: VecDeque::new(),
             due: VecDeque::new(),
@@ -265,12 +265,13 @@ impl<K: Kernel> Machine<K> {
             Err(error) => return Err(error),
         };
         let starves = !self.receives_paused && !self.buffers.suffice();
-        let may_block = armed && self.due.is_empty() && self.line.is_empty() && self.bulk.ready.is_empty() && !starves;
+        let may_block =
+            armed && self.due.is_empty() && self.line.is_empty() && self.direct_io.ready.is_empty() && !starves;
         let waited = self.kernel.wait(if may_block { timeout } else { Some(Duration::ZERO) });
         if self.kernel.queued() == 0 {
             self.sends.submitted();
         }
-        self.bulk.ready.begin_turn();
+        self.direct_io.ready.begin_turn();
         (self.turn, self.polls_left, self.sent_alone) = (EVENTS_PER_TURN_MAX, POLLS_AGAIN_PER_TURN_MAX, false);
         waited
     }
@@ -321,7 +322,7 @@ impl<K: Kernel> Machine<K> {
     }
 
     fn next_queued(&mut self, class: Class) -> Option<(Token, Completion)> {
-        while let Some(token) = self.bulk.ready.next(class) {
+        while let Some(token) = self.direct_io.ready.next(class) {
             if let Some(completion) = self.poll_socket(token) {
                 return Some(completion);
             }
@@ -332,7 +333,7 @@ impl<K: Kernel> Machine<K> {
     /// Makes the kernel do its deferred work, and submits what is queued, so that the sends of light sockets do not
     /// wait for the heavy sockets of this turn. Returns whether that brought events.
     fn poll_again(&mut self) -> bool {
-        let would_wait = self.bulk.ready.has_heavy() && self.kernel.queued() > 0;
+        let would_wait = self.direct_io.ready.has_heavy() && self.kernel.queued() > 0;
         if self.polls_left == 0 || !(would_wait || self.kernel.has_deferred_work()) {
             return false;
         }
@@ -442,7 +443,7 @@ impl Driver for Uring {
     }
 
     fn has_ready(&self) -> bool {
-        !self.0.bulk.ready.is_empty()
+        !self.0.direct_io.ready.is_empty()
     }
 
     fn has_input(&mut self, token: Token) -> bool {

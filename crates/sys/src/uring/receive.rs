@@ -139,11 +139,11 @@ impl<K: Kernel> Machine<K> {
             (length @ 1.., Some(buffer)) => {
                 let length = length as usize;
                 socket.load.note_received(length);
-                if socket.load.is_heavy() && socket.flags.raise(Flags::BULK) {
+                if socket.load.is_heavy() && socket.flags.raise(Flags::HEAVY) {
                     self.enqueue(token);
                     if injected::is_injected(Bug::DirectReceiveReordered) {
                         self.poll_socket_later(token);
-                        self.bulk.ready.begin_turn();
+                        self.direct_io.ready.begin_turn();
                     }
                 }
                 self.buffers.take(buffer, length).map(Completion::Received)

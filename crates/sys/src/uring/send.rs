@@ -167,7 +167,7 @@ impl<K: Kernel> Machine<K> {
     fn note_sent(&mut self, token: Token, sent: usize) {
         let Some(socket) = self.sockets.get_mut(token) else { return };
         socket.load.note_sent(sent);
-        if socket.load.is_heavy() && socket.flags.raise(Flags::BULK) {
+        if socket.load.is_heavy() && socket.flags.raise(Flags::HEAVY) {
             self.enqueue(token);
         }
     }
@@ -195,7 +195,7 @@ impl<K: Kernel> Machine<K> {
         let socket = self.sockets.get_mut(token)?;
         socket.room = SendRoom::Awaited;
         socket.load.note_blocked();
-        socket.flags.set(Flags::BULK, true);
+        socket.flags.set(Flags::HEAVY, true);
         self.enqueue(token);
         None
     }

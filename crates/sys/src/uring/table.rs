@@ -65,7 +65,7 @@ impl Flags {
     /// The loop has requested a send that could not start.
     pub(super) const SEND_WAITS: Self = Self::flag_bit(9);
     /// The socket is heavy: it is polled, and receives by system calls (`direct_io.rs`).
-    pub(super) const BULK: Self = Self::flag_bit(10);
+    pub(super) const HEAVY: Self = Self::flag_bit(10);
     /// The operation that is armed for receiving is that poll.
     pub(super) const POLLED: Self = Self::flag_bit(11);
     /// There may be bytes to receive or connections to accept, as the poll or the last receive reported.
