@@ -122,8 +122,8 @@ impl<K: Kernel> Machine<K> {
             }
             Gathered::Parts(parts) => {
                 let bytes = length(parts);
-                if bytes >= BULK_BYTES_MIN || is_alone {
-                    self.sent_alone |= bytes < BULK_BYTES_MIN;
+                if bytes >= SEPARATE_SEND_BYTES_MIN || is_alone {
+                    self.sent_alone |= bytes < SEPARATE_SEND_BYTES_MIN;
                     let sent = send_parts(&socket.descriptor, parts);
                     return self.sent_at_once(token, sent);
                 }
@@ -264,7 +264,7 @@ impl Sends {
 /// all others of the turn were queued, and its memory comes back one turn later. For the same reason the first small
 /// send is a system call while the ring is idle: a request on an otherwise idle loop then costs one turn and not two.
 /// The small sends after it share the next call to the kernel.
-const BULK_BYTES_MIN: usize = HEAVY_SEND_BYTES;
+const SEPARATE_SEND_BYTES_MIN: usize = HEAVY_SEND_BYTES;
 
 /// The events of a poll after which the driver sends again: there is room, or the connection broke.
 const ROOM: i32 = (libc::POLLOUT | libc::POLLERR | libc::POLLHUP) as i32;
